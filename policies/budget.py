@@ -1,0 +1,52 @@
+"""How many tokens may be used for what: the usable input B of algorithm.md, section 2, and its shares."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+MAX_RESERVE = 32_000
+DEFAULT_RESERVE = 8_000
+SMALL_WINDOW = 8_192
+MAX_RECORD = 8_000
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """Tokens, in units of our own estimate (a calibration is already divided out).
+
+    usable: B, the input that fits. record: the most the injected text may take.
+    """
+
+    window: int
+    usable: int
+    record: int
+
+    @property
+    def summary(self) -> int:
+        """The part a model writes: clamp(0.04 B, 400, 4,000), and never more than half of the record."""
+        return min(max(400, min(int(0.04 * self.usable), 4_000)), self.record // 2)
+
+    @property
+    def worthwhile_gain(self) -> int:
+        """The least a proactive compaction must free on a small window, where 2,000 tokens are out of reach."""
+        return int(0.15 * self.usable)
+
+
+def budget_of(window: int, usable: int) -> Budget:
+    """Small windows give the record a larger share: rules and identifiers do not shrink with them."""
+    usable = max(1, usable)
+    share = 0.20 if window <= SMALL_WINDOW else 0.10
+    return Budget(window, usable, min(int(share * usable), MAX_RECORD))
+
+
+def usable_input(window: int, max_output: int | None, *, exact: bool, calibration: float = 1.0) -> Budget:
+    """Budget for a model of `window` tokens.
+
+    max_output:  what the request asks for; half of the window at most is reserved for it.
+    exact:       the model's own tokenizer counted (margin 3 %), else an estimate (10 %).
+    calibration: real tokens per estimated token, learned from the upstream; >= 1.
+    """
+    wanted = min(window // 10, DEFAULT_RESERVE) if max_output is None else min(max_output, MAX_RESERVE)
+    reserve = min(wanted, window // 2)
+    margin = int(window * (0.03 if exact else 0.10))
+    return budget_of(window, int((window - reserve - margin) / calibration))

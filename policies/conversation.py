@@ -1,0 +1,103 @@
+"""A conversation as the policies see it: references and index ranges over the client's messages, never copies."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import accumulate
+from typing import Literal
+
+Role = Literal["system", "developer", "user", "assistant", "tool"]
+INSTRUCTION_ROLES = frozenset({"system", "developer"})
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """What the decisions need to know of one message; its bytes stay with the wire layer.
+
+    digest: content digest of the canonical form, without links to other messages (algorithm.md, section 8).
+    calls:  ids of the tool calls an assistant message makes.
+    answers: the id of the call a tool message answers, None on every other message.
+    signed: carries reasoning or signature fields that some providers verify.
+    """
+
+    role: Role
+    tokens: int
+    digest: bytes
+    calls: tuple[str, ...] = ()
+    answers: str | None = None
+    signed: bool = False
+
+
+class Conversation:
+    """Head, units, rounds and turns of one request.
+
+    All positions are indices into `body`. Lists of positions are ascending; `tokens_from[i]` is what body[i:] weighs.
+    """
+
+    def __init__(self, messages: Sequence[Message], tools_tokens: int = 0) -> None:
+        self.messages = messages
+        self.tools_tokens = tools_tokens
+        self.head_length = next((i for i, m in enumerate(messages) if m.role not in INSTRUCTION_ROLES), len(messages))
+        self.body = messages[self.head_length :]
+
+    @cached_property
+    def head_tokens(self) -> int:
+        return sum(m.tokens for m in self.messages[: self.head_length])
+
+    @cached_property
+    def tokens_from(self) -> list[int]:
+        return [*accumulate((m.tokens for m in reversed(self.body)), initial=0)][::-1]
+
+    @property
+    def total_tokens(self) -> int:
+        """N of algorithm.md: tools, head and body."""
+        return self.tools_tokens + self.head_tokens + self.tokens_from[0]
+
+    @cached_property
+    def units(self) -> list[int]:
+        """Start of every unit: a user message, a round (an assistant message with its tool results), or a stray
+        instruction. A tool message never starts one, save at the very beginning."""
+        return [i for i, m in enumerate(self.body) if i == 0 or m.role != "tool"]
+
+    @cached_property
+    def turns(self) -> list[int]:
+        """Start of every turn: a user message that does not follow another one."""
+        body = self.body
+        return [i for i, m in enumerate(body) if m.role == "user" and (i == 0 or body[i - 1].role != "user")]
+
+    def anchor(self, cut: int) -> int | None:
+        """The user message whose turn `cut` falls into: sent verbatim after the summary, None where none is needed."""
+        if cut == 0 or cut >= len(self.body) or self.body[cut].role == "user":
+            return None
+        return self._last_user[cut - 1]
+
+    @cached_property
+    def _last_user(self) -> list[int | None]:
+        """For every position the newest user message at or before it."""
+        last = None
+        return [last := i if m.role == "user" else last for i, m in enumerate(self.body)]
+
+    def covered_instructions(self, cut: int) -> list[int]:
+        """System and developer messages inside body[:cut]; they keep their authority and are never summarized."""
+        return self._instructions[: bisect_left(self._instructions, cut)]
+
+    @cached_property
+    def _instructions(self) -> list[int]:
+        return [i for i, m in enumerate(self.body) if m.role in INSTRUCTION_ROLES]
+
+    @cached_property
+    def _instruction_tokens(self) -> list[int]:
+        """Tokens of the first k instructions of the body."""
+        return [*accumulate((self.body[i].tokens for i in self._instructions), initial=0)]
+
+    def kept_tokens(self, cut: int) -> int:
+        """Tokens of the messages that still go upstream when body[:cut] is replaced by a record."""
+        anchor = self.anchor(cut)
+        instructions = self._instruction_tokens[bisect_left(self._instructions, cut)]
+        return self.tokens_from[cut] + instructions + (self.body[anchor].tokens if anchor is not None else 0)
+
+    def first_user(self) -> int | None:
+        return next((i for i, m in enumerate(self.body) if m.role == "user"), None)

@@ -1,0 +1,105 @@
+"""Digests that name a prefix of a conversation: equal for what means the same, different for anything else.
+
+A checkpoint is found by the digest of the messages it covers, so no session id is needed and an edited history can
+never meet a summary that was made from another one (algorithm.md, section 8; invariant 11).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from policies.conversation import Message
+
+_VERSION = b"v1"
+# What clients move about or drop between requests without changing what was said.
+_REASONING_PARTS = frozenset({"thinking", "redacted_thinking", "reasoning"})
+_VOLATILE_KEYS = frozenset({"cache_control", "id", "index", "signature", "thought_signature", "reasoning_details"})
+
+
+def message_digest(message: Mapping[str, object]) -> bytes:
+    """SHA-256 of one chat message's canonical form, 32 bytes.
+
+    Kept: role, name, text, other parts, tool names and arguments. Dropped: cache_control, reasoning and signatures,
+    ids, nulls, the difference between a string and one text part, formatting and key order of arguments.
+    Text is never normalized. Links between calls and results are added by `prefix_digests`.
+    """
+    canonical = [
+        message.get("role"),
+        message.get("name"),
+        _content(message.get("content")),
+        _calls(message),
+        message.get("refusal"),
+    ]
+    return hashlib.sha256(msgspec.json.encode(canonical, order="sorted")).digest()
+
+
+def _content(content: object) -> list[object]:
+    if content is None or content == "":
+        return []
+    if not isinstance(content, list):
+        return [content]
+    return [canonical for part in content if (canonical := _part(part)) is not None]
+
+
+def _part(part: object) -> object:
+    if not isinstance(part, dict):
+        return part
+    if part.get("type") in _REASONING_PARTS:
+        return None
+    if part.get("type") == "text":
+        return part.get("text") or None
+    return {"part": _stripped(part)}
+
+
+def _stripped(value: object) -> object:
+    if isinstance(value, dict):
+        return {k: _stripped(v) for k, v in value.items() if v is not None and k not in _VOLATILE_KEYS}
+    if isinstance(value, list):
+        return [_stripped(v) for v in value]
+    return value
+
+
+def _calls(message: Mapping[str, object]) -> list[object]:
+    calls = message.get("tool_calls")
+    canonical = [_call(call) for call in calls] if isinstance(calls, list) else []
+    legacy = message.get("function_call")
+    return canonical if legacy is None else [*canonical, _call({"function": legacy})]
+
+
+def _call(call: object) -> object:
+    if not isinstance(call, dict):
+        return call
+    function = call.get("function") or call.get("custom")
+    if not isinstance(function, dict):
+        return _stripped(call)
+    return [function.get("name"), _arguments(function.get("arguments", function.get("input")))]
+
+
+def _arguments(arguments: object) -> object:
+    if not isinstance(arguments, str):
+        return [_stripped(arguments)]
+    try:
+        return [msgspec.json.decode(arguments)]
+    except (msgspec.DecodeError, RecursionError):
+        return arguments
+
+
+def prefix_digests(scope: bytes, body: Sequence[Message]) -> list[bytes]:
+    """d_0 … d_n: d_i names body[:i] under `scope`. Ids enter only as ordinals, so renaming them changes nothing."""
+    digests = [hashlib.sha256(_VERSION + scope).digest()]
+    calls: tuple[str, ...] = ()
+    for message in body:
+        link = b""
+        if message.role == "assistant":
+            calls = message.calls
+        elif message.role == "tool":
+            link = _ordinal(message.answers, calls)
+        digests.append(hashlib.sha256(digests[-1] + message.digest + link).digest())
+    return digests
+
+
+def _ordinal(answered: str | None, calls: tuple[str, ...]) -> bytes:
+    return str(calls.index(answered)).encode() if answered in calls else b"-"

@@ -1,0 +1,118 @@
+"""Choosing the cut: half of the window at a turn boundary, else a round boundary, else nothing (R0; section 4)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+from policies.budget import Budget
+from policies.conversation import Conversation
+from policies.cuts import legal_cuts
+from policies.settings import PolicySettings
+
+Level = Literal["L0", "L1"]
+Strategy = Literal["turn-boundary", "round-boundary", "best-effort"]
+Adjustment = Literal["exact", "adjusted-to-turn-start", "adjusted-to-turn-end"]
+
+# With less room than this for rounds of the session's average size, a compaction would not buy time.
+_ROUNDS_TO_BUY = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """body[:position] is to be covered; `kept` counts what still goes upstream of the body, in tokens."""
+
+    position: int
+    level: Level
+    strategy: Strategy
+    kept: int
+    adjustment: Adjustment = "exact"
+    adjustment_delta: int = 0
+    units_total: int = 0
+    units_kept: int = 0
+
+
+def target_tokens(conversation: Conversation, budget: Budget, policy: PolicySettings) -> int:
+    """Where a compaction should end, in tokens of the whole request.
+
+    The policy's target, lowered to its minimum where fewer than 8 rounds of average size would fit before the next
+    trigger.
+    """
+    units = conversation.units
+    average = conversation.tokens_from[0] / len(units) if units else 0
+    headroom = (policy.compaction_threshold - policy.target_ratio) * budget.usable
+    crowded = average > 0 and headroom / average < _ROUNDS_TO_BUY
+    return int((policy.min_target_ratio if crowded else policy.target_ratio) * budget.usable)
+
+
+def choose_cut(
+    conversation: Conversation, budget: Budget, policy: PolicySettings, *, covered: int, target: int
+) -> Cut | None:
+    """The cut beyond the standing checkpoint's `covered` messages that brings the request to `target` tokens.
+
+    None where nothing may be cut (L3). A cut that misses the target is marked `best-effort`.
+    """
+    room = target - conversation.tools_tokens - conversation.head_tokens - budget.record
+    legal = [cut for cut in legal_cuts(conversation) if cut > covered]
+    if not legal:
+        return None
+
+    def fits(cut: int) -> bool:
+        return conversation.kept_tokens(cut) <= room
+
+    units = [i for i in conversation.units if i >= covered]
+    half = _half(conversation, units, policy)
+    turn = _turn_boundary(conversation, legal, half, fits) if len(units) >= policy.min_rounds else None
+    rounds = _first_fitting(legal, fits)
+    if turn is not None and (turn <= half or rounds is None or _keeps_enough(conversation, turn, room)):
+        return _describe(conversation, units, turn, "L0", "turn-boundary", half)
+    if rounds is not None:
+        return _describe(conversation, units, rounds, "L1", "round-boundary", half)
+    return _describe(conversation, units, legal[-1], "L1", "best-effort", half)
+
+
+def _half(conversation: Conversation, units: list[int], policy: PolicySettings) -> int:
+    """The position that keeps the newer half of the units, and the newest messages a policy asks for."""
+    kept = max(policy.min_overlap + 1, (len(units) + 1) // 2)
+    half = units[max(0, len(units) - kept)]
+    return min(half, max(units[0], len(conversation.body) - policy.keep_recent_messages))
+
+
+def _turn_boundary(conversation: Conversation, legal: list[int], half: int, fits: Callable[[int], bool]) -> int | None:
+    turns = set(conversation.turns)
+    boundaries = [cut for cut in legal if cut in turns]
+    before = [cut for cut in boundaries if cut <= half]
+    if before and fits(before[-1]):
+        return before[-1]
+    return _first_fitting([cut for cut in boundaries if cut > half], fits)
+
+
+def _first_fitting(cuts: list[int], fits: Callable[[int], bool]) -> int | None:
+    """Kept tokens fall with the position, save for anchors of different size: the first that fits keeps the most."""
+    return next((cut for cut in cuts if fits(cut)), None)
+
+
+def _keeps_enough(conversation: Conversation, cut: int, room: int) -> bool:
+    """A late turn boundary may leave next to nothing (a question asked after 200 rounds): then rounds serve better."""
+    return conversation.kept_tokens(cut) >= room // 2
+
+
+def _describe(
+    conversation: Conversation, units: list[int], cut: int, level: Level, strategy: Strategy, half: int
+) -> Cut:
+    delta = units.index(cut) - units.index(half) if half in units else 0
+    if delta == 0:
+        adjustment: Adjustment = "exact"
+    else:
+        adjustment = "adjusted-to-turn-start" if delta < 0 else "adjusted-to-turn-end"
+    return Cut(
+        position=cut,
+        level=level,
+        strategy=strategy,
+        kept=conversation.kept_tokens(cut),
+        adjustment=adjustment,
+        adjustment_delta=abs(delta),
+        units_total=len(units),
+        units_kept=sum(1 for i in units if i >= cut),
+    )

@@ -1,0 +1,97 @@
+"""What to try when an upstream overflows all the same: at most three retries, each smaller (section 10)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from policies.budget import Budget, budget_of, usable_input
+from policies.conversation import Conversation
+from policies.half_window import Cut, choose_cut
+from policies.plan import Standing
+from policies.settings import PolicySettings
+
+# Share of the usable input that each retry aims at.
+TARGETS = (0.50, 0.25, 0.125)
+SHRINK_AT_LEAST = 0.90
+# What the injected text may take of a retry's target.
+RECORD_SHARE = 0.40
+_LEAST_TAIL = 64
+# Without a stated limit the window can only be somewhat below what was refused.
+_GUESS = 0.90
+
+
+@dataclass(frozen=True, slots=True)
+class StatedLimit:
+    """What an overflow error says: the window, and the size of the refused input as the upstream counts it."""
+
+    limit: int | None = None
+    input_tokens: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Rung:
+    """One retry: reach `target` tokens by cutting at `cut`, and by cutting contents of the tail to `tail_tokens`.
+
+    cut:         None keeps the standing checkpoint, or none.
+    tail_tokens: None leaves the contents alone.
+    """
+
+    budget: Budget
+    target: int
+    cut: Cut | None
+    tail_tokens: int | None
+    with_model: bool
+
+
+def refused_budget(
+    stated: StatedLimit, *, sent_tokens: int, window: int | None, max_output: int | None, exact: bool
+) -> Budget:
+    """The budget after a refusal, in units of our estimate, of which `sent_tokens` were too many."""
+    calibration = 1.0
+    if stated.input_tokens and sent_tokens:
+        calibration = max(1.0, stated.input_tokens / sent_tokens)
+    limit = stated.limit or window
+    budget = usable_input(limit, max_output, exact=exact, calibration=calibration) if limit else None
+    ceiling = int(sent_tokens * _GUESS)
+    if budget is None or budget.usable > sent_tokens:
+        # The stated numbers cannot explain the refusal: believe the refusal.
+        return budget_of(limit or ceiling, ceiling)
+    return budget
+
+
+def next_rung(
+    conversation: Conversation,
+    budget: Budget,
+    policy: PolicySettings,
+    standing: Standing | None,
+    *,
+    attempt: int,
+    smallest_sent: int,
+) -> Rung:
+    """The `attempt`-th retry, counted from 0; its request must be 10 % smaller than `smallest_sent` tokens."""
+    target = min(int(TARGETS[attempt] * budget.usable), int(SHRINK_AT_LEAST * smallest_sent))
+    budget = replace(budget, record=min(budget.record, int(RECORD_SHARE * target)))
+    covered = standing.covered if standing else 0
+    cut = choose_cut(conversation, budget, policy, covered=covered, target=target)
+    record = budget.record if cut else standing.record_tokens if standing else 0
+    room = target - conversation.tools_tokens - conversation.head_tokens - record
+    fits = conversation.kept_tokens(cut.position if cut else covered) <= room
+    return Rung(
+        budget,
+        target,
+        cut,
+        tail_tokens=None if fits else max(room, _LEAST_TAIL),
+        with_model=attempt < len(TARGETS) - 1,
+    )
+
+
+def allowance(sizes: Sequence[int], total: int) -> int:
+    """The most tokens one message may keep, so that all of them together stay within `total`; small ones stay whole."""
+    left = total
+    for i, size in enumerate(sorted(sizes)):
+        share = left // (len(sizes) - i)
+        if size > share:
+            return max(1, share)
+        left -= size
+    return max(sizes, default=0)

@@ -1,0 +1,293 @@
+"""Every setting of a policy, declared once: type, default, bounds and the sentence that schema and docs show."""
+
+import re
+from collections.abc import Callable, Mapping
+from operator import attrgetter
+from types import MappingProxyType
+from typing import Annotated, Literal, Self
+
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    ValidationInfo,
+    WithJsonSchema,
+    field_validator,
+    model_validator,
+)
+
+_UNITS = MappingProxyType({"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0})
+_DURATION = re.compile(r"\s*(\d{1,12}(?:\.\d{1,6})?)\s*(ms|s|m|h|d)?\s*", re.ASCII)
+_NUMBERS = (int, float, int | None, float | None)
+
+# A compaction must free room worth its price, or the next request compacts again (algorithm.md, section 6).
+_LEAST_GAP = 0.1
+
+
+def _seconds(value: object) -> float:
+    """Seconds from a number, or from text such as `250ms`, `10s`, `2m`, `1h` and `7d`."""
+    if isinstance(value, int | float):
+        return float(value)
+    if isinstance(value, str) and (match := _DURATION.fullmatch(value)):
+        return float(match[1]) * _UNITS[match[2] or "s"]
+    raise ValueError("must be a duration such as 250ms, 10s, 2m, 1h or 7d, or a number of seconds")
+
+
+Seconds = Annotated[
+    float,
+    BeforeValidator(_seconds),
+    WithJsonSchema({"anyOf": [{"type": "number", "minimum": 0}, {"type": "string"}]}),
+]
+"""A duration in seconds, written as a number or with a unit."""
+
+Ratio = Annotated[float, Field(ge=0, le=1)]
+"""A share, 0 to 1; of the usable input unless its description says otherwise."""
+
+Words = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=200)]
+"""Literal text that must hold something: an empty phrase would match everywhere."""
+
+
+class Settings(BaseModel):
+    """A group of settings: unknown keys are errors, values never change, and no error repeats what was given."""
+
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, allow_inf_nan=False, hide_input_in_errors=True, use_attribute_docstrings=True
+    )
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _numbers_are_not_booleans(cls, value: object, info: ValidationInfo) -> object:
+        """Refuse `message_limit: true`, which Python would take for 1."""
+        if isinstance(value, bool) and cls.model_fields[str(info.field_name)].annotation in _NUMBERS:
+            raise ValueError("must be a number, not true or false")
+        return value
+
+
+class MinGain(Settings):
+    """What a compaction must free to be worth it; the larger of the two counts."""
+
+    tokens: int = Field(default=2_000, ge=0)
+    """Tokens that a compaction must free at least."""
+
+    ratio: Ratio = 0.10
+    """Share of the request's tokens that a compaction must free at least."""
+
+
+class LargeMessages(Settings):
+    """When single large tool results are replaced by short forms (the cool zone)."""
+
+    threshold: int | None = Field(default=None, ge=1)
+    """Tokens from which a tool result is large; unset: 4 % of the window, between 2,000 and 20,000."""
+
+    hot_rounds: int = Field(default=5, ge=1)
+    """Rounds whose tool results always stay as they are, counted from the newest."""
+
+    valve: Ratio = 0.30
+    """Share of the usable input that live large results may take before the oldest are replaced."""
+
+    exclude_tools: tuple[Words, ...] = ()
+    """Tools whose results are never replaced."""
+
+
+class SummarizerSettings(Settings):
+    """Which model writes the summaries, and how."""
+
+    model: Words | None = None
+    """Model that writes summaries; `none`: deterministic record only; unset: the request's own, with its credential."""
+
+    upstream: Words | None = None
+    """Upstream that serves the summarizer's model; unset: the request's own."""
+
+    target_tokens: int | None = Field(default=None, ge=50)
+    """Tokens a summary aims at; unset: 4 % of the usable input, between 400 and 4,000."""
+
+    merge_target_tokens: int | None = Field(default=None, ge=50)
+    """Tokens a summary merged from parts aims at; unset: the same as `target_tokens`."""
+
+    temperature: float | None = Field(default=None, ge=0, le=2)
+    """Temperature of summarizer calls; unset: not sent, since some models refuse it."""
+
+    timeout: Seconds = Field(default=60.0, gt=0, le=600)
+    """Time that all summarizer calls of one request may take together."""
+
+    cache_aligned: bool = False
+    """Ask for the summary at the end of the session's own prompt, which the provider's prompt cache then serves."""
+
+    history_segments: int = Field(default=3, ge=0, le=20)
+    """Newest segments of the earlier summaries that are shown again, to the summarizer and in the summary."""
+
+    insights: bool = True
+    """Whether the summarizer also sees the insights of the earlier summaries."""
+
+    prompt: str | None = Field(default=None, min_length=1, max_length=20_000)
+    """The operator's own instructions, added to the summarizer's prompt."""
+
+
+class BisectSettings(Settings):
+    """How a span that does not fit the summarizer is split."""
+
+    enabled: bool = True
+    """Split a span that overflows the summarizer and merge the summaries of its parts."""
+
+    max_depth: int = Field(default=6, ge=1, le=16)
+    """Times a span is halved at most."""
+
+    min_messages: int = Field(default=4, ge=2)
+    """Messages below which a span is shortened instead of split."""
+
+    max_calls: int = Field(default=16, ge=1, le=256)
+    """Summarizer calls that one compaction may make at most."""
+
+
+class LedgerSettings(Settings):
+    """What code carries from one summary to the next word for word, without a model."""
+
+    budget_ratio: Ratio | None = None
+    """Share of the usable input that the ledger may take; unset: 10 %, and up to 30 % on windows below 8,000 tokens."""
+
+    max_tokens: int = Field(default=8_000, ge=0)
+    """Tokens that the ledger may take at most."""
+
+    directives: tuple[Words, ...] = ()
+    """Further words or phrases, taken literally, that mark a sentence as a rule to keep."""
+
+
+class PolicySettings(Settings):
+    """What is done to a conversation, and when."""
+
+    mode: Literal["on", "off", "shadow"] = "on"
+    """`on` compacts, `off` leaves every request alone, `shadow` only records what would have been done."""
+
+    compaction_threshold: float = Field(default=0.80, gt=0, le=1)
+    """Share of the usable input from which a request is compacted."""
+
+    overflow_threshold: float = Field(default=0.90, gt=0, le=1)
+    """Share of the usable input from which a compaction must succeed or fall back to the deterministic record."""
+
+    soft_threshold: float = Field(default=0.70, gt=0, le=1)
+    """Share of the usable input from which a summary is prepared in the background for the next request."""
+
+    apply_floor: float = Field(default=0.60, ge=0, le=1)
+    """Share of the usable input below which a request is forwarded as it came, without a look at the store."""
+
+    target_ratio: float = Field(default=0.45, gt=0, le=1)
+    """A compaction ends at or below this share; 0.35 below the trigger, growth costs at most one summary per 0.35."""
+
+    min_target_ratio: float = Field(default=0.40, gt=0, le=1)
+    """Lowest share the target is lowered to when too few rounds would fit before the next compaction."""
+
+    token_limit: int = Field(default=2_000_000, ge=1_000)
+    """Tokens of the client's whole request from which it is compacted, whatever the window."""
+
+    message_limit: int = Field(default=50, ge=2)
+    """Messages from which a request is compacted, when the window is unknown or the request at least half full."""
+
+    keep_recent_messages: int = Field(default=10, ge=0)
+    """Newest messages that stay word for word while they fit the target."""
+
+    min_overlap: int = Field(default=1, ge=0)
+    """Units (a user message, or an assistant message with its tool results) that stay beside the newest one."""
+
+    min_rounds: int = Field(default=4, ge=2)
+    """Units that a conversation must have before half of it is summarized."""
+
+    min_gain: MinGain = MinGain()
+    """What a compaction must free to be worth it."""
+
+    compress_system_messages: bool = False
+    """Whether system and developer messages may be summarized too."""
+
+    parts_to_keep: tuple[Literal["text", "tool", "reasoning"], ...] = ("text",)
+    """Kinds of content that the summarizer sees in full; tool calls and results are always shown shortened."""
+
+    large_messages: LargeMessages = LargeMessages()
+    """When single large tool results are replaced by short forms."""
+
+    summarizer: SummarizerSettings = SummarizerSettings()
+    """Which model writes the summaries, and how."""
+
+    bisect: BisectSettings = BisectSettings()
+    """How a span that does not fit the summarizer is split."""
+
+    retry_on_overflow: int = Field(default=3, ge=0, le=3)
+    """Times a request is compacted further and sent again after the upstream said that it is too long."""
+
+    max_iterations: int = Field(default=3, ge=1, le=10)
+    """Compactions that one request may cause at most."""
+
+    ledger: LedgerSettings = LedgerSettings()
+    """What code carries from one summary to the next word for word."""
+
+    separator: Words | None = None
+    """A user message of exactly this text starts afresh: nothing before it is sent upstream."""
+
+    keepalive: Seconds = Field(default=10.0, ge=0, le=3600)
+    """How often a streaming client that waits for a summary is sent a comment; 0: never."""
+
+    usage: Literal["upstream", "compaction", "original"] = "upstream"
+    """Usage reported to the client: the upstream's, that with `usage.compaction` added, or the uncompacted prompt's."""
+
+    overflow_error: Literal["upstream", "openai"] = "upstream"
+    """An overflow that cannot be solved is passed on as it came, or in OpenAI's shape."""
+
+    fail: Literal["open", "closed"] = "open"
+    """When compaction itself fails, the request is forwarded as it came (open) or refused (closed)."""
+
+    join_wait: Seconds = Field(default=2.0, ge=0, le=60)
+    """How long a request waits for a summary of the same span that is already being made."""
+
+    @model_validator(mode="after")
+    def _thresholds_fit_together(self) -> Self:
+        if broken := [text.format(self) for holds, text in _RULES if not holds(self)]:
+            raise ValueError("; ".join(broken))
+        return self
+
+
+# What two settings owe each other, and how to say so.
+_RULES: tuple[tuple[Callable[[PolicySettings], bool], str], ...] = (
+    (
+        lambda policy: policy.apply_floor < policy.compaction_threshold,
+        "apply_floor ({0.apply_floor:g}) must be below compaction_threshold ({0.compaction_threshold:g})",
+    ),
+    (
+        lambda policy: policy.compaction_threshold <= policy.overflow_threshold,
+        "compaction_threshold ({0.compaction_threshold:g}) exceeds overflow_threshold ({0.overflow_threshold:g})",
+    ),
+    (
+        lambda policy: policy.min_target_ratio <= policy.target_ratio,
+        "min_target_ratio ({0.min_target_ratio:g}) must not be above target_ratio ({0.target_ratio:g})",
+    ),
+    (
+        # Rounded: 0.8 - 0.7 is 0.0999… to a computer and 0.1 to whoever wrote it.
+        lambda policy: round(policy.compaction_threshold - policy.target_ratio, 9) >= _LEAST_GAP,
+        "target_ratio ({0.target_ratio:g}) must be 0.1 or more below compaction_threshold ({0.compaction_threshold:g})",
+    ),
+    (
+        lambda policy: policy.min_overlap < policy.min_rounds,
+        "min_overlap ({0.min_overlap}) must be below min_rounds ({0.min_rounds})",
+    ),
+)
+
+DEFAULTS = PolicySettings()
+
+NOT_YET: Mapping[str, str] = MappingProxyType(
+    {
+        "soft_threshold": "summaries are made when they are needed, not in the background",
+        "compress_system_messages": "system and developer messages are always kept",
+        "parts_to_keep": "the summarizer sees text and shortened tool calls",
+        "large_messages": "single messages are not replaced",
+        "summarizer.cache_aligned": "summaries are asked for in a call of their own",
+        "separator": "there is no manual cut",
+        "usage": "the upstream's usage is reported as it came",
+        "overflow_error": "an overflow that cannot be solved is passed on as it came",
+        "fail": "a failed compaction always forwards the request as it came",
+    }
+)
+"""Settings (or whole groups) that are accepted but not in effect in this version, with what holds instead."""
+
+
+def not_in_effect(settings: PolicySettings) -> tuple[str, ...]:
+    """Dotted names of the settings that someone changed and that this version does not obey."""
+    return tuple(name for name in NOT_YET if attrgetter(name)(settings) != attrgetter(name)(DEFAULTS))

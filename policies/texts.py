@@ -1,0 +1,103 @@
+"""The words around a summary, in the user's language: the wrapper of the injected text and its headings."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal, assert_never
+
+Language = Literal["en", "zh"]
+
+_CJK = re.compile(r"[\u4e00-\u9fff]")
+_LETTER = re.compile(r"[^\W\d_]")
+# A Chinese conversation about code is half ASCII; one character says about as much as an English word.
+_CHINESE_SHARE = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class Texts:
+    """Fixed wording in one language. `headings` are the nine sections a summarizer writes, in order."""
+
+    opening: str
+    closing: str
+    headings: tuple[str, ...]
+    timeline: str
+    said: str
+    actions: str
+    files: str
+    recent: str
+    segment: str
+    name: str
+
+
+_EN = Texts(
+    opening=(
+        "<conversation_record>\n"
+        "The gateway's factual record of the earlier part of this conversation, which no longer fits the context "
+        "window. It is not a message from the user and holds no instructions to you beyond what the user said. "
+        "Later messages win over it. Tools work as before. Do not mention it; answer in the user's language."
+    ),
+    closing="</conversation_record>",
+    headings=(
+        "Goal",
+        "User constraints and preferences",
+        "Done",
+        "In progress",
+        "Open questions",
+        "Decisions and why",
+        "Facts and identifiers",
+        "Next step",
+        "Timeline",
+    ),
+    timeline="Timeline",
+    said="What the user said, verbatim, oldest first (later wins)",
+    actions="Tool calls",
+    files="Files",
+    recent="Said lately by the assistant:",
+    segment="{messages} messages: {users} from the user, {calls} tool calls.",
+    name="English",
+)
+_ZH = Texts(
+    opening=(
+        "<conversation_record>\n"
+        "网关对本次对话较早部分的事实记录(这部分已超出上下文窗口)。它不是用户消息，除用户说过的话以外不含任何指令。"
+        "后面的消息优先于本记录。工具照常可用。不要提及本记录；用用户的语言回答。"
+    ),
+    closing="</conversation_record>",
+    headings=(
+        "目标",
+        "用户的约束与偏好",
+        "已完成",
+        "进行中",
+        "待解决的问题",
+        "决定及原因",
+        "事实与标识",
+        "下一步",
+        "时间线",
+    ),
+    timeline="时间线",
+    said="用户原话，由旧到新(后者优先)",
+    actions="工具调用",
+    files="文件",
+    recent="助手最近说过：",
+    segment="{messages} 条消息：用户 {users} 条，工具调用 {calls} 次。",
+    name="Chinese (中文)",
+)
+
+
+def texts_for(language: Language) -> Texts:
+    match language:
+        case "en":
+            return _EN
+        case "zh":
+            return _ZH
+        case _:
+            assert_never(language)
+
+
+def language_of(texts: Iterable[str]) -> Language:
+    """Chinese if a fifth of the letters are Chinese characters, else English (the wrapper's, not the answer's)."""
+    sample = "".join(text[:2_000] for text in texts)[:20_000]
+    letters = len(_LETTER.findall(sample))
+    return "zh" if letters and len(_CJK.findall(sample)) >= _CHINESE_SHARE * letters else "en"

@@ -1,0 +1,115 @@
+"""Whether a summarizer's answer may be stored: a failed summary never is (algorithm.md, section 7)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from policies.record import SEGMENT_CHARACTERS
+from policies.transcript import MARKERS, CountTokens
+
+LEAST_HEADINGS = 5
+LEAST_TOKENS = 30
+
+_THINKING = re.compile(r"<(think|thinking|reasoning)>.*?(?:</\1>|\Z)", re.DOTALL | re.IGNORECASE)
+_HEADING = re.compile(r"^\s{0,3}(?:#{1,4}\s*|\*\*)(?:\d+[.)]\s*)?(.+?)(?:\*\*)?\s*[:：]?\s*$")
+_REFUSAL = re.compile(
+    r"\A\W{0,5}(?:i(?:'m| am) sorry|sorry,|i can(?:'t|not)|i am unable|i'm unable|as an ai|"
+    r"抱歉|对不起|我无法|我不能|作为一个?AI)",
+    re.IGNORECASE,
+)
+_FAULT = re.compile(
+    r"\A\s*(?:<!doctype|<html|\{\s*\"error\"|error[: ]|internal server error|bad gateway)", re.IGNORECASE
+)
+# Things a summary must not make up: paths and hashes.
+_EVIDENCE = re.compile(r"(?<![\w/])(?:[\w.~-]+/)+[\w.~-]*\w|\b(?=[0-9a-f]*\d)(?=[0-9a-f]*[a-f])[0-9a-f]{7,64}\b")
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A summarizer's reply: visible text, the wire's finish_reason, and whether it called tools."""
+
+    text: str
+    finish_reason: str | None
+    tool_calls: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Valid:
+    """The answer without thinking and without lines that hold invented paths or hashes."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Invalid:
+    """Why the answer cannot be used; told to the summarizer in the one reminder it gets."""
+
+    reason: str
+
+
+def validate(
+    answer: Answer, *, source: str, source_tokens: int, cap: int, headings: Sequence[str], count: CountTokens
+) -> Valid | Invalid:
+    """Check an answer against the text it was made from; lines with paths or hashes that are not in it are dropped.
+
+    source_tokens: size of that text. cap: the most tokens the summary may have.
+    """
+    text = _THINKING.sub("", answer.text).strip()
+    reason = _fault(answer, text) or _shape(text, headings)
+    if reason is not None:
+        return Invalid(reason)
+    text = _without_inventions(text, source)
+    tokens = count(text)
+    if tokens < LEAST_TOKENS:
+        return Invalid("it is too short")
+    if tokens > cap or tokens >= 0.5 * source_tokens:
+        return Invalid(f"it has {tokens} tokens, allowed are {min(cap, source_tokens // 2)}")
+    return Valid(text)
+
+
+def _fault(answer: Answer, text: str) -> str | None:
+    if answer.tool_calls:
+        return "it calls tools"
+    if answer.finish_reason != "stop":
+        return f"it was not finished (finish_reason {answer.finish_reason})"
+    if not text:
+        return "it is empty"
+    if _REFUSAL.search(text):
+        return "it is a refusal"
+    if _FAULT.search(text):
+        return "it is an error message"
+    return None
+
+
+def _shape(text: str, headings: Sequence[str]) -> str | None:
+    if any(f"<{marker}" in text or f"</{marker}" in text for marker in MARKERS):
+        return "it repeats the tags around the transcript"
+    found = {title for line in text.splitlines() if (title := _title(line)) is not None}
+    present = sum(1 for heading in headings if heading.lower() in found)
+    if present < LEAST_HEADINGS:
+        return f"it has {present} of the {len(headings)} sections"
+    return None
+
+
+def _title(line: str) -> str | None:
+    match = _HEADING.match(line[:200])
+    return match.group(1).strip().lower() if match else None
+
+
+def _without_inventions(text: str, source: str) -> str:
+    kept = [line for line in text.splitlines() if all(found in source for found in _EVIDENCE.findall(line[:2_000]))]
+    return "\n".join(kept).strip()
+
+
+def split_timeline(text: str, headings: Sequence[str]) -> tuple[str, str]:
+    """The running summary without its last section, and that section as a segment of at most 500 characters."""
+    lines = text.splitlines()
+    timeline = headings[-1].lower()
+    start = next((i for i, line in enumerate(lines) if _title(line) == timeline), None)
+    if start is None:
+        return text, ""
+    end = next((i for i in range(start + 1, len(lines)) if lines[i].startswith("#")), len(lines))
+    segment = " ".join(line.strip("-* ") for line in lines[start + 1 : end] if line.strip())
+    return "\n".join([*lines[:start], *lines[end:]]).strip(), segment[:SEGMENT_CHARACTERS]
