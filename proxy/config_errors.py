@@ -1,0 +1,115 @@
+"""What is wrong with a config file: one line a problem, with file, line, YAML path and the way out, never a value."""
+
+from __future__ import annotations
+
+import difflib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, get_args
+
+from pydantic import BaseModel
+
+from policies.settings import PolicySettings
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from pydantic_core import ErrorDetails
+
+Location = tuple[str | int, ...]
+"""Keys and list positions from the top of the file down to one value."""
+
+# pydantic's error types in plain words. Nothing here shows what was written: it may be a secret.
+_PLAIN = {
+    "missing": "is required",
+    "int_type": "must be a whole number",
+    "int_parsing": "must be a whole number",
+    "int_parsing_size": "must be a smaller number",
+    "int_from_float": "must be a whole number",
+    "float_type": "must be a number",
+    "float_parsing": "must be a number",
+    "finite_number": "must be a finite number",
+    "bool_type": "must be true or false",
+    "bool_parsing": "must be true or false",
+    "string_type": "must be text; put it in quotes",
+    "string_too_short": "must not be empty",
+    "string_too_long": "must have at most {max_length} characters",
+    "literal_error": "must be {expected}",
+    "greater_than": "must be more than {gt:g}",
+    "greater_than_equal": "must be at least {ge:g}",
+    "less_than": "must be less than {lt:g}",
+    "less_than_equal": "must be at most {le:g}",
+    "tuple_type": "must be a list, such as [a, b]",
+    "mapping_type": "must be a mapping of names to settings",
+    "dict_type": "must be a mapping of names to settings",
+    "model_type": "must be a mapping of keys to values",
+    "value_error": "{error}",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing that is wrong; `path` is empty when it concerns the file as a whole."""
+
+    file: str
+    line: int | None
+    path: str
+    message: str
+
+    def __str__(self) -> str:
+        where = self.file if self.line is None else f"{self.file}:{self.line}"
+        return ": ".join(part for part in (where, self.path, self.message) if part)
+
+
+class ConfigError(Exception):
+    """A config that cannot be used, with everything that is wrong with it."""
+
+    def __init__(self, problems: Iterable[Problem]) -> None:
+        self.problems = tuple(sorted(problems, key=lambda problem: problem.line or 0))
+        super().__init__("\n".join(map(str, self.problems)))
+
+
+def dotted(location: Location) -> str:
+    """The YAML path as people write it: `tenants.acme.keys[0]`."""
+    return "".join(f"[{part}]" if isinstance(part, int) else f".{shown(part)}" for part in location).lstrip(".")
+
+
+def shown(key: str) -> str:
+    """A key of the file, fit for one line; one that looks like an API key is only hinted at."""
+    if key.startswith("sk-"):
+        return "sk-…"
+    printable = "".join(character if character.isprintable() else "�" for character in key)
+    return printable if len(printable) <= 64 else printable[:63] + "…"
+
+
+def plain(error: ErrorDetails, model: type[BaseModel]) -> str:
+    """pydantic's error about a value of `model`, in plain words and with the way out."""
+    if error["type"] == "extra_forbidden":
+        *above, key = error["loc"]
+        return "unknown key; " + suggest(str(key), _keys(_model_at(model, above)), "known keys")
+    template = _PLAIN.get(error["type"])
+    return template.format(**error.get("ctx", {})) if template else f"is not valid: {error['msg']}"
+
+
+def suggest(given: str, known: Iterable[str], these: str) -> str:
+    """The one name that was probably meant, or all that are known."""
+    names = sorted(known)
+    if close := difflib.get_close_matches(given[:64], names, n=1):
+        return f"did you mean '{shown(close[0])}'?"
+    return f"{these}: {', '.join(map(shown, names)) or 'none'}"
+
+
+def _keys(model: type[BaseModel]) -> set[str]:
+    """Keys that a section may have in the file, where a policy may also extend another."""
+    return {*model.model_fields, "extends"} if model is PolicySettings else set(model.model_fields)
+
+
+def _model_at(model: type[BaseModel], location: Sequence[str | int]) -> type[BaseModel]:
+    """The model that describes the section at a location of the file."""
+    parts = iter(location)
+    for part in parts:
+        annotation = model.model_fields[str(part)].annotation
+        models = [kind for kind in (annotation, *get_args(annotation)) if isinstance(kind, type)]
+        model = next(kind for kind in models if issubclass(kind, BaseModel))
+        if model is not annotation:  # a mapping or a list of them: the next part is a name or a position
+            next(parts)
+    return model

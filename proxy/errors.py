@@ -1,0 +1,96 @@
+"""Every error this proxy answers with itself: whose fault it is, its HTTP status, its code and whether to retry."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class ProxyError(Exception):
+    """An error the client sees in OpenAI's shape, `{"error": {message, type, param, code}}`."""
+
+    status = 500
+    code = "internal_error"
+    type = "server_error"
+    retryable = False
+
+    def __init__(self, message: str, *, param: str | None = None, retry_after: int | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.param = param
+        self.retry_after = retry_after
+
+    def body(self) -> bytes:
+        """The JSON body, as OpenAI writes it (platform.openai.com/docs/guides/error-codes)."""
+        return msgspec.json.encode(
+            {"error": {"message": self.message, "type": self.type, "param": self.param, "code": self.code}}
+        )
+
+    def headers(self) -> list[tuple[bytes, bytes]]:
+        """Headers of the answer; `x-should-retry` is what OpenAI's SDKs obey before their own rules."""
+        headers = [
+            (b"content-type", b"application/json"),
+            (b"x-should-retry", b"true" if self.retryable else b"false"),
+        ]
+        if self.retry_after is not None:
+            headers.append((b"retry-after", str(self.retry_after).encode()))
+        return headers
+
+
+class InvalidRequestError(ProxyError):
+    """The client's fault: it can be sent again only after it was changed."""
+
+    status = 400
+    code = "invalid_request"
+    type = "invalid_request_error"
+
+
+class InvalidJSONError(InvalidRequestError):
+    """The body is not the JSON object a chat request is."""
+
+    code = "invalid_json"
+
+
+class BodyTooLargeError(InvalidRequestError):
+    """The body is over `server.max_body_bytes`, as sent or after decompression."""
+
+    status = 413
+    code = "request_too_large"
+
+
+class AuthenticationError(ProxyError):
+    """The caller's key belongs to no tenant and the proxy is closed to strangers."""
+
+    status = 401
+    code = "invalid_api_key"
+    type = "invalid_request_error"
+
+
+class NotAllowedError(ProxyError):
+    """The caller asked for something its tenant may not have."""
+
+    status = 403
+    code = "not_allowed"
+    type = "invalid_request_error"
+
+
+class UpstreamConnectionError(ProxyError):
+    """The upstream could not be reached, or went away before it answered."""
+
+    status = 502
+    code = "upstream_unreachable"
+    retryable = True
+
+
+class UpstreamTimeoutError(ProxyError):
+    """The upstream did not answer in time."""
+
+    status = 504
+    code = "upstream_timeout"
+    retryable = True
+
+
+class LoopError(InvalidRequestError):
+    """The request has passed this proxy before: an upstream's base_url leads back here."""
+
+    status = 508
+    code = "loop_detected"

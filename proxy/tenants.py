@@ -1,0 +1,106 @@
+"""Who is calling: the tenant behind a key, its policy, and the scope that keeps its sessions apart from all others."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from proxy.config_models import DEFAULT
+from proxy.errors import AuthenticationError, NotAllowedError
+
+if TYPE_CHECKING:
+    from policies.settings import PolicySettings
+    from proxy.config_models import Config, Tenant
+
+# Without a configured secret, sessions are still kept apart; only their addresses can be computed by outsiders.
+_NO_SECRET = b"concertina"
+
+_UNKNOWN = "the API key is not known here; ask the operator of this proxy for one and send it as a Bearer token"
+_NOT_ALLOWED = "x-compaction-policy does not name a policy that this key may use"
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """One caller, as far as its key tells: what may be done for it and where its sessions lie."""
+
+    tenant: str
+    policy_name: str
+    policy: PolicySettings
+    allowed_policies: frozenset[str]
+    scope: bytes = field(repr=False)
+    """32 bytes; two keys never share them, so that what one stored the other cannot read, guess or influence."""
+    upstream_key: str | None = field(repr=False)
+    """The tenant's key for the upstream, in place of the caller's own Authorization."""
+    summary_tokens_per_day: int | None
+
+
+class Tenants:
+    """The callers that one config knows; a reload makes a new one."""
+
+    def __init__(self, config: Config) -> None:
+        self._policies = config.policies
+        self._closed = config.closed
+        self._secret = config.store.secret.get_secret_value().encode() or _NO_SECRET
+        self._callers = {name: _caller(name, tenant, config) for name, tenant in config.tenants.items()}
+        self._by_digest = {
+            digest: (digest, name)
+            for name, tenant in config.tenants.items()
+            for digest in map(_digest_of_hash, tenant.keys)
+        }
+
+    def identify(self, authorization: bytes | None, api_key_header: bytes | None = None) -> Caller:
+        """The caller behind the Authorization header or, where that holds no known key, the x-api-key header.
+
+        Callers without a known key belong to tenant `default`, or are refused when the config is closed.
+        """
+        digests = [hashlib.sha256(key).digest() for key in (_bearer(authorization), api_key_header) if key]
+        for digest in digests:
+            if (name := self._owner(digest)) is not None:
+                return self._scoped(name, digest)
+        if self._closed:
+            raise AuthenticationError(_UNKNOWN)
+        return self._scoped(DEFAULT, digests[0] if digests else b"")
+
+    def with_policy(self, caller: Caller, name: str) -> Caller:
+        """The caller under another policy it may use; the refusal does not tell whether the name exists."""
+        if name not in caller.allowed_policies:
+            raise NotAllowedError(_NOT_ALLOWED, param="x-compaction-policy")
+        return replace(caller, policy_name=name, policy=self._policies[name])
+
+    def _owner(self, digest: bytes) -> str | None:
+        # The lookup goes by the hash of what was sent, whose bytes no caller can steer, so its time tells nothing
+        # about a key; the comparison in constant time is for whoever changes how keys are looked up.
+        known, name = self._by_digest.get(digest, (b"", ""))
+        return name if hmac.compare_digest(known, digest) else None
+
+    def _scoped(self, tenant: str, digest: bytes) -> Caller:
+        # The length in front keeps a tenant id and a digest from being read as another pair.
+        encoded = tenant.encode()
+        message = len(encoded).to_bytes(4, "big") + encoded + len(digest).to_bytes(4, "big") + digest
+        return replace(self._callers[tenant], scope=hmac.digest(self._secret, message, "sha256"))
+
+
+def _caller(name: str, tenant: Tenant, config: Config) -> Caller:
+    return Caller(
+        tenant=name,
+        policy_name=tenant.policy,
+        policy=config.policies[tenant.policy],
+        allowed_policies=frozenset({tenant.policy, *tenant.policies}),
+        scope=b"",
+        upstream_key=tenant.api_key.get_secret_value() or None,
+        summary_tokens_per_day=tenant.summary_tokens_per_day,
+    )
+
+
+def _digest_of_hash(key: str) -> bytes:
+    return bytes.fromhex(key.removeprefix("sha256:"))
+
+
+def _bearer(authorization: bytes | None) -> bytes | None:
+    """The key in an Authorization header; of another scheme than Bearer all of it counts as the key."""
+    if authorization is None:
+        return None
+    scheme, *key = authorization.split(None, 1) or [b""]
+    return b"".join(key).strip() if scheme.lower() == b"bearer" else authorization.strip()
