@@ -1,0 +1,61 @@
+"""Where checkpoints live between requests: SQLite on one machine, Redis for replicas, memory for trying things out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from proxy.stores.base import (
+    DEFAULT_TIMEOUT,
+    MAX_VALUE_BYTES,
+    EntryError,
+    Store,
+    StoreError,
+    ValueTooLargeError,
+)
+from proxy.stores.guard import GuardedStore
+from proxy.stores.sealing import Sealer
+
+__all__ = [
+    "DEFAULT_TIMEOUT",
+    "MAX_VALUE_BYTES",
+    "EntryError",
+    "GuardedStore",
+    "Sealer",
+    "Store",
+    "StoreError",
+    "ValueTooLargeError",
+    "open_store",
+]
+
+
+def open_store(url: str, timeout: float = DEFAULT_TIMEOUT) -> Store:
+    """The store `store.url` names; `StoreError` if it cannot be one. Only the implementation in use is imported.
+
+    `sqlite:///relative.db`, `sqlite:////absolute.db`, `memory://`, `redis://host:6379/0`, `rediss://…`
+    """
+    scheme = url.partition("://")[0].lower()
+    match scheme:
+        case "memory":
+            from proxy.stores.memory import MemoryStore
+
+            return MemoryStore()
+        case "sqlite":
+            from proxy.stores.sqlite import SqliteStore
+
+            return SqliteStore(_sqlite_path(url), timeout=timeout)
+        case "redis" | "rediss":
+            from proxy.stores.redis import RedisStore
+
+            return RedisStore(url, timeout=timeout)
+        case _:
+            known = "sqlite:///file.db, redis://host:6379/0, rediss://host:6379/0 or memory://"
+            raise StoreError(f"store.url: this is none of {known}")
+
+
+def _sqlite_path(url: str) -> Path:
+    parts = urlsplit(url)
+    path = unquote(parts.path.removeprefix("/"))
+    if parts.netloc or not path:
+        raise StoreError("store.url: write sqlite:///relative.db or sqlite:////absolute/path.db")
+    return Path(path)

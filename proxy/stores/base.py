@@ -1,0 +1,69 @@
+"""What a store is: a shared, forgetful map from hashed keys to sealed bytes, with expiry and locks.
+
+Everything in a store can be rebuilt from the client's next request, so nothing here is durable by contract: an entry
+may vanish at any time, and no caller may be wrong, only slower, when one does.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+MAX_VALUE_BYTES = 256_000
+DEFAULT_TIMEOUT = 0.25
+
+
+class StoreError(Exception):
+    """The store could not do it. The only exception that leaves a store; messages hold neither keys nor values."""
+
+    outage = True
+    """Whether the store itself is in trouble, so that the next call would most likely fail too."""
+
+
+class EntryError(StoreError):
+    """This one entry cannot be stored or read; the store is well."""
+
+    outage = False
+
+
+class ValueTooLargeError(EntryError):
+    """The value is over `MAX_VALUE_BYTES`."""
+
+
+class Store(Protocol):
+    """Keys are hashed by the caller (`cp:{<hex>}:<hex>`) and passed through; `ttl` is in seconds."""
+
+    async def get_many(self, keys: Sequence[str]) -> list[bytes | None]:
+        """The values in the order of the keys, None for a miss; one round trip."""
+        ...
+
+    async def put_new(self, key: str, value: bytes, ttl: float) -> bytes | None:
+        """Store the value unless the key is taken: None if this call stored it, else the value that was there first.
+
+        Storing the same bytes again is answered with those bytes, so a repeated call is harmless.
+        """
+        ...
+
+    async def touch(self, keys: Sequence[str], ttl: float) -> None:
+        """Let these entries live for `ttl` from now; misses are ignored."""
+        ...
+
+    async def acquire(self, key: str, token: str, ttl: float) -> bool:
+        """Take the lock for at most `ttl`. It saves duplicate work; correctness never hangs on it."""
+        ...
+
+    async def release(self, key: str, token: str) -> None:
+        """Give the lock back, if it is still held with this token."""
+        ...
+
+    async def close(self) -> None:
+        """Let go of files, threads and connections; closing twice is harmless."""
+        ...
+
+
+def check_size(value: bytes) -> None:
+    """Raise `ValueTooLargeError` for a value no store takes: one record must not push thousands of others out."""
+    if len(value) > MAX_VALUE_BYTES:
+        raise ValueTooLargeError(f"a value of {len(value):,} bytes is over the store's limit of {MAX_VALUE_BYTES:,}")

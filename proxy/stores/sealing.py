@@ -1,0 +1,116 @@
+"""What a stored value looks like: versioned, compressed, bound to its key, and encrypted when a key is set.
+
+    version (1 byte) | flags (1 byte) | body
+    plain body:      checksum (16 bytes) | zlib
+    encrypted body:  key id (4 bytes) | nonce (12 bytes) | AES-256-GCM(zlib)
+
+Checksum and GCM tag also cover the header and the store key. So a value that was damaged, cut, swapped between keys,
+or (when encrypted) written by anyone else is a miss. That is the second line against a reply reaching the wrong
+caller, as in ChatGPT's incident of 2023-03-20.
+"""
+
+from __future__ import annotations
+
+import hmac
+import os
+import zlib
+from hashlib import blake2b
+from typing import TYPE_CHECKING
+
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+VERSION = 1
+ENCRYPTED = 1
+MAX_PLAIN_BYTES = 4_000_000
+MIN_KEY_BYTES = 16
+
+_PLAIN_HEADER = bytes((VERSION, 0))
+_ENCRYPTED_HEADER = bytes((VERSION, ENCRYPTED))
+_HEADER_BYTES = 2
+_CHECKSUM_BYTES = 16
+_KEY_ID_BYTES = 4
+_NONCE_BYTES = 12  # 96 random bits: one key is good for 2^32 values (NIST SP 800-38D, 8.3)
+
+
+class Sealer:
+    """Seals with `encryption_key` (at least 16 bytes); opens with it and with the `retired` ones, for rotation.
+
+    With a key, values that are not encrypted are misses: a writer to the store must not get round it by not using it.
+    """
+
+    def __init__(self, encryption_key: bytes | None, retired: Sequence[bytes] = ()) -> None:
+        keys = [encryption_key, *retired] if encryption_key else []
+        if any(len(key) < MIN_KEY_BYTES for key in keys):
+            raise ValueError(
+                f"store.encryption_key: at least {MIN_KEY_BYTES} bytes are needed; try openssl rand -hex 32"
+            )
+        self._ciphers = {_key_id(key): AESGCM(_derive(key)) for key in keys}
+        self._current = next(iter(self._ciphers), None)
+
+    def seal(self, key: str, plain: bytes) -> bytes:
+        """What to store under `key`. More than `MAX_PLAIN_BYTES` is sealed, but will not be opened."""
+        packed = zlib.compress(plain)
+        if self._current is None:
+            return _PLAIN_HEADER + _checksum(key, packed) + packed
+        head = _ENCRYPTED_HEADER + self._current
+        nonce = os.urandom(_NONCE_BYTES)
+        return head + nonce + self._ciphers[self._current].encrypt(nonce, packed, head + _name(key))
+
+    def open(self, key: str, sealed: bytes) -> bytes | None:
+        """What was sealed under `key`, or None for anything else."""
+        header, body = sealed[:_HEADER_BYTES], sealed[_HEADER_BYTES:]
+        if self._ciphers:
+            packed = self._decrypt(key, body) if header == _ENCRYPTED_HEADER else None
+        else:
+            packed = _verify(key, body) if header == _PLAIN_HEADER else None
+        return None if packed is None else _decompress(packed)
+
+    def _decrypt(self, key: str, body: bytes) -> bytes | None:
+        key_id, rest = body[:_KEY_ID_BYTES], body[_KEY_ID_BYTES:]
+        cipher = self._ciphers.get(key_id)
+        if cipher is None or len(rest) < _NONCE_BYTES:
+            return None
+        try:
+            return cipher.decrypt(rest[:_NONCE_BYTES], rest[_NONCE_BYTES:], _ENCRYPTED_HEADER + key_id + _name(key))
+        except InvalidTag:
+            return None
+
+
+def _name(key: str) -> bytes:
+    return key.encode("utf-8", "surrogatepass")
+
+
+def _derive(key: bytes) -> bytes:
+    """Operators' keys have any length and alphabet; AES-256 takes 32 bytes."""
+    return blake2b(key, digest_size=32, person=b"concertina-seal").digest()
+
+
+def _key_id(key: bytes) -> bytes:
+    return blake2b(key, digest_size=_KEY_ID_BYTES, person=b"concertina-kid").digest()
+
+
+def _checksum(key: str, packed: bytes) -> bytes:
+    digest = blake2b(_PLAIN_HEADER, digest_size=_CHECKSUM_BYTES)
+    name = _name(key)
+    digest.update(len(name).to_bytes(8, "big") + name)
+    digest.update(packed)
+    return digest.digest()
+
+
+def _verify(key: str, body: bytes) -> bytes | None:
+    checksum, packed = body[:_CHECKSUM_BYTES], body[_CHECKSUM_BYTES:]
+    return packed if hmac.compare_digest(checksum, _checksum(key, packed)) else None
+
+
+def _decompress(packed: bytes) -> bytes | None:
+    """Bounded: what a writer to an unencrypted store put there must not fill our memory."""
+    inflate = zlib.decompressobj()
+    try:
+        plain = inflate.decompress(packed, MAX_PLAIN_BYTES)
+    except zlib.error:
+        return None
+    return plain if inflate.eof and not inflate.unused_data else None

@@ -1,0 +1,182 @@
+"""The embedded store: one SQLite file, shared by the workers of one machine, that survives restarts.
+
+One thread per store does all the work, so the event loop never waits on a disk and the connection needs no lock.
+A call that is cancelled or timed out may still be carried out; every operation here is harmless when it is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sqlite3
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, TypeVar
+
+from proxy.stores.base import DEFAULT_TIMEOUT, EntryError, StoreError, check_size
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from pathlib import Path
+
+T = TypeVar("T")
+
+SCHEMA_VERSION = 1
+# Waiting for the thread and the disk, beyond waiting for another process's lock: a local file has no excuse.
+PATIENCE = 1.0
+# Setting WAL mode and creating the table at once from several workers takes turns.
+OPEN_TIMEOUT = 5.0
+# SQLITE_MAX_VARIABLE_NUMBER was 999 before SQLite 3.32.
+KEYS_PER_QUERY = 500
+PURGE_EVERY = 60.0
+PURGE_ROWS = 500
+
+_SCHEMA = (
+    "CREATE TABLE IF NOT EXISTS entries (key TEXT PRIMARY KEY, value BLOB NOT NULL, expires REAL NOT NULL)",
+    "CREATE INDEX IF NOT EXISTS entries_expires ON entries (expires)",
+    f"PRAGMA user_version = {SCHEMA_VERSION}",
+)
+# One statement, so that of any number of writers exactly one wins; an expired entry counts as absent.
+_PUT_NEW = """
+    INSERT INTO entries (key, value, expires) VALUES (:key, :value, :expires)
+    ON CONFLICT (key) DO UPDATE SET value = excluded.value, expires = excluded.expires WHERE expires <= :now
+"""
+_PURGE = "DELETE FROM entries WHERE rowid IN (SELECT rowid FROM entries WHERE expires <= ? LIMIT ?)"
+
+
+class SqliteStore:
+    """Opens the file at once, so that a wrong path or a foreign file is an error at start (`StoreError`)."""
+
+    def __init__(self, path: Path, *, timeout: float = DEFAULT_TIMEOUT, clock: Callable[[], float] = time.time) -> None:
+        self._path = path
+        self._clock = clock
+        self._purged_at = clock()
+        self._closed = False
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="sqlite-store")
+        try:
+            self._connection = self._thread.submit(_open, path, timeout).result()
+        except BaseException:
+            self._thread.shutdown()
+            raise
+
+    async def get_many(self, keys: Sequence[str]) -> list[bytes | None]:
+        return await self._run(lambda: self._select(keys)) if keys else []
+
+    async def put_new(self, key: str, value: bytes, ttl: float) -> bytes | None:
+        check_size(value)
+        return await self._run(lambda: self._insert(key, value, ttl))
+
+    async def touch(self, keys: Sequence[str], ttl: float) -> None:
+        if keys:
+            await self._run(lambda: self._extend(keys, ttl))
+
+    async def acquire(self, key: str, token: str, ttl: float) -> bool:
+        return await self.put_new(key, token.encode(), ttl) is None
+
+    async def release(self, key: str, token: str) -> None:
+        await self._run(lambda: self._delete(key, token.encode()))
+
+    async def close(self) -> None:
+        if self._closed:
+            return
+        try:
+            await self._run(self._connection.close)
+        finally:
+            self._closed = True
+            self._thread.shutdown(wait=False)
+
+    async def _run(self, work: Callable[[], T]) -> T:
+        """Run the work on the store's thread; every way it can fail becomes a `StoreError`."""
+        if self._closed:
+            raise StoreError(f"{self._path}: the store is closed")
+        try:
+            async with asyncio.timeout(PATIENCE):
+                return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+        except sqlite3.Error as error:
+            raise StoreError(f"{self._path}: {error}") from error
+        except UnicodeEncodeError as error:
+            raise EntryError("a key is not valid Unicode") from error
+        except TimeoutError as error:
+            raise StoreError(f"{self._path}: no answer within {PATIENCE} s") from error
+
+    # What follows runs on the store's thread.
+
+    def _select(self, keys: Sequence[str]) -> list[bytes | None]:
+        now = self._clock()
+        found: dict[str, bytes] = {}
+        for start in range(0, len(keys), KEYS_PER_QUERY):
+            chunk = keys[start : start + KEYS_PER_QUERY]
+            marks = ",".join("?" * len(chunk))
+            # Only question marks are put into the statement.
+            query = f"SELECT key, value FROM entries WHERE expires > ? AND key IN ({marks})"  # noqa: S608
+            found.update(self._connection.execute(query, (now, *chunk)))
+        return [found.get(key) for key in keys]
+
+    def _insert(self, key: str, value: bytes, ttl: float) -> bytes | None:
+        now = self._clock()
+        row = {"key": key, "value": value, "expires": now + ttl, "now": now}
+        with self._transaction():
+            self._purge(now)
+            if self._connection.execute(_PUT_NEW, row).rowcount:
+                return None
+            winner: bytes = self._connection.execute("SELECT value FROM entries WHERE key = ?", (key,)).fetchone()[0]
+            return winner
+
+    def _extend(self, keys: Sequence[str], ttl: float) -> None:
+        now = self._clock()
+        update = "UPDATE entries SET expires = ? WHERE key = ? AND expires > ?"
+        with self._transaction():
+            self._connection.executemany(update, [(now + ttl, key, now) for key in keys])
+
+    def _delete(self, key: str, value: bytes) -> None:
+        with self._transaction():
+            self._connection.execute("DELETE FROM entries WHERE key = ? AND value = ?", (key, value))
+
+    def _purge(self, now: float) -> None:
+        """Drop some of what has expired, now and then; `abs` because a wall clock may be set back."""
+        if abs(now - self._purged_at) >= PURGE_EVERY:
+            self._purged_at = now
+            self._connection.execute(_PURGE, (now, PURGE_ROWS))
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        """IMMEDIATE takes the write lock first: a read that turns into a write fails at once when another got there."""
+        self._connection.execute("BEGIN IMMEDIATE")
+        with self._connection:
+            yield
+
+
+def _open(path: Path, timeout: float) -> sqlite3.Connection:
+    try:
+        _create_private(path)
+        connection = sqlite3.connect(path, timeout=OPEN_TIMEOUT, isolation_level=None, check_same_thread=False)
+        try:
+            _prepare(connection)
+            connection.execute(f"PRAGMA busy_timeout = {int(timeout * 1000)}")
+        except BaseException:
+            connection.close()
+            raise
+    except (sqlite3.Error, OSError) as error:
+        raise StoreError(
+            f"store.url: {path} cannot be used as the store ({error}); move that file away or name another path"
+        ) from error
+    return connection
+
+
+def _create_private(path: Path) -> None:
+    """SQLite gives its -wal and -shm files the mode of the database, which holds summaries of conversations."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+
+
+def _prepare(connection: sqlite3.Connection) -> None:
+    version = connection.execute("PRAGMA user_version").fetchone()[0]
+    if version > SCHEMA_VERSION:
+        raise sqlite3.NotSupportedError(f"written by a newer version, schema {version}")
+    connection.execute("PRAGMA journal_mode = WAL")
+    connection.execute("PRAGMA synchronous = NORMAL")
+    connection.execute("BEGIN IMMEDIATE")
+    with connection:
+        for statement in _SCHEMA:
+            connection.execute(statement)
