@@ -1,0 +1,82 @@
+"""Finding and publishing records: an in-process memory in front of the shared store."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from policies.record import VERSION, Record
+from proxy.stores.base import Store
+from proxy.stores.sealing import Sealer
+
+_REMEMBERED = 2_000
+# Cuts looked up in one round trip, newest first; a session has a handful of checkpoints, the newest near its end.
+_LOOKED_UP = 512
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(Record).decode
+
+
+class Checkpoints:
+    """Records by the digest of the prefix they cover; immutable, so whoever publishes first is right for everybody."""
+
+    def __init__(self, store: Store, sealer: Sealer, ttl: float) -> None:
+        self.store = store
+        self._sealer = sealer
+        self._ttl = ttl
+        self._memory: OrderedDict[str, Record] = OrderedDict()
+
+    def recall(self, digests: Sequence[bytes], cuts: Iterable[int]) -> Record | None:
+        """The record of the newest cut that this process knows; no store access. `digests[c]` names body[:c]."""
+        for cut in sorted(cuts, reverse=True):
+            record = self._memory.get(key_of(digests, cut))
+            if record is not None:
+                self._memory.move_to_end(key_of(digests, cut))
+                return record
+        return None
+
+    async def find(self, digests: Sequence[bytes], cuts: Iterable[int]) -> Record | None:
+        """The record of the newest cut in the store; one round trip. A record that cannot be trusted is a miss."""
+        newest = sorted(cuts, reverse=True)[:_LOOKED_UP]
+        if not newest:
+            return None
+        keys = [key_of(digests, cut) for cut in newest]
+        values = await self.store.get_many(keys)
+        for cut, key, value in zip(newest, keys, values, strict=True):
+            record = self._open(key, value, digests[cut], cut)
+            if record is not None:
+                await self.store.touch([key], self._ttl)
+                return self._remember(key, record)
+        return None
+
+    async def publish(self, digests: Sequence[bytes], record: Record) -> Record:
+        """Store a record unless another replica was first; returns the one that holds, so all send the same bytes."""
+        cut = record.covered
+        key = key_of(digests, cut)
+        taken = await self.store.put_new(key, self._sealer.seal(key, _encode(record)), self._ttl)
+        return self._remember(key, self._open(key, taken, digests[cut], cut) or record)
+
+    def _remember(self, key: str, record: Record) -> Record:
+        self._memory[key] = record
+        self._memory.move_to_end(key)
+        if len(self._memory) > _REMEMBERED:
+            self._memory.popitem(last=False)
+        return record
+
+    def _open(self, key: str, value: bytes | None, digest: bytes, cut: int) -> Record | None:
+        plain = self._sealer.open(key, value) if value is not None else None
+        if plain is None:
+            return None
+        try:
+            record = _decode(plain)
+        except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+            return None
+        trusted = record.version == VERSION and record.digest == digest.hex() and record.covered == cut
+        return record if trusted else None
+
+
+def key_of(digests: Sequence[bytes], cut: int) -> str:
+    """The key of body[:cut]'s record. Keys of one conversation share a hash tag, so they share a cluster slot."""
+    return f"cp:{{{digests[1].hex()[:32]}}}:{digests[cut].hex()}"

@@ -1,0 +1,141 @@
+"""The command line: `concertina serve`, `demo`, `check`, `schema`, `keys`, `healthcheck`, `version`."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import os
+import secrets
+import sys
+import urllib.error
+import urllib.request
+from importlib.metadata import version as installed_version
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import App, Parameter
+from rich.console import Console
+
+from proxy.config import Config, ConfigError, json_schema, load, notes
+
+app = App(name="concertina", help="Keeps long conversations inside the model's context window.", version_flags=[])
+keys = App(name="keys", help="Keys of tenants.")
+app.command(keys)
+
+_CONFIG = Path("config.yaml")
+_KEY_PREFIX = "ck-"
+_HEALTH_TIMEOUT = 3.0
+
+ConfigPath = Annotated[
+    Path | None, Parameter(help="Config file; without it ./config.yaml, else the built-in defaults.")
+]
+
+
+@app.command
+def serve(config: ConfigPath = None, *, host: str | None = None, port: int | None = None) -> None:
+    """Run the proxy.
+
+    Parameters
+    ----------
+    host
+        Address to listen on, instead of server.host.
+    port
+        Port to listen on, instead of server.port; 0 takes any free one.
+    """
+    from proxy.server import run
+
+    loaded = _load(config)
+    for note in notes(loaded):
+        _err(f"note: {note}")
+    sys.exit(run(loaded, host or loaded.server.host, loaded.server.port if port is None else port, _console()))
+
+
+@app.command
+def demo(*, once: bool = False) -> None:
+    """Play a long tool-using session against a small window, directly and through the proxy.
+
+    Parameters
+    ----------
+    once
+        End when the session is over; exit code 1 if any step failed.
+    """
+    from proxy.demo import run_demo
+
+    try:
+        sys.exit(asyncio.run(run_demo(once=once, console=_console())))
+    except KeyboardInterrupt:
+        sys.exit(130)
+
+
+@app.command
+def check(file: Path = _CONFIG) -> None:
+    """Validate a config file: one line a problem with file, line, YAML path and the way out; exit code 0 or 1."""
+    loaded = _load(file)
+    for note in notes(loaded):
+        print(f"note: {note}")
+    print(f"{file}: ok ({_counted(loaded)})")
+
+
+@app.command
+def schema() -> None:
+    """Print the JSON Schema of the config file."""
+    print(json.dumps(json_schema(), indent=2, ensure_ascii=False))
+
+
+@keys.command(name="new")
+def new_key(tenant: str) -> None:
+    """Make a key for a tenant and print it once, with the line that makes it known; only its hash is kept."""
+    key = _KEY_PREFIX + secrets.token_urlsafe(32)
+    digest = hashlib.sha256(key.encode()).hexdigest()
+    print(f"The key of tenant {tenant}, shown this once:\n\n  {key}\n")
+    print(f'Put its hash into the config:\n\ntenants:\n  {tenant}:\n    keys: ["sha256:{digest}"]')
+
+
+@app.command
+def healthcheck(url: str = "http://127.0.0.1:8795") -> None:
+    """Ask a running proxy whether it is ready; exit code 0 or 1."""
+    try:
+        with urllib.request.urlopen(f"{url.rstrip('/')}/readyz", timeout=_HEALTH_TIMEOUT) as answer:  # noqa: S310
+            print(answer.read().decode())
+    except (urllib.error.URLError, OSError, ValueError) as error:
+        _err(f"not ready: {error}")
+        sys.exit(1)
+
+
+@app.command
+def version() -> None:
+    """Print the version."""
+    print(f"concertina {installed_version('concertina')}")
+
+
+def _load(path: Path | None) -> Config:
+    """The config, or its problems on standard error and exit code 1."""
+    if path is None and _CONFIG.is_file():
+        path = _CONFIG
+    try:
+        return load(path, os.environ)
+    except ConfigError as error:
+        for problem in error.problems:
+            _err(str(problem))
+        sys.exit(1)
+
+
+def _counted(config: Config) -> str:
+    counts = {"upstream": config.upstreams, "policy": config.policies, "tenant": config.tenants}
+    plurals = {"policy": "policies"}
+    return ", ".join(
+        f"{len(items)} {name if len(items) == 1 else plurals.get(name, name + 's')}" for name, items in counts.items()
+    )
+
+
+def _console() -> Console:
+    return Console(no_color=bool(os.environ.get("NO_COLOR")), highlight=False)
+
+
+def _err(line: str) -> None:
+    print(line, file=sys.stderr)
+
+
+def main() -> None:
+    app()

@@ -1,0 +1,302 @@
+"""Carrying out a plan to compact: one record a cut, made once for everybody who needs it."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Callable, Coroutine, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TypeVar
+
+from policies import record as records
+from policies.bisect import Call, Outcome, Overflow, Result, bisect
+from policies.budget import Budget
+from policies.half_window import Cut
+from policies.plan import Trigger
+from policies.prompting import Continuity, Prompt, Prompts, fill
+from policies.record import Record, Span, Written
+from policies.settings import PolicySettings
+from policies.texts import Texts, language_of, texts_for
+from policies.transcript import Block, CountTokens, Utterance, render
+from policies.validation import Answer, Invalid, Valid, split_timeline, validate
+from proxy.checkpoints import Checkpoints, key_of
+from proxy.flights import SingleFlight, poll
+from proxy.reader import ChatRequest
+from proxy.spending import Spending
+from proxy.tokenizer import Tokenizer
+from proxy.upstream.summarizer import Summarizer, SummarizerError, SummarizerOverflowError, SummaryTarget
+
+_PARALLEL_CALLS = 4
+_LEAST_ANSWER = 1_024
+# Rules, tags and headings around a transcript, in tokens.
+_PROMPT_OVERHEAD = 700
+_LOCK_MARGIN = 5.0
+
+_T = TypeVar("_T")
+
+
+class CompactionError(Exception):
+    """No record could be made, and none was owed: the request goes on without it. The text is the reason."""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One compaction that was decided on.
+
+    digests: of the request's prefixes. parent: the standing record that this one continues.
+    must:    fall back to a deterministic record rather than fail.
+    target:  which model summarizes; None for the deterministic record only.
+    """
+
+    request: ChatRequest
+    digests: Sequence[bytes]
+    cut: Cut
+    parent: Record | None
+    trigger: Trigger
+    must: bool
+    tokens_before: int
+    budget: Budget
+    policy: PolicySettings
+    target: SummaryTarget | None
+    tenant: str
+    daily_tokens: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """What the calls of one job share."""
+
+    job: Job
+    target: SummaryTarget
+    texts: Texts
+    continuity: Continuity
+    count: CountTokens
+
+    @property
+    def length(self) -> int:
+        return self.job.policy.summarizer.target_tokens or self.job.budget.summary
+
+
+class Compactor:
+    """Makes records; one per process."""
+
+    def __init__(
+        self,
+        checkpoints: Checkpoints,
+        summarizer: Summarizer,
+        tokenizer: Tokenizer,
+        prompts: Prompts,
+        spending: Spending,
+        workers: Executor,
+        clock: Callable[[], float],
+    ) -> None:
+        self._checkpoints = checkpoints
+        self._summarizer = summarizer
+        self._tokenizer = tokenizer
+        self._prompts = prompts
+        self._spending = spending
+        self._workers = workers
+        self._clock = clock
+        self._flights: SingleFlight[Record] = SingleFlight()
+        self._calls = asyncio.Semaphore(_PARALLEL_CALLS)
+
+    async def compact(self, job: Job) -> Record:
+        """The record of job.cut: found, made by another replica meanwhile, or made here. Raises CompactionError."""
+        key = key_of(job.digests, job.cut.position)
+        return await self._flights.run(f"{key}:{job.must}", partial(self._once, key, job))
+
+    async def _once(self, key: str, job: Job) -> Record:
+        look = partial(self._checkpoints.find, job.digests, [job.cut.position])
+        if (found := await look()) is not None:
+            return found
+        if job.target is None:
+            return await self._publish(job, await self._build(job, None))
+        token = secrets.token_hex(8)
+        timeout = job.policy.summarizer.timeout
+        if not await self._checkpoints.store.acquire(f"lock:{key}", token, timeout + _LOCK_MARGIN):
+            wait = timeout if job.must else job.policy.join_wait
+            if (found := await poll(look, wait)) is not None:
+                return found
+            if not job.must:
+                raise CompactionError("pending")
+        try:
+            return await self._publish(job, await self._make(job, job.target))
+        finally:
+            await asyncio.shield(self._checkpoints.store.release(f"lock:{key}", token))
+
+    async def _publish(self, job: Job, record: Record) -> Record:
+        return await self._checkpoints.publish(job.digests, record)
+
+    async def _make(self, job: Job, target: SummaryTarget) -> Record:
+        if not self._spending.allows(job.tenant, job.daily_tokens):
+            return await self._without_model(job, "over_budget")
+        try:
+            async with asyncio.timeout(job.policy.summarizer.timeout):
+                written = await self._write(job, target)
+        except TimeoutError:
+            self._summarizer.failed(target, "transient")
+            return await self._without_model(job, "summarizer_timeout")
+        except SummarizerError as error:
+            return await self._without_model(job, f"summarizer_{error.kind}")
+        self._summarizer.succeeded(target)
+        return await self._build(job, written)
+
+    async def _without_model(self, job: Job, reason: str) -> Record:
+        if not job.must:
+            raise CompactionError(reason)
+        return await self._build(job, None)
+
+    async def _write(self, job: Job, target: SummaryTarget) -> Written:
+        """Let the model write the summary, in as many calls as it takes."""
+        started = self._clock()
+        count = partial(self._tokenizer.count, encoding=target.encoding)
+        utterances, blocks = await self._off_loop(partial(_transcript, job, count))
+        texts = texts_for(job.parent.language if job.parent else language_of(_user_texts(utterances)))
+        work = _Work(job, target, texts, _continuity(job), count)
+        outcome = await self._drive(work, blocks)
+        if outcome.text is None:
+            raise SummarizerError("invalid", "no part of the span could be summarized")
+        summary, segment = split_timeline(outcome.text, texts.headings)
+        latency = int(1000 * (self._clock() - started))
+        return Written(summary, segment, outcome, target.model, latency)
+
+    async def _drive(self, work: _Work, blocks: list[Block]) -> Outcome:
+        """Run the bisection: every wave of calls side by side."""
+        previous = work.continuity.summary
+        run = bisect(blocks, previous, _capacity(work, previous), work.job.policy.bisect, work.count)
+        calls = next(run)
+        while True:
+            results = await _side_by_side([self._result(work, call) for call in calls])
+            try:
+                calls = run.send(tuple(results))
+            except StopIteration as finished:
+                outcome: Outcome = finished.value
+                return outcome
+
+    async def _result(self, work: _Work, call: Call) -> Result:
+        try:
+            async with self._calls:
+                return await self._summarize(work, call)
+        except SummarizerOverflowError as error:
+            return Overflow(None if error.limit is None else int(error.limit * 0.9) - _answer_room(work))
+
+    async def _summarize(self, work: _Work, call: Call) -> str:
+        """One validated answer; an unusable one gets a single reminder."""
+        prompt = fill(self._templates(work), call, work.continuity, work.texts, work.length)
+        verdict = await self._ask(work, prompt)
+        if isinstance(verdict, Invalid):
+            reminder = self._prompts.reminder.replace("{reason}", verdict.reason)
+            verdict = await self._ask(work, replace(prompt, user=f"{prompt.user}\n\n{reminder}"))
+        if isinstance(verdict, Invalid):
+            self._summarizer.failed(work.target, "invalid")
+            raise SummarizerError("invalid", verdict.reason)
+        return verdict.text
+
+    def _templates(self, work: _Work) -> Prompts:
+        own = work.job.policy.summarizer.prompt
+        return self._prompts if own is None else replace(self._prompts, summarize=own)
+
+    async def _ask(self, work: _Work, prompt: Prompt) -> Valid | Invalid:
+        answer = await self._summarizer.ask(work.target, prompt, _answer_room(work))
+        return await self._off_loop(partial(self._validate, work, prompt, answer))
+
+    def _validate(self, work: _Work, prompt: Prompt, answer: Answer) -> Valid | Invalid:
+        tokens = work.count(prompt.user)
+        self._spending.add(work.job.tenant, tokens + work.count(answer.text[:100_000]))
+        return validate(
+            answer,
+            source=prompt.user,
+            source_tokens=tokens,
+            cap=2 * work.length,
+            headings=work.texts.headings,
+            count=work.count,
+        )
+
+    async def _build(self, job: Job, written: Written | None) -> Record:
+        return await self._off_loop(partial(self._build_now, job, written))
+
+    def _build_now(self, job: Job, written: Written | None) -> Record:
+        conversation = job.request.conversation
+        fixed = conversation.tools_tokens + conversation.head_tokens
+        return records.build(
+            _span(job),
+            job.parent,
+            written,
+            budget=job.budget,
+            settings=job.policy.ledger,
+            trigger=job.trigger,
+            tokens_before=job.tokens_before,
+            tokens_kept=fixed + job.cut.kept,
+            now=self._clock(),
+            count=partial(self._tokenizer.count, encoding=job.request.encoding),
+        )
+
+    async def _off_loop(self, work: Callable[[], _T]) -> _T:
+        return await asyncio.get_running_loop().run_in_executor(self._workers, work)
+
+
+async def _side_by_side(calls: Sequence[Coroutine[None, None, Result]]) -> list[Result]:
+    """All results in order; the first error ends the others and is raised unchanged."""
+    tasks: list[asyncio.Task[Result]] = []
+    try:
+        async with asyncio.TaskGroup() as group:
+            tasks.extend(group.create_task(call) for call in calls)
+    except BaseExceptionGroup as errors:
+        raise errors.exceptions[0] from None
+    return [task.result() for task in tasks]
+
+
+def _covered(job: Job) -> int:
+    return job.parent.covered if job.parent else 0
+
+
+def _transcript(job: Job, count: CountTokens) -> tuple[list[Utterance], list[Block]]:
+    utterances = _summarized(job)
+    return utterances, render(utterances, count)
+
+
+def _summarized(job: Job) -> list[Utterance]:
+    """The newly covered messages; instructions among them go upstream as they are and are not summarized."""
+    covered = job.request.utterances(_covered(job), job.cut.position)
+    return [u for u in covered if u.role not in ("system", "developer")]
+
+
+def _user_texts(utterances: Sequence[Utterance]) -> list[str]:
+    return [u.text for u in utterances if u.role == "user"]
+
+
+def _span(job: Job) -> Span:
+    conversation = job.request.conversation
+    cut = job.cut.position
+    return Span(
+        utterances=tuple(_summarized(job)),
+        cut=job.cut,
+        digest=job.digests[cut].hex(),
+        first_digest=job.digests[min(_covered(job) + 1, cut)].hex(),
+        last_digest=job.digests[cut].hex(),
+        first_user=conversation.first_user(),
+        anchor=conversation.anchor(cut),
+    )
+
+
+def _continuity(job: Job) -> Continuity:
+    """What of the earlier summaries the summarizer is shown: R2's switches."""
+    settings = job.policy.summarizer
+    if job.parent is None:
+        return Continuity()
+    segments = job.parent.segments[-settings.history_segments :] if settings.history_segments else ()
+    return Continuity(job.parent.summary, segments)
+
+
+def _answer_room(work: _Work) -> int:
+    return max(_LEAST_ANSWER, 2 * work.length)
+
+
+def _capacity(work: _Work, previous: str | None) -> int | None:
+    """Tokens of transcript that fit one call."""
+    if work.target.window is None:
+        return None
+    around = _PROMPT_OVERHEAD + _answer_room(work) + (work.count(previous) if previous else 0)
+    return max(work.target.window // 8, int(work.target.window * 0.95) - around)

@@ -1,0 +1,113 @@
+"""One HTTP exchange with a client: its request's body, the answer, and noticing when it leaves."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, MutableMapping
+from typing import Any
+
+from proxy.errors import BodyTooLargeError, ProxyError
+from proxy.wire.headers import Headers, first
+
+# ASGI's own types: events and scopes are open dictionaries by specification.
+Scope = MutableMapping[str, Any]
+Event = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Event]]
+Send = Callable[[Event], Awaitable[None]]
+
+
+class ClientGoneError(Exception):
+    """The client closed the connection; there is nobody to answer."""
+
+
+class Exchange:
+    """Wraps an ASGI scope, receive and send. Only one reader at a time: the body first, then the disconnect."""
+
+    def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self.method: str = scope["method"]
+        self.path: str = scope["path"]
+        self.target = _target(scope)
+        self.headers: Headers = scope["headers"]
+        self.started = False
+        self.status = 0
+        self._receive = receive
+        self._send = send
+        self._body_read = asyncio.Event()
+
+    def header(self, name: bytes) -> bytes | None:
+        return first(self.headers, name)
+
+    async def body(self, limit: int) -> bytes:
+        """The whole body; raises BodyTooLargeError past `limit` bytes, before they are buffered."""
+        parts = [chunk async for chunk in self.chunks(limit)]
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    async def chunks(self, limit: int) -> AsyncIterator[bytes]:
+        """The body as it arrives; raises BodyTooLargeError and ClientGoneError."""
+        declared = self.header(b"content-length") or b""
+        if declared.isdigit() and int(declared[:20]) > limit:
+            raise _too_large(limit)
+        size = 0
+        more = True
+        while more:
+            event = await self._receive()
+            if event["type"] == "http.disconnect":
+                raise ClientGoneError
+            more = event.get("more_body", False)
+            chunk: bytes = event.get("body", b"")
+            size += len(chunk)
+            if size > limit:
+                raise _too_large(limit)
+            if chunk:
+                yield chunk
+        self._body_read.set()
+
+    async def disconnected(self) -> None:
+        """Return when the client has left, after its body was read."""
+        await self._body_read.wait()
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+
+    async def while_connected(self, work: Coroutine[None, None, None]) -> None:
+        """Run `work`, and cancel it as soon as the client leaves; raises ClientGoneError then."""
+        working = asyncio.ensure_future(work)
+        watching = asyncio.ensure_future(self.disconnected())
+        try:
+            await asyncio.wait((working, watching), return_when=asyncio.FIRST_COMPLETED)
+            if not working.done():
+                raise ClientGoneError
+            working.result()
+        finally:
+            watching.cancel()
+            if not working.done():
+                working.cancel()
+                await asyncio.wait((working,))
+
+    async def start(self, status: int, headers: Headers) -> None:
+        self.started = True
+        self.status = status
+        await self._send({"type": "http.response.start", "status": status, "headers": headers})
+
+    async def write(self, chunk: bytes, *, more: bool) -> None:
+        """Waits while the client reads slower than we write."""
+        await self._send({"type": "http.response.body", "body": chunk, "more_body": more})
+
+    async def refuse(self, error: ProxyError, extra: Headers) -> None:
+        """Answer with an error of ours."""
+        body = error.body()
+        length = (b"content-length", str(len(body)).encode())
+        # A body that was not read is not waited for.
+        close = [] if self._body_read.is_set() else [(b"connection", b"close")]
+        await self.start(error.status, [*error.headers(), length, *close, *extra])
+        await self.write(body, more=False)
+
+
+def _too_large(limit: int) -> BodyTooLargeError:
+    return BodyTooLargeError(f"The request body is over the limit of {limit:,} bytes (server.max_body_bytes).")
+
+
+def _target(scope: Scope) -> str:
+    """Path and query as the client wrote them."""
+    path: bytes = scope.get("raw_path") or scope["path"].encode()
+    query: bytes = scope.get("query_string", b"")
+    return (path.partition(b"?")[0] + (b"?" + query if query else b"")).decode("latin-1")

@@ -1,0 +1,48 @@
+"""Doing one thing once for all who ask for it at the same time in this process."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+_T = TypeVar("_T")
+
+
+@dataclass(slots=True)
+class _Flight(Generic[_T]):
+    task: asyncio.Task[_T]
+    waiting: int = 0
+
+
+class SingleFlight(Generic[_T]):
+    """Joins callers by key. The work goes on while anybody waits for it, and is cancelled with the last who leaves."""
+
+    def __init__(self) -> None:
+        self._flights: dict[str, _Flight[_T]] = {}
+
+    async def run(self, key: str, start: Callable[[], Coroutine[None, None, _T]]) -> _T:
+        """The result of `start()`, or of the same key's work that is already under way."""
+        flight = self._flights.get(key)
+        if flight is None:
+            flight = self._flights[key] = _Flight(asyncio.get_running_loop().create_task(start()))
+            flight.task.add_done_callback(lambda _: self._flights.pop(key, None))
+        flight.waiting += 1
+        try:
+            return await asyncio.shield(flight.task)
+        finally:
+            flight.waiting -= 1
+            if flight.waiting == 0:
+                flight.task.cancel()
+
+
+async def poll(look: Callable[[], Awaitable[_T | None]], wait: float, interval: float = 0.1) -> _T | None:
+    """Call `look` until it finds something or `wait` seconds are over."""
+    try:
+        async with asyncio.timeout(wait):
+            while (found := await look()) is None:  # noqa: ASYNC110 - another process cannot set an event here
+                await asyncio.sleep(interval)
+    except TimeoutError:
+        return None
+    return found

@@ -1,0 +1,204 @@
+"""Reading a request: parse, describe and count it, off the event loop where much of it is new."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import NewType, TypeVar
+
+import msgspec
+import xxhash
+
+from policies.conversation import Conversation, Message
+from policies.transcript import Utterance
+from proxy.tokenizer import Tokenizer
+from proxy.wire import chat
+from proxy.wire.chat import Parsed
+from proxy.wire.messages import call_names, describe, utterance
+from proxy.wire.prefixes import PrefixCache
+
+# Counting 100 kB takes about 10 ms; what is larger and new goes to a worker thread.
+INLINE_BYTES = 48_000
+_REMEMBERED_MESSAGES = 50_000
+_REMEMBERED_TOOLS = 1_000
+
+_V = TypeVar("_V")
+ContentKey = NewType("ContentKey", tuple[str, int])
+
+
+@dataclass(frozen=True)
+class ChatRequest:
+    """A counted chat request. `messages[i]` stands at `parsed.spans[i]` of `body`.
+
+    output_key:  the key by which the client limits the answer, for calls of ours to the same model.
+    passthrough: why this shape is only counted and never compacted; None for what we understand.
+    """
+
+    body: bytes
+    parsed: Parsed
+    messages: Sequence[Message]
+    tools_tokens: int
+    model: str
+    encoding: str
+    stream: bool
+    max_output: int | None
+    output_key: str
+    passthrough: str | None
+
+    @cached_property
+    def conversation(self) -> Conversation:
+        return Conversation(self.messages, self.tools_tokens)
+
+    @cached_property
+    def tokens(self) -> int:
+        return self.tools_tokens + sum(message.tokens for message in self.messages)
+
+    def utterances(self, start: int, end: int) -> list[Utterance]:
+        """The text of body[start:end], decoded for a transcript; results are named after the calls they answer."""
+        head = self.conversation.head_length
+        names: dict[str, str] = {}
+        found = []
+        for position in range(start, end):
+            decoded = chat.decode(self.message_bytes(head + position))
+            names.update(call_names(decoded))
+            answers = self.messages[head + position].answers
+            found.append(utterance(decoded, position, names.get(answers) if answers else None))
+        return found
+
+    def message_bytes(self, index: int) -> memoryview:
+        first, last = self.parsed.spans[index]
+        return memoryview(self.parsed.text)[first:last]
+
+    def hint(self, *path: str) -> str | None:
+        """A string at the top level of the request, or inside one of its objects; None where there is none."""
+        raw: msgspec.Raw = getattr(self.parsed.envelope, path[0])
+        value = chat.scalar(raw)
+        for key in path[1:]:
+            value = value.get(key) if isinstance(value, dict) else None
+        return value if isinstance(value, str) and value else None
+
+
+class RequestReader:
+    """Reads requests and remembers what it learnt, by content; one per process."""
+
+    def __init__(self, tokenizer: Tokenizer, workers: Executor) -> None:
+        self._tokenizer = tokenizer
+        self._workers = workers
+        self._prefixes = PrefixCache()
+        self._messages: OrderedDict[ContentKey, Message] = OrderedDict()
+        self._tools: OrderedDict[ContentKey, int] = OrderedDict()
+        self._seed = secrets.randbits(64)
+
+    async def read(self, body: bytes, scope: bytes, encoding_of: Callable[[str], str]) -> ChatRequest | None:
+        """The request, counted; None for valid JSON of a shape we do not understand."""
+        found = self._prefixes.find(scope, body)
+        parsed = found[1] if found else chat.parse(body)
+        if parsed is None:
+            return None
+        model = chat.scalar(parsed.envelope.model)
+        encoding = encoding_of(model if isinstance(model, str) else "")
+        known: list[Message] = []
+        if found and found[0].encoding == encoding:
+            known = found[0].messages
+        messages = await self._describe(parsed, known, encoding)
+        tools_tokens = await self._count_tools(parsed, encoding)
+        if messages is None:
+            return None
+        self._prefixes.remember(scope, body, parsed, encoding, messages)
+        return _request(body, parsed, messages, tools_tokens, model if isinstance(model, str) else "", encoding)
+
+    async def _describe(self, parsed: Parsed, known: list[Message], encoding: str) -> list[Message] | None:
+        view = memoryview(parsed.text)
+        raws = [view[first:last] for first, last in parsed.spans[len(known) :]]
+        keys = [self._key(raw, encoding) for raw in raws]
+        seen = {key: self._messages[key] for key in keys if key in self._messages}
+        new = [(key, raw) for key, raw in zip(keys, raws, strict=True) if key not in seen]
+        learnt = await self._run(partial(self._learn, new, encoding), sum(len(raw) for _, raw in new), encoding)
+        if learnt is None:
+            return None
+        seen.update(learnt)
+        for key, message in seen.items():
+            _remember(self._messages, key, message, _REMEMBERED_MESSAGES)
+        return [*known, *(seen[key] for key in keys)]
+
+    def _learn(self, new: Sequence[tuple[ContentKey, memoryview]], encoding: str) -> dict[ContentKey, Message] | None:
+        """None where something among them is no message object."""
+        count = partial(self._tokenizer.count, encoding=encoding)
+        learnt = {}
+        for key, raw in new:
+            message = describe(chat.decode(raw), count)
+            if message is None:
+                return None
+            learnt[key] = message
+        return learnt
+
+    async def _count_tools(self, parsed: Parsed, encoding: str) -> int:
+        envelope = parsed.envelope
+        total = 0
+        for raw in (envelope.tools, envelope.functions, envelope.response_format):
+            if raw:
+                total += await self._count_raw(memoryview(raw), encoding)
+        return total
+
+    async def _count_raw(self, raw: memoryview, encoding: str) -> int:
+        """Definitions are sent as their JSON or something close to it, so its tokens are counted."""
+        key = self._key(raw, encoding)
+        tokens = self._tools.get(key)
+        if tokens is None:
+            tokens = await self._run(partial(self._count_json, bytes(raw), encoding), len(raw), encoding)
+        _remember(self._tools, key, tokens, _REMEMBERED_TOOLS)
+        return tokens
+
+    async def _run(self, work: Callable[[], _V], size: int, encoding: str) -> _V:
+        """Inline what is small; in a worker thread what would stall the event loop."""
+        if size <= INLINE_BYTES and self._tokenizer.is_loaded(encoding):
+            return work()
+        return await asyncio.get_running_loop().run_in_executor(self._workers, work)
+
+    def _count_json(self, raw: bytes, encoding: str) -> int:
+        chat.decode(raw)
+        return self._tokenizer.count(raw.decode("utf-8", "replace"), encoding)
+
+    def _key(self, raw: memoryview, encoding: str) -> ContentKey:
+        return ContentKey((encoding, xxhash.xxh3_128_intdigest(raw, self._seed)))
+
+
+def _remember(memory: OrderedDict[ContentKey, _V], key: ContentKey, value: _V, bound: int) -> None:
+    memory[key] = value
+    memory.move_to_end(key)
+    if len(memory) > bound:
+        memory.popitem(last=False)
+
+
+def _request(
+    body: bytes, parsed: Parsed, messages: list[Message], tools_tokens: int, model: str, encoding: str
+) -> ChatRequest:
+    envelope = parsed.envelope
+    output_key = "max_completion_tokens" if envelope.max_completion_tokens else "max_tokens"
+    max_output = chat.scalar(getattr(envelope, output_key))
+    return ChatRequest(
+        body=body,
+        parsed=parsed,
+        messages=messages,
+        tools_tokens=tools_tokens,
+        model=model,
+        encoding=encoding,
+        stream=chat.scalar(envelope.stream) is True,
+        max_output=max_output if isinstance(max_output, int) and max_output > 0 else None,
+        output_key=output_key,
+        passthrough=_passthrough(parsed),
+    )
+
+
+def _passthrough(parsed: Parsed) -> str | None:
+    n = chat.scalar(parsed.envelope.n)
+    if n not in (None, 1):
+        return "several_choices"
+    if chat.scalar(parsed.envelope.previous_response_id) is not None:
+        return "previous_response_id"
+    return None

@@ -1,0 +1,69 @@
+"""What is told about a request: headers to the client, a log line to the operator. No content, no keys."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from proxy.sessions import session_label
+from proxy.wire.headers import Headers
+
+if TYPE_CHECKING:
+    from proxy.drafts import Case, Draft
+    from proxy.gateway import Incoming
+    from proxy.routes import Route
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """A request that was answered. `prepared` is when it was ready to be sent, on the clock of `incoming.started`."""
+
+    incoming: Incoming
+    route: Route
+    case: Case | None
+    sent: Draft | None
+    status: int
+    prepared: float
+
+    @property
+    def overhead_ms(self) -> float:
+        return 1000 * (self.prepared - self.incoming.started)
+
+    def fields(self, size: int, now: float) -> dict[str, object]:
+        """The log line's fields; `size` is the bytes of the answer's body."""
+        exchange, caller = self.incoming.exchange, self.incoming.caller
+        fields: dict[str, object] = {
+            "tenant": caller.tenant,
+            "policy": caller.policy_name,
+            "upstream": self.route.name,
+            "method": exchange.method,
+            "status": self.status,
+            "ms": round(1000 * (now - self.incoming.started), 1),
+            "overhead_ms": round(self.overhead_ms, 2),
+            "bytes": size,
+        }
+        if self.sent is not None:
+            fields |= {"compaction": self.sent.outcome, "reason": self.sent.reason, "tokens_sent": self.sent.tokens}
+        if self.case is not None:
+            fields |= {"tokens_received": self.case.request.tokens, "session": self.case.lineage}
+        if self.sent is not None and self.sent.record is not None:
+            fields["checkpoint"] = self.sent.record.digest[:16]
+        return fields
+
+
+def headers_of(report: Report) -> Headers:
+    """`x-compaction*` and `Server-Timing`, for the answer to a chat request (spec.md, section 3)."""
+    sent, case = report.sent, report.case
+    if sent is None:
+        return []
+    values = {"": sent.outcome, "-reason": sent.reason, "-overhead-ms": f"{report.overhead_ms:.1f}"}
+    if case is not None:
+        values["-session"] = session_label(report.incoming.exchange, case.request) or case.lineage
+        values["-tokens-received"] = str(case.request.tokens)
+        values["-tokens-sent"] = str(sent.tokens)
+    if report.route.window is not None:
+        values["-window"] = str(report.route.window.tokens)
+    if sent.record is not None:
+        values["-checkpoint"] = sent.record.digest[:16]
+    headers = [(f"x-compaction{name}".encode(), value.encode("latin-1", "replace")) for name, value in values.items()]
+    return [*headers, (b"server-timing", f"concertina;dur={report.overhead_ms:.1f}".encode())]

@@ -1,0 +1,35 @@
+"""The label people know a session by; correctness never depends on it (spec.md, section 3)."""
+
+from __future__ import annotations
+
+from proxy.exchange import Exchange
+from proxy.reader import ChatRequest
+
+_HEADERS = (
+    b"x-session-id",
+    b"x-claude-code-session-id",
+    b"session-id",
+    b"session_id",
+    b"x-session-affinity",
+    b"x-opencode-session",
+    b"x-litellm-session-id",
+    b"helicone-session-id",
+    b"x-openwebui-chat-id",
+)
+_FIELDS = (("prompt_cache_key",), ("conversation",), ("metadata", "session_id"), ("metadata", "user_id"))
+_LONGEST = 128
+
+
+def session_label(exchange: Exchange, request: ChatRequest) -> str | None:
+    """The first label a client gave, cut and made printable; None where it gave none."""
+    for name in _HEADERS:
+        if value := exchange.header(name):
+            return _printable(value.decode("latin-1"))
+    for path in _FIELDS:
+        if label := request.hint(*path):
+            return _printable(label)
+    return None
+
+
+def _printable(text: str) -> str:
+    return "".join(c if c.isascii() and c.isprintable() else "?" for c in text[:_LONGEST])

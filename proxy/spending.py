@@ -1,0 +1,31 @@
+"""What summaries cost each tenant today, in tokens; in this process only, so a limit holds per replica."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+_DAY = 86_400
+
+
+class Spending:
+    """Counts by tenant and day; days change at midnight UTC."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._day = 0
+        self._spent: dict[str, int] = {}
+
+    def allows(self, tenant: str, limit: int | None) -> bool:
+        """Whether the tenant may have another summary today; None is no limit."""
+        self._turn_page()
+        return limit is None or self._spent.get(tenant, 0) < limit
+
+    def add(self, tenant: str, tokens: int) -> None:
+        self._turn_page()
+        self._spent[tenant] = self._spent.get(tenant, 0) + tokens
+
+    def _turn_page(self) -> None:
+        today = int(self._clock()) // _DAY
+        if today != self._day:
+            self._day = today
+            self._spent.clear()

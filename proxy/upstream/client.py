@@ -1,0 +1,148 @@
+"""Requests to upstreams and their answers as raw bytes; the one module that knows aiohttp."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Self
+
+import aiohttp
+from multidict import CIMultiDict
+from yarl import URL
+
+from proxy.config_models import Upstream
+from proxy.errors import ProxyError, UpstreamConnectionError, UpstreamTimeoutError
+from proxy.wire.headers import Headers
+
+_MAX_HEADER = 64 * 1024
+_READ_BUFFER = 256 * 1024
+_KEEPALIVE = 15.0
+_NO_AUTO_HEADERS = ("user-agent", "accept", "accept-encoding", "content-type")
+
+
+class TruncatedError(Exception):
+    """The upstream went away in the middle of its answer."""
+
+
+class NothingSentError(UpstreamConnectionError):
+    """The connection could not be opened, so the request was not delivered and may be sent again."""
+
+
+@dataclass(frozen=True, slots=True)
+class UpstreamResponse:
+    """An answer whose head has arrived. Header names keep their case; `chunks` gives the body as it comes, once."""
+
+    status: int
+    headers: Headers
+    _response: aiohttp.ClientResponse
+
+    async def chunks(self) -> AsyncIterator[bytes]:
+        """The body's bytes as they arrive, codings untouched; raises TruncatedError."""
+        try:
+            async for chunk in self._response.content.iter_any():
+                yield chunk
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise TruncatedError(type(error).__name__) from None
+
+    async def read(self, limit: int) -> bytes | None:
+        """The whole body, or None where it is over `limit` bytes; raises TruncatedError."""
+        parts: list[bytes] = []
+        size = 0
+        async for chunk in self.chunks():
+            size += len(chunk)
+            if size > limit:
+                return None
+            parts.append(chunk)
+        return b"".join(parts)
+
+    def close(self) -> None:
+        """Give the connection back if the body was read to its end, else close it: the upstream can stop working."""
+        if self._response.content.is_eof():
+            self._response.release()
+        else:
+            self._response.close()
+
+
+class UpstreamClient:
+    """One pooled session an upstream; entered once at start, left at shutdown.
+
+    No cookies, proxies from the environment, redirects, decompression or retries: what a client sent is sent once,
+    and what an upstream answers is what the client gets.
+    """
+
+    def __init__(self) -> None:
+        self._sessions: dict[tuple[str, int], aiohttp.ClientSession] = {}
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        for session in self._sessions.values():
+            await session.close()
+
+    async def send(
+        self,
+        upstream: Upstream,
+        method: str,
+        url: str,
+        headers: Iterable[tuple[bytes, bytes]],
+        body: bytes | AsyncIterator[bytes] | None,
+    ) -> UpstreamResponse:
+        """Send a request and wait for the head of its answer; `url` is absolute and already encoded.
+
+        Raises NothingSentError, UpstreamConnectionError or UpstreamTimeoutError.
+        """
+        timeout = aiohttp.ClientTimeout(
+            total=upstream.total_timeout, sock_connect=upstream.connect_timeout, sock_read=upstream.idle_timeout
+        )
+        try:
+            response = await self._session(upstream).request(
+                method,
+                URL(url, encoded=True),
+                headers=CIMultiDict([(key.decode("latin-1"), value.decode("latin-1")) for key, value in headers]),
+                data=_payload(body),
+                timeout=timeout,
+                allow_redirects=False,
+                skip_auto_headers=_NO_AUTO_HEADERS,
+            )
+        except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
+            raise _mapped(error, upstream) from None
+        return UpstreamResponse(response.status, list(response.raw_headers), response)
+
+    def _session(self, upstream: Upstream) -> aiohttp.ClientSession:
+        key = (upstream.base_url, upstream.max_connections)
+        session = self._sessions.get(key)
+        if session is None:
+            session = self._sessions[key] = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(limit=upstream.max_connections, keepalive_timeout=_KEEPALIVE),
+                cookie_jar=aiohttp.DummyCookieJar(),
+                auto_decompress=False,
+                trust_env=False,
+                read_bufsize=_READ_BUFFER,
+                max_line_size=_MAX_HEADER,
+                max_field_size=_MAX_HEADER,
+            )
+        return session
+
+
+def _payload(body: bytes | AsyncIterator[bytes] | None) -> aiohttp.BytesPayload | AsyncIterator[bytes] | None:
+    """Bytes as a payload without a content type of its own; none at all for an empty body."""
+    if isinstance(body, bytes):
+        return aiohttp.BytesPayload(body, headers={}) if body else None
+    return body
+
+
+def _mapped(error: Exception, upstream: Upstream) -> ProxyError:
+    """What went wrong, in our words: the library's own may hold addresses and header values."""
+    match error:
+        case aiohttp.ConnectionTimeoutError():
+            return NothingSentError(f"The upstream did not accept a connection in {upstream.connect_timeout:g} s.")
+        case TimeoutError():
+            return UpstreamTimeoutError(f"The upstream sent nothing for {upstream.idle_timeout:g} s.")
+        case aiohttp.ClientConnectorError():
+            return NothingSentError("The upstream cannot be reached; is its base_url right and the server running?")
+        case _:
+            return UpstreamConnectionError("The upstream closed the connection before it answered.")

@@ -1,0 +1,158 @@
+"""One call to a summarizer model: a chat completion of ours, its retries, and when to leave it alone for a while."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+import msgspec
+from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_attempt, wait_exponential_jitter
+
+from policies.prompting import Prompt
+from policies.validation import Answer
+from proxy.config_models import Upstream
+from proxy.errors import ProxyError
+from proxy.upstream.client import TruncatedError, UpstreamClient
+from proxy.wire.headers import HOP, Headers, first
+from proxy.wire.overflow import classify
+
+_MAX_ANSWER = 1024 * 1024
+_ATTEMPTS = 2
+_BAD_OUTPUT_COOLDOWN = 30.0
+# Seconds to leave a failing summarizer alone, by failures in a row (algorithm.md, section 6).
+_COOLDOWNS = (60.0, 300.0, 900.0)
+_REMEMBERED = 10_000
+
+Kind = Literal["transient", "refused", "invalid", "cooling_down"]
+
+
+@dataclass(frozen=True, slots=True)
+class SummaryTarget:
+    """Which model summarizes, where, with whose credential.
+
+    owner:      the caller's scope; one caller's failures never cool down another's summarizer.
+    window:     its context window in tokens of our estimate; None if unknown.
+    output_key: `max_tokens` or `max_completion_tokens`, whichever the model's clients use.
+    """
+
+    owner: bytes
+    upstream: Upstream
+    model: str
+    headers: Headers
+    encoding: str
+    window: int | None
+    output_key: str
+    temperature: float | None
+
+
+class SummarizerError(Exception):
+    """No usable summary could be had; `kind` says why."""
+
+    def __init__(self, kind: Kind, reason: str) -> None:
+        super().__init__(reason)
+        self.kind = kind
+
+
+class SummarizerOverflowError(Exception):
+    """The call was too large for the summarizer; `limit` as it stated it, in its own tokens."""
+
+    def __init__(self, limit: int | None) -> None:
+        super().__init__("the summarizer's context window overflowed")
+        self.limit = limit
+
+
+class _TransientError(Exception):
+    """Worth another try: connection trouble, 408, 409, 429 or 5xx."""
+
+
+class _Choice(msgspec.Struct):
+    message: dict[str, object]
+    finish_reason: str | None = None
+
+
+class _Completion(msgspec.Struct):
+    choices: list[_Choice]
+
+
+class Summarizer:
+    """Asks summarizers and remembers which ones failed lately."""
+
+    def __init__(self, client: UpstreamClient, clock: Callable[[], float]) -> None:
+        self._client = client
+        self._clock = clock
+        self._failures: OrderedDict[tuple[bytes, str, str], tuple[int, float]] = OrderedDict()
+
+    async def ask(self, target: SummaryTarget, prompt: Prompt, max_tokens: int) -> Answer:
+        """One answer, not validated. Raises SummarizerError or SummarizerOverflowError."""
+        if self._clock() < self._failures.get(_key(target), (0, 0.0))[1]:
+            raise SummarizerError("cooling_down", "the summarizer failed lately")
+        retrying = AsyncRetrying(
+            retry=retry_if_exception_type(_TransientError),
+            stop=stop_after_attempt(_ATTEMPTS),
+            wait=wait_exponential_jitter(initial=0.2, max=2.0),
+            reraise=True,
+        )
+        try:
+            return await retrying(self._ask_once, target, _body(target, prompt, max_tokens))
+        except _TransientError as error:
+            self.failed(target, "transient")
+            raise SummarizerError("transient", str(error)) from None
+
+    def failed(self, target: SummaryTarget, kind: Kind) -> None:
+        """Leave this summarizer alone for a while, longer with every failure in a row."""
+        failures, _ = self._failures.pop(_key(target), (0, 0.0))
+        pause = _BAD_OUTPUT_COOLDOWN if kind == "invalid" else _COOLDOWNS[min(failures, len(_COOLDOWNS) - 1)]
+        self._failures[_key(target)] = (failures + 1, self._clock() + pause)
+        if len(self._failures) > _REMEMBERED:
+            self._failures.popitem(last=False)
+
+    def succeeded(self, target: SummaryTarget) -> None:
+        self._failures.pop(_key(target), None)
+
+    async def _ask_once(self, target: SummaryTarget, body: bytes) -> Answer:
+        url = f"{target.upstream.base_url}/chat/completions"
+        headers = [*target.headers, (b"content-type", b"application/json"), (HOP, b"1")]
+        try:
+            response = await self._client.send(target.upstream, "POST", url, headers, body)
+        except ProxyError as error:
+            raise _TransientError(error.message) from None
+        try:
+            answer = await response.read(_MAX_ANSWER)
+        except TruncatedError:
+            raise _TransientError("the summarizer's answer was cut off") from None
+        finally:
+            response.close()
+        if answer is None or first(response.headers, b"content-encoding") is not None:
+            raise SummarizerError("refused", "the summarizer's answer cannot be read")
+        return self._read(target, response.status, answer)
+
+    def _read(self, target: SummaryTarget, status: int, answer: bytes) -> Answer:
+        stated = classify(status, answer)
+        if stated is not None:
+            raise SummarizerOverflowError(stated.limit)
+        if status in (408, 409, 429) or status >= 500:
+            raise _TransientError(f"the summarizer answered {status}")
+        if status != 200:
+            self.failed(target, "refused")
+            raise SummarizerError("refused", f"the summarizer answered {status}")
+        try:
+            choice = msgspec.json.decode(answer, type=_Completion).choices[0]
+        except (msgspec.DecodeError, IndexError, RecursionError, UnicodeDecodeError):
+            raise _TransientError("the summarizer's answer is no chat completion") from None
+        content = choice.message.get("content")
+        text = content if isinstance(content, str) else ""
+        return Answer(text, choice.finish_reason, bool(choice.message.get("tool_calls")))
+
+
+def _body(target: SummaryTarget, prompt: Prompt, max_tokens: int) -> bytes:
+    messages = [{"role": "system", "content": prompt.system}, {"role": "user", "content": prompt.user}]
+    body: dict[str, object] = {"model": target.model, "messages": messages, target.output_key: max_tokens}
+    if target.temperature is not None:
+        body["temperature"] = target.temperature
+    return msgspec.json.encode(body)
+
+
+def _key(target: SummaryTarget) -> tuple[bytes, str, str]:
+    return target.owner, target.upstream.base_url, target.model

@@ -1,0 +1,209 @@
+"""Chat-completion requests: bytes to a conversation, and back with the client's own bytes.
+
+Nothing here copies or re-serializes a message that is kept. What is learnt of a message (role, tokens, digest, links)
+is remembered by its bytes, so a history that was seen before costs hashing only.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from policies.assembly import Injected, Item
+from proxy.errors import InvalidJSONError
+
+MAX_DEPTH = 100
+_NOTHING = msgspec.Raw(b"")
+_WHITESPACE = b" \t\r\n"
+_COMMA = ord(",")
+
+
+class Envelope(msgspec.Struct):
+    """A request's top level. Everything is taken raw: a wrong type is the upstream's to refuse, not ours."""
+
+    messages: list[msgspec.Raw] = msgspec.field(default_factory=list)
+    model: msgspec.Raw = _NOTHING
+    stream: msgspec.Raw = _NOTHING
+    n: msgspec.Raw = _NOTHING
+    tools: msgspec.Raw = _NOTHING
+    functions: msgspec.Raw = _NOTHING
+    response_format: msgspec.Raw = _NOTHING
+    max_tokens: msgspec.Raw = _NOTHING
+    max_completion_tokens: msgspec.Raw = _NOTHING
+    prompt_cache_key: msgspec.Raw = _NOTHING
+    conversation: msgspec.Raw = _NOTHING
+    metadata: msgspec.Raw = _NOTHING
+    previous_response_id: msgspec.Raw = _NOTHING
+
+
+# A surrogate pair or any other escape stays whole; what is left of \uD8.. to \uDF.. is half a pair.
+_ESCAPE = re.compile(
+    rb"(?P<whole>\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|\\(?!u[dD][89a-fA-F]).)"
+    rb"|\\u[dD][89a-fA-F][0-9a-fA-F]{2}",
+    re.DOTALL,
+)
+
+decode_envelope = msgspec.json.Decoder(Envelope).decode
+_decode_raw = msgspec.json.Decoder(msgspec.Raw).decode
+
+
+@dataclass(frozen=True, slots=True)
+class Parsed:
+    """A request's top level and where its messages lie in the body.
+
+    text:  the body to read from: the client's bytes, with lone surrogates made readable at the same length.
+    spans: (start, end) byte offsets of every message. array: offsets of the whole array, brackets included.
+    """
+
+    envelope: Envelope
+    text: bytes
+    spans: list[tuple[int, int]]
+    array: tuple[int, int]
+
+
+def parse(body: bytes) -> Parsed | None:
+    """Parse a body; None for valid JSON of a shape we do not understand.
+
+    Raises InvalidJSONError for anything that is not JSON.
+    """
+    try:
+        return _parse(body)
+    except InvalidJSONError:
+        readable = readable_surrogates(body)
+        if readable == body:
+            raise
+        return _parse(readable)
+
+
+def _parse(body: bytes) -> Parsed | None:
+    try:
+        envelope = decode_envelope(body)
+    except msgspec.ValidationError:
+        decode_raw(body)
+        return None
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise _invalid(error) from None
+    return locate(body, envelope) if envelope.messages else None
+
+
+def decode_raw(body: bytes | memoryview) -> None:
+    """Raise InvalidJSONError unless this is JSON, looking at its structure only."""
+    try:
+        _decode_raw(body)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise _invalid(error) from None
+
+
+def _invalid(error: Exception) -> InvalidJSONError:
+    if isinstance(error, msgspec.DecodeError):
+        return InvalidJSONError(f"The request body is not valid JSON: {error}.")
+    if isinstance(error, RecursionError):
+        return InvalidJSONError("The request body is nested too deeply.")
+    return InvalidJSONError("The request body is not valid UTF-8.")
+
+
+def readable_surrogates(body: bytes) -> bytes:
+    r"""Every lone surrogate escape (JavaScript writes them when it cuts a text inside an emoji) as \ufffd.
+
+    The result has the length of the body, so offsets found in it hold for the client's bytes.
+    """
+    return _ESCAPE.sub(lambda match: match[0] if match.lastgroup == "whole" else rb"\ufffd", body)
+
+
+def locate(body: bytes, envelope: Envelope) -> Parsed | None:
+    """Find the messages' bytes; None where they cannot be found beyond doubt (escaped or repeated keys)."""
+    key = body.find(b'"messages"')
+    while key >= 0:
+        start = _after(body, _after(body, key + len(b'"messages"'), ord(":")), ord("["))
+        if start > 0 and (found := walk(body, start, envelope.messages)) is not None:
+            spans, end = found
+            return Parsed(envelope, body, spans, (start - 1, end + 1)) if body[end : end + 1] == b"]" else None
+        key = body.find(b'"messages"', key + 1)
+    return None
+
+
+def rest_position(body: bytes, position: int) -> int:
+    """Where the array goes on behind a message that ends at `position`: its next message or its end; -1 if neither."""
+    position = _skip(body, position)
+    if body[position : position + 1] == b"]":
+        return position
+    return _after(body, position, _COMMA)
+
+
+def _after(body: bytes, position: int, character: int) -> int:
+    """The position behind `character`, which may follow whitespace; -1 where something else stands."""
+    if position < 0:
+        return -1
+    position = _skip(body, position)
+    return position + 1 if position < len(body) and body[position] == character else -1
+
+
+def _skip(body: bytes, position: int) -> int:
+    while position < len(body) and body[position] in _WHITESPACE:
+        position += 1
+    return position
+
+
+def walk(body: bytes, position: int, messages: Sequence[msgspec.Raw]) -> tuple[list[tuple[int, int]], int] | None:
+    """Spans of `messages`, which stand comma-separated from `position` on, and where they end; None if they do not."""
+    spans = []
+    for i, raw in enumerate(messages):
+        if i and (position := _after(body, position, _COMMA)) < 0:
+            return None
+        position = _skip(body, position)
+        if not body.startswith(memoryview(raw), position):
+            return None
+        end = position + len(memoryview(raw))
+        spans.append((position, end))
+        position = end
+    return spans, _skip(body, position)
+
+
+def decode(raw: bytes | memoryview) -> object:
+    """One JSON value; InvalidJSONError where it is none, or nested too deeply."""
+    try:
+        value: object = msgspec.json.decode(raw)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+        raise _invalid(error) from None
+    if _too_deep(value, MAX_DEPTH):
+        raise InvalidJSONError(f"The request body is nested more than {MAX_DEPTH} levels deep.")
+    return value
+
+
+def _too_deep(value: object, left: int) -> bool:
+    if left <= 0:
+        return True
+    if isinstance(value, dict):
+        return any(_too_deep(v, left - 1) for v in value.values() if isinstance(v, dict | list))
+    if isinstance(value, list):
+        return any(_too_deep(v, left - 1) for v in value if isinstance(v, dict | list))
+    return False
+
+
+def scalar(raw: msgspec.Raw) -> object:
+    """The value of a top-level field, None where it is absent or null."""
+    return decode(memoryview(raw)) if raw else None
+
+
+def rebuild(body: bytes, parsed: Parsed, items: Sequence[Item], replaced: dict[int, bytes]) -> bytes:
+    """The body with another messages array: kept messages as the client's bytes, everything around it untouched.
+
+    replaced: message index -> other bytes, for contents a retry had to cut.
+    """
+    view = memoryview(body)
+    parts: list[bytes | memoryview] = []
+    for item in items:
+        parts.append(b"," if parts else b"[")
+        if isinstance(item, Injected):
+            parts.append(user_message(item.text))
+        else:
+            start, end = parsed.spans[item]
+            parts.append(replaced.get(item) or view[start:end])
+    return b"".join([view[: parsed.array[0]], *parts, b"]", view[parsed.array[1] :]])
+
+
+def user_message(text: str) -> bytes:
+    return msgspec.json.encode({"role": "user", "content": text})

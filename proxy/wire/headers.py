@@ -1,0 +1,85 @@
+"""Which headers pass, in which direction (RFC 9110, section 7.6.1), and which are ours."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+Headers = list[tuple[bytes, bytes]]
+
+_HOP_BY_HOP = frozenset(
+    {
+        b"connection",
+        b"keep-alive",
+        b"proxy-authenticate",
+        b"proxy-authorization",
+        b"proxy-connection",
+        b"te",
+        b"trailer",
+        b"transfer-encoding",
+        b"upgrade",
+    }
+)
+# Counts how often a request passed a proxy like this one, so that one configured as its own upstream is noticed.
+HOP = b"x-concertina-hop"
+MAX_HOPS = 4
+# Set anew for the upstream, or meant for us.
+_NOT_UPSTREAM = _HOP_BY_HOP | {
+    HOP,
+    b"host",
+    b"content-length",
+    b"expect",
+    b"forwarded",
+    b"x-forwarded-for",
+    b"x-forwarded-host",
+    b"x-forwarded-proto",
+    b"x-forwarded-port",
+    b"x-real-ip",
+}
+CONTROL_PREFIX = b"x-compaction"
+# Codings whose answers we can read when one turns out to be an overflow.
+_READABLE_CODINGS = frozenset({b"gzip", b"deflate", b"identity", b"x-gzip"})
+
+
+def first(headers: Iterable[tuple[bytes, bytes]], name: bytes) -> bytes | None:
+    """The first value of a header; names are lower case, as ASGI gives them."""
+    return next((value for key, value in headers if key == name), None)
+
+
+def hops(headers: Iterable[tuple[bytes, bytes]]) -> int:
+    """How many proxies of this kind the request has passed."""
+    value = first(headers, HOP) or b"0"
+    return int(value[:4]) if value.isdigit() else 0
+
+
+def to_upstream(headers: Iterable[tuple[bytes, bytes]], *, authorization: bytes | None, readable: bool) -> Headers:
+    """The client's headers for the upstream.
+
+    authorization: replaces the client's own credentials; None keeps them.
+    readable:      offer only content codings that we can decode (the answer may be an overflow).
+    """
+    headers = list(headers)
+    dropped = _NOT_UPSTREAM | _named_by_connection(headers)
+    passed = [(key, value) for key, value in headers if key not in dropped and not key.startswith(CONTROL_PREFIX)]
+    if authorization is not None:
+        passed = [(key, value) for key, value in passed if key not in (b"authorization", b"x-api-key", b"api-key")]
+        passed.append((b"authorization", authorization))
+    if readable:
+        passed = [(key, _readable(value) if key == b"accept-encoding" else value) for key, value in passed]
+    return [*passed, (HOP, str(hops(headers) + 1).encode())]
+
+
+def to_client(headers: Iterable[tuple[bytes, bytes]]) -> Headers:
+    """The upstream's headers for the client: all but the hop-by-hop ones, values and order as they came."""
+    headers = [(key.lower(), value) for key, value in headers]
+    dropped = _HOP_BY_HOP | _named_by_connection(headers)
+    return [(key, value) for key, value in headers if key not in dropped]
+
+
+def _named_by_connection(headers: Iterable[tuple[bytes, bytes]]) -> frozenset[bytes]:
+    values = [value for key, value in headers if key == b"connection"]
+    return frozenset(name.strip().lower() for value in values for name in value.split(b","))
+
+
+def _readable(accept: bytes) -> bytes:
+    codings = [c.strip() for c in accept.split(b",") if c.split(b";")[0].strip().lower() in _READABLE_CODINGS]
+    return b", ".join(codings) or b"identity"

@@ -1,0 +1,200 @@
+"""One chat message: what the policies need to know of it, its text for a transcript, and a shortened copy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+
+import msgspec
+
+from policies.conversation import Message, Role
+from policies.fingerprint import message_digest
+from policies.transcript import ToolCall, Utterance, shorten
+from proxy.images import image_tokens
+
+# Wire roles; `function` is the legacy tool role, and an unknown role is treated as a user's, which is never dropped.
+_ROLES: Mapping[object, Role] = {
+    "system": "system",
+    "developer": "developer",
+    "user": "user",
+    "assistant": "assistant",
+    "tool": "tool",
+    "function": "tool",
+}
+_SIGNED = ("reasoning_content", "reasoning", "reasoning_details", "thinking_blocks", "provider_specific_fields")
+_SIGNED_PARTS = frozenset({"thinking", "redacted_thinking", "reasoning"})
+_LEGACY = "function:"
+
+# Per message and per call, as OpenAI's cookbook counts them, rounded up.
+MESSAGE_OVERHEAD = 4
+CALL_OVERHEAD = 8
+# Audio and files have no published formula; what they commonly cost.
+_AUDIO_BYTES_PER_TOKEN = 320
+_FILE_TOKENS = 1_500
+
+CountTokens = Callable[[str], int]
+Json = Mapping[str, object]
+
+
+def describe(message: object, count: CountTokens) -> Message | None:
+    """What the policies need to know of a decoded message; None for what is no message object."""
+    if not isinstance(message, dict):
+        return None
+    role = _ROLES.get(message.get("role"), "user")
+    return Message(
+        role=role,
+        tokens=_tokens(message, count),
+        digest=message_digest(message),
+        calls=tuple(_call_ids(message)) if role == "assistant" else (),
+        answers=_answers(message) if role == "tool" else None,
+        signed=_is_signed(message),
+    )
+
+
+def _tokens(message: Json, count: CountTokens) -> int:
+    parts = list(_parts(message.get("content")))
+    calls = list(_calls(message))
+    fields = (message.get(key) for key in ("name", "refusal", "reasoning_content"))
+    texts = (
+        *(part for part in parts if isinstance(part, str)),
+        *(field for field in fields if isinstance(field, str)),
+        *(text for call in calls for text in (call.name, call.arguments)),
+    )
+    media = sum(_media_tokens(part) for part in parts if not isinstance(part, str))
+    return MESSAGE_OVERHEAD + CALL_OVERHEAD * len(calls) + media + sum(count(text) for text in texts)
+
+
+def _parts(content: object) -> Iterator[str | Json]:
+    """Texts as strings, other parts as objects."""
+    if isinstance(content, str):
+        yield content
+    elif isinstance(content, list):
+        for part in content:
+            if isinstance(part, str):
+                yield part
+            elif isinstance(part, dict):
+                text = part.get("text", part.get("refusal", part.get("thinking")))
+                yield text if isinstance(text, str) else part
+
+
+def _media_tokens(part: Json) -> int:
+    match part.get("type"):
+        case "image_url":
+            image = part.get("image_url")
+            url, detail = (image.get("url"), image.get("detail")) if isinstance(image, dict) else (image, None)
+            return image_tokens(url if isinstance(url, str) else "", detail if isinstance(detail, str) else "auto")
+        case "input_audio":
+            audio = part.get("input_audio")
+            data = audio.get("data") if isinstance(audio, dict) else None
+            return len(data) // _AUDIO_BYTES_PER_TOKEN if isinstance(data, str) else 0
+        case "file":
+            return _FILE_TOKENS
+        case _:
+            return 0
+
+
+def _calls(message: Json) -> Iterator[ToolCall]:
+    calls = message.get("tool_calls")
+    for call in calls if isinstance(calls, list) else []:
+        if isinstance(call, dict):
+            yield _call(call.get("function") or call.get("custom"))
+    if message.get("function_call") is not None:
+        yield _call(message["function_call"])
+
+
+def _call(function: object) -> ToolCall:
+    if not isinstance(function, dict):
+        return ToolCall("", "")
+    arguments = function.get("arguments", function.get("input", ""))
+    text = arguments if isinstance(arguments, str) else msgspec.json.encode(arguments).decode()
+    return ToolCall(str(function.get("name", "")), text)
+
+
+def _call_ids(message: Json) -> Iterator[str]:
+    calls = message.get("tool_calls")
+    for call in calls if isinstance(calls, list) else []:
+        yield str(call.get("id", "")) if isinstance(call, dict) else ""
+    legacy = message.get("function_call")
+    if isinstance(legacy, dict):
+        yield _LEGACY + str(legacy.get("name", ""))
+
+
+def _answers(message: Json) -> str:
+    answered = message.get("tool_call_id")
+    return str(answered) if answered is not None else _LEGACY + str(message.get("name", ""))
+
+
+def _is_signed(message: Json) -> bool:
+    if any(message.get(key) for key in _SIGNED):
+        return True
+    content = message.get("content")
+    return isinstance(content, list) and any(
+        isinstance(part, dict) and (part.get("type") in _SIGNED_PARTS or part.get("signature")) for part in content
+    )
+
+
+def utterance(message: object, position: int, tool: str | None) -> Utterance:
+    """A message's text for the transcript, without media and reasoning; `tool` names what a result answers."""
+    if not isinstance(message, dict):
+        return Utterance(position, "user", "")
+    texts = []
+    content = message.get("content")
+    for part in content if isinstance(content, list) else [content]:
+        if isinstance(part, str):
+            texts.append(part)
+        elif isinstance(part, dict) and part.get("type") not in _SIGNED_PARTS:
+            text = part.get("text", part.get("refusal"))
+            texts.append(text if isinstance(text, str) else f"[{part.get('type', 'media')}]")
+    if isinstance(refusal := message.get("refusal"), str):
+        texts.append(refusal)
+    role = _ROLES.get(message.get("role"), "user")
+    return Utterance(position, role, "\n".join(texts), tuple(_calls(message)), tool if role == "tool" else None)
+
+
+def call_names(message: object) -> dict[str, str]:
+    """Tool names by call id, of an assistant message."""
+    if not isinstance(message, dict):
+        return {}
+    return dict(zip(_call_ids(message), (call.name for call in _calls(message)), strict=False))
+
+
+def shortened(raw: bytes | memoryview, share: float) -> bytes:
+    """A copy of a message in which every text keeps `share` of its length, head and tail, visibly marked.
+
+    Ids, roles, names and order stay; media become a note; arguments stay JSON.
+    """
+    message = msgspec.json.decode(raw)
+    if isinstance(message.get("content"), str):
+        message["content"] = _cut(message["content"], share)
+    elif isinstance(message.get("content"), list):
+        message["content"] = [_cut_part(part, share) for part in message["content"]]
+    for call in message.get("tool_calls") or []:
+        function = call.get("function") or call.get("custom") or {}
+        for key in ("arguments", "input"):
+            if isinstance(function.get(key), str):
+                function[key] = _cut_arguments(function[key], share)
+    return msgspec.json.encode(message)
+
+
+def _cut(text: str, share: float) -> str:
+    return shorten(text, max(40, int(len(text) * share)))
+
+
+def _cut_part(part: object, share: float) -> object:
+    if not isinstance(part, dict):
+        return part
+    if isinstance(part.get("text"), str):
+        return {**part, "text": _cut(part["text"], share)}
+    if part.get("type") in ("image_url", "input_audio", "file"):
+        return {"type": "text", "text": f"[{part['type']} left out]"}
+    return part
+
+
+def _cut_arguments(arguments: str, share: float) -> str:
+    try:
+        decoded = msgspec.json.decode(arguments)
+    except (msgspec.DecodeError, RecursionError):
+        return arguments
+    if not isinstance(decoded, dict):
+        return arguments
+    cut = {key: _cut(value, share) if isinstance(value, str) else value for key, value in decoded.items()}
+    return msgspec.json.encode(cut).decode()
