@@ -91,7 +91,7 @@ def bisect(
     `previous`, the standing summary, joins the merge as its oldest part; a single call carries it by itself.
     """
     run = _Run(settings, capacity, count)
-    leaves = run.split_to_capacity([_Leaf(tuple(blocks), 0)])
+    leaves = [_Leaf(tuple(blocks), 0)]
     while any(leaf.pending for leaf in leaves):
         leaves = yield from run.summarize_wave(leaves)
     text = None
@@ -118,12 +118,11 @@ class _Run:
         if self.capacity is None:
             return leaves
         affordable = self.capacity * max(1, self.settings.max_calls // 2)
-        leaves = [self._shrink_to(leaf, affordable) for leaf in leaves]
         ready: list[_Leaf] = []
-        waiting = leaves[::-1]
+        waiting = [self._shrink_to(leaf, affordable) if leaf.pending else leaf for leaf in reversed(leaves)]
         while waiting:
             leaf = waiting.pop()
-            if leaf.tokens <= self.capacity:
+            if leaf.tokens <= self.capacity or not leaf.pending:
                 ready.append(leaf)
             elif (halves := self._halves(leaf)) is not None:
                 waiting.extend(reversed(halves))
@@ -133,6 +132,7 @@ class _Run:
 
     def summarize_wave(self, leaves: list[_Leaf]) -> Generator[tuple[Call, ...], tuple[Result, ...], list[_Leaf]]:
         """One wave: all pending leaves side by side, as far as the calls last; one call is kept for the merge."""
+        leaves = self.split_to_capacity(leaves)
         left = self.settings.max_calls - self.calls - (1 if len(leaves) > 1 else 0)
         pending = [i for i, leaf in enumerate(leaves) if leaf.pending]
         asked, skipped = pending[: max(0, left)], pending[max(0, left) :]

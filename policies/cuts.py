@@ -26,7 +26,7 @@ def _answered_units(conversation: Conversation) -> set[int]:
     """Starts of the units in which every tool call has its result."""
     body, units = conversation.body, conversation.units
     answered = set()
-    for start, end in zip(units, [*units[1:], len(body)], strict=True):
+    for start, end in pairwise([*units, len(body)]):
         results = {body[i].answers for i in range(start, end)}
         if results.issuperset(body[start].calls):
             answered.add(start)
@@ -37,7 +37,7 @@ def _signed_loops(conversation: Conversation) -> set[int]:
     """Positions inside a turn with a signed message before them and none after them in that turn."""
     body = conversation.body
     forbidden: set[int] = set()
-    for start, end in zip(conversation.turns, [*conversation.turns[1:], len(body)], strict=True):
+    for start, end in pairwise([*conversation.turns, len(body)]):
         signed = [i for i in range(start, end) if body[i].signed]
         if signed:
             forbidden.update(range(signed[-1] + 1, end))

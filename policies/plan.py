@@ -85,7 +85,7 @@ def decide(
     )
     if cut is None:
         return _keep(standing, "nothing_to_compact")
-    if _gain(conversation, budget, cut, now) < _least_gain(conversation, budget, policy):
+    if not force and _gain(conversation, budget, cut, now) < _least_gain(budget, policy, now):
         return _keep(standing, "gain_too_small")
     must = now >= policy.overflow_threshold * budget.usable
     return Compact(cut, standing, must, _trigger(conversation, force), now)
@@ -100,9 +100,10 @@ def _gain(conversation: Conversation, budget: Budget, cut: Cut, now: int) -> int
     return now - after
 
 
-def _least_gain(conversation: Conversation, budget: Budget, policy: PolicySettings) -> int:
+def _least_gain(budget: Budget, policy: PolicySettings, now: int) -> int:
+    """A tenth of what would be sent, not of the whole history: that grows for ever, what can be gained does not."""
     absolute = min(policy.min_gain.tokens, budget.worthwhile_gain)
-    return max(absolute, int(policy.min_gain.ratio * conversation.total_tokens))
+    return max(absolute, int(policy.min_gain.ratio * now))
 
 
 def _trigger(conversation: Conversation, force: bool) -> Trigger:

@@ -166,14 +166,14 @@ class Compactor:
         """Run the bisection: every wave of calls side by side."""
         previous = work.continuity.summary
         run = bisect(blocks, previous, _capacity(work, previous), work.job.policy.bisect, work.count)
-        calls = next(run)
+        results: tuple[Result, ...] | None = None
         while True:
-            results = await _side_by_side([self._result(work, call) for call in calls])
             try:
-                calls = run.send(tuple(results))
+                calls = next(run) if results is None else run.send(results)
             except StopIteration as finished:
                 outcome: Outcome = finished.value
                 return outcome
+            results = await _side_by_side([self._result(work, call) for call in calls])
 
     async def _result(self, work: _Work, call: Call) -> Result:
         try:
@@ -237,7 +237,7 @@ class Compactor:
         return await asyncio.get_running_loop().run_in_executor(self._workers, work)
 
 
-async def _side_by_side(calls: Sequence[Coroutine[None, None, Result]]) -> list[Result]:
+async def _side_by_side(calls: Sequence[Coroutine[None, None, Result]]) -> tuple[Result, ...]:
     """All results in order; the first error ends the others and is raised unchanged."""
     tasks: list[asyncio.Task[Result]] = []
     try:
@@ -245,7 +245,7 @@ async def _side_by_side(calls: Sequence[Coroutine[None, None, Result]]) -> list[
             tasks.extend(group.create_task(call) for call in calls)
     except BaseExceptionGroup as errors:
         raise errors.exceptions[0] from None
-    return [task.result() for task in tasks]
+    return tuple(task.result() for task in tasks)
 
 
 def _covered(job: Job) -> int:
