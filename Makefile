@@ -1,0 +1,57 @@
+# Everything a newcomer types. Needs Python 3.11 to 3.13 with venv, and nothing else.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+ARGS ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo serve test check bench lock clean
+
+help: ## what there is
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
+
+setup: $(VENV)/.ready-dev ## everything for working on it
+
+demo: $(VENV)/.ready ## watch a long session survive a small window (ARGS=--once to end by itself)
+	@$(BIN)/concertina demo $(ARGS)
+
+serve: $(VENV)/.ready ## run the proxy with config.yaml
+	@$(BIN)/concertina serve $(ARGS)
+
+test: $(VENV)/.ready-dev ## all tests, against a real Valkey
+	@$(BIN)/python -m pytest $(ARGS)
+
+check: $(VENV)/.ready-dev ## format, lint, types, layers
+	@$(BIN)/ruff format --check .
+	@$(BIN)/ruff check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+
+bench: $(VENV)/.ready-dev ## throughput, latency and CPU against direct and nginx, in one run
+	@$(BIN)/python -m benchmarks $(ARGS)
+
+lock: ## resolve the dependencies anew; needs uv
+	uv pip compile pyproject.toml --group build --generate-hashes --universal --python-version 3.11 --no-header -o requirements.lock
+	uv pip compile pyproject.toml --group build --group dev --generate-hashes --universal --python-version 3.11 --no-header -o requirements-dev.lock
+
+clean: ## remove what the targets above made
+	rm -rf $(VENV) .mypy_cache .ruff_cache .hypothesis .import_linter_cache var
+
+$(VENV)/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' \
+	  || { echo "Python 3.11 to 3.13 is needed; name one with make PYTHON=python3.12 ..."; exit 1; }
+	@echo "making $(VENV) ..."
+	@$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.ready: requirements.lock pyproject.toml | $(VENV)/bin/python
+	@echo "installing the dependencies (about a minute, once) ..."
+	@$(PIP) install --only-binary :all: --require-hashes -r requirements.lock
+	@$(PIP) install --no-deps --no-build-isolation -e .
+	@touch $@
+
+$(VENV)/.ready-dev: requirements-dev.lock $(VENV)/.ready
+	@echo "installing the tools for tests and checks ..."
+	@$(PIP) install --only-binary :all: --require-hashes -r requirements-dev.lock
+	@touch $@
