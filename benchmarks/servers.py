@@ -1,0 +1,127 @@
+"""The processes that are measured: the bundled model server, the proxy, nginx where it is installed."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+_TICKS = os.sysconf("SC_CLK_TCK")
+_START_SECONDS = 30.0
+
+
+@dataclass(frozen=True)
+class Server:
+    """A running server; `pid` is the process whose CPU time and memory count, None for the upstream itself."""
+
+    name: str
+    port: int
+    pid: int | None
+
+    def cpu_seconds(self) -> float:
+        """User and system time so far (proc(5))."""
+        if self.pid is None:
+            return 0.0
+        fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / _TICKS
+
+    def peak_mb(self) -> float:
+        """The most memory it has held so far."""
+        if self.pid is None:
+            return 0.0
+        lines = Path(f"/proc/{self.pid}/status").read_text().splitlines()
+        return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) / 1024
+
+
+@contextmanager
+def upstream() -> Iterator[Server]:
+    """The bundled model server, without counting."""
+    port = _free_port()
+    with _process([sys.executable, "-m", "benchmarks.upstream", str(port)], port):
+        yield Server("direct", port, None)
+
+
+@contextmanager
+def proxy(target: Server) -> Iterator[Server]:
+    """The proxy as operators run it, on a window that nothing here fills."""
+    port = _free_port()
+    with tempfile.TemporaryDirectory() as folder:
+        config = Path(folder) / "config.yaml"
+        config.write_text(
+            f"server: {{port: {port}}}\nstore: {{url: 'sqlite:///{folder}/bench.db'}}\n"
+            f"upstreams: {{main: {{base_url: 'http://127.0.0.1:{target.port}/v1'}}}}\n"
+            "models: [{match: '*', context_window: 8000000}]\n"
+        )
+        with _process([sys.executable, "-m", "proxy", "serve", str(config)], port) as pid:
+            yield Server("concertina", port, pid)
+
+
+@contextmanager
+def nginx(target: Server) -> Iterator[Server | None]:
+    """One nginx worker that proxies without buffering; None where nginx is not installed."""
+    program = shutil.which("nginx") or shutil.which("/usr/sbin/nginx")
+    if program is None:
+        yield None
+        return
+    port = _free_port()
+    with tempfile.TemporaryDirectory() as folder:
+        config = Path(folder) / "nginx.conf"
+        config.write_text(_NGINX.format(folder=folder, port=port, upstream=target.port))
+        command = [program, "-p", folder, "-e", f"{folder}/error.log", "-c", str(config)]
+        with _process(command, port) as pid:
+            # With master_process off the one process is the worker.
+            yield Server("nginx", port, pid)
+
+
+_NGINX = """
+worker_processes 1; daemon off; master_process off; pid {folder}/nginx.pid;
+events {{ worker_connections 512; }}
+http {{
+  access_log off; client_max_body_size 100m; client_body_buffer_size 8m; keepalive_requests 100000000; client_body_temp_path {folder}/a; proxy_temp_path {folder}/b;
+  fastcgi_temp_path {folder}/c; uwsgi_temp_path {folder}/d; scgi_temp_path {folder}/e;
+  upstream model {{ server 127.0.0.1:{upstream}; keepalive 32; keepalive_requests 100000000; }}
+  server {{ listen 127.0.0.1:{port}; location / {{
+    proxy_pass http://model; proxy_http_version 1.1; proxy_set_header Connection ""; proxy_buffering off;
+  }} }}
+}}
+"""
+
+
+@contextmanager
+def _process(command: list[str], port: int) -> Iterator[int]:
+    """Run a command until the block ends; ready when its port answers."""
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        _wait_for(process, port)
+        yield process.pid
+    finally:
+        process.terminate()
+        process.wait(timeout=40)
+
+
+def _wait_for(process: subprocess.Popen[bytes], port: int) -> None:
+    end = time.monotonic() + _START_SECONDS
+    while time.monotonic() < end:
+        if process.poll() is not None:
+            raise RuntimeError(f"{process.args!r} ended with {process.returncode}")
+        try:
+            socket.create_connection(("127.0.0.1", port), timeout=1).close()
+        except OSError:
+            time.sleep(0.05)
+        else:
+            return
+    raise RuntimeError(f"{process.args!r} does not answer")
+
+
+def _free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port: int = listener.getsockname()[1]
+        return port
