@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 
 from policies.ladder import StatedLimit
 from proxy.upstream.client import UpstreamResponse
 from proxy.wire import coding
-from proxy.wire.headers import first
 from proxy.wire.overflow import MAX_ERROR_BYTES, classify
 
-_EVENT_END = re.compile(rb"\r?\n\r?\n")
-_DATA = re.compile(rb"^data:[ ]?(.*)$", re.MULTILINE)
+# Lines end in one of three ways, and an empty one ends an event (html.spec.whatwg.org, "Parsing an event stream").
+_LINE_END = re.compile(rb"\r\n|\n|\r")
+_EVENT_END = re.compile(rb"(?:\r\n|\n|\r(?!\n)){2}")
+_LONGEST_END = 4
 _EVENT_STREAM = b"text/event-stream"
+# After so many bytes it is known whether JSON begins like an error report.
+_OPENING_BYTES = 400
+# Comments that a slow upstream sends ahead are held back for so long; then the client needs them, lest it hang up.
+_PATIENCE = 5.0
+
+Enough = Callable[[bytearray], bool]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,65 +46,92 @@ class Answer:
             yield chunk
 
 
-async def look_at(response: UpstreamResponse) -> Answer:
+async def look_at(response: UpstreamResponse, clock: Callable[[], float] = time.monotonic) -> Answer:
     """Read as much as tells an overflow from anything else: an error's body, a stream's first event, or one chunk.
 
     Nothing is held back beyond that, so a stream's first token is not delayed. Raises TruncatedError.
     """
     rest = response.chunks()
-    if response.status >= 400:
-        head = await _read_until(rest, lambda _: False)
-        return Answer(response, head, rest, classify(response.status, _plain(response, head)))
-    if _is_event_stream(response):
-        head = await _read_until(rest, lambda read: _first_event(read) is not None)
-        event = _first_event(_plain(response, head)) or b""
-        overflow = classify(response.status, event) if _reports_error(event) else None
-        return Answer(response, head, rest, overflow)
-    head = await _read_until(rest, lambda read: not _reports_error(read))
-    overflow = classify(response.status, _plain(response, head)) if _reports_error(head) else None
-    return Answer(response, head, rest, overflow)
+    decoder = coding.decoder(response.header(b"content-encoding"), MAX_ERROR_BYTES)
+    if decoder is None:
+        return Answer(response, b"", rest, None)
+    head, read = await _read_until(_enough(response, clock), rest, decoder)
+    report = _report(response, read)
+    return Answer(response, head, rest, classify(response.status, report) if report else None)
 
 
-async def _read_until(chunks: AsyncIterator[bytes], enough: Callable[[bytes], bool]) -> bytes:
-    """Chunks up to the first after which `enough` holds, the end, or what an error may have at most."""
-    read = b""
+async def _read_until(enough: Enough, chunks: AsyncIterator[bytes], decoder: coding.Decoder) -> tuple[bytes, bytes]:
+    """Chunks as they came and decoded, up to the first with which there is enough, or what an error may have at most.
+
+    What is not as its coding says is decoded as nothing.
+    """
+    head = bytearray()
+    read = bytearray()
     async for chunk in chunks:
-        read += chunk
-        if enough(read) or len(read) > MAX_ERROR_BYTES:
+        head += chunk
+        try:
+            read += decoder(chunk)
+        except coding.UndecodableError:
+            return bytes(head), b""
+        if enough(read) or max(len(head), len(read)) > MAX_ERROR_BYTES:
             break
-    return read
+    return bytes(head), bytes(read)
 
 
-def _first_event(read: bytes) -> bytes | None:
-    """The data of the first complete event; comments and empty events do not count."""
-    position = 0
-    while (end := _EVENT_END.search(read, position)) is not None:
-        data = b"\n".join(_DATA.findall(read[position : end.start()].replace(b"\r\n", b"\n")))
-        if data:
-            return data
-        position = end.end()
-    return None
+def _enough(response: UpstreamResponse, clock: Callable[[], float]) -> Enough:
+    if response.status >= 400:
+        return lambda _: False
+    return _EventSeen(clock) if _is_event_stream(response) else _is_clear
 
 
-def _reports_error(content: bytes) -> bool:
+def _is_clear(read: bytearray) -> bool:
+    """Whether JSON is known to be an answer; an error report is read to its end."""
+    opening = read[:_OPENING_BYTES].lstrip()
+    if not opening.startswith((b"{", b"[")) or b'"choices"' in opening:
+        return bool(read)
+    return len(read) >= _OPENING_BYTES and not _reports_error(read)
+
+
+class _EventSeen:
+    """Whether an event with data is complete yet; comments and empty events do not count while patience lasts."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._until = clock() + _PATIENCE
+        self._start = 0
+        self._searched = 0
+
+    def __call__(self, read: bytearray) -> bool:
+        while (end := _EVENT_END.search(read, self._searched)) is not None:
+            if _data(read[self._start : end.start()]):
+                return True
+            self._start = self._searched = end.end()
+        self._searched = max(self._start, len(read) - _LONGEST_END)
+        return self._clock() >= self._until
+
+
+def _report(response: UpstreamResponse, read: bytes) -> bytes:
+    """The error that an answer beginning like this reports; empty where it reports none."""
+    if response.status >= 400:
+        return read
+    content = _first_event(read) if _is_event_stream(response) else read
+    return content if _reports_error(content) else b""
+
+
+def _first_event(read: bytes) -> bytes:
+    return next((data for event in _EVENT_END.split(read)[:-1] if (data := _data(event))), b"")
+
+
+def _data(event: bytes | bytearray) -> bytes:
+    lines = (line for line in _LINE_END.split(bytes(event)) if line.startswith(b"data:"))
+    return b"\n".join(line.removeprefix(b"data:").removeprefix(b" ") for line in lines)
+
+
+def _reports_error(content: bytes | bytearray) -> bool:
     """Whether JSON begins like an error report and not like an answer."""
-    start = content[:400].lstrip()
-    return start.startswith((b"{", b"[")) and b'"error"' in start and b'"choices"' not in start
-
-
-def _plain(response: UpstreamResponse, content: bytes) -> bytes:
-    """The content without its coding; empty where it cannot be read, which is no overflow."""
-    used = (first(((k.lower(), v) for k, v in response.headers), b"content-encoding") or b"").lower()
-    if used in (b"", b"identity"):
-        return content
-    if used not in coding.READABLE:
-        return b""
-    try:
-        return coding.decompress(content, used, MAX_ERROR_BYTES)
-    except (coding.TooLargeError, coding.UndecodableError):
-        return b""
+    opening = content[:_OPENING_BYTES].lstrip()
+    return opening.startswith((b"{", b"[")) and b'"error"' in opening and b'"choices"' not in opening
 
 
 def _is_event_stream(response: UpstreamResponse) -> bool:
-    kind = first(((k.lower(), v) for k, v in response.headers), b"content-type") or b""
-    return kind.lower().startswith(_EVENT_STREAM)
+    return (response.header(b"content-type") or b"").lower().startswith(_EVENT_STREAM)

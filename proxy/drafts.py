@@ -20,7 +20,7 @@ from policies.record import Record
 from proxy.checkpoints import Checkpoints
 from proxy.compactor import CompactionError, Compactor, Job
 from proxy.reader import ChatRequest
-from proxy.routes import Route
+from proxy.routes import Route, Router
 from proxy.tenants import Caller
 from proxy.tokenizer import Tokenizer
 from proxy.upstream.summarizer import SummaryTarget
@@ -41,7 +41,12 @@ class Case:
     request: ChatRequest
     caller: Caller
     route: Route
+    router: Router
     wish: Wish
+
+    @property
+    def summary_target(self) -> SummaryTarget | None:
+        return self.router.summary_target(self.caller, self.request, self.route)
 
     @cached_property
     def digests(self) -> list[bytes]:
@@ -136,7 +141,7 @@ class Drafter:
             smallest_sent=refused.tokens,
         )
         if rung.cut is not None:
-            target = route.summary_target if rung.with_model else None
+            target = case.summary_target if rung.with_model else None
             job = _job(
                 case,
                 rung.budget,
@@ -164,7 +169,7 @@ class Drafter:
         return await self._checkpoints.find(case.digests, newer) or known
 
     async def _compacted(self, case: Case, budget: Budget, plan: Compact, record: Record | None) -> Draft:
-        target = case.route.summary_target
+        target = case.summary_target
         job = _job(
             case,
             budget,

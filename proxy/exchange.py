@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, MutableMapping
+from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
 from typing import Any
 
 from proxy.errors import BodyTooLargeError, ProxyError
-from proxy.wire.headers import Headers, first
+from proxy.wire.headers import Headers
 
 # ASGI's own types: events and scopes are open dictionaries by specification.
 Scope = MutableMapping[str, Any]
@@ -28,6 +28,7 @@ class Exchange:
         self.path: str = scope["path"]
         self.target = _target(scope)
         self.headers: Headers = scope["headers"]
+        self._first = dict(reversed(self.headers))
         self.started = False
         self.status = 0
         self._receive = receive
@@ -35,7 +36,8 @@ class Exchange:
         self._body_read = asyncio.Event()
 
     def header(self, name: bytes) -> bytes | None:
-        return first(self.headers, name)
+        """The first value of a header, by its name in lower case."""
+        return self._first.get(name)
 
     async def body(self, limit: int) -> bytes:
         """The whole body; raises BodyTooLargeError past `limit` bytes, before they are buffered."""
@@ -68,20 +70,28 @@ class Exchange:
         while (await self._receive())["type"] != "http.disconnect":
             pass
 
-    async def while_connected(self, work: Coroutine[None, None, None]) -> None:
+    async def while_connected(self, work: Awaitable[None]) -> None:
         """Run `work`, and cancel it as soon as the client leaves; raises ClientGoneError then."""
-        working = asyncio.ensure_future(work)
-        watching = asyncio.ensure_future(self.disconnected())
+        working = asyncio.current_task()
+        assert working is not None  # noqa: S101 - every coroutine runs in a task
+        gone = False
+
+        async def watch() -> None:
+            nonlocal gone
+            await self.disconnected()
+            gone = True
+            working.cancel()
+
+        watching = asyncio.create_task(watch())
         try:
-            await asyncio.wait((working, watching), return_when=asyncio.FIRST_COMPLETED)
-            if not working.done():
-                raise ClientGoneError
-            working.result()
+            await work
+        except asyncio.CancelledError:
+            if not gone:
+                raise
+            working.uncancel()
+            raise ClientGoneError from None
         finally:
             watching.cancel()
-            if not working.done():
-                working.cancel()
-                await asyncio.wait((working,))
 
     async def start(self, status: int, headers: Headers) -> None:
         self.started = True

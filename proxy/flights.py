@@ -27,7 +27,6 @@ class SingleFlight(Generic[_T]):
         flight = self._flights.get(key)
         if flight is None:
             flight = self._flights[key] = _Flight(asyncio.get_running_loop().create_task(start()))
-            flight.task.add_done_callback(lambda _: self._flights.pop(key, None))
         flight.waiting += 1
         try:
             return await asyncio.shield(flight.task)
@@ -35,6 +34,8 @@ class SingleFlight(Generic[_T]):
             flight.waiting -= 1
             if flight.waiting == 0:
                 flight.task.cancel()
+                # Whoever comes now starts anew, also while what was cancelled still cleans up.
+                del self._flights[key]
 
 
 async def poll(look: Callable[[], Awaitable[_T | None]], wait: float, interval: float = 0.1) -> _T | None:

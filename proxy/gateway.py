@@ -82,8 +82,9 @@ class Gateway:
     async def _answer(self, incoming: Incoming) -> None:
         """Count, plan, compact, forward, relay, record."""
         request = await self._fail_open(self._read(incoming), None)
-        route = incoming.active.router.chat(incoming.exchange, incoming.caller, request)
-        case = None if request is None else Case(request, incoming.caller, route, incoming.wish)
+        router = incoming.active.router
+        route = router.chat(incoming.exchange, incoming.caller, request)
+        case = None if request is None else Case(request, incoming.caller, route, router, incoming.wish)
         draft = await self._draft(case, incoming.body)
         prepared = time.perf_counter()
         answer, sent = await self._forward(incoming, route, case, draft)

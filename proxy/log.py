@@ -8,35 +8,41 @@ import traceback
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TextIO
+from typing import BinaryIO
 
 import msgspec
 
-_LOGGER = "concertina"
+_LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 
 
 class Log:
-    """Writes events with a name and fields: numbers, names and codes that we chose, never what users sent."""
+    """Writes events with a name and fields: numbers, names and codes that we chose, never what users sent.
 
-    def __init__(self, logger: logging.Logger, clock: Callable[[], float]) -> None:
-        self._logger = logger
+    It writes lines itself: the standard library's logging costs as much as a fifth of a relayed request.
+    """
+
+    def __init__(self, level: str, clock: Callable[[], float], stream: BinaryIO) -> None:
+        self._least = _LEVELS[level]
         self._clock = clock
+        self._stream = stream
 
     def info(self, event: str, **fields: object) -> None:
-        self._write(logging.INFO, event, fields)
+        self._write("info", event, fields)
 
     def warning(self, event: str, **fields: object) -> None:
-        self._write(logging.WARNING, event, fields)
+        self._write("warning", event, fields)
 
     def fault(self, event: str, error: BaseException) -> None:
         """A fault of ours: its type and where it happened, without its message, which may quote a user."""
-        self._write(logging.ERROR, event, {"error": type(error).__name__, "at": _places(error)})
+        self._write("error", event, {"error": type(error).__name__, "at": _places(error)})
 
-    def _write(self, level: int, event: str, fields: dict[str, object]) -> None:
-        if self._logger.isEnabledFor(level):
-            moment = datetime.fromtimestamp(self._clock(), UTC).isoformat(timespec="milliseconds")
-            line = {"ts": moment, "level": logging.getLevelName(level).lower(), "event": event, **fields}
-            self._logger.log(level, msgspec.json.encode(line).decode())
+    def _write(self, level: str, event: str, fields: dict[str, object]) -> None:
+        if _LEVELS[level] < self._least:
+            return
+        moment = datetime.fromtimestamp(self._clock(), UTC)
+        line = msgspec.json.encode({"ts": moment, "level": level, "event": event, **fields})
+        self._stream.write(line + b"\n")
+        self._stream.flush()
 
 
 def _places(error: BaseException) -> list[str]:
@@ -59,13 +65,9 @@ class _ServerMessages(logging.Handler):
             self._log.warning("server", message=record.msg)
 
 
-def open_log(level: str, clock: Callable[[], float], stream: TextIO | None = None) -> Log:
-    """The process's log at this level, on standard error unless told otherwise."""
-    logger = logging.getLogger(_LOGGER)
-    logger.handlers = [logging.StreamHandler(stream or sys.stderr)]
-    logger.setLevel(level.upper())
-    logger.propagate = False
-    log = Log(logger, clock)
+def open_log(level: str, clock: Callable[[], float], stream: BinaryIO | None = None) -> Log:
+    """The process's log, on standard error unless told otherwise; the server library's messages go there too."""
+    log = Log(level, clock, stream or sys.stderr.buffer)
     server = logging.getLogger("uvicorn.error")
     server.handlers = [_ServerMessages(log)]
     server.propagate = False

@@ -71,6 +71,7 @@ class ModelTable:
         self._loaded = False
         self._exact: dict[str, Window] = {}
         self._bare: dict[str, Window] = {}
+        self._found: dict[str, Window | None] = {}
 
     def load(self) -> None:
         """Read the table once; without one every model is unknown, which only means reacting instead of foreseeing."""
@@ -88,6 +89,13 @@ class ModelTable:
             self.load()
         if len(model) > MAX_NAME:
             return None
+        if model not in self._found:
+            if len(self._found) >= MAX_ENTRIES:
+                self._found.clear()
+            self._found[model] = self._look_up(model)
+        return self._found[model]
+
+    def _look_up(self, model: str) -> Window | None:
         name = model.strip().lower()
         while name:
             for candidate in (name, _VERSION.sub("", name)):

@@ -16,6 +16,7 @@ import xxhash
 
 from policies.conversation import Conversation, Message
 from policies.transcript import Utterance
+from proxy.errors import InvalidJSONError
 from proxy.tokenizer import Tokenizer
 from proxy.wire import chat
 from proxy.wire.chat import Parsed
@@ -77,7 +78,10 @@ class ChatRequest:
     def hint(self, *path: str) -> str | None:
         """A string at the top level of the request, or inside one of its objects; None where there is none."""
         raw: msgspec.Raw = getattr(self.parsed.envelope, path[0])
-        value = chat.scalar(raw)
+        try:
+            value = chat.scalar(raw)
+        except InvalidJSONError:  # nested too deeply, which is no concern of ours here
+            return None
         for key in path[1:]:
             value = value.get(key) if isinstance(value, dict) else None
         return value if isinstance(value, str) and value else None
@@ -97,7 +101,7 @@ class RequestReader:
     async def read(self, body: bytes, scope: bytes, encoding_of: Callable[[str], str]) -> ChatRequest | None:
         """The request, counted; None for valid JSON of a shape we do not understand."""
         found = self._prefixes.find(scope, body)
-        parsed = found[1] if found else chat.parse(body)
+        parsed = found[1] if found else await self._parse(body)
         if parsed is None:
             return None
         model = chat.scalar(parsed.envelope.model)
@@ -111,6 +115,16 @@ class RequestReader:
             return None
         self._prefixes.remember(scope, body, parsed, encoding, messages)
         return _request(body, parsed, messages, tools_tokens, model if isinstance(model, str) else "", encoding)
+
+    async def _parse(self, body: bytes) -> Parsed | None:
+        """Inline: parsing takes a millisecond a megabyte. Making lone surrogates readable may take a hundred."""
+        try:
+            return chat.parse(body)
+        except InvalidJSONError:
+            readable = await asyncio.get_running_loop().run_in_executor(self._workers, chat.readable_surrogates, body)
+            if readable == body:
+                raise
+            return chat.parse(readable)
 
     async def _describe(self, parsed: Parsed, known: list[Message], encoding: str) -> list[Message] | None:
         view = memoryview(parsed.text)

@@ -4,24 +4,29 @@ from __future__ import annotations
 
 import re
 
-import msgspec
-
 from proxy.answers import Answer
-from proxy.errors import UpstreamConnectionError
+from proxy.errors import InvalidRequestError, UpstreamConnectionError
 from proxy.exchange import Exchange
 from proxy.upstream.client import TruncatedError
-from proxy.wire.headers import CONTROL_PREFIX, Headers, to_client
+from proxy.wire.headers import Headers, to_client
 
 # What OpenAI's SDKs ask for when they are given an address without /v1.
 _RESOURCES = re.compile(
     r"/(?:assistants|audio|batches|chat|completions|containers|conversations|embeddings|evals|files|fine_tuning|images"
     r"|messages|models|moderations|organization|realtime|responses|threads|uploads|vector_stores|videos)(?:/|$)"
 )
-_TRUNCATED = "The upstream's answer was cut off."
+_CUT_OFF = UpstreamConnectionError("The upstream's answer was cut off.")
+_EVENT_ENDS = (b"\n\n", b"\r\n\r\n", b"\r\r")
+_NOT_MODIFIED = 304
 
 
 def upstream_url(base_url: str, target: str) -> str:
-    """The upstream's address for a client's path: base_url stands for our /v1; other paths stand beside it."""
+    """The upstream's address for a client's path: base_url stands for our /v1; other paths stand beside it.
+
+    Raises InvalidRequestError for what is no path, such as the * of OPTIONS: it would change the address itself.
+    """
+    if not target.startswith("/"):
+        raise InvalidRequestError("The request's target must be a path.")
     path = target.partition("?")[0]
     if path == "/v1" or path.startswith("/v1/"):
         return base_url + target[len("/v1") :]
@@ -36,23 +41,29 @@ async def relay(answer: Answer, exchange: Exchange, extra: Headers) -> int:
     An answer that breaks off is never ended cleanly: event streams get an error event, and the connection is closed
     without the end a complete answer has. Raises TruncatedError.
     """
-    passed = [(k, v) for k, v in to_client(answer.response.headers) if not k.startswith(CONTROL_PREFIX)]
-    await exchange.start(answer.response.status, [*passed, *extra])
+    status, headers = answer.response.status, to_client(answer.response.headers)
+    if status == _NOT_MODIFIED:  # it is the length of what is not sent, and our server would wait for that
+        headers = [(key, value) for key, value in headers if key != b"content-length"]
+    await exchange.start(status, [*headers, *extra])
     sent = 0
     tail = b""
+    ended = False
     try:
         async for chunk in answer.chunks():
-            await exchange.write(chunk, more=True)
+            ended = answer.response.at_end
+            await exchange.write(chunk, more=not ended)
             sent += len(chunk)
             tail = (tail + chunk)[-4:]
     except TruncatedError:
-        if answer.is_event_stream and tail.endswith((b"\n\n", b"\r\n\r\n")):
-            await exchange.write(_error_event(), more=True)
+        if _takes_events(answer) and tail.endswith(_EVENT_ENDS):
+            await exchange.write(b"data: " + _CUT_OFF.body() + b"\n\n", more=True)
         raise
-    await exchange.write(b"", more=False)
+    if not ended:
+        await exchange.write(b"", more=False)
     return sent
 
 
-def _error_event() -> bytes:
-    error = msgspec.json.decode(UpstreamConnectionError(_TRUNCATED).body())
-    return b"data: " + msgspec.json.encode(error) + b"\n\n"
+def _takes_events(answer: Answer) -> bool:
+    """Whether an event of ours may follow: not inside a compressed content, nor where a length was promised."""
+    fixed = any(answer.response.header(name) is not None for name in (b"content-encoding", b"content-length"))
+    return answer.is_event_stream and not fixed

@@ -56,14 +56,22 @@ def headers_of(report: Report) -> Headers:
     sent, case = report.sent, report.case
     if sent is None:
         return []
-    values = {"": sent.outcome, "-reason": sent.reason, "-overhead-ms": f"{report.overhead_ms:.1f}"}
+    overhead = b"%.1f" % report.overhead_ms
+    headers = [
+        (b"x-compaction", sent.outcome.encode()),
+        (b"x-compaction-reason", sent.reason.encode()),
+        (b"x-compaction-overhead-ms", overhead),
+        (b"server-timing", b"concertina;dur=" + overhead),
+    ]
     if case is not None:
-        values["-session"] = session_label(report.incoming.exchange, case.request) or case.lineage
-        values["-tokens-received"] = str(case.request.tokens)
-        values["-tokens-sent"] = str(sent.tokens)
+        session = session_label(report.incoming.exchange, case.request) or case.lineage
+        headers += [
+            (b"x-compaction-session", session.encode()),
+            (b"x-compaction-tokens-received", b"%d" % case.request.tokens),
+            (b"x-compaction-tokens-sent", b"%d" % sent.tokens),
+        ]
     if report.route.window is not None:
-        values["-window"] = str(report.route.window.tokens)
+        headers.append((b"x-compaction-window", b"%d" % report.route.window.tokens))
     if sent.record is not None:
-        values["-checkpoint"] = sent.record.digest[:16]
-    headers = [(f"x-compaction{name}".encode(), value.encode("latin-1", "replace")) for name, value in values.items()]
-    return [*headers, (b"server-timing", f"concertina;dur={report.overhead_ms:.1f}".encode())]
+        headers.append((b"x-compaction-checkpoint", sent.record.digest[:16].encode()))
+    return headers

@@ -16,6 +16,7 @@ from proxy.upstream.summarizer import SummaryTarget
 from proxy.wire.headers import Headers, to_upstream
 
 NO_MODEL = "none"
+_REMEMBERED_MODELS = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +25,6 @@ class Route:
 
     window, budget: of the model, None while its window is unknown (then only an overflow leads to a compaction).
     exact:          counted with the model's own tokenizer.
-    summary_target: None where the policy wants the deterministic record only.
     """
 
     name: str
@@ -33,7 +33,15 @@ class Route:
     window: Window | None = None
     budget: Budget | None = None
     exact: bool = False
-    summary_target: SummaryTarget | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Model:
+    """What the config and its name say of a model."""
+
+    configured_window: int | None
+    encoding: str
+    exact: bool
 
 
 class Router:
@@ -44,6 +52,7 @@ class Router:
         self._windows = windows
         self._tokenizer = tokenizer
         self._clock = clock
+        self._models: dict[str, _Model] = {}
 
     def plain(self, exchange: Exchange, caller: Caller) -> Route:
         """The route of a request that is relayed as it is."""
@@ -58,33 +67,20 @@ class Router:
         headers = to_upstream(exchange.headers, authorization=_authorization(caller, upstream), readable=True)
         if request is None:
             return Route(name, upstream, headers)
-        window = self.window(name, model)
-        exact = self.is_exact(model)
-        budget = None
-        if window is not None:
-            calibration = self._windows.calibration(name, model)
-            budget = usable_input(window.tokens, request.max_output, exact=exact, calibration=calibration)
-        target = self._summary_target(caller, request, name, headers)
-        return Route(name, upstream, headers, window, budget, exact, target)
-
-    def window(self, upstream: str, model: str) -> Window | None:
-        rule = self._config.rule_for(model)
-        return self._windows.resolve(upstream, model, rule.context_window if rule else None, self._clock())
+        window = self._window(name, model)
+        if window is None:
+            return Route(name, upstream, headers)
+        exact = self._model(model).exact
+        calibration = self._windows.calibration(name, model)
+        budget = usable_input(window.tokens, request.max_output, exact=exact, calibration=calibration)
+        return Route(name, upstream, headers, window, budget, exact)
 
     def encoding(self, model: str) -> str:
-        rule = self._config.rule_for(model)
-        return self._tokenizer.encoding_for(model, rule.encoding if rule else None)
+        """The encoding to count this model's tokens with."""
+        return self._model(model).encoding
 
-    def is_exact(self, model: str) -> bool:
-        """Whether the model is known to use the encoding that we count with."""
-        rule = self._config.rule_for(model)
-        stated = rule is not None and rule.encoding is not None
-        return (stated or self._tokenizer.knows(model)) and self._tokenizer.is_exact(self.encoding(model))
-
-    def _summary_target(
-        self, caller: Caller, request: ChatRequest, name: str, headers: Headers
-    ) -> SummaryTarget | None:
-        """The policy's summarizer, or the request's own model under its own credential.
+    def summary_target(self, caller: Caller, request: ChatRequest, route: Route) -> SummaryTarget | None:
+        """The policy's summarizer, or the request's own model under its own credential; None for no model at all.
 
         A client's credential is never sent to another upstream than the one it was meant for.
         """
@@ -92,24 +88,37 @@ class Router:
         if settings.model == NO_MODEL:
             return None
         model = settings.model or request.model
-        summary_name = settings.upstream or name
-        summary_upstream = self._config.upstreams[summary_name]
-        credentials = [(k, v) for k, v in headers if k in (b"authorization", b"x-api-key", b"api-key")]
-        if summary_name != name:
-            key = summary_upstream.api_key.get_secret_value()
+        name = settings.upstream or route.name
+        upstream = self._config.upstreams[name]
+        credentials = [(k, v) for k, v in route.headers if k in (b"authorization", b"x-api-key", b"api-key")]
+        if name != route.name:
+            key = upstream.api_key.get_secret_value()
             credentials = [(b"authorization", b"Bearer " + key.encode())] if key else []
-        window = self.window(summary_name, model)
-        calibration = self._windows.calibration(summary_name, model)
+        window = self._window(name, model)
         return SummaryTarget(
             owner=caller.scope,
-            upstream=summary_upstream,
+            upstream=upstream,
             model=model,
             headers=credentials,
             encoding=self.encoding(model),
-            window=int(window.tokens / calibration) if window else None,
+            window=int(window.tokens / self._windows.calibration(name, model)) if window else None,
             output_key=request.output_key if settings.model is None else "max_tokens",
             temperature=settings.temperature,
         )
+
+    def _window(self, upstream: str, model: str) -> Window | None:
+        return self._windows.resolve(upstream, model, self._model(model).configured_window, self._clock())
+
+    def _model(self, name: str) -> _Model:
+        known = self._models.get(name)
+        if known is None:
+            rule = self._config.rule_for(name)
+            encoding = self._tokenizer.encoding_for(name, rule.encoding if rule else None)
+            exact = bool(rule and rule.encoding) or self._tokenizer.knows(name)
+            known = _Model(rule.context_window if rule else None, encoding, exact)
+            if len(self._models) < _REMEMBERED_MODELS:
+                self._models[name] = known
+        return known
 
 
 def _authorization(caller: Caller, upstream: Upstream) -> bytes | None:

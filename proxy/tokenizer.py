@@ -122,9 +122,12 @@ def _load_encoding(name: str, directory: Path | None) -> Encoding | None:
 
     os.environ["TIKTOKEN_CACHE_DIR"] = str(directory)
     try:
-        return tiktoken.get_encoding(name)
+        encoding = tiktoken.get_encoding(name)
     except (ValueError, OSError, ImportError):
         return None
+    # A second copy of the vocabulary, in Python objects, that only decoding to single tokens would need: 30 MB.
+    encoding._mergeable_ranks.clear()  # noqa: SLF001
+    return encoding
 
 
 def _slices(text: str) -> list[str]:

@@ -17,11 +17,10 @@ import zlib
 from hashlib import blake2b
 from typing import TYPE_CHECKING
 
-from cryptography.exceptions import InvalidTag
-from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 VERSION = 1
 ENCRYPTED = 1
@@ -48,7 +47,7 @@ class Sealer:
             raise ValueError(
                 f"store.encryption_key: at least {MIN_KEY_BYTES} bytes are needed; try openssl rand -hex 32"
             )
-        self._ciphers = {_key_id(key): AESGCM(_derive(key)) for key in keys}
+        self._ciphers = {_key_id(key): _cipher(key) for key in keys}
         self._current = next(iter(self._ciphers), None)
 
     def seal(self, key: str, plain: bytes) -> bytes:
@@ -70,6 +69,8 @@ class Sealer:
         return None if packed is None else _decompress(packed)
 
     def _decrypt(self, key: str, body: bytes) -> bytes | None:
+        from cryptography.exceptions import InvalidTag
+
         key_id, rest = body[:_KEY_ID_BYTES], body[_KEY_ID_BYTES:]
         cipher = self._ciphers.get(key_id)
         if cipher is None or len(rest) < _NONCE_BYTES:
@@ -82,6 +83,12 @@ class Sealer:
 
 def _name(key: str) -> bytes:
     return key.encode("utf-8", "surrogatepass")
+
+
+def _cipher(key: bytes) -> AESGCM:
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # 7 MB that only encryption needs
+
+    return AESGCM(_derive(key))
 
 
 def _derive(key: bytes) -> bytes:

@@ -13,11 +13,15 @@ from yarl import URL
 
 from proxy.config_models import Upstream
 from proxy.errors import ProxyError, UpstreamConnectionError, UpstreamTimeoutError
-from proxy.wire.headers import Headers
+from proxy.exchange import ClientGoneError
+from proxy.wire.headers import Headers, first
 
 _MAX_HEADER = 64 * 1024
 _READ_BUFFER = 256 * 1024
 _KEEPALIVE = 15.0
+# What is not among these no server can pass on: 101 changes the protocol, beyond 599 nothing is defined.
+_FINAL = range(200, 600)
+_NOT_HTTP = "The upstream's answer is not valid HTTP."
 _NO_AUTO_HEADERS = ("user-agent", "accept", "accept-encoding", "content-type")
 
 
@@ -36,6 +40,10 @@ class UpstreamResponse:
     status: int
     headers: Headers
     _response: aiohttp.ClientResponse
+
+    def header(self, name: bytes) -> bytes | None:
+        """The first value of a header, by its name in lower case."""
+        return first(((key.lower(), value) for key, value in self.headers), name)
 
     async def chunks(self) -> AsyncIterator[bytes]:
         """The body's bytes as they arrive, codings untouched; raises TruncatedError."""
@@ -56,6 +64,11 @@ class UpstreamResponse:
             parts.append(chunk)
         return b"".join(parts)
 
+    @property
+    def at_end(self) -> bool:
+        """Whether everything was read, so that no further chunk will come."""
+        return self._response.content.at_eof()
+
     def close(self) -> None:
         """Give the connection back if the body was read to its end, else close it: the upstream can stop working."""
         if self._response.content.is_eof():
@@ -72,7 +85,7 @@ class UpstreamClient:
     """
 
     def __init__(self) -> None:
-        self._sessions: dict[tuple[str, int], aiohttp.ClientSession] = {}
+        self._sessions: dict[Upstream, aiohttp.ClientSession] = {}
 
     async def __aenter__(self) -> Self:
         return self
@@ -93,32 +106,37 @@ class UpstreamClient:
     ) -> UpstreamResponse:
         """Send a request and wait for the head of its answer; `url` is absolute and already encoded.
 
-        Raises NothingSentError, UpstreamConnectionError or UpstreamTimeoutError.
+        Raises NothingSentError, UpstreamConnectionError or UpstreamTimeoutError, and what reading `body` raises.
         """
-        timeout = aiohttp.ClientTimeout(
-            total=upstream.total_timeout, sock_connect=upstream.connect_timeout, sock_read=upstream.idle_timeout
-        )
         try:
             response = await self._session(upstream).request(
                 method,
                 URL(url, encoded=True),
-                headers=CIMultiDict([(key.decode("latin-1"), value.decode("latin-1")) for key, value in headers]),
+                headers=CIMultiDict([(key.decode("latin-1"), _text(value)) for key, value in headers]),
                 data=_payload(body),
-                timeout=timeout,
                 allow_redirects=False,
-                skip_auto_headers=_NO_AUTO_HEADERS,
             )
         except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
+            if isinstance(error.__cause__, ProxyError | ClientGoneError):  # from reading the client's body
+                raise error.__cause__ from None
             raise _mapped(error, upstream) from None
+        if response.status not in _FINAL:
+            response.close()
+            raise UpstreamConnectionError(_NOT_HTTP)
         return UpstreamResponse(response.status, list(response.raw_headers), response)
 
     def _session(self, upstream: Upstream) -> aiohttp.ClientSession:
-        key = (upstream.base_url, upstream.max_connections)
-        session = self._sessions.get(key)
+        session = self._sessions.get(upstream)
         if session is None:
-            session = self._sessions[key] = aiohttp.ClientSession(
+            session = self._sessions[upstream] = aiohttp.ClientSession(
                 connector=aiohttp.TCPConnector(limit=upstream.max_connections, keepalive_timeout=_KEEPALIVE),
                 cookie_jar=aiohttp.DummyCookieJar(),
+                timeout=aiohttp.ClientTimeout(
+                    total=upstream.total_timeout,
+                    sock_connect=upstream.connect_timeout,
+                    sock_read=upstream.idle_timeout,
+                ),
+                skip_auto_headers=_NO_AUTO_HEADERS,
                 auto_decompress=False,
                 trust_env=False,
                 read_bufsize=_READ_BUFFER,
@@ -126,6 +144,14 @@ class UpstreamClient:
                 max_field_size=_MAX_HEADER,
             )
         return session
+
+
+def _text(value: bytes) -> str:
+    """aiohttp writes headers as UTF-8; bytes that are none it would leave out, so they are read as latin-1."""
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return value.decode("latin-1")
 
 
 def _payload(body: bytes | AsyncIterator[bytes] | None) -> aiohttp.BytesPayload | AsyncIterator[bytes] | None:
@@ -144,5 +170,7 @@ def _mapped(error: Exception, upstream: Upstream) -> ProxyError:
             return UpstreamTimeoutError(f"The upstream sent nothing for {upstream.idle_timeout:g} s.")
         case aiohttp.ClientConnectorError():
             return NothingSentError("The upstream cannot be reached; is its base_url right and the server running?")
+        case aiohttp.ClientResponseError():
+            return UpstreamConnectionError(_NOT_HTTP)
         case _:
             return UpstreamConnectionError("The upstream closed the connection before it answered.")

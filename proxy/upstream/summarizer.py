@@ -8,18 +8,20 @@ from dataclasses import dataclass
 from typing import Literal
 
 import msgspec
-from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_attempt, wait_exponential_jitter
+from tenacity import AsyncRetrying, retry_if_exception, stop_after_attempt, wait_random_exponential
 
 from policies.prompting import Prompt
 from policies.validation import Answer
 from proxy.config_models import Upstream
 from proxy.errors import ProxyError
-from proxy.upstream.client import TruncatedError, UpstreamClient
-from proxy.wire.headers import HOP, Headers, first
+from proxy.upstream.client import TruncatedError, UpstreamClient, UpstreamResponse
+from proxy.wire.headers import HOP, Headers
 from proxy.wire.overflow import classify
 
 _MAX_ANSWER = 1024 * 1024
 _ATTEMPTS = 2
+# Seconds between them, chosen at random up to this; whoever asks for more is left alone.
+_PAUSE = 1.0
 _BAD_OUTPUT_COOLDOWN = 30.0
 # Seconds to leave a failing summarizer alone, by failures in a row (algorithm.md, section 6).
 _COOLDOWNS = (60.0, 300.0, 900.0)
@@ -64,7 +66,11 @@ class SummarizerOverflowError(Exception):
 
 
 class _TransientError(Exception):
-    """Worth another try: connection trouble, 408, 409, 429 or 5xx."""
+    """A trouble that passes: of the connection, or 408, 409, 429 and 5xx; `soon` enough to try again now or not."""
+
+    def __init__(self, reason: str, *, soon: bool = True) -> None:
+        super().__init__(reason)
+        self.soon = soon
 
 
 class _Choice(msgspec.Struct):
@@ -89,9 +95,9 @@ class Summarizer:
         if self._clock() < self._failures.get(_key(target), (0, 0.0))[1]:
             raise SummarizerError("cooling_down", "the summarizer failed lately")
         retrying = AsyncRetrying(
-            retry=retry_if_exception_type(_TransientError),
+            retry=retry_if_exception(lambda error: isinstance(error, _TransientError) and error.soon),
             stop=stop_after_attempt(_ATTEMPTS),
-            wait=wait_exponential_jitter(initial=0.2, max=2.0),
+            wait=wait_random_exponential(multiplier=_PAUSE, max=_PAUSE),
             reraise=True,
         )
         try:
@@ -124,16 +130,18 @@ class Summarizer:
             raise _TransientError("the summarizer's answer was cut off") from None
         finally:
             response.close()
-        if answer is None or first(response.headers, b"content-encoding") is not None:
+        if answer is None or response.header(b"content-encoding") not in (None, b"identity"):
             raise SummarizerError("refused", "the summarizer's answer cannot be read")
-        return self._read(target, response.status, answer)
+        return self._read(target, response, answer)
 
-    def _read(self, target: SummaryTarget, status: int, answer: bytes) -> Answer:
+    def _read(self, target: SummaryTarget, response: UpstreamResponse, answer: bytes) -> Answer:
+        status = response.status
         stated = classify(status, answer)
         if stated is not None:
             raise SummarizerOverflowError(stated.limit)
         if status in (408, 409, 429) or status >= 500:
-            raise _TransientError(f"the summarizer answered {status}")
+            soon = _is_soon(response.header(b"retry-after"))
+            raise _TransientError(f"the summarizer answered {status}", soon=soon)
         if status != 200:
             self.failed(target, "refused")
             raise SummarizerError("refused", f"the summarizer answered {status}")
@@ -152,6 +160,14 @@ def _body(target: SummaryTarget, prompt: Prompt, max_tokens: int) -> bytes:
     if target.temperature is not None:
         body["temperature"] = target.temperature
     return msgspec.json.encode(body)
+
+
+def _is_soon(retry_after: bytes | None) -> bool:
+    """Whether a summarizer may be asked again within our pause; a date is as good as never."""
+    try:
+        return retry_after is None or float(retry_after) <= _PAUSE
+    except ValueError:
+        return False
 
 
 def _key(target: SummaryTarget) -> tuple[bytes, str, str]:

@@ -19,6 +19,7 @@ MAX_DEPTH = 100
 _NOTHING = msgspec.Raw(b"")
 _WHITESPACE = b" \t\r\n"
 _COMMA = ord(",")
+_BACKSLASH = ord("\\")
 
 
 class Envelope(msgspec.Struct):
@@ -39,12 +40,12 @@ class Envelope(msgspec.Struct):
     previous_response_id: msgspec.Raw = _NOTHING
 
 
-# A surrogate pair or any other escape stays whole; what is left of \uD8.. to \uDF.. is half a pair.
-_ESCAPE = re.compile(
-    rb"(?P<whole>\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|\\(?!u[dD][89a-fA-F]).)"
-    rb"|\\u[dD][89a-fA-F][0-9a-fA-F]{2}",
-    re.DOTALL,
+_KEY = b'"messages"'
+# A surrogate pair, or half of one. It begins with literal bytes, so that `re` finds it at the speed of memchr.
+_SURROGATES = re.compile(
+    rb"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|\\u[dD][89a-fA-F][0-9a-fA-F]{2}"
 )
+_HALF = 6
 
 decode_envelope = msgspec.json.Decoder(Envelope).decode
 _decode_raw = msgspec.json.Decoder(msgspec.Raw).decode
@@ -67,18 +68,8 @@ class Parsed:
 def parse(body: bytes) -> Parsed | None:
     """Parse a body; None for valid JSON of a shape we do not understand.
 
-    Raises InvalidJSONError for anything that is not JSON.
+    Raises InvalidJSONError for anything that is not JSON, which is how strict readers see lone surrogates.
     """
-    try:
-        return _parse(body)
-    except InvalidJSONError:
-        readable = readable_surrogates(body)
-        if readable == body:
-            raise
-        return _parse(readable)
-
-
-def _parse(body: bytes) -> Parsed | None:
     try:
         envelope = decode_envelope(body)
     except msgspec.ValidationError:
@@ -110,19 +101,38 @@ def readable_surrogates(body: bytes) -> bytes:
 
     The result has the length of the body, so offsets found in it hold for the client's bytes.
     """
-    return _ESCAPE.sub(lambda match: match[0] if match.lastgroup == "whole" else rb"\ufffd", body)
+    return _SURROGATES.sub(_readable, body)
+
+
+def _readable(match: re.Match[bytes]) -> bytes:
+    found, body = match[0], match.string
+    before = start = match.start()
+    while before and body[before - 1] == _BACKSLASH:
+        before -= 1
+    if (start - before) % 2:  # no escape but a backslash and what looks like one; what follows it may be one
+        return found[:_HALF] + rb"\ufffd"[: len(found) - _HALF]
+    return found if len(found) > _HALF else rb"\ufffd"
 
 
 def locate(body: bytes, envelope: Envelope) -> Parsed | None:
     """Find the messages' bytes; None where they cannot be found beyond doubt (escaped or repeated keys)."""
-    key = body.find(b'"messages"')
+    key = body.find(_KEY)
     while key >= 0:
-        start = _after(body, _after(body, key + len(b'"messages"'), ord(":")), ord("["))
+        start = _after(body, _after(body, key + len(_KEY), ord(":")), ord("["))
         if start > 0 and (found := walk(body, start, envelope.messages)) is not None:
             spans, end = found
-            return Parsed(envelope, body, spans, (start - 1, end + 1)) if body[end : end + 1] == b"]" else None
-        key = body.find(b'"messages"', key + 1)
+            alone = body[end : end + 1] == b"]" and without_messages(body[:key] + b'"":0' + body[end + 1 :])
+            return Parsed(envelope, body, spans, (start - 1, end + 1)) if alone else None
+        key = body.find(_KEY, key + 1)
     return None
+
+
+def without_messages(body: bytes) -> bool:
+    """Whether this is a request that has no messages: the proof that those taken out of it were all it had."""
+    try:
+        return not decode_envelope(body).messages
+    except (msgspec.DecodeError, RecursionError):
+        return False
 
 
 def rest_position(body: bytes, position: int) -> int:

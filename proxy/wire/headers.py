@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
+
+from proxy.wire.coding import READABLE
 
 Headers = list[tuple[bytes, bytes]]
 
@@ -37,7 +40,9 @@ _NOT_UPSTREAM = _HOP_BY_HOP | {
 }
 CONTROL_PREFIX = b"x-compaction"
 # Codings whose answers we can read when one turns out to be an overflow.
-_READABLE_CODINGS = frozenset({b"gzip", b"deflate", b"identity", b"x-gzip"})
+_OFFERED = READABLE | {b"identity"}
+# Names and values that no server would send on (RFC 9110, section 5.5).
+_UNFIT = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
 
 
 def first(headers: Iterable[tuple[bytes, bytes]], name: bytes) -> bytes | None:
@@ -59,7 +64,7 @@ def to_upstream(headers: Iterable[tuple[bytes, bytes]], *, authorization: bytes 
     """
     headers = list(headers)
     dropped = _NOT_UPSTREAM | _named_by_connection(headers)
-    passed = [(key, value) for key, value in headers if key not in dropped and not key.startswith(CONTROL_PREFIX)]
+    passed = [(key, value) for key, value in headers if key not in dropped and not is_control(key)]
     if authorization is not None:
         passed = [(key, value) for key, value in passed if key not in (b"authorization", b"x-api-key", b"api-key")]
         passed.append((b"authorization", authorization))
@@ -69,10 +74,19 @@ def to_upstream(headers: Iterable[tuple[bytes, bytes]], *, authorization: bytes 
 
 
 def to_client(headers: Iterable[tuple[bytes, bytes]]) -> Headers:
-    """The upstream's headers for the client: all but the hop-by-hop ones, values and order as they came."""
+    """The upstream's headers for the client: all but the hop-by-hop ones and ours, values and order as they came."""
     headers = [(key.lower(), value) for key, value in headers]
     dropped = _HOP_BY_HOP | _named_by_connection(headers)
-    return [(key, value) for key, value in headers if key not in dropped]
+    return [
+        (key, value)
+        for key, value in headers
+        if key not in dropped and not is_control(key) and not _UNFIT.search(value)
+    ]
+
+
+def is_control(name: bytes) -> bool:
+    """Whether a header is one of our control headers, or would become one behind a server that reads _ as -."""
+    return name.replace(b"_", b"-").startswith(CONTROL_PREFIX)
 
 
 def _named_by_connection(headers: Iterable[tuple[bytes, bytes]]) -> frozenset[bytes]:
@@ -81,5 +95,5 @@ def _named_by_connection(headers: Iterable[tuple[bytes, bytes]]) -> frozenset[by
 
 
 def _readable(accept: bytes) -> bytes:
-    codings = [c.strip() for c in accept.split(b",") if c.split(b";")[0].strip().lower() in _READABLE_CODINGS]
+    codings = [c.strip() for c in accept.split(b",") if c.split(b";")[0].strip().lower() in _OFFERED]
     return b", ".join(codings) or b"identity"

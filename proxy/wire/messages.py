@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterator, Mapping
 
 import msgspec
@@ -23,6 +24,7 @@ _ROLES: Mapping[object, Role] = {
 _SIGNED = ("reasoning_content", "reasoning", "reasoning_details", "thinking_blocks", "provider_specific_fields")
 _SIGNED_PARTS = frozenset({"thinking", "redacted_thinking", "reasoning"})
 _LEGACY = "function:"
+_LONGEST_ID = 128
 
 # Per message and per call, as OpenAI's cookbook counts them, rounded up.
 MESSAGE_OVERHEAD = 4
@@ -37,7 +39,7 @@ Json = Mapping[str, object]
 
 def describe(message: object, count: CountTokens) -> Message | None:
     """What the policies need to know of a decoded message; None for what is no message object."""
-    if not isinstance(message, dict):
+    if not isinstance(message, dict) or not _has_names(message):
         return None
     role = _ROLES.get(message.get("role"), "user")
     return Message(
@@ -50,6 +52,14 @@ def describe(message: object, count: CountTokens) -> Message | None:
     )
 
 
+def _has_names(message: Json) -> bool:
+    """Whether role and kinds of parts are what the tables here are about: names, if anything."""
+    content = message.get("content")
+    parts = content if isinstance(content, list) else [content]
+    names = (message.get("role"), *(part.get("type") for part in parts if isinstance(part, dict)))
+    return all(name is None or isinstance(name, str) for name in names)
+
+
 def _tokens(message: Json, count: CountTokens) -> int:
     parts = list(_parts(message.get("content")))
     calls = list(_calls(message))
@@ -59,24 +69,21 @@ def _tokens(message: Json, count: CountTokens) -> int:
         *(field for field in fields if isinstance(field, str)),
         *(text for call in calls for text in (call.name, call.arguments)),
     )
-    media = sum(_media_tokens(part) for part in parts if not isinstance(part, str))
+    media = sum(_media_tokens(part, count) for part in parts if not isinstance(part, str))
     return MESSAGE_OVERHEAD + CALL_OVERHEAD * len(calls) + media + sum(count(text) for text in texts)
 
 
 def _parts(content: object) -> Iterator[str | Json]:
     """Texts as strings, other parts as objects."""
-    if isinstance(content, str):
-        yield content
-    elif isinstance(content, list):
-        for part in content:
-            if isinstance(part, str):
-                yield part
-            elif isinstance(part, dict):
-                text = part.get("text", part.get("refusal", part.get("thinking")))
-                yield text if isinstance(text, str) else part
+    for part in content if isinstance(content, list) else [content]:
+        if isinstance(part, str):
+            yield part
+        elif isinstance(part, dict):
+            text = part.get("text", part.get("refusal", part.get("thinking")))
+            yield text if isinstance(text, str) else part
 
 
-def _media_tokens(part: Json) -> int:
+def _media_tokens(part: Json, count: CountTokens) -> int:
     match part.get("type"):
         case "image_url":
             image = part.get("image_url")
@@ -88,17 +95,21 @@ def _media_tokens(part: Json) -> int:
             return len(data) // _AUDIO_BYTES_PER_TOKEN if isinstance(data, str) else 0
         case "file":
             return _FILE_TOKENS
-        case _:
-            return 0
+        case _:  # a kind not known here, such as a result inside a content: its JSON, or something close to it
+            return count(msgspec.json.encode(part).decode())
 
 
 def _calls(message: Json) -> Iterator[ToolCall]:
+    return (_call(function) for function in _functions(message))
+
+
+def _functions(message: Json) -> Iterator[object]:
+    """What every call calls, the legacy one last."""
     calls = message.get("tool_calls")
     for call in calls if isinstance(calls, list) else []:
-        if isinstance(call, dict):
-            yield _call(call.get("function") or call.get("custom"))
+        yield (call.get("function") or call.get("custom")) if isinstance(call, dict) else None
     if message.get("function_call") is not None:
-        yield _call(message["function_call"])
+        yield message["function_call"]
 
 
 def _call(function: object) -> ToolCall:
@@ -112,15 +123,21 @@ def _call(function: object) -> ToolCall:
 def _call_ids(message: Json) -> Iterator[str]:
     calls = message.get("tool_calls")
     for call in calls if isinstance(calls, list) else []:
-        yield str(call.get("id", "")) if isinstance(call, dict) else ""
+        yield _id(call.get("id", "")) if isinstance(call, dict) else ""
     legacy = message.get("function_call")
     if isinstance(legacy, dict):
-        yield _LEGACY + str(legacy.get("name", ""))
+        yield _id(_LEGACY + str(legacy.get("name", "")))
 
 
 def _answers(message: Json) -> str:
     answered = message.get("tool_call_id")
-    return str(answered) if answered is not None else _LEGACY + str(message.get("name", ""))
+    return _id(answered if answered is not None else _LEGACY + str(message.get("name", "")))
+
+
+def _id(value: object) -> str:
+    """An id, or the hash of a long one (some carry a whole signature): ids are compared only, and remembered."""
+    text = str(value)
+    return text if len(text) <= _LONGEST_ID else hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def _is_signed(message: Json) -> bool:
@@ -167,11 +184,10 @@ def shortened(raw: bytes | memoryview, share: float) -> bytes:
         message["content"] = _cut(message["content"], share)
     elif isinstance(message.get("content"), list):
         message["content"] = [_cut_part(part, share) for part in message["content"]]
-    for call in message.get("tool_calls") or []:
-        function = call.get("function") or call.get("custom") or {}
-        for key in ("arguments", "input"):
-            if isinstance(function.get(key), str):
-                function[key] = _cut_arguments(function[key], share)
+    for function in _functions(message):
+        for key, cut in _CUT_CALLS.items():
+            if isinstance(function, dict) and isinstance(function.get(key), str):
+                function[key] = cut(function[key], share)
     return msgspec.json.encode(message)
 
 
@@ -180,6 +196,8 @@ def _cut(text: str, share: float) -> str:
 
 
 def _cut_part(part: object, share: float) -> object:
+    if isinstance(part, str):
+        return _cut(part, share)
     if not isinstance(part, dict):
         return part
     if isinstance(part.get("text"), str):
@@ -198,3 +216,7 @@ def _cut_arguments(arguments: str, share: float) -> str:
         return arguments
     cut = {key: _cut(value, share) if isinstance(value, str) else value for key, value in decoded.items()}
     return msgspec.json.encode(cut).decode()
+
+
+# A function takes JSON, a custom tool any text.
+_CUT_CALLS = {"arguments": _cut_arguments, "input": _cut}

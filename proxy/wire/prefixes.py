@@ -15,12 +15,14 @@ import msgspec
 import xxhash
 
 from policies.conversation import Message
-from proxy.wire.chat import Envelope, Parsed, decode_envelope, rest_position, walk
+from proxy.wire.chat import Envelope, Parsed, decode_envelope, rest_position, walk, without_messages
 
 _LEAST_BYTES = 4_096
 _KEY_BYTES = 256
 _TAIL_BYTES = 64
 _OPENING = b'{"messages":['
+# What a remembered message takes: its entry, span and digest. Only what stands before the messages can be large.
+_MESSAGE_BYTES = 320
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,15 +38,20 @@ class Prefix:
     spans: list[tuple[int, int]]
     messages: list[Message]
 
+    @property
+    def size(self) -> int:
+        """Bytes it takes, about."""
+        return self.array_start + _MESSAGE_BYTES * len(self.messages)
+
 
 class PrefixCache:
-    """Bounded by the messages it holds; the least recently used go first."""
+    """Bounded by the bytes it holds; the least recently used go first."""
 
-    def __init__(self, max_messages: int = 200_000, per_opening: int = 8) -> None:
-        self._max_messages = max_messages
+    def __init__(self, max_bytes: int = 64 * 1024 * 1024, per_opening: int = 8) -> None:
+        self._max_bytes = max_bytes
         self._per_opening = per_opening
         self._entries: OrderedDict[tuple[bytes, int], list[Prefix]] = OrderedDict()
-        self._held = 0
+        self.held = 0
         # Hashes never leave the process; the seed keeps anybody from aiming at a collision.
         self._seed = secrets.randbits(64)
 
@@ -81,15 +88,15 @@ class PrefixCache:
         entries = self._entries.setdefault(key, [])
         same = next((i for i, p in enumerate(entries) if p.length == prefix.length and p.digest == prefix.digest), None)
         if same is not None:
-            self._held -= len(entries.pop(same).messages)
+            self.held -= entries.pop(same).size
         elif len(entries) >= self._per_opening:
-            self._held -= len(entries.pop(0).messages)
+            self.held -= entries.pop(0).size
         entries.append(prefix)
         self._entries.move_to_end(key)
-        self._held += len(prefix.messages)
-        while self._held > self._max_messages and self._entries:
+        self.held += prefix.size
+        while self.held > self._max_bytes:
             _, dropped = self._entries.popitem(last=False)
-            self._held -= sum(len(p.messages) for p in dropped)
+            self.held -= sum(p.size for p in dropped)
 
     def _key(self, scope: bytes, body: bytes) -> tuple[bytes, int]:
         return scope, self._hash(body, _KEY_BYTES)
@@ -119,7 +126,7 @@ def _parse_rest(prefix: Prefix, body: bytes) -> Parsed | None:
         return None
     shift = start - len(_OPENING)
     spans, end = found
-    if rest[end : end + 1] != b"]":
+    if rest[end : end + 1] != b"]" or not without_messages(b'{"":0' + rest[end + 1 :]):
         return None
     return Parsed(
         _over(prefix.envelope, envelope),

@@ -1,0 +1,235 @@
+"""A model server to run offline: OpenAI's API with a hard context window, for the demo, the tests and the benchmark.
+
+It answers, refuses and streams as OpenAI does, checks tool calls as strictly, plays a summarizer when one of our
+prompts asks for a record, and breaks on demand. Its tokens are its own: `token_ratio` makes them dearer than estimated.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import math
+import re
+import zlib
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache, partial
+from importlib.resources import files
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from proxy.demo import answers
+from proxy.demo.answers import Answer, Header, Usage
+from proxy.demo.prompt import Chat, count_tokens, defects, read
+from proxy.demo.replies import Reply, Summaries, ordinary, summary
+from proxy.tokenizer import DEFAULT_ENCODING, Tokenizer
+
+if TYPE_CHECKING:
+    from starlette.types import Receive, Scope, Send
+
+WINDOW = 8_192
+MODELS = ("demo-8k",)
+
+_CHAT = ("/v1/chat/completions", "/chat/completions")
+_MODELS = ("/v1/models", "/models")
+_STREAM = b'"stream"'
+_TRUE = re.compile(rb"\s*:\s*true")
+_COUNTS_KEPT = 8_192
+_GZIP = 31
+_QUICK = Reply("The quick brown fox jumps over the lazy dog and runs on through the forest until night falls.")
+
+Wait = Callable[[], Awaitable[object]]
+"""What to wait for: an event's `wait`, or a sleep."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """What goes otherwise than usual with one request.
+
+    answer:    sent instead of the usual one.
+    before:    awaited before the first byte; `between`: before every further chunk.
+    cut_after: bytes of the body after which the connection is closed without an end.
+    gzip:      the answer is compressed, chunk by chunk.
+    """
+
+    answer: Answer | None = None
+    before: Wait | None = None
+    between: Wait | None = None
+    cut_after: int | None = None
+    gzip: bool = False
+
+
+Script = Callable[[int, bytes], Fault | None]
+"""Number and body of a request to what goes otherwise with it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Received:
+    """One request as it arrived, and what came of it; `prompt_tokens` is 0 where nothing was counted."""
+
+    method: str
+    path: str
+    headers: tuple[Header, ...]
+    body: bytes
+    prompt_tokens: int
+    status: int
+    is_summary: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Outcome:
+    answer: Answer
+    prompt_tokens: int = 0
+    is_summary: bool = False
+
+
+class ModelServer:
+    """An ASGI app. With `window=None` it neither counts nor reads prompts, and every chat gets the same answer."""
+
+    def __init__(
+        self,
+        *,
+        window: int | None = WINDOW,
+        windows: Mapping[str, int] = MappingProxyType({}),
+        token_ratio: float = 1.0,
+        summaries: Summaries = "faithful",
+        script: Script | None = None,
+        remember: int = 1_000,
+    ) -> None:
+        self.summaries = summaries
+        self.received: deque[Received] = deque(maxlen=remember)
+        self.requests = 0
+        self.defects = 0
+        self.summary_calls = 0
+        self.disconnected = asyncio.Event()
+        self.let_summaries_go = asyncio.Event()
+        self._window = window
+        self._windows = windows
+        self._ratio = token_ratio
+        self._script = script
+        self._count = lru_cache(_COUNTS_KEPT)(partial(Tokenizer().count, encoding=DEFAULT_ENCODING))
+        self._openings = tuple(_first_sentence(name) for name in ("summarize.md", "merge.md"))
+        self._quick = _Outcome(answers.completion(_QUICK, MODELS[0], 0, Usage(0, 0)))
+        self._quick_stream = _Outcome(answers.stream(_QUICK, MODELS[0], 0, None))
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        body = await _body(receive)
+        number = self.requests
+        self.requests += 1
+        outcome = self._outcome(scope["method"], scope["path"], body, number)
+        fault = (self._script and self._script(number, body)) or Fault()
+        if fault.answer is not None:
+            outcome = replace(outcome, answer=fault.answer)
+        self._log(scope, body, outcome)
+        if outcome.is_summary and self.summaries == "slow":
+            fault = replace(fault, before=self.let_summaries_go.wait)
+        await self._send(outcome.answer, fault, receive, send)
+
+    def _log(self, scope: Scope, body: bytes, outcome: _Outcome) -> None:
+        status, headers = outcome.answer.status, tuple(scope["headers"])
+        self.summary_calls += outcome.is_summary
+        self.received.append(
+            Received(scope["method"], scope["path"], headers, body, outcome.prompt_tokens, status, outcome.is_summary)
+        )
+
+    def _outcome(self, method: str, path: str, body: bytes, number: int) -> _Outcome:
+        if method == "POST" and path in _CHAT:
+            if self._window is None and not self._windows:
+                return self._quick_stream if _streamed(body) else self._quick
+            return self._chat(body, number)
+        if method == "GET" and path in _MODELS:
+            models = [{"id": name, "object": "model", "owned_by": "concertina"} for name in self._windows or MODELS]
+            return _Outcome(answers.plain(200, {"object": "list", "data": models}))
+        echo = {"method": method, "path": path, "sha256": hashlib.sha256(body).hexdigest()}
+        return _Outcome(answers.plain(200, echo))
+
+    def _chat(self, body: bytes, number: int) -> _Outcome:
+        chat = read(body)
+        if chat is None:
+            message = "We could not parse the JSON body of your request."
+            return _Outcome(answers.error(400, message, kind="invalid_request_error"))
+        if found := list(defects(chat.messages)):
+            self.defects += len(found)
+            return _Outcome(answers.error(400, found[0], kind="invalid_request_error", param="messages"))
+        tokens = math.ceil(self._ratio * count_tokens(chat, self._count))
+        is_summary = bool(chat.messages) and chat.messages[0].text.startswith(self._openings)
+        window = self._windows.get(chat.model, self._window)
+        if window is not None and tokens + chat.output > window:
+            return _Outcome(answers.too_long(window, tokens, chat.output), tokens, is_summary)
+        return _Outcome(self._answer(chat, number, tokens, is_summary=is_summary), tokens, is_summary)
+
+    def _answer(self, chat: Chat, number: int, tokens: int, *, is_summary: bool) -> Answer:
+        if is_summary and self.summaries == "down":
+            return answers.error(500, "The server had an error while processing your request.", kind="server_error")
+        if is_summary and self.summaries == "refuse":
+            message = "Incorrect API key provided."
+            return answers.error(401, message, kind="invalid_request_error", code="invalid_api_key")
+        reply = summary(chat, self.summaries) if is_summary else ordinary(chat, number)
+        usage = Usage(tokens, math.ceil(self._ratio * self._count(reply.text or "call")))
+        if chat.stream:
+            return answers.stream(reply, chat.model, number, usage if chat.wants_usage else None)
+        return answers.completion(reply, chat.model, number, usage)
+
+    async def _send(self, answer: Answer, fault: Fault, receive: Receive, send: Send) -> None:
+        if not await self._waited(fault.before, receive):
+            return
+        headers, chunks = answer.headers, answer.chunks
+        if fault.gzip:
+            headers, chunks = (*headers, (b"content-encoding", b"gzip")), tuple(_gzip(chunks))
+        if len(chunks) == 1:
+            headers = (*headers, (b"content-length", b"%d" % len(chunks[0])))
+        await send({"type": "http.response.start", "status": answer.status, "headers": headers})
+        left = math.inf if fault.cut_after is None else fault.cut_after
+        for index, chunk in enumerate(chunks):
+            if left < len(chunk):
+                # An app that returns without having ended its response makes uvicorn close the connection.
+                await send({"type": "http.response.body", "body": chunk[: int(left)], "more_body": True})
+                return
+            left -= len(chunk)
+            if index and not await self._waited(fault.between, receive):
+                return
+            await send({"type": "http.response.body", "body": chunk, "more_body": index + 1 < len(chunks)})
+
+    async def _waited(self, wait: Wait | None, receive: Receive) -> bool:
+        """Whether the client was still there when the wait was over."""
+        if wait is None:
+            return True
+        waiting, gone = asyncio.ensure_future(wait()), asyncio.ensure_future(receive())
+        try:
+            await asyncio.wait((waiting, gone), return_when=asyncio.FIRST_COMPLETED)
+            if gone.done():
+                self.disconnected.set()
+            return not gone.done()
+        finally:
+            waiting.cancel()
+            gone.cancel()
+
+
+async def _body(receive: Receive) -> bytes:
+    message = await receive()
+    if not message.get("more_body"):
+        whole: bytes = message.get("body", b"")
+        return whole
+    pieces = [message["body"]]
+    while message.get("more_body"):
+        message = await receive()
+        pieces.append(message.get("body", b""))
+    return b"".join(pieces)
+
+
+def _streamed(body: bytes) -> bool:
+    """Whether a stream is asked for, without decoding; quotes inside JSON's texts are escaped and match nothing."""
+    at = body.find(_STREAM)
+    return at >= 0 and _TRUE.match(body, at + len(_STREAM)) is not None
+
+
+def _gzip(chunks: tuple[bytes, ...]) -> Iterator[bytes]:
+    compressor = zlib.compressobj(wbits=_GZIP)
+    for chunk in chunks[:-1]:
+        yield compressor.compress(chunk) + compressor.flush(zlib.Z_SYNC_FLUSH)
+    yield compressor.compress(chunks[-1]) + compressor.flush()
+
+
+def _first_sentence(prompt: str) -> str:
+    return (files("policies") / "prompts" / prompt).read_text(encoding="utf-8").partition(".")[0]

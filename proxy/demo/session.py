@@ -1,0 +1,158 @@
+"""`concertina demo`: one long session played twice, straight to a model with 8,192 tokens and through the proxy."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import aiohttp
+import msgspec
+from rich.console import Console
+
+from proxy.app import create_app
+from proxy.config import Config, load
+from proxy.demo import show
+from proxy.demo.model_server import MODELS, WINDOW, ModelServer
+from proxy.demo.serving import serving
+from proxy.demo.show import Asked, Result, Step
+from proxy.demo.story import PLANTED, TOOLS, Message, Planted, histories, user
+
+PORT = 8795
+
+_CONFIG = """\
+store: {{url: "sqlite:///{directory}/demo.db"}}
+upstreams: {{main: {{base_url: "{upstream}/v1"}}}}
+models: [{{match: "*", context_window: {window}, encoding: o200k_base}}]
+logging: {{level: warning}}
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+
+class _Said(msgspec.Struct):
+    content: str | None = None
+
+
+class _Choice(msgspec.Struct):
+    message: _Said
+
+
+class _Error(msgspec.Struct):
+    code: str | None = None
+
+
+class _Body(msgspec.Struct):
+    """What is read of a chat completion, or of an error."""
+
+    choices: list[_Choice] = []
+    error: _Error | None = None
+
+
+async def run_demo(*, once: bool, console: Console) -> int:
+    """Play, show and check; the exit code. On a terminal the proxy stays up until Ctrl-C, unless `once`."""
+    async with _stage() as stage:
+        show.opening(console, stage.address, WINDOW)
+        with show.live(console) as add:
+            steps = []
+            async for step in stage.play():
+                steps.append(step)
+                add(step)
+        result = Result(steps, [await stage.ask(fact) for fact in PLANTED], stage.model_server.summary_calls)
+        show.closing(console, result, stage.address)
+        if not result.passed:
+            return 1
+        if console.is_terminal and not once:
+            show.staying(console)
+            # Ctrl-C cancels the main task: here it is the regular end.
+            with suppress(asyncio.CancelledError):
+                await asyncio.Event().wait()
+    return 0
+
+
+class _Stage:
+    """Everything that runs during a demo: the model server, the proxy before it, and a client of both."""
+
+    def __init__(self, model_server: ModelServer, upstream: str, address: str, client: aiohttp.ClientSession) -> None:
+        self.model_server = model_server
+        self.address = address
+        self._upstream = upstream
+        self._client = client
+        self._history: Sequence[Message] = ()
+
+    async def play(self) -> AsyncIterator[Step]:
+        """Every request of the story, through the proxy, and directly until that fails."""
+        direct = "ok"
+        for number, self._history in enumerate(histories(), start=1):
+            direct = _outcome(await self._send(self._upstream, self._history)) if direct == "ok" else ""
+            through = await self._send(self.address, self._history)
+            yield Step(
+                number,
+                received=int(through.headers.get("x-compaction-tokens-received", 0)),
+                sent=int(through.headers.get("x-compaction-tokens-sent", 0)),
+                direct=direct,
+                through=_outcome(through),
+                compaction=through.headers.get("x-compaction", "missing"),
+            )
+
+    async def ask(self, fact: Planted) -> Asked:
+        """Whether the model, asked at the end and through the proxy, still knows."""
+        through = await self._send(self.address, [*self._history, user(fact.question)])
+        choices = _read(through.body).choices
+        text = choices[0].message.content if choices else None
+        return Asked(fact.question, text or _outcome(through), known=fact.is_told_by(text or ""))
+
+    async def _send(self, address: str, messages: Sequence[Message]) -> _Answer:
+        body = {"model": MODELS[0], "messages": messages, "tools": TOOLS}
+        async with self._client.post(f"{address}/v1/chat/completions", json=body) as response:
+            headers = {key.lower(): value for key, value in response.headers.items()}
+            return _Answer(response.status, headers, await response.read())
+
+
+def _outcome(answer: _Answer) -> str:
+    """`ok`, or the error in short."""
+    if answer.status == 200:
+        return "ok"
+    error = _read(answer.body).error
+    return f"{answer.status} {error.code if error else ''}".rstrip()
+
+
+def _read(body: bytes) -> _Body:
+    try:
+        return msgspec.json.decode(body, type=_Body)
+    except msgspec.DecodeError:
+        return _Body()
+
+
+@asynccontextmanager
+async def _stage() -> AsyncIterator[_Stage]:
+    async with AsyncExitStack() as opened:
+        directory = opened.enter_context(TemporaryDirectory(prefix="concertina-demo-"))
+        model_server = ModelServer()
+        upstream = await opened.enter_async_context(serving(model_server))
+        address = await _open_proxy(_config(Path(directory), upstream), opened)
+        client = await opened.enter_async_context(aiohttp.ClientSession())
+        yield _Stage(model_server, upstream, address, client)
+
+
+def _config(directory: Path, upstream: str) -> Config:
+    """The built-in defaults with the bundled model server as the upstream; no variable of the environment counts."""
+    file = directory / "config.yaml"
+    file.write_text(_CONFIG.format(directory=directory, upstream=upstream, window=WINDOW), encoding="utf-8")
+    return load(file, {})
+
+
+async def _open_proxy(config: Config, opened: AsyncExitStack) -> str:
+    """The proxy at its usual port, or at any other if that is taken."""
+    try:
+        return await opened.enter_async_context(serving(create_app(config), port=PORT, lifespan="on"))
+    except OSError:
+        return await opened.enter_async_context(serving(create_app(config), lifespan="on"))

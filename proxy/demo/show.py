@@ -1,0 +1,155 @@
+"""What the demo shows: a live table on a terminal, plain lines elsewhere, and the verdict at the end."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+_ROWS = 12
+_COLUMNS = ("request", "tokens received", "tokens sent", "direct", "through the proxy")
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One request of the session: its size as the client wrote it and as it was sent on, and what became of it.
+
+    direct, through: `ok` or the error; `direct` is empty once the direct session has died.
+    compaction:      the proxy's `x-compaction`.
+    """
+
+    number: int
+    received: int
+    sent: int
+    direct: str
+    through: str
+    compaction: str
+
+    @property
+    def proxied(self) -> str:
+        return f"{self.through}, {self.compaction}" if self.compaction in ("applied", "reused") else self.through
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A planted fact that was asked for at the end."""
+
+    question: str
+    answer: str
+    known: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """How the whole demo went."""
+
+    steps: Sequence[Step]
+    asked: Sequence[Asked]
+    summaries: int
+
+    @property
+    def died_at(self) -> Step | None:
+        """The request at which the direct session ended."""
+        return next((step for step in self.steps if step.direct not in ("ok", "")), None)
+
+    @property
+    def overflowed(self) -> bool:
+        return self.died_at is not None and self.died_at.direct.endswith("context_length_exceeded")
+
+    @property
+    def failed(self) -> list[Step]:
+        return [step for step in self.steps if step.through != "ok"]
+
+    @property
+    def passed(self) -> bool:
+        """The direct session overflowed, the proxied one did not fail once, and every fact is known."""
+        return self.overflowed and not self.failed and all(asked.known for asked in self.asked)
+
+    @property
+    def received(self) -> int:
+        return sum(step.received for step in self.steps)
+
+    @property
+    def sent(self) -> int:
+        return sum(step.sent for step in self.steps)
+
+
+@contextmanager
+def live(console: Console) -> Iterator[Callable[[Step], None]]:
+    """A function that shows the next step."""
+    if not console.is_terminal:
+        console.print("  ".join(_COLUMNS), highlight=False)
+        yield lambda step: console.print(_line(step), highlight=False)
+        return
+    rows: deque[Step] = deque(maxlen=_ROWS)
+    with Live(console=console, refresh_per_second=20) as display:
+
+        def add(step: Step) -> None:
+            rows.append(step)
+            display.update(_table(rows))
+
+        yield add
+
+
+def _line(step: Step) -> str:
+    return f"{step.number:>7}  {step.received:>15,}  {step.sent:>11,}  {step.direct or '-':<6}  {step.proxied}"
+
+
+def _table(steps: Iterable[Step]) -> Table:
+    table = Table(*_COLUMNS, min_width=80)
+    for column in table.columns[:3]:
+        column.justify = "right"
+    for step in steps:
+        direct = Text(step.direct or "-", style=_style(ok=step.direct == "ok") if step.direct else "dim")
+        through = Text(step.proxied, style=_style(ok=step.through == "ok"))
+        table.add_row(str(step.number), f"{step.received:,}", f"{step.sent:,}", direct, through)
+    return table
+
+
+def _style(*, ok: bool) -> str:
+    return "green" if ok else "bold red"
+
+
+def opening(console: Console, address: str, window: int) -> None:
+    console.print(
+        f"A coding session, played twice against a model with a window of {window:,} tokens: directly, and through "
+        f"the proxy at {address}.",
+        highlight=False,
+    )
+
+
+def closing(console: Console, result: Result, address: str) -> None:
+    """The verdict, step by step, and the line to paste."""
+    console.print()
+    for asked in result.asked:
+        _check(console, f"{asked.question}  {asked.answer}", ok=asked.known)
+    _check(console, _directly(result), ok=result.overflowed)
+    answered = len(result.steps) - len(result.failed)
+    _check(console, f"through the proxy: {answered} of {len(result.steps)} requests answered", ok=not result.failed)
+    saved = result.received - result.sent
+    share = saved / max(1, result.received)
+    console.print(f"  tokens saved: {saved:,} of {result.received:,} ({share:.0%})", highlight=False)
+    console.print(f"  summaries made: {result.summaries}", highlight=False)
+    console.print(f"\nexport OPENAI_BASE_URL={address}/v1", highlight=False, soft_wrap=True)
+
+
+def _directly(result: Result) -> str:
+    died = result.died_at
+    return (
+        f"directly: request {died.number} ended in {died.direct}" if died else "directly: the window never overflowed"
+    )
+
+
+def _check(console: Console, text: str, *, ok: bool) -> None:
+    mark = ("✓ " if ok else "✗ ", _style(ok=ok))
+    console.print(Text.assemble(mark, text), soft_wrap=True)
+
+
+def staying(console: Console) -> None:
+    console.print("The proxy and its model stay up; Ctrl-C ends them.", highlight=False)
