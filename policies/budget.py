@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 MAX_RESERVE = 32_000
 DEFAULT_RESERVE = 8_000
-SMALL_WINDOW = 8_192
 MAX_RECORD = 8_000
+# What a record may have even where a tenth of the window is less: rules and identifiers do not shrink with it.
+SMALL_RECORD = 1_400
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,8 +24,8 @@ class Budget:
 
     @property
     def summary(self) -> int:
-        """The part a model writes: clamp(0.04 B, 400, 4,000), and never more than half of the record."""
-        return min(max(400, min(int(0.04 * self.usable), 4_000)), self.record // 2)
+        """The part a model writes: clamp(0.04 B, 400, 4,000), and never more than a third of the record."""
+        return min(max(400, min(int(0.04 * self.usable), 4_000)), self.record // 3)
 
     @property
     def worthwhile_gain(self) -> int:
@@ -33,10 +34,9 @@ class Budget:
 
 
 def budget_of(window: int, usable: int) -> Budget:
-    """Small windows give the record a larger share: rules and identifiers do not shrink with them."""
+    """The record gets a tenth of the usable input; on small windows more, up to 30 %."""
     usable = max(1, usable)
-    share = 0.20 if window <= SMALL_WINDOW else 0.10
-    return Budget(window, usable, min(int(share * usable), MAX_RECORD))
+    return Budget(window, usable, min(max(usable // 10, min(3 * usable // 10, SMALL_RECORD)), MAX_RECORD))
 
 
 def usable_input(window: int, max_output: int | None, *, exact: bool, calibration: float = 1.0) -> Budget:

@@ -219,8 +219,8 @@ def _render(
     anchor: int | None,
 ) -> str:
     """The injected text, within budget.record tokens: the blocks a model cannot be trusted with are filled first."""
-    timeline = [f"- {escape(segment)}" for segment in segments]
-    fixed = [texts.opening, "", escape(summary), "", f"## {texts.timeline}", *timeline]
+    timeline = _newest_within([f"- {escape(segment)}" for segment in segments], budget.record // 6, count)
+    fixed = [texts.opening, "", escape(summary), *(["", f"## {texts.timeline}", *timeline] if timeline else [])]
     left = budget.record - count("\n".join([*fixed, texts.closing])) - 40
     shown = [entry for entry in entries if entry.position != anchor]
     fitted = ledger.fit(shown, min(_ledger_budget(settings, budget), left * 4 // 5), count)

@@ -89,9 +89,11 @@ class App:
                 Summarizer(client, time.monotonic),
                 tokenizer,
                 read_prompts(),
+                windows,
                 Spending(time.time),
                 workers,
                 time.time,
+                time.monotonic,
             )
             self._store = store
             self._gateway = Gateway(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 
@@ -58,6 +59,18 @@ class Checkpoints:
         taken = await self.store.put_new(key, self._sealer.seal(key, _encode(record)), self._ttl)
         return self._remember(key, self._open(key, taken, digests[cut], cut) or record)
 
+    async def recall_part(self, content: bytes) -> str | None:
+        """The summary that was made from exactly this content before; `content` includes the caller's scope."""
+        key = _part_key(content)
+        (value,) = await self.store.get_many([key])
+        plain = self._sealer.open(key, value) if value is not None else None
+        return None if plain is None else plain.decode("utf-8", "replace")
+
+    async def keep_part(self, content: bytes, summary: str) -> None:
+        """Keep one part of a bisection, so that a retry or a fork goes on instead of paying again."""
+        key = _part_key(content)
+        await self.store.put_new(key, self._sealer.seal(key, summary.encode()), self._ttl)
+
     def _remember(self, key: str, record: Record) -> Record:
         self._memory[key] = record
         self._memory.move_to_end(key)
@@ -80,3 +93,7 @@ class Checkpoints:
 def key_of(digests: Sequence[bytes], cut: int) -> str:
     """The key of body[:cut]'s record. Keys of one conversation share a hash tag, so they share a cluster slot."""
     return f"cp:{{{digests[1].hex()[:32]}}}:{digests[cut].hex()}"
+
+
+def _part_key(content: bytes) -> str:
+    return f"part:{hashlib.sha256(content).hexdigest()}"

@@ -11,7 +11,7 @@ from functools import partial
 from typing import TypeVar
 
 from policies import record as records
-from policies.bisect import Call, Outcome, Overflow, Result, bisect
+from policies.bisect import Call, MergeCall, Outcome, Overflow, Result, SummarizeCall, bisect
 from policies.budget import Budget
 from policies.half_window import Cut
 from policies.plan import Trigger
@@ -23,6 +23,7 @@ from policies.transcript import Block, CountTokens, Utterance, render
 from policies.validation import Answer, Invalid, Valid, split_timeline, validate
 from proxy.checkpoints import Checkpoints, key_of
 from proxy.flights import SingleFlight, poll
+from proxy.models import Windows
 from proxy.reader import ChatRequest
 from proxy.spending import Spending
 from proxy.tokenizer import Tokenizer
@@ -30,8 +31,9 @@ from proxy.upstream.summarizer import Summarizer, SummarizerError, SummarizerOve
 
 _PARALLEL_CALLS = 4
 _LEAST_ANSWER = 1_024
-# Rules, tags and headings around a transcript, in tokens.
-_PROMPT_OVERHEAD = 700
+# Share of a summarizer's window that is planned with: its own template and our miscounting take the rest.
+_USED_WINDOW = 0.95
+_LEAST_CAPACITY = 200
 _LOCK_MARGIN = 5.0
 
 _T = TypeVar("_T")
@@ -76,7 +78,12 @@ class _Work:
 
     @property
     def length(self) -> int:
+        """Tokens that the summary should have."""
         return self.job.policy.summarizer.target_tokens or self.job.budget.summary
+
+    def length_of(self, call: Call) -> int:
+        merging = self.job.policy.summarizer.merge_target_tokens if isinstance(call, MergeCall) else None
+        return merging or self.length
 
 
 class Compactor:
@@ -88,10 +95,13 @@ class Compactor:
         summarizer: Summarizer,
         tokenizer: Tokenizer,
         prompts: Prompts,
+        windows: Windows,
         spending: Spending,
         workers: Executor,
         clock: Callable[[], float],
+        ticks: Callable[[], float],
     ) -> None:
+        """`clock` tells Unix seconds, `ticks` seconds that only go forward."""
         self._checkpoints = checkpoints
         self._summarizer = summarizer
         self._tokenizer = tokenizer
@@ -99,6 +109,8 @@ class Compactor:
         self._spending = spending
         self._workers = workers
         self._clock = clock
+        self._ticks = ticks
+        self._windows = windows
         self._flights: SingleFlight[Record] = SingleFlight()
         self._calls = asyncio.Semaphore(_PARALLEL_CALLS)
 
@@ -150,7 +162,7 @@ class Compactor:
 
     async def _write(self, job: Job, target: SummaryTarget) -> Written:
         """Let the model write the summary, in as many calls as it takes."""
-        started = self._clock()
+        started = self._ticks()
         count = partial(self._tokenizer.count, encoding=target.encoding)
         utterances, blocks = await self._off_loop(partial(_transcript, job, count))
         texts = texts_for(job.parent.language if job.parent else language_of(_user_texts(utterances)))
@@ -159,13 +171,15 @@ class Compactor:
         if outcome.text is None:
             raise SummarizerError("invalid", "no part of the span could be summarized")
         summary, segment = split_timeline(outcome.text, texts.headings)
-        latency = int(1000 * (self._clock() - started))
+        latency = int(1000 * (self._ticks() - started))
         return Written(summary, segment, outcome, target.model, latency)
 
     async def _drive(self, work: _Work, blocks: list[Block]) -> Outcome:
         """Run the bisection: every wave of calls side by side."""
-        previous = work.continuity.summary
-        run = bisect(blocks, previous, _capacity(work, previous), work.job.policy.bisect, work.count)
+        around = self._around(work)
+        window = work.target.window
+        capacity = None if window is None else _capacity(work, window, around, work.target.calibration)
+        run = bisect(blocks, work.continuity.summary, capacity, work.job.policy.bisect, work.count)
         results: tuple[Result, ...] | None = None
         while True:
             try:
@@ -173,18 +187,42 @@ class Compactor:
             except StopIteration as finished:
                 outcome: Outcome = finished.value
                 return outcome
-            results = await _side_by_side([self._result(work, call) for call in calls])
+            results = await _side_by_side([self._result(work, call, around) for call in calls])
 
-    async def _result(self, work: _Work, call: Call) -> Result:
+    async def _result(self, work: _Work, call: Call, around: int) -> Result:
         try:
             async with self._calls:
                 return await self._summarize(work, call)
         except SummarizerOverflowError as error:
-            return Overflow(None if error.limit is None else int(error.limit * 0.9) - _answer_room(work))
+            target, stated = work.target, error.stated
+            estimated = around + _content_tokens(call, work.count)
+            self._windows.saw_overflow(target.name, target.model, stated, estimated, self._ticks())
+            if stated.limit is None:
+                return Overflow()
+            calibration = max(1.0, stated.input_tokens / estimated) if stated.input_tokens else target.calibration
+            return Overflow(_capacity(work, stated.limit, around, calibration))
+
+    def _around(self, work: _Work) -> int:
+        """Tokens of a prompt without its transcript."""
+        empty = fill(self._templates(work), SummarizeCall((), 0), work.continuity, work.texts, work.length)
+        return work.count(empty.system) + work.count(empty.user)
 
     async def _summarize(self, work: _Work, call: Call) -> str:
+        """The summary of one call; a part of several is looked up first and kept afterwards."""
+        prompt = fill(self._templates(work), call, work.continuity, work.texts, work.length_of(call))
+        if isinstance(call, SummarizeCall) and call.parts == 1:
+            return await self._validated(work, prompt)
+        content = b"\0".join(
+            (work.target.owner, work.target.model.encode(), prompt.system.encode(), prompt.user.encode())
+        )
+        if (known := await self._checkpoints.recall_part(content)) is not None:
+            return known
+        summary = await self._validated(work, prompt)
+        await self._checkpoints.keep_part(content, summary)
+        return summary
+
+    async def _validated(self, work: _Work, prompt: Prompt) -> str:
         """One validated answer; an unusable one gets a single reminder."""
-        prompt = fill(self._templates(work), call, work.continuity, work.texts, work.length)
         verdict = await self._ask(work, prompt)
         if isinstance(verdict, Invalid):
             reminder = self._prompts.reminder.replace("{reason}", verdict.reason)
@@ -209,7 +247,7 @@ class Compactor:
             answer,
             source=prompt.user,
             source_tokens=tokens,
-            cap=2 * work.length,
+            cap=2 * max(work.length, work.job.policy.summarizer.merge_target_tokens or 0),
             headings=work.texts.headings,
             count=work.count,
         )
@@ -291,12 +329,19 @@ def _continuity(job: Job) -> Continuity:
 
 
 def _answer_room(work: _Work) -> int:
-    return max(_LEAST_ANSWER, 2 * work.length)
+    """Tokens the summarizer may write, in its own; the length asked for is in ours."""
+    return max(_LEAST_ANSWER, int(1.3 * work.length * work.target.calibration))
 
 
-def _capacity(work: _Work, previous: str | None) -> int | None:
-    """Tokens of transcript that fit one call."""
-    if work.target.window is None:
-        return None
-    around = _PROMPT_OVERHEAD + _answer_room(work) + (work.count(previous) if previous else 0)
-    return max(work.target.window // 8, int(work.target.window * 0.95) - around)
+def _capacity(work: _Work, window: int, around: int, calibration: float) -> int:
+    """Tokens of transcript that fit one call, of our estimate; `window` is in the summarizer's own tokens."""
+    prompt = int((_USED_WINDOW * window - _answer_room(work)) / calibration)
+    return max(_LEAST_CAPACITY, prompt - around)
+
+
+def _content_tokens(call: Call, count: CountTokens) -> int:
+    match call:
+        case SummarizeCall():
+            return sum(block.tokens for block in call.blocks)
+        case MergeCall():
+            return sum(map(count, call.texts))

@@ -144,7 +144,8 @@ class Gateway:
         for attempt in range(0 if case is None else case.retries):
             if answer.overflow is None or case is None:
                 break
-            self._learn(route, case, sent, answer)
+            model = case.request.model
+            self._windows.saw_overflow(route.name, model, answer.overflow, sent.tokens, time.monotonic())
             smaller = await self._fail_open(self._drafter.retry(case, sent, answer.overflow, attempt=attempt), None)
             if smaller is not None:
                 sent = smaller
@@ -168,15 +169,6 @@ class Gateway:
             return await look_at(response)
         except TruncatedError:
             raise UpstreamConnectionError("The upstream closed the connection in the middle of its answer.") from None
-
-    def _learn(self, route: Route, case: Case, sent: Draft, answer: Answer) -> None:
-        """Remember what an overflow taught: the window it stated, and how the upstream counts."""
-        stated = answer.overflow
-        model = case.request.model
-        if stated is not None and stated.limit is not None:
-            self._windows.learn(route.name, model, stated.limit, time.monotonic())
-        if stated is not None and stated.input_tokens is not None:
-            self._windows.calibrate(route.name, model, sent.tokens, stated.input_tokens)
 
     def _record(self, report: Report, size: int) -> None:
         self._log.info("request", **report.fields(size, time.perf_counter()))

@@ -12,6 +12,8 @@ from typing import Final, Literal
 
 import msgspec
 
+from policies.ladder import StatedLimit
+
 TABLE_FILE = "model_prices_and_context_window_backup.json"
 
 LEARNED_TTL = 24 * 3600.0
@@ -186,6 +188,13 @@ class Windows:
         """Take the limit an overflow error has named; the newest holds, for a day."""
         if limit > 0 and (experience := self._remember(upstream, model)):
             experience.limit, experience.learned_at = limit, now
+
+    def saw_overflow(self, upstream: str, model: str, stated: StatedLimit, estimated: int, now: float) -> None:
+        """Take what an overflow of a prompt of `estimated` tokens taught: the window, and how the upstream counts."""
+        if stated.limit is not None:
+            self.learn(upstream, model, stated.limit, now)
+        if stated.input_tokens is not None:
+            self.calibrate(upstream, model, estimated, stated.input_tokens)
 
     def forget(self, upstream: str, model: str) -> None:
         """Drop the learned limit."""

@@ -97,11 +97,13 @@ class Router:
         window = self._window(name, model)
         return SummaryTarget(
             owner=caller.scope,
+            name=name,
             upstream=upstream,
             model=model,
             headers=credentials,
             encoding=self.encoding(model),
-            window=int(window.tokens / self._windows.calibration(name, model)) if window else None,
+            window=window.tokens if window else None,
+            calibration=self._windows.calibration(name, model),
             output_key=request.output_key if settings.model is None else "max_tokens",
             temperature=settings.temperature,
         )

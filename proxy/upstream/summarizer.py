@@ -10,6 +10,7 @@ from typing import Literal
 import msgspec
 from tenacity import AsyncRetrying, retry_if_exception, stop_after_attempt, wait_random_exponential
 
+from policies.ladder import StatedLimit
 from policies.prompting import Prompt
 from policies.validation import Answer
 from proxy.config_models import Upstream
@@ -34,17 +35,21 @@ Kind = Literal["transient", "refused", "invalid", "cooling_down"]
 class SummaryTarget:
     """Which model summarizes, where, with whose credential.
 
-    owner:      the caller's scope; one caller's failures never cool down another's summarizer.
-    window:     its context window in tokens of our estimate; None if unknown.
-    output_key: `max_tokens` or `max_completion_tokens`, whichever the model's clients use.
+    owner:       the caller's scope; one caller's failures never cool down another's summarizer.
+    name:        of the upstream.
+    window:      its context window, in its own tokens; None if unknown.
+    calibration: its own tokens per token of our estimate; >= 1.
+    output_key:  `max_tokens` or `max_completion_tokens`, whichever the model's clients use.
     """
 
     owner: bytes
+    name: str
     upstream: Upstream
     model: str
     headers: Headers
     encoding: str
     window: int | None
+    calibration: float
     output_key: str
     temperature: float | None
 
@@ -58,11 +63,11 @@ class SummarizerError(Exception):
 
 
 class SummarizerOverflowError(Exception):
-    """The call was too large for the summarizer; `limit` as it stated it, in its own tokens."""
+    """The call was too large for the summarizer; `stated` is what it said, in its own tokens."""
 
-    def __init__(self, limit: int | None) -> None:
+    def __init__(self, stated: StatedLimit) -> None:
         super().__init__("the summarizer's context window overflowed")
-        self.limit = limit
+        self.stated = stated
 
 
 class _TransientError(Exception):
@@ -138,7 +143,7 @@ class Summarizer:
         status = response.status
         stated = classify(status, answer)
         if stated is not None:
-            raise SummarizerOverflowError(stated.limit)
+            raise SummarizerOverflowError(stated)
         if status in (408, 409, 429) or status >= 500:
             soon = _is_soon(response.header(b"retry-after"))
             raise _TransientError(f"the summarizer answered {status}", soon=soon)
