@@ -46,18 +46,22 @@ class Rung:
 
 def refused_budget(
     stated: StatedLimit, *, sent_tokens: int, window: int | None, max_output: int | None, exact: bool
-) -> Budget:
-    """The budget after a refusal, in units of our estimate, of which `sent_tokens` were too many."""
-    calibration = 1.0
-    if stated.input_tokens and sent_tokens:
-        calibration = max(1.0, stated.input_tokens / sent_tokens)
+) -> Budget | None:
+    """The budget after a refusal, in units of our estimate, of which `sent_tokens` were too many.
+
+    None where no smaller prompt can help, since the requested output alone fills the window.
+    """
     limit = stated.limit or window
-    budget = usable_input(limit, max_output, exact=exact, calibration=calibration) if limit else None
     ceiling = int(sent_tokens * _GUESS)
-    if budget is None or budget.usable > sent_tokens:
-        # The stated numbers cannot explain the refusal: believe the refusal.
-        return budget_of(limit or ceiling, ceiling)
-    return budget
+    if limit is None:
+        return budget_of(ceiling, ceiling)
+    if max_output is not None and max_output >= limit:
+        return None
+    calibration = max(1.0, stated.input_tokens / sent_tokens) if stated.input_tokens and sent_tokens else 1.0
+    planned = usable_input(limit, max_output, exact=exact, calibration=calibration).usable
+    left = int((limit - (max_output or 0)) * _GUESS / calibration)
+    # Where the stated numbers cannot explain the refusal, the refusal is believed.
+    return budget_of(limit, min(planned, left, ceiling))
 
 
 def next_rung(

@@ -113,11 +113,14 @@ class Drafter:
             case Forward():
                 return _untouched(request, "none", plan.reason)
             case Reuse():
-                return _draft(case, record, "reused", plan.reason)
+                draft = _draft(case, record, "reused", plan.reason)
             case Compact():
-                return await self._compacted(case, budget, plan, record)
+                draft = await self._compacted(case, budget, plan, record)
             case _:
                 assert_never(plan)
+        # A forced compaction of a few words, or a record made for a larger model, may weigh more than what it covers.
+        heavier = draft.record is not None and draft.tokens >= request.tokens
+        return _untouched(request, "none", "no_gain") if heavier else draft
 
     async def retry(self, case: Case, refused: Draft, stated: StatedLimit, *, attempt: int) -> Draft | None:
         """The next smaller draft after an overflow; None when there is none (algorithm.md, section 10)."""
@@ -131,6 +134,8 @@ class Drafter:
             max_output=request.max_output,
             exact=route.exact,
         )
+        if budget is None:
+            return None
         record = refused.record or await self._standing(case, budget)
         rung = next_rung(
             request.conversation,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, MutableMapping
 from typing import Any
 
 from proxy.errors import BodyTooLargeError, ProxyError
@@ -38,6 +38,13 @@ class Exchange:
     def header(self, name: bytes) -> bytes | None:
         """The first value of a header, by its name in lower case."""
         return self._first.get(name)
+
+    def repeats(self, names: Iterable[bytes]) -> bytes | None:
+        """The first of these headers that was sent more than once."""
+        if len(self._first) == len(self.headers):
+            return None
+        sent = [name for name, _ in self.headers]
+        return next((name for name in names if sent.count(name) > 1), None)
 
     async def body(self, limit: int) -> bytes:
         """The whole body; raises BodyTooLargeError past `limit` bytes, before they are buffered."""

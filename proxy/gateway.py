@@ -25,6 +25,7 @@ from proxy.wire import coding
 from proxy.wire.headers import MAX_HOPS, hops
 
 _T = TypeVar("_T")
+_ONCE = (b"authorization", b"x-api-key", b"x-compaction", b"x-compaction-policy")
 _WISHES: dict[bytes, Wish] = {b"off": "off", b"on": "on", b"shadow": "shadow", b"force": "force"}
 
 
@@ -188,9 +189,9 @@ def _identify(exchange: Exchange, tenants: Tenants) -> tuple[Caller, Wish]:
     """Who is calling, under which policy, and what they want of us; control headers count once or not at all."""
     if hops(exchange.headers) >= MAX_HOPS:
         raise LoopError("This request passed the proxy several times: an upstream's base_url leads back to the proxy.")
-    for name in (b"authorization", b"x-compaction", b"x-compaction-policy"):
-        if sum(1 for key, _ in exchange.headers if key == name) > 1:
-            raise InvalidRequestError(f"The header {name.decode()} may be sent once only.", param=name.decode())
+    repeated = exchange.repeats(_ONCE)
+    if repeated is not None:
+        raise InvalidRequestError(f"The header {repeated.decode()} may be sent once only.", param=repeated.decode())
     caller = tenants.identify(exchange.header(b"authorization"), exchange.header(b"x-api-key"))
     policy = exchange.header(b"x-compaction-policy")
     if policy is not None:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import secrets
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
+
+import xxhash
 
 from proxy.config_models import DEFAULT
 from proxy.errors import AuthenticationError, NotAllowedError
@@ -16,6 +19,8 @@ if TYPE_CHECKING:
 
 # Without a configured secret, sessions are still kept apart; only their addresses can be computed by outsiders.
 _NO_SECRET = b"concertina"
+
+_REMEMBERED = 10_000
 
 _UNKNOWN = "the API key is not known here; ask the operator of this proxy for one and send it as a Bearer token"
 _NOT_ALLOWED = "x-compaction-policy does not name a policy that this key may use"
@@ -42,6 +47,8 @@ class Tenants:
     def __init__(self, config: Config) -> None:
         self._policies = config.policies
         self._closed = config.closed
+        self._seen: dict[bytes, Caller] = {}
+        self._seed = secrets.randbits(64)
         self._secret = config.store.secret.get_secret_value().encode() or _NO_SECRET
         self._callers = {name: _caller(name, tenant, config) for name, tenant in config.tenants.items()}
         self._by_digest = {
@@ -55,6 +62,16 @@ class Tenants:
 
         Callers without a known key belong to tenant `default`, or are refused when the config is closed.
         """
+        # Remembered under a keyed hash, so that no key is kept; only callers that were let in are.
+        seen = xxhash.xxh3_128_digest(b"%b\0%b" % (authorization or b"", api_key_header or b""), self._seed)
+        caller = self._seen.get(seen)
+        if caller is None:
+            caller = self._identify(authorization, api_key_header)
+            if len(self._seen) < _REMEMBERED:
+                self._seen[seen] = caller
+        return caller
+
+    def _identify(self, authorization: bytes | None, api_key_header: bytes | None) -> Caller:
         digests = [hashlib.sha256(key).digest() for key in (_bearer(authorization), api_key_header) if key]
         for digest in digests:
             if (name := self._owner(digest)) is not None:

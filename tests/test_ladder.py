@@ -14,24 +14,28 @@ from tests.conversations import conversation, rounds, system, user
 
 
 @pytest.mark.parametrize(
-    ("stated", "sent", "window", "usable", "why"),
+    ("stated", "sent", "window", "max_output", "usable", "why"),
     [
-        (StatedLimit(8_192, 8_400), 8_400, None, 8_192 - 819 - 245, "the stated limit, with reserve and margin"),
-        (StatedLimit(8_192, 33_600), 8_400, None, 7_128 // 4, "the upstream counts four times what we do"),
-        (
-            StatedLimit(None, None),
-            10_000,
-            16_000,
-            9_000,
-            "no number and a window that explains nothing: below what was sent",
-        ),
-        (StatedLimit(None, None), 20_000, 8_192, 8_192 - 819 - 245, "no number: the window that was known"),
-        (StatedLimit(200_000, None), 1_000, None, 900, "a limit far above what was refused is not believed"),
+        (StatedLimit(8_192, 8_400), 8_400, None, None, 8_192 - 819 - 245, "the stated limit, with reserve and margin"),
+        (StatedLimit(8_192, 33_600), 8_400, None, None, 7_128 // 4, "the upstream counts four times what we do"),
+        (StatedLimit(None, None), 10_000, 16_000, None, 9_000, "a window that explains nothing: below what was sent"),
+        (StatedLimit(None, None), 20_000, 8_192, None, 8_192 - 819 - 245, "no number: the window that was known"),
+        (StatedLimit(None, None), 10_000, None, None, 9_000, "no number and no window: below what was sent"),
+        (StatedLimit(200_000, None), 1_000, None, None, 900, "a limit far above what was refused is not believed"),
+        (StatedLimit(8_192, None), 5_000, None, 6_000, 1_972, "what the output leaves, and a tenth less"),
     ],
 )
-def test_the_budget_after_a_refusal(stated: StatedLimit, sent: int, window: int | None, usable: int, why: str) -> None:
-    budget = refused_budget(stated, sent_tokens=sent, window=window, max_output=None, exact=True)
+def test_the_budget_after_a_refusal(
+    stated: StatedLimit, sent: int, window: int | None, max_output: int | None, usable: int, why: str
+) -> None:
+    budget = refused_budget(stated, sent_tokens=sent, window=window, max_output=max_output, exact=True)
+    assert budget is not None
     assert budget.usable == pytest.approx(usable, abs=2), why
+
+
+def test_no_smaller_prompt_helps_where_the_output_alone_fills_the_window() -> None:
+    stated = StatedLimit(8_192, None)
+    assert refused_budget(stated, sent_tokens=100, window=None, max_output=8_192, exact=True) is None
 
 
 def test_targets_shrink_from_rung_to_rung() -> None:
