@@ -98,9 +98,7 @@ def merge(older: Sequence[Entry], newer: Sequence[Entry]) -> list[Entry]:
     """Both in order; what a later entry repeats, or states anew with another value, is gone from the earlier ones."""
     latest: dict[str, Entry] = {}
     for entry in [*older, *newer]:
-        subject = _subject(entry)
-        latest.pop(subject, None)
-        latest[subject] = entry
+        latest[_subject(entry)] = entry
     return sorted(latest.values(), key=lambda e: (e.position, e.order))
 
 

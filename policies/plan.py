@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import ceil
 from typing import Literal
 
 from policies.budget import Budget
@@ -103,7 +104,7 @@ def _gain(conversation: Conversation, budget: Budget, cut: Cut, now: int) -> int
 def _least_gain(budget: Budget, policy: PolicySettings, now: int) -> int:
     """A tenth of what would be sent, not of the whole history: that grows for ever, what can be gained does not."""
     absolute = min(policy.min_gain.tokens, budget.worthwhile_gain)
-    return max(absolute, int(policy.min_gain.ratio * now))
+    return max(absolute, ceil(policy.min_gain.ratio * now))
 
 
 def _trigger(conversation: Conversation, force: bool) -> Trigger:

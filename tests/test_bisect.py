@@ -151,6 +151,13 @@ def test_any_other_error_is_raised_unchanged_and_ends_it() -> None:
     assert calls == 1
 
 
+def test_splitting_ends_at_the_depth_that_is_set() -> None:
+    model = Model(60)
+    outcome = run(blocks(*[100] * 32), model.answer, settings=BisectSettings(max_depth=2, max_calls=200))
+    assert outcome.max_depth == 2
+    assert outcome.chunk_count == 4
+
+
 def test_bisection_can_be_switched_off() -> None:
     model = Model(60)
     outcome = run(blocks(*[10] * 12), model.answer, settings=BisectSettings(enabled=False))

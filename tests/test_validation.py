@@ -46,6 +46,13 @@ def test_a_bad_answer_is_refused_with_its_reason(
     assert verdict(text, finish_reason, tool_calls=tool_calls) == Invalid(reason)
 
 
+def test_an_answer_of_half_its_source_is_no_summary() -> None:
+    answer = Answer(GOOD, "stop")
+    tokens = count(GOOD)
+    found = validate(answer, source=SOURCE, source_tokens=2 * tokens, cap=10_000, headings=HEADINGS, count=count)
+    assert found == Invalid(f"it has {tokens} tokens, allowed are {tokens}")
+
+
 def test_a_good_answer_is_taken_as_it_is() -> None:
     assert verdict(GOOD) == Valid(GOOD)
 
