@@ -9,6 +9,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
+from policies.ladder import StatedLimit
 from proxy.answers import Answer, look_at
 from proxy.drafts import Case, Draft, Drafter, Wish
 from proxy.errors import BodyTooLargeError, InvalidRequestError, LoopError, ProxyError, UpstreamConnectionError
@@ -22,7 +23,7 @@ from proxy.routes import Route, Router
 from proxy.tenants import Caller, Tenants
 from proxy.upstream.client import TruncatedError, UpstreamClient
 from proxy.wire import coding
-from proxy.wire.headers import MAX_HOPS, hops
+from proxy.wire.headers import MAX_HOPS, Headers, hops
 
 _T = TypeVar("_T")
 _ONCE = (b"authorization", b"x-api-key", b"x-compaction", b"x-compaction-policy")
@@ -49,6 +50,15 @@ class Incoming:
     body: bytes
     started: float
     opened: ExitStack = field(default_factory=ExitStack)
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """What goes upstream, and where. `case` is None where the request was not understood, or a fault of ours struck."""
+
+    route: Route
+    case: Case | None
+    draft: Draft
 
 
 class Gateway:
@@ -82,16 +92,22 @@ class Gateway:
 
     async def _answer(self, incoming: Incoming) -> None:
         """Count, plan, compact, forward, relay, record."""
-        request = await self._fail_open(self._read(incoming), None)
+        prepared = await self._fail_open(self._prepare(incoming), None) or _as_it_came(incoming)
+        ready = time.perf_counter()
+        answer, sent = await self._forward(incoming, prepared)
+        report = Report(incoming, prepared.route, prepared.case, sent, answer.response.status, ready)
+        size = await relay(answer, incoming.exchange, await self._fail_open(_told(report), []))
+        await self._fail_open(self._record(report, size), None)
+
+    async def _prepare(self, incoming: Incoming) -> Prepared:
+        """Everything that is ours to do before the upstream is asked."""
+        request = await self._read(incoming)
         router = incoming.active.router
         route = router.chat(incoming.exchange, incoming.caller, request)
-        case = None if request is None else Case(request, incoming.caller, route, router, incoming.wish)
-        draft = await self._draft(case, incoming.body)
-        prepared = time.perf_counter()
-        answer, sent = await self._forward(incoming, route, case, draft)
-        report = Report(incoming, route, case, sent, answer.response.status, prepared)
-        size = await relay(answer, incoming.exchange, headers_of(report))
-        self._record(report, size)
+        if request is None:
+            return Prepared(route, None, Draft(incoming.body, 0, "bypass", "unknown_shape"))
+        case = Case(request, incoming.caller, route, router, incoming.wish)
+        return Prepared(route, case, await self._drafter.first(case))
 
     async def passthrough(self, exchange: Exchange) -> None:
         """Any other request: relayed untouched, both bodies streamed."""
@@ -112,7 +128,9 @@ class Gateway:
             response = await self._client.send(route.upstream, exchange.method, url, route.headers, body)
             incoming.opened.callback(response.close)
             size = await relay(Answer(response, b"", response.chunks(), None), exchange, [])
-            self._record(Report(incoming, route, None, None, response.status, started), size)
+            await self._fail_open(
+                self._record(Report(incoming, route, None, None, response.status, started), size), None
+            )
 
         with incoming.opened:
             await exchange.while_connected(work())
@@ -132,34 +150,27 @@ class Gateway:
             return None
         return await self._reader.read(body, incoming.caller.scope, incoming.active.router.encoding)
 
-    async def _draft(self, case: Case | None, body: bytes) -> Draft:
-        if case is None:
-            return Draft(body, 0, "bypass", "unknown_shape")
-        untouched = Draft(case.request.body, case.request.tokens, "failed-open", "internal_error")
-        return await self._fail_open(self._drafter.first(case), untouched)
-
-    async def _forward(self, incoming: Incoming, route: Route, case: Case | None, draft: Draft) -> tuple[Answer, Draft]:
+    async def _forward(self, incoming: Incoming, prepared: Prepared) -> tuple[Answer, Draft]:
         """Send the draft; while the upstream overflows before the first byte reached the client, send smaller ones."""
-        first = answer = await self._send(incoming, route, case, draft)
-        sent = draft
+        case, sent = prepared.case, prepared.draft
+        first = answer = await self._send(incoming, prepared, sent)
         for attempt in range(0 if case is None else case.retries):
             if answer.overflow is None or case is None:
                 break
-            model = case.request.model
-            self._windows.saw_overflow(route.name, model, answer.overflow, sent.tokens, time.monotonic())
-            smaller = await self._fail_open(self._drafter.retry(case, sent, answer.overflow, attempt=attempt), None)
+            smaller = await self._fail_open(self._smaller(case, sent, answer.overflow, attempt), None)
             if smaller is not None:
                 sent = smaller
-                answer = await self._send(incoming, route, case, sent)
-        if answer.overflow is not None:
-            return first, draft
-        if case is not None and answer.response.status == 200:
-            self._windows.saw_success(route.name, case.request.model, sent.tokens, time.monotonic())
-        return answer, sent
+                answer = await self._send(incoming, prepared, sent)
+        return (answer, sent) if answer.overflow is None else (first, prepared.draft)
 
-    async def _send(self, incoming: Incoming, route: Route, case: Case | None, draft: Draft) -> Answer:
-        headers, body = route.headers, draft.body
-        if case is None or body is case.request.body:
+    async def _smaller(self, case: Case, sent: Draft, stated: StatedLimit, attempt: int) -> Draft | None:
+        """Learn from an overflow, and draft what may fit."""
+        self._windows.saw_overflow(case.route.name, case.request.model, stated, sent.tokens, time.monotonic())
+        return await self._drafter.retry(case, sent, stated, attempt=attempt)
+
+    async def _send(self, incoming: Incoming, prepared: Prepared, draft: Draft) -> Answer:
+        route, headers, body = prepared.route, prepared.route.headers, draft.body
+        if prepared.case is None or body is prepared.case.request.body:
             body = incoming.body
         else:  # a compressed request that was compacted goes out as it is
             headers = [(key, value) for key, value in headers if key != b"content-encoding"]
@@ -171,8 +182,11 @@ class Gateway:
         except TruncatedError:
             raise UpstreamConnectionError("The upstream closed the connection in the middle of its answer.") from None
 
-    def _record(self, report: Report, size: int) -> None:
+    async def _record(self, report: Report, size: int) -> None:
         self._log.info("request", **report.fields(size, time.perf_counter()))
+        if report.case is not None and report.sent is not None and report.status == 200:
+            model = report.case.request.model
+            self._windows.saw_success(report.route.name, model, report.sent.tokens, time.monotonic())
 
     async def _fail_open(self, work: Awaitable[_T], otherwise: _T) -> _T:
         """The rim: a fault of ours never breaks a request that would have worked without us."""
@@ -183,6 +197,16 @@ class Gateway:
         except Exception as error:  # noqa: BLE001 - the one place
             self._log.fault("failed_open", error)
             return otherwise
+
+
+def _as_it_came(incoming: Incoming) -> Prepared:
+    """What is sent after a fault of ours: the client's bytes, uncounted."""
+    route = incoming.active.router.plain(incoming.exchange, incoming.caller)
+    return Prepared(route, None, Draft(incoming.body, 0, "failed-open", "internal_error"))
+
+
+async def _told(report: Report) -> Headers:
+    return headers_of(report)
 
 
 def _identify(exchange: Exchange, tenants: Tenants) -> tuple[Caller, Wish]:

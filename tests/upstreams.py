@@ -98,6 +98,13 @@ class _Wire:
     def close(self) -> None:
         self._writer.close()
 
+    def pause(self) -> None:
+        """Read nothing more, not even into buffers of ours."""
+        self._writer.transport.pause_reading()  # type: ignore[attr-defined]
+
+    def resume(self) -> None:
+        self._writer.transport.resume_reading()  # type: ignore[attr-defined]
+
     def reset(self) -> None:
         """Close with a RST instead of an orderly end."""
         self._writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))

@@ -1,0 +1,338 @@
+"""The way of a request through the whole proxy, over real sockets: what is asked for, and what fails open."""
+
+from __future__ import annotations
+
+import gzip
+import zlib
+from typing import TYPE_CHECKING
+
+import pytest
+
+from proxy.demo.model_server import ModelServer
+from tests.servers import free_port
+from tests.stages import CONTENT, COUNTED, DUE, FLOOR, SMALL, body, history, ours, outcome, stage
+from tests.upstreams import ask
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from tests.stages import Stage
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.mark.parametrize(
+    ("mode", "asked", "told"),
+    [
+        ("on", None, ("applied", "tool_execution")),
+        ("on", b"on", ("applied", "tool_execution")),
+        ("on", b"off", ("bypass", "off")),
+        ("on", b"shadow", ("shadow", "would_compact_")),
+        ("on", b"force", ("applied", "manual")),
+        ("on", b" OFF ", ("bypass", "off")),
+        ("off", None, ("bypass", "off")),
+        ("off", b"on", ("applied", "tool_execution")),
+        ("off", b"shadow", ("shadow", "would_compact_")),
+        ("off", b"force", ("applied", "manual")),
+        ("shadow", None, ("shadow", "would_compact_")),
+        ("shadow", b"off", ("bypass", "off")),
+        ("shadow", b"on", ("applied", "tool_execution")),
+    ],
+)
+async def test_the_header_decides_over_the_policys_mode(
+    tmp_path: Path, mode: str, asked: bytes | None, told: tuple[str, str]
+) -> None:
+    async with stage(tmp_path, policies={"default": {"mode": mode}}) as play:
+        reply = await play.send(DUE, *([(b"X-Compaction", asked)] if asked else []))
+        assert reply.status == 200
+        assert outcome(reply)[0] == told[0]
+        assert outcome(reply)[1].startswith(told[1])
+        assert (play.sent[-1].body == DUE) == (told[0] != "applied")
+        assert not [name for name, _ in play.sent[-1].headers if name.startswith(b"x-compaction")]
+
+
+async def test_force_compacts_what_is_not_due_and_not_what_would_grow_by_it(tmp_path: Path) -> None:
+    async with stage(tmp_path) as play:
+        assert outcome(await play.send(COUNTED)) == ("none", "below_floor")
+        assert outcome(await play.send(COUNTED, (b"x-compaction", b"force"))) == ("applied", "manual")
+        assert outcome(await play.send(SMALL, (b"x-compaction", b"force"))) == ("none", "nothing_to_compact")
+        assert play.sent[-1].body == SMALL
+
+
+@pytest.mark.parametrize("value", [b"yes", b"", b"on, off", b"\xff"])
+async def test_any_other_word_is_refused_before_anything_is_sent(tmp_path: Path, value: bytes) -> None:
+    async with stage(tmp_path) as play:
+        reply = await play.send(SMALL, (b"x-compaction", value))
+        assert reply.status == 400
+        assert reply.json()["error"] == {
+            "message": "x-compaction must be one of off, on, shadow, force.",
+            "type": "invalid_request_error",
+            "param": "x-compaction",
+            "code": "invalid_request",
+        }
+        assert not play.sent
+
+
+@pytest.mark.parametrize("name", [b"x-compaction", b"x-compaction-policy", b"Authorization"])
+async def test_a_header_that_decides_something_comes_once(tmp_path: Path, name: bytes) -> None:
+    async with stage(tmp_path) as play:
+        reply = await play.send(SMALL, (name, b"on"), (name, b"on"))
+        error = reply.json()["error"]
+        assert isinstance(error, dict)
+        assert (reply.status, error["message"]) == (400, f"The header {name.decode().lower()} may be sent once only.")
+        assert not play.sent
+
+
+async def test_a_tenant_chooses_among_its_policies(tmp_path: Path) -> None:
+    tenants = {"default": {"policy": "default", "policies": ["observe"]}}
+    async with stage(tmp_path, tenants=tenants) as play:
+        assert outcome(await play.send(DUE, (b"x-compaction-policy", b"observe")))[0] == "shadow"
+        assert outcome(await play.send(DUE, (b"x-compaction-policy", b"default")))[0] == "applied"
+        assert [line["policy"] for line in play.logged("request")] == ["observe", "default"]
+
+
+@pytest.mark.parametrize("name", [b"cost", b"no-such-policy", b"", b"Observe", b"\xff"])
+async def test_other_policies_are_refused_without_telling_whether_they_exist(tmp_path: Path, name: bytes) -> None:
+    async with stage(tmp_path, tenants={"default": {"policies": ["observe"]}}) as play:
+        reply = await play.send(SMALL, (b"x-compaction-policy", name))
+        assert reply.status == 403
+        assert reply.json()["error"] == {
+            "message": "x-compaction-policy does not name a policy that this key may use",
+            "type": "invalid_request_error",
+            "param": "x-compaction-policy",
+            "code": "not_allowed",
+        }
+        assert not play.sent
+
+
+@pytest.mark.parametrize(
+    ("more", "reason"),
+    [
+        ({"n": 2}, "several_choices"),
+        ({"n": "2"}, "several_choices"),
+        ({"previous_response_id": "resp_1"}, "previous_response_id"),
+        ({"n": 3, "previous_response_id": "resp_1"}, "several_choices"),
+    ],
+)
+async def test_what_cannot_be_compacted_passes_untouched_and_counted(
+    tmp_path: Path, more: dict[str, object], reason: str
+) -> None:
+    async with stage(tmp_path) as play:
+        request = body(history(0.85), **more)
+        reply = await play.send(request, (b"x-compaction", b"force"))
+        assert (reply.status, outcome(reply)) == (200, ("bypass", reason))
+        assert play.sent[-1].body == request
+        counted = ours(await play.send(DUE, (b"x-compaction", b"off")))
+        for name in ("tokens-received", "tokens-sent"):
+            assert ours(reply)[name] == counted["tokens-received"]
+
+
+@pytest.mark.parametrize("more", [{"n": 1}, {"n": None}, {"previous_response_id": None}])
+async def test_one_choice_or_none_asked_for_is_compacted(tmp_path: Path, more: dict[str, object]) -> None:
+    async with stage(tmp_path) as play:
+        assert outcome(await play.send(body(history(0.85), **more)))[0] == "applied"
+
+
+@pytest.mark.parametrize(
+    "request_body",
+    [
+        b"[]",
+        b'"text"',
+        b"{}",
+        b'{"model":"gpt-4o"}',
+        b'{"model":"gpt-4o","messages":[]}',
+        b'{"model":"gpt-4o","messages":{}}',
+        b'{"model":"gpt-4o","messages":"hello"}',
+        b'{"model":"gpt-4o","messages":[1,2]}',
+        b'{"model":"gpt-4o","messages":[{"role":{"a":1},"content":"x"}]}',
+        b'{"model":"gpt-4o","messages":[{"role":"user","content":"x"}],"messages":[{"role":"user","content":"y"}]}',
+        b'{"model":"gpt-4o","mess\\u0061ges":[{"role":"user","content":"x"}]}',
+        b'{"model":"gpt-4o","input":[{"role":"user","content":"x"}]}',
+    ],
+)
+async def test_unknown_shapes_are_the_upstreams_to_judge(tmp_path: Path, request_body: bytes) -> None:
+    async with stage(tmp_path, ModelServer(window=None)) as play:
+        reply = await play.send(request_body)
+        assert (reply.status, outcome(reply)) == (200, ("bypass", "unknown_shape"))
+        assert play.sent[-1].body == request_body
+
+
+@pytest.mark.parametrize(
+    ("coding", "compress"),
+    [(b"gzip", gzip.compress), (b"x-gzip", gzip.compress), (b"GZIP", gzip.compress), (b"deflate", zlib.compress)],
+)
+async def test_a_compressed_request_is_counted_and_forwarded_as_it_came(
+    tmp_path: Path, coding: bytes, compress: Callable[[bytes], bytes]
+) -> None:
+    async with stage(tmp_path, ModelServer(window=None)) as play:
+        plain = ours(await play.send(COUNTED))
+        compressed = compress(COUNTED)
+        reply = await play.send(compressed, (b"content-encoding", coding))
+        assert ours(reply) | {"overhead-ms": ""} == plain | {"overhead-ms": ""}
+        assert play.sent[-1].body == compressed
+        assert (b"content-encoding", coding) in play.sent[-1].headers
+
+
+async def test_a_compressed_request_that_is_due_goes_out_compacted_and_uncompressed(tmp_path: Path) -> None:
+    async with stage(tmp_path) as play:
+        plain = await play.send(DUE)
+        packed = await play.send(gzip.compress(DUE), (b"content-encoding", b"gzip"))
+        assert (outcome(plain)[0], outcome(packed)[0]) == ("applied", "reused")
+        assert play.sent[0].body == play.sent[1].body
+        assert b"content-encoding" not in dict(play.sent[1].headers)
+
+
+async def test_a_compressed_request_that_fails_open_goes_out_as_it_came(tmp_path: Path) -> None:
+    packed = gzip.compress(DUE)
+    async with stage(tmp_path, ModelServer(window=None), policies={"default": {"mode": "shadow"}}) as play:
+        assert outcome(await play.send(packed, (b"content-encoding", b"gzip")))[0] == "shadow"
+        assert play.sent[-1].body == packed
+
+
+@pytest.mark.parametrize(
+    ("coding", "content"),
+    [
+        (b"gzip", b"no gzip at all"),
+        (b"gzip", gzip.compress(SMALL)[:-4]),
+        (b"gzip", gzip.compress(SMALL) * 2),
+        (b"deflate", SMALL),
+        (b"br", SMALL),
+        (b"zstd", SMALL),
+        (b"gzip, gzip", gzip.compress(gzip.compress(SMALL))),
+    ],
+)
+async def test_what_cannot_be_decompressed_is_the_upstreams_to_judge(
+    tmp_path: Path, coding: bytes, content: bytes
+) -> None:
+    async with stage(tmp_path, ModelServer(window=None)) as play:
+        reply = await play.send(content, (b"content-encoding", coding))
+        assert (reply.status, outcome(reply)) == (200, ("bypass", "unknown_shape"))
+        assert play.sent[-1].body == content
+        assert (b"content-encoding", coding) in play.sent[-1].headers
+
+
+async def test_a_compressed_bomb_is_refused(tmp_path: Path) -> None:
+    async with stage(tmp_path, server={"max_body_bytes": 100_000}) as play:
+        reply = await play.send(gzip.compress(bytes(10_000_000)), (b"content-encoding", b"gzip"))
+        assert reply.status == 413
+        assert reply.json()["error"] == {
+            "message": "The request body is over the limit after decompression.",
+            "type": "invalid_request_error",
+            "param": None,
+            "code": "request_too_large",
+        }
+        assert not play.sent
+
+
+# Where a fault of ours may strike, by what is done there.
+FAULTS = {
+    "counting": (
+        "proxy.reader.RequestReader.read",
+        "proxy.reader.describe",
+        "proxy.reader.chat.parse",
+        "proxy.wire.prefixes.PrefixCache.find",
+        "proxy.wire.prefixes.PrefixCache.remember",
+    ),
+    "routing": ("proxy.routes.Router.chat", "proxy.routes.usable_input", "proxy.models.Windows.resolve"),
+    "planning": (
+        "proxy.drafts.needs_attention",
+        "proxy.drafts.legal_cuts",
+        "proxy.drafts.decide",
+        "proxy.routes.Router.summary_target",
+    ),
+    "the store": (
+        "proxy.checkpoints.Checkpoints.find",
+        "proxy.checkpoints.Checkpoints.publish",
+        "proxy.stores.memory.MemoryStore.get_many",
+        "proxy.stores.memory.MemoryStore.put_new",
+        "proxy.stores.memory.MemoryStore.acquire",
+        "proxy.stores.sealing.Sealer.seal",
+    ),
+    "summarizing": (
+        "proxy.upstream.summarizer.Summarizer.ask",
+        "proxy.spending.Spending.allows",
+        "proxy.compactor.bisect",
+        "proxy.compactor.render",
+        "proxy.compactor.validate",
+        "proxy.compactor.records.build",
+    ),
+    "assembling": ("proxy.drafts.assemble", "proxy.wire.chat.rebuild"),
+}
+# Faults after the upstream was asked: its answer must reach the client all the same.
+AFTERWARDS = ("proxy.models.Windows.saw_success", "proxy.gateway.headers_of", "proxy.report.session_label")
+
+
+def explode(*_: object, **__: object) -> None:
+    raise ValueError(CONTENT)
+
+
+def check_failed_open(play: Stage) -> None:
+    """One line says what happened and where, and none of them repeats what the client said."""
+    (fault,) = play.logged("failed_open")
+    assert fault.keys() == {"ts", "level", "event", "error", "at"}
+    assert (fault["level"], fault["error"]) == ("error", "ValueError")
+    assert CONTENT not in str(play.log)
+    assert len(play.logged("request")) == 1
+    assert len(play.log) == 2
+
+
+@pytest.mark.parametrize(
+    "place",
+    [pytest.param(place, id=place) for places in FAULTS.values() for place in places],
+)
+async def test_a_fault_of_ours_forwards_the_request_as_it_came(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    monkeypatch.setattr(place, explode)
+    async with stage(tmp_path) as play:
+        reply = await play.send(DUE)
+        assert (reply.status, outcome(reply)) == (200, ("failed-open", "internal_error"))
+        assert play.sent[-1].body == DUE
+        check_failed_open(play)
+
+
+@pytest.mark.parametrize("place", AFTERWARDS)
+async def test_a_fault_of_ours_does_not_keep_an_answer_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    monkeypatch.setattr(place, explode)
+    async with stage(tmp_path) as play:
+        assert (await play.send(SMALL)).status == 200
+        check_failed_open(play)
+
+
+async def test_a_fault_of_ours_in_a_retry_leaves_the_upstreams_own_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("proxy.drafts.next_rung", explode)
+    async with stage(tmp_path, ModelServer(window=4_000)) as play:
+        reply = await play.send(FLOOR)
+        assert reply.status == 400
+        assert b"context_length_exceeded" in reply.body
+        assert play.logged("failed_open")
+        assert CONTENT not in str(play.log)
+
+
+async def test_a_store_that_is_down_is_told_and_keeps_nobody_waiting(tmp_path: Path) -> None:
+    store = {"url": f"redis://127.0.0.1:{free_port()}/0", "secret": "s"}
+    async with stage(tmp_path, store=store) as play:
+        assert (await ask(play.address, "GET", "/readyz")).json() == {"status": "ready", "store": "up"}
+        assert outcome(await play.send(DUE)) == ("applied", "tool_execution")
+        ready = await ask(play.address, "GET", "/readyz")
+        assert (ready.status, ready.json()) == (200, {"status": "ready", "store": "down"})
+        assert outcome(await play.send(DUE)) == ("reused", "below_threshold"), "this replica remembers"
+        assert len(play.logged("store_down")) == 1
+
+
+@pytest.mark.parametrize(("method", "path"), [("GET", "/livez"), ("HEAD", "/livez"), ("GET", "/readyz")])
+async def test_our_own_pages_are_not_relayed(tmp_path: Path, method: str, path: str) -> None:
+    async with stage(tmp_path) as play:
+        assert (await ask(play.address, method, path)).status == 200
+        assert (await ask(play.address, method, path + "/")).header(b"content-type") == b"application/json"
+        assert [received.path for received in play.model.received] == [path + "/"]

@@ -1,0 +1,207 @@
+"""What is told about a request: the headers of every outcome, and the line in the log."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import re
+from typing import TYPE_CHECKING
+
+import pytest
+
+from proxy.demo import answers
+from proxy.demo.model_server import Fault, ModelServer
+from tests.scenarios import MODEL, WINDOW, user
+from tests.stages import CONTENT, COUNTED, DUE, FLOOR, MUST, SMALL, body, history, ours, outcome, stage
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.upstreams import Reply
+
+KEY = b"ck-of-acme"
+KEY_HASH = f"sha256:{hashlib.sha256(KEY).hexdigest()}"
+OVERFLOW = answers.error(400, "Too long.", kind="invalid_request_error", code="context_length_exceeded")
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+def check_told(reply: Reply, told: tuple[str, str], *, window: bool = True, checkpoint: bool = False) -> dict[str, str]:
+    """The headers of one outcome, as a whole: nothing is missing and nothing else is there."""
+    headers = ours(reply)
+    names = {"", "reason", "session", "tokens-received", "tokens-sent", "overhead-ms"}
+    names |= {"window"} if window else set()
+    names |= {"checkpoint"} if checkpoint else set()
+    assert headers.keys() == names
+    assert outcome(reply) == told
+    assert headers.get("window", str(WINDOW)) == str(WINDOW)
+    assert not checkpoint or re.fullmatch("[0-9a-f]{16}", headers["checkpoint"])
+    assert float(headers["overhead-ms"]) > 0
+    assert reply.header(b"server-timing") == b"concertina;dur=" + headers["overhead-ms"].encode()
+    return headers
+
+
+async def test_headers_of_requests_that_pass_as_they_came(tmp_path: Path) -> None:
+    async with stage(tmp_path) as play:
+        for request, told in (
+            (SMALL, ("none", "below_floor")),
+            (COUNTED, ("none", "below_floor")),
+            (FLOOR, ("none", "below_threshold")),
+        ):
+            headers = check_told(await play.send(request), told)
+            assert headers["tokens-received"] == headers["tokens-sent"]
+            assert int(headers["tokens-received"]) == pytest.approx(play.sent[-1].prompt_tokens, rel=0.02, abs=10)
+        unknown = body([user(CONTENT)]).replace(MODEL.encode(), b"nobody-knows-this-model")
+        check_told(await play.send(unknown), ("none", "unknown_window"), window=False)
+        assert [received.body for received in play.sent] == [SMALL, COUNTED, FLOOR, unknown]
+
+
+async def test_headers_of_a_new_checkpoint_and_of_its_reuse(tmp_path: Path) -> None:
+    messages = history(0.85)
+    async with stage(tmp_path) as play:
+        applied = check_told(await play.send(body(messages)), ("applied", "tool_execution"), checkpoint=True)
+        messages += [{"role": "assistant", "content": "Done."}, user("Go on.")]
+        reused = check_told(await play.send(body(messages)), ("reused", "below_threshold"), checkpoint=True)
+        for headers, sent in zip((applied, reused), play.sent, strict=True):
+            assert int(headers["tokens-sent"]) < int(headers["tokens-received"])
+            assert int(headers["tokens-sent"]) == pytest.approx(sent.prompt_tokens, rel=0.02)
+        assert reused["checkpoint"] == applied["checkpoint"]
+        assert reused["session"] == applied["session"]
+        assert play.model.summary_calls == 1
+
+
+async def test_headers_of_a_shadow_run(tmp_path: Path) -> None:
+    async with stage(tmp_path) as play:
+        headers = ours(reply := await play.send(DUE, (b"x-compaction", b"shadow")))
+        assert re.fullmatch(r"would_compact_\d+_messages", headers["reason"])
+        check_told(reply, ("shadow", headers["reason"]))
+        check_told(await play.send(FLOOR, (b"x-compaction", b"shadow")), ("shadow", "below_threshold"))
+        check_told(await play.send(SMALL, (b"x-compaction", b"shadow")), ("none", "below_floor"))
+        check_told(await play.send(DUE), ("applied", "tool_execution"), checkpoint=True)
+        check_told(await play.send(DUE, (b"x-compaction", b"shadow")), ("shadow", "would_reuse"))
+        assert play.model.summary_calls == 1
+
+
+async def test_headers_of_a_summary_that_another_replica_is_making(tmp_path: Path) -> None:
+    shared: dict[str, object] = {
+        "store": {"url": f"sqlite:///{tmp_path}/shared.db", "secret": "s"},
+        "policies": {"default": {"join_wait": "50ms"}},
+    }
+    model = ModelServer(window=WINDOW, summaries="slow")
+    async with stage(tmp_path, model, **shared) as one, stage(tmp_path, **shared) as two:
+        making = asyncio.create_task(one.send(DUE))
+        while not model.summary_calls:  # noqa: ASYNC110 - the other side of a socket
+            await asyncio.sleep(0.01)
+        headers = check_told(await two.send(DUE), ("pending", "pending"))
+        assert headers["tokens-received"] == headers["tokens-sent"]
+        assert two.sent[-1].body == DUE
+        model.let_summaries_go.set()
+        made = check_told(await making, ("applied", "tool_execution"), checkpoint=True)
+        found = check_told(await two.send(DUE), ("reused", "below_threshold"), checkpoint=True)
+        assert found["checkpoint"] == made["checkpoint"]
+        assert two.sent[-1].body == one.sent[-1].body, "both send the same bytes"
+
+
+@pytest.mark.parametrize(
+    ("summaries", "reason"),
+    [("down", "summarizer_transient"), ("refuse", "summarizer_refused"), ("garbage", "summarizer_invalid")],
+)
+async def test_headers_where_a_summary_fails_that_was_not_owed_yet(tmp_path: Path, summaries: str, reason: str) -> None:
+    model = ModelServer(window=WINDOW, summaries=summaries)  # type: ignore[arg-type]
+    async with stage(tmp_path, model) as play:
+        headers = check_told(await play.send(DUE), ("failed-open", reason))
+        assert headers["tokens-received"] == headers["tokens-sent"]
+        assert play.sent[-1].body == DUE
+        check_told(await play.send(DUE), ("failed-open", "summarizer_cooling_down"))
+        check_told(await play.send(MUST), ("applied", "tool_execution"), checkpoint=True)
+
+
+async def test_headers_of_a_request_that_overflowed_all_the_same(tmp_path: Path) -> None:
+    async with stage(tmp_path, ModelServer(window=4_000)) as play:
+        headers = check_told(await play.send(FLOOR), ("applied", "overflow_retry"), checkpoint=True)
+        assert int(headers["tokens-sent"]) < 4_000
+        assert [received.status for received in play.sent] == [400, 200]
+        assert play.sent[0].body == FLOOR
+
+
+async def test_an_overflow_that_nothing_solves_is_the_upstreams_own(tmp_path: Path) -> None:
+    model = ModelServer(window=WINDOW, script=lambda *_: Fault(OVERFLOW))
+    async with stage(tmp_path, model) as play:
+        reply = await play.send(FLOOR)
+        assert (reply.status, reply.body) == (400, OVERFLOW.chunks[0])
+        check_told(reply, ("none", "below_threshold"))
+
+
+async def test_an_upstreams_error_carries_our_headers_too(tmp_path: Path) -> None:
+    broken = answers.error(500, "No.", kind="server_error")
+    async with stage(tmp_path, ModelServer(script=lambda *_: Fault(broken))) as play:
+        reply = await play.send(SMALL)
+        assert (reply.status, reply.body) == (500, broken.chunks[0])
+        check_told(reply, ("none", "below_floor"))
+
+
+async def test_the_upstreams_own_control_headers_are_not_taken_for_ours(tmp_path: Path) -> None:
+    liar = answers.plain(200, {"choices": []}, (b"x-compaction", b"applied"), (b"x-compaction-evil", b"1"))
+    async with stage(tmp_path, ModelServer(script=lambda *_: Fault(liar))) as play:
+        check_told(await play.send(SMALL), ("none", "below_floor"))
+
+
+async def test_other_paths_are_told_nothing(tmp_path: Path) -> None:
+    async with stage(tmp_path) as play:
+        reply = await play.send(SMALL, path="/v1/embeddings")
+        assert reply.status == 200
+        assert ours(reply) == {}
+        assert reply.header(b"server-timing") is None
+
+
+# What docs/design.md promises of the line; nothing else may be in it.
+FIELDS = {
+    "ts", "level", "event", "tenant", "policy", "upstream", "method", "status", "ms", "overhead_ms", "bytes",
+    "compaction", "reason", "tokens_received", "tokens_sent", "session", "checkpoint",
+}  # fmt: skip
+
+
+async def test_a_request_is_one_line_of_known_fields(tmp_path: Path) -> None:
+    async with stage(tmp_path, tenants={"acme": {"keys": [KEY_HASH], "policy": "coding-agent"}}) as play:
+        small = await play.send(SMALL)
+        large = await play.send(DUE, (b"authorization", b"Bearer " + KEY))
+        await play.send(b'{"input":"x"}', path="/v1/embeddings?key=secret")
+        first, second, third = play.log
+    assert first.keys() | second.keys() | third.keys() <= FIELDS
+    assert first.items() >= {
+        "level": "info", "event": "request", "tenant": "default", "policy": "default", "upstream": "main",
+        "method": "POST", "status": 200, "bytes": len(small.body), "compaction": "none", "reason": "below_floor",
+        "tokens_received": int(ours(small)["tokens-received"]), "tokens_sent": int(ours(small)["tokens-sent"]),
+        "session": ours(small)["session"],
+    }.items()  # fmt: skip
+    assert second.items() >= {
+        "tenant": "acme", "policy": "coding-agent", "compaction": "applied", "checkpoint": ours(large)["checkpoint"],
+        "tokens_received": int(ours(large)["tokens-received"]), "tokens_sent": int(ours(large)["tokens-sent"]),
+    }.items()  # fmt: skip
+    assert third.keys() == FIELDS - {
+        "compaction", "reason", "tokens_received", "tokens_sent", "session", "checkpoint",
+    }  # fmt: skip
+    for line in (first, second, third):
+        assert isinstance(line["ms"], float)
+        assert isinstance(line["overhead_ms"], float)
+        assert 0 <= line["overhead_ms"] <= line["ms"]
+        assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{1,6}Z", str(line["ts"]))
+
+
+async def test_a_refusal_is_one_line_with_status_and_code(tmp_path: Path) -> None:
+    async with stage(tmp_path) as play:
+        await play.send(b"{")
+        await play.send(SMALL, (b"x-compaction-policy", b"other"))
+        told = [(line["event"], line["status"], line["code"]) for line in play.log]
+    assert told == [("refused", 400, "invalid_json"), ("refused", 403, "not_allowed")]
+
+
+async def test_only_the_severe_is_logged_when_only_that_is_wanted(tmp_path: Path) -> None:
+    async with stage(tmp_path, level="warning") as play:
+        await play.send(SMALL)
+        assert play.log == []
