@@ -8,16 +8,18 @@ import json
 import os
 import secrets
 import sys
-import urllib.error
 import urllib.request
+from http.client import HTTPException
 from importlib.metadata import version as installed_version
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 from cyclopts import App, Parameter
+from cyclopts.validators import Number
 from rich.console import Console
 
 from proxy.config import Config, ConfigError, json_schema, load, notes
+from proxy.config_models import DEFAULT
 
 app = App(name="concertina", help="Keeps long conversations inside the model's context window.", version_flags=[])
 keys = App(name="keys", help="Keys of tenants.")
@@ -30,10 +32,11 @@ _HEALTH_TIMEOUT = 3.0
 ConfigPath = Annotated[
     Path | None, Parameter(help="Config file; without it ./config.yaml, else the built-in defaults.")
 ]
+Port = Annotated[int | None, Parameter(validator=Number(gte=0, lte=65535))]
 
 
 @app.command
-def serve(config: ConfigPath = None, *, host: str | None = None, port: int | None = None) -> None:
+def serve(config: ConfigPath = None, *, host: str | None = None, port: Port = None) -> None:
     """Run the proxy.
 
     Parameters
@@ -43,12 +46,19 @@ def serve(config: ConfigPath = None, *, host: str | None = None, port: int | Non
     port
         Port to listen on, instead of server.port; 0 takes any free one.
     """
-    from proxy.server import run
+    from proxy.server import address, listen, run
 
     loaded = _load(config)
     for note in notes(loaded):
         _err(f"note: {note}")
-    sys.exit(run(loaded, host or loaded.server.host, loaded.server.port if port is None else port, _console()))
+    host, port = host or loaded.server.host, loaded.server.port if port is None else port
+    try:
+        listener = listen(host, port)
+    except OSError as error:
+        reason = str(error.strerror).partition(" (while")[0]
+        way_out = "choose another with --port or --host, or with server.port and server.host in the config"
+        _fail(f"cannot listen on {address(host, port)}: {reason}; {way_out}")
+    sys.exit(run(loaded, listener, _console()))
 
 
 @app.command
@@ -69,12 +79,12 @@ def demo(*, once: bool = False) -> None:
 
 
 @app.command
-def check(file: Path = _CONFIG) -> None:
+def check(file: ConfigPath = None) -> None:
     """Validate a config file: one line a problem with file, line, YAML path and the way out; exit code 0 or 1."""
     loaded = _load(file)
     for note in notes(loaded):
         print(f"note: {note}")
-    print(f"{file}: ok ({_counted(loaded)})")
+    print(f"{_chosen(file) or 'built-in defaults'}: ok ({_counted(loaded)})")
 
 
 @app.command
@@ -86,6 +96,8 @@ def schema() -> None:
 @keys.command(name="new")
 def new_key(tenant: str) -> None:
     """Make a key for a tenant and print it once, with the line that makes it known; only its hash is kept."""
+    if tenant == DEFAULT:
+        _fail(f"tenant {DEFAULT} has no keys: it stands for callers without a known one; name another")
     key = _KEY_PREFIX + secrets.token_urlsafe(32)
     digest = hashlib.sha256(key.encode()).hexdigest()
     print(f"The key of tenant {tenant}, shown this once:\n\n  {key}\n")
@@ -95,12 +107,12 @@ def new_key(tenant: str) -> None:
 @app.command
 def healthcheck(url: str = "http://127.0.0.1:8795") -> None:
     """Ask a running proxy whether it is ready; exit code 0 or 1."""
+    direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # whatever HTTP_PROXY says
     try:
-        with urllib.request.urlopen(f"{url.rstrip('/')}/readyz", timeout=_HEALTH_TIMEOUT) as answer:  # noqa: S310
+        with direct.open(f"{url.rstrip('/')}/readyz", timeout=_HEALTH_TIMEOUT) as answer:
             print(answer.read().decode())
-    except (urllib.error.URLError, OSError, ValueError) as error:
-        _err(f"not ready: {error}")
-        sys.exit(1)
+    except (OSError, ValueError, HTTPException) as error:
+        _fail(f"not ready: {error}")
 
 
 @app.command
@@ -111,14 +123,16 @@ def version() -> None:
 
 def _load(path: Path | None) -> Config:
     """The config, or its problems on standard error and exit code 1."""
-    if path is None and _CONFIG.is_file():
-        path = _CONFIG
     try:
-        return load(path, os.environ)
+        return load(_chosen(path), os.environ)
     except ConfigError as error:
         for problem in error.problems:
             _err(str(problem))
         sys.exit(1)
+
+
+def _chosen(path: Path | None) -> Path | None:
+    return _CONFIG if path is None and _CONFIG.is_file() else path
 
 
 def _counted(config: Config) -> str:
@@ -130,11 +144,16 @@ def _counted(config: Config) -> str:
 
 
 def _console() -> Console:
-    return Console(no_color=bool(os.environ.get("NO_COLOR")), highlight=False)
+    return Console(no_color=bool(os.environ.get("NO_COLOR")), highlight=False, markup=False)
 
 
 def _err(line: str) -> None:
     print(line, file=sys.stderr)
+
+
+def _fail(line: str) -> NoReturn:
+    _err(line)
+    sys.exit(1)
 
 
 def main() -> None:

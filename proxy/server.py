@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import signal
 import socket
+from collections.abc import Iterator
 
 import uvicorn
 from rich.console import Console
@@ -47,33 +49,50 @@ def listen(host: str, port: int) -> socket.socket:
     return listener
 
 
-def run(config: Config, host: str, port: int, console: Console) -> int:
+def run(config: Config, listener: socket.socket, console: Console) -> int:
     """Serve until SIGINT or SIGTERM; returns the exit code."""
+    # uvicorn raises the signal it was ended by once more after the drain: SIGTERM is no failure then, nor is SIGINT.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        listener = listen(host, port)
-    except OSError as error:
-        console.print(f"cannot listen on {host}:{port}: {error.strerror}; choose another with --port or server.port")
-        return 1
-    _announce(config, host, listener.getsockname()[1], console)
-    server = uvicorn.Server(settings(create_app(config)))
-    try:
-        server.run(sockets=[listener])
+        _Server(config, console).run(sockets=[listener])
     except KeyboardInterrupt:
         return 0
-    return 0 if server.started else 1
+    except SystemExit:  # raised by uvicorn where the app could not be opened, after the log said so
+        return 1
+    return 0
 
 
-def _announce(config: Config, host: str, port: int, console: Console) -> None:
-    shown = f"[{host}]" if ":" in host else host
-    reachable = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}.get(shown, shown)  # noqa: S104 - shown, not bound
+class _Server(uvicorn.Server):
+    """Says where it listens as soon as it does."""
+
+    def __init__(self, config: Config, console: Console) -> None:
+        super().__init__(settings(create_app(config)))
+        self._announced = config
+        self._console = console
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        for listener in sockets or ():
+            host, port, *_ = listener.getsockname()
+            for line in announcement(self._announced, host, port):
+                self._console.print(line, soft_wrap=True)
+
+
+def announcement(config: Config, host: str, port: int) -> Iterator[str]:
+    """What an operator wants to know first: the address, the line to paste and the policy in force."""
+    reachable = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 - shown, not bound
     name, upstream = config.upstream_for(DEFAULT, "")
     policy_name = config.tenants[DEFAULT].policy
     policy = config.policies[policy_name]
-    console.print(f"concertina listens on http://{shown}:{port}, upstream {name} ({upstream.base_url})")
-    console.print(f"  export OPENAI_BASE_URL=http://{reachable}:{port}/v1", soft_wrap=True)
-    console.print(
+    yield f"concertina listens on http://{address(host, port)}, upstream {name} ({upstream.base_url})"
+    yield f"  export OPENAI_BASE_URL=http://{address(reachable, port)}/v1"
+    yield (
         f"policy {policy_name}: mode {policy.mode}, compacts at {policy.compaction_threshold:.0%} of the usable window"
         f" down to {policy.target_ratio:.0%}, summarizer {policy.summarizer.model or 'the request’s own model'},"
-        f" store {config.store.url.partition('://')[0]}",
-        soft_wrap=True,
+        f" store {config.store.url.partition('://')[0]}"
     )
+
+
+def address(host: str, port: int) -> str:
+    """Host and port as a URL has them."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

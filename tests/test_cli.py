@@ -1,0 +1,336 @@
+"""The command line as a user meets it: what each command prints, on which stream, and how it ends."""
+
+from __future__ import annotations
+
+import hashlib
+import http.client
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from proxy.cli import app
+from proxy.config import load
+from proxy.errors import AuthenticationError
+from proxy.tenants import Tenants
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ROOT = Path(__file__).parent.parent
+COMMAND = Path(sys.executable).with_name("concertina")
+COLOR = re.compile(r"\x1b\[(?:\d+;)*(?:3|4|9|10)\d(?:;\d+)*m")
+SERVED = re.compile(r"concertina listens on http://127\.0\.0\.1:(\d+), upstream main \(https://api\.openai\.com/v1\)\n")
+
+
+@dataclass(frozen=True)
+class Ended:
+    """A command that ran to its end."""
+
+    code: int
+    out: str
+    err: str
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Commands run in an empty directory, without the variables that config and terminal would obey."""
+    monkeypatch.chdir(tmp_path)
+    for name in os.environ:
+        if name.startswith(("CONCERTINA_", "OPENAI_")) or name in ("NO_COLOR", "FORCE_COLOR"):
+            monkeypatch.delenv(name)
+
+
+def concertina(*words: str, **env: str) -> Ended:
+    """The installed command, in a process of its own."""
+    ended = subprocess.run(
+        [COMMAND, *words], env={**os.environ, **env}, capture_output=True, text=True, timeout=60, check=False
+    )
+    return Ended(ended.returncode, ended.stdout, ended.stderr)
+
+
+Run = Callable[..., Ended]
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
+    """The same within this process, which is quicker."""
+
+    def command(*words: str, **env: str) -> Ended:
+        for name, value in env.items():
+            monkeypatch.setenv(name, value)
+        with pytest.raises(SystemExit) as ended:
+            app(words)
+        out, err = capsys.readouterr()
+        return Ended(int(ended.value.code or 0), out, err)
+
+    return command
+
+
+class Serving:
+    """A `concertina serve` that listens; what it printed is known to the line in which it says so."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        assert process.stdout is not None
+        self._process = process
+        self.first = process.stdout.readline()
+        served = SERVED.fullmatch(self.first)
+        assert served, self.first
+        self.port = int(served[1])
+
+    @property
+    def address(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def connected(self) -> closing[http.client.HTTPConnection]:
+        return closing(http.client.HTTPConnection("127.0.0.1", self.port, timeout=10))
+
+    def end(self, by: signal.Signals = signal.SIGTERM, *, within: float = 5) -> Ended:
+        self._process.send_signal(by)
+        out, err = self._process.communicate(timeout=within)
+        return Ended(self._process.returncode, self.first + out, err)
+
+
+@contextmanager
+def serving(*words: str) -> Iterator[Serving]:
+    started = [COMMAND, "serve", "--port", "0", *words]
+    process = subprocess.Popen(started, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    with process:
+        try:
+            yield Serving(process)
+        finally:
+            process.kill()
+
+
+def get(connection: http.client.HTTPConnection, path: str) -> tuple[int, object]:
+    connection.request("GET", path)
+    answer = connection.getresponse()
+    return answer.status, json.loads(answer.read())
+
+
+@pytest.mark.parametrize("words", [(), ("--help",), ("-h",)])
+def test_help_names_every_command(words: tuple[str, ...]) -> None:
+    ended = concertina(*words)
+    assert (ended.code, ended.err) == (0, "")
+    for command in ("serve", "demo", "check", "schema", "keys", "healthcheck", "version"):
+        assert f"│ {command} " in ended.out
+
+
+@pytest.mark.parametrize(("no_color", "colored"), [("1", False), ("", True)])
+def test_no_color_is_obeyed_and_an_empty_one_says_nothing(no_color: str, colored: bool) -> None:
+    ended = concertina(NO_COLOR=no_color, FORCE_COLOR="1")
+    assert (COLOR.search(ended.out) is not None) == colored
+
+
+def test_the_demo_obeys_no_color_too() -> None:
+    ended = concertina("demo", "--once", NO_COLOR="1", FORCE_COLOR="1")
+    assert "\x1b[" in ended.out, "it is drawn as on a terminal"
+    assert COLOR.search(ended.out) is None
+    assert ended.code == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("bogus",), 'Unknown command "bogus"'),
+        (("keys", "new"), "--tenant requires an argument"),
+        (("serve", "--bogus"), "Unknown option: --bogus"),
+        (("serve", "--port", "65536"), "Must be <= 65535."),
+        (("serve", "--port", "-1"), "Must be >= 0."),
+        (("serve", "--port", "http"), "unable to convert"),
+    ],
+)
+def test_a_slip_of_the_pen_is_explained(run: Run, words: tuple[str, ...], said: str) -> None:
+    ended = run(*words, COLUMNS="200")
+    assert ended.code == 2
+    assert said in ended.out + ended.err
+    assert "Traceback" not in ended.err
+
+
+def test_version_is_the_packages() -> None:
+    assert concertina("version") == Ended(0, f"concertina {version('concertina')}\n", "")
+
+
+def test_schema_is_what_editors_are_pointed_to(run: Run) -> None:
+    ended = run("schema")
+    assert json.loads(ended.out)["title"] == "Concertina config"
+    assert ended == Ended(0, (ROOT / "docs" / "config.schema.json").read_text("utf-8"), "")
+
+
+def test_a_good_config_is_counted(run: Run) -> None:
+    Path("good.yaml").write_text("policies: {own: {extends: cost}}\ntenants: {acme: {policy: own}}", encoding="utf-8")
+    assert run("check", "good.yaml") == Ended(0, "good.yaml: ok (1 upstream, 6 policies, 2 tenants)\n", "")
+
+
+def test_what_an_operator_should_know_is_noted(run: Run) -> None:
+    Path("good.yaml").write_text("policies: {own: {soft_threshold: 0.5}}\nclosed: true", encoding="utf-8")
+    ended = run("check", "good.yaml")
+    assert (ended.code, ended.err) == (0, "")
+    first, second, last = ended.out.splitlines()
+    assert first.startswith("note: policies.own.soft_threshold: accepted, but not in effect")
+    assert second.startswith("note: closed: no tenant has keys")
+    assert last == "good.yaml: ok (1 upstream, 6 policies, 1 tenant)"
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (
+            "server:\n  prot: 1\nstore: {ttl: soon}\n",
+            "bad.yaml:2: server.prot: unknown key; did you mean 'port'?\n"
+            "bad.yaml:3: store.ttl: must be a duration such as 250ms, 10s, 2m, 1h or 7d, or a number of seconds\n",
+        ),
+        (
+            "store: {secret: '${GONE}'}",
+            "bad.yaml:1: store.secret: the environment variable GONE is not set;"
+            " set it, or give a default: ${GONE:-…}\n",
+        ),
+        ("server: [", "bad.yaml:1: is not valid YAML: expected the node content, but found '<stream end>'\n"),
+        ("", "bad.yaml: is empty; write at least one section, or name no file to use the built-in defaults\n"),
+    ],
+)
+@pytest.mark.parametrize("command", ["check", "serve"])
+def test_a_broken_config_is_one_line_a_problem(run: Run, command: str, content: str, said: str) -> None:
+    Path("bad.yaml").write_text(content, encoding="utf-8")
+    assert run(command, "bad.yaml") == Ended(1, "", said)
+
+
+@pytest.mark.parametrize("command", ["check", "serve"])
+def test_a_missing_config_is_told(run: Run, command: str) -> None:
+    said = "gone.yaml: not found; create it, or name no file to use the built-in defaults\n"
+    assert run(command, "gone.yaml") == Ended(1, "", said)
+
+
+def test_without_a_name_the_config_of_the_directory_is_checked(run: Run) -> None:
+    Path("config.yaml").write_text("closed: maybe", encoding="utf-8")
+    assert run("check") == Ended(1, "", "config.yaml:1: closed: must be true or false\n")
+    Path("config.yaml").write_text("closed: false", encoding="utf-8")
+    assert run("check") == Ended(0, "config.yaml: ok (1 upstream, 5 policies, 1 tenant)\n", "")
+
+
+def test_without_any_config_the_built_in_defaults_are_checked_as_they_would_be_served(run: Run) -> None:
+    assert run("check") == Ended(0, "built-in defaults: ok (1 upstream, 5 policies, 1 tenant)\n", "")
+    ended = run("check", OPENAI_BASE_URL="ftp://x")
+    assert ended.err == "built-in defaults:3: upstreams.main.base_url: must be an http:// or https:// URL with a host\n"
+    assert ended.code == 1
+
+
+def test_a_new_key_is_printed_once_and_its_hash_makes_it_known(run: Run, tmp_path: Path) -> None:
+    ended = run("keys", "new", "acme")
+    assert (ended.code, ended.err) == (0, "")
+    (key,) = re.findall(r"^  (ck-[\w-]{43})$", ended.out, re.MULTILINE)
+    assert ended.out.count(key) == 1
+    assert f'"sha256:{hashlib.sha256(key.encode()).hexdigest()}"' in ended.out
+
+    config = tmp_path / "config.yaml"
+    config.write_text("closed: true\n" + ended.out.partition("Put its hash into the config:\n\n")[2], encoding="utf-8")
+    known = Tenants(load(config, {}))
+    assert known.identify(b"Bearer " + key.encode()).tenant == "acme"
+    with pytest.raises(AuthenticationError):
+        known.identify(b"Bearer " + key.encode()[:-1])
+
+
+def test_no_two_keys_are_the_same(run: Run) -> None:
+    assert run("keys", "new", "acme").out != run("keys", "new", "acme").out
+
+
+def test_the_tenant_for_callers_without_a_key_gets_none(run: Run) -> None:
+    said = "tenant default has no keys: it stands for callers without a known one; name another\n"
+    assert run("keys", "new", "default") == Ended(1, "", said)
+
+
+def test_serve_prints_the_address_the_line_to_paste_and_the_policy_in_force() -> None:
+    with serving() as served, served.connected() as connection:
+        assert get(connection, "/livez") == (200, {"status": "alive"})
+        assert get(connection, "/readyz") == (200, {"status": "ready", "store": "up"})
+        ended = served.end()
+    assert ended.out == (
+        f"concertina listens on {served.address}, upstream main (https://api.openai.com/v1)\n"
+        f"  export OPENAI_BASE_URL={served.address}/v1\n"
+        "policy default: mode on, compacts at 80% of the usable window down to 45%,"
+        " summarizer the request’s own model, store sqlite\n"
+    )
+    assert (ended.code, ended.err) == (0, "")
+
+
+@pytest.mark.parametrize("by", [signal.SIGTERM, signal.SIGINT])
+def test_serve_ends_at_once_although_a_connection_is_kept_open(by: signal.Signals) -> None:
+    with serving() as served, served.connected() as connection:
+        get(connection, "/livez")
+        assert connection.sock is not None, "it is still open"
+        assert served.end(by).code == 0
+
+
+def test_serve_says_what_an_operator_should_know_before_it_starts(tmp_path: Path) -> None:
+    (tmp_path / "open.yaml").write_text("upstreams: {main: {base_url: 'https://api.openai.com/v1'}}\nclosed: true")
+    with serving("open.yaml", "--host", "127.0.0.1") as served:
+        assert served.end().err == (
+            "note: closed: no tenant has keys, so every caller is refused; add keys or set closed: false\n"
+        )
+
+
+def test_a_taken_port_is_told_with_the_way_out(run: Run) -> None:
+    with closing(socket.create_server(("127.0.0.1", 0))) as taken:
+        port = taken.getsockname()[1]
+        way_out = "choose another with --port or --host, or with server.port and server.host in the config"
+        said = f"cannot listen on 127.0.0.1:{port}: Address already in use; {way_out}\n"
+        assert run("serve", "--port", str(port)) == Ended(1, "", said)
+
+
+def test_an_address_that_is_not_ours_is_told_with_the_way_out(run: Run) -> None:
+    ended = run("serve", "--host", "2001:db8::1", "--port", "0")
+    assert ended.err.startswith("cannot listen on [2001:db8::1]:0: ")
+    assert (ended.code, ended.out) == (1, "")
+
+
+def test_a_store_that_cannot_be_opened_ends_serve_before_it_says_that_it_listens(tmp_path: Path) -> None:
+    (tmp_path / "store").write_text("no database, but long enough to be none", encoding="utf-8")
+    (tmp_path / "config.yaml").write_text("store: {url: 'sqlite:///store'}", encoding="utf-8")
+    ended = concertina("serve", "--port", "0")
+    assert (ended.code, ended.out) == (1, "")
+    assert "store cannot be used as the store" in ended.err
+
+
+def test_healthcheck_tells_a_running_proxy_from_none(run: Run) -> None:
+    with serving() as served:
+        for address in (served.address, served.address + "/"):
+            ended = run("healthcheck", address, http_proxy="http://127.0.0.1:9")
+            assert ended == Ended(0, '{"status":"ready","store":"up"}\n', "")
+    ended = run("healthcheck", served.address)
+    assert (ended.code, ended.out) == (1, "")
+    assert ended.err.startswith("not ready: ")
+    assert "Connection refused" in ended.err
+
+
+def test_healthcheck_is_not_misled_by_what_is_no_proxy(run: Run) -> None:
+    with closing(socket.create_server(("127.0.0.1", 0))) as stranger:
+
+        def greet() -> None:
+            connection, _ = stranger.accept()
+            with connection:
+                connection.recv(1_000)
+                connection.sendall(b"220 mail.example.com ESMTP\r\n")
+
+        threading.Thread(target=greet, daemon=True).start()
+        ended = run("healthcheck", f"http://127.0.0.1:{stranger.getsockname()[1]}")
+    assert (ended.code, ended.out) == (1, "")
+    assert ended.err.startswith("not ready: 220 mail.example.com ESMTP")
+
+
+@pytest.mark.parametrize("url", ["localhost", "file:///etc", "http://127.0.0.1:65536", ""])
+def test_healthcheck_takes_no_nonsense(run: Run, url: str) -> None:
+    ended = run("healthcheck", url)
+    assert (ended.code, ended.out) == (1, "")
+    assert ended.err.startswith("not ready: ")
