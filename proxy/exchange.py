@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, MutableMapping
+from contextlib import suppress
 from typing import Any
 
 from proxy.errors import BodyTooLargeError, ProxyError
@@ -14,6 +15,10 @@ Scope = MutableMapping[str, Any]
 Event = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Event]]
 Send = Callable[[Event], Awaitable[None]]
+
+
+# Seconds to go on reading what a client sends after it was refused.
+_LINGER = 3.0
 
 
 class ClientGoneError(Exception):
@@ -63,13 +68,14 @@ class Exchange:
             if event["type"] == "http.disconnect":
                 raise ClientGoneError
             more = event.get("more_body", False)
+            if not more:
+                self._body_read.set()
             chunk: bytes = event.get("body", b"")
             size += len(chunk)
             if size > limit:
                 raise _too_large(limit)
             if chunk:
                 yield chunk
-        self._body_read.set()
 
     async def disconnected(self) -> None:
         """Return when the client has left, after its body was read."""
@@ -113,10 +119,21 @@ class Exchange:
         """Answer with an error of ours."""
         body = error.body()
         length = (b"content-length", str(len(body)).encode())
-        # A body that was not read is not waited for.
+        # Of a body that was not read, nobody can tell where the next request begins.
         close = [] if self._body_read.is_set() else [(b"connection", b"close")]
         await self.start(error.status, [*error.headers(), length, *close, *extra])
+        if close:
+            await self.write(body, more=True)
+            await self._linger()
+            body = b""
         await self.write(body, more=False)
+
+    async def _linger(self) -> None:
+        """Read on and throw away: closing on unread bytes resets the connection, and the answer may be lost with it."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_LINGER):
+                while (await self._receive()).get("more_body", False):
+                    pass
 
 
 def _too_large(limit: int) -> BodyTooLargeError:

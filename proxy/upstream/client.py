@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass
 from types import TracebackType
@@ -19,6 +20,8 @@ from proxy.wire.headers import Headers, first
 _MAX_HEADER = 64 * 1024
 _READ_BUFFER = 256 * 1024
 _KEEPALIVE = 15.0
+# More than this in one write would hold up the event loop, as aiohttp warns.
+_LARGE = 1024 * 1024
 # What is not among these no server can pass on: 101 changes the protocol, beyond 599 nothing is defined.
 _FINAL = range(200, 600)
 _NOT_HTTP = "The upstream's answer is not valid HTTP."
@@ -154,11 +157,13 @@ def _text(value: bytes) -> str:
         return value.decode("latin-1")
 
 
-def _payload(body: bytes | AsyncIterator[bytes] | None) -> aiohttp.BytesPayload | AsyncIterator[bytes] | None:
-    """Bytes as a payload without a content type of its own; none at all for an empty body."""
-    if isinstance(body, bytes):
-        return aiohttp.BytesPayload(body, headers={}) if body else None
-    return body
+def _payload(body: bytes | AsyncIterator[bytes] | None) -> aiohttp.Payload | AsyncIterator[bytes] | None:
+    """Bytes as a payload without a content type of its own, large ones in pieces; none at all for an empty body."""
+    if not isinstance(body, bytes):
+        return body
+    if len(body) > _LARGE:
+        return aiohttp.BytesIOPayload(io.BytesIO(body), headers={})
+    return aiohttp.BytesPayload(body, headers={}) if body else None
 
 
 def _mapped(error: Exception, upstream: Upstream) -> ProxyError:
@@ -166,8 +171,10 @@ def _mapped(error: Exception, upstream: Upstream) -> ProxyError:
     match error:
         case aiohttp.ConnectionTimeoutError():
             return NothingSentError(f"The upstream did not accept a connection in {upstream.connect_timeout:g} s.")
-        case TimeoutError():
+        case aiohttp.SocketTimeoutError():
             return UpstreamTimeoutError(f"The upstream sent nothing for {upstream.idle_timeout:g} s.")
+        case TimeoutError() if upstream.total_timeout is not None:
+            return UpstreamTimeoutError(f"The upstream did not answer within {upstream.total_timeout:g} s.")
         case aiohttp.ClientConnectorError():
             return NothingSentError("The upstream cannot be reached; is its base_url right and the server running?")
         case aiohttp.ClientResponseError():

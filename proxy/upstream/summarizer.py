@@ -136,6 +136,7 @@ class Summarizer:
         finally:
             response.close()
         if answer is None or response.header(b"content-encoding") not in (None, b"identity"):
+            self.failed(target, "refused")
             raise SummarizerError("refused", "the summarizer's answer cannot be read")
         return self._read(target, response, answer)
 

@@ -40,6 +40,10 @@ class Envelope(msgspec.Struct):
     previous_response_id: msgspec.Raw = _NOTHING
 
 
+class _Presence(msgspec.Struct):
+    messages: msgspec.Raw = _NOTHING
+
+
 _KEY = b'"messages"'
 # A surrogate pair, or half of one. It begins with literal bytes, so that `re` finds it at the speed of memchr.
 _SURROGATES = re.compile(
@@ -49,6 +53,7 @@ _HALF = 6
 
 decode_envelope = msgspec.json.Decoder(Envelope).decode
 _decode_raw = msgspec.json.Decoder(msgspec.Raw).decode
+_decode_presence = msgspec.json.Decoder(_Presence).decode
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +135,7 @@ def locate(body: bytes, envelope: Envelope) -> Parsed | None:
 def without_messages(body: bytes) -> bool:
     """Whether this is a request that has no messages: the proof that those taken out of it were all it had."""
     try:
-        return not decode_envelope(body).messages
+        return not _decode_presence(body).messages
     except (msgspec.DecodeError, RecursionError):
         return False
 

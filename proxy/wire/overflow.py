@@ -2,12 +2,15 @@
 
 Layers, in this order: codes that suffice, vetoes (rate limits, billing, output caps …), wordings. Only the error part
 of an answer is read, never generated text or an echoed prompt. Any doubt is "no": the error is passed on.
+
+Texts are read sentence by sentence, each cut to a length at which no pattern can take long on any input.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import islice
 
 import msgspec
 
@@ -15,12 +18,18 @@ from policies.ladder import StatedLimit
 
 MAX_ERROR_BYTES = 64 * 1024
 _MAX_TEXT = 4_000
+_MAX_SENTENCE = 240
+_OVERLAP = 80
+_MAX_SENTENCES = 24
 _MAX_UNWRAP = 4
 
 # Statuses with which no true overflow was ever seen.
 _NEVER = frozenset({401, 402, 403, 407, 408, 429, 499, 529})
+# From here on a gateway speaks, who quotes half of what it heard: only what cannot be mistaken counts.
+_GATEWAY = 502
 
-# Values of code, type or status that mean an overflow whatever else is said, and in no other case.
+_CODE_FIELDS = frozenset({"code", "type", "status", "error_type", "error_code"})
+# Values of those that mean an overflow whatever else is said, and in no other case.
 _SUFFICIENT = frozenset(
     {
         "context_length_exceeded",
@@ -35,62 +44,127 @@ _SUFFICIENT = frozenset(
         "model_context_window_exceeded",
     }
 )
+# Fields in which validators send back what they were given.
+_ECHOES = frozenset({"input", "inputs", "messages", "prompt", "content", "tools", "request", "ctx"})
 
-_VETO = re.compile(
-    r"tokens? per (?:minute|day|hour)|\b[TR]P[MD]\b|rate.?limit|retry after|quota|credits?\b|billing|balance|afford|"
-    r"budget|overloaded|deadline|timed? ?out|cancell?ed|api key|unauthorized|permission|not found|content.?filter|"
-    r"array too long|tool_call_id|tool_use|image|pdf|minimum token|"
-    r"max(?:imum)? output tokens|fewer output tokens|max_tokens is too large|max_tokens must be|"
-    r"速率|余额|频率|限流|鉴权",
-    re.IGNORECASE,
+# The vocabulary of the tables below, in which these names stand for it.
+_VOCABULARY = {
+    "WHAT": r"(?:SAID|\b(?:requests?|sequence|tokens?)\b)",
+    "SAID": r"\b(?:prompt|inputs?|messages?|conversation|chat|history|context|quer(?:y|ies)|question|texts?)\b",
+    "WINDOW": r"\bcontext (?:window|length|size|limit|len|capacity)\b",
+    "OVER": r"\b(?:(?:exceed|surpass|overflow)\w*|over|above|beyond|(?:GREATER|more(?: tokens)?) than)\b",
+    "GREATER": r"(?:long|great|larg|bigg)er",
+    "BELOW": r"(?:<=|≤|< |\b(?:less|fewer|smaller|shorter) than\b|\b(?:at most|no more than|below|under|up to)\b)",
+    "MOST": r"(?:\b(?:context|window|capacity|max(?:imum)?|allowed|supports?|permitted|threshold)\b|\blimit|NUM)",
+    "MUST": r"\b(?:must|should|cannot|cant|can not|may not|has to)\b",
+    "SHRINK": r"\b(?:reduc|shorten|decreas|trim|truncat|shrink|condens)\w*\b",
+    # As a count of characters or bytes, or as an excess, a number is no limit.
+    "LIMIT": r"(?P<n>NUM)(?! ?(?:char|byte|字符|字节|[kmg]b\b))",
+    "GAP": r"(?:(?! by |prompt)[^\d.,])",
+    "NUM": r"(?<![\d.])\d{3,9}(?!\d)(?!\.\d*[1-9])",
+    "说": r"(?:输入|提示词?|prompt|消息|对话|文本|历史|tokens?)",
+}
+
+
+def _patterns(*rows: str) -> tuple[re.Pattern[str], ...]:
+    """For texts in lower case, without quotes and thousands separators, with spaces for _ and =."""
+    # In the order of the vocabulary, whose words are made of later ones.
+    for name, words in _VOCABULARY.items():
+        rows = tuple(row.replace(name, words) for row in rows)
+    return tuple(re.compile(row) for row in rows)
+
+
+# Codes that suffice, quoted in a text.
+_QUOTED = _patterns(r"\bcontextwindowexceedederror\b|\bcode: ?context length exceeded")
+
+# No overflow, whatever else is said: rates, money, time, keys, and caps on the answer alone.
+_VETOES = _patterns(
+    r"tokens? (?:per|/) ?(?:min|hour|day|second|month)|\b[tr]p[mdsh]\b|rate.?limit|throttl|retry.after|try again in",
+    r"quota|credits?\b|billing|balance|afford|budget|usage limit|concurren|overload|max retries exceeded|batch size",
+    r"deadline|timed? ?out\b|cancell?ed|api key|unauthori[sz]ed|permission|not found|content.?filter",
+    r"content management",
+    r"fewer (?:output|completion) tokens|maximum tokens (?:you|value)|supports? at most \d+ (?:completion|output)",
+    r"速率|余额|频率|频繁|限流|鉴权|额度|充值|欠费|并发|配额|过载|次数",
+)
+# A sentence about something else: what may be generated, single fields, files, media, tool pairing.
+_ELSEWHERE = _patterns(
+    r"max(?:imum)? (?:output|completion|new|generated) (?:tokens?|length)|number of output tokens",
+    r"max (?:completion )?tokens (?:is|must|should|value)",
+    r"\b(?:output|completion) (?:tokens?|length)\b.{0,30}(?:must|exceed|at most|allowed|limit)",
+    r"\bimages?\b(?! and text)|\b(?:pdfs?|pages?|audio|video|files?|pixels?|bytes|[kmg]i?b|megabytes|base64)\b",
+    r"\b(?:array|string|schema|stop|metadata|user id|names?|description|enum|key|identifier)\b",
+    r"\b(?:temperature|top p|top k|seed|logprobs)\b",
+    r"tool (?:call id|use|result|choice)|tool calls|max(?:imum)? (?:number of )?(?:tools|functions|items)",
+    r"minimum token|invalid (?:user|assistant) message|\brole\b|图片|文件|音频|视频|字段|名称",
 )
 
-# How overflows are worded, one row a family. `limit` and `input` name the numbers a sentence states.
-_WORDINGS = tuple(
-    re.compile(pattern, re.IGNORECASE)
-    for pattern in (
-        r"max(?:imum)? (?:\w+ ){0,2}(?:context|sequence|prompt|input|model)[ _](?:length|size|window)[^.]{0,60}?"
-        r"(?P<limit>\d[\d,]{2,})",
-        r"(?P<limit>\d[\d,]{2,}) max(?:imum)? context length",
-        r"max(?:imum)? input tokens[^\d]{0,5}(?P<limit>\d[\d,]{2,})",
-        r"input token count[^.]{0,40}supports up to (?P<limit>\d[\d,]{2,})",
-        r"context (?:limit|window|length)(?: is|:)? (?P<limit>\d[\d,]{2,})|exceed context limit|ContextWindowExceeded",
-        r"tokens in request more than max tokens",
-        r"max_(?:model|seq|position)_?len\w*[^.\d]{0,30}(?P<limit>\d[\d,]{2,})",
-        r"(?P<input>\d[\d,]*) tokens?\)? exceeds? (?:the )?(?:available |maximum )?context (?:size|length|window)"
-        r"[^\d]{0,20}(?P<limit>\d[\d,]{2,})?",
-        r"(?:prompt|input|request|messages?|conversation)[^.]{0,40} too (?:long|large)[^\d]{0,20}"
-        r"(?:(?P<input>\d[\d,]*) tokens? > (?P<limit>\d[\d,]{2,}))?",
-        r"(?:prompt|input|tokens?|length|request|messages?)[^.]{0,60}exceed(?:s|ed|ing)?[^.]{0,40}"
-        r"(?:context|window|max\w*[^.]{0,20}(?:length|tokens?|size)|token limit)[^\d]{0,40}(?P<limit>\d[\d,]{2,})?",
-        r"context (?:size|length|window)[^.]{0,30}(?:exceeded|overflow|too small)",
-        r"(?:longer|greater|larger) than[^.]{0,40}(?:context|max\w*)[ _](?:length|size|window|len)"
-        r"[^\d]{0,20}(?P<limit>\d[\d,]{2,})?",
-        r"must (?:be <=|have less than|be less than)[^\d]{0,20}(?P<limit>\d[\d,]{2,})[^.]{0,20}",
-        r"range of input length should be \[\d+, ?(?P<limit>\d[\d,]{2,})\]",
-        r"reduce the length of (?:the|your) (?:messages|input|prompt)",
-        r"(?:超出|超过|超限).{0,8}上下文|上下文.{0,12}(?:过长|超出|超过|压缩|超限)|(?:输入|提示词?).{0,8}(?:过长|超出|超过).{0,12}(?:长度|token|上限)?",
-    )
+# What cannot be mistaken, beside whatever else a sentence is about, and even from a gateway.
+_CERTAIN = _patterns(
+    r"\bmax(?:imum)? (?:\w+ ){0,2}(?:context|seq(?:uence)?|prompt|input|model) ?(?:length|len|size|window|tokens?)\b"
+    r"[^\d]{0,60}NUM",
+    r"NUM (?:tokens? )?max(?:imum)? context",
+    r"(?:SAID.{0,80}|\brequests?\b.{0,60})OVER.{0,60}WINDOW",
+    r"WINDOW (?:has been |have been |was |were |is |been )?(?:exceed|overflow|exhaust)",
+    r"(?:prompt|input|request|context).{0,60}NUM (?:tokens? )?> (?:\w+ ){0,2}NUM|NUM > WINDOW",
+    r"\b(?:inputs?|prompt)\b.{0,40}(?:\+|\bplus\b|\band\b).{0,40}\btokens\b.{0,40}(?:BELOW|OVER).{0,40}NUM",
 )
-_LIMITS = (
-    re.compile(r"(?P<n>\d[\d,]{2,}) max(?:imum)? context length", re.IGNORECASE),
-    re.compile(r"(?:tokens?|\+ \d+) > (?P<n>\d[\d,]{2,})", re.IGNORECASE),
-    re.compile(r"context (?:length|limit|window)(?: is|:)? (?P<n>\d[\d,]{2,})", re.IGNORECASE),
-    re.compile(r"max(?:imum)? input tokens[^\d]{0,5}(?P<n>\d[\d,]{2,})", re.IGNORECASE),
-    re.compile(r"supports up to (?P<n>\d[\d,]{2,})", re.IGNORECASE),
-    re.compile(r"max(?:imum)? (?:\w+ ){0,3}(?:length|size|window)[^.\d]{0,60}(?P<n>\d[\d,]{2,})", re.IGNORECASE),
-    re.compile(r"available context size \((?P<n>\d[\d,]{2,})", re.IGNORECASE),
-    re.compile(r"limit(?: of| is|:)? (?P<n>\d[\d,]{2,})", re.IGNORECASE),
+# How overflows are worded, one row a family.
+_WORDINGS = _patterns(
+    r"SAID.{0,60}\btoo (?:long|large|big|lengthy|many tokens)\b|\btoo many (?:input|prompt) tokens\b",
+    r"\brequests?\b.{0,30}\btoo (?:long|large|big)\b.{0,60}\b(?:tokens?|context)\b",
+    r"WHAT.{0,90}OVER.{0,60}MOST.{0,60}\b(?:tokens?|length|context|window|size|len|limit|characters)\b",
+    r"\b(?:tokens?|prompt|input|context)\b.{0,90}OVER.{0,60}MOST",
+    r"WHAT.{0,60}OVER.{0,40}\btokens? (?:limit|max|count|length)",
+    r"\btokens? (?:limit|count|length)\b.{0,30}OVER|\bmore tokens than\b.{0,60}MOST",
+    r"\bexceed\w*.{0,30}\bby NUM tokens",
+    r"^(?=.*\b(?:tokens?|length)\b).*?WHAT.{0,120}MUST.{0,40}(?:BELOW|OVER).{0,60}NUM",
+    r"SHRINK.{0,40}\b(?:messages?|prompt|inputs?|conversation|context|history)\b",
+    r"\b(?:doesnt|does not|cannot|cant|not|too \w+ to) fit\b.{0,40}\b(?:context|window|model|tokens?)\b",
+    r"\b(?:ran|run|running) out of (?:room|space|context)\b.{0,40}\bcontext\b",
+    r"\bcontext\b.{0,40}\b(?:overflow\w*|too (?:small|short)|insufficient|not enough|full|exhausted)\b",
+    r"\bcontext\b.{0,30}\b(?:smaller|shorter|less) than\b.{0,30}SAID",
+    r"\b(?:overflow\w*|exceed\w*)\b.{0,20}\bcontext\b",
+    r"\b(?:input|prompt|tokens?)\b.{0,80}\b(?:supports?|accepts?|allows?|limited to|takes?)\b.{0,30}NUM",
+    r"NUM (?:input |prompt )?tokens\b.{0,60}\bbut\b.{0,60}NUM",
+    r"\bcontext limit\b.{0,10}NUM|\bleaves? (?:no|0|-\d+)\b.{0,20}\b(?:tokens?|room)\b",
+    r"\bmax(?:imum)? input tokens?\b|\brange of input length\b",
+    r"(?:上下文|窗口).{0,14}(?:[过太超]长|超出|超过|超限|溢出|不足|已满|压缩)",
+    r"(?:超出|超过|大于|超限).{0,14}(?:上下文|窗口|(?:最大|输入|模型).{0,8}(?:长度|上限|限制)|tokens?.{0,6}(?:上限|限制|长度))",
+    r"说.{0,16}(?:[过太超]长|超限)|说.{0,24}(?:超|大于).{0,20}(?:长度|token|上限|限制|最大)",
+    r"(?:减少|缩短|精简).{0,8}(?:上下文|说)",
 )
-_INPUTS = (
-    re.compile(r"\((?P<n>\d[\d,]*) in (?:the|your) (?:messages|prompt)", re.IGNORECASE),
-    re.compile(r"(?:messages|prompt|input|request)[^.\d]{0,30}?(?P<n>\d[\d,]+) (?:input )?tokens", re.IGNORECASE),
-    re.compile(r"resulted in (?P<n>\d[\d,]+) tokens", re.IGNORECASE),
-    re.compile(r"\((?P<n>\d[\d,]+) tokens\)", re.IGNORECASE),
-    re.compile(r"(?P<n>\d[\d,]+) tokens? > ", re.IGNORECASE),
+
+# The window where a sentence states it, the surest wording first.
+_LIMITS = _patterns(
+    r"(?:tokens?|\d) > (?:\w+:? ){0,3}LIMIT",
+    r"(?:n ctx|context (?:window|length|size|limit))(?: is| of|:)? ?\(?LIMIT",
+    r"LIMIT (?:tokens? )?max(?:imum)? context",
+    r"max(?:imum)? (?!output|completion|new|tokens)(?:\w+ ){0,4}(?:length|len|size|window|tokens?|limit)(?! exceeded)"
+    r"GAP{0,60}LIMIT",
+    r"\b(?:supports?|accepts?|allows?|limited to)\bGAP{0,24}LIMIT",
+    r"(?:\blimit|限制|上限|最大长度|上下文长度)(?: of| is| to|:|为|是|：)? ?\(?LIMIT",
+    r"(?:BELOW|OVER|超过|超出|大于)GAP{0,24}LIMIT",
+    r"\[\d+, ?LIMIT\]",
+    r"context (?:window|length|size|limit)GAP{0,30}LIMIT",
 )
-# Servers that stop counting at the limit say so; their number is a lower bound and calibrates nothing.
-_LOWER_BOUND = re.compile(r"at least", re.IGNORECASE)
+_INPUTS = _patterns(
+    r"\((?P<n>NUM) in (?:the|your) (?:messages|prompt)",
+    r"\b(?:messages|prompt|input|request (?:has|contains))\b[^.\d]{0,30}?(?P<n>NUM) (?:input )?tokens",
+    r"resulted in (?P<n>NUM) tokens",
+    r"(?P<n>NUM) (?:input |prompt )tokens",
+    r"\((?P<n>NUM) tokens\)",
+    r"(?P<n>NUM) tokens? > ",
+)
+# Servers that stop counting at the limit, or only guess, say so; such a number calibrates nothing.
+_VAGUE = re.compile(r"\b(?:at least|about)\b")
+
+_SENTENCE_END = re.compile(r"\n+|[.!?;](?=\s|$)|[。！？；]")
+_SEPARATORS = re.compile(r"(?<=\d),(?=\d{3})")
+# Traditional characters become simple ones, as far as the tables need them.
+_PLAIN = str.maketrans(
+    {"_": " ", "=": " ", "`": None, "'": None, '"': None, "*": None, "’": None}
+    | dict(zip("過長輸對話歷詞請減縮於", "过长输对话历词请减缩于", strict=True))
+)
 
 
 def classify(status: int, body: bytes) -> StatedLimit | None:
@@ -101,12 +175,26 @@ def classify(status: int, body: bytes) -> StatedLimit | None:
     if error is None:
         return None
     fields = list(_strings(error, 0))
-    text = "\n".join(value[:_MAX_TEXT] for _, value in fields if not value.isdecimal())[: 4 * _MAX_TEXT]
-    if any(value.lower() in _SUFFICIENT for key, value in fields if key in ("code", "type", "status", "error_type")):
-        return _stated(error, text)
-    if _VETO.search(text) or status >= 502:
-        return None
-    return _stated(error, text) if any(wording.search(text) for wording in _WORDINGS) else None
+    sentences = list(dict.fromkeys(islice(_sentences(value for _, value in fields), _MAX_SENTENCES)))
+    return _stated(error, sentences) if _is_overflow(status, fields, sentences) else None
+
+
+def _is_overflow(status: int, fields: list[tuple[str, str]], sentences: list[str]) -> bool:
+    if any(value.lower() in _SUFFICIENT for key, value in fields if key in _CODE_FIELDS):
+        return True
+    elsewhere = [_matches(_ELSEWHERE, sentence) for sentence in sentences]
+    judged = list(zip(sentences, elsewhere, strict=True))
+    if any(_matches(_QUOTED, sentence) for sentence, other in judged if not other):
+        return True
+    if any(_matches(_VETOES, sentence) for sentence in sentences):
+        return False
+    if any(_matches(_CERTAIN, sentence) for sentence in sentences):
+        return True
+    return status < _GATEWAY and any(_matches(_WORDINGS, sentence) for sentence, other in judged if not other)
+
+
+def _matches(patterns: tuple[re.Pattern[str], ...], sentence: str) -> bool:
+    return any(pattern.search(sentence) for pattern in patterns)
 
 
 def error_part(body: bytes) -> object:
@@ -131,7 +219,7 @@ def _strings(value: object, depth: int, key: str = "") -> Iterator[tuple[str, st
     if depth > 2 * _MAX_UNWRAP:
         return
     if isinstance(value, str):
-        yield key, value
+        yield key, value[:_MAX_TEXT]
         start = value.find("{")
         if 0 <= start < _MAX_TEXT and depth < _MAX_UNWRAP:
             inner = _embedded(value[start:])
@@ -139,7 +227,8 @@ def _strings(value: object, depth: int, key: str = "") -> Iterator[tuple[str, st
                 yield from _strings(inner, depth + 1)
     elif isinstance(value, dict):
         for name, item in value.items():
-            yield from _strings(item, depth + 1, str(name))
+            if name not in _ECHOES:
+                yield from _strings(item, depth + 1, str(name))
     elif isinstance(value, list):
         for item in value[:20]:
             yield from _strings(item, depth + 1, key)
@@ -153,33 +242,28 @@ def _embedded(text: str) -> object:
         return None
 
 
-def _stated(error: object, text: str) -> StatedLimit:
+def _sentences(texts: Iterable[str]) -> Iterator[str]:
+    """Sentences in the plain writing that the patterns expect; long ones in pieces that overlap."""
+    for text in texts:
+        plain = _SEPARATORS.sub("", text.lower().translate(_PLAIN))
+        for sentence in _SENTENCE_END.split(plain):
+            for start in range(0, max(1, len(sentence) - _OVERLAP), _MAX_SENTENCE - _OVERLAP):
+                yield sentence[start : start + _MAX_SENTENCE]
+
+
+def _stated(error: object, sentences: list[str]) -> StatedLimit:
     structured = error if isinstance(error, dict) else {}
-    limit = _number(structured.get("n_ctx")) or _search(_LIMITS, text) or _limit_of_wording(text)
-    given = _number(structured.get("n_prompt_tokens")) or _search(_INPUTS, text)
-    if _LOWER_BOUND.search(text) or (limit and given and given <= limit):
+    limit = _number(structured.get("n_ctx")) or _search(_LIMITS, sentences)
+    given = _number(structured.get("n_prompt_tokens")) or _search(_INPUTS, sentences)
+    if any(_VAGUE.search(sentence) for sentence in sentences) or (limit and given and given <= limit):
         given = None
     return StatedLimit(limit, given)
 
 
-def _limit_of_wording(text: str) -> int | None:
-    for wording in _WORDINGS:
-        match = wording.search(text)
-        if match and "limit" in wording.groupindex and match["limit"]:
-            return _number(match["limit"])
-    return None
-
-
-def _search(patterns: tuple[re.Pattern[str], ...], text: str) -> int | None:
-    return next((_number(match["n"]) for pattern in patterns if (match := pattern.search(text))), None)
+def _search(patterns: tuple[re.Pattern[str], ...], sentences: list[str]) -> int | None:
+    found = (match for pattern in patterns for sentence in sentences if (match := pattern.search(sentence)))
+    return next((int(match["n"]) for match in found), None)
 
 
 def _number(value: object) -> int | None:
-    if isinstance(value, bool):
-        return None
-    if isinstance(value, int):
-        return value if 0 < value < 1_000_000_000 else None
-    if isinstance(value, str):
-        digits = value.replace(",", "")
-        return int(digits) if digits.isdecimal() and 0 < len(digits) < 10 else None
-    return None
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 < value < 1_000_000_000 else None
