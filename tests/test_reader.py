@@ -8,6 +8,7 @@ import threading
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, TypeVar
 
+import msgspec
 import pytest
 
 from proxy.errors import InvalidJSONError
@@ -222,3 +223,17 @@ def test_memory_of_messages_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     for number in range(30):
         read(body_of([user(f"{number}")], tools=[number]), reader)
     assert (len(reader._messages), len(reader._tools)) == (10, 3)
+
+
+def test_a_history_seen_under_one_encoding_is_counted_anew_under_another() -> None:
+    history = [system(), *(user(f"Größe {i}: 你好 " * 40) for i in range(20))]
+
+    def tokens(reader: RequestReader, model: str) -> int:
+        # The model stands behind the messages, so both requests begin with the same bytes.
+        body = msgspec.json.encode({"messages": history, "model": model})
+        request = asyncio.run(reader.read(body, b"caller", TOKENIZER.encoding_for))
+        assert request is not None
+        return request.tokens
+
+    reader = RequestReader(TOKENIZER, Workers())
+    assert tokens(reader, "gpt-4o") < tokens(reader, "gpt-4") == tokens(RequestReader(TOKENIZER, Workers()), "gpt-4")
