@@ -85,7 +85,8 @@ _NGINX = """
 worker_processes 1; daemon off; master_process off; pid {folder}/nginx.pid;
 events {{ worker_connections 512; }}
 http {{
-  access_log off; client_max_body_size 100m; client_body_buffer_size 8m; keepalive_requests 100000000; client_body_temp_path {folder}/a; proxy_temp_path {folder}/b;
+  access_log off; client_max_body_size 100m; client_body_buffer_size 8m; keepalive_requests 100000000;
+  client_body_temp_path {folder}/a; proxy_temp_path {folder}/b;
   fastcgi_temp_path {folder}/c; uwsgi_temp_path {folder}/d; scgi_temp_path {folder}/e;
   upstream model {{ server 127.0.0.1:{upstream}; keepalive 32; keepalive_requests 100000000; }}
   server {{ listen 127.0.0.1:{port}; location / {{

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import astuple
@@ -50,8 +51,10 @@ def facts(request: ChatRequest | None) -> object:
     )
 
 
-TEXTS = st.sampled_from(["a", "b", "yes", "\\ \" \n", "你好", "😀", "x" * 300, "messages", '"messages":['])
-TURNS = st.builds(user, TEXTS) | st.builds(assistant, TEXTS) | st.just(assistant(None, "c1")) | st.just(tool("c1", "ok"))
+TEXTS = st.sampled_from(["a", "b", "yes", '\\ " \n', "你好", "😀", "x" * 300, "messages", '"messages":['])
+TURNS = (
+    st.builds(user, TEXTS) | st.builds(assistant, TEXTS) | st.just(assistant(None, "c1")) | st.just(tool("c1", "ok"))
+)
 FIELDS = st.fixed_dictionaries(
     {},
     optional={
@@ -149,7 +152,7 @@ def test_an_agents_next_request_is_found_by_its_prefix(place: str) -> None:
     cache = PrefixCache()
     model, more = ('"model":"m",', "") if place == "before" else ("", ',"model":"m"')
     bodies = [b.replace(b'"model": "gpt-4o", ', model.encode())[:-1] + more.encode() + b"}" for b in growing(4)]
-    for earlier, later in zip(bodies, bodies[1:], strict=False):
+    for earlier, later in itertools.pairwise(bodies):
         whole = parsed(earlier)
         cache.remember(SCOPE, earlier, whole, "e", described(json.loads(earlier)["messages"]))
         found = cache.find(SCOPE, later)
@@ -229,6 +232,7 @@ def test_the_session_that_was_used_longest_ago_goes_first() -> None:
 def test_messages_are_shared_and_not_described_again() -> None:
     by = reader()
     first, second = (read(by, body) for body in growing(2))
-    assert first and second
+    assert first
+    assert second
     known: Sequence[Message] = first.messages[:-1]
     assert all(one is two for one, two in zip(known, second.messages, strict=False))

@@ -21,8 +21,28 @@ PNG = base64.b64encode(b"\x89PNG\r\n\x1a\n" + b"\0\0\0\rIHDR" + struct.pack(">II
 ODD = {"type": "tool_result", "content": "x" * 40}
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text()
 KEYS = st.sampled_from(
-    ["role", "content", "type", "text", "name", "tool_calls", "function", "custom", "arguments", "input", "id"]
-    + ["tool_call_id", "function_call", "refusal", "image_url", "input_audio", "data", "url", "detail", "signature"]
+    [
+        "role",
+        "content",
+        "type",
+        "text",
+        "name",
+        "tool_calls",
+        "function",
+        "custom",
+        "arguments",
+        "input",
+        "id",
+        "tool_call_id",
+        "function_call",
+        "refusal",
+        "image_url",
+        "input_audio",
+        "data",
+        "url",
+        "detail",
+        "signature",
+    ]
 )
 ANYTHING = st.recursive(
     SCALARS | st.sampled_from(["assistant", "tool", "user", "system", "image_url", "input_audio", "file", "{}"]),
@@ -82,7 +102,11 @@ def call(**function: object) -> Json:
         ({"role": "user", "content": [{"type": "input_audio", "input_audio": "x"}]}, 0, "audio of a wrong shape"),
         ({"role": "user", "content": [{"type": "file", "file": {"file_id": "f"}}]}, 1_500, "a file"),
         ({"role": "user", "content": [ODD]}, 19, "an unknown part is not free"),
-        ({"role": "user", "content": [{"type": "text", "text": {"value": "x" * 40}}]}, 19, "nor is text of a new shape"),
+        (
+            {"role": "user", "content": [{"type": "text", "text": {"value": "x" * 40}}]},
+            19,
+            "nor is text of a new shape",
+        ),
         ({"role": "user", "content": [17, None, ["x"]]}, 0, "parts that no server takes"),
         ({"role": "user", "content": {"text": "x" * 40}}, 10, "a part without a list"),
     ],
@@ -146,7 +170,10 @@ def test_calls_and_results_are_linked_by_id_and_by_name_where_there_is_none() ->
     answering = describe(tool("b"), count)
     legacy = describe({"role": "assistant", "function_call": {"name": "bash", "arguments": "{}"}}, count)
     result = describe({"role": "function", "name": "bash", "content": "ok"}, count)
-    assert calling and answering and legacy and result
+    assert calling
+    assert answering
+    assert legacy
+    assert result
     assert (calling.calls, answering.answers) == (("a", "b"), "b")
     assert legacy.calls == (result.answers,)
 
@@ -154,7 +181,8 @@ def test_calls_and_results_are_linked_by_id_and_by_name_where_there_is_none() ->
 def test_ids_that_carry_a_whole_signature_are_remembered_by_their_hash() -> None:
     long = "call_" + "s" * 5_000
     calling, answering = describe(assistant(None, long), count), describe(tool(long), count)
-    assert calling and answering
+    assert calling
+    assert answering
     assert calling.calls == (answering.answers,)
     assert len(calling.calls[0]) == 64
     assert call_names(assistant(None, long)) == {calling.calls[0]: "bash"}
@@ -220,7 +248,8 @@ def short(message: object) -> Json:
 )
 def test_a_shortened_message_is_a_tenth_and_keeps_all_that_links_it(message: Json) -> None:
     before, after = describe(message, count), describe(short(message), count)
-    assert before and after
+    assert before
+    assert after
     assert after.tokens < before.tokens / 4
     assert (after.role, after.calls, after.answers) == (before.role, before.calls, before.answers)
 

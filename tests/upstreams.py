@@ -332,8 +332,11 @@ async def proxied(directory: Path, script: Script, **more: object) -> AsyncItera
 
 
 def config_for(directory: Path, address: str, **more: object) -> Config:
-    """A config with one upstream at this address; its settings can be added to as `main`."""
-    main = more.pop("main", {})
+    """A config with one upstream at this address; its settings can be added to as `main`, and further ones beside it
+    as `others`."""
+    main, others = more.pop("main", {}), more.pop("others", {})
     assert isinstance(main, Mapping)
+    assert isinstance(others, Mapping)
+    upstreams = {"main": {"base_url": f"{address}/v1", **main}, **others}
     rest = {"store": {"url": "memory://"}, "logging": {"level": "error"}, **more}
-    return configured(directory, {"upstreams": {"main": {"base_url": f"{address}/v1", **main}}, **rest})
+    return configured(directory, {"upstreams": upstreams, **rest})

@@ -46,9 +46,7 @@ class _Presence(msgspec.Struct):
 
 _KEY = b'"messages"'
 # A surrogate pair, or half of one. It begins with literal bytes, so that `re` finds it at the speed of memchr.
-_SURROGATES = re.compile(
-    rb"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|\\u[dD][89a-fA-F][0-9a-fA-F]{2}"
-)
+_SURROGATES = re.compile(rb"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|\\u[dD][89a-fA-F][0-9a-fA-F]{2}")
 _HALF = 6
 
 decode_envelope = msgspec.json.Decoder(Envelope).decode
