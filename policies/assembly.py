@@ -1,4 +1,4 @@
-"""The shape of what goes upstream once a checkpoint covers the oldest part (algorithm.md, section 5)."""
+"""The shape of what goes upstream once a checkpoint covers the oldest part (docs/design.md, section 5)."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ INSTRUCTION_ROLES = frozenset({"system", "developer"})
 class Message:
     """What the decisions need to know of one message; its bytes stay with the wire layer.
 
-    digest: content digest of the canonical form, without links to other messages (algorithm.md, section 8).
+    digest: content digest of the canonical form, without links to other messages (docs/design.md, section 8).
     calls:  ids of the tool calls an assistant message makes.
     answers: the id of the call a tool message answers, None on every other message.
     signed: carries reasoning or signature fields that some providers verify.
@@ -53,7 +53,7 @@ class Conversation:
 
     @property
     def total_tokens(self) -> int:
-        """N of algorithm.md: tools, head and body."""
+        """N: tools, head and body."""
         return self.tools_tokens + self.head_tokens + self.tokens_from[0]
 
     @cached_property

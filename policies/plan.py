@@ -57,7 +57,7 @@ def needs_attention(total: int, budget: Budget | None, policy: PolicySettings) -
 
 
 def tokens_with(conversation: Conversation, standing: Standing | None) -> int:
-    """m of algorithm.md: what would be sent now, in tokens."""
+    """What would be sent now, in tokens."""
     if standing is None:
         return conversation.total_tokens
     fixed = conversation.tools_tokens + conversation.head_tokens + standing.record_tokens

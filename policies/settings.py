@@ -22,7 +22,7 @@ _UNITS = MappingProxyType({"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 8
 _DURATION = re.compile(r"\s*(\d{1,12}(?:\.\d{1,6})?)\s*(ms|s|m|h|d)?\s*", re.ASCII)
 _NUMBERS = (int, float, int | None, float | None)
 
-# A compaction must free room worth its price, or the next request compacts again (algorithm.md, section 6).
+# A compaction must free room worth its price, or the next request compacts again (docs/design.md, section 6).
 _LEAST_GAP = 0.1
 
 

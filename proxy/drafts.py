@@ -123,7 +123,7 @@ class Drafter:
         return _untouched(request, "none", "no_gain") if heavier else draft
 
     async def retry(self, case: Case, refused: Draft, stated: StatedLimit, *, attempt: int) -> Draft | None:
-        """The next smaller draft after an overflow; None when there is none (algorithm.md, section 10)."""
+        """The next smaller draft after an overflow; None when there is none (docs/design.md, section 10)."""
         request, route = case.request, case.route
         if request.passthrough is not None or case.wish in ("off", "shadow"):
             return None

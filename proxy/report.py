@@ -52,7 +52,7 @@ class Report:
 
 
 def headers_of(report: Report) -> Headers:
-    """`x-compaction*` and `Server-Timing`, for the answer to a chat request (spec.md, section 3)."""
+    """`x-compaction*` and `Server-Timing`, for the answer to a chat request."""
     sent, case = report.sent, report.case
     if sent is None:
         return []

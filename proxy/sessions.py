@@ -1,4 +1,4 @@
-"""The label people know a session by; correctness never depends on it (spec.md, section 3)."""
+"""The label people know a session by; correctness never depends on it."""
 
 from __future__ import annotations
 

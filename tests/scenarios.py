@@ -249,12 +249,12 @@ def defaults(directory: Path, upstream: str) -> dict[str, object]:
 
 
 def usable(window: int) -> int:
-    """B of algorithm.md for a request that does not say how much it wants, of a model whose tokenizer is known."""
+    """B for a request that does not say how much it wants, of a model whose tokenizer is known."""
     return window - window // 10 - int(0.03 * window)
 
 
 def most_calls(history: float, usable_input: float) -> int:
-    """The summarizer calls that a history of so many tokens may cost while it grows (spec.md, section 9)."""
+    """The summarizer calls that a history of so many tokens may cost while it grows."""
     return math.ceil((history - 0.8 * usable_input) / (0.35 * usable_input)) + 1
 
 

@@ -99,8 +99,11 @@ class Serving:
 
     def end(self, by: signal.Signals = signal.SIGTERM, *, within: float = 5) -> Ended:
         self._process.send_signal(by)
-        out, err = self._process.communicate(timeout=within)
-        return Ended(self._process.returncode, self.first + out, err)
+        code = self._process.wait(timeout=within)
+        assert self._process.stdout is not None
+        assert self._process.stderr is not None
+        # `communicate` would miss what was read ahead with the first line.
+        return Ended(code, self.first + self._process.stdout.read(), self._process.stderr.read())
 
 
 @contextmanager

@@ -287,7 +287,6 @@ def test_what_is_installed_for_tests_holds_all_that_is_installed_to_run() -> Non
     assert run.items() <= test.items()
 
 
-@pytest.mark.xfail(reason="algorithm.md and spec.md are not in the repository; docs/design.md has their sections")
 def test_sections_that_the_code_refers_to_exist() -> None:
     headings = {document: re.findall(r"^## (\d+)\. ", text_of(document), re.MULTILINE) for document in DOCUMENTS}
     dangling = [

@@ -1,4 +1,4 @@
-"""The invariants of algorithm.md, section 12, that concern one decision, over any history hypothesis thinks of."""
+"""The invariants of docs/design.md, section 12, that concern one decision, over any history hypothesis thinks of."""
 
 from __future__ import annotations
 

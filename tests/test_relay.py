@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from proxy.flights import SingleFlight
 from tests.upstreams import (
     CHAT,
     CHUNKED,
@@ -33,7 +34,7 @@ from tests.upstreams import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Coroutine
     from pathlib import Path
 
     from tests.upstreams import Upstream
@@ -329,8 +330,19 @@ async def test_a_client_that_leaves_during_a_compaction_ends_the_summarizers_cal
         assert len(behind.calls) == 1
 
 
-async def test_a_compaction_goes_on_for_the_others_who_wait_for_it(tmp_path: Path) -> None:
-    summarizing, finish = asyncio.Event(), asyncio.Event()
+async def test_a_compaction_goes_on_for_the_others_who_wait_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    summarizing, finish, joined = asyncio.Event(), asyncio.Event(), asyncio.Semaphore(0)
+    join = SingleFlight.run
+
+    async def joining(
+        flights: SingleFlight[object], key: str, start: Callable[[], Coroutine[None, None, object]]
+    ) -> object:
+        joined.release()
+        return await join(flights, key, start)
+
+    monkeypatch.setattr(SingleFlight, "run", joining)
 
     async def script(call: Call) -> None:
         await call.read()
@@ -347,6 +359,8 @@ async def test_a_compaction_goes_on_for_the_others_who_wait_for_it(tmp_path: Pat
     ):
         for client in (leaving, staying):
             await client.send(request("POST", CHAT, [HOST, JSON], LONG))
+        for _ in (leaving, staying):
+            await joined.acquire()
         await summarizing.wait()
         leaving.close()
         finish.set()

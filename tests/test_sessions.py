@@ -25,7 +25,7 @@ def anyio_backend() -> str:
     return "asyncio"
 
 
-# Sources of a session's label, first match first (spec.md, section 3).
+# Sources of a session's label, first match first.
 LABELS: tuple[tuple[str, Header | dict[str, object]], ...] = (
     ("a", (b"X-Session-Id", b"a")),
     ("b", (b"X-Claude-Code-Session-Id", b"b")),

@@ -30,16 +30,20 @@ from tests.upstreams import (
     ask,
     chat,
     chunk,
+    config_for,
     connected,
     delta,
     head,
     proxied,
     request,
+    serving,
+    upstream,
     value,
 )
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
+    from pathlib import Path
 
 pytestmark = pytest.mark.anyio
 
@@ -434,11 +438,13 @@ async def test_an_upload_that_is_answered_early_leaves_the_connection_in_order(a
         assert (await client.ask("GET", "/v1/models")).status == 200
 
 
-async def test_two_clients_share_no_cookies(address: str, behind: Upstream) -> None:
-    behind.script = always(answer(200, b"{}", (b"Set-Cookie", b"session=1")))
-    for _ in range(2):
-        await ask(address, "GET", "/v1/models")
-    assert [call.header(b"cookie") for call in behind.calls] == [None, None]
+async def test_two_clients_share_no_cookies(tmp_path: Path) -> None:
+    async with upstream(always(answer(200, b"{}", (b"Set-Cookie", b"session=1; Path=/")))) as there:
+        named = there.address.replace("127.0.0.1", "localhost")  # nobody keeps cookies of bare addresses
+        async with serving(config_for(tmp_path, named)) as address:
+            for _ in range(2):
+                assert (await ask(address, "GET", "/v1/models")).status == 200
+    assert [call.header(b"cookie") for call in there.calls] == [None, None]
 
 
 async def test_the_answer_to_a_chat_says_what_was_done(address: str, behind: Upstream) -> None:

@@ -1,0 +1,154 @@
+"""The beginning of an answer is read as far as it takes to tell an overflow from anything else, and no further."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import zlib
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, cast
+
+import pytest
+
+from policies.ladder import StatedLimit
+from proxy.answers import Answer, look_at
+from proxy.upstream.client import UpstreamResponse
+from proxy.wire.headers import Headers, first
+from proxy.wire.overflow import MAX_ERROR_BYTES
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterable
+
+pytestmark = pytest.mark.anyio
+
+ERROR = json.dumps({"error": {"message": "prompt is too long: 9000 tokens > 8192 maximum"}}).encode()
+STATED = StatedLimit(8192, 9000)
+LONG = json.dumps({"error": {"message": "prompt is too long: 9000 tokens > 8192 maximum " + "x" * 700}}).encode()
+DELTA = b'data: {"choices":[{"delta":{"content":"hi"}}]}\n\n'
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@dataclass
+class Scripted:
+    """A response whose chunks are these, and which counts how many were taken."""
+
+    pieces: Iterable[bytes]
+    status: int = 200
+    headers: Headers = field(default_factory=list)
+    taken: int = 0
+
+    def header(self, name: bytes) -> bytes | None:
+        return first(self.headers, name)
+
+    async def chunks(self) -> AsyncIterator[bytes]:
+        for piece in self.pieces:
+            self.taken += 1
+            yield piece
+
+
+async def looked(response: Scripted, *times: float) -> Answer:
+    """What was seen; the clock shows these times one after another, then the last of them."""
+    left = list(times) or [0.0]
+    return await look_at(cast("UpstreamResponse", response), lambda: left.pop(0) if len(left) > 1 else left[0])
+
+
+async def rest(answer: Answer) -> bytes:
+    return b"".join([chunk async for chunk in answer.chunks()])
+
+
+def kind(name: bytes, coding: bytes | None = None) -> Headers:
+    return [(b"content-type", name), *([] if coding is None else [(b"content-encoding", coding)])]
+
+
+JSON, EVENTS = b"application/json", b"text/event-stream; charset=utf-8"
+
+
+def bytewise(content: bytes) -> list[bytes]:
+    return [content[i : i + 1] for i in range(len(content))]
+
+
+def flushed(*contents: bytes) -> list[bytes]:
+    compressor = zlib.compressobj(wbits=31)
+    return [compressor.compress(content) + compressor.flush(zlib.Z_SYNC_FLUSH) for content in contents]
+
+
+@pytest.mark.parametrize(
+    ("response", "taken", "reason"),
+    [
+        (Scripted([b'{"choices":[', b"]}"], headers=kind(JSON)), 1, "an answer's beginning"),
+        (Scripted([b" ", b" ", b"{}"], headers=kind(JSON)), 1, "blanks that keep a connection alive"),
+        (Scripted([b"\0\xff", b"x"], headers=kind(b"audio/mpeg")), 1, "no JSON"),
+        (Scripted([b'{"id":"', b"x" * 400, b'"}'], headers=kind(JSON)), 2, "JSON that is longer than errors begin"),
+        (Scripted([DELTA, DELTA], headers=kind(EVENTS)), 1, "one event"),
+        (Scripted([DELTA[:9], DELTA[9:], DELTA], headers=kind(EVENTS)), 2, "an event in two pieces"),
+        (Scripted([DELTA[:-1], DELTA[-1:], DELTA], headers=kind(EVENTS)), 2, "an event whose end comes late"),
+        (Scripted([b": x\n\n", b"\n", b"id: 1\n\n", DELTA, DELTA], headers=kind(EVENTS)), 4, "no data before"),
+        (Scripted([b"data: 1\r\r", DELTA], headers=kind(EVENTS)), 1, "lines that end in a carriage return"),
+        (
+            Scripted([b"data: 1\r\n\r", b"\n", DELTA], headers=kind(EVENTS)),
+            1,
+            "an end that is clear before it is whole",
+        ),
+        (Scripted(flushed(DELTA, DELTA), headers=kind(EVENTS, b"gzip")), 1, "one compressed event"),
+        (Scripted([b"\x1f\x8bno", DELTA], headers=kind(EVENTS, b"gzip")), 1, "damaged"),
+        (Scripted([b"a", b"b"], headers=kind(EVENTS, b"br")), 0, "a coding not read here"),
+        (Scripted([b"x" * 60_000] * 4, status=400), 2, "an error longer than errors are"),
+        (Scripted([b"data: " + b"x" * 60_000] * 4, headers=kind(EVENTS)), 2, "an event longer than errors are"),
+        (Scripted([gzip.compress(b"\0" * 10**7), b"", b""], 400, kind(JSON, b"gzip")), 1, "a bomb"),
+    ],
+)
+async def test_no_more_is_taken_than_it_takes(response: Scripted, taken: int, reason: str) -> None:
+    answer = await looked(response)
+    assert (response.taken, answer.overflow) == (taken, None), reason
+    assert await rest(answer) == b"".join(response.pieces)
+
+
+@pytest.mark.parametrize("error", [ERROR, LONG])
+@pytest.mark.parametrize(
+    ("status", "headers", "before", "behind"),
+    [
+        (400, kind(JSON), b"", b""),
+        (200, kind(JSON), b"", b""),
+        (200, kind(EVENTS), b"data: ", b"\n\n"),
+        (200, kind(EVENTS), b": wait\n\n\nevent: error\r\ndata:", b"\r\r"),
+        (500, kind(EVENTS), b"", b""),
+    ],
+)
+async def test_an_overflow_is_seen_byte_by_byte(
+    status: int, headers: Headers, before: bytes, error: bytes, behind: bytes
+) -> None:
+    content = before + error + behind
+    for pieces in ([content], bytewise(content)):
+        answer = await looked(Scripted(pieces, status, headers))
+        assert answer.overflow == STATED
+        assert await rest(answer) == content
+
+
+async def test_an_overflow_is_seen_through_its_compression_byte_by_byte() -> None:
+    for content, headers, status in (
+        (ERROR, kind(JSON, b"gzip"), 400),
+        (ERROR, kind(JSON, b"gzip"), 200),
+        (b"data: " + ERROR + b"\n\n", kind(EVENTS, b"gzip"), 200),
+        (b"data: " + ERROR + b"\n\n", kind(EVENTS, b"deflate"), 200),
+    ):
+        compressed = gzip.compress(content) if headers[1][1] == b"gzip" else zlib.compress(content)
+        answer = await looked(Scripted(bytewise(compressed), status, headers))
+        assert answer.overflow == STATED
+        assert await rest(answer) == compressed
+
+
+async def test_comments_are_held_back_while_patience_lasts() -> None:
+    patient = Scripted([b": 1\n\n", b": 2\n\n", b": 3\n\n", DELTA], headers=kind(EVENTS))
+    answer = await looked(patient, 0.0, 1.0, 4.9, 5.0)
+    assert (patient.taken, answer.head) == (3, b": 1\n\n: 2\n\n: 3\n\n")
+
+
+async def test_an_event_over_the_bound_is_passed_on_unread() -> None:
+    content = b"data: " + ERROR[:-1] + b" " * MAX_ERROR_BYTES + b"}\n\n"
+    answer = await looked(Scripted([content[:70_000], content[70_000:]], headers=kind(EVENTS)))
+    assert answer.overflow is None
+    assert await rest(answer) == content
