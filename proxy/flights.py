@@ -24,9 +24,12 @@ class SingleFlight(Generic[_T]):
 
     async def run(self, key: str, start: Callable[[], Coroutine[None, None, _T]]) -> _T:
         """The result of `start()`, or of the same key's work that is already under way."""
-        flight = self._flights.get(key)
+        while (flight := self._flights.get(key)) is not None and flight.waiting == 0:
+            # Abandoned and not yet cleaned up: two runs at once would meet each other's locks.
+            await asyncio.wait((flight.task,))
         if flight is None:
             flight = self._flights[key] = _Flight(asyncio.get_running_loop().create_task(start()))
+            flight.task.add_done_callback(lambda _: self._flights.pop(key))
         flight.waiting += 1
         try:
             return await asyncio.shield(flight.task)
@@ -34,8 +37,6 @@ class SingleFlight(Generic[_T]):
             flight.waiting -= 1
             if flight.waiting == 0:
                 flight.task.cancel()
-                # Whoever comes now starts anew, also while what was cancelled still cleans up.
-                del self._flights[key]
 
 
 async def poll(look: Callable[[], Awaitable[_T | None]], wait: float, interval: float = 0.1) -> _T | None:

@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from policies.ladder import StatedLimit
 from proxy.answers import Answer, look_at
-from proxy.drafts import Case, Draft, Drafter, Wish
+from proxy.drafts import Case, Draft, Drafter, Outcome, Wish
 from proxy.errors import BodyTooLargeError, InvalidRequestError, LoopError, ProxyError, UpstreamConnectionError
 from proxy.exchange import Exchange
 from proxy.log import Log
@@ -23,6 +23,7 @@ from proxy.routes import Route, Router
 from proxy.tenants import Caller, Tenants
 from proxy.upstream.client import TruncatedError, UpstreamClient
 from proxy.wire import coding
+from proxy.wire.chat import model_of
 from proxy.wire.headers import MAX_HOPS, Headers, hops
 
 _T = TypeVar("_T")
@@ -92,7 +93,9 @@ class Gateway:
 
     async def _answer(self, incoming: Incoming) -> None:
         """Count, plan, compact, forward, relay, record."""
-        prepared = await self._fail_open(self._prepare(incoming), None) or _as_it_came(incoming)
+        prepared = await self._fail_open(self._prepare(incoming), None)
+        if prepared is None:
+            prepared = _as_it_came(incoming, "failed-open", "internal_error")
         ready = time.perf_counter()
         answer, sent = await self._forward(incoming, prepared)
         report = Report(incoming, prepared.route, prepared.case, sent, answer.response.status, ready)
@@ -102,10 +105,10 @@ class Gateway:
     async def _prepare(self, incoming: Incoming) -> Prepared:
         """Everything that is ours to do before the upstream is asked."""
         request = await self._read(incoming)
+        if request is None:
+            return _as_it_came(incoming, "bypass", "unknown_shape")
         router = incoming.active.router
         route = router.chat(incoming.exchange, incoming.caller, request)
-        if request is None:
-            return Prepared(route, None, Draft(incoming.body, 0, "bypass", "unknown_shape"))
         case = Case(request, incoming.caller, route, router, incoming.wish)
         return Prepared(route, case, await self._drafter.first(case))
 
@@ -199,10 +202,10 @@ class Gateway:
             return otherwise
 
 
-def _as_it_came(incoming: Incoming) -> Prepared:
-    """What is sent after a fault of ours: the client's bytes, uncounted."""
-    route = incoming.active.router.plain(incoming.exchange, incoming.caller)
-    return Prepared(route, None, Draft(incoming.body, 0, "failed-open", "internal_error"))
+def _as_it_came(incoming: Incoming, outcome: Outcome, reason: str) -> Prepared:
+    """The client's bytes, uncounted: not understood, or after a fault of ours."""
+    route = incoming.active.router.plain(incoming.exchange, incoming.caller, model_of(incoming.body))
+    return Prepared(route, None, Draft(incoming.body, 0, outcome, reason))
 
 
 async def _told(report: Report) -> Headers:

@@ -12,6 +12,7 @@ from typing import BinaryIO
 
 import msgspec
 
+_SERVER = "uvicorn.error"
 _LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 
 
@@ -25,6 +26,7 @@ class Log:
         self._least = _LEVELS[level]
         self._clock = clock
         self._stream = stream
+        self.lost = 0
 
     def info(self, event: str, **fields: object) -> None:
         self._write("info", event, fields)
@@ -41,8 +43,11 @@ class Log:
             return
         moment = datetime.fromtimestamp(self._clock(), UTC)
         line = msgspec.json.encode({"ts": moment, "level": level, "event": event, **fields})
-        self._stream.write(line + b"\n")
-        self._stream.flush()
+        try:
+            self._stream.write(line + b"\n")
+            self._stream.flush()
+        except OSError:  # a full disk or a closed pipe loses lines, never requests
+            self.lost += 1
 
 
 def _places(error: BaseException) -> list[str]:
@@ -50,8 +55,8 @@ def _places(error: BaseException) -> list[str]:
     return [f"{Path(f.filename).name}:{f.lineno}" for f in traceback.extract_tb(error.__traceback__)[-6:]]
 
 
-class _ServerMessages(logging.Handler):
-    """Messages of the server library as log lines of ours; exceptions lose their text."""
+class _LibraryMessages(logging.Handler):
+    """Messages of libraries as log lines of ours, from warnings on; whatever may quote a user is left out."""
 
     def __init__(self, log: Log) -> None:
         super().__init__(logging.WARNING)
@@ -60,15 +65,16 @@ class _ServerMessages(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         error = record.exc_info[1] if record.exc_info else None
         if error is not None:
-            self._log.fault("server_error", error)
+            self._log.fault("library_error", error)
+        elif record.name != _SERVER:
+            self._log.warning("library", logger=record.name)
         elif "without completing response" not in record.msg:  # how a truncated answer is passed on
             self._log.warning("server", message=record.msg)
 
 
 def open_log(level: str, clock: Callable[[], float], stream: BinaryIO | None = None) -> Log:
-    """The process's log, on standard error unless told otherwise; the server library's messages go there too."""
+    """The process's log, on standard error unless told otherwise; what libraries log goes there too."""
     log = Log(level, clock, stream or sys.stderr.buffer)
-    server = logging.getLogger("uvicorn.error")
-    server.handlers = [_ServerMessages(log)]
-    server.propagate = False
+    root = logging.getLogger()
+    root.handlers = [*(h for h in root.handlers if not isinstance(h, _LibraryMessages)), _LibraryMessages(log)]
     return log

@@ -54,19 +54,17 @@ class Router:
         self._clock = clock
         self._models: dict[str, _Model] = {}
 
-    def plain(self, exchange: Exchange, caller: Caller) -> Route:
-        """The route of a request that is relayed as it is."""
-        name, upstream = self._config.upstream_for(caller.tenant, "")
+    def plain(self, exchange: Exchange, caller: Caller, model: str = "") -> Route:
+        """The route of a request that is relayed as it is; `model` where one is known."""
+        name, upstream = self._config.upstream_for(caller.tenant, model)
         headers = to_upstream(exchange.headers, authorization=_authorization(caller, upstream), readable=False)
         return Route(name, upstream, headers)
 
-    def chat(self, exchange: Exchange, caller: Caller, request: ChatRequest | None) -> Route:
-        """The route of a chat request; `request` is None where its shape is not understood."""
-        model = request.model if request else ""
+    def chat(self, exchange: Exchange, caller: Caller, request: ChatRequest) -> Route:
+        """The route of a chat request."""
+        model = request.model
         name, upstream = self._config.upstream_for(caller.tenant, model)
         headers = to_upstream(exchange.headers, authorization=_authorization(caller, upstream), readable=True)
-        if request is None:
-            return Route(name, upstream, headers)
         window = self._window(name, model)
         if window is None:
             return Route(name, upstream, headers)

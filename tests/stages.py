@@ -53,11 +53,16 @@ class Stage:
 
 @asynccontextmanager
 async def stage(
-    directory: Path, model: ModelServer | None = None, *, level: str = "debug", **settings: object
+    directory: Path,
+    model: ModelServer | None = None,
+    *,
+    level: str = "debug",
+    log: io.BytesIO | None = None,
+    **settings: object,
 ) -> AsyncIterator[Stage]:
     """A stage; `settings` are sections of the config, laid over the ones that every stage has."""
     model = model or ModelServer(window=WINDOW)
-    log = io.BytesIO()
+    log = log or io.BytesIO()
     async with serve(model) as upstream:
         config = configured(
             directory,

@@ -94,18 +94,34 @@ async def test_the_last_who_leaves_ends_the_work() -> None:
     await until(lambda: work.cancelled == 1)
 
 
-async def test_who_comes_while_abandoned_work_cleans_up_starts_anew_and_is_not_cancelled_with_it() -> None:
+async def test_who_comes_while_abandoned_work_cleans_up_waits_for_that_and_starts_anew() -> None:
     flights, work = SingleFlight[int](), Work()
     leaving = join(flights, work)
     await work.running.wait()
     leaving.cancel()
     with pytest.raises(asyncio.CancelledError):
         await leaving
-    coming = join(flights, work)
-    await until(lambda: work.started == 2)
+    coming = [join(flights, work) for _ in range(3)]
+    await until(lambda: work.cancelled == 1)
+    assert work.started == 1
     work.cleaned.set()
     work.gate.set()
-    assert await coming == 2
+    assert await asyncio.gather(*coming) == [2] * 3
+
+
+async def test_who_gives_up_waiting_for_a_cleanup_changes_nothing() -> None:
+    flights, work = SingleFlight[int](), Work()
+    leaving = join(flights, work)
+    await work.running.wait()
+    leaving.cancel()
+    await until(lambda: work.cancelled == 1)
+    impatient = join(flights, work)
+    await asyncio.sleep(0)
+    impatient.cancel()
+    work.cleaned.set()
+    work.gate.set()
+    assert await join(flights, work) == 2
+    assert impatient.cancelled()
 
 
 async def test_an_error_reaches_everybody_unchanged_and_is_not_kept() -> None:

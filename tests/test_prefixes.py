@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from policies.conversation import Message
 from proxy.reader import ChatRequest, RequestReader
 from proxy.tokenizer import DEFAULT_ENCODING, Tokenizer
+from proxy.wire.chat import MAX_MESSAGES
 from proxy.wire.prefixes import PrefixCache
 from tests.conversations import Json, assistant, body_of, described, parsed, system, tool, user
 
@@ -182,6 +183,7 @@ def test_what_one_caller_sent_is_never_found_by_another() -> None:
         (lambda body: body[: body.rindex(b', {"role": "user"')] + b'],"messages":[]}', "another list right behind"),
         (lambda body: body[: body.rindex(b', {"role": "user"')] + b'],"messages":null}', "none, said behind"),
         (lambda body: body[:-1], "no end"),
+        (lambda body: body[: body.rindex(b"}]")] + b"}" + b",{}" * MAX_MESSAGES + b"]}", "more than any conversation"),
         (lambda body: body.replace(b"}], ", b"} ], ")[:-1] + b"x}", "no JSON behind"),
     ],
 )

@@ -166,6 +166,36 @@ async def test_an_upstream_is_not_read_faster_than_the_client_reads(tmp_path: Pa
     assert (len(reply.body), reply.complete) == (total * len(piece), True)
 
 
+async def test_a_client_is_not_read_faster_than_the_upstream_reads(tmp_path: Path) -> None:
+    total, piece = 40, b"u" * 1_000_000
+    sent = 0
+    progressed, go_on = asyncio.Event(), asyncio.Event()
+
+    async def script(call: Call) -> None:
+        call.pause()
+        await go_on.wait()
+        call.resume()
+        assert len(await call.read()) == total * len(piece)
+        await call.send(OK)
+
+    async def upload(client: Client) -> None:
+        nonlocal sent
+        length = (b"Content-Length", b"%d" % (total * len(piece)))
+        await client.send(request("POST", "/v1/files", [HOST, length]))
+        for _ in range(total):
+            await client.send(piece)
+            sent += 1
+            progressed.set()
+
+    async with proxied(tmp_path, script) as (address, _), connected(address) as client, asyncio.timeout(20):
+        sending = asyncio.create_task(upload(client))
+        await stalled(progressed)
+        assert sent < total // 2
+        go_on.set()
+        await sending
+        assert (await client.reply()).status == 200
+
+
 @pytest.mark.parametrize("leave", [Client.close, Client.reset])
 @pytest.mark.parametrize("path", [CHAT, "/v1/responses"])
 @pytest.mark.parametrize("stream", [True, False])
@@ -367,6 +397,30 @@ async def test_a_compaction_goes_on_for_the_others_who_wait_for_it(
         reply = await staying.reply()
     assert (reply.status, reply.header(b"x-compaction")) == (200, b"applied")
     assert sum(is_summary(call) for call in behind.calls) <= 2  # the answer has no headings, so it is asked again once
+
+
+async def test_a_client_that_left_during_a_compaction_and_asks_again_waits_for_nobody(tmp_path: Path) -> None:
+    summarizing = asyncio.Event()
+
+    async def script(call: Call) -> None:
+        await call.read()
+        if is_summary(call) and not summarizing.is_set():
+            summarizing.set()
+            await call.gone()
+        await call.send(OK)
+
+    async with (
+        proxied(tmp_path, script, **SMALL_WINDOW) as (address, behind),
+        connected(address) as leaving,
+        connected(address) as again,
+        asyncio.timeout(5),
+    ):
+        await leaving.send(request("POST", CHAT, [HOST, JSON], LONG))
+        await summarizing.wait()
+        leaving.close()
+        await behind.gone.acquire()
+        reply = await again.ask("POST", CHAT, [JSON], LONG)
+    assert (reply.status, reply.header(b"x-compaction")) == (200, b"applied")
 
 
 async def test_a_request_that_follows_on_the_same_connection_is_answered_in_turn(tmp_path: Path) -> None:

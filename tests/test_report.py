@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import hashlib
+import io
+import os
 import re
 from typing import TYPE_CHECKING
 
@@ -205,3 +208,14 @@ async def test_only_the_severe_is_logged_when_only_that_is_wanted(tmp_path: Path
     async with stage(tmp_path, level="warning") as play:
         await play.send(SMALL)
         assert play.log == []
+
+
+class FullDisk(io.BytesIO):
+    def write(self, _: object) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+async def test_a_log_that_cannot_be_written_costs_nobody_an_answer(tmp_path: Path) -> None:
+    async with stage(tmp_path, log=FullDisk()) as play, asyncio.timeout(2):
+        assert (await play.send(SMALL)).status == 200
+        assert (await play.send(b"{")).status == 400

@@ -10,6 +10,7 @@ import gzip
 import hashlib
 import io
 import json
+import logging
 import sqlite3
 import time
 from contextlib import asynccontextmanager, closing
@@ -377,3 +378,16 @@ async def test_nothing_leaks_while_the_store_fails(
         await stage.page("/readyz")
         assert b'"store_down"' in stage.log.getvalue()
         check(stage, caplog)
+
+
+@pytest.mark.parametrize("name", ["asyncio", "aiohttp.client", "concurrent.futures"])
+def test_exceptions_that_other_libraries_log_lose_their_text(
+    name: str, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logging.root, "handlers", [])
+    log = io.BytesIO()
+    open_log("debug", time.time, log)
+    logging.getLogger(name).error("Task exception was never retrieved", exc_info=ValueError(CONTENTS["user text"]))
+    assert leaks(log.getvalue()) == []
+    assert leaks("".join(capfd.readouterr())) == []
+    assert b'"ValueError"' in log.getvalue()

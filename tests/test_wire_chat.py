@@ -91,6 +91,11 @@ def test_shapes_that_are_not_certain_are_not_understood(body: str, reason: str) 
     assert chat.parse(body.encode()) is None, reason
 
 
+@pytest.mark.parametrize(("number", "understood"), [(chat.MAX_MESSAGES, True), (chat.MAX_MESSAGES + 1, False)])
+def test_more_messages_than_any_conversation_has_are_not_looked_at(number: int, understood: bool) -> None:
+    assert (chat.parse(body_of([user("a")] * number)) is not None) == understood
+
+
 @pytest.mark.parametrize(
     "marked",
     [

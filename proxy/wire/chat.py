@@ -16,8 +16,10 @@ from policies.assembly import Injected, Item
 from proxy.errors import InvalidJSONError
 
 MAX_DEPTH = 100
+# Beyond this it is no conversation, and looking at every message would hold up all others.
+MAX_MESSAGES = 10_000
 _NOTHING = msgspec.Raw(b"")
-_WHITESPACE = b" \t\r\n"
+_skip_whitespace = re.compile(rb"[ \t\r\n]*").match
 _COMMA = ord(",")
 _BACKSLASH = ord("\\")
 
@@ -49,6 +51,14 @@ _KEY = b'"messages"'
 _SURROGATES = re.compile(rb"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|\\u[dD][89a-fA-F][0-9a-fA-F]{2}")
 _HALF = 6
 
+
+class _Model(msgspec.Struct):
+    """All that is read of a body that is not understood."""
+
+    model: object = None
+
+
+_decode_model = msgspec.json.Decoder(_Model).decode
 decode_envelope = msgspec.json.Decoder(Envelope).decode
 _decode_raw = msgspec.json.Decoder(msgspec.Raw).decode
 _decode_presence = msgspec.json.Decoder(_Presence).decode
@@ -68,6 +78,15 @@ class Parsed:
     array: tuple[int, int]
 
 
+def model_of(body: bytes) -> str:
+    """The model a body names, as far as that can be told without understanding the rest; empty where it cannot."""
+    try:
+        model = _decode_model(body).model
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+        return ""
+    return model if isinstance(model, str) else ""
+
+
 def parse(body: bytes) -> Parsed | None:
     """Parse a body; None for valid JSON of a shape we do not understand.
 
@@ -80,7 +99,7 @@ def parse(body: bytes) -> Parsed | None:
         return None
     except (msgspec.DecodeError, RecursionError) as error:
         raise _invalid(error) from None
-    return locate(body, envelope) if envelope.messages else None
+    return locate(body, envelope) if 0 < len(envelope.messages) <= MAX_MESSAGES else None
 
 
 def decode_raw(body: bytes | memoryview) -> None:
@@ -155,9 +174,8 @@ def _after(body: bytes, position: int, character: int) -> int:
 
 
 def _skip(body: bytes, position: int) -> int:
-    while position < len(body) and body[position] in _WHITESPACE:
-        position += 1
-    return position
+    found = _skip_whitespace(body, position)
+    return found.end() if found else position
 
 
 def walk(body: bytes, position: int, messages: Sequence[msgspec.Raw]) -> tuple[list[tuple[int, int]], int] | None:

@@ -15,7 +15,7 @@ import msgspec
 import xxhash
 
 from policies.conversation import Message
-from proxy.wire.chat import Envelope, Parsed, decode_envelope, rest_position, walk, without_messages
+from proxy.wire.chat import MAX_MESSAGES, Envelope, Parsed, decode_envelope, rest_position, walk, without_messages
 
 _LEAST_BYTES = 4_096
 _KEY_BYTES = 256
@@ -122,7 +122,7 @@ def _parse_rest(prefix: Prefix, body: bytes) -> Parsed | None:
     except (msgspec.DecodeError, RecursionError):
         return None
     found = walk(rest, len(_OPENING), envelope.messages)
-    if found is None:
+    if found is None or len(prefix.spans) + len(envelope.messages) > MAX_MESSAGES:
         return None
     shift = start - len(_OPENING)
     spans, end = found
