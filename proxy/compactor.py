@@ -234,7 +234,11 @@ class Compactor:
 
     def _templates(self, work: _Work) -> Prompts:
         own = work.job.policy.summarizer.prompt
-        return self._prompts if own is None else replace(self._prompts, summarize=own)
+        if own is None:
+            return self._prompts
+        return replace(
+            self._prompts, summarize=f"{self._prompts.summarize}\n{own}", merge=f"{self._prompts.merge}\n{own}"
+        )
 
     async def _ask(self, work: _Work, prompt: Prompt) -> Valid | Invalid:
         answer = await self._summarizer.ask(work.target, prompt, _answer_room(work))

@@ -358,9 +358,6 @@ async def test_what_is_not_understood_goes_to_the_upstream_of_its_model_too(
             assert (await play.send(content)).status == 200
 
 
-@pytest.mark.xfail(
-    reason="proxy/compactor.py: summarizer.prompt takes the place of the rules and headings", strict=True
-)
 async def test_the_operators_own_instructions_are_added_to_the_summarizers_prompt(tmp_path: Path) -> None:
     async with stage(tmp_path, policies={"default": {"summarizer": {"prompt": "Keep part numbers."}}}) as play:
         assert outcome(await play.send(DUE)) == ("applied", "tool_execution")
