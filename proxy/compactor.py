@@ -112,7 +112,6 @@ class Compactor:
         self._ticks = ticks
         self._windows = windows
         self._flights: SingleFlight[Record] = SingleFlight()
-        self._calls = asyncio.Semaphore(_PARALLEL_CALLS)
 
     async def compact(self, job: Job) -> Record:
         """The record of job.cut: found, made by another replica meanwhile, or made here. Raises CompactionError."""
@@ -180,6 +179,8 @@ class Compactor:
         window = work.target.window
         capacity = None if window is None else _capacity(work, window, around, work.target.calibration)
         run = bisect(blocks, work.continuity.summary, capacity, work.job.policy.bisect, work.count)
+        # Of this job alone: nobody's slow summarizer holds up another's.
+        slots = asyncio.Semaphore(_PARALLEL_CALLS)
         results: tuple[Result, ...] | None = None
         while True:
             try:
@@ -187,11 +188,11 @@ class Compactor:
             except StopIteration as finished:
                 outcome: Outcome = finished.value
                 return outcome
-            results = await _side_by_side([self._result(work, call, around) for call in calls])
+            results = await _side_by_side([self._result(work, call, around, slots) for call in calls])
 
-    async def _result(self, work: _Work, call: Call, around: int) -> Result:
+    async def _result(self, work: _Work, call: Call, around: int, slots: asyncio.Semaphore) -> Result:
         try:
-            async with self._calls:
+            async with slots:
                 return await self._summarize(work, call)
         except SummarizerOverflowError as error:
             target, stated = work.target, error.stated

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from policies.budget import Budget, usable_input
 from proxy.config_models import Config, Upstream
 from proxy.exchange import Exchange
-from proxy.models import Window, Windows
+from proxy.models import MAX_NAME, Window, Windows
 from proxy.reader import ChatRequest
 from proxy.tenants import Caller
 from proxy.tokenizer import Tokenizer
@@ -116,7 +116,7 @@ class Router:
             encoding = self._tokenizer.encoding_for(name, rule.encoding if rule else None)
             exact = bool(rule and rule.encoding) or self._tokenizer.knows(name)
             known = _Model(rule.context_window if rule else None, encoding, exact)
-            if len(self._models) < _REMEMBERED_MODELS:
+            if len(self._models) < _REMEMBERED_MODELS and len(name) <= MAX_NAME:
                 self._models[name] = known
         return known
 

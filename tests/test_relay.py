@@ -21,6 +21,7 @@ from tests.upstreams import (
     Call,
     Client,
     Header,
+    Upstream,
     always,
     answer,
     ask,
@@ -34,10 +35,9 @@ from tests.upstreams import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import AsyncIterator, Callable, Coroutine
     from pathlib import Path
 
-    from tests.upstreams import Upstream
 
 pytestmark = pytest.mark.anyio
 
@@ -48,10 +48,27 @@ SOON = 1.0
 TEXT = (b"Content-Type", b"application/x-ndjson")
 
 
-@pytest.fixture(params=["asyncio", "uvloop"])
+@pytest.fixture(scope="module", params=["asyncio", "uvloop"])
 def anyio_backend(request: pytest.FixtureRequest) -> tuple[str, dict[str, object]]:
     """The proxy runs on uvloop, which fails in ways of its own."""
     return "asyncio", {"use_uvloop": request.param == "uvloop"}
+
+
+@pytest.fixture(scope="module")
+async def both(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[tuple[str, Upstream]]:
+    """One proxy for all tests that need no config of their own; each gives the upstream its script."""
+    async with proxied(tmp_path_factory.mktemp("proxy"), always(OK)) as (address, behind):
+        yield address, behind
+
+
+@pytest.fixture
+def address(both: tuple[str, Upstream]) -> str:
+    return both[0]
+
+
+@pytest.fixture
+def behind(both: tuple[str, Upstream]) -> Upstream:
+    return both[1].play(always(OK))
 
 
 def flushed(compressor: zlib._Compress, content: bytes) -> bytes:
@@ -83,7 +100,7 @@ GZIP: Header = (b"Content-Encoding", b"gzip")
     ],
 )
 async def test_a_client_has_every_chunk_before_the_next_is_sent(
-    tmp_path: Path, path: str, headers: list[Header], pieces: list[bytes]
+    address: str, behind: Upstream, path: str, headers: list[Header], pieces: list[bytes]
 ) -> None:
     seen: asyncio.Queue[int] = asyncio.Queue()
 
@@ -97,7 +114,9 @@ async def test_a_client_has_every_chunk_before_the_next_is_sent(
                 left -= await seen.get()
         await call.send(chunk(b""))
 
-    async with proxied(tmp_path, script) as (address, _), connected(address) as client, asyncio.timeout(5):
+    behind.play(script)
+
+    async with connected(address) as client, asyncio.timeout(5):
         await client.send(request("POST", path, [HOST, JSON], chat("hi", stream=True)))
         assert await client.head() == 200
         received = b""
@@ -108,7 +127,7 @@ async def test_a_client_has_every_chunk_before_the_next_is_sent(
 
 
 async def test_comments_ahead_of_the_first_event_are_held_back_only_for_a_while(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    address: str, behind: Upstream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("proxy.answers._PATIENCE", 0.0)
     seen = asyncio.Event()
@@ -119,7 +138,9 @@ async def test_comments_ahead_of_the_first_event_are_held_back_only_for_a_while(
         await seen.wait()
         await call.send(chunk(delta("a")), chunk(b""))
 
-    async with proxied(tmp_path, script) as (address, _), connected(address) as client, asyncio.timeout(5):
+    behind.play(script)
+
+    async with connected(address) as client, asyncio.timeout(5):
         await client.send(request("POST", CHAT, [HOST, JSON], chat("hi", stream=True)))
         await client.head()
         chunks = client.chunks()
@@ -140,7 +161,7 @@ async def stalled(progressed: asyncio.Event) -> None:
 
 
 @pytest.mark.parametrize("path", [CHAT, "/v1/files/f/content"])
-async def test_an_upstream_is_not_read_faster_than_the_client_reads(tmp_path: Path, path: str) -> None:
+async def test_an_upstream_is_not_read_faster_than_the_client_reads(address: str, behind: Upstream, path: str) -> None:
     total, piece = 40, b"x" * 1_000_000
     sent = 0
     progressed = asyncio.Event()
@@ -155,7 +176,9 @@ async def test_an_upstream_is_not_read_faster_than_the_client_reads(tmp_path: Pa
             progressed.set()
         await call.send(chunk(b""))
 
-    async with proxied(tmp_path, script) as (address, _), connected(address) as client, asyncio.timeout(20):
+    behind.play(script)
+
+    async with connected(address) as client, asyncio.timeout(20):
         await client.send(request("POST", path, [HOST, JSON], chat("hi")))
         client.pause()
         await stalled(progressed)
@@ -166,7 +189,7 @@ async def test_an_upstream_is_not_read_faster_than_the_client_reads(tmp_path: Pa
     assert (len(reply.body), reply.complete) == (total * len(piece), True)
 
 
-async def test_a_client_is_not_read_faster_than_the_upstream_reads(tmp_path: Path) -> None:
+async def test_a_client_is_not_read_faster_than_the_upstream_reads(address: str, behind: Upstream) -> None:
     total, piece = 40, b"u" * 1_000_000
     sent = 0
     progressed, go_on = asyncio.Event(), asyncio.Event()
@@ -187,7 +210,9 @@ async def test_a_client_is_not_read_faster_than_the_upstream_reads(tmp_path: Pat
             sent += 1
             progressed.set()
 
-    async with proxied(tmp_path, script) as (address, _), connected(address) as client, asyncio.timeout(20):
+    behind.play(script)
+
+    async with connected(address) as client, asyncio.timeout(20):
         sending = asyncio.create_task(upload(client))
         await stalled(progressed)
         assert sent < total // 2
@@ -200,7 +225,7 @@ async def test_a_client_is_not_read_faster_than_the_upstream_reads(tmp_path: Pat
 @pytest.mark.parametrize("path", [CHAT, "/v1/responses"])
 @pytest.mark.parametrize("stream", [True, False])
 async def test_a_client_that_leaves_while_the_upstream_thinks_ends_its_call(
-    tmp_path: Path, leave: Callable[[Client], None], path: str, stream: bool
+    address: str, behind: Upstream, leave: Callable[[Client], None], path: str, stream: bool
 ) -> None:
     thinking = asyncio.Event()
 
@@ -209,34 +234,38 @@ async def test_a_client_that_leaves_while_the_upstream_thinks_ends_its_call(
         thinking.set()
         await call.gone()
 
-    async with proxied(tmp_path, script) as (address, behind), connected(address) as client, asyncio.timeout(5):
+    behind.play(script)
+
+    async with connected(address) as client, asyncio.timeout(5):
         await client.send(request("POST", path, [HOST, JSON], chat("hi", stream=stream)))
         await thinking.wait()
         leave(client)
         async with asyncio.timeout(SOON):
-            await behind.gone.acquire()
+            await behind.calls[0].closed.wait()
 
 
 @pytest.mark.parametrize("leave", [Client.close, Client.reset])
 @pytest.mark.parametrize("path", [CHAT, "/v1/responses"])
 async def test_a_client_that_leaves_in_the_middle_of_a_stream_ends_it(
-    tmp_path: Path, leave: Callable[[Client], None], path: str
+    address: str, behind: Upstream, leave: Callable[[Client], None], path: str
 ) -> None:
     async def script(call: Call) -> None:
         await call.read()
         await call.send(head(200, EVENTS, CHUNKED), chunk(delta("a")))
         await call.gone()
 
-    async with proxied(tmp_path, script) as (address, behind), connected(address) as client, asyncio.timeout(5):
+    behind.play(script)
+
+    async with connected(address) as client, asyncio.timeout(5):
         await client.send(request("POST", path, [HOST, JSON], chat("hi", stream=True)))
         await client.head()
         await anext(client.chunks())
         leave(client)
         async with asyncio.timeout(SOON):
-            await behind.gone.acquire()
+            await behind.calls[0].closed.wait()
 
 
-async def test_a_client_that_leaves_without_having_read_ends_the_stream(tmp_path: Path) -> None:
+async def test_a_client_that_leaves_without_having_read_ends_the_stream(address: str, behind: Upstream) -> None:
     progressed = asyncio.Event()
 
     async def script(call: Call) -> None:
@@ -246,18 +275,20 @@ async def test_a_client_that_leaves_without_having_read_ends_the_stream(tmp_path
             await call.send(chunk(delta("x" * 100_000)))
             progressed.set()
 
-    async with proxied(tmp_path, script) as (address, behind), connected(address) as client, asyncio.timeout(10):
+    behind.play(script)
+
+    async with connected(address) as client, asyncio.timeout(10):
         await client.send(request("POST", CHAT, [HOST, JSON], chat("hi", stream=True)))
         client.pause()
         await stalled(progressed)
         client.reset()
         async with asyncio.timeout(SOON):
-            await behind.gone.acquire()
+            await behind.calls[0].closed.wait()
 
 
 @pytest.mark.parametrize("framing", [CHUNKED, (b"Content-Length", b"1000000")])
 async def test_a_client_that_leaves_during_an_upload_ends_it_without_completing_it(
-    tmp_path: Path, framing: Header
+    address: str, behind: Upstream, framing: Header
 ) -> None:
     arrived = asyncio.Event()
     whole = asyncio.Event()
@@ -267,13 +298,15 @@ async def test_a_client_that_leaves_during_an_upload_ends_it_without_completing_
             arrived.set()
         whole.set()
 
-    async with proxied(tmp_path, script) as (address, behind), connected(address) as client, asyncio.timeout(5):
+    behind.play(script)
+
+    async with connected(address) as client, asyncio.timeout(5):
         part = b"u" * 100
         await client.send(request("POST", "/v1/files", [HOST, framing]), chunk(part) if framing is CHUNKED else part)
         await arrived.wait()
         client.close()
         async with asyncio.timeout(SOON):
-            await behind.gone.acquire()
+            await behind.calls[0].closed.wait()
     assert not whole.is_set()
 
 
@@ -308,9 +341,8 @@ async def test_two_hundred_clients_that_left_leave_the_pool_as_it_was(tmp_path: 
             *(ask(address, "POST", CHAT, [JSON, (b"X-Stays", b"1")], chat("hi")) for _ in range(10))
         )
         assert [reply.body for reply in replies] == [OK_BODY] * 10
-        for _ in range(behind.connections - 5):
-            await behind.gone.acquire()
         assert len(behind.calls) > 100
+        await asyncio.gather(*(call.closed.wait() for call in behind.calls if call.header(b"x-stays") is None))
 
 
 async def test_one_upstream_connection_serves_request_after_request(tmp_path: Path) -> None:
@@ -356,7 +388,7 @@ async def test_a_client_that_leaves_during_a_compaction_ends_the_summarizers_cal
         await summarizing.wait()
         client.close()
         async with asyncio.timeout(SOON):
-            await behind.gone.acquire()
+            await behind.calls[0].closed.wait()
         assert len(behind.calls) == 1
 
 
@@ -418,17 +450,21 @@ async def test_a_client_that_left_during_a_compaction_and_asks_again_waits_for_n
         await leaving.send(request("POST", CHAT, [HOST, JSON], LONG))
         await summarizing.wait()
         leaving.close()
-        await behind.gone.acquire()
+        await behind.calls[0].closed.wait()
         reply = await again.ask("POST", CHAT, [JSON], LONG)
     assert (reply.status, reply.header(b"x-compaction")) == (200, b"applied")
 
 
-async def test_a_request_that_follows_on_the_same_connection_is_answered_in_turn(tmp_path: Path) -> None:
+async def test_a_request_that_follows_on_the_same_connection_is_answered_in_turn(
+    address: str, behind: Upstream
+) -> None:
     async def script(call: Call) -> None:
         await call.read()
         await call.send(answer(200, call.target.encode(), JSON))
 
-    async with proxied(tmp_path, script) as (address, _), connected(address) as client:
+    behind.play(script)
+
+    async with connected(address) as client:
         paths = [f"/v1/models/{number}" for number in range(5)]
         await client.send(b"".join(request("GET", path, [HOST]) for path in paths))
         assert [(await client.reply()).body.decode() for _ in paths] == paths

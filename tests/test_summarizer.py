@@ -213,7 +213,7 @@ async def test_an_answer_that_never_comes_ends_with_the_callers_patience() -> No
             while not behind.calls:  # noqa: ASYNC110 - the other side of a socket sets no event here
                 await asyncio.sleep(0)
             asking.cancel()
-            await behind.gone.acquire()
+            await behind.calls[0].closed.wait()
     assert asking.cancelled()
 
 

@@ -18,6 +18,7 @@ from tests.upstreams import (
     OK_BODY,
     Call,
     Script,
+    Upstream,
     always,
     answer,
     ask,
@@ -44,9 +45,27 @@ CLOSED = "The upstream closed the connection before it answered."
 INVALID = "The upstream's answer is not valid HTTP."
 
 
-@pytest.fixture(params=["asyncio", "uvloop"])
+@pytest.fixture(scope="module", params=["asyncio", "uvloop"])
 def anyio_backend(request: pytest.FixtureRequest) -> tuple[str, dict[str, object]]:
+    """The proxy runs on uvloop, which fails in ways of its own."""
     return "asyncio", {"use_uvloop": request.param == "uvloop"}
+
+
+@pytest.fixture(scope="module")
+async def both(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[tuple[str, Upstream]]:
+    """One proxy for all tests that need no config of their own; each gives the upstream its script."""
+    async with proxied(tmp_path_factory.mktemp("proxy"), always(OK)) as (address, behind):
+        yield address, behind
+
+
+@pytest.fixture
+def address(both: tuple[str, Upstream]) -> str:
+    return both[0]
+
+
+@pytest.fixture
+def behind(both: tuple[str, Upstream]) -> Upstream:
+    return both[1].play(always(OK))
 
 
 async def refused(address: str, path: str) -> dict[str, object]:
@@ -130,10 +149,12 @@ async def half_a_head(call: Call) -> None:
         (always(b"HTTP/1.1 OK\r\n\r\n"), INVALID),
     ],
 )
-async def test_an_upstream_that_gives_no_answer(tmp_path: Path, script: Script, message: str, path: str) -> None:
-    async with proxied(tmp_path, script) as (address, behind):
-        assert await refused(address, path) == error(502, message)
-        assert len(behind.calls) == 1
+async def test_an_upstream_that_gives_no_answer(
+    address: str, behind: Upstream, script: Script, message: str, path: str
+) -> None:
+    behind.play(script)
+    assert await refused(address, path) == error(502, message)
+    assert len(behind.calls) == 1
 
 
 async def think(call: Call) -> None:
@@ -147,32 +168,32 @@ async def stall_in_the_head(call: Call) -> None:
     await call.gone()
 
 
-@pytest.mark.parametrize("path", [CHAT, "/v1/models"])
 @pytest.mark.parametrize("script", [think, stall_in_the_head])
 @pytest.mark.parametrize(
     ("setting", "message"),
     [
-        ("idle_timeout", "The upstream sent nothing for 0.2 s."),
-        ("total_timeout", "The upstream did not answer within 0.2 s."),
+        ("idle_timeout", "The upstream sent nothing for 0.1 s."),
+        ("total_timeout", "The upstream did not answer within 0.1 s."),
     ],
 )
-async def test_an_upstream_that_takes_too_long(
-    tmp_path: Path, script: Script, setting: str, message: str, path: str
-) -> None:
-    async with proxied(tmp_path, script, main={setting: 0.2}) as (address, behind):
-        assert await refused(address, path) == error(504, message, "upstream_timeout")
-        async with asyncio.timeout(1):
-            await behind.gone.acquire()
-        assert len(behind.calls) == 1
+async def test_an_upstream_that_takes_too_long(tmp_path: Path, script: Script, setting: str, message: str) -> None:
+    async with proxied(tmp_path, script, main={setting: 0.1}) as (address, behind):
+        for number, path in enumerate((CHAT, "/v1/models")):
+            assert await refused(address, path) == error(504, message, "upstream_timeout")
+            async with asyncio.timeout(1):
+                await behind.calls[number].closed.wait()
+        assert len(behind.calls) == 2
 
 
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
 @pytest.mark.parametrize("path", [CHAT, "/v1/models"])
-async def test_a_redirect_is_the_clients_to_follow_and_nobody_elses(tmp_path: Path, status: int, path: str) -> None:
+async def test_a_redirect_is_the_clients_to_follow_and_nobody_elses(
+    address: str, behind: Upstream, status: int, path: str
+) -> None:
     async with upstream(always(OK)) as canary:
         location = (b"Location", f"{canary.address}/v1/chat/completions".encode())
-        async with proxied(tmp_path, always(answer(status, b"elsewhere", location))) as (address, _):
-            reply = await ask(address, "POST", path, [JSON], chat("hi"))
+        behind.play(always(answer(status, b"elsewhere", location)))
+        reply = await ask(address, "POST", path, [JSON], chat("hi"))
         assert (reply.status, reply.body, reply.header(b"location")) == (status, b"elsewhere", location[1])
     assert canary.connections == 0
 
@@ -195,7 +216,7 @@ def resident() -> int:
 
 
 @pytest.mark.parametrize("path", [CHAT, "/v1/files/f/content"])
-async def test_a_hundred_megabytes_pass_in_flat_memory(tmp_path: Path, path: str) -> None:
+async def test_a_hundred_megabytes_pass_in_flat_memory(address: str, behind: Upstream, path: str) -> None:
     piece, count = b"x" * 1_000_000, 100
 
     async def script(call: Call) -> None:
@@ -204,7 +225,9 @@ async def test_a_hundred_megabytes_pass_in_flat_memory(tmp_path: Path, path: str
         for _ in range(count):
             await call.send(piece)
 
-    async with proxied(tmp_path, script) as (address, _), connected(address) as client:
+    behind.play(script)
+
+    async with connected(address) as client:
         await client.send(request("POST", path, [HOST, JSON], chat("hi")))
         await client.head()
         before, received, held = resident(), 0, []
@@ -224,7 +247,7 @@ async def test_a_connection_that_the_upstream_closed_meanwhile_is_not_used(tmp_p
 
     async with proxied(tmp_path, script) as (address, behind), connected(address) as client:
         await client.ask("GET", "/v1/models")
-        await behind.gone.acquire()
+        await behind.calls[0].closed.wait()
         assert (await client.ask("POST", CHAT, [JSON], chat("hi"))).status == 200
     assert (behind.connections, len(behind.calls)) == (2, 2)
 

@@ -144,6 +144,11 @@ class Call(_Wire):
     headers: list[Header]
     body = b""
 
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        super().__init__(reader, writer)
+        # Set when its connection has ended.
+        self.closed = asyncio.Event()
+
     @classmethod
     async def accept(cls, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Self:
         call = cls(reader, writer)
@@ -168,34 +173,41 @@ Script = Callable[[Call], Awaitable[object]]
 
 @dataclass(slots=True)
 class Upstream:
-    """Plays a script for every request; `calls` are those it got, `gone` how many connections have ended."""
+    """Plays a script for every request; `calls` are those it got."""
 
     script: Script
     address: str = ""
     calls: list[Call] = field(default_factory=list)
     connections: int = 0
-    gone: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(0))
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
+        here: list[Call] = []
         with suppress(ConnectionError, asyncio.IncompleteReadError):
             while not writer.is_closing():
                 call = await Call.accept(reader, writer)
+                here.append(call)
                 self.calls.append(call)
                 await self.script(call)
         writer.close()
-        self.gone.release()
+        for call in here:
+            call.closed.set()
+
+    def play(self, script: Script) -> Self:
+        """Forget what was, and play another script."""
+        self.script = script
+        self.calls.clear()
+        return self
 
 
 @asynccontextmanager
 async def upstream(script: Script) -> AsyncIterator[Upstream]:
     """A server that plays the script, on a port of its own."""
     served = Upstream(script)
-    running: set[asyncio.Task[None]] = set()
+    running: list[asyncio.Task[None]] = []
 
     def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        running.add(task := asyncio.ensure_future(served.serve(reader, writer)))
-        task.add_done_callback(running.discard)
+        running.append(asyncio.ensure_future(served.serve(reader, writer)))
 
     server = await asyncio.start_server(accept, "127.0.0.1", 0, limit=_LIMIT)
     served.address = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
@@ -203,10 +215,12 @@ async def upstream(script: Script) -> AsyncIterator[Upstream]:
         yield served
     finally:
         server.close()
-        tasks = list(running)
-        for task in tasks:
+        for task in running:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        ended = await asyncio.gather(*running, return_exceptions=True)
+    # What a script found wrong.
+    for error in (error for error in ended if isinstance(error, Exception)):
+        raise error
 
 
 def always(content: bytes) -> Script:

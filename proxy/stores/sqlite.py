@@ -120,8 +120,8 @@ class SqliteStore:
             self._purge(now)
             if self._connection.execute(_PUT_NEW, row).rowcount:
                 return None
-            winner: bytes = self._connection.execute("SELECT value FROM entries WHERE key = ?", (key,)).fetchone()[0]
-            return winner
+            winner = self._connection.execute("SELECT value FROM entries WHERE key = ?", (key,)).fetchone()
+            return winner[0] if winner else None
 
     def _extend(self, keys: Sequence[str], ttl: float) -> None:
         now = self._clock()

@@ -136,6 +136,8 @@ class UpstreamClient:
                 cookie_jar=aiohttp.DummyCookieJar(),
                 timeout=aiohttp.ClientTimeout(
                     total=upstream.total_timeout,
+                    # Waiting for a free connection counts as connecting.
+                    connect=upstream.connect_timeout,
                     sock_connect=upstream.connect_timeout,
                     sock_read=upstream.idle_timeout,
                 ),
