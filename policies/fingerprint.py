@@ -47,9 +47,10 @@ def _content(content: object) -> list[object]:
 def _part(part: object) -> object:
     if not isinstance(part, dict):
         return part
-    if part.get("type") in _REASONING_PARTS:
+    kind = part.get("type")
+    if isinstance(kind, str) and kind in _REASONING_PARTS:
         return None
-    if part.get("type") == "text":
+    if kind == "text":
         return part.get("text") or None
     return {"part": _stripped(part)}
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 from policies import record as records
 from policies.bisect import Call, MergeCall, Outcome, Overflow, Result, SummarizeCall, bisect
@@ -119,23 +119,31 @@ class Compactor:
         return await self._flights.run(f"{key}:{job.must}", partial(self._once, key, job))
 
     async def _once(self, key: str, job: Job) -> Record:
-        look = partial(self._checkpoints.find, job.digests, [job.cut.position])
-        if (found := await look()) is not None:
-            return found
         if job.target is None:
-            return await self._publish(job, await self._build(job, None))
+            found = await self._look(job)
+            return found or await self._publish(job, await self._build(job, None))
         token = secrets.token_hex(8)
-        timeout = job.policy.summarizer.timeout
-        if not await self._checkpoints.store.acquire(f"lock:{key}", token, timeout + _LOCK_MARGIN):
-            wait = timeout if job.must else job.policy.join_wait
-            if (found := await poll(look, wait)) is not None:
-                return found
-            if not job.must:
-                raise CompactionError("pending")
+        turn = partial(self._turn, f"lock:{key}", token, job)
+        wait = job.policy.summarizer.timeout if job.must else job.policy.join_wait
+        taken = await turn() or await poll(turn, wait)
+        if isinstance(taken, Record):
+            return taken
+        if taken is None and not job.must:
+            raise CompactionError("pending")
         try:
             return await self._publish(job, await self._make(job, job.target))
         finally:
             await asyncio.shield(self._checkpoints.store.release(f"lock:{key}", token))
+
+    async def _look(self, job: Job) -> Record | None:
+        return await self._checkpoints.find(job.digests, [job.cut.position])
+
+    async def _turn(self, lock: str, token: str, job: Job) -> Record | Literal[True] | None:
+        """The record, or the right to make it: whoever held the lock may have given up; None while it is held."""
+        if (found := await self._look(job)) is not None:
+            return found
+        ttl = job.policy.summarizer.timeout + _LOCK_MARGIN
+        return True if await self._checkpoints.store.acquire(lock, token, ttl) else None
 
     async def _publish(self, job: Job, record: Record) -> Record:
         return await self._checkpoints.publish(job.digests, record)

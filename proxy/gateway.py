@@ -162,8 +162,11 @@ class Gateway:
                 break
             smaller = await self._fail_open(self._smaller(case, sent, answer.overflow, attempt), None)
             if smaller is not None:
+                try:
+                    answer = await self._send(incoming, prepared, smaller)
+                except ProxyError:
+                    break  # the upstream did answer once: that answer is the client's
                 sent = smaller
-                answer = await self._send(incoming, prepared, sent)
         return (answer, sent) if answer.overflow is None else (first, prepared.draft)
 
     async def _smaller(self, case: Case, sent: Draft, stated: StatedLimit, attempt: int) -> Draft | None:

@@ -342,6 +342,28 @@ async def test_a_waiter_gives_up_after_join_wait_and_forwards() -> None:
             await one.compactor.compact(work)
 
 
+async def test_a_waiter_takes_over_when_the_lock_is_given_up_without_a_record() -> None:
+    refused = asyncio.Event()
+
+    class Telling(MemoryStore):
+        async def acquire(self, key: str, token: str, ttl: float) -> bool:
+            taken = await super().acquire(key, token, ttl)
+            if not taken:
+                refused.set()
+            return taken
+
+    store = Telling()
+    async with replica(model := Model(), store) as one, asyncio.timeout(5):
+        work = await job(one.target(), must=True)
+        lock = f"lock:{key_of(work.digests, work.cut.position)}"
+        await store.acquire(lock, "a replica whose client leaves", 60)
+        waiting = asyncio.create_task(one.compactor.compact(work))
+        await refused.wait()
+        await store.release(lock, "a replica whose client leaves")
+        assert (await waiting).making.algorithm == "single"
+    assert len(model.asked) == 1
+
+
 async def test_the_loser_of_a_race_sends_the_winners_text() -> None:
     store = MemoryStore()
     async with replica(Model(), store) as one, replica(Model(), store) as other:

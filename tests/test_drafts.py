@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from proxy.demo.model_server import ModelServer
+from proxy.demo.model_server import Fault, ModelServer
 from tests.scenarios import MODEL, WINDOW
 from tests.stages import Stage, body, history, stage
 
@@ -50,3 +50,11 @@ async def test_a_forced_record_that_would_weigh_more_than_what_it_covers_is_not_
         short = body([{"role": role, "content": "hi"} for _ in range(6) for role in ("user", "assistant")])
         assert await outcome(play, short, (b"x-compaction", b"force")) == ("none", "no_gain")
         assert play.sent[-1].body == short
+
+
+async def test_a_retry_that_cannot_reach_the_upstream_leaves_its_first_answer(tmp_path: Path) -> None:
+    model = ModelServer(window=4_000, script=lambda number, _: Fault(cut_after=0) if number else None)
+    async with stage(tmp_path, model, policies={"default": {"summarizer": {"model": "none"}}}) as play:
+        reply = await play.send(body(history(0.7)))
+        assert (reply.status, b"context_length_exceeded" in reply.body) == (400, True)
+        assert len(play.sent) == 2

@@ -104,3 +104,8 @@ def test_digests_of_a_history_are_a_prefix_of_those_of_its_continuation(one: lis
 def test_two_scopes_share_no_digest(messages: list[Json]) -> None:
     body = described(messages)
     assert not set(prefix_digests(b"one", body)) & set(prefix_digests(b"other", body))
+
+
+@pytest.mark.parametrize("kind", [["text"], {"a": 1}, None, 7])
+def test_a_part_of_no_known_type_is_digested_too(kind: object) -> None:
+    assert message_digest({"role": "user", "content": [{"type": kind, "text": "x"}]}) != message_digest(user("x"))
