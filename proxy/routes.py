@@ -57,14 +57,13 @@ class Router:
     def plain(self, exchange: Exchange, caller: Caller, model: str = "") -> Route:
         """The route of a request that is relayed as it is; `model` where one is known."""
         name, upstream = self._config.upstream_for(caller.tenant, model)
-        headers = to_upstream(exchange.headers, authorization=_authorization(caller, upstream), readable=False)
-        return Route(name, upstream, headers)
+        return Route(name, upstream, _headers(exchange, caller, upstream, readable=False))
 
     def chat(self, exchange: Exchange, caller: Caller, request: ChatRequest) -> Route:
         """The route of a chat request."""
         model = request.model
         name, upstream = self._config.upstream_for(caller.tenant, model)
-        headers = to_upstream(exchange.headers, authorization=_authorization(caller, upstream), readable=True)
+        headers = _headers(exchange, caller, upstream, readable=True)
         window = self._window(name, model)
         if window is None:
             return Route(name, upstream, headers)
@@ -119,6 +118,14 @@ class Router:
             if len(self._models) < _REMEMBERED_MODELS and len(name) <= MAX_NAME:
                 self._models[name] = known
         return known
+
+
+def _headers(exchange: Exchange, caller: Caller, upstream: Upstream, *, readable: bool) -> Headers:
+    headers = to_upstream(exchange.headers, authorization=_authorization(caller, upstream), readable=readable)
+    if caller.key_header == b"x-api-key" and exchange.header(b"authorization") is not None:
+        # One key was for us, the other is for the upstream.
+        headers = [(name, value) for name, value in headers if name != b"x-api-key"]
+    return headers
 
 
 def _authorization(caller: Caller, upstream: Upstream) -> bytes | None:

@@ -39,6 +39,8 @@ class Caller:
     upstream_key: str | None = field(repr=False)
     """The tenant's key for the upstream, in place of the caller's own Authorization."""
     summary_tokens_per_day: int | None
+    key_header: bytes | None = None
+    """The header whose key made the caller known here; None for a caller without a known key."""
 
 
 class Tenants:
@@ -72,13 +74,14 @@ class Tenants:
         return caller
 
     def _identify(self, authorization: bytes | None, api_key_header: bytes | None) -> Caller:
-        digests = [hashlib.sha256(key).digest() for key in (_bearer(authorization), api_key_header) if key]
-        for digest in digests:
+        sent = ((b"authorization", _bearer(authorization)), (b"x-api-key", api_key_header))
+        digests = {header: hashlib.sha256(key).digest() for header, key in sent if key}
+        for header, digest in digests.items():
             if (name := self._owner(digest)) is not None:
-                return self._scoped(name, digest)
+                return replace(self._scoped(name, digest), key_header=header)
         if self._closed:
             raise AuthenticationError(_UNKNOWN)
-        return self._scoped(DEFAULT, digests[0] if digests else b"")
+        return self._scoped(DEFAULT, next(iter(digests.values()), b""))
 
     def with_policy(self, caller: Caller, name: str) -> Caller:
         """The caller under another policy it may use; the refusal does not tell whether the name exists."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 
 import pytest
@@ -58,3 +59,16 @@ async def test_a_retry_that_cannot_reach_the_upstream_leaves_its_first_answer(tm
         reply = await play.send(body(history(0.7)))
         assert (reply.status, b"context_length_exceeded" in reply.body) == (400, True)
         assert len(play.sent) == 2
+
+
+async def test_a_key_that_was_for_us_is_not_sent_on_beside_the_one_for_the_upstream(tmp_path: Path) -> None:
+    key = "ck-of-acme"
+    tenants = {"acme": {"keys": [f"sha256:{hashlib.sha256(key.encode()).hexdigest()}"]}}
+    own, theirs = (b"x-api-key", key.encode()), (b"authorization", b"Bearer sk-of-the-upstream")
+    async with stage(tmp_path, tenants=tenants) as play:
+        for path in ("/v1/chat/completions", "/v1/embeddings"):
+            assert (await play.send(body([{"role": "user", "content": "hi"}]), own, theirs, path=path)).status == 200
+            headers = play.model.received[-1].headers
+            assert theirs in headers
+            assert key.encode() not in [value for _, value in headers]
+        assert [line["tenant"] for line in play.logged("request")] == ["acme", "acme"]
