@@ -47,6 +47,11 @@ class Conversation:
     def head_tokens(self) -> int:
         return sum(m.tokens for m in self.messages[: self.head_length])
 
+    @property
+    def fixed_tokens(self) -> int:
+        """What every request carries whatever is cut: tools and head."""
+        return self.tools_tokens + self.head_tokens
+
     @cached_property
     def tokens_from(self) -> list[int]:
         return [*accumulate((m.tokens for m in reversed(self.body)), initial=0)][::-1]
@@ -54,7 +59,7 @@ class Conversation:
     @property
     def total_tokens(self) -> int:
         """N: tools, head and body."""
-        return self.tools_tokens + self.head_tokens + self.tokens_from[0]
+        return self.fixed_tokens + self.tokens_from[0]
 
     @cached_property
     def units(self) -> list[int]:

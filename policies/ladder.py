@@ -79,7 +79,7 @@ def next_rung(
     covered = standing.covered if standing else 0
     cut = choose_cut(conversation, budget, policy, covered=covered, target=target)
     record = budget.record if cut else standing.record_tokens if standing else 0
-    room = target - conversation.tools_tokens - conversation.head_tokens - record
+    room = target - conversation.fixed_tokens - record
     fits = conversation.kept_tokens(cut.position if cut else covered) <= room
     return Rung(
         budget,

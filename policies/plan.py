@@ -60,8 +60,7 @@ def tokens_with(conversation: Conversation, standing: Standing | None) -> int:
     """What would be sent now, in tokens."""
     if standing is None:
         return conversation.total_tokens
-    fixed = conversation.tools_tokens + conversation.head_tokens + standing.record_tokens
-    return fixed + conversation.kept_tokens(standing.covered)
+    return conversation.fixed_tokens + standing.record_tokens + conversation.kept_tokens(standing.covered)
 
 
 def decide(
@@ -97,8 +96,7 @@ def _keep(standing: Standing | None, reason: str) -> Forward | Reuse:
 
 
 def _gain(conversation: Conversation, budget: Budget, cut: Cut, now: int) -> int:
-    after = conversation.tools_tokens + conversation.head_tokens + budget.record + cut.kept
-    return now - after
+    return now - (conversation.fixed_tokens + budget.record + cut.kept)
 
 
 def _least_gain(budget: Budget, policy: PolicySettings, now: int) -> int:

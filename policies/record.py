@@ -130,7 +130,7 @@ def build(
         parent.entries if parent else (),
         ledger.extract(span.utterances, settings.directives, first_user=span.first_user),
     )
-    language = parent.language if parent else language_of(u.text for u in span.utterances if u.role == "user")
+    language = language_for(parent, span)
     texts = texts_for(language)
     actions = [*(parent.actions if parent else ()), *key_actions(span.utterances)][-_ACTIONS_STORED:]
     files = file_changes(parent.files if parent else (), span.utterances)[-_FILES_STORED:]
@@ -168,6 +168,11 @@ def build(
         last_digest=span.last_digest,
         compacted=now,
     )
+
+
+def language_for(parent: Record | None, span: Span) -> Language:
+    """The language of a record is that of its parent, and of the user's words at first."""
+    return parent.language if parent else language_of(u.text for u in span.utterances if u.role == "user")
 
 
 def _making(cut: Cut, written: Written, trigger: Trigger, before: int, after: int, summary: int) -> Making:

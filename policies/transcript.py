@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NewType
 
 from policies.conversation import Role
 
-Tokens = NewType("Tokens", int)
 CountTokens = Callable[[str], int]
 
 MAX_ARGUMENTS = 1_500

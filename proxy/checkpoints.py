@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from policies.record import VERSION, Record
+from proxy.lru import remember
 from proxy.stores.base import Store
 from proxy.stores.sealing import Sealer
 
@@ -32,10 +33,9 @@ class Checkpoints:
     def recall(self, digests: Sequence[bytes], cuts: Iterable[int]) -> Record | None:
         """The record of the newest cut that this process knows; no store access. `digests[c]` names body[:c]."""
         for cut in sorted(cuts, reverse=True):
-            record = self._memory.get(key_of(digests, cut))
-            if record is not None:
-                self._memory.move_to_end(key_of(digests, cut))
-                return record
+            key = key_of(digests, cut)
+            if (record := self._memory.get(key)) is not None:
+                return remember(self._memory, key, record, _REMEMBERED)
         return None
 
     async def find(self, digests: Sequence[bytes], cuts: Iterable[int]) -> Record | None:
@@ -49,7 +49,7 @@ class Checkpoints:
             record = self._open(key, value, digests[cut], cut)
             if record is not None:
                 await self.store.touch([key], self._ttl)
-                return self._remember(key, record)
+                return remember(self._memory, key, record, _REMEMBERED)
         return None
 
     async def publish(self, digests: Sequence[bytes], record: Record) -> Record:
@@ -57,13 +57,14 @@ class Checkpoints:
         cut = record.covered
         key = key_of(digests, cut)
         taken = await self.store.put_new(key, self._sealer.seal(key, _encode(record)), self._ttl)
-        return self._remember(key, self._open(key, taken, digests[cut], cut) or record)
+        holds = self._open(key, taken, digests[cut], cut) or record
+        return remember(self._memory, key, holds, _REMEMBERED)
 
     async def recall_part(self, content: bytes) -> str | None:
         """The summary that was made from exactly this content before; `content` includes the caller's scope."""
         key = _part_key(content)
         (value,) = await self.store.get_many([key])
-        plain = self._sealer.open(key, value) if value is not None else None
+        plain = self._unseal(key, value)
         return None if plain is None else plain.decode("utf-8", "replace")
 
     async def keep_part(self, content: bytes, summary: str) -> None:
@@ -71,15 +72,11 @@ class Checkpoints:
         key = _part_key(content)
         await self.store.put_new(key, self._sealer.seal(key, summary.encode()), self._ttl)
 
-    def _remember(self, key: str, record: Record) -> Record:
-        self._memory[key] = record
-        self._memory.move_to_end(key)
-        if len(self._memory) > _REMEMBERED:
-            self._memory.popitem(last=False)
-        return record
+    def _unseal(self, key: str, value: bytes | None) -> bytes | None:
+        return None if value is None else self._sealer.open(key, value)
 
     def _open(self, key: str, value: bytes | None, digest: bytes, cut: int) -> Record | None:
-        plain = self._sealer.open(key, value) if value is not None else None
+        plain = self._unseal(key, value)
         if plain is None:
             return None
         try:

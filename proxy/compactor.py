@@ -7,19 +7,20 @@ import secrets
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Literal, TypeVar
 
 from policies import record as records
 from policies.bisect import Call, MergeCall, Outcome, Overflow, Result, SummarizeCall, bisect
 from policies.budget import Budget
+from policies.conversation import INSTRUCTION_ROLES
 from policies.half_window import Cut
 from policies.plan import Trigger
 from policies.prompting import Continuity, Prompt, Prompts, fill
 from policies.record import Record, Span, Written
 from policies.settings import PolicySettings
-from policies.texts import Texts, language_of, texts_for
-from policies.transcript import Block, CountTokens, Utterance, render
+from policies.texts import Texts, texts_for
+from policies.transcript import Block, CountTokens, render
 from policies.validation import Answer, Invalid, Valid, split_timeline, validate
 from proxy.checkpoints import Checkpoints, key_of
 from proxy.flights import SingleFlight, poll
@@ -43,7 +44,7 @@ class CompactionError(Exception):
     """No record could be made, and none was owed: the request goes on without it. The text is the reason."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Job:
     """One compaction that was decided on.
 
@@ -64,6 +65,23 @@ class Job:
     target: SummaryTarget | None
     tenant: str
     daily_tokens: int | None
+
+    @cached_property
+    def span(self) -> Span:
+        """The newly covered messages, decoded once; instructions among them go upstream as they are."""
+        conversation = self.request.conversation
+        cut = self.cut.position
+        covered = self.parent.covered if self.parent else 0
+        utterances = self.request.utterances(covered, cut)
+        return Span(
+            utterances=tuple(u for u in utterances if u.role not in INSTRUCTION_ROLES),
+            cut=self.cut,
+            digest=self.digests[cut].hex(),
+            first_digest=self.digests[min(covered + 1, cut)].hex(),
+            last_digest=self.digests[cut].hex(),
+            first_user=conversation.first_user(),
+            anchor=conversation.anchor(cut),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,8 +189,8 @@ class Compactor:
         """Let the model write the summary, in as many calls as it takes."""
         started = self._ticks()
         count = partial(self._tokenizer.count, encoding=target.encoding)
-        utterances, blocks = await self._off_loop(partial(_transcript, job, count))
-        texts = texts_for(job.parent.language if job.parent else language_of(_user_texts(utterances)))
+        blocks = await self._off_loop(lambda: render(job.span.utterances, count))
+        texts = texts_for(records.language_for(job.parent, job.span))
         work = _Work(job, target, texts, _continuity(job), count)
         outcome = await self._drive(work, blocks)
         if outcome.text is None:
@@ -269,17 +287,15 @@ class Compactor:
         return await self._off_loop(partial(self._build_now, job, written))
 
     def _build_now(self, job: Job, written: Written | None) -> Record:
-        conversation = job.request.conversation
-        fixed = conversation.tools_tokens + conversation.head_tokens
         return records.build(
-            _span(job),
+            job.span,
             job.parent,
             written,
             budget=job.budget,
             settings=job.policy.ledger,
             trigger=job.trigger,
             tokens_before=job.tokens_before,
-            tokens_kept=fixed + job.cut.kept,
+            tokens_kept=job.request.conversation.fixed_tokens + job.cut.kept,
             now=self._clock(),
             count=partial(self._tokenizer.count, encoding=job.request.encoding),
         )
@@ -297,39 +313,6 @@ async def _side_by_side(calls: Sequence[Coroutine[None, None, Result]]) -> tuple
     except BaseExceptionGroup as errors:
         raise errors.exceptions[0] from None
     return tuple(task.result() for task in tasks)
-
-
-def _covered(job: Job) -> int:
-    return job.parent.covered if job.parent else 0
-
-
-def _transcript(job: Job, count: CountTokens) -> tuple[list[Utterance], list[Block]]:
-    utterances = _summarized(job)
-    return utterances, render(utterances, count)
-
-
-def _summarized(job: Job) -> list[Utterance]:
-    """The newly covered messages; instructions among them go upstream as they are and are not summarized."""
-    covered = job.request.utterances(_covered(job), job.cut.position)
-    return [u for u in covered if u.role not in ("system", "developer")]
-
-
-def _user_texts(utterances: Sequence[Utterance]) -> list[str]:
-    return [u.text for u in utterances if u.role == "user"]
-
-
-def _span(job: Job) -> Span:
-    conversation = job.request.conversation
-    cut = job.cut.position
-    return Span(
-        utterances=tuple(_summarized(job)),
-        cut=job.cut,
-        digest=job.digests[cut].hex(),
-        first_digest=job.digests[min(_covered(job) + 1, cut)].hex(),
-        last_digest=job.digests[cut].hex(),
-        first_user=conversation.first_user(),
-        anchor=conversation.anchor(cut),
-    )
 
 
 def _continuity(job: Job) -> Continuity:

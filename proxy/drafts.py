@@ -11,6 +11,7 @@ from typing import Literal, assert_never
 
 from policies.assembly import Item, assemble
 from policies.budget import Budget
+from policies.conversation import INSTRUCTION_ROLES
 from policies.cuts import legal_cuts
 from policies.fingerprint import prefix_digests
 from policies.half_window import Cut
@@ -256,9 +257,7 @@ def _contents_to_cut(request: ChatRequest, covered: int, total: int) -> dict[int
     conversation = request.conversation
     head, anchor = conversation.head_length, conversation.anchor(covered)
     kept = [*([] if anchor is None else [anchor]), *range(covered, len(conversation.body))]
-    sizes = {
-        head + i: conversation.body[i].tokens for i in kept if conversation.body[i].role not in ("system", "developer")
-    }
+    sizes = {head + i: conversation.body[i].tokens for i in kept if conversation.body[i].role not in INSTRUCTION_ROLES}
     users = {i: size for i, size in sizes.items() if request.messages[i].role == "user"}
     spared = sum(users.values())
     if spared <= total // 2 and len(users) < len(sizes):

@@ -17,6 +17,7 @@ import xxhash
 from policies.conversation import Conversation, Message
 from policies.transcript import Utterance
 from proxy.errors import InvalidJSONError
+from proxy.lru import remember
 from proxy.tokenizer import Tokenizer
 from proxy.wire import chat
 from proxy.wire.chat import Parsed
@@ -104,8 +105,9 @@ class RequestReader:
         parsed = found[1] if found else await self._parse(body)
         if parsed is None:
             return None
-        model = chat.scalar(parsed.envelope.model)
-        encoding = encoding_of(model if isinstance(model, str) else "")
+        named = chat.scalar(parsed.envelope.model)
+        model = named if isinstance(named, str) else ""
+        encoding = encoding_of(model)
         known: list[Message] = []
         if found and found[0].encoding == encoding:
             known = found[0].messages
@@ -114,7 +116,7 @@ class RequestReader:
         if messages is None:
             return None
         self._prefixes.remember(scope, body, parsed, encoding, messages)
-        return _request(body, parsed, messages, tools_tokens, model if isinstance(model, str) else "", encoding)
+        return _request(body, parsed, messages, tools_tokens, model, encoding)
 
     async def _parse(self, body: bytes) -> Parsed | None:
         """Inline: parsing takes a millisecond a megabyte. Making lone surrogates readable may take a hundred."""
@@ -137,7 +139,7 @@ class RequestReader:
             return None
         seen.update(learnt)
         for key, message in seen.items():
-            _remember(self._messages, key, message, _REMEMBERED_MESSAGES)
+            remember(self._messages, key, message, _REMEMBERED_MESSAGES)
         return [*known, *(seen[key] for key in keys)]
 
     def _learn(self, new: Sequence[tuple[ContentKey, memoryview]], encoding: str) -> dict[ContentKey, Message] | None:
@@ -165,8 +167,7 @@ class RequestReader:
         tokens = self._tools.get(key)
         if tokens is None:
             tokens = await self._run(partial(self._count_json, bytes(raw), encoding), len(raw), encoding)
-        _remember(self._tools, key, tokens, _REMEMBERED_TOOLS)
-        return tokens
+        return remember(self._tools, key, tokens, _REMEMBERED_TOOLS)
 
     async def _run(self, work: Callable[[], _V], size: int, encoding: str) -> _V:
         """Inline what is small; in a worker thread what would stall the event loop."""
@@ -180,13 +181,6 @@ class RequestReader:
 
     def _key(self, raw: memoryview, encoding: str) -> ContentKey:
         return ContentKey((encoding, xxhash.xxh3_128_intdigest(raw, self._seed)))
-
-
-def _remember(memory: OrderedDict[ContentKey, _V], key: ContentKey, value: _V, bound: int) -> None:
-    memory[key] = value
-    memory.move_to_end(key)
-    if len(memory) > bound:
-        memory.popitem(last=False)
 
 
 def _request(

@@ -32,10 +32,6 @@ class TruncatedError(Exception):
     """The upstream went away in the middle of its answer."""
 
 
-class NothingSentError(UpstreamConnectionError):
-    """The connection could not be opened, so the request was not delivered and may be sent again."""
-
-
 @dataclass(frozen=True, slots=True)
 class UpstreamResponse:
     """An answer whose head has arrived. Header names keep their case; `chunks` gives the body as it comes, once."""
@@ -109,7 +105,7 @@ class UpstreamClient:
     ) -> UpstreamResponse:
         """Send a request and wait for the head of its answer; `url` is absolute and already encoded.
 
-        Raises NothingSentError, UpstreamConnectionError or UpstreamTimeoutError, and what reading `body` raises.
+        Raises UpstreamConnectionError or UpstreamTimeoutError, and what reading `body` raises.
         """
         try:
             response = await self._session(upstream).request(
@@ -172,13 +168,17 @@ def _mapped(error: Exception, upstream: Upstream) -> ProxyError:
     """What went wrong, in our words: the library's own may hold addresses and header values."""
     match error:
         case aiohttp.ConnectionTimeoutError():
-            return NothingSentError(f"The upstream did not accept a connection in {upstream.connect_timeout:g} s.")
+            return UpstreamConnectionError(
+                f"The upstream did not accept a connection in {upstream.connect_timeout:g} s."
+            )
         case aiohttp.SocketTimeoutError():
             return UpstreamTimeoutError(f"The upstream sent nothing for {upstream.idle_timeout:g} s.")
         case TimeoutError() if upstream.total_timeout is not None:
             return UpstreamTimeoutError(f"The upstream did not answer within {upstream.total_timeout:g} s.")
         case aiohttp.ClientConnectorError():
-            return NothingSentError("The upstream cannot be reached; is its base_url right and the server running?")
+            return UpstreamConnectionError(
+                "The upstream cannot be reached; is its base_url right and the server running?"
+            )
         case aiohttp.ClientResponseError():
             return UpstreamConnectionError(_NOT_HTTP)
         case _:

@@ -15,6 +15,7 @@ from policies.prompting import Prompt
 from policies.validation import Answer
 from proxy.config_models import Upstream
 from proxy.errors import ProxyError
+from proxy.lru import remember
 from proxy.upstream.client import TruncatedError, UpstreamClient, UpstreamResponse
 from proxy.wire.headers import HOP, Headers
 from proxy.wire.overflow import classify
@@ -115,9 +116,7 @@ class Summarizer:
         """Leave this summarizer alone for a while, longer with every failure in a row."""
         failures, _ = self._failures.pop(_key(target), (0, 0.0))
         pause = _BAD_OUTPUT_COOLDOWN if kind == "invalid" else _COOLDOWNS[min(failures, len(_COOLDOWNS) - 1)]
-        self._failures[_key(target)] = (failures + 1, self._clock() + pause)
-        if len(self._failures) > _REMEMBERED:
-            self._failures.popitem(last=False)
+        remember(self._failures, _key(target), (failures + 1, self._clock() + pause), _REMEMBERED)
 
     def succeeded(self, target: SummaryTarget) -> None:
         self._failures.pop(_key(target), None)
