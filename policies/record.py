@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Literal
 
 import msgspec
@@ -12,11 +11,12 @@ from policies.actions import FileChange, KeyAction, file_changes, key_actions
 from policies.bisect import Outcome
 from policies.budget import Budget
 from policies.half_window import Cut
+from policies.injection import render
 from policies.ledger import Entry
 from policies.plan import Trigger
 from policies.settings import LedgerSettings
 from policies.texts import Language, Texts, language_of, texts_for
-from policies.transcript import CountTokens, Utterance, escape, shorten
+from policies.transcript import CountTokens, Utterance, shorten
 
 VERSION = 1
 SEGMENT_CHARACTERS = 500
@@ -136,7 +136,7 @@ def build(
     files = file_changes(parent.files if parent else (), span.utterances)[-_FILES_STORED:]
     written = written or _deterministic(span, parent, texts, budget, count)
     segments = (*(parent.segments if parent else ()), written.segment)[-SEGMENTS_KEPT:]
-    text = _render(
+    text = render(
         texts,
         written.summary,
         segments,
@@ -208,54 +208,3 @@ def _deterministic(span: Span, parent: Record | None, texts: Texts, budget: Budg
     while count(summary) > budget.summary and len(summary) > 200:
         summary = shorten(summary, len(summary) * 3 // 4)
     return Written(summary=summary, segment=segment)
-
-
-def _render(
-    texts: Texts,
-    summary: str,
-    segments: Sequence[str],
-    entries: Sequence[Entry],
-    actions: Sequence[KeyAction],
-    files: Sequence[FileChange],
-    *,
-    budget: Budget,
-    settings: LedgerSettings,
-    count: CountTokens,
-    anchor: int | None,
-) -> str:
-    """The injected text, within budget.record tokens: the blocks a model cannot be trusted with are filled first."""
-    timeline = _newest_within([f"- {escape(segment)}" for segment in segments], budget.record // 6, count)
-    fixed = [texts.opening, "", escape(summary), *(["", f"## {texts.timeline}", *timeline] if timeline else [])]
-    left = budget.record - count("\n".join([*fixed, texts.closing])) - 40
-    shown = [entry for entry in entries if entry.position != anchor]
-    fitted = ledger.fit(shown, min(_ledger_budget(settings, budget), left * 4 // 5), count)
-    said = [ledger.line(entry) for entry in fitted]
-    left -= count("\n".join(said))
-    changed = _newest_within([f"- {escape(f.path)} ({f.action})" for f in files], left // 2, count)
-    left -= count("\n".join(changed))
-    done = _newest_within([_action_line(a) for a in actions], left, count)
-    blocks = ((texts.said, said), (texts.actions, done), (texts.files, changed))
-    return "\n".join(
-        [*fixed, *(part for title, lines in blocks if lines for part in ("", f"## {title}", *lines)), texts.closing]
-    )
-
-
-def _ledger_budget(settings: LedgerSettings, budget: Budget) -> int:
-    if settings.budget_ratio is None:
-        return settings.max_tokens
-    return min(int(settings.budget_ratio * budget.usable), settings.max_tokens)
-
-
-def _action_line(action: KeyAction) -> str:
-    return escape(f"- {action.tool}({action.arguments}) -> {'ok' if action.ok else 'err'}")
-
-
-def _newest_within(lines: Sequence[str], budget: int, count: CountTokens) -> list[str]:
-    """The newest lines that fit, in their order."""
-    kept: list[str] = []
-    for text in reversed(lines):
-        budget -= count(text) + 1
-        if budget < 0:
-            break
-        kept.append(text)
-    return kept[::-1]
