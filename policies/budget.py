@@ -39,6 +39,13 @@ def budget_of(window: int, usable: int) -> Budget:
     return Budget(window, usable, min(max(usable // 10, min(3 * usable // 10, SMALL_RECORD)), MAX_RECORD))
 
 
+def limited(budget: Budget | None, tokens: int) -> Budget:
+    """The budget with at most `tokens` of usable input; that alone where the window is unknown."""
+    if budget is None:
+        return budget_of(tokens, tokens)
+    return budget if tokens >= budget.usable else budget_of(budget.window, tokens)
+
+
 def usable_input(window: int, max_output: int | None, *, exact: bool, calibration: float = 1.0) -> Budget:
     """Budget for a model of `window` tokens.
 

@@ -18,9 +18,10 @@ class Message:
     """What the decisions need to know of one message; its bytes stay with the wire layer.
 
     digest: content digest of the canonical form, without links to other messages (docs/design.md, section 8).
-    calls:  ids of the tool calls an assistant message makes.
+    calls:  ids of the tool calls an assistant message makes; tools: the names of what they call, in their order.
     answers: the id of the call a tool message answers, None on every other message.
     signed: carries reasoning or signature fields that some providers verify.
+    media:  carries something that is no text.
     """
 
     role: Role
@@ -29,6 +30,8 @@ class Message:
     calls: tuple[str, ...] = ()
     answers: str | None = None
     signed: bool = False
+    tools: tuple[str, ...] = ()
+    media: bool = False
 
 
 class Conversation:
@@ -37,9 +40,13 @@ class Conversation:
     All positions are indices into `body`. Lists of positions are ascending; `tokens_from[i]` is what body[i:] weighs.
     """
 
-    def __init__(self, messages: Sequence[Message], tools_tokens: int = 0) -> None:
+    def __init__(
+        self, messages: Sequence[Message], tools_tokens: int = 0, *, instructions_covered: bool = False
+    ) -> None:
+        """`instructions_covered`: system and developer messages of the body are summarized like all others."""
         self.messages = messages
         self.tools_tokens = tools_tokens
+        self.instructions_covered = instructions_covered
         self.head_length = next((i for i, m in enumerate(messages) if m.role not in INSTRUCTION_ROLES), len(messages))
         self.body = messages[self.head_length :]
 
@@ -73,6 +80,11 @@ class Conversation:
         body = self.body
         return [i for i, m in enumerate(body) if m.role == "user" and (i == 0 or body[i - 1].role != "user")]
 
+    @cached_property
+    def users(self) -> list[int]:
+        """Positions of the user messages."""
+        return [i for i, m in enumerate(self.body) if m.role == "user"]
+
     def anchor(self, cut: int) -> int | None:
         """The user message whose turn `cut` falls into: sent verbatim after the summary, None where none is needed."""
         if cut == 0 or cut >= len(self.body) or self.body[cut].role == "user":
@@ -86,11 +98,13 @@ class Conversation:
         return [last := i if m.role == "user" else last for i, m in enumerate(self.body)]
 
     def covered_instructions(self, cut: int) -> list[int]:
-        """System and developer messages inside body[:cut]; they keep their authority and are never summarized."""
+        """System and developer messages inside body[:cut] that go upstream as they are, with their authority."""
         return self._instructions[: bisect_left(self._instructions, cut)]
 
     @cached_property
     def _instructions(self) -> list[int]:
+        if self.instructions_covered:
+            return []
         return [i for i, m in enumerate(self.body) if m.role in INSTRUCTION_ROLES]
 
     @cached_property
@@ -103,6 +117,17 @@ class Conversation:
         anchor = self.anchor(cut)
         instructions = self._instruction_tokens[bisect_left(self._instructions, cut)]
         return self.tokens_from[cut] + instructions + (self.body[anchor].tokens if anchor is not None else 0)
+
+    @cached_property
+    def tool_names(self) -> list[str | None]:
+        """Which tool every tool message is the result of, None on all others and where no call is answered."""
+        names: dict[str, str] = {}
+        found: list[str | None] = []
+        for message in self.body:
+            if message.role == "assistant":
+                names = dict(zip(message.calls, message.tools, strict=False))
+            found.append(names.get(message.answers) if message.answers is not None else None)
+        return found
 
     def first_user(self) -> int | None:
         return next((i for i, m in enumerate(self.body) if m.role == "user"), None)

@@ -6,11 +6,18 @@ from collections.abc import Sequence
 
 from policies import ledger
 from policies.actions import FileChange, KeyAction
-from policies.budget import Budget
-from policies.ledger import Entry
+from policies.budget import SMALL_RECORD, Budget
+from policies.entries import Entry, Kind, order_of
 from policies.settings import LedgerSettings
 from policies.texts import Texts
-from policies.transcript import CountTokens, escape
+from policies.transcript import CountTokens, escape, newest_within, shorten
+
+_RULES: frozenset[Kind] = frozenset({"task", "directive"})
+_FACTS: frozenset[Kind] = frozenset({"fact"})
+# Joined lines may count for a few tokens more than their sum.
+_SLACK = 10
+# Characters below which a cut summary says nothing.
+_LEAST_PROSE = 120
 
 
 def render(
@@ -26,21 +33,53 @@ def render(
     count: CountTokens,
     anchor: int | None,
 ) -> str:
-    """The injected text, within budget.record tokens: the blocks a model cannot be trusted with are filled first."""
-    timeline = _newest_within([f"- {escape(segment)}" for segment in segments], budget.record // 6, count)
-    fixed = [texts.opening, "", escape(summary), *(["", f"## {texts.timeline}", *timeline] if timeline else [])]
-    left = budget.record - count("\n".join([*fixed, texts.closing])) - 40
+    """The injected text, within budget.record tokens: the blocks a model cannot be trusted with are filled first.
+
+    Where there is little room, rules come before the model's prose, and facts before all but a sixth of it.
+    """
+    left = budget.record - count("\n".join([texts.opening, texts.closing, f"\n## {texts.said}\n"])) - _SLACK
+    share = left // 6 if budget.record <= SMALL_RECORD else left
+    prose = min(count(summary), share)
     shown = [entry for entry in entries if entry.position != anchor]
-    fitted = ledger.fit(shown, min(_ledger_budget(settings, budget), left * 4 // 5), count)
-    said = [ledger.line(entry) for entry in fitted]
-    left -= count("\n".join(said))
-    changed = _newest_within([f"- {escape(f.path)} ({f.action})" for f in files], left // 2, count)
-    left -= count("\n".join(changed))
-    done = _newest_within([_action_line(a) for a in actions], left, count)
-    blocks = ((texts.said, said), (texts.actions, done), (texts.files, changed))
-    return "\n".join(
-        [*fixed, *(part for title, lines in blocks if lines for part in ("", f"## {title}", *lines)), texts.closing]
-    )
+    said: list[Entry] = []
+    ledger_left = min(_ledger_budget(settings, budget), left if share < left else left - prose)
+    for kinds, reserved in ((_RULES, 0), (_FACTS, prose if share < left else 0)):
+        fitted = ledger.fit([e for e in shown if e.kind in kinds], ledger_left - reserved, count)
+        cost = _cost([ledger.line(entry) for entry in fitted], count)
+        said, left, ledger_left = [*said, *fitted], left - cost, ledger_left - cost
+    told = _told(summary, said, left, count)
+    left -= count(told) + 2
+    timeline = _block(texts.timeline, [f"- {escape(segment)}" for segment in segments], left // 4, count)
+    left -= _cost(timeline, count)
+    changed = _block(texts.files, [f"- {escape(f.path)} ({f.action})" for f in files], left // 3, count)
+    left -= _cost(changed, count)
+    done = _block(texts.actions, [_action_line(action) for action in actions], left // 2, count)
+    left -= _cost(done, count)
+    said += ledger.fit([e for e in shown if e.kind == "message"], min(left, ledger_left), count)
+    lines = [ledger.line(entry) for entry in sorted(said, key=order_of)]
+    spoken = ["", f"## {texts.said}", *lines] if lines else []
+    prose_lines = ["", told] if told else []
+    return "\n".join([texts.opening, *prose_lines, *timeline, *spoken, *done, *changed, texts.closing])
+
+
+def _told(summary: str, said: Sequence[Entry], room: int, count: CountTokens) -> str:
+    """The summary without lines that stand in the ledger word for word, cut to the room that is left."""
+    verbatim = {" ".join(entry.text.split()) for entry in said}
+    lines = [line for line in summary.splitlines() if " ".join(line.split()).removeprefix("- ") not in verbatim]
+    text = escape("\n".join(lines).strip())
+    while text and count(text) + 2 > room:
+        text = shorten(text, len(text) * 3 // 4) if len(text) > _LEAST_PROSE else ""
+    return text
+
+
+def _block(title: str, lines: Sequence[str], room: int, count: CountTokens) -> list[str]:
+    """A heading and the newest lines that fit under it; nothing if none does."""
+    kept = newest_within(lines, room - count(f"## {title}") - 2, count)
+    return ["", f"## {title}", *kept] if kept else []
+
+
+def _cost(lines: Sequence[str], count: CountTokens) -> int:
+    return sum(count(line) + 1 for line in lines)
 
 
 def _ledger_budget(settings: LedgerSettings, budget: Budget) -> int:
@@ -51,14 +90,3 @@ def _ledger_budget(settings: LedgerSettings, budget: Budget) -> int:
 
 def _action_line(action: KeyAction) -> str:
     return escape(f"- {action.tool}({action.arguments}) -> {'ok' if action.ok else 'err'}")
-
-
-def _newest_within(lines: Sequence[str], budget: int, count: CountTokens) -> list[str]:
-    """The newest lines that fit, in their order."""
-    kept: list[str] = []
-    for text in reversed(lines):
-        budget -= count(text) + 1
-        if budget < 0:
-            break
-        kept.append(text)
-    return kept[::-1]

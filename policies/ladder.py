@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from policies.budget import Budget, budget_of, usable_input
 from policies.conversation import Conversation
 from policies.half_window import Cut, choose_cut
-from policies.plan import Standing
+from policies.plan import Standing, is_irreducible
 from policies.settings import PolicySettings
 
 # Share of the usable input that each retry aims at.
@@ -86,7 +86,7 @@ def next_rung(
         target,
         cut,
         tail_tokens=None if fits else max(room, _LEAST_TAIL),
-        with_model=attempt < len(TARGETS) - 1,
+        with_model=attempt < len(TARGETS) - 1 and not is_irreducible(conversation, budget, policy),
     )
 
 

@@ -7,134 +7,271 @@ identifier are kept verbatim, with their position, through any number of compact
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
-from typing import Literal
+from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
-from policies.transcript import CountTokens, Utterance, escape, shorten
+from policies.entries import HARD, PREFERENCE, WEAK, Entry, Kind, line, order_of
+from policies.naming import numbered, supersede, without_superseded_section
+from policies.sentences import sentences
+from policies.statements import IDENTIFIERS, Statement, read
+from policies.superseding import reaches_out, repeats, replaces, restates_with_label
+from policies.transcript import CountTokens, Utterance
+from policies.words import WEAK as WEAK_WORDS
 
-Kind = Literal["task", "directive", "fact", "message"]
+__all__ = ["Entry", "extract", "fit", "line", "merge", "numbered", "supersede", "without_superseded_section"]
 
-_MAX_TASK_CHARACTERS = 8_000
-_MAX_SENTENCE = 600
-_MAX_SENTENCES = 400
-
-# Words that make a sentence a rule, a limit, a preference, a decision or a correction. One row a language.
-_DIRECTIVES = {
-    "en": re.compile(
-        r"\b(?:never|always|must(?:n't)?|mustn|only|don't|do not|does not|doesn't|should(?:n't)?|shall|cannot|can't|"
-        r"may not|avoid|prefer(?:s|red|ably)?|require[sd]?|required|forbidden|prohibited|not allowed|make sure|ensure|"
-        r"remember|important|from now on|instead|rather than|no longer|unless|without|keep|use|budget|deadline|limit|"
-        r"at most|at least|no more than|no less than|until|before you|decided|decision|agreed|changed my mind|"
-        r"correction|actually|rule|constraint|policy|ask (?:me|first)|confirm|approval)\b",
-        re.IGNORECASE,
-    ),
-    "zh": re.compile(
-        r"必须|务必|不要|不得|不能|不可|不许|禁止|严禁|始终|总是|永远|只能|只用|只许|仅限|切勿|请勿|别再|别用|改为|改成|"
-        r"换成|不再|优先|偏好|尽量|预算|上限|下限|截止|期限|至少|至多|最多|最少|不超过|超过|从现在起|以后|记住|注意|"
-        r"要求|规则|约束|限制|先问|确认|批准|决定|除非"
-    ),
+# Of one message and kind, the first and the last: a pasted book is not a conversation.
+_MOST_OF_A_KIND = {"task": 200, "directive": 400, "fact": 200, "message": 40}
+_MOST_ENTRIES = 4_000
+# Earlier entries that a new one is compared with, for each of its words: the newest.
+_COMPARED = 12
+# Two user messages with one answer between them.
+_ADJACENT = 2
+_MAX_TASK = 2_000
+# A rule is short; what is longer is told, not demanded, and would take the place of many.
+_LONG_RULE = 400
+# Tokens that the shortest entry takes; nothing is tried for what is left below that.
+_LEAST_LINE = 4
+# What goes first over budget, by kind and rank.
+_GROUPS: dict[tuple[Kind, int], int] = {
+    ("directive", HARD): 0,
+    ("task", HARD): 1,
+    ("directive", PREFERENCE): 2,
+    ("directive", WEAK): 3,
+    ("fact", WEAK): 4,
+    ("message", WEAK): 5,
 }
-# What cannot be re-told without loss: one row an identifier's shape. Searched in texts of _MAX_SENTENCE only.
-_IDENTIFIER = re.compile(
-    r"https?://\S+"
-    r"|(?:[\w.~-]*/)+[\w.~-]+"
-    r"|\b[\w.+-]+@[\w-]+\.[\w.]+"
-    r"|\b[\w-]+\.(?:py|js|ts|go|rs|java|md|json|ya?ml|toml|sh|sql|txt|csv|html|css|cfg|ini|env|lock)\b"
-    r"|\b[0-9a-f]{7,64}\b"
-    r"|\bv?\d+(?:\.\d+)+\b"
-    r"|\b[A-Za-z]+[_-]?\d[\w-]*"
-    r"|\b\w+_\w+"
-    r"|\b[a-z]+[A-Z]\w+"
-    r"|[$€£¥]\s?\d"
-    r"|\d"
-    r"|`[^`\n]+`"
-    r"|[\"“'][^\"”'\n]{2,80}[\"”']"
-)
-_VOLATILE = re.compile(r"`[^`\n]*`|[\"“][^\"”\n]*[\"”]|\S*\d\S*|https?://\S+|(?:[\w.~-]*/)+[\w.~-]+")
-# What stands before it is the subject, what stands after it the value.
-_STATES_A_VALUE = re.compile(r"\b(?:is|are|was|equals)\b|=|是|为")
-_SENTENCE_END = re.compile(r"(?<=[.!?])\s+|(?<=[。！？；])|\n+")
-
-
-class Entry(msgspec.Struct, frozen=True):
-    """One thing a user said, ordered by (position, order). `position` is the message's index in the body."""
-
-    kind: Kind
-    text: str
-    position: int
-    order: int = 0
+_ARGUMENT = re.compile(r"[^\s\"'`,:;(){}\[\]<>=|]{4,200}")
+_MAX_ARGUMENTS = 1_500
 
 
 def extract(utterances: Iterable[Utterance], directives: Sequence[str], *, first_user: int | None) -> list[Entry]:
     """Entries of the user messages among `utterances`; `first_user` is the position of the conversation's first."""
-    entries: list[Entry] = []
-    for utterance in utterances:
-        if utterance.role == "user" and utterance.text.strip():
-            if utterance.position == first_user:
-                entries.append(Entry("task", shorten(utterance.text.strip(), _MAX_TASK_CHARACTERS), first_user))
-            entries.extend(_sentences(utterance, directives))
-    return entries
-
-
-def _sentences(utterance: Utterance, directives: Sequence[str]) -> list[Entry]:
-    sentences = [s.strip() for s in _SENTENCE_END.split(utterance.text) if s.strip()]
-    short = [shorten(sentence, _MAX_SENTENCE) for sentence in sentences[:_MAX_SENTENCES]]
+    utterances = list(utterances)
+    arguments = {
+        word
+        for utterance in utterances
+        for call in utterance.calls
+        for word in _ARGUMENT.findall(call.arguments[:_MAX_ARGUMENTS].lower())
+    }
     return [
-        Entry(_kind(sentence, directives), sentence, utterance.position, order)
-        for order, sentence in enumerate(short, start=1)
+        entry
+        for utterance in utterances
+        if utterance.role == "user"
+        for entry in _bounded(_entries(utterance, directives, arguments, first=utterance.position == first_user))
     ]
 
 
-def _kind(sentence: str, directives: Sequence[str]) -> Kind:
-    marked = any(pattern.search(sentence) for pattern in _DIRECTIVES.values())
-    if marked or any(word in sentence for word in directives):
-        return "directive"
-    return "fact" if _IDENTIFIER.search(sentence) else "message"
+def _entries(utterance: Utterance, directives: Sequence[str], arguments: set[str], *, first: bool) -> Iterator[Entry]:
+    """Beside hard rules and what may be stated anew, the first message is the task."""
+    other: Kind = "task" if first else "message"
+    for order, (sentence, prose) in enumerate(sentences(utterance.text), start=1):
+        if not prose:
+            yield Entry(other, sentence, utterance.position, order, WEAK)
+            continue
+        statement = read(sentence)
+        rank = HARD if any(word in sentence for word in directives) else _rank(statement)
+        if rank == HARD and len(sentence) > _LONG_RULE:
+            rank = PREFERENCE
+        if first and rank != HARD and not statement.values:
+            yield Entry("task", sentence, utterance.position, order)
+        elif rank is not None:
+            yield Entry("directive", sentence, utterance.position, order, rank, opening=first)
+        elif _is_fact(statement):
+            used = not arguments.isdisjoint(statement.texts)
+            yield Entry("fact", sentence, utterance.position, order, used=used)
+        else:
+            yield Entry(other, sentence, utterance.position, order)
+
+
+def _rank(statement: Statement) -> int | None:
+    """How binding a directive is; None for a sentence that directs nothing."""
+    if statement.question:
+        return None
+    if statement.hard_label or statement.permits or statement.forbids or statement.has("demands", "only", "guards"):
+        return HARD
+    quantity = not statement.classes.isdisjoint({"quantity", "date"})
+    if quantity and (statement.has("limits") or "budget" in statement.subject):
+        return HARD
+    if statement.label or statement.has("prefers", "corrects", "progress"):
+        return PREFERENCE
+    if statement.has("updates") and statement.values:
+        return PREFERENCE
+    if statement.has("standing") and not statement.classes.isdisjoint({"zone", "tone", "unit", "tongue", "date"}):
+        return PREFERENCE
+    return WEAK if statement.has("suggests", "limits") and not statement.content <= WEAK_WORDS else None
+
+
+def _is_fact(statement: Statement) -> bool:
+    kinds = {kind for kind, _ in statement.values}
+    return not statement.question and bool(
+        kinds & IDENTIFIERS or (kinds and statement.has("states", "owns", "standing"))
+    )
+
+
+def _bounded(entries: Iterable[Entry]) -> list[Entry]:
+    found = list(entries)
+    kept: set[int] = set()
+    for kind, most in _MOST_OF_A_KIND.items():
+        orders = [entry.order for entry in found if entry.kind == kind]
+        kept.update(orders if len(orders) <= most else [*orders[: most // 2], *orders[-most // 2 :]])
+    return [entry for entry in found if entry.order in kept]
 
 
 def merge(older: Sequence[Entry], newer: Sequence[Entry]) -> list[Entry]:
-    """Both in order; what a later entry repeats, or states anew with another value, is gone from the earlier ones."""
-    latest: dict[str, Entry] = {}
-    for entry in [*older, *newer]:
-        latest[_subject(entry)] = entry
-    return sorted(latest.values(), key=lambda e: (e.position, e.order))
+    """Both in order; what a later entry repeats, or states anew with another value, is gone from the earlier ones.
+
+    `older` is the result of a merge. A fold over `newer`: one step over a history or five give the same entries.
+    """
+    live = _Live(older)
+    for entry in sorted(newer, key=order_of):
+        live.say(entry)
+    return live.entries()[-_MOST_ENTRIES:]
 
 
-def _subject(entry: Entry) -> str:
-    """What an entry is about: its words with the values masked where it states one, else its words."""
-    if entry.kind == "task":
-        return "task"
-    words = " ".join(entry.text.lower().split())
-    stated = _STATES_A_VALUE.search(words)
-    return words if stated is None else words[: stated.end()] + _VOLATILE.sub("#", words[stated.end() :])
+class _Live:
+    """The entries that still hold, found by what they are about."""
+
+    def __init__(self, entries: Iterable[Entry]) -> None:
+        self._entries: dict[int, Entry] = {}
+        self._by_text: dict[str, int] = {}
+        self._by_key: dict[object, list[int]] = {}
+        self._lately: list[int] = []
+        self._next = 0
+        for entry in entries:
+            self._add(entry)
+
+    def entries(self) -> list[Entry]:
+        return sorted(self._entries.values(), key=order_of)
+
+    def say(self, entry: Entry) -> None:
+        """Take in what was said later than all the rest."""
+        same = self._by_text.get(_folded(entry))
+        if same is not None:
+            earlier = self._entries[same]
+            if earlier.kind == "task" and entry.kind == "message":
+                return
+            del self._entries[same]
+            entry = msgspec.structs.replace(entry, used=entry.used or earlier.used)
+        if entry.kind in ("directive", "fact"):
+            for number in self._replaced_by(entry):
+                del self._by_text[_folded(self._entries.pop(number))]
+        self._add(entry)
+
+    def _add(self, entry: Entry) -> None:
+        number = self._next = self._next + 1
+        self._entries[number] = entry
+        self._by_text[_folded(entry)] = number
+        if entry.kind in ("directive", "fact"):
+            statement = read(entry.text)
+            for key in (*_same(statement), *_words(statement)):
+                self._by_key.setdefault(key, []).append(number)
+            self._lately = [*self._lately[-_COMPARED:], number]
+
+    def _replaced_by(self, entry: Entry) -> list[int]:
+        later = read(entry.text)
+        gone: list[int] = []
+        perhaps: list[int] = []
+        for number in self._candidates(later):
+            other = self._entries[number]
+            earlier = read(other.text)
+            if order_of(other) >= order_of(entry):
+                continue
+            if repeats(later, earlier):
+                gone.append(number)
+            elif replaces(later, earlier) or (
+                entry.position - other.position <= _ADJACENT and restates_with_label(later, earlier)
+            ):
+                (gone if later.subject == earlier.subject else perhaps).append(number)
+        return gone + self._nearest(later, perhaps)
+
+    def _candidates(self, later: Statement) -> list[int]:
+        found = set(self._lately) & self._entries.keys() if later.label else set()
+        keys = (*_same(later), *_words(later), *later.old) if reaches_out(later) else _same(later)
+        for key in keys:
+            numbers = self._by_key.get(key)
+            if numbers is not None:
+                alive = [number for number in numbers[-4 * _COMPARED :] if number in self._entries]
+                found.update(alive[-_COMPARED:])
+        return sorted(found)
+
+    def _nearest(self, later: Statement, numbers: Sequence[int]) -> list[int]:
+        """Those whose subject is nearest; none if different things are equally near: code cannot tell which."""
+        if len(numbers) < 2:
+            return list(numbers)
+        subjects = {number: read(self._entries[number].text).subject for number in numbers}
+        shared = {number: len(subject & later.subject) for number, subject in subjects.items()}
+        nearest = [number for number in numbers if shared[number] == max(shared.values())]
+        return nearest if len({subjects[number] for number in nearest}) == 1 else []
+
+
+def _same(statement: Statement) -> tuple[object, object]:
+    return statement.subject, (statement.content, "content")
+
+
+def _words(statement: Statement) -> set[str]:
+    """Single words, and the kinds of values where a statement is about nothing else: "use Rust"."""
+    kinds = () if statement.subject else (f"kind {kind}" for kind in statement.classes)
+    return {*statement.content, *statement.texts, *kinds}
+
+
+def _folded(entry: Entry) -> str:
+    return entry.text.lower()
 
 
 def fit(entries: Sequence[Entry], budget: int, count: CountTokens) -> list[Entry]:
-    """The entries that stay within `budget` tokens: the task, then directives, facts and messages, newest first.
+    """The entries that stay within `budget` tokens, in order, each whole unless one alone exceeds the budget.
 
-    Entries are left out whole; only the task is cut, head and tail, to a third of the budget.
+    First the task's first sentence, then hard rules (first message ahead, up to a third of the budget), the
+    rest of the task (head and tail, up to a third of the budget and _MAX_TASK), preferences, weaker directives, facts
+    that tool calls used, other facts, other messages; of each the newest first.
     """
     kept: list[Entry] = []
     left = budget
-    for kind in ("task", "directive", "fact", "message"):
-        for entry in sorted((e for e in entries if e.kind == kind), key=lambda e: (-e.position, e.order)):
-            whole = _cut_task(entry, budget // 3, count) if kind == "task" else entry
-            cost = count(line(whole)) + 1
-            if cost <= left:
-                kept.append(whole)
-                left -= cost
-    return sorted(kept, key=lambda e: (e.position, e.order))
+    task_left = min(budget // 3, _MAX_TASK)
+    for entry in _by_precedence(entries, _opening_rules(entries, budget // 3, count)):
+        if left < _LEAST_LINE:
+            break
+        whole = _cut(entry, budget, count) if not kept else entry
+        cost = count(line(whole)) + 1
+        if cost > left or (entry.kind == "task" and kept and cost > task_left):
+            continue
+        kept.append(whole)
+        left -= cost
+        task_left -= cost if entry.kind == "task" else 0
+    return sorted(kept, key=order_of)
 
 
-def _cut_task(entry: Entry, budget: int, count: CountTokens) -> Entry:
+def _opening_rules(entries: Sequence[Entry], budget: int, count: CountTokens) -> set[int]:
+    """Orders of the hard rules of the first message that go ahead of all others."""
+    ahead: set[int] = set()
+    for entry in entries:
+        if entry.opening and entry.rank == HARD and (cost := count(line(entry)) + 1) <= budget:
+            ahead.add(entry.order)
+            budget -= cost
+    return ahead
+
+
+def _by_precedence(entries: Sequence[Entry], ahead: set[int]) -> list[Entry]:
+    task = sorted((entry for entry in entries if entry.kind == "task"), key=order_of)
+    place = {id(entry): min(i / 0.6, (len(task) - 1 - i) / 0.4) for i, entry in enumerate(task)}
+
+    def precedence(entry: Entry) -> tuple[float, float, int, int]:
+        if entry.kind == "task":
+            first = entry is task[0]
+            return (-1 if first else _GROUPS["task", HARD], place[id(entry)], 0, 0)
+        group: float = _GROUPS.get((entry.kind, entry.rank), _GROUPS[entry.kind, WEAK])
+        if entry.opening and entry.rank == HARD and entry.order in ahead:
+            group -= 0.5
+        return (group, not entry.used, -entry.position, entry.order)
+
+    return sorted(entries, key=precedence)
+
+
+def _cut(entry: Entry, budget: int, count: CountTokens) -> Entry:
     text = entry.text
-    while len(text) > 80 and count(text) > budget:
-        text = shorten(entry.text, len(text) // 2)
-    return msgspec.structs.replace(entry, text=text)
-
-
-def line(entry: Entry) -> str:
-    """One entry as the record shows it."""
-    return f"- [{entry.position}] {escape(' '.join(entry.text.split()) if entry.kind != 'task' else entry.text)}"
+    while len(text) > 40 and count(line(entry)) >= budget:
+        text = text[: len(text) * 2 // 3]
+        entry = msgspec.structs.replace(entry, text=f"{text} …")
+    return entry

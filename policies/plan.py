@@ -6,12 +6,18 @@ from dataclasses import dataclass
 from math import ceil
 from typing import Literal
 
-from policies.budget import Budget
+from policies.budget import Budget, limited
 from policies.conversation import Conversation
 from policies.half_window import Cut, choose_cut, target_tokens
 from policies.settings import PolicySettings
 
-Trigger = Literal["proactive", "tool_execution", "overflow_retry", "manual"]
+Trigger = Literal["proactive", "tool_execution", "overflow_retry", "manual", "background"]
+
+# Messages from which a request of unknown window is compacted, and the least such a summary must cover.
+_MESSAGE_LIMIT = 50
+_LEAST_SPAN = 4_000
+# With a known window the number of messages counts only from this share on: fifty may weigh next to nothing.
+_HALF_FULL = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,21 +45,47 @@ class Reuse:
 
 @dataclass(frozen=True, slots=True)
 class Compact:
-    """Make a record of body[:cut], continuing the standing one; `must` when failure is no option."""
+    """Make a record of body[:cut], continuing the standing one.
+
+    must: failure is no option. with_model: whether a model's summary is worth its price.
+    budget: what the record and the rest of the request may take.
+    """
 
     cut: Cut
+    budget: Budget
     standing: Standing | None
     must: bool
     trigger: Trigger
     tokens_before: int
+    with_model: bool = True
 
 
 Plan = Forward | Reuse | Compact
 
 
-def needs_attention(total: int, budget: Budget | None, policy: PolicySettings) -> bool:
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a request is measured by: the real budget, None where the window is unknown, and the one to plan with."""
+
+    real: Budget | None
+    budget: Budget
+
+    @property
+    def known(self) -> bool:
+        return self.real is not None
+
+
+def limits_of(real: Budget | None, policy: PolicySettings) -> Limits:
+    """The policy's token limit takes the place of a larger or unknown window, so that all shares count from it."""
+    return Limits(real, limited(real, int(policy.token_limit / policy.compaction_threshold)))
+
+
+def needs_attention(conversation: Conversation, limits: Limits, policy: PolicySettings) -> bool:
     """Whether a request is large enough to look for a checkpoint; below, its bytes go out without store access."""
-    return budget is not None and total >= policy.apply_floor * budget.usable
+    total = conversation.total_tokens
+    return total >= policy.apply_floor * limits.budget.usable or _too_many_messages(
+        conversation, 0, total, limits, policy
+    )
 
 
 def tokens_with(conversation: Conversation, standing: Standing | None) -> int:
@@ -65,44 +97,83 @@ def tokens_with(conversation: Conversation, standing: Standing | None) -> int:
 
 def decide(
     conversation: Conversation,
-    budget: Budget,
+    limits: Limits,
     policy: PolicySettings,
     standing: Standing | None,
     *,
     force: bool = False,
 ) -> Plan:
-    """The plan on the proactive path. `standing` is the longest checkpoint that matches this very prefix."""
+    """The plan on the proactive path. `standing` is the checkpoint in use that matches this very prefix."""
+    budget = limits.budget
     now = tokens_with(conversation, standing)
-    due = now >= policy.compaction_threshold * budget.usable
-    if not due and not force:
+    covered = standing.covered if standing else 0
+    full = now >= policy.compaction_threshold * budget.usable
+    crowded = _too_many_messages(conversation, covered, now, limits, policy)
+    if not (full or crowded or force):
         return _keep(standing, "below_threshold")
-    cut = choose_cut(
-        conversation,
-        budget,
-        policy,
-        covered=standing.covered if standing else 0,
-        target=target_tokens(conversation, budget, policy),
-    )
+    if not (full or limits.known):  # nothing to measure by: the request as it is counts as one that fills its window
+        budget = limited(None, int(now / policy.compaction_threshold))
+    cut = choose_cut(conversation, budget, policy, covered=covered, target=target_tokens(conversation, budget, policy))
     if cut is None:
         return _keep(standing, "nothing_to_compact")
-    if not force and _gain(conversation, budget, cut, now) < _least_gain(budget, policy, now):
-        return _keep(standing, "gain_too_small")
-    must = now >= policy.overflow_threshold * budget.usable
-    return Compact(cut, standing, must, _trigger(conversation, force), now)
+    gain = now - (conversation.fixed_tokens + budget.record + cut.kept)
+    if not force and gain < _least_gain(limits, policy, now, full=full):
+        return _keep(standing, "irreducible" if is_irreducible(conversation, budget, policy) else "gain_too_small")
+    real = limits.real
+    must = force or (real is not None and now >= policy.overflow_threshold * real.usable)
+    with_model = force or not is_irreducible(conversation, budget, policy)
+    if not (with_model or must):
+        return _keep(standing, "irreducible")
+    return Compact(cut, budget, standing, must, _trigger(conversation, force), now, with_model)
+
+
+def decide_ahead(
+    conversation: Conversation, limits: Limits, policy: PolicySettings, standing: Standing | None
+) -> Compact | None:
+    """The compaction to prepare in the background, None where it would not be worth it.
+
+    It aims lower than one made when it is needed, by as much as the request may still grow until then: so a summary
+    lasts as long either way.
+    """
+    budget = limits.budget
+    early = policy.compaction_threshold - min(policy.soft_threshold, policy.compaction_threshold)
+    target = target_tokens(conversation, budget, policy) - int(early * budget.usable)
+    now = tokens_with(conversation, standing)
+    cut = choose_cut(conversation, budget, policy, covered=standing.covered if standing else 0, target=target)
+    if cut is None or is_irreducible(conversation, budget, policy):
+        return None
+    gain = now - (conversation.fixed_tokens + budget.record + cut.kept)
+    if gain < _least_gain(limits, policy, now, full=True):
+        return None
+    return Compact(cut, budget, standing, must=False, trigger="background", tokens_before=now)
+
+
+def is_irreducible(conversation: Conversation, budget: Budget, policy: PolicySettings) -> bool:
+    """Whether tools, head and the last unit alone reach the threshold: no summary can help, each would be in vain."""
+    units = conversation.units
+    floor = conversation.fixed_tokens + (conversation.tokens_from[units[-1]] if units else 0)
+    return floor >= policy.compaction_threshold * budget.usable
+
+
+def _too_many_messages(
+    conversation: Conversation, covered: int, now: int, limits: Limits, policy: PolicySettings
+) -> bool:
+    if limits.known and policy.message_limit is None:
+        return False
+    enough = now >= _HALF_FULL * limits.budget.usable if limits.known else now >= 2 * _LEAST_SPAN
+    return enough and len(conversation.body) - covered >= (policy.message_limit or _MESSAGE_LIMIT)
 
 
 def _keep(standing: Standing | None, reason: str) -> Forward | Reuse:
     return Forward(reason) if standing is None else Reuse(standing, reason)
 
 
-def _gain(conversation: Conversation, budget: Budget, cut: Cut, now: int) -> int:
-    return now - (conversation.fixed_tokens + budget.record + cut.kept)
-
-
-def _least_gain(budget: Budget, policy: PolicySettings, now: int) -> int:
+def _least_gain(limits: Limits, policy: PolicySettings, now: int, *, full: bool) -> int:
     """A tenth of what would be sent, not of the whole history: that grows for ever, what can be gained does not."""
-    absolute = min(policy.min_gain.tokens, budget.worthwhile_gain)
-    return max(absolute, ceil(policy.min_gain.ratio * now))
+    relative = ceil(policy.min_gain.ratio * now)
+    if not full:
+        return relative
+    return max(min(policy.min_gain.tokens, limits.budget.worthwhile_gain), relative)
 
 
 def _trigger(conversation: Conversation, force: bool) -> Trigger:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from policies.bisect import Call, MergeCall, SummarizeCall
+from policies.record import Segment
 from policies.texts import Texts
 from policies.transcript import CLOSING, OPENING, escape
 
@@ -17,14 +18,18 @@ class Prompts:
     summarize: str
     merge: str
     reminder: str
+    excerpt: str
+    aligned: str
 
 
 @dataclass(frozen=True, slots=True)
 class Continuity:
-    """What earlier compactions left (R2): the running summary and the newest segments of the timeline."""
+    """What earlier compactions left (R2): the running summary, the newest segments of the timeline (with their
+    insights, where the policy wants them), and the user's statements as numbered lines."""
 
     summary: str | None = None
-    segments: tuple[str, ...] = ()
+    segments: tuple[Segment, ...] = ()
+    statements: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,27 +46,63 @@ def fill(prompts: Prompts, call: Call, continuity: Continuity, texts: Texts, tar
         case SummarizeCall():
             return Prompt(_rules(prompts.summarize, texts, target), _transcript(call, continuity))
         case MergeCall():
-            return Prompt(_rules(prompts.merge, texts, target), _parts(call.texts))
+            return Prompt(_rules(prompts.merge, texts, target), _parts(call.texts, continuity))
+
+
+def fill_aligned(prompts: Prompts, texts: Texts, target: int) -> str:
+    """The instruction at the end of the session's own prompt, which the provider's prompt cache then serves."""
+    return _rules(prompts.aligned, texts, target)
 
 
 def _rules(template: str, texts: Texts, target: int) -> str:
     headings = "\n".join(f"## {heading}" for heading in texts.headings)
-    return template.replace("{language}", texts.name).replace("{target}", str(target)).replace("{headings}", headings)
+    values = {
+        "language": texts.name,
+        "target": str(target),
+        "headings": headings,
+        "insights": texts.insights,
+        "superseded": texts.superseded,
+    }
+    for name, value in values.items():
+        template = template.replace(f"{{{name}}}", value)
+    return template
 
 
 def _transcript(call: SummarizeCall, continuity: Continuity) -> str:
     lines: list[str] = []
     if call.parts == 1 and continuity.summary:
         lines += ["<previous_summary>", escape(continuity.summary), "</previous_summary>", ""]
-    if continuity.segments:
-        lines += ["<timeline>", *(f"- {escape(segment)}" for segment in continuity.segments), "</timeline>", ""]
-    if call.parts > 1:
+    lines += _timeline(continuity)
+    if call.parts == 1:
+        lines += _statements(continuity)
+    else:
         lines += [f"This is part {call.part} of {call.parts}, oldest first. Summarize this part.", ""]
     lines += [OPENING, *(block.text for block in call.blocks), CLOSING, "", "Write the record now."]
     return "\n".join(lines)
 
 
-def _parts(texts: Sequence[str]) -> str:
+def _parts(texts: Sequence[str], continuity: Continuity) -> str:
     total = len(texts)
-    parts = [f'<part number="{i}" of="{total}">\n{escape(text)}\n</part>' for i, text in enumerate(texts, start=1)]
-    return "\n\n".join([*parts, "Parts run from oldest to newest. Write the merged record now."])
+    parts = [f'<part number="{i}" of="{total}">\n{escape(text)}\n</part>\n' for i, text in enumerate(texts, start=1)]
+    closing = "Parts run from oldest to newest. Write the merged record now."
+    return "\n".join([*_timeline(continuity), *_statements(continuity), *parts, closing])
+
+
+def _timeline(continuity: Continuity) -> list[str]:
+    lines = []
+    for segment in continuity.segments:
+        lines.append(f"- {escape(segment.text)}")
+        if segment.insights:
+            lines.append(f"  Insights: {escape('; '.join(segment.insights))}")
+    return ["<timeline>", *lines, "</timeline>", ""] if lines else []
+
+
+def _statements(continuity: Continuity) -> list[str]:
+    return ["<statements>", *continuity.statements, "</statements>", ""] if continuity.statements else []
+
+
+def fill_excerpt(prompts: Prompts, text: str, texts: Texts, target: int) -> Prompt:
+    """The prompt for a short form of one large message (docs/design.md, section 9)."""
+    return Prompt(
+        _rules(prompts.excerpt, texts, target), f"{OPENING}\n{escape(text)}\n{CLOSING}\n\nWrite the summary now."
+    )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import cache
 from typing import Literal
 
 import msgspec
@@ -18,9 +20,11 @@ from policies.settings import LedgerSettings
 from policies.texts import Language, Texts, language_of, texts_for
 from policies.transcript import CountTokens, Utterance, shorten
 
-VERSION = 1
+VERSION = 2
 SEGMENT_CHARACTERS = 500
-SEGMENTS_KEPT = 3
+_SEGMENTS_STORED = 20
+# What a message costs beside its text, as we count (proxy.wire.messages).
+MESSAGE_TOKENS = 4
 _ACTIONS_STORED = 200
 _FILES_STORED = 200
 
@@ -41,6 +45,21 @@ class TokenCounts(msgspec.Struct, frozen=True):
     summary: int
 
 
+class Segment(msgspec.Struct, frozen=True):
+    """One entry of the timeline: what happened in one span, and what was found out in it (R2)."""
+
+    text: str
+    insights: tuple[str, ...] = ()
+
+
+class Spent(msgspec.Struct, frozen=True):
+    """What a summary cost: tokens as billed, or as estimated where that was not said; `usd` where a price is known."""
+
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    usd: float | None = None
+
+
 class Making(msgspec.Struct, frozen=True):
     """How the summary came about; zero and empty for a deterministic record."""
 
@@ -58,17 +77,22 @@ class Making(msgspec.Struct, frozen=True):
     calls: int = 0
     model: str | None = None
     latency_ms: int = 0
+    spent: Spent = Spent()
+    rebuilt: bool = False
 
 
 class Record(msgspec.Struct, frozen=True):
     """Immutable. `text` is exactly what is injected; the rest is what the next generation is made from.
 
-    digest: of the covered prefix, hex. covered: messages of the body it stands for. generation: 1 for the first.
-    compacted: when it was made, Unix seconds (R3's time.compacted).
+    digest: of the covered prefix, hex; root: of the lineage's first record. covered: messages it stands for.
+    generation: 1 for the first, and again after the summary was made anew from the whole history.
+    title: for people (R3, BR-10). first_digest, last_digest: of the newly covered messages.
+    started, compacted: when the conversation was first seen, and when this was made (R3's time.compacted), in seconds.
     """
 
     version: int
     digest: str
+    root: str
     parent: str | None
     covered: int
     generation: int
@@ -76,24 +100,37 @@ class Record(msgspec.Struct, frozen=True):
     text: str
     text_tokens: int
     summary: str
-    segments: tuple[str, ...]
+    segments: tuple[Segment, ...]
     entries: tuple[Entry, ...]
     actions: tuple[KeyAction, ...]
     files: tuple[FileChange, ...]
     making: Making
     first_digest: str
     last_digest: str
+    title: str
+    started: float
     compacted: float
+
+    @property
+    def compression_ratio(self) -> float:
+        """Share of the tokens that are left (R1)."""
+        return round(self.making.tokens.after / max(1, self.making.tokens.before), 3)
 
 
 class Written(msgspec.Struct, frozen=True):
-    """A validated summary: the running text and this span's segment."""
+    """A validated summary: the running text, this span's segment, and how the model came to them.
+
+    named: the answer in which the model may have named statements that a later one replaces.
+    """
 
     summary: str
-    segment: str
+    segment: Segment
     outcome: Outcome | None = None
     model: str | None = None
     latency_ms: int = 0
+    spent: Spent = Spent()
+    named: str = ""
+    rebuilt: bool = False
 
 
 class Span(msgspec.Struct, frozen=True):
@@ -114,6 +151,7 @@ class Span(msgspec.Struct, frozen=True):
 def build(
     span: Span,
     parent: Record | None,
+    entries: Sequence[Entry],
     written: Written | None,
     *,
     budget: Budget,
@@ -121,25 +159,27 @@ def build(
     trigger: Trigger,
     tokens_before: int,
     tokens_kept: int,
+    segments: int,
+    title: str,
+    started: float,
     now: float,
     count: CountTokens,
 ) -> Record:
     """The next generation. `written` is None for a deterministic record; `tokens_kept` counts all that still goes
-    upstream beside the injected text."""
-    entries = ledger.merge(
-        parent.entries if parent else (),
-        ledger.extract(span.utterances, settings.directives, first_user=span.first_user),
-    )
+    upstream beside the injected text; `segments` is how many of the newest are shown."""
+    if written is not None:
+        entries = ledger.supersede(entries, written.named)
+    count = cache(count)  # what may be injected is counted again for what is stored
     language = language_for(parent, span)
     texts = texts_for(language)
     actions = [*(parent.actions if parent else ()), *key_actions(span.utterances)][-_ACTIONS_STORED:]
     files = file_changes(parent.files if parent else (), span.utterances)[-_FILES_STORED:]
     written = written or _deterministic(span, parent, texts, budget, count)
-    segments = (*(parent.segments if parent else ()), written.segment)[-SEGMENTS_KEPT:]
+    timeline = (*(parent.segments if parent else ()), written.segment)[-_SEGMENTS_STORED:]
     text = render(
         texts,
         written.summary,
-        segments,
+        [segment.text for segment in timeline[-segments:] if segment.text] if segments else [],
         entries,
         actions,
         files,
@@ -148,26 +188,35 @@ def build(
         count=count,
         anchor=span.anchor,
     )
-    text_tokens = count(text)
+    text_tokens = count(text) + MESSAGE_TOKENS
     return Record(
         version=VERSION,
         digest=span.digest,
+        root=parent.root if parent else span.digest,
         parent=parent.digest if parent else None,
         covered=span.cut.position,
-        generation=parent.generation + 1 if parent else 1,
+        generation=1 if parent is None or written.rebuilt else parent.generation + 1,
         language=language,
         text=text,
         text_tokens=text_tokens,
         summary=written.summary,
-        segments=segments,
+        segments=timeline,
         entries=tuple(ledger.fit(entries, 4 * budget.record, count)),
         actions=tuple(actions),
         files=tuple(files),
         making=_making(span.cut, written, trigger, tokens_before, tokens_kept + text_tokens, text_tokens),
         first_digest=span.first_digest,
         last_digest=span.last_digest,
+        title=title,
+        started=started,
         compacted=now,
     )
+
+
+def entries_of(span: Span, parent: Record | None, settings: LedgerSettings) -> list[Entry]:
+    """The user's statements in everything that is covered, those of the span merged into the parent's."""
+    found = ledger.extract(span.utterances, settings.directives, first_user=span.first_user)
+    return ledger.merge(parent.entries if parent else (), found)
 
 
 def language_for(parent: Record | None, span: Span) -> Language:
@@ -193,6 +242,8 @@ def _making(cut: Cut, written: Written, trigger: Trigger, before: int, after: in
         calls=outcome.calls if outcome else 0,
         model=written.model,
         latency_ms=written.latency_ms,
+        spent=written.spent,
+        rebuilt=written.rebuilt,
     )
 
 
@@ -207,4 +258,4 @@ def _deterministic(span: Span, parent: Record | None, texts: Texts, budget: Budg
     summary = "\n".join([*([older, ""] if older else []), texts.recent, *(f"- {text}" for text in last or [segment])])
     while count(summary) > budget.summary and len(summary) > 200:
         summary = shorten(summary, len(summary) * 3 // 4)
-    return Written(summary=summary, segment=segment)
+    return Written(summary=summary, segment=Segment(segment))

@@ -90,6 +90,9 @@ class LargeMessages(Settings):
     exclude_tools: tuple[Words, ...] = ()
     """Tools whose results are never replaced."""
 
+    roles: tuple[Literal["tool", "user", "assistant"], ...] = ("tool",)
+    """Whose messages may be replaced; never the newest message of the user."""
+
 
 class SummarizerSettings(Settings):
     """Which model writes the summaries, and how."""
@@ -179,10 +182,10 @@ class PolicySettings(Settings):
     """Lowest share the target is lowered to when too few rounds would fit before the next compaction."""
 
     token_limit: int = Field(default=2_000_000, ge=1_000)
-    """Tokens of the client's whole request from which it is compacted, whatever the window."""
+    """Tokens not yet summarized from which a request is compacted, whatever the window; every share counts from it."""
 
-    message_limit: int = Field(default=50, ge=2)
-    """Messages from which a request is compacted, when the window is unknown or the request at least half full."""
+    message_limit: int | None = Field(default=None, ge=2)
+    """Messages not yet summarized from which a half full request is compacted; unset: 50, with unknown windows only."""
 
     keep_recent_messages: int = Field(default=10, ge=0)
     """Newest messages that stay word for word while they fit the target."""
@@ -197,7 +200,7 @@ class PolicySettings(Settings):
     """What a compaction must free to be worth it."""
 
     compress_system_messages: bool = False
-    """Whether system and developer messages may be summarized too."""
+    """Whether system and developer messages inside the conversation are summarized with it; the leading ones stay."""
 
     parts_to_keep: tuple[Literal["text", "tool", "reasoning"], ...] = ("text",)
     """Kinds of content that the summarizer sees in full; tool calls and results are always shown shortened."""
@@ -274,19 +277,8 @@ DEFAULTS = PolicySettings()
 
 NOT_YET: Mapping[str, str] = MappingProxyType(
     {
-        "soft_threshold": "summaries are made when they are needed, not in the background",
-        "compress_system_messages": "system and developer messages are always kept",
-        "parts_to_keep": "the summarizer sees text and shortened tool calls",
-        "large_messages": "single messages are not replaced",
-        "summarizer.cache_aligned": "summaries are asked for in a call of their own",
-        "summarizer.insights": "summaries carry no separate insights",
-        "token_limit": "only the share of the window counts",
-        "message_limit": "only the share of the window counts",
-        "keepalive": "a client that waits for a summary gets no comments",
-        "separator": "there is no manual cut",
         "usage": "the upstream's usage is reported as it came",
         "overflow_error": "an overflow that cannot be solved is passed on as it came",
-        "fail": "a failed compaction always forwards the request as it came",
     }
 )
 """Settings (or whole groups) that are accepted but not in effect in this version, with what holds instead."""

@@ -28,6 +28,9 @@ class Texts:
     files: str
     recent: str
     segment: str
+    left_out: str
+    insights: str
+    superseded: str
     name: str
 
 
@@ -56,6 +59,9 @@ _EN = Texts(
     files="Files",
     recent="Said lately by the assistant:",
     segment="{messages} messages: {users} from the user, {calls} tool calls.",
+    left_out="{messages} messages were left out behind this: they no longer fit, and no record of them could be made.",
+    insights="Insights",
+    superseded="Superseded",
     name="English",
 )
 _ZH = Texts(
@@ -82,8 +88,14 @@ _ZH = Texts(
     files="文件",
     recent="助手最近说过：",
     segment="{messages} 条消息：用户 {users} 条，工具调用 {calls} 次。",
+    left_out="此后有 {messages} 条消息被略去：它们已超出上下文窗口，且无法为其生成记录。",
+    insights="要点",
+    superseded="已被取代",
     name="Chinese (中文)",
 )
+
+
+ALL_TEXTS = (_EN, _ZH)
 
 
 def texts_for(language: Language) -> Texts:

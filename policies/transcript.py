@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from policies.conversation import Role
+
+Part = Literal["text", "tool", "reasoning"]
 
 CountTokens = Callable[[str], int]
 
@@ -16,7 +19,7 @@ HEAD_SHARE = 0.6
 OPENING = "<transcript>"
 CLOSING = "</transcript>"
 # Every tag of ours; the same characters in anybody's text are escaped, so that nothing can close or imitate them.
-MARKERS = ("transcript", "previous_summary", "conversation_record", "timeline", "part")
+MARKERS = ("transcript", "previous_summary", "conversation_record", "timeline", "part", "statements")
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,13 +32,14 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True)
 class Utterance:
-    """One message of the covered span, decoded: text without media and reasoning. `position` counts in the body."""
+    """One message of the covered span, decoded: text without media, reasoning apart. `position` counts in the body."""
 
     position: int
     role: Role
     text: str
     calls: tuple[ToolCall, ...] = ()
     tool: str | None = None
+    reasoning: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,9 +60,9 @@ def escape(text: str) -> str:
     return text
 
 
-def shorten(text: str, limit: int) -> str:
+def shorten(text: str, limit: int | None) -> str:
     """Head (60 %) and tail (40 %) of a text of over `limit` characters, visibly marked; the text itself below."""
-    if len(text) <= limit:
+    if limit is None or len(text) <= limit:
         return text
     head = int(limit * HEAD_SHARE)
     tail = limit - head
@@ -66,18 +70,39 @@ def shorten(text: str, limit: int) -> str:
     return f"{text[:head]}\n[… {removed:,} characters left out …]\n{text[len(text) - tail :] if tail else ''}"
 
 
-def render(utterances: Sequence[Utterance], count: CountTokens) -> list[Block]:
-    """One block an utterance, oldest first; arguments and results capped, head and tail."""
+def newest_within(lines: Sequence[str], budget: int, count: CountTokens) -> list[str]:
+    """The newest lines that fit, in their order."""
+    kept: list[str] = []
+    for text in reversed(lines):
+        budget -= count(text) + 1
+        if budget < 0:
+            break
+        kept.append(text)
+    return kept[::-1]
+
+
+def render(utterances: Sequence[Utterance], count: CountTokens, whole: Sequence[Part] = ("text",)) -> list[Block]:
+    """One block an utterance, oldest first.
+
+    What is not of the parts that stay `whole` is capped, head and tail; reasoning is left out then (R3's partsToKeep).
+    """
     blocks = []
     for utterance in utterances:
-        text = escape(_lines(utterance))
+        text = escape(_lines(utterance, whole))
         blocks.append(Block(text, count(text), cut_before=utterance.role != "tool"))
     return blocks
 
 
-def _lines(utterance: Utterance) -> str:
+def _lines(utterance: Utterance, whole: Sequence[Part]) -> str:
+    tools_whole = "tool" in whole
     if utterance.role == "tool":
         label = f"tool result ({utterance.tool})" if utterance.tool else "tool result"
-        return f"[{utterance.position}] {label}: {shorten(utterance.text, MAX_RESULT)}"
-    calls = [f"  called {call.name}({shorten(call.arguments, MAX_ARGUMENTS)})" for call in utterance.calls]
-    return "\n".join([f"[{utterance.position}] {utterance.role}: {utterance.text}", *calls])
+        text = shorten(utterance.text, None if tools_whole else MAX_RESULT)
+        return f"[{utterance.position}] {label}: {text}"
+    text = shorten(utterance.text, None if "text" in whole else MAX_RESULT)
+    lines = [f"[{utterance.position}] {utterance.role}: {text}"]
+    if utterance.reasoning and "reasoning" in whole:
+        lines.append(f"  thought: {utterance.reasoning}")
+    limit = None if tools_whole else MAX_ARGUMENTS
+    lines += [f"  called {call.name}({shorten(call.arguments, limit)})" for call in utterance.calls]
+    return "\n".join(lines)

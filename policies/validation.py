@@ -6,7 +6,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from policies.record import SEGMENT_CHARACTERS
+from policies.record import SEGMENT_CHARACTERS, Segment
+from policies.texts import ALL_TEXTS, Texts
 from policies.transcript import MARKERS, CountTokens
 
 LEAST_HEADINGS = 5
@@ -22,17 +23,26 @@ _REFUSAL = re.compile(
 _FAULT = re.compile(
     r"\A\s*(?:<!doctype|<html|\{\s*\"error\"|error[: ]|internal server error|bad gateway)", re.IGNORECASE
 )
+_INSIGHTS = re.compile(rf"\**(?:{'|'.join(texts.insights for texts in ALL_TEXTS)})\**\s*[:：]\**\s*", re.IGNORECASE)
+_INSIGHT_ENDS = re.compile(r"[;；]")
+_INSIGHTS_KEPT = 3
+_NOTHING = ("", "(none)", "none", "(无)", "无")
+_INSIGHT_CHARACTERS = 160
 # Things a summary must not make up: paths and hashes.
 _EVIDENCE = re.compile(r"(?<![\w/])(?:[\w.~-]+/)+[\w.~-]*\w|\b(?=[0-9a-f]*\d)(?=[0-9a-f]*[a-f])[0-9a-f]{7,64}\b")
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A summarizer's reply: visible text, the wire's finish_reason, and whether it called tools."""
+    """A summarizer's reply: visible text, the wire's finish_reason, and whether it called tools.
+
+    usage: prompt and completion tokens as billed, None where that was not said.
+    """
 
     text: str
     finish_reason: str | None
     tool_calls: bool = False
+    usage: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +79,17 @@ def validate(
     return Valid(text)
 
 
+def validate_excerpt(answer: Answer, *, source_tokens: int, cap: int, count: CountTokens) -> Valid | Invalid:
+    """Check the short form of one message: any plain text that is smaller than `cap` and than half of its source."""
+    text = _THINKING.sub("", answer.text).strip()
+    reason = _fault(answer, text)
+    if reason is None and any(f"<{marker}" in text or f"</{marker}" in text for marker in MARKERS):
+        reason = "it repeats the tags around the transcript"
+    if reason is None and count(text) > min(cap, source_tokens // 2):
+        reason = "it is too long"
+    return Valid(text) if reason is None else Invalid(reason)
+
+
 def _fault(answer: Answer, text: str) -> str | None:
     if answer.tool_calls:
         return "it calls tools"
@@ -103,13 +124,17 @@ def _without_inventions(text: str, source: str) -> str:
     return "\n".join(kept).strip()
 
 
-def split_timeline(text: str, headings: Sequence[str]) -> tuple[str, str]:
-    """The running summary without its last section, and that section as a segment of at most 500 characters."""
+def split_timeline(text: str, texts: Texts) -> tuple[str, Segment]:
+    """The running summary without its last section, and that section as a segment with its insights (R2)."""
     lines = text.splitlines()
-    timeline = headings[-1].lower()
+    timeline = texts.headings[-1].lower()
     start = next((i for i, line in enumerate(lines) if _title(line) == timeline), None)
     if start is None:
-        return text, ""
+        return text, Segment("")
     end = next((i for i in range(start + 1, len(lines)) if lines[i].startswith("#")), len(lines))
-    segment = " ".join(line.strip("-* ") for line in lines[start + 1 : end] if line.strip())
-    return "\n".join([*lines[:start], *lines[end:]]).strip(), segment[:SEGMENT_CHARACTERS]
+    section = [line.strip().strip("-* ") for line in lines[start + 1 : end] if line.strip()]
+    found = [line for line in section if _INSIGHTS.match(line)]
+    segment = " ".join(line for line in section if line not in found)
+    insights = [part.strip() for line in found for part in _INSIGHT_ENDS.split(_INSIGHTS.sub("", line))]
+    kept = tuple(insight[:_INSIGHT_CHARACTERS] for insight in insights if insight not in _NOTHING)[:_INSIGHTS_KEPT]
+    return "\n".join([*lines[:start], *lines[end:]]).strip(), Segment(segment[:SEGMENT_CHARACTERS], kept)

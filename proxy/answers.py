@@ -7,6 +7,8 @@ import time
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 
+import msgspec
+
 from policies.ladder import StatedLimit
 from proxy.upstream.client import UpstreamResponse
 from proxy.wire import coding
@@ -23,6 +25,10 @@ _OPENING_BYTES = 400
 _PATIENCE = 5.0
 
 Enough = Callable[[bytearray], bool]
+
+
+class _Reported(msgspec.Struct):
+    error: object = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +64,18 @@ async def look_at(response: UpstreamResponse, clock: Callable[[], float] = time.
     head, read = await _read_until(_enough(response, clock), rest, decoder)
     report = _report(response, read)
     return Answer(response, head, rest, classify(response.status, report) if report else None)
+
+
+def error_of(answer: Answer) -> bytes | None:
+    """`{"error": …}` in one line, as an upstream's answer in JSON reports it; None where it reports none."""
+    decoder = coding.decoder(answer.response.header(b"content-encoding"), MAX_ERROR_BYTES)
+    if decoder is None or not answer.head:
+        return None
+    try:
+        error = msgspec.json.decode(decoder(answer.head), type=_Reported).error
+    except (coding.UndecodableError, msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+        return None
+    return msgspec.json.encode({"error": error}) if error else None
 
 
 async def _read_until(enough: Enough, chunks: AsyncIterator[bytes], decoder: coding.Decoder) -> tuple[bytes, bytes]:
@@ -103,7 +121,7 @@ class _EventSeen:
 
     def __call__(self, read: bytearray) -> bool:
         while (end := _EVENT_END.search(read, self._searched)) is not None:
-            if _data(read[self._start : end.start()]):
+            if data_of(read[self._start : end.start()]):
                 return True
             self._start = self._searched = end.end()
         self._searched = max(self._start, len(read) - _LONGEST_END)
@@ -119,10 +137,16 @@ def _report(response: UpstreamResponse, read: bytes) -> bytes:
 
 
 def _first_event(read: bytes) -> bytes:
-    return next((data for event in _EVENT_END.split(read)[:-1] if (data := _data(event))), b"")
+    return next((data for event in split_events(read)[:-1] if (data := data_of(event))), b"")
 
 
-def _data(event: bytes | bytearray) -> bytes:
+def split_events(read: bytes) -> list[bytes]:
+    """The events of a stream as they came; the last may be unfinished."""
+    return _EVENT_END.split(read)
+
+
+def data_of(event: bytes | bytearray) -> bytes:
+    """What an event says; empty where it has no data."""
     lines = (line for line in _LINE_END.split(bytes(event)) if line.startswith(b"data:"))
     return b"\n".join(line.removeprefix(b"data:").removeprefix(b" ") for line in lines)
 

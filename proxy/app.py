@@ -2,40 +2,33 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager
-from importlib import resources
 
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route as Path
 
-from policies.prompting import Prompts
-from proxy.checkpoints import Checkpoints
-from proxy.compactor import Compactor
+from proxy.background import Background
 from proxy.config import Config
-from proxy.drafts import Drafter
+from proxy.engine import Engine, open_engine
 from proxy.errors import ProxyError
 from proxy.exchange import ClientGoneError, Exchange, Receive, Scope, Send
 from proxy.gateway import Active, Gateway
 from proxy.log import Log, open_log
-from proxy.models import ModelTable, Windows
-from proxy.reader import RequestReader
-from proxy.routes import Router
-from proxy.spending import Spending
-from proxy.stores import GuardedStore, Sealer, open_store
+from proxy.stores import GuardedStore, open_store
 from proxy.tenants import Tenants
-from proxy.tokenizer import DEFAULT_ENCODING, Tokenizer
 from proxy.upstream.client import TruncatedError, UpstreamClient
-from proxy.upstream.summarizer import Summarizer
 
 CHAT_PATHS = frozenset({"/v1/chat/completions", "/chat/completions"})
+EXPLAIN_PATHS = frozenset({"/v1/compaction/explain", "/compaction/explain"})
 OWN_PATHS = frozenset({"/livez", "/readyz"})
 _WORKERS = 2
+# For work that goes on in the background, once the last request has ended.
+_DRAIN_SECONDS = 10.0
 
 
 class App:
@@ -55,18 +48,19 @@ class App:
             await self._pages(scope, receive, send)
             return
         exchange = Exchange(scope, receive, send)
-        is_chat = exchange.method == "POST" and exchange.path in CHAT_PATHS
+        gateway = self._gateway
         try:
-            await (self._gateway.chat(exchange) if is_chat else self._gateway.passthrough(exchange))
+            if exchange.path in EXPLAIN_PATHS:
+                await gateway.explain(exchange)
+            elif exchange.path in CHAT_PATHS and exchange.method == "POST":
+                await gateway.chat(exchange)
+            else:
+                await gateway.passthrough(exchange)
         except ProxyError as error:
-            self._log.info("refused", status=error.status, code=error.code)
-            if not exchange.started:
-                await exchange.refuse(error, [])
-        except ClientGoneError:
-            self._log.info("client_gone", status=exchange.status)
-        except TruncatedError:
+            await exchange.refuse(error)
+        except (ClientGoneError, TruncatedError):
             # Returning without ending the answer makes the server close the connection, as the upstream did.
-            self._log.warning("upstream_truncated", status=exchange.status)
+            return
 
     @asynccontextmanager
     async def _open(self) -> AsyncIterator[None]:
@@ -79,29 +73,19 @@ class App:
             )
             opened.push_async_callback(store.close)
             client = await opened.enter_async_context(UpstreamClient())
-            tokenizer, table = Tokenizer(), ModelTable()
-            await asyncio.to_thread(tokenizer.warm, DEFAULT_ENCODING)
-            await asyncio.to_thread(table.load)
-            windows = Windows(table)
-            checkpoints = Checkpoints(store, Sealer(config.store.encryption_key_bytes), config.store.ttl)
-            compactor = Compactor(
-                checkpoints,
-                Summarizer(client, time.monotonic),
-                tokenizer,
-                read_prompts(),
-                windows,
-                Spending(time.time),
-                workers,
-                time.time,
-                time.monotonic,
-            )
+            background = Background(self._log)
+            opened.push_async_callback(background.drain, _DRAIN_SECONDS)
+            engine = await open_engine(config, store, client, workers, self._log)
             self._store = store
             self._gateway = Gateway(
-                activate(config, windows, tokenizer),
-                RequestReader(tokenizer, workers),
-                Drafter(checkpoints, compactor, tokenizer, workers),
-                windows,
+                activate(config, engine),
+                engine.reader,
+                engine.drafter,
+                engine.ahead,
+                engine.explainer,
+                engine.windows,
                 client,
+                background,
                 self._log,
             )
             yield
@@ -121,17 +105,9 @@ async def _alive(_: Request) -> Response:
     return JSONResponse({"status": "alive"})
 
 
-def activate(config: Config, windows: Windows, tokenizer: Tokenizer) -> Active:
+def activate(config: Config, engine: Engine) -> Active:
     """What the gateway needs of a config, as one value."""
-    router = Router(config, windows, tokenizer, time.monotonic)
-    return Active(Tenants(config), router, config.server.max_body_bytes)
-
-
-def read_prompts() -> Prompts:
-    """The summarizer's prompts, as shipped."""
-    folder = resources.files("policies") / "prompts"
-    read = {name: (folder / f"{name}.md").read_text("utf-8") for name in ("summarize", "merge", "reminder")}
-    return Prompts(**read)
+    return Active(Tenants(config), engine.router(config), config.server.max_body_bytes)
 
 
 def create_app(config: Config) -> App:

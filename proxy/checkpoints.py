@@ -24,11 +24,17 @@ _decode = msgspec.json.Decoder(Record).decode
 class Checkpoints:
     """Records by the digest of the prefix they cover; immutable, so whoever publishes first is right for everybody."""
 
-    def __init__(self, store: Store, sealer: Sealer, ttl: float) -> None:
+    def __init__(
+        self, store: Store, sealer: Sealer, ttl: float, memory: OrderedDict[str, Record] | None = None
+    ) -> None:
         self.store = store
         self._sealer = sealer
         self._ttl = ttl
-        self._memory: OrderedDict[str, Record] = OrderedDict()
+        self._memory = OrderedDict() if memory is None else memory
+
+    def over(self, store: Store) -> Checkpoints:
+        """The same checkpoints over another store; what this process remembers is shared."""
+        return Checkpoints(store, self._sealer, self._ttl, self._memory)
 
     def recall(self, digests: Sequence[bytes], cuts: Iterable[int]) -> Record | None:
         """The record of the newest cut that this process knows; no store access. `digests[c]` names body[:c]."""

@@ -1,4 +1,4 @@
-"""The command line: `concertina serve`, `demo`, `check`, `schema`, `keys`, `healthcheck`, `version`."""
+"""The command line: `serve`, `demo`, `check`, `explain`, `replay`, `schema`, `keys`, `healthcheck`, `version`."""
 
 from __future__ import annotations
 
@@ -9,25 +9,32 @@ import os
 import secrets
 import sys
 import urllib.request
+from dataclasses import replace
 from http.client import HTTPException
 from importlib.metadata import version as installed_version
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 from cyclopts import App, Parameter
 from cyclopts.validators import Number
 from rich.console import Console
 
-from proxy.config import Config, ConfigError, json_schema, load, notes
+from proxy.config import Config, ConfigError, json_schema, load, notes, preset_names
+from proxy.config_errors import suggest
 from proxy.config_models import DEFAULT
+
+if TYPE_CHECKING:
+    from proxy.tenants import Caller
 
 app = App(name="concertina", help="Keeps long conversations inside the model's context window.", version_flags=[])
 keys = App(name="keys", help="Keys of tenants.")
 app.command(keys)
 
 _CONFIG = Path("config.yaml")
+_STDIN = Path("-")
 _KEY_PREFIX = "ck-"
 _HEALTH_TIMEOUT = 3.0
+_LEAST_WINDOW = 256
 
 ConfigPath = Annotated[
     Path | None, Parameter(help="Config file; without it ./config.yaml, else the built-in defaults.")
@@ -88,6 +95,94 @@ def check(file: ConfigPath = None) -> None:
 
 
 @app.command
+def explain(
+    file: Annotated[Path, Parameter(allow_leading_hyphen=True)],
+    /,
+    *,
+    config: ConfigPath = None,
+    policy: str | None = None,
+    tenant: str = DEFAULT,
+    force: Annotated[bool, Parameter(negative=())] = False,
+    as_json: Annotated[bool, Parameter(name="--json", negative=())] = False,
+) -> None:
+    """Say what would be kept, summarised, cooled, pinned and dropped of a request, and why; nothing is sent anywhere.
+
+    Parameters
+    ----------
+    file
+        A body of POST /v1/chat/completions; - reads standard input.
+    policy
+        Policy to explain it under, instead of the tenant's.
+    tenant
+        Tenant whose request it is.
+    force
+        As with `x-compaction: force`.
+    as_json
+        Print the whole explanation as JSON.
+    """
+    import msgspec
+
+    from proxy.errors import InvalidJSONError
+    from proxy.explain_command import explain as explained
+    from proxy.explain_command import show
+
+    loaded = _load(config)
+    caller = _caller(loaded, tenant, policy)
+    name, body = _request(file)
+    try:
+        explanation = asyncio.run(explained(loaded, body, caller, "force" if force else caller.policy.mode))
+    except InvalidJSONError as error:
+        _fail(f"{name}: {error.message}")
+    if explanation is None:
+        _fail(f"{name}: not a chat request; it must be a JSON object whose messages are a list of objects with a role")
+    if as_json:
+        print(msgspec.json.format(msgspec.json.encode(explanation)).decode())
+    else:
+        show(explanation, _console())
+
+
+@app.command
+def replay(
+    path: Path,
+    *,
+    policy: Annotated[list[str] | None, Parameter(negative=())] = None,
+    model: str | None = None,
+    window: Annotated[int | None, Parameter(validator=Number(gte=_LEAST_WINDOW))] = None,
+    config: ConfigPath = None,
+    as_json: Annotated[bool, Parameter(name="--json", negative=())] = False,
+) -> None:
+    """Play recorded sessions under several policies and compare tokens, compactions, prefix reuse and cost, offline.
+
+    Parameters
+    ----------
+    path
+        A request body, a list of messages, JSON lines of either, or a directory of such files.
+    policy
+        Policy to play them under; may be repeated. Without it: every preset.
+    model
+        Model to price and count for, instead of the recorded one.
+    window
+        Its context window in tokens, instead of the known one.
+    as_json
+        Print the figures as JSON.
+    """
+    import msgspec
+
+    from proxy.replay_command import found, run, show
+
+    loaded = _load(config)
+    callers = [_caller(loaded, DEFAULT, name) for name in dict.fromkeys(policy or preset_names())]
+    recordings = found(path, model, _skipped)
+    replayed = run(loaded, recordings, callers, window, _console(stderr=True), _skipped)
+    if not replayed.sessions:
+        _fail(f"{path}: nothing to replay")
+    if as_json:
+        print(msgspec.json.format(msgspec.json.encode(replayed)).decode())
+    else:
+        show(replayed, _console())
+
+
+@app.command
 def schema() -> None:
     """Print the JSON Schema of the config file."""
     print(json.dumps(json_schema(), indent=2, ensure_ascii=False))
@@ -131,6 +226,30 @@ def _load(path: Path | None) -> Config:
         sys.exit(1)
 
 
+def _request(file: Path) -> tuple[str, bytes]:
+    """What to call a request's file, and its bytes."""
+    if file == _STDIN:
+        return "standard input", sys.stdin.buffer.read()
+    try:
+        return str(file), file.read_bytes()
+    except OSError as error:
+        _fail(f"{file}: {error.strerror}; name a file that holds one request body, or - for standard input")
+
+
+def _caller(config: Config, tenant: str, policy: str | None) -> Caller:
+    """A caller of this tenant, under another policy if one is named."""
+    from proxy.tenants import Tenants
+
+    caller = Tenants(config).named(tenant)
+    if caller is None:
+        _fail(f"--tenant {tenant}: no tenant has this name; {suggest(tenant, config.tenants, 'known names')}")
+    if policy is None:
+        return caller
+    if policy not in config.policies:
+        _fail(f"--policy {policy}: no policy has this name; {suggest(policy, config.policies, 'known names')}")
+    return replace(caller, policy_name=policy, policy=config.policies[policy])
+
+
 def _chosen(path: Path | None) -> Path | None:
     return _CONFIG if path is None and _CONFIG.is_file() else path
 
@@ -143,8 +262,12 @@ def _counted(config: Config) -> str:
     )
 
 
-def _console() -> Console:
-    return Console(no_color=bool(os.environ.get("NO_COLOR")), highlight=False, markup=False)
+def _console(*, stderr: bool = False) -> Console:
+    return Console(stderr=stderr, no_color=bool(os.environ.get("NO_COLOR")), highlight=False, markup=False)
+
+
+def _skipped(why: str) -> None:
+    _err(f"skipped {why}")
 
 
 def _err(line: str) -> None:

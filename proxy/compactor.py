@@ -4,23 +4,27 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from functools import cached_property, partial
-from typing import Literal, TypeVar
+from typing import Literal, Protocol, TypeVar
 
+from policies import ledger
 from policies import record as records
+from policies.assembly import Injected, assemble
 from policies.bisect import Call, MergeCall, Outcome, Overflow, Result, SummarizeCall, bisect
 from policies.budget import Budget
-from policies.conversation import INSTRUCTION_ROLES
+from policies.conversation import INSTRUCTION_ROLES, Conversation
 from policies.half_window import Cut
+from policies.ledger import Entry
 from policies.plan import Trigger
-from policies.prompting import Continuity, Prompt, Prompts, fill
-from policies.record import Record, Span, Written
+from policies.prompting import Continuity, Prompt, Prompts, fill, fill_aligned
+from policies.record import Record, Segment, Span, Spent, Written
 from policies.settings import PolicySettings
 from policies.texts import Texts, texts_for
-from policies.transcript import Block, CountTokens, render
+from policies.transcript import Block, CountTokens, Utterance, newest_within, render
 from policies.validation import Answer, Invalid, Valid, split_timeline, validate
 from proxy.checkpoints import Checkpoints, key_of
 from proxy.flights import SingleFlight, poll
@@ -29,6 +33,7 @@ from proxy.reader import ChatRequest
 from proxy.spending import Spending
 from proxy.tokenizer import Tokenizer
 from proxy.upstream.summarizer import Summarizer, SummarizerError, SummarizerOverflowError, SummaryTarget
+from proxy.wire import chat
 
 _PARALLEL_CALLS = 4
 _LEAST_ANSWER = 1_024
@@ -36,6 +41,12 @@ _LEAST_ANSWER = 1_024
 _USED_WINDOW = 0.95
 _LEAST_CAPACITY = 200
 _LOCK_MARGIN = 5.0
+# A record that leaves more of the request than this is not worth keeping (docs/design.md, section 6).
+_MOST_LEFT = 0.9
+# Share of a summarizer's window for the numbered statements of the user.
+_STATEMENTS_SHARE = 0.1
+# What of a session's request does not go with a question of ours.
+_NOT_ALIGNED = ("stream", "stream_options", "response_format", "functions", "function_call", "logprobs", "top_logprobs")
 
 _T = TypeVar("_T")
 
@@ -48,12 +59,17 @@ class CompactionError(Exception):
 class Job:
     """One compaction that was decided on.
 
+    conversation: of the request, as it is sent; replaced: the bytes of its messages that are sent in a short form.
     digests: of the request's prefixes. parent: the standing record that this one continues.
     must:    fall back to a deterministic record rather than fail.
-    target:  which model summarizes; None for the deterministic record only.
+    target:  which model summarizes; None for the deterministic record only. aligned: that is the request's own model.
+    deadline: seconds that all calls together may take. started: when the conversation was first seen.
+    rebuild: summarize the whole history anew instead of going on from the parent's summary.
     """
 
     request: ChatRequest
+    conversation: Conversation
+    replaced: Mapping[int, bytes]
     digests: Sequence[bytes]
     cut: Cut
     parent: Record | None
@@ -65,16 +81,22 @@ class Job:
     target: SummaryTarget | None
     tenant: str
     daily_tokens: int | None
+    deadline: float
+    started: float
+    aligned: bool = False
+    rebuild: bool = False
+
+    @property
+    def covered(self) -> int:
+        return self.parent.covered if self.parent else 0
 
     @cached_property
     def span(self) -> Span:
         """The newly covered messages, decoded once; instructions among them go upstream as they are."""
-        conversation = self.request.conversation
-        cut = self.cut.position
-        covered = self.parent.covered if self.parent else 0
-        utterances = self.request.utterances(covered, cut)
+        conversation = self.conversation
+        covered, cut = self.covered, self.cut.position
         return Span(
-            utterances=tuple(u for u in utterances if u.role not in INSTRUCTION_ROLES),
+            utterances=self._utterances(covered),
             cut=self.cut,
             digest=self.digests[cut].hex(),
             first_digest=self.digests[min(covered + 1, cut)].hex(),
@@ -82,6 +104,41 @@ class Job:
             first_user=conversation.first_user(),
             anchor=conversation.anchor(cut),
         )
+
+    @cached_property
+    def source(self) -> tuple[Utterance, ...]:
+        """What the summarizer is to read: the span, or the whole history."""
+        return self._utterances(0) if self.rebuild else self.span.utterances
+
+    @cached_property
+    def entries(self) -> list[Entry]:
+        """The user's statements so far, as data."""
+        return records.entries_of(self.span, self.parent, self.policy.ledger)
+
+    def _utterances(self, start: int) -> tuple[Utterance, ...]:
+        found = self.request.utterances(start, self.cut.position)
+        if self.conversation.instructions_covered:
+            return tuple(found)
+        return tuple(u for u in found if u.role not in INSTRUCTION_ROLES)
+
+
+class Observer(Protocol):
+    """Who is told how a compaction goes (R1's callbacks): its start, every call's end, and its own end."""
+
+    def compaction_started(self, job: Job) -> None: ...
+
+    def summary_received(self, job: Job, calls: int) -> None: ...
+
+    def compaction_ended(self, job: Job, record: Record | None, reason: str) -> None: ...
+
+
+@dataclass(slots=True)
+class _Bill:
+    """What the calls of one job have used so far."""
+
+    calls: int = 0
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +150,7 @@ class _Work:
     texts: Texts
     continuity: Continuity
     count: CountTokens
+    bill: _Bill = field(default_factory=_Bill)
 
     @property
     def length(self) -> int:
@@ -116,6 +174,7 @@ class Compactor:
         windows: Windows,
         spending: Spending,
         workers: Executor,
+        observer: Observer,
         clock: Callable[[], float],
         ticks: Callable[[], float],
     ) -> None:
@@ -126,6 +185,7 @@ class Compactor:
         self._prompts = prompts
         self._spending = spending
         self._workers = workers
+        self._observer = observer
         self._clock = clock
         self._ticks = ticks
         self._windows = windows
@@ -139,17 +199,17 @@ class Compactor:
     async def _once(self, key: str, job: Job) -> Record:
         if job.target is None:
             found = await self._look(job)
-            return found or await self._publish(job, await self._build(job, None))
+            return found or await self._publish(job, await self._make(job))
         token = secrets.token_hex(8)
         turn = partial(self._turn, f"lock:{key}", token, job)
-        wait = job.policy.summarizer.timeout if job.must else job.policy.join_wait
+        wait = job.deadline if job.must else job.policy.join_wait
         taken = await turn() or await poll(turn, wait)
         if isinstance(taken, Record):
             return taken
         if taken is None and not job.must:
             raise CompactionError("pending")
         try:
-            return await self._publish(job, await self._make(job, job.target))
+            return await self._publish(job, await self._make(job))
         finally:
             await asyncio.shield(self._checkpoints.store.release(f"lock:{key}", token))
 
@@ -160,17 +220,32 @@ class Compactor:
         """The record, or the right to make it: whoever held the lock may have given up; None while it is held."""
         if (found := await self._look(job)) is not None:
             return found
-        ttl = job.policy.summarizer.timeout + _LOCK_MARGIN
+        ttl = job.deadline + _LOCK_MARGIN
         return True if await self._checkpoints.store.acquire(lock, token, ttl) else None
 
     async def _publish(self, job: Job, record: Record) -> Record:
         return await self._checkpoints.publish(job.digests, record)
 
-    async def _make(self, job: Job, target: SummaryTarget) -> Record:
+    async def _make(self, job: Job) -> Record:
+        """The record, made here; one that saves next to nothing is thrown away."""
+        self._observer.compaction_started(job)
+        try:
+            record = await (self._build(job, None) if job.target is None else self._summarized(job, job.target))
+        except CompactionError as error:
+            self._observer.compaction_ended(job, None, str(error))
+            raise
+        tokens = record.making.tokens
+        if job.trigger != "overflow_retry" and tokens.after > _MOST_LEFT * tokens.before:
+            self._observer.compaction_ended(job, None, "no_gain")
+            raise CompactionError("no_gain")
+        self._observer.compaction_ended(job, record, record.making.algorithm)
+        return record
+
+    async def _summarized(self, job: Job, target: SummaryTarget) -> Record:
         if not self._spending.allows(job.tenant, job.daily_tokens):
             return await self._without_model(job, "over_budget")
         try:
-            async with asyncio.timeout(job.policy.summarizer.timeout):
+            async with asyncio.timeout(job.deadline):
                 written = await self._write(job, target)
         except TimeoutError:
             self._summarizer.failed(target, "transient")
@@ -189,15 +264,25 @@ class Compactor:
         """Let the model write the summary, in as many calls as it takes."""
         started = self._ticks()
         count = partial(self._tokenizer.count, encoding=target.encoding)
-        blocks = await self._off_loop(lambda: render(job.span.utterances, count))
+        blocks = await self._off_loop(lambda: render(job.source, count, job.policy.parts_to_keep))
         texts = texts_for(records.language_for(job.parent, job.span))
-        work = _Work(job, target, texts, _continuity(job), count)
+        room = int(_STATEMENTS_SHARE * (target.window or job.budget.window) / target.calibration)
+        work = _Work(job, target, texts, await self._off_loop(lambda: _continuity(job, room, count)), count)
         outcome = await self._drive(work, blocks)
         if outcome.text is None:
             raise SummarizerError("invalid", "no part of the span could be summarized")
-        summary, segment = split_timeline(outcome.text, texts.headings)
+        summary, segment = split_timeline(ledger.without_superseded_section(outcome.text), texts)
         latency = int(1000 * (self._ticks() - started))
-        return Written(summary, segment, outcome, target.model, latency)
+        spent = self._spent(target.model, work.bill)
+        named = outcome.text
+        return Written(summary, segment, outcome, target.model, latency, spent, named, job.rebuild)
+
+    def _spent(self, model: str, bill: _Bill) -> Spent:
+        price = self._windows.price(model)
+        usd = None
+        if price is not None:
+            usd = round(bill.prompt_tokens * price.prompt + bill.completion_tokens * price.completion, 6)
+        return Spent(bill.prompt_tokens, bill.completion_tokens, usd)
 
     async def _drive(self, work: _Work, blocks: list[Block]) -> Outcome:
         """Run the bisection: every wave of calls side by side."""
@@ -238,7 +323,7 @@ class Compactor:
         """The summary of one call; a part of several is looked up first and kept afterwards."""
         prompt = fill(self._templates(work), call, work.continuity, work.texts, work.length_of(call))
         if isinstance(call, SummarizeCall) and call.parts == 1:
-            return await self._validated(work, prompt)
+            return await self._aligned(work, prompt) or await self._validated(work, prompt)
         content = b"\0".join(
             (work.target.owner, work.target.model.encode(), prompt.system.encode(), prompt.user.encode())
         )
@@ -259,12 +344,30 @@ class Compactor:
             raise SummarizerError("invalid", verdict.reason)
         return verdict.text
 
+    async def _aligned(self, work: _Work, prompt: Prompt) -> str | None:
+        """The summary asked for at the end of the session's own prompt, None where that is not wanted or fails."""
+        job = work.job
+        if not (job.aligned and job.policy.summarizer.cache_aligned) or job.rebuild:
+            return None
+        instruction = fill_aligned(self._templates(work), work.texts, work.length)
+        body = await self._off_loop(partial(_aligned_body, job, instruction, _answer_room(work)))
+        try:
+            answer = await self._summarizer.send(work.target, body)
+        except (SummarizerError, SummarizerOverflowError):
+            return None
+        verdict = await self._off_loop(partial(self._validate, work, prompt, answer))
+        return verdict.text if isinstance(verdict, Valid) else None
+
     def _templates(self, work: _Work) -> Prompts:
         own = work.job.policy.summarizer.prompt
         if own is None:
             return self._prompts
+        prompts = self._prompts
         return replace(
-            self._prompts, summarize=f"{self._prompts.summarize}\n{own}", merge=f"{self._prompts.merge}\n{own}"
+            prompts,
+            summarize=f"{prompts.summarize}\n{own}",
+            merge=f"{prompts.merge}\n{own}",
+            aligned=f"{prompts.aligned}\n{own}",
         )
 
     async def _ask(self, work: _Work, prompt: Prompt) -> Valid | Invalid:
@@ -273,7 +376,15 @@ class Compactor:
 
     def _validate(self, work: _Work, prompt: Prompt, answer: Answer) -> Valid | Invalid:
         tokens = work.count(prompt.user)
-        self._spending.add(work.job.tenant, tokens + work.count(answer.text[:100_000]))
+        used = answer.usage or (tokens, work.count(answer.text[:100_000]))
+        self._spending.add(work.job.tenant, sum(used))
+        bill = work.bill
+        bill.calls, bill.prompt_tokens, bill.completion_tokens = (
+            bill.calls + 1,
+            bill.prompt_tokens + used[0],
+            bill.completion_tokens + used[1],
+        )
+        self._observer.summary_received(work.job, bill.calls)
         return validate(
             answer,
             source=prompt.user,
@@ -287,16 +398,21 @@ class Compactor:
         return await self._off_loop(partial(self._build_now, job, written))
 
     def _build_now(self, job: Job, written: Written | None) -> Record:
+        now = self._clock()
         return records.build(
             job.span,
             job.parent,
+            job.entries,
             written,
             budget=job.budget,
             settings=job.policy.ledger,
             trigger=job.trigger,
             tokens_before=job.tokens_before,
-            tokens_kept=job.request.conversation.fixed_tokens + job.cut.kept,
-            now=self._clock(),
+            tokens_kept=job.conversation.fixed_tokens + job.cut.kept,
+            segments=job.policy.summarizer.history_segments,
+            title=_title(job.started, now),
+            started=job.started,
+            now=now,
             count=partial(self._tokenizer.count, encoding=job.request.encoding),
         )
 
@@ -315,13 +431,35 @@ async def _side_by_side(calls: Sequence[Coroutine[None, None, Result]]) -> tuple
     return tuple(task.result() for task in tasks)
 
 
-def _continuity(job: Job) -> Continuity:
-    """What of the earlier summaries the summarizer is shown: R2's switches."""
+def _continuity(job: Job, room: int, count: CountTokens) -> Continuity:
+    """What of earlier summaries the summarizer is shown (R2's switches), and the newest statements that fit `room`."""
     settings = job.policy.summarizer
+    statements = tuple(newest_within(ledger.numbered(job.entries), room, count))
     if job.parent is None:
-        return Continuity()
+        return Continuity(statements=statements)
     segments = job.parent.segments[-settings.history_segments :] if settings.history_segments else ()
-    return Continuity(job.parent.summary, segments)
+    if not settings.insights:
+        segments = tuple(Segment(segment.text) for segment in segments)
+    return Continuity(None if job.rebuild else job.parent.summary, segments, statements)
+
+
+def _title(started: float, ended: float) -> str:
+    start, end = (datetime.fromtimestamp(at, UTC).isoformat(timespec="seconds") for at in (started, ended))
+    return f"Summary of conversation from {start} to {end}"
+
+
+def _aligned_body(job: Job, instruction: str, max_tokens: int) -> bytes:
+    """The session's prompt up to the cut and one instruction more, for the same model and tools."""
+    conversation = job.conversation
+    text = job.parent.text if job.parent else None
+    items = range(len(conversation.messages)) if text is None else assemble(conversation, job.covered, text)
+    end = conversation.head_length + job.cut.position
+    upto = [item for item in items if isinstance(item, Injected) or item < end]
+    body = chat.rebuild(job.request.body, job.request.parsed, [*upto, Injected(instruction)], dict(job.replaced))
+    fields: dict[str, object] = {job.request.output_key: max_tokens}
+    if job.request.parsed.envelope.tools:
+        fields["tool_choice"] = "none"
+    return chat.with_fields(body, fields, without=_NOT_ALIGNED)
 
 
 def _answer_room(work: _Work) -> int:

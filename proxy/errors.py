@@ -21,9 +21,10 @@ class ProxyError(Exception):
 
     def body(self) -> bytes:
         """The JSON body, as OpenAI writes it (platform.openai.com/docs/guides/error-codes)."""
-        return msgspec.json.encode(
-            {"error": {"message": self.message, "type": self.type, "param": self.param, "code": self.code}}
-        )
+        return msgspec.json.encode({"error": self.fields()})
+
+    def fields(self) -> dict[str, object]:
+        return {"message": self.message, "type": self.type, "param": self.param, "code": self.code}
 
     def headers(self) -> list[tuple[bytes, bytes]]:
         """Headers of the answer; `x-should-retry` is what OpenAI's SDKs obey before their own rules."""
@@ -87,6 +88,45 @@ class UpstreamTimeoutError(ProxyError):
     status = 504
     code = "upstream_timeout"
     retryable = True
+
+
+class UpstreamAnswerError(ProxyError):
+    """The upstream's answer, an error without an error object or no event stream, fits nowhere in a stream begun."""
+
+    status = 502
+    code = "upstream_error"
+
+
+# Seconds after which a failed compaction may work (a summarizer that failed is left alone for as long); others stay.
+_PASSES = {
+    "summarizer_timeout": 60,
+    "summarizer_transient": 60,
+    "summarizer_cooling_down": 60,
+    "summarizer_invalid": 30,
+}
+
+
+class CompactionFailedError(ProxyError):
+    """The conversation could not be compacted, and the policy forbids to send it as it came (`fail: closed`).
+
+    R3 gives the error a name and details of its own; they stand inside OpenAI's shape.
+    """
+
+    status = 503
+    code = "compaction_failed"
+
+    def __init__(self, reason: str, session: str) -> None:
+        super().__init__(
+            f"The conversation could not be compacted ({reason}), and the policy does not allow to send it as it came.",
+            retry_after=_PASSES.get(reason),
+        )
+        self.reason = reason
+        self.session = session
+        self.retryable = reason in _PASSES
+
+    def fields(self) -> dict[str, object]:
+        details = {"sessionId": self.session, "reason": self.reason, "canRetry": self.retryable}
+        return {**super().fields(), "name": "CompactionError", "details": details}
 
 
 class LoopError(InvalidRequestError):

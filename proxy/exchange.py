@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, MutableMapping
-from contextlib import suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, MutableMapping
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from proxy.errors import BodyTooLargeError, ProxyError
@@ -19,6 +19,9 @@ Send = Callable[[Event], Awaitable[None]]
 
 # Seconds to go on reading what a client sends after it was refused.
 _LINGER = 3.0
+# One newline: after an empty line some SDKs take what stood before it for an event (openai-python#2722).
+_COMMENT = b": compacting\n"
+_EVENTS: Headers = [(b"content-type", b"text/event-stream"), (b"cache-control", b"no-cache")]
 
 
 class ClientGoneError(Exception):
@@ -26,7 +29,11 @@ class ClientGoneError(Exception):
 
 
 class Exchange:
-    """Wraps an ASGI scope, receive and send. Only one reader at a time: the body first, then the disconnect."""
+    """Wraps an ASGI scope, receive and send. Only one reader at a time: the body first, then the disconnect.
+
+    status, sent: what the client was told, and the bytes of the answer's body so far.
+    comments:     how many of them told a client that its request is still being worked on.
+    """
 
     def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self.method: str = scope["method"]
@@ -36,6 +43,10 @@ class Exchange:
         self._first = dict(reversed(self.headers))
         self.started = False
         self.status = 0
+        self.sent = 0
+        self.comments = 0
+        self._begun = False
+        self._commenting: asyncio.Task[None] | None = None
         self._receive = receive
         self._send = send
         self._body_read = asyncio.Event()
@@ -105,23 +116,66 @@ class Exchange:
             raise ClientGoneError from None
         finally:
             watching.cancel()
+            self.end_comments()
+
+    @contextmanager
+    def commenting(self, interval: float, headers: Callable[[], Awaitable[Headers]]) -> Iterator[None]:
+        """When what is done inside takes over `interval` seconds, begin an event stream with a comment.
+
+        Further ones follow at that interval until `end_comments`. `headers` are asked for when they are needed.
+        """
+        begin = asyncio.get_running_loop().call_later(interval, self._begin, interval, headers)
+        try:
+            yield
+        finally:
+            begin.cancel()
+
+    def end_comments(self) -> bool:
+        """Nothing but the answer is written from now on; tells whether comments have begun it."""
+        if self._commenting is not None:
+            self._commenting.cancel()
+        return self._begun
+
+    def _begin(self, interval: float, headers: Callable[[], Awaitable[Headers]]) -> None:
+        if self._commenting is None:
+            self._commenting = asyncio.create_task(self._comment(interval, headers))
+
+    async def _comment(self, interval: float, headers: Callable[[], Awaitable[Headers]]) -> None:
+        """Cancelled while it waits, and no later: what it began to write is written."""
+        await self.start(200, [*_EVENTS, *await headers()])
+        self._begun = True
+        while True:
+            await self.write(_COMMENT, more=True)
+            self.comments += 1
+            await asyncio.sleep(interval)
 
     async def start(self, status: int, headers: Headers) -> None:
+        await self._send({"type": "http.response.start", "status": status, "headers": headers})
         self.started = True
         self.status = status
-        await self._send({"type": "http.response.start", "status": status, "headers": headers})
 
     async def write(self, chunk: bytes, *, more: bool) -> None:
         """Waits while the client reads slower than we write."""
         await self._send({"type": "http.response.body", "body": chunk, "more_body": more})
+        self.sent += len(chunk)
 
-    async def refuse(self, error: ProxyError, extra: Headers) -> None:
-        """Answer with an error of ours."""
+    async def end_with_error(self, error: bytes) -> None:
+        """End a stream that comments began: clients know an error in it by an event like this."""
+        await self.write(b"data: " + error + b"\n\ndata: [DONE]\n\n", more=False)
+
+    async def refuse(self, error: ProxyError) -> None:
+        """Answer with an error of ours, unless an answer has begun already."""
+        if self._begun:
+            await self.end_with_error(error.body())
+        elif not self.started:
+            await self._refuse(error)
+
+    async def _refuse(self, error: ProxyError) -> None:
         body = error.body()
         length = (b"content-length", str(len(body)).encode())
         # Of a body that was not read, nobody can tell where the next request begins.
         close = [] if self._body_read.is_set() else [(b"connection", b"close")]
-        await self.start(error.status, [*error.headers(), length, *close, *extra])
+        await self.start(error.status, [*error.headers(), length, *close])
         if close:
             await self.write(body, more=True)
             await self._linger()

@@ -4,16 +4,30 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable
-from contextlib import ExitStack
+from collections.abc import AsyncIterator, Awaitable
+from contextlib import AbstractContextManager, ExitStack, asynccontextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
+import msgspec
+
 from policies.ladder import StatedLimit
+from proxy.ahead import Ahead
 from proxy.answers import Answer, look_at
-from proxy.drafts import Case, Draft, Drafter, Outcome, Wish
-from proxy.errors import BodyTooLargeError, InvalidRequestError, LoopError, ProxyError, UpstreamConnectionError
-from proxy.exchange import Exchange
+from proxy.background import Background
+from proxy.cases import Case, Draft, Outcome, Wish, case_of
+from proxy.drafts import Drafter
+from proxy.errors import (
+    BodyTooLargeError,
+    CompactionFailedError,
+    InvalidRequestError,
+    LoopError,
+    ProxyError,
+    UpstreamConnectionError,
+)
+from proxy.exchange import ClientGoneError, Exchange
+from proxy.explain import Explainer, MethodNotAllowedError
+from proxy.explanation import Explanation
 from proxy.log import Log
 from proxy.models import Windows
 from proxy.reader import ChatRequest, RequestReader
@@ -22,12 +36,19 @@ from proxy.report import Report, headers_of
 from proxy.routes import Route, Router
 from proxy.tenants import Caller, Tenants
 from proxy.upstream.client import TruncatedError, UpstreamClient
+from proxy.usage import UsageTap
 from proxy.wire import coding
 from proxy.wire.chat import model_of
 from proxy.wire.headers import MAX_HOPS, Headers, hops
 
 _T = TypeVar("_T")
 _ONCE = (b"authorization", b"x-api-key", b"x-compaction", b"x-compaction-policy")
+# Share of the usable input below which nothing follows an answer, so that small requests pay for nothing.
+WORTH_FOLLOWING = 0.5
+# Stands for a draft that a fault of ours prevented.
+_FAULT = Draft(b"", 0, "failed-open", "internal_error")
+# Headers that cannot be told yet when comments begin an answer.
+_TOLD_LATER = (b"x-compaction-tokens-sent", b"x-compaction-overhead-ms", b"server-timing")
 _WISHES: dict[bytes, Wish] = {b"off": "off", b"on": "on", b"shadow": "shadow", b"force": "force"}
 
 
@@ -40,6 +61,27 @@ class Active:
     max_body_bytes: int
 
 
+@dataclass(slots=True)
+class Progress:
+    """How far a request came: what the log can say of it when it ends, whichever way."""
+
+    exchange: Exchange
+    started: float
+    caller: Caller | None = None
+    report: Report | None = None
+
+    def fields(self, now: float) -> dict[str, object]:
+        exchange, caller = self.exchange, self.caller
+        known: dict[str, object] = {} if caller is None else {"tenant": caller.tenant, "policy": caller.policy_name}
+        known["method"] = exchange.method
+        if exchange.status:
+            known["status"] = exchange.status
+        known |= {"ms": round(1000 * (now - self.started), 1), "bytes": exchange.sent}
+        if exchange.comments:
+            known["comments"] = exchange.comments
+        return known if self.report is None else known | self.report.fields()
+
+
 @dataclass(frozen=True, slots=True)
 class Incoming:
     """A request that was received: who sent it, what it wants of us, and its bytes."""
@@ -50,6 +92,7 @@ class Incoming:
     wish: Wish
     body: bytes
     started: float
+    progress: Progress
     opened: ExitStack = field(default_factory=ExitStack)
 
 
@@ -70,73 +113,110 @@ class Gateway:
         active: Active,
         reader: RequestReader,
         drafter: Drafter,
+        ahead: Ahead,
+        explainer: Explainer,
         windows: Windows,
         client: UpstreamClient,
+        background: Background,
         log: Log,
     ) -> None:
         self.active = active
         self._reader = reader
         self._drafter = drafter
+        self._ahead = ahead
+        self._explainer = explainer
         self._windows = windows
         self._client = client
+        self._background = background
         self._log = log
 
     async def chat(self, exchange: Exchange) -> None:
         """One chat request: receive and identify it, then answer it for as long as the client stays."""
-        started = time.perf_counter()
+        async with self._logged(exchange) as progress:
+            incoming = await self._receive(exchange, progress)
+            with incoming.opened:
+                await exchange.while_connected(self._answer(incoming))
+
+    async def _receive(self, exchange: Exchange, progress: Progress) -> Incoming:
+        """The whole request of a caller that is let in."""
         active = self.active
         caller, wish = _identify(exchange, active.tenants)
+        progress.caller = caller
         body = await exchange.body(active.max_body_bytes)
-        incoming = Incoming(exchange, active, caller, wish, body, started)
-        with incoming.opened:
-            await exchange.while_connected(self._answer(incoming))
+        return Incoming(exchange, active, caller, wish, body, progress.started, progress)
 
     async def _answer(self, incoming: Incoming) -> None:
         """Count, plan, compact, forward, relay, record."""
+        progress = incoming.progress
         prepared = await self._fail_open(self._prepare(incoming), None)
         if prepared is None:
             prepared = _as_it_came(incoming, "failed-open", "internal_error")
-        ready = time.perf_counter()
+        progress.report = report = _report(incoming, prepared)
+        _refuse_if_closed(incoming, prepared)
         answer, sent = await self._forward(incoming, prepared)
-        report = Report(incoming, prepared.route, prepared.case, sent, answer.response.status, ready)
-        size = await relay(answer, incoming.exchange, await self._fail_open(_told(report), []))
-        await self._fail_open(self._record(report, size), None)
+        progress.report = report = replace(report, sent=sent, status=answer.response.status)
+        tap = UsageTap(answer) if _is_worth_following(report) else None
+        headers = await self._fail_open(_told(report), [])
+        await relay(tap.answer if tap else answer, incoming.exchange, headers)
+        # Nothing may wait from here on: the server takes a client that has its answer for one that left.
+        await self._fail_open(self._record(report, tap), None)
 
     async def _prepare(self, incoming: Incoming) -> Prepared:
         """Everything that is ours to do before the upstream is asked."""
         request = await self._read(incoming)
         if request is None:
             return _as_it_came(incoming, "bypass", "unknown_shape")
-        router = incoming.active.router
-        route = router.chat(incoming.exchange, incoming.caller, request)
-        case = Case(request, incoming.caller, route, router, incoming.wish)
-        return Prepared(route, case, await self._drafter.first(case))
+        case = case_of(incoming.exchange, incoming.active.router, incoming.caller, incoming.wish, request)
+        with self._commenting(incoming, case):
+            return Prepared(case.route, case, await self._drafter.first(case))
+
+    async def explain(self, exchange: Exchange) -> None:
+        """What `chat` would do with this request now, and why; nothing goes upstream."""
+        async with self._logged(exchange) as progress:
+            if exchange.method != "POST":
+                raise MethodNotAllowedError("Send what is to be explained by POST, as a chat request.")
+            incoming = await self._receive(exchange, progress)
+            await exchange.while_connected(self._explain(incoming))
+
+    async def _explain(self, incoming: Incoming) -> None:
+        explanation = await self._fail_open(self._explanation(incoming), None)
+        if explanation is None:
+            raise ProxyError("The request could not be explained; the log says where it failed.")
+        body = msgspec.json.encode(explanation)
+        headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
+        await incoming.exchange.start(200, headers)
+        await incoming.exchange.write(body, more=False)
+
+    async def _explanation(self, incoming: Incoming) -> Explanation:
+        request = await self._read(incoming)
+        if request is None:
+            return Explanation(model_of(incoming.body), incoming.caller.policy_name, "bypass", "unknown_shape")
+        case = case_of(incoming.exchange, incoming.active.router, incoming.caller, incoming.wish, request)
+        return await self._explainer.explain(case, request)
 
     async def passthrough(self, exchange: Exchange) -> None:
         """Any other request: relayed untouched, both bodies streamed."""
-        started = time.perf_counter()
-        active = self.active
-        caller, wish = _identify(exchange, active.tenants)
-        route = active.router.plain(exchange, caller)
+        async with self._logged(exchange) as progress:
+            active = self.active
+            caller, wish = _identify(exchange, active.tenants)
+            progress.caller = caller
+            incoming = Incoming(exchange, active, caller, wish, b"", progress.started, progress)
+            with incoming.opened:
+                await exchange.while_connected(self._relay(incoming))
+
+    async def _relay(self, incoming: Incoming) -> None:
+        exchange, progress = incoming.exchange, incoming.progress
+        route = incoming.active.router.plain(exchange, incoming.caller)
+        progress.report = report = Report(incoming, route, None, None, 0, incoming.started)
         length = exchange.header(b"content-length")
-        if length is not None:
-            route = replace(route, headers=[*route.headers, (b"content-length", length)])
-        chunks = exchange.chunks(active.max_body_bytes)
-        incoming = Incoming(exchange, active, caller, wish, b"", started)
-
-        async def work() -> None:
-            empty = length in (None, b"0") and exchange.header(b"transfer-encoding") is None
-            body = await exchange.body(0) if empty else chunks
-            url = upstream_url(route.upstream.base_url, exchange.target)
-            response = await self._client.send(route.upstream, exchange.method, url, route.headers, body)
-            incoming.opened.callback(response.close)
-            size = await relay(Answer(response, b"", response.chunks(), None), exchange, [])
-            await self._fail_open(
-                self._record(Report(incoming, route, None, None, response.status, started), size), None
-            )
-
-        with incoming.opened:
-            await exchange.while_connected(work())
+        headers = route.headers if length is None else [*route.headers, (b"content-length", length)]
+        empty = length in (None, b"0") and exchange.header(b"transfer-encoding") is None
+        body = await exchange.body(0) if empty else exchange.chunks(incoming.active.max_body_bytes)
+        url = upstream_url(route.upstream.base_url, exchange.target)
+        response = await self._client.send(route.upstream, exchange.method, url, headers, body)
+        incoming.opened.callback(response.close)
+        progress.report = replace(report, status=response.status)
+        await relay(Answer(response, b"", response.chunks(), None), exchange, [])
 
     async def _read(self, incoming: Incoming) -> ChatRequest | None:
         """The counted request; None where it cannot be understood, which is the upstream's to judge."""
@@ -160,7 +240,10 @@ class Gateway:
         for attempt in range(0 if case is None else case.retries):
             if answer.overflow is None or case is None:
                 break
-            smaller = await self._fail_open(self._smaller(case, sent, answer.overflow, attempt), None)
+            with self._commenting(incoming, case):
+                smaller = await self._fail_open(self._smaller(case, sent, answer.overflow, attempt), _FAULT)
+                if smaller is _FAULT:
+                    smaller = await self._fail_open(self._drafter.halved(case, sent), None)
             if smaller is not None:
                 try:
                     answer = await self._send(incoming, prepared, smaller)
@@ -176,7 +259,7 @@ class Gateway:
 
     async def _send(self, incoming: Incoming, prepared: Prepared, draft: Draft) -> Answer:
         route, headers, body = prepared.route, prepared.route.headers, draft.body
-        if prepared.case is None or body is prepared.case.request.body:
+        if prepared.case is None or (body is prepared.case.request.body and prepared.case.request.is_as_received):
             body = incoming.body
         else:  # a compressed request that was compacted goes out as it is
             headers = [(key, value) for key, value in headers if key != b"content-encoding"]
@@ -188,11 +271,51 @@ class Gateway:
         except TruncatedError:
             raise UpstreamConnectionError("The upstream closed the connection in the middle of its answer.") from None
 
-    async def _record(self, report: Report, size: int) -> None:
-        self._log.info("request", **report.fields(size, time.perf_counter()))
-        if report.case is not None and report.sent is not None and report.status == 200:
-            model = report.case.request.model
-            self._windows.saw_success(report.route.name, model, report.sent.tokens, time.monotonic())
+    async def _record(self, report: Report, tap: UsageTap | None) -> None:
+        """Learn from an answer that came through whole, and see to what follows it."""
+        case, sent = report.case, report.sent
+        if case is not None and sent is not None and report.status == 200:
+            self._windows.saw_success(report.route.name, case.request.model, sent.tokens, time.monotonic())
+            if tap is not None:
+                self._background.start("follow_up", self._ahead.after(case, sent, tap.usage()))
+
+    def _commenting(self, incoming: Incoming, case: Case) -> AbstractContextManager[None]:
+        """A streaming client that waits for us inside gets comments, as often as its policy says."""
+        interval = case.caller.policy.keepalive
+
+        async def headers() -> Headers:
+            waiting = Prepared(case.route, case, Draft(b"", case.request.tokens, "pending", "compacting"))
+            told = await self._fail_open(_told(_report(incoming, waiting)), [])
+            return [(name, value) for name, value in told if name not in _TOLD_LATER]
+
+        return incoming.exchange.commenting(interval, headers) if case.request.stream and interval else nullcontext()
+
+    @asynccontextmanager
+    async def _logged(self, exchange: Exchange) -> AsyncIterator[Progress]:
+        """One line in the log for every request, which says how it ended."""
+        progress = Progress(exchange, time.perf_counter())
+        error: BaseException | None = None
+        try:
+            yield progress
+        except BaseException as raised:
+            error = raised
+            raise
+        finally:
+            await self._fail_open(self._log_end(progress, error), None)
+
+    async def _log_end(self, progress: Progress, error: BaseException | None) -> None:
+        known = progress.fields(time.perf_counter())
+        match error:
+            case None:
+                self._log.info("request", end="complete", **known)
+            case ProxyError():
+                self._log.info("request", end="refused", **known | {"status": error.status, "code": error.code})
+            case ClientGoneError():
+                self._log.info("request", end="client_gone", **known)
+            case TruncatedError():
+                self._log.warning("request", end="truncated", **known)
+            case _:
+                self._log.warning("request", end="aborted", **known)
 
     async def _fail_open(self, work: Awaitable[_T], otherwise: _T) -> _T:
         """The rim: a fault of ours never breaks a request that would have worked without us."""
@@ -209,6 +332,29 @@ def _as_it_came(incoming: Incoming, outcome: Outcome, reason: str) -> Prepared:
     """The client's bytes, uncounted: not understood, or after a fault of ours."""
     route = incoming.active.router.plain(incoming.exchange, incoming.caller, model_of(incoming.body))
     return Prepared(route, None, Draft(incoming.body, 0, outcome, reason))
+
+
+def _report(incoming: Incoming, prepared: Prepared) -> Report:
+    """What there is to tell before an answer is there."""
+    return Report(incoming, prepared.route, prepared.case, prepared.draft, 0, time.perf_counter())
+
+
+def _refuse_if_closed(incoming: Incoming, prepared: Prepared) -> None:
+    """Raise CompactionFailedError where a compaction was wanted and failed, and the policy is to refuse then."""
+    if (
+        incoming.caller.policy.fail == "closed"
+        and incoming.wish in ("on", "force")
+        and prepared.draft.outcome == "failed-open"
+    ):
+        raise CompactionFailedError(prepared.draft.reason, prepared.case.lineage if prepared.case else "")
+
+
+def _is_worth_following(report: Report) -> bool:
+    """Whether something may be done for the next request once this one's answer is with the client."""
+    case, sent = report.case, report.sent
+    if report.status != 200 or case is None or sent is None or case.wish == "off" or case.route.budget is None:
+        return False
+    return sent.tokens >= WORTH_FOLLOWING * case.route.budget.usable
 
 
 async def _told(report: Report) -> Headers:

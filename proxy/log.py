@@ -46,7 +46,7 @@ class Log:
         try:
             self._stream.write(line + b"\n")
             self._stream.flush()
-        except OSError:  # a full disk or a closed pipe loses lines, never requests
+        except (OSError, ValueError):  # a full disk, a closed pipe or a closed file loses lines, never requests
             self.lost += 1
 
 

@@ -8,7 +8,7 @@ import threading
 from collections import OrderedDict, deque
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final, Literal, TypeVar
 
 import msgspec
 
@@ -42,12 +42,27 @@ class Window:
     source: Literal["policy", "learned", "table", "unknown"]
 
 
+_V = TypeVar("_V")
+
+
 class _Row(msgspec.Struct):
     """The fields of litellm's table in use; its sample row holds sentences where numbers belong."""
 
     mode: str | None = None
     max_input_tokens: float | str | None = None
     max_output_tokens: float | str | None = None
+    input_cost_per_token: float | str | None = None
+    output_cost_per_token: float | str | None = None
+    cache_read_input_token_cost: float | str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Price:
+    """US dollars a token; `cached` is for the part of a prompt that the provider's prompt cache holds."""
+
+    prompt: float
+    completion: float
+    cached: float
 
 
 def bare_name(model: str) -> str:
@@ -73,6 +88,7 @@ class ModelTable:
         self._loaded = False
         self._exact: dict[str, Window] = {}
         self._bare: dict[str, Window] = {}
+        self._prices: dict[str, Price] = {}
         self._found: dict[str, Window | None] = {}
 
     def load(self) -> None:
@@ -83,6 +99,7 @@ class ModelTable:
             rows = _read_rows(self._path or _table_path())
             self._exact = {name.lower(): window for name, row in rows.items() if (window := _window(row))}
             self._bare = _index_bare(self._exact)
+            self._prices = {name.lower(): price for name, row in rows.items() if (price := _price(row))}
             self._loaded = True
 
     def lookup(self, model: str) -> Window | None:
@@ -97,15 +114,25 @@ class ModelTable:
             self._found[model] = self._look_up(model)
         return self._found[model]
 
+    def price(self, model: str) -> Price | None:
+        """What the model of this name costs, None where the table does not say."""
+        if not self._loaded:
+            self.load()
+        return _named(self._prices, model[:MAX_NAME])
+
     def _look_up(self, model: str) -> Window | None:
-        name = model.strip().lower()
-        while name:
-            for candidate in (name, _VERSION.sub("", name)):
-                if (window := self._exact.get(candidate)) is not None:
-                    return window
-            name = name.partition("/")[2]
-        bare = bare_name(model)
-        return self._exact.get(bare) or self._bare.get(bare)
+        return _named(self._exact, model) or self._bare.get(bare_name(model))
+
+
+def _named(table: dict[str, _V], model: str) -> _V | None:
+    """The row of exactly this name, else without its release, its provider, or both."""
+    name = model.strip().lower()
+    while name:
+        for candidate in (name, _VERSION.sub("", name)):
+            if (row := table.get(candidate)) is not None:
+                return row
+        name = name.partition("/")[2]
+    return table.get(bare_name(model))
 
 
 def _table_path() -> Path | None:
@@ -127,6 +154,14 @@ def _window(row: _Row) -> Window | None:
     if tokens is None or row.mode not in _CHAT_MODES:
         return None
     return Window(tokens, _count(row.max_output_tokens), "table")
+
+
+def _price(row: _Row) -> Price | None:
+    prompt, completion = row.input_cost_per_token, row.output_cost_per_token
+    if not isinstance(prompt, int | float) or not isinstance(completion, int | float):
+        return None
+    cached = row.cache_read_input_token_cost
+    return Price(prompt, completion, cached if isinstance(cached, int | float) else prompt)
 
 
 def _count(value: float | str | None) -> int | None:
@@ -215,6 +250,9 @@ class Windows:
         if estimated >= MIN_CALIBRATION_TOKENS and real > 0 and (experience := self._remember(upstream, model)):
             low, high = CALIBRATION_RANGE
             experience.ratios.append(min(max(real / estimated, low), high))
+
+    def price(self, model: str) -> Price | None:
+        return self._table.price(model)
 
     def calibration(self, upstream: str, model: str) -> float:
         """What to multiply estimates with: the worst of the recent observations, 1.0 without any."""

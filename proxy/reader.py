@@ -7,7 +7,7 @@ import secrets
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import NewType, TypeVar
 
@@ -21,12 +21,14 @@ from proxy.lru import remember
 from proxy.tokenizer import Tokenizer
 from proxy.wire import chat
 from proxy.wire.chat import Parsed
-from proxy.wire.messages import call_names, describe, utterance
+from proxy.wire.messages import describe, utterance
 from proxy.wire.prefixes import PrefixCache
 
 # Counting 100 kB takes about 10 ms; what is larger and new goes to a worker thread.
 INLINE_BYTES = 48_000
 _REMEMBERED_MESSAGES = 50_000
+# What a client may write around a separator: role, name, cache_control.
+_AROUND_SEPARATOR = 400
 _REMEMBERED_TOOLS = 1_000
 
 _V = TypeVar("_V")
@@ -37,6 +39,7 @@ ContentKey = NewType("ContentKey", tuple[str, int])
 class ChatRequest:
     """A counted chat request. `messages[i]` stands at `parsed.spans[i]` of `body`.
 
+    dropped_tokens: what stood before the manual separator and is not sent; 0 without one.
     output_key:  the key by which the client limits the answer, for calls of ours to the same model.
     passthrough: why this shape is only counted and never compacted; None for what we understand.
     """
@@ -51,6 +54,7 @@ class ChatRequest:
     max_output: int | None
     output_key: str
     passthrough: str | None
+    dropped_tokens: int = 0
 
     @cached_property
     def conversation(self) -> Conversation:
@@ -60,17 +64,49 @@ class ChatRequest:
     def tokens(self) -> int:
         return self.tools_tokens + sum(message.tokens for message in self.messages)
 
+    @property
+    def is_as_received(self) -> bool:
+        return not self.dropped_tokens
+
+    @property
+    def received_tokens(self) -> int:
+        """What the client sent, its part before a separator included."""
+        return self.tokens + self.dropped_tokens
+
     def utterances(self, start: int, end: int) -> list[Utterance]:
         """The text of body[start:end], decoded for a transcript; results are named after the calls they answer."""
-        head = self.conversation.head_length
-        names: dict[str, str] = {}
-        found = []
-        for position in range(start, end):
-            decoded = chat.decode(self.message_bytes(head + position))
-            names.update(call_names(decoded))
-            answers = self.messages[head + position].answers
-            found.append(utterance(decoded, position, names.get(answers) if answers else None))
-        return found
+        head, tools = self.conversation.head_length, self.conversation.tool_names
+        return [
+            utterance(chat.decode(self.message_bytes(head + position)), position, tools[position])
+            for position in range(start, end)
+        ]
+
+    def behind(self, separator: str) -> ChatRequest:
+        """The request from the newest user message on that says exactly `separator`; itself where there is none.
+
+        Instructions from before it stay (R4: the user's own cut wins over every checkpoint, but gives no authority up).
+        """
+        conversation = self.conversation
+        position = next((i for i in reversed(conversation.users) if self._says(i, separator)), None)
+        if position is None:
+            return self
+        head = conversation.head_length
+        items = [
+            *range(head),
+            *(head + i for i in conversation.covered_instructions(position)),
+            *range(head + position, len(self.messages)),
+        ]
+        body, parsed = chat.selected(self.body, self.parsed, items)
+        messages = [self.messages[i] for i in items]
+        dropped = self.tokens - self.tools_tokens - sum(message.tokens for message in messages)
+        return replace(self, body=body, parsed=parsed, messages=messages, dropped_tokens=dropped)
+
+    def _says(self, position: int, text: str) -> bool:
+        raw = self.message_bytes(self.conversation.head_length + position)
+        # Escapes make a text up to six times as long as it is; more than that cannot be the separator alone.
+        if len(raw) > 6 * len(text) + _AROUND_SEPARATOR:
+            return False
+        return utterance(chat.decode(raw), position, None).text == text
 
     def message_bytes(self, index: int) -> memoryview:
         first, last = self.parsed.spans[index]

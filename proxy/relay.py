@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import AsyncIterator
 
-from proxy.answers import Answer
-from proxy.errors import InvalidRequestError, UpstreamConnectionError
+from proxy.answers import Answer, error_of
+from proxy.errors import InvalidRequestError, UpstreamAnswerError, UpstreamConnectionError
 from proxy.exchange import Exchange
 from proxy.upstream.client import TruncatedError
+from proxy.wire import coding
 from proxy.wire.headers import Headers, to_client
 
 # What OpenAI's SDKs ask for when they are given an address without /v1.
@@ -18,6 +20,8 @@ _RESOURCES = re.compile(
 _CUT_OFF = UpstreamConnectionError("The upstream's answer was cut off.")
 _EVENT_ENDS = (b"\n\n", b"\r\n\r\n", b"\r\r")
 _NOT_MODIFIED = 304
+# No piece of a stream says more than this.
+_MOST_DECODED = 16 * 1024 * 1024
 
 
 def upstream_url(base_url: str, target: str) -> str:
@@ -35,32 +39,64 @@ def upstream_url(base_url: str, target: str) -> str:
     return base_url.removesuffix("/v1") + target
 
 
-async def relay(answer: Answer, exchange: Exchange, extra: Headers) -> int:
-    """Send an answer to the client; returns the bytes of its body. `extra` are headers of ours.
+async def relay(answer: Answer, exchange: Exchange, extra: Headers) -> None:
+    """Send an answer to the client. `extra` are headers of ours.
 
     An answer that breaks off is never ended cleanly: event streams get an error event, and the connection is closed
     without the end a complete answer has. Raises TruncatedError.
     """
+    if exchange.end_comments():
+        await _go_on(answer, exchange)
+        return
     status, headers = answer.response.status, to_client(answer.response.headers)
     if status == _NOT_MODIFIED:  # it is the length of what is not sent, and our server would wait for that
         headers = [(key, value) for key, value in headers if key != b"content-length"]
     await exchange.start(status, [*headers, *extra])
-    sent = 0
-    tail = b""
+    await _pass_on(answer, answer.chunks(), exchange, b"", takes_events=_takes_events(answer))
+
+
+async def _go_on(answer: Answer, exchange: Exchange) -> None:
+    """Go on with a stream that comments have begun.
+
+    Its status and headers are with the client, so those of the upstream are not: of its answer only the events are
+    passed on, without their content coding. An error, or what is no event stream, is told in one event.
+    """
+    status = answer.response.status
+    decoder = coding.decoder(answer.response.header(b"content-encoding"), _MOST_DECODED)
+    if status >= 400 or not answer.is_event_stream or decoder is None:
+        told = UpstreamAnswerError(f"The upstream answered {status}, and not with a stream of events.")
+        await exchange.end_with_error(error_of(answer) or told.body())
+    else:
+        await _pass_on(answer, _decoded(answer.chunks(), decoder), exchange, _EVENT_ENDS[0], takes_events=True)
+
+
+async def _decoded(chunks: AsyncIterator[bytes], decoder: coding.Decoder) -> AsyncIterator[bytes]:
+    """The chunks' content; raises TruncatedError where it is not as its coding says, or too large to be true."""
+    async for chunk in chunks:
+        try:
+            read = decoder(chunk)
+        except coding.UndecodableError:
+            raise TruncatedError("undecodable") from None
+        if len(read) > _MOST_DECODED:
+            raise TruncatedError("too large")
+        yield read
+
+
+async def _pass_on(
+    answer: Answer, chunks: AsyncIterator[bytes], exchange: Exchange, tail: bytes, *, takes_events: bool
+) -> None:
     ended = False
     try:
-        async for chunk in answer.chunks():
+        async for chunk in chunks:
             ended = answer.response.at_end
             await exchange.write(chunk, more=not ended)
-            sent += len(chunk)
             tail = (tail + chunk)[-4:]
     except TruncatedError:
-        if _takes_events(answer) and tail.endswith(_EVENT_ENDS):
+        if takes_events and tail.endswith(_EVENT_ENDS):
             await exchange.write(b"data: " + _CUT_OFF.body() + b"\n\n", more=True)
         raise
     if not ended:
         await exchange.write(b"", more=False)
-    return sent
 
 
 def _takes_events(answer: Answer) -> bool:

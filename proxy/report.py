@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from policies.record import Record
+from proxy.log import Log
+from proxy.lru import remember
 from proxy.sessions import session_label
 from proxy.wire.headers import Headers
 
 if TYPE_CHECKING:
-    from proxy.drafts import Case, Draft
+    from proxy.cases import Case, Draft
+    from proxy.compactor import Job
     from proxy.gateway import Incoming
     from proxy.routes import Route
+
+
+# Conversations that a warning was given for.
+_WARNED = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,26 +39,68 @@ class Report:
     def overhead_ms(self) -> float:
         return 1000 * (self.prepared - self.incoming.started)
 
-    def fields(self, size: int, now: float) -> dict[str, object]:
-        """The log line's fields; `size` is the bytes of the answer's body."""
-        exchange, caller = self.incoming.exchange, self.incoming.caller
-        fields: dict[str, object] = {
-            "tenant": caller.tenant,
-            "policy": caller.policy_name,
-            "upstream": self.route.name,
-            "method": exchange.method,
-            "status": self.status,
-            "ms": round(1000 * (now - self.incoming.started), 1),
-            "overhead_ms": round(self.overhead_ms, 2),
-            "bytes": size,
-        }
+    def fields(self) -> dict[str, object]:
+        """What the log line says of where the request went and what was done with it."""
+        fields: dict[str, object] = {"upstream": self.route.name, "overhead_ms": round(self.overhead_ms, 2)}
+        if self.status:
+            fields["status"] = self.status
         if self.sent is not None:
             fields |= {"compaction": self.sent.outcome, "reason": self.sent.reason, "tokens_sent": self.sent.tokens}
         if self.case is not None:
-            fields |= {"tokens_received": self.case.request.tokens, "session": self.case.lineage}
+            fields |= {"tokens_received": self.case.request.received_tokens, "session": self.case.lineage}
         if self.sent is not None and self.sent.record is not None:
             fields["checkpoint"] = self.sent.record.digest[:16]
         return fields
+
+
+class CompactionLog:
+    """One line a compaction: why it began, how deep it went, how it ended (R1's callbacks)."""
+
+    def __init__(self, log: Log, ticks: Callable[[], float]) -> None:
+        """`ticks` tells seconds that only go forward."""
+        self._log = log
+        self._ticks = ticks
+        self._started: dict[int, float] = {}
+        self._warned: OrderedDict[str, bool] = OrderedDict()
+
+    def compaction_started(self, job: Job) -> None:
+        self._started[id(job)] = self._ticks()
+
+    def summary_received(self, job: Job, calls: int) -> None:
+        """Nothing worth a line: the end tells how many there were."""
+
+    def compaction_ended(self, job: Job, record: Record | None, reason: str) -> None:
+        seconds = self._ticks() - self._started.pop(id(job), self._ticks())
+        fields: dict[str, object] = {
+            "tenant": job.tenant,
+            "session": job.digests[1].hex()[:16],
+            "trigger": job.trigger,
+            "result": reason,
+            "ms": round(1000 * seconds, 1),
+            "cut": job.cut.level,
+            "strategy": job.cut.strategy,
+            "tokens_before": job.tokens_before,
+        }
+        if record is not None:
+            making = record.making
+            fields |= {
+                "checkpoint": record.digest[:16],
+                "generation": record.generation,
+                "tokens_after": making.tokens.after,
+                "tokens_summary": making.tokens.summary,
+                "ratio": record.compression_ratio,
+                "calls": making.calls,
+                "chunks": making.chunk_count,
+                "depth": making.max_depth,
+                "truncated": making.truncated,
+            }
+        self._log.info("compaction", **fields)
+
+    def irreducible(self, session: str, tenant: str) -> None:
+        """Warn once a conversation: what every request carries is too large for a summary to help."""
+        if session not in self._warned:
+            self._log.warning("irreducible", session=session, tenant=tenant)
+        remember(self._warned, session, True, _WARNED)
 
 
 def headers_of(report: Report) -> Headers:
@@ -67,7 +119,7 @@ def headers_of(report: Report) -> Headers:
         session = session_label(report.incoming.exchange, case.request) or case.lineage
         headers += [
             (b"x-compaction-session", session.encode()),
-            (b"x-compaction-tokens-received", b"%d" % case.request.tokens),
+            (b"x-compaction-tokens-received", b"%d" % case.request.received_tokens),
             (b"x-compaction-tokens-sent", b"%d" % sent.tokens),
         ]
     if report.route.window is not None:

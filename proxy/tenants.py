@@ -83,6 +83,10 @@ class Tenants:
             raise AuthenticationError(_UNKNOWN)
         return self._scoped(DEFAULT, next(iter(digests.values()), b""))
 
+    def named(self, tenant: str) -> Caller | None:
+        """A caller of this tenant as the operator stands for it, without a key; None where there is no such tenant."""
+        return self._scoped(tenant, b"") if tenant in self._callers else None
+
     def with_policy(self, caller: Caller, name: str) -> Caller:
         """The caller under another policy it may use; the refusal does not tell whether the name exists."""
         if name not in caller.allowed_policies:

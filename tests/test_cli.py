@@ -127,7 +127,7 @@ def get(connection: http.client.HTTPConnection, path: str) -> tuple[int, object]
 def test_help_names_every_command(words: tuple[str, ...]) -> None:
     ended = concertina(*words)
     assert (ended.code, ended.err) == (0, "")
-    for command in ("serve", "demo", "check", "schema", "keys", "healthcheck", "version"):
+    for command in ("serve", "demo", "check", "explain", "replay", "schema", "keys", "healthcheck", "version"):
         assert f"│ {command} " in ended.out
 
 
@@ -178,11 +178,11 @@ def test_a_good_config_is_counted(run: Run) -> None:
 
 
 def test_what_an_operator_should_know_is_noted(run: Run) -> None:
-    Path("good.yaml").write_text("policies: {own: {soft_threshold: 0.5}}\nclosed: true", encoding="utf-8")
+    Path("good.yaml").write_text("policies: {own: {usage: original}}\nclosed: true", encoding="utf-8")
     ended = run("check", "good.yaml")
     assert (ended.code, ended.err) == (0, "")
     first, second, last = ended.out.splitlines()
-    assert first.startswith("note: policies.own.soft_threshold: accepted, but not in effect")
+    assert first.startswith("note: policies.own.usage: accepted, but not in effect")
     assert second.startswith("note: closed: no tenant has keys")
     assert last == "good.yaml: ok (1 upstream, 6 policies, 1 tenant)"
 
@@ -228,6 +228,105 @@ def test_without_any_config_the_built_in_defaults_are_checked_as_they_would_be_s
     ended = run("check", OPENAI_BASE_URL="ftp://x")
     assert ended.err == "built-in defaults:3: upstreams.main.base_url: must be an http:// or https:// URL with a host\n"
     assert ended.code == 1
+
+
+CHAT = {"model": "m", "messages": [{"role": "system", "content": "be brief"}]}
+LONG = [
+    {"role": "user", "content": "Never delete src/a.py. Now port it."},
+    *(
+        message
+        for i in range(60)
+        for message in (
+            {
+                "role": "assistant",
+                "content": None,
+                "tool_calls": [{"id": f"c{i}", "type": "function", "function": {"name": "bash", "arguments": "{}"}}],
+            },
+            {"role": "tool", "tool_call_id": f"c{i}", "content": f"result {i} " + "word " * 100},
+        )
+    ),
+]
+SMALL_WINDOW = "models: [{match: m, context_window: 8192}]\npolicies: {quiet: {extends: default, mode: 'off'}}\n"
+
+
+@pytest.fixture
+def request_file() -> str:
+    Path("config.yaml").write_text(SMALL_WINDOW, encoding="utf-8")
+    Path("r.json").write_text(json.dumps(CHAT | {"messages": [*CHAT["messages"], *LONG]}), encoding="utf-8")
+    return "r.json"
+
+
+def test_a_request_is_explained_as_a_table_in_runs(run: Run, request_file: str) -> None:
+    ended = run("explain", request_file, COLUMNS="120")
+    assert (ended.code, ended.err) == (0, "")
+    first, *_, last = ended.out.splitlines()
+    assert first == "m, policy default, window 8,192 tokens (policy), 6,554 usable"
+    assert re.search(r"^0 +system +1 +\d+ +\d+ +head +system message: always sent *$", ended.out, re.MULTILINE)
+    assert re.search(r"^2-\d+ +tool loop +\d+ +[\d,]+ +0 +summarised +older than the rounds ", ended.out, re.MULTILINE)
+    assert re.search(r"^\d+-121 +tool loop .* kept +newest rounds that fit the target *$", ended.out, re.MULTILINE)
+    assert re.fullmatch(r"[\d,]+ of a 8,192-token window's 6,554 usable; would send at most [\d,]+ \(\d+ %\)", last)
+    assert "applied (tool_execution)\n" in ended.out
+    assert "\x1b" not in ended.out
+
+
+def test_the_policy_the_tenant_and_the_wish_can_be_chosen(run: Run, request_file: str) -> None:
+    quiet = run("explain", request_file, "--policy", "quiet")
+    assert "policy quiet" in quiet.out
+    assert "bypass (off); mode on: applied (tool_execution)\n" in quiet.out
+    assert "applied (manual)\n" in run("explain", request_file, "--policy", "quiet", "--force").out
+    assert run("explain", request_file, "--tenant", "default").code == 0
+
+
+def test_the_whole_explanation_is_json(run: Run, request_file: str) -> None:
+    found = json.loads(run("explain", request_file, "--json").out)
+    assert (found["outcome"], found["reason"], len(found["messages"])) == ("applied", "tool_execution", 122)
+
+
+def test_a_request_is_read_from_standard_input() -> None:
+    given = json.dumps(CHAT).encode()
+    ended = subprocess.run([COMMAND, "explain", "-"], input=given, capture_output=True, timeout=60, check=False)
+    assert (ended.returncode, ended.stderr) == (0, b"")
+    out = ended.stdout.decode()
+    assert "none (unknown_window)\n" in out
+    assert 'set models: [{match: "m", context_window: TOKENS}] in the config\n' in out
+
+
+def test_what_a_terminal_would_obey_is_not_printed(run: Run) -> None:
+    Path("r.json").write_text(json.dumps(CHAT | {"model": "m\x1b[2J\n"}), encoding="utf-8")
+    assert "\x1b" not in run("explain", "r.json").out
+
+
+def test_explain_obeys_no_color(request_file: str) -> None:
+    colored, plain = (concertina("explain", request_file, FORCE_COLOR="1", **more) for more in ({}, {"NO_COLOR": "1"}))
+    assert COLOR.search(colored.out)
+    assert COLOR.search(plain.out) is None
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("gone.json",), "gone.json: No such file or directory; name a file that holds one request body, or - for"),
+        (("no.json",), "no.json: The request body is not valid JSON: "),
+        (("list.json",), "list.json: not a chat request; it must be a JSON object whose messages are a list of"),
+        (("list.json", "--policy", "defalt"), "--policy defalt: no policy has this name; did you mean 'default'?"),
+        (("list.json", "--tenant", "x"), "--tenant x: no tenant has this name; known names: default"),
+        (("list.json", "--config", "gone.yaml"), "gone.yaml: not found; "),
+    ],
+)
+def test_what_cannot_be_explained_is_told_with_the_way_out(run: Run, words: tuple[str, ...], said: str) -> None:
+    Path("no.json").write_text("{", encoding="utf-8")
+    Path("list.json").write_text("[]", encoding="utf-8")
+    ended = run("explain", *words)
+    assert (ended.code, ended.out) == (1, "")
+    assert ended.err.startswith(said)
+    assert ended.err.count("\n") == 1
+
+
+def test_explain_starts_without_litellm_and_without_a_server(request_file: str) -> None:
+    code = "import sys; from proxy.cli import app\ntry: app(['explain', 'r.json'])\nexcept SystemExit: pass\n"
+    loaded = f"{code}print('loaded', {{'litellm', 'uvicorn'}} & set(sys.modules))"
+    ended = subprocess.run([sys.executable, "-c", loaded], capture_output=True, text=True, timeout=60, check=False)
+    assert ended.stdout.endswith("loaded set()\n"), ended.stderr
 
 
 def test_a_new_key_is_printed_once_and_its_hash_makes_it_known(run: Run, tmp_path: Path) -> None:

@@ -7,22 +7,25 @@ from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
+from io import BytesIO
 
 import msgspec
 import pytest
 
 from policies.budget import budget_of
 from policies.fingerprint import prefix_digests
-from policies.plan import Compact, decide
-from policies.record import Record
+from policies.plan import Compact, decide, limits_of
+from policies.record import VERSION, Record
 from policies.settings import DEFAULTS, BisectSettings, PolicySettings, SummarizerSettings
 from policies.texts import texts_for
-from proxy.app import read_prompts
 from proxy.checkpoints import Checkpoints, key_of
 from proxy.compactor import CompactionError, Compactor, Job
 from proxy.config_models import Upstream
+from proxy.engine import read_prompts
+from proxy.log import Log
 from proxy.models import ModelTable, Windows
 from proxy.reader import ChatRequest, RequestReader
+from proxy.report import CompactionLog
 from proxy.spending import Spending
 from proxy.stores import GuardedStore, Sealer, Store, StoreError
 from proxy.stores.memory import MemoryStore
@@ -124,6 +127,7 @@ async def replica(
                 windows,
                 Spending(clock),
                 workers,
+                CompactionLog(Log("error", clock, BytesIO()), clock),
                 clock,
                 clock,
             )
@@ -145,10 +149,12 @@ async def job(
         request = await RequestReader(TOKENIZER, workers).read(body_of(messages), SCOPE, lambda _: DEFAULT_ENCODING)
     assert isinstance(request, ChatRequest)
     budget = budget_of(8_192, min(7_000, request.tokens))
-    plan = decide(request.conversation, budget, policy, None)
+    plan = decide(request.conversation, limits_of(budget, policy), policy, None)
     assert isinstance(plan, Compact)
     return Job(
         request=request,
+        conversation=request.conversation,
+        replaced={},
         digests=prefix_digests(SCOPE, request.conversation.body),
         cut=plan.cut,
         parent=parent,
@@ -160,6 +166,8 @@ async def job(
         target=target,
         tenant="default",
         daily_tokens=None,
+        deadline=policy.summarizer.timeout,
+        started=1e9,
     )
 
 
@@ -426,7 +434,9 @@ async def test_a_damaged_record_is_a_miss(damage: Callable[[bytes], bytes]) -> N
         assert await fresh.find(work.digests, [work.cut.position]) is None
 
 
-@pytest.mark.parametrize("change", [{"version": 2}, {"version": 0}, {"digest": "ff"}, {"covered": 3}])
+@pytest.mark.parametrize(
+    "change", [{"version": VERSION + 1}, {"version": VERSION - 1}, {"digest": "ff"}, {"covered": 3}]
+)
 async def test_a_record_that_is_not_of_this_prefix_or_version_is_a_miss(change: dict[str, object]) -> None:
     async with replica(Model()) as one:
         work = await job(None)

@@ -119,9 +119,9 @@ def test_a_policy_is_a_preset_or_extends_one_or_another_policy() -> None:
         "  after: default\n"
     ).policies
     assert config["default"].message_limit == config["after"].message_limit == 60
-    assert config["plain"].compaction_threshold == config["top"].compaction_threshold == 0.6
+    assert config["plain"].compaction_threshold == config["top"].compaction_threshold == 0.55
     summarizer = config["top"].summarizer
-    assert (summarizer.model, summarizer.timeout, summarizer.target_tokens) == ("small", 5.0, 800)
+    assert (summarizer.model, summarizer.timeout, summarizer.target_tokens) == ("small", 5.0, 400)
     assert config["bare"] == config["blank"] == DEFAULTS
     assert config["coding-agent"].compaction_threshold == 0.75, "presets are policies too"
 
@@ -220,14 +220,14 @@ def test_what_is_accepted_but_not_in_effect_or_risky_is_noted() -> None:
         "server: {host: 0.0.0.0, admin_token: t}\n"
         "store: {url: 'redis://h'}\n"
         "upstreams: {main: {base_url: http://h, api_key: k, provider: litellm}}\n"
-        "policies: {a: {soft_threshold: 0.5, large_messages: {valve: 0.1}}, b: {extends: a, soft_threshold: 0.7}}\n"
+        "policies: {a: {usage: original, overflow_error: openai}, b: {extends: a, usage: upstream}}\n"
         f"tenants: {{default: {{api_key: k}}, acme: {{keys: ['{HASH}']}}}}\n"
     )
     later = "accepted, but not in effect in this version"
     assert notes(config) == (
-        f"policies.a.soft_threshold: {later}: summaries are made when they are needed, not in the background",
-        f"policies.a.large_messages: {later}: single messages are not replaced",
-        f"policies.b.large_messages: {later}: single messages are not replaced",
+        f"policies.a.usage: {later}: the upstream's usage is reported as it came",
+        f"policies.a.overflow_error: {later}: an overflow that cannot be solved is passed on as it came",
+        f"policies.b.overflow_error: {later}: an overflow that cannot be solved is passed on as it came",
         f"upstreams.main.provider: {later}: bytes are relayed as they are",
         f"server.admin_token: {later}: there is no admin API",
         "store.secret: empty, so whoever can write to the store can guess where sessions lie; set one",

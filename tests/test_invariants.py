@@ -12,7 +12,7 @@ from policies.budget import budget_of
 from policies.cuts import legal_cuts
 from policies.fingerprint import prefix_digests
 from policies.half_window import choose_cut
-from policies.plan import Compact, decide
+from policies.plan import Compact, decide, limits_of
 from policies.settings import PolicySettings
 from proxy.wire import chat
 from tests.conversations import Json, body_of, conversation, histories, pairing_defects, parsed, rounds, user
@@ -107,7 +107,7 @@ def test_everything_around_the_messages_keeps_its_bytes(case: tuple[list[Json], 
 @settings(max_examples=200)
 def test_8_a_planned_compaction_makes_the_request_smaller(messages: list[Json], usable: int, force: bool) -> None:
     view = conversation(messages)
-    plan = decide(view, budget_of(usable, usable), POLICY, None, force=force)
+    plan = decide(view, limits_of(budget_of(usable, usable), POLICY), POLICY, None, force=force)
     if isinstance(plan, Compact) and not force:
         after = view.tools_tokens + view.head_tokens + budget_of(usable, usable).record + plan.cut.kept
         assert after <= 0.9 * view.total_tokens
@@ -115,7 +115,7 @@ def test_8_a_planned_compaction_makes_the_request_smaller(messages: list[Json], 
 
 @given(histories(min_units=2), st.integers(50, 4_000))
 def test_9_the_same_request_is_always_decided_the_same(messages: list[Json], usable: int) -> None:
-    budget = budget_of(usable, usable)
+    budget = limits_of(budget_of(usable, usable), POLICY)
     assert decide(conversation(messages), budget, POLICY, None) == decide(conversation(messages), budget, POLICY, None)
 
 
@@ -164,6 +164,6 @@ def test_a_chosen_cut_is_always_legal_and_beyond_the_standing_checkpoint(
 
 def test_a_tail_that_ends_with_a_large_result_is_sent_whole() -> None:
     messages = [user("task"), *rounds(60), *rounds(1, size=2_000, start=60)]
-    plan = decide(conversation(messages), budget_of(8_192, 7_000), POLICY, None)
+    plan = decide(conversation(messages), limits_of(budget_of(8_192, 7_000), POLICY), POLICY, None)
     assert isinstance(plan, Compact)
     assert sent(messages, plan.cut.position)[-1] == messages[-1]

@@ -5,20 +5,20 @@ from __future__ import annotations
 import asyncio
 import json
 from contextlib import asynccontextmanager
-from importlib.resources import files
 from typing import TYPE_CHECKING
 
 import aiohttp
 import pytest
 
 from policies.bisect import SummarizeCall
-from policies.prompting import Continuity, Prompts, fill
+from policies.prompting import Continuity, fill
 from policies.texts import texts_for
 from policies.transcript import Utterance, render
 from policies.validation import Answer as SummaryAnswer
 from policies.validation import Invalid, Valid, validate
 from proxy.demo import answers
 from proxy.demo.model_server import Fault, ModelServer
+from proxy.engine import read_prompts
 from proxy.tokenizer import DEFAULT_ENCODING, Tokenizer
 from tests.servers import serve
 
@@ -211,8 +211,7 @@ async def test_it_calls_a_tool_only_when_told_to() -> None:
 
 
 def record_prompt(language: Language, said: str) -> tuple[str, str]:
-    directory = files("policies") / "prompts"
-    prompts = Prompts(*((directory / f"{name}.md").read_text() for name in ("summarize", "merge", "reminder")))
+    prompts = read_prompts()
     spoken = [Utterance(i, "user" if i % 2 == 0 else "assistant", f"{said} {i}") for i in range(60)]
     blocks = tuple(render(spoken, lambda text: len(text) // 4))
     prompt = fill(prompts, SummarizeCall(blocks, depth=0), Continuity(), texts_for(language), 400)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,14 +11,16 @@ from policies.actions import FileChange, file_changes, key_actions
 from policies.bisect import Outcome
 from policies.budget import Budget, budget_of
 from policies.half_window import Cut
-from policies.record import Record, Span, Written, build
+from policies.record import Record, Segment, Span, Spent, Written, build, entries_of
 from policies.settings import LedgerSettings
 from policies.texts import language_of
 from policies.transcript import MARKERS, ToolCall, Utterance, escape, render, shorten
 from tests.conversations import count
 
 BUDGET = budget_of(8_192, 7_000)
-NONSENSE = Written("All is well and the weather is fine.", "Nothing happened.", Outcome("", 1, 1, 0, truncated=False))
+NONSENSE = Written(
+    "All is well and the weather is fine.", Segment("Nothing happened."), Outcome("", 1, 1, 0, truncated=False)
+)
 
 
 def made(
@@ -29,15 +32,20 @@ def made(
 ) -> Record:
     cut = Cut(utterances[-1].position + 1, "L0", "turn-boundary", kept=500, units_total=9, units_kept=4)
     span = Span(tuple(utterances), cut, "digest", "first", "last", first_user=0, anchor=anchor)
+    settings = LedgerSettings()
     return build(
         span,
         parent,
+        entries_of(span, parent, settings),
         written,
         budget=budget,
-        settings=LedgerSettings(),
+        settings=settings,
         trigger="proactive",
         tokens_before=6_000,
         tokens_kept=800,
+        segments=3,
+        title="a conversation",
+        started=1_600_000_000.0,
         now=1_700_000_000.0,
         count=count,
     )
@@ -84,7 +92,28 @@ def test_the_record_tells_how_it_was_made() -> None:
     assert (making.algorithm, making.trigger, making.level) == ("single", "proactive", "L0")
     assert (making.rounds.total, making.rounds.summarized, making.rounds.kept) == (9, 5, 4)
     assert (making.tokens.before, making.tokens.after) == (6_000, 800 + record.text_tokens)
-    assert record.compacted == 1_700_000_000.0
+    assert (record.started, record.compacted) == (1_600_000_000.0, 1_700_000_000.0)
+    assert record.compression_ratio == round(making.tokens.after / 6_000, 3)
+
+
+def test_a_lineage_has_one_root_and_begins_to_count_anew_after_a_rebuild() -> None:
+    first = made(generation(0))
+    second = made(generation(1), first)
+    rebuilt = made(generation(2), second, msgspec.structs.replace(NONSENSE, rebuilt=True, spent=Spent(900, 90, 0.001)))
+    assert [record.generation for record in (first, second, rebuilt)] == [1, 2, 1]
+    assert {record.root for record in (first, second, rebuilt)} == {first.digest}
+    assert rebuilt.parent == second.digest
+    assert (rebuilt.making.rebuilt, rebuilt.making.spent.usd) == (True, 0.001)
+
+
+def test_the_timeline_shows_the_newest_segments_and_keeps_the_older_ones_as_data() -> None:
+    record = made(generation(0))
+    for number in range(1, 6):
+        written = msgspec.structs.replace(NONSENSE, segment=Segment(f"What was done in step {number}.", ("found",)))
+        record = made(generation(number), record, written)
+    assert [segment.text[-2] for segment in record.segments] == ["d", "1", "2", "3", "4", "5"]
+    assert [n for n in "12345" if f"done in step {n}." in record.text] == ["3", "4", "5"]
+    assert record.segments[-1].insights == ("found",)
 
 
 def test_a_chinese_conversation_has_a_chinese_record() -> None:

@@ -147,9 +147,13 @@ async def test_the_model_changes_in_the_middle_of_a_session(tmp_path: Path) -> N
         assert all(rule in play.sent[-1].texts for rule in RULES)
 
 
+# On a busy machine a summary may take longer than the two seconds that a request waits for it by default.
+PATIENT = {"default": {"join_wait": "30s"}}
+
+
 async def test_two_replicas_share_what_they_know(tmp_path: Path, valkey_url: str) -> None:
     store = {"url": valkey_url, "secret": "shared", "timeout": "2s"}
-    async with stage(tmp_path, replicas=2, store=store) as play:
+    async with stage(tmp_path, replicas=2, store=store, policies=PATIENT) as play:
         for messages in session(Agent()):
             for replica in (0, 1):
                 await play.send(messages, replica=replica)
@@ -159,7 +163,7 @@ async def test_two_replicas_share_what_they_know(tmp_path: Path, valkey_url: str
 
 async def test_replicas_that_race_for_a_summary_send_the_same_bytes(tmp_path: Path, valkey_url: str) -> None:
     store = {"url": valkey_url, "secret": "shared", "timeout": "2s"}
-    async with stage(tmp_path, replicas=4, store=store) as play:
+    async with stage(tmp_path, replicas=4, store=store, policies=PATIENT) as play:
         for messages in session(Agent()):
             replies = await asyncio.gather(*(play.post(messages, replica=replica) for replica in range(4)))
             assert {reply.status for reply in replies} == {200}

@@ -93,6 +93,14 @@ class TestEveryStore:
         assert await store.put_new(key, b"first", TTL) == b"first"
         assert await store.get_many([key]) == [b"first"]
 
+    async def test_puts_over_what_is_there_where_it_is_told_to(self, store: Store) -> None:
+        key = new_key()
+        for value in (b"first", b"second", b""):
+            await store.put(key, value, TTL)
+            assert await store.get_many([key]) == [value]
+        with pytest.raises(ValueTooLargeError):
+            await store.put(key, b"v" * (MAX_VALUE_BYTES + 1), TTL)
+
     async def test_has_one_winner_among_fifty_at_once(self, store: Store) -> None:
         key = new_key()
         values = [b"value %d" % number for number in range(50)]
@@ -148,6 +156,14 @@ class TestStoresWithAClock:
         clock.now += 1
         assert await clocked.get_many([key]) == [None]
         assert await clocked.put_new(key, b"new", TTL) is None
+        assert await clocked.get_many([key]) == [b"new"]
+
+    async def test_give_what_is_put_again_its_time_anew(self, clocked: Store, clock: Clock) -> None:
+        key = new_key()
+        await clocked.put(key, b"old", TTL)
+        clock.now += TTL - 1
+        await clocked.put(key, b"new", TTL)
+        clock.now += TTL - 1
         assert await clocked.get_many([key]) == [b"new"]
 
     async def test_keep_what_is_touched(self, clocked: Store, clock: Clock) -> None:

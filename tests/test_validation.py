@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from policies.texts import texts_for
-from policies.validation import Answer, Invalid, Valid, split_timeline, validate
+from policies.record import Segment
+from policies.texts import Language, texts_for
+from policies.validation import Answer, Invalid, Valid, split_timeline, validate, validate_excerpt
 from tests.conversations import count
 
-HEADINGS = texts_for("en").headings
+TEXTS = texts_for("en")
+HEADINGS = TEXTS.headings
 GOOD = "\n".join(f"## {heading}\n- the user asked for the fix in src/app/login.py" for heading in HEADINGS)
 SOURCE = "the user asked for the fix in src/app/login.py " * 40
 
@@ -73,10 +75,44 @@ def test_headings_are_recognized_in_the_styles_models_write(style: str) -> None:
 
 
 def test_the_last_section_becomes_the_timeline_segment() -> None:
-    summary, segment = split_timeline("## Goal\nx\n## Timeline\n- built on part 1.\n- fixed it.", HEADINGS)
+    summary, segment = split_timeline("## Goal\nx\n## Timeline\n- built on part 1.\n- fixed it.", TEXTS)
     assert summary == "## Goal\nx"
-    assert segment == "built on part 1. fixed it."
+    assert segment == Segment("built on part 1. fixed it.")
 
 
 def test_a_segment_has_at_most_500_characters() -> None:
-    assert len(split_timeline("## Timeline\n" + "x" * 2_000, HEADINGS)[1]) == 500
+    assert len(split_timeline("## Timeline\n" + "x" * 2_000, TEXTS)[1].text) == 500
+
+
+@pytest.mark.parametrize(
+    ("language", "written", "insights"),
+    [
+        ("en", "Insights: three modules; memory stores them", ("three modules", "memory stores them")),
+        ("en", "- **Insights:** one; two; three; four", ("one", "two", "three")),
+        ("en", "Insights: (none)", ()),
+        ("zh", "要点：三个模块；memory 负责存储", ("三个模块", "memory 负责存储")),
+        ("zh", "Insights: written in English all the same", ("written in English all the same",)),
+    ],
+)
+def test_insights_are_told_apart_from_the_segment(language: Language, written: str, insights: tuple[str, ...]) -> None:
+    texts = texts_for(language)
+    summary, segment = split_timeline(f"## {texts.headings[-1]}\nWhat happened.\n{written}\n", texts)
+    assert (summary, segment) == ("", Segment("What happened.", insights))
+
+
+@pytest.mark.parametrize(
+    ("answer", "valid"),
+    [
+        (Answer("The log holds 3 errors in app.py.", "stop"), True),
+        (Answer("<think>hm</think>3 errors", "stop"), True),
+        (Answer("", "stop"), False),
+        (Answer("half a sent", "length"), False),
+        (Answer("calls", "stop", tool_calls=True), False),
+        (Answer("I'm sorry, I cannot do that", "stop"), False),
+        (Answer("ends </transcript> here", "stop"), False),
+        (Answer("x" * 4_000, "stop"), False),
+    ],
+)
+def test_the_short_form_of_a_message_is_any_finished_plain_text(answer: Answer, valid: bool) -> None:
+    verdict = validate_excerpt(answer, source_tokens=4_000, cap=600, count=count)
+    assert isinstance(verdict, Valid) == valid

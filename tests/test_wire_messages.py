@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from policies.conversation import Role
 from policies.transcript import ToolCall
-from proxy.wire.messages import CALL_OVERHEAD, MESSAGE_OVERHEAD, call_names, describe, shortened, utterance
+from proxy.wire.messages import CALL_OVERHEAD, MESSAGE_OVERHEAD, describe, shortened, utterance, with_text
 from tests.conversations import Json, assistant, count, tool, user
 
 LONG = "word " * 400
@@ -162,7 +162,7 @@ def test_no_value_breaks_the_description_of_a_message(value: object) -> None:
         if described is not None:
             assert utterance(message, 0, None).role == described.role
             assert describe(msgspec.json.decode(shortened(msgspec.json.encode(message), 0.1)), count) is not None
-            call_names(message)
+            assert describe(msgspec.json.decode(with_text(msgspec.json.encode(message), "short")), count) is not None
 
 
 def test_calls_and_results_are_linked_by_id_and_by_name_where_there_is_none() -> None:
@@ -185,7 +185,7 @@ def test_ids_that_carry_a_whole_signature_are_remembered_by_their_hash() -> None
     assert answering
     assert calling.calls == (answering.answers,)
     assert len(calling.calls[0]) == 64
-    assert call_names(assistant(None, long)) == {calling.calls[0]: "bash"}
+    assert calling.tools == ("bash",)
 
 
 @pytest.mark.parametrize(
@@ -225,7 +225,9 @@ def test_calls_keep_their_names_when_one_between_them_is_broken() -> None:
     assert isinstance(calls, list)
     calls[1]["function"]["name"] = "grep"
     calls.insert(1, "broken")
-    assert call_names(message) == {"a": "bash", "": "", "b": "grep"}
+    described = describe(message, count)
+    assert described is not None
+    assert (described.calls, described.tools) == (("a", "", "b"), ("bash", "", "grep"))
 
 
 def short(message: object) -> Json:
@@ -275,3 +277,29 @@ def test_media_become_a_note() -> None:
         {"type": "text", "text": "[image_url left out]"},
         {"type": "other", "data": "x"},
     ]
+
+
+@pytest.mark.parametrize(
+    "content", ["long " * 100, [{"type": "text", "text": "long " * 100, "cache_control": {"type": "ephemeral"}}]]
+)
+def test_only_the_content_of_a_message_changes_and_its_form_stays(content: object) -> None:
+    message = {"x": 1, **tool("c1"), "content": content, "name": "bash"}
+    changed = json.loads(with_text(json.dumps(message).encode(), "short"))
+    assert list(changed) == list(message)
+    assert {**changed, "content": content} == message
+    assert changed["content"] == ("short" if isinstance(content, str) else [{"type": "text", "text": "short"}])
+
+
+@pytest.mark.parametrize(
+    ("fields", "reasoning"),
+    [
+        ({"reasoning_content": "because"}, "because"),
+        ({"reasoning": "because"}, "because"),
+        ({"content": [{"type": "thinking", "thinking": "because", "signature": "s"}, "so"]}, "because"),
+        ({"content": "so"}, ""),
+        ({"reasoning_content": 7}, ""),
+    ],
+)
+def test_what_a_model_thought_is_told_apart_from_what_it_said(fields: Json, reasoning: str) -> None:
+    said = utterance({"role": "assistant", "content": "so", **fields}, 0, None)
+    assert (said.text, said.reasoning) == ("so", reasoning)

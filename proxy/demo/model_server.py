@@ -109,7 +109,8 @@ class ModelServer:
         self._ratio = token_ratio
         self._script = script
         self._count = lru_cache(_COUNTS_KEPT)(partial(Tokenizer().count, encoding=DEFAULT_ENCODING))
-        self._openings = tuple(_first_sentence(name) for name in ("summarize.md", "merge.md"))
+        self._openings = tuple(_first_sentence(name) for name in ("summarize.md", "merge.md", "excerpt.md"))
+        self._instruction = _first_sentence("aligned.md")
         self._quick = _Outcome(answers.completion(_QUICK, MODELS[0], 0, Usage(0, 0)))
         self._quick_stream = _Outcome(answers.stream(_QUICK, MODELS[0], 0, None))
 
@@ -153,11 +154,15 @@ class ModelServer:
             self.defects += len(found)
             return _Outcome(answers.error(400, found[0], kind="invalid_request_error", param="messages"))
         tokens = math.ceil(self._ratio * count_tokens(chat, self._count))
-        is_summary = bool(chat.messages) and chat.messages[0].text.startswith(self._openings)
+        is_summary = bool(chat.messages) and self._asks_for_summary(chat)
         window = self._windows.get(chat.model, self._window)
         if window is not None and tokens + chat.output > window:
             return _Outcome(answers.too_long(window, tokens, chat.output), tokens, is_summary)
         return _Outcome(self._answer(chat, number, tokens, is_summary=is_summary), tokens, is_summary)
+
+    def _asks_for_summary(self, chat: Chat) -> bool:
+        first, last = chat.messages[0].text, chat.messages[-1].text
+        return first.startswith(self._openings) or last.startswith(self._instruction)
 
     def _answer(self, chat: Chat, number: int, tokens: int, *, is_summary: bool) -> Answer:
         if is_summary and self.summaries == "down":

@@ -28,6 +28,7 @@ _CALLED = re.compile(r"^  called ([\w-]+)\(", re.MULTILINE)
 _CARRIED = re.compile(r"^- (.+)$", re.MULTILINE)
 _MAX_LINE = 90
 _MAX_LINES = 5
+_EXCERPT = "A long message of"
 _NONSENSE = "Various matters were looked at, and in due course several of them were considered to be of interest."
 
 _EXAMPLES: Mapping[str, object] = {"integer": 1, "number": 1.5, "boolean": True, "array": [], "object": {}}
@@ -98,9 +99,15 @@ def _example(schema: Mapping[str, object]) -> object:
 
 
 def summary(chat: Chat, summaries: Summaries) -> Reply:
-    """The record that a summarizer's prompt asks for, under the headings it asks for."""
-    headings = _HEADING.findall(chat.messages[0].text)
-    transcript = "\n".join(message.text for message in chat.messages[1:])
+    """The record that a summarizer's prompt asks for, under the headings it asks for; a line where it asks for none.
+
+    The prompt stands before the transcript, or behind the session's own messages.
+    """
+    first, *between, last = chat.messages
+    headings = _HEADING.findall(first.text) or _HEADING.findall(last.text)
+    transcript = "\n".join(message.text for message in (*between, last))
+    if not headings:
+        return Reply(f"{_EXCERPT} {len(transcript)} characters.")
     match summaries:
         case "garbage":
             return Reply(" ".join([_NONSENSE] * 4))

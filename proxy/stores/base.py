@@ -46,6 +46,10 @@ class Store(Protocol):
         """
         ...
 
+    async def put(self, key: str, value: bytes, ttl: float) -> None:
+        """Store the value over whatever was there: for statistics, where the last to speak may win."""
+        ...
+
     async def touch(self, keys: Sequence[str], ttl: float) -> None:
         """Let these entries live for `ttl` from now; misses are ignored."""
         ...

@@ -56,6 +56,9 @@ class GuardedStore:
     async def put_new(self, key: str, value: bytes, ttl: float) -> bytes | None:
         return await self._attempt("put_new", lambda: self._store.put_new(key, value, ttl), None)
 
+    async def put(self, key: str, value: bytes, ttl: float) -> None:
+        await self._attempt("put", lambda: self._store.put(key, value, ttl), None)
+
     async def touch(self, keys: Sequence[str], ttl: float) -> None:
         if keys:
             await self._attempt("touch", lambda: self._store.touch(keys, ttl), None)

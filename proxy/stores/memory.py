@@ -48,6 +48,12 @@ class MemoryStore:
         self._evict()
         return None
 
+    async def put(self, key: str, value: bytes, ttl: float) -> None:
+        check_size(value)
+        if self._get(key) is not None:
+            self._drop(key)
+        await self.put_new(key, value, ttl)
+
     async def touch(self, keys: Sequence[str], ttl: float) -> None:
         expires = self._clock() + ttl
         for key in keys:

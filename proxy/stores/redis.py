@@ -62,6 +62,11 @@ class RedisStore:
             winner = await self._client.set(key, value, nx=True, get=True, px=_milliseconds(ttl))
         return winner if isinstance(winner, bytes) else None
 
+    async def put(self, key: str, value: bytes, ttl: float) -> None:
+        check_size(value)
+        async with self._deadline():
+            await self._client.set(key, value, px=_milliseconds(ttl))
+
     async def touch(self, keys: Sequence[str], ttl: float) -> None:
         if not keys:
             return

@@ -42,6 +42,7 @@ _PUT_NEW = """
     INSERT INTO entries (key, value, expires) VALUES (:key, :value, :expires)
     ON CONFLICT (key) DO UPDATE SET value = excluded.value, expires = excluded.expires WHERE expires <= :now
 """
+_PUT = "INSERT OR REPLACE INTO entries (key, value, expires) VALUES (:key, :value, :expires)"
 _PURGE = "DELETE FROM entries WHERE rowid IN (SELECT rowid FROM entries WHERE expires <= ? LIMIT ?)"
 
 
@@ -66,6 +67,10 @@ class SqliteStore:
     async def put_new(self, key: str, value: bytes, ttl: float) -> bytes | None:
         check_size(value)
         return await self._run(lambda: self._insert(key, value, ttl))
+
+    async def put(self, key: str, value: bytes, ttl: float) -> None:
+        check_size(value)
+        await self._run(lambda: self._replace(key, value, ttl))
 
     async def touch(self, keys: Sequence[str], ttl: float) -> None:
         if keys:
@@ -122,6 +127,10 @@ class SqliteStore:
                 return None
             winner = self._connection.execute("SELECT value FROM entries WHERE key = ?", (key,)).fetchone()
             return winner[0] if winner else None
+
+    def _replace(self, key: str, value: bytes, ttl: float) -> None:
+        with self._transaction():
+            self._connection.execute(_PUT, {"key": key, "value": value, "expires": self._clock() + ttl})
 
     def _extend(self, keys: Sequence[str], ttl: float) -> None:
         now = self._clock()

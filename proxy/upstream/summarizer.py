@@ -84,8 +84,14 @@ class _Choice(msgspec.Struct):
     finish_reason: str | None = None
 
 
+class _Usage(msgspec.Struct):
+    prompt_tokens: int
+    completion_tokens: int
+
+
 class _Completion(msgspec.Struct):
     choices: list[_Choice]
+    usage: object = None
 
 
 class Summarizer:
@@ -96,9 +102,17 @@ class Summarizer:
         self._clock = clock
         self._failures: OrderedDict[tuple[bytes, str, str], tuple[int, float]] = OrderedDict()
 
+    def is_cooling_down(self, target: SummaryTarget) -> bool:
+        """Whether it failed lately and is left alone."""
+        return self._clock() < self._failures.get(_key(target), (0, 0.0))[1]
+
     async def ask(self, target: SummaryTarget, prompt: Prompt, max_tokens: int) -> Answer:
         """One answer, not validated. Raises SummarizerError or SummarizerOverflowError."""
-        if self._clock() < self._failures.get(_key(target), (0, 0.0))[1]:
+        return await self.send(target, _body(target, prompt, max_tokens))
+
+    async def send(self, target: SummaryTarget, body: bytes) -> Answer:
+        """The answer to a whole chat request. Raises SummarizerError or SummarizerOverflowError."""
+        if self.is_cooling_down(target):
             raise SummarizerError("cooling_down", "the summarizer failed lately")
         retrying = AsyncRetrying(
             retry=retry_if_exception(lambda error: isinstance(error, _TransientError) and error.soon),
@@ -107,7 +121,7 @@ class Summarizer:
             reraise=True,
         )
         try:
-            return await retrying(self._ask_once, target, _body(target, prompt, max_tokens))
+            return await retrying(self._ask_once, target, body)
         except _TransientError as error:
             self.failed(target, "transient")
             raise SummarizerError("transient", str(error)) from None
@@ -151,12 +165,21 @@ class Summarizer:
             self.failed(target, "refused")
             raise SummarizerError("refused", f"the summarizer answered {status}")
         try:
-            choice = msgspec.json.decode(answer, type=_Completion).choices[0]
+            completion = msgspec.json.decode(answer, type=_Completion)
+            choice = completion.choices[0]
         except (msgspec.DecodeError, IndexError, RecursionError, UnicodeDecodeError):
             raise _TransientError("the summarizer's answer is no chat completion") from None
         content = choice.message.get("content")
         text = content if isinstance(content, str) else ""
-        return Answer(text, choice.finish_reason, bool(choice.message.get("tool_calls")))
+        return Answer(text, choice.finish_reason, bool(choice.message.get("tool_calls")), _usage(completion.usage))
+
+
+def _usage(reported: object) -> tuple[int, int] | None:
+    try:
+        usage = msgspec.convert(reported, _Usage)
+    except msgspec.ValidationError:
+        return None
+    return usage.prompt_tokens, usage.completion_tokens
 
 
 def _body(target: SummaryTarget, prompt: Prompt, max_tokens: int) -> bytes:

@@ -236,5 +236,24 @@ def rebuild(body: bytes, parsed: Parsed, items: Sequence[Item], replaced: dict[i
     return b"".join([view[: parsed.array[0]], *parts, b"]", view[parsed.array[1] :]])
 
 
+def selected(body: bytes, parsed: Parsed, indexes: Sequence[int]) -> tuple[bytes, Parsed]:
+    """The body with only these of its messages, and where they lie in it."""
+    spans = []
+    position = parsed.array[0] + 1
+    for i in indexes:
+        first, last = parsed.spans[i]
+        spans.append((position, position + last - first))
+        position += last - first + 1
+    text = rebuild(parsed.text, parsed, indexes, {})
+    selected = Parsed(parsed.envelope, text, spans, (parsed.array[0], position))
+    return rebuild(body, parsed, indexes, {}), selected
+
+
+def with_fields(body: bytes, fields: dict[str, object], without: Sequence[str]) -> bytes:
+    """The body with some top-level fields set and others gone; messages and tools keep their bytes and their order."""
+    envelope: dict[str, object] = dict(msgspec.json.decode(body, type=dict[str, msgspec.Raw]))
+    return msgspec.json.encode({k: v for k, v in (envelope | fields).items() if k not in without})
+
+
 def user_message(text: str) -> bytes:
     return msgspec.json.encode({"role": "user", "content": text})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator, Mapping
+from typing import TypeGuard
 
 import msgspec
 
@@ -49,6 +50,8 @@ def describe(message: object, count: CountTokens) -> Message | None:
         calls=tuple(_call_ids(message)) if role == "assistant" else (),
         answers=_answers(message) if role == "tool" else None,
         signed=_is_signed(message),
+        tools=tuple(call.name for call in _calls(message)) if role == "assistant" else (),
+        media=_has_media(message),
     )
 
 
@@ -58,6 +61,10 @@ def _has_names(message: Json) -> bool:
     parts = content if isinstance(content, list) else [content]
     names = (message.get("role"), *(part.get("type") for part in parts if isinstance(part, dict)))
     return all(name is None or isinstance(name, str) for name in names)
+
+
+def _has_media(message: Json) -> bool:
+    return any(not isinstance(part, str) for part in _parts(message.get("content")))
 
 
 def _tokens(message: Json, count: CountTokens) -> int:
@@ -150,7 +157,7 @@ def _is_signed(message: Json) -> bool:
 
 
 def utterance(message: object, position: int, tool: str | None) -> Utterance:
-    """A message's text for the transcript, without media and reasoning; `tool` names what a result answers."""
+    """A message's text for the transcript, without media; `tool` names what a result answers."""
     if not isinstance(message, dict):
         return Utterance(position, "user", "")
     texts = []
@@ -158,20 +165,34 @@ def utterance(message: object, position: int, tool: str | None) -> Utterance:
     for part in content if isinstance(content, list) else [content]:
         if isinstance(part, str):
             texts.append(part)
-        elif isinstance(part, dict) and part.get("type") not in _SIGNED_PARTS:
+        elif isinstance(part, dict) and not _is_reasoning(part):
             text = part.get("text", part.get("refusal"))
             texts.append(text if isinstance(text, str) else f"[{part.get('type', 'media')}]")
     if isinstance(refusal := message.get("refusal"), str):
         texts.append(refusal)
     role = _ROLES.get(message.get("role"), "user")
-    return Utterance(position, role, "\n".join(texts), tuple(_calls(message)), tool if role == "tool" else None)
+    calls = tuple(_calls(message))
+    return Utterance(position, role, "\n".join(texts), calls, tool if role == "tool" else None, _reasoning(message))
 
 
-def call_names(message: object) -> dict[str, str]:
-    """Tool names by call id, of an assistant message."""
-    if not isinstance(message, dict):
-        return {}
-    return dict(zip(_call_ids(message), (call.name for call in _calls(message)), strict=False))
+def _reasoning(message: Json) -> str:
+    """What a message says of the model's thinking, in the fields that providers put it in."""
+    content = message.get("content")
+    parts = content if isinstance(content, list) else []
+    texts = [message.get("reasoning_content", message.get("reasoning"))]
+    texts += [part.get("thinking", part.get("text")) for part in parts if _is_reasoning(part)]
+    return "\n".join(text for text in texts if isinstance(text, str))
+
+
+def _is_reasoning(part: object) -> TypeGuard[Json]:
+    return isinstance(part, dict) and part.get("type") in _SIGNED_PARTS
+
+
+def with_text(raw: bytes | memoryview, text: str) -> bytes:
+    """A copy of a message with `text` for its content, in the form the content had; nothing else changes."""
+    message = msgspec.json.decode(raw)
+    message["content"] = [{"type": "text", "text": text}] if isinstance(message.get("content"), list) else text
+    return msgspec.json.encode(message)
 
 
 def shortened(raw: bytes | memoryview, share: float) -> bytes:

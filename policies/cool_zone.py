@@ -1,0 +1,149 @@
+"""Large messages that have cooled down are replaced by short forms, in batches that never change again (R4; section 9).
+
+Everything here is a function of the message list and the window: every replica decides the same, a longer history only
+adds batches, and so the bytes sent before stay as they are.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import accumulate
+
+from policies.budget import Budget, usable_input
+from policies.conversation import Conversation
+from policies.settings import PolicySettings
+from policies.transcript import CountTokens
+
+_THRESHOLD_SHARE = 0.04
+_THRESHOLD_RANGE = (2_000, 20_000)
+# The newest tokens of results that stay as they are, whatever their age in rounds.
+_HOT_SHARE = 0.25
+_HOT_TOKENS = 40_000
+# A batch goes on until this share of the valve is left, so that the next one is some way off.
+_RELIEF = 0.5
+MAX_SUMMARY_TOKENS = 300
+_EXCERPT = 400
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Positions in the body that are replaced from the moment on that the body had `seen` messages."""
+
+    seen: int
+    members: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Zone:
+    """batches: what is replaced, oldest first. next: what the next batch would take first, oldest first."""
+
+    batches: tuple[Batch, ...]
+    next: tuple[int, ...]
+
+
+def zone_of(conversation: Conversation, window: int, policy: PolicySettings) -> Zone:
+    """The large messages of a conversation that are replaced, and those whose turn comes next.
+
+    `window` is the model's, in tokens; the shares count from its usable input for a request without a stated maximum
+    output, so that neither such a maximum nor a calibration moves what is frozen.
+    """
+    budget = usable_input(window, None, exact=True)
+    threshold = threshold_tokens(budget, policy)
+    if all(message.tokens < threshold for message in conversation.body):
+        return Zone((), ())
+    run = _Run(conversation, budget, policy)
+    batches = tuple(batch for seen in conversation.units[1:] if (batch := run.step(seen)) is not None)
+    return Zone(batches, tuple(run.foreseen()))
+
+
+def threshold_tokens(budget: Budget, policy: PolicySettings) -> int:
+    """From how many tokens on a message is large."""
+    if policy.large_messages.threshold is not None:
+        return policy.large_messages.threshold
+    low, high = _THRESHOLD_RANGE
+    return max(low, min(int(_THRESHOLD_SHARE * budget.window), high))
+
+
+class _Run:
+    """The large messages that are still sent whole, followed through the conversation unit by unit."""
+
+    def __init__(self, conversation: Conversation, budget: Budget, policy: PolicySettings) -> None:
+        body = conversation.body
+        self._body = body
+        self._settings = policy.large_messages
+        self._threshold = threshold_tokens(budget, policy)
+        self._floor = policy.apply_floor * budget.usable
+        self._valve = policy.large_messages.valve * budget.usable
+        self._hot = min(_HOT_TOKENS, int(_HOT_SHARE * budget.usable))
+        self._before = [*accumulate((m.tokens for m in body), initial=conversation.fixed_tokens)]
+        weights = (m.tokens if m.role in policy.large_messages.roles else 0 for m in body)
+        self._results_before = [*accumulate(weights, initial=0)]
+        self._units = conversation.units
+        self._tools = conversation.tool_names
+        last = -1
+        self._last_user = [-1, *(last := i if m.role == "user" else last for i, m in enumerate(body))]
+        self._live: deque[int] = deque()
+        self._weight = 0
+        self._finished = 0
+        self._read = 0
+
+    def step(self, seen: int) -> Batch | None:
+        """The state once body[:seen] was complete; a unit counts when the next one has begun."""
+        self._finished += 1
+        for position in range(self._read, seen):
+            if self._is_large(position):
+                self._live.append(position)
+                self._weight += self._body[position].tokens
+        self._read = seen
+        if self._before[seen] < self._floor or self._weight <= self._valve:
+            return None
+        return Batch(seen, members) if (members := tuple(self._cool(seen))) else None
+
+    def _cool(self, seen: int) -> Iterator[int]:
+        recent = max(0, self._finished - self._settings.hot_rounds)
+        hot_from = self._units[recent]
+        while self._live and self._weight > _RELIEF * self._valve:
+            oldest = self._live[0]
+            is_recent = oldest >= hot_from or self._results_before[seen] - self._results_before[oldest] <= self._hot
+            if is_recent or oldest == self._last_user[seen]:
+                return
+            self._live.popleft()
+            self._weight -= self._body[oldest].tokens
+            yield oldest
+
+    def foreseen(self) -> Iterator[int]:
+        """What must go until the valve is relieved, hot or not."""
+        weight = self._weight
+        for position in self._live:
+            if weight <= _RELIEF * self._valve:
+                return
+            weight -= self._body[position].tokens
+            yield position
+
+    def _is_large(self, position: int) -> bool:
+        message = self._body[position]
+        if message.tokens < self._threshold or message.role not in self._settings.roles:
+            return False
+        if message.media or message.signed:
+            return False
+        return self._tools[position] not in self._settings.exclude_tools
+
+
+def short_form(text: str, tool: str | None, summary: str | None, tokens: int) -> str:
+    """What stands for a large message: a status line, then its summary, else its first and last 400 characters."""
+    source = f"output of {tool}" if tool else "message"
+    status = f"[{source}, {len(text):,} characters, {tokens:,} tokens, shortened by the gateway"
+    if summary is not None:
+        return f"{status} to a summary]\n{summary}"
+    left_out = len(text) - 2 * _EXCERPT
+    if left_out <= 0:
+        return f"{status}]\n{text}"
+    excerpt = f"{text[:_EXCERPT]}\n[… {left_out:,} characters left out …]\n{text[-_EXCERPT:]}"
+    return f"{status}: its beginning and end]\n{excerpt}"
+
+
+def is_short_enough(form: str, tokens: int, count: CountTokens) -> bool:
+    """Whether a short form is worth sending instead of a message of `tokens` tokens."""
+    return bool(form.strip()) and count(form) < tokens

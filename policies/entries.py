@@ -1,0 +1,41 @@
+"""One thing a user said, as the ledger carries it."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from policies.transcript import escape
+
+Kind = Literal["task", "directive", "fact", "message"]
+
+HARD, PREFERENCE, WEAK = 0, 1, 2
+"""Ranks of directives: bans, obligations and limits; preferences, decisions and corrections; "use", "keep"."""
+
+
+class Entry(msgspec.Struct, frozen=True):
+    """One sentence of a user message, verbatim. `position` is the message's index in the body.
+
+    kind: `task` is what the first user message says beside rules and facts.
+    rank: of directives, see HARD; lower goes first. used: whether tool calls used an identifier of it.
+    opening: said in the first user message.
+    """
+
+    kind: Kind
+    text: str
+    position: int
+    order: int = 0
+    rank: int = 0
+    used: bool = False
+    opening: bool = False
+
+
+def order_of(entry: Entry) -> tuple[int, int]:
+    """When it was said: message, then place in it."""
+    return (entry.position, entry.order)
+
+
+def line(entry: Entry) -> str:
+    """One entry as the record shows it."""
+    return f"- [{entry.position}] {escape(' '.join(entry.text.split()))}"

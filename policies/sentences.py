@@ -1,0 +1,107 @@
+"""A user's message as sentences: prose apart from what was pasted into it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from policies.transcript import shorten
+
+_MAX_MESSAGE = 400_000
+_MAX_SENTENCE = 600
+# A sentence beyond this is cut at commas: a rule in the middle of a breathless message is an entry of its own.
+_LONG = 240
+_LONG_CHINESE = 80
+
+_FENCE = re.compile(r"\s{0,3}(?:```|~~~)")
+_PASTED = re.compile(
+    r"\s*(?:>|\||\$ |at [\w.$]+\(|Traceback |File \"|[{}<]|\[?(?:TRACE|DEBUG|INFO|WARN|WARNING|ERROR|FATAL)\b"
+    r"|\[?\d{4}-\d\d-\d\d[T ]\d\d:\d\d"
+    r"|(?:import|from|def|class|return|const|let|var|function|package|#include)\b.*[;:({)]\s*$)"
+)
+_BULLET = re.compile(r"\A\s*(?:[-*•+]|#{1,6}|\(?\d{1,3}[.)、])\s+")
+_END = re.compile(
+    r"(?<=[.!?])(?<!\bDr\.)(?<!\bMr\.)(?<!\bMs\.)(?<!\bMrs\.)(?<!\bSt\.)(?<!\bvs\.)(?<!e\.g\.)(?<!i\.e\.)(?<!\bNo\.)"
+    r"(?<!approx\.)[\"')\]]?\s+|(?<=[。！？；])"
+)
+_PAUSE = re.compile(r"(?<=[,;，；])\s*| (?=(?:and|but|so|btw|also|because|then) )")
+# "The A is B and the C is D" states two things, which change apart; not so under a condition or in a rule.
+_TWO = re.compile(
+    r",? and (?=(?:the|our|my) (?:[\w-]{1,30} ){1,4}(?:is|are) )|, (?=(?:the|our|my) (?:[\w-]{1,30} ){1,6}(?:is|are) )"
+    r"|，(?=[^，。]{1,12}(?:是|为|叫|在)[^，。]{1,20}[。]?\Z)",
+    re.IGNORECASE,
+)
+_FIRST_OF_TWO = re.compile(
+    r"(?:[A-Z][A-Z _]{1,30}: ?)?(?:the|our|my) (?:[\w-]{1,30} ){1,6}(?:is|are) "
+    r"|[^，。]{1,12}(?:是|为|叫|在)[^，。]{1,20}\Z",
+    re.IGNORECASE,
+)
+_ONE = re.compile(
+    r"\b(?:if|when|unless|while|that|because|never|must|only|before|after|until|not)\b|如果|除非|必须|不|时|只|禁止",
+    re.IGNORECASE,
+)
+_CHINESE = re.compile(r"[\u4e00-\u9fff]")
+
+
+def sentences(text: str) -> Iterator[tuple[str, bool]]:
+    """The sentences of a message in order, whitespace folded; the flag says whether one is prose, not code or a log."""
+    for line, prose in _lines(shorten(text, _MAX_MESSAGE)):
+        if not prose:
+            yield shorten(" ".join(line.split()), _MAX_SENTENCE), False
+            continue
+        for sentence in _END.split(_BULLET.sub("", line, count=1)):
+            for statement in _statements(" ".join(sentence.split())):
+                for part in _parts(statement):
+                    yield part, True
+
+
+def _lines(text: str) -> Iterator[tuple[str, bool]]:
+    """Lines that are not empty; one that was wrapped in mid-sentence is whole again."""
+    fenced = False
+    wrapped = ""
+    for line in text.splitlines():
+        if _FENCE.match(line):
+            fenced = not fenced
+            continue
+        if not line.strip():
+            if wrapped:
+                yield wrapped, True
+            wrapped = ""
+            continue
+        if fenced or _PASTED.match(line[:400]):
+            if wrapped:
+                yield wrapped, True
+            wrapped = ""
+            yield line, False
+            continue
+        if wrapped and not (
+            40 <= len(wrapped) <= _MAX_SENTENCE and wrapped[-1].islower() and line.lstrip()[0].islower()
+        ):
+            yield wrapped, True
+            wrapped = ""
+        wrapped = f"{wrapped} {line.strip()}" if wrapped else line.rstrip()
+    if wrapped:
+        yield wrapped, True
+
+
+def _statements(sentence: str) -> list[str]:
+    if len(sentence) > _LONG or _ONE.search(sentence):
+        return [sentence]
+    first, *others = _TWO.split(sentence)
+    return [first, *others] if others and _FIRST_OF_TWO.match(first) else [sentence]
+
+
+def _parts(sentence: str) -> Iterator[str]:
+    limit = _LONG_CHINESE if len(_CHINESE.findall(sentence[:_LONG])) > 20 else _LONG
+    if len(sentence) <= limit:
+        if sentence:
+            yield sentence
+        return
+    part = ""
+    for piece in _PAUSE.split(sentence):
+        if part and len(part) + len(piece) > limit:
+            yield part
+            part = ""
+        part = f"{part} {piece}".strip() if part and part[-1].isascii() else part + piece
+    if part:
+        yield shorten(part, _MAX_SENTENCE)

@@ -1,0 +1,134 @@
+"""What is worth doing once an answer is with its client, so that the next request need not wait for it (section 3)."""
+
+from __future__ import annotations
+
+from math import ceil
+
+from policies.budget import usable_input
+from policies.lineage import may_rebuild
+from policies.plan import Compact, decide_ahead
+from policies.record import Record
+from proxy.cases import Case, Draft, job_of, standing_of
+from proxy.compactor import CompactionError, Compactor
+from proxy.cooler import Cooled
+from proxy.excerpts import Excerpts
+from proxy.lineages import Lineages
+from proxy.models import Windows
+from proxy.standing import StandingRecords
+from proxy.upstream.summarizer import Summarizer, SummaryTarget
+from proxy.usage import Usage
+
+# Nobody waits for it: all calls together may take this many seconds.
+_DEADLINE = 300.0
+# From this generation on, or after a shortened one, a summary is made anew from the whole history.
+_REBUILD_AT = 5
+# For an estimate of its price: tokens of a shortened tool result, and the share of a window that a transcript may take.
+_LONGEST_RESULT = 700
+_USED_WINDOW = 0.7
+
+
+class Ahead:
+    """Calibrates, notes how a compaction went, and prepares what the next requests will want; one per process."""
+
+    def __init__(
+        self,
+        standing: StandingRecords,
+        compactor: Compactor,
+        excerpts: Excerpts,
+        summarizer: Summarizer,
+        lineages: Lineages,
+        windows: Windows,
+    ) -> None:
+        self._standing = standing
+        self._compactor = compactor
+        self._excerpts = excerpts
+        self._summarizer = summarizer
+        self._lineages = lineages
+        self._windows = windows
+
+    async def after(self, case: Case, sent: Draft, usage: Usage | None) -> None:
+        """R3's double check, part 2, for a draft that was answered; `usage` is what the upstream billed."""
+        if usage is not None:
+            self._windows.calibrate(case.route.name, case.request.model, sent.tokens, usage.prompt_tokens)
+        if case.wish in ("off", "shadow") or case.request.passthrough is not None:
+            return
+        policy = case.caller.policy
+        prompt, total = _shares(case, sent, usage)
+        if sent.record is not None:
+            await self._lineages.showed(
+                sent.record,
+                share=prompt,
+                threshold=policy.compaction_threshold,
+                history_tokens=case.request.tokens,
+            )
+        target = case.summary_target
+        if target is None or self._summarizer.is_cooling_down(target):
+            return
+        view = sent.view or Cooled(case.conversation, {})
+        if view.next:
+            await self._excerpts.prepare(case, target, view.next)
+        if total >= policy.soft_threshold:
+            await self._compact(case, view, sent.record, target)
+
+    async def _compact(self, case: Case, view: Cooled, used: Record | None, target: SummaryTarget) -> None:
+        """Make the summary that a later request would have to wait for, unless one was made ahead already."""
+        budget = case.limits.budget
+        standing = await self._standing.newest(case)
+        if (standing and standing.digest) != (used and used.digest):
+            return
+        plan = decide_ahead(view.conversation, case.limits, case.caller.policy, standing_of(standing))
+        if plan is None or not await self._lineages.may_ask_model(standing, budget, case.request.tokens):
+            return
+        job = job_of(
+            case,
+            view,
+            plan.budget,
+            plan.cut,
+            standing,
+            trigger=plan.trigger,
+            must=plan.must,
+            target=target,
+            before=plan.tokens_before,
+            started=self._lineages.seen(case.digests[1]),
+            deadline=_DEADLINE,
+            rebuild=await self._is_rebuilt(case, standing, target, plan),
+        )
+        async with self._standing.claim(case, standing, _DEADLINE) as mine:
+            # Another replica may have made it since we looked, and let go of its claim.
+            if not mine or await self._standing.newer(case, standing) is not None:
+                return
+            try:
+                record = await self._compactor.compact(job)
+            except CompactionError:
+                await self._lineages.failed(standing)
+            else:
+                await self._lineages.compacted(record, len(case.conversation.messages))
+
+    async def _is_rebuilt(self, case: Case, standing: Record | None, target: SummaryTarget, plan: Compact) -> bool:
+        """Whether a chain of summaries of summaries is old enough to begin anew, and it costs no more than promised."""
+        if standing is None or not (standing.generation >= _REBUILD_AT or standing.making.truncated):
+            return False
+        return may_rebuild(
+            await self._lineages.of(standing),
+            case.limits.budget,
+            case.caller.policy.compaction_threshold,
+            history_tokens=case.request.tokens,
+            calls=_calls(case, target, plan.cut.position),
+        )
+
+
+def _shares(case: Case, sent: Draft, usage: Usage | None) -> tuple[float, float]:
+    """Shares of the usable input that the prompt took, and the prompt with its answer: by usage, else by our count."""
+    window = case.route.window
+    if usage is None or window is None:
+        estimated = sent.tokens / case.limits.budget.usable
+        return estimated, estimated
+    usable = usable_input(window.tokens, case.request.max_output, exact=case.route.exact).usable
+    return usage.prompt_tokens / usable, (usage.prompt_tokens + usage.completion_tokens) / usable
+
+
+def _calls(case: Case, target: SummaryTarget, cut: int) -> int:
+    """Calls that a summary of body[:cut] may take, tool results shortened as they are for summarizers."""
+    sizes = (min(m.tokens, _LONGEST_RESULT) if m.role == "tool" else m.tokens for m in case.conversation.body[:cut])
+    parts = ceil(sum(sizes) * target.calibration / (_USED_WINDOW * (target.window or case.limits.budget.window)))
+    return parts + 1 if parts > 1 else 1

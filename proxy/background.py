@@ -1,0 +1,47 @@
+"""Work that goes on after its request has ended, whether or not the client is still there."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+
+from proxy.log import Log
+
+_AT_ONCE = 16
+
+
+class Background:
+    """Starts such work, bounded, and sees it through; one per process."""
+
+    def __init__(self, log: Log) -> None:
+        self._log = log
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._draining = False
+
+    def start(self, name: str, work: Coroutine[None, None, object]) -> bool:
+        """Whether the work was begun; it is not where too much is under way, or the process is about to end.
+
+        A failure is logged as `{name}_failed`.
+        """
+        if self._draining or len(self._tasks) >= _AT_ONCE:
+            work.close()
+            return False
+        task = asyncio.create_task(self._run(name, work))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return True
+
+    async def drain(self, seconds: float) -> None:
+        """Give what is under way this long to finish, then cancel it; nothing is begun any more."""
+        self._draining = True
+        if self._tasks:
+            _, late = await asyncio.wait(self._tasks, timeout=seconds)
+            for task in late:
+                task.cancel()
+            await asyncio.gather(*late, return_exceptions=True)
+
+    async def _run(self, name: str, work: Coroutine[None, None, object]) -> None:
+        try:
+            await work
+        except Exception as error:  # noqa: BLE001 - a rim of its own: nobody waits for this work
+            self._log.fault(f"{name}_failed", error)

@@ -1,0 +1,172 @@
+"""One chat request with everything its draft depends on, and the draft itself: what is sent for it."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
+
+from policies.assembly import Item, assemble
+from policies.budget import Budget
+from policies.conversation import Conversation
+from policies.cuts import legal_cuts
+from policies.fingerprint import prefix_digests
+from policies.half_window import Cut
+from policies.ladder import TARGETS
+from policies.plan import Limits, Standing, Trigger, limits_of, tokens_with
+from policies.record import Record
+from proxy.compactor import Job
+from proxy.cooler import Cooled
+from proxy.exchange import Exchange
+from proxy.reader import ChatRequest
+from proxy.routes import Route, Router
+from proxy.tenants import Caller
+from proxy.upstream.summarizer import SummaryTarget
+from proxy.wire import chat
+
+Outcome = Literal["none", "applied", "reused", "cooled", "shadow", "bypass", "pending", "failed-open"]
+Wish = Literal["off", "on", "shadow", "force"]
+
+
+@dataclass(frozen=True)
+class Case:
+    """A counted request with everything its draft depends on."""
+
+    request: ChatRequest
+    caller: Caller
+    route: Route
+    router: Router
+    wish: Wish
+
+    @cached_property
+    def conversation(self) -> Conversation:
+        """The request's messages as the policy sees them."""
+        request, policy = self.request, self.caller.policy
+        return Conversation(
+            request.messages, request.tools_tokens, instructions_covered=policy.compress_system_messages
+        )
+
+    @cached_property
+    def limits(self) -> Limits:
+        return limits_of(self.route.budget, self.caller.policy)
+
+    @property
+    def summary_target(self) -> SummaryTarget | None:
+        return self.router.summary_target(self.caller, self.request, self.route)
+
+    @cached_property
+    def digests(self) -> list[bytes]:
+        """Of the prefixes of the body. Records that cover instructions never meet requests that keep theirs."""
+        scope = self.caller.scope
+        if self.conversation.instructions_covered:
+            scope = hashlib.sha256(scope + b"instructions").digest()
+        return prefix_digests(scope, self.conversation.body)
+
+    @cached_property
+    def cuts(self) -> list[int]:
+        return legal_cuts(self.conversation)
+
+    @property
+    def retries(self) -> int:
+        """How often an overflow may be answered with a smaller request."""
+        policy = self.caller.policy
+        return min(policy.retry_on_overflow, policy.max_iterations, len(TARGETS))
+
+    @property
+    def lineage(self) -> str:
+        """The name of the conversation: the first link of its chain."""
+        return prefix_digests(self.caller.scope, self.conversation.body[:1])[-1].hex()[:16]
+
+
+def case_of(exchange: Exchange, router: Router, caller: Caller, wish: Wish, request: ChatRequest) -> Case:
+    """The request behind its separator, and where it goes."""
+    separator = caller.policy.separator
+    if separator is not None and wish in ("on", "force"):
+        request = request.behind(separator)
+    return Case(request, caller, router.chat(exchange, caller, request), router, wish)
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """What to send: the body, its size in tokens of our estimate, and why it looks as it does.
+
+    view: the conversation as it is sent, None where nobody looked.
+    """
+
+    body: bytes
+    tokens: int
+    outcome: Outcome
+    reason: str
+    record: Record | None = None
+    view: Cooled | None = None
+
+
+def untouched(request: ChatRequest, outcome: Outcome, reason: str, view: Cooled | None = None) -> Draft:
+    """The request as the client sent it, behind its separator if it has one."""
+    if request.dropped_tokens and outcome == "none":
+        outcome, reason = "applied", "separator"
+    return Draft(request.body, request.tokens, outcome, reason, view=view)
+
+
+def drafted(case: Case, view: Cooled, record: Record | None, outcome: Outcome, reason: str) -> Draft:
+    """The request with the oldest part replaced by a record, and large messages by their short forms."""
+    if record is None and not view.replaced:
+        return untouched(case.request, outcome, reason, view)
+    tokens = tokens_with(view.conversation, standing_of(record))
+    return Draft(body_of(case, record, view.replaced), tokens, outcome, reason, record, view)
+
+
+def body_of(case: Case, record: Record | None, replaced: dict[int, bytes]) -> bytes:
+    request = case.request
+    if record is None and not replaced:
+        return request.body
+    items: Sequence[Item] = range(len(request.messages))
+    if record is not None:
+        items = assemble(case.conversation, record.covered, record.text)
+    return chat.rebuild(request.body, request.parsed, items, replaced)
+
+
+def standing_of(record: Record | None) -> Standing | None:
+    return None if record is None else Standing(record.covered, record.text_tokens)
+
+
+def job_of(
+    case: Case,
+    view: Cooled,
+    budget: Budget,
+    cut: Cut,
+    parent: Record | None,
+    *,
+    trigger: Trigger,
+    must: bool,
+    target: SummaryTarget | None,
+    before: int,
+    started: float,
+    deadline: float,
+    rebuild: bool = False,
+) -> Job:
+    """The compaction of a case. `deadline` is in seconds, `started` when the conversation was first seen."""
+    policy = case.caller.policy
+    own = target is not None and (target.name, target.model) == (case.route.name, case.request.model)
+    return Job(
+        request=case.request,
+        conversation=view.conversation,
+        replaced=view.replaced,
+        digests=case.digests,
+        cut=cut,
+        parent=parent,
+        trigger=trigger,
+        must=must,
+        tokens_before=before,
+        budget=budget,
+        policy=policy,
+        target=target,
+        tenant=case.caller.tenant,
+        daily_tokens=case.caller.summary_tokens_per_day,
+        deadline=deadline,
+        started=started,
+        aligned=own,
+        rebuild=rebuild,
+    )

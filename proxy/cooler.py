@@ -1,0 +1,166 @@
+"""Carrying out the cool zone: short forms of large messages, frozen by batch so that the bytes never change again."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass, replace
+from functools import partial
+
+import msgspec
+
+from policies.conversation import Conversation, Message
+from policies.cool_zone import Batch, is_short_enough, short_form, zone_of
+from policies.settings import PolicySettings
+from proxy.lru import remember
+from proxy.reader import ChatRequest
+from proxy.stores.base import Store
+from proxy.stores.sealing import Sealer
+from proxy.tokenizer import Tokenizer
+from proxy.wire import chat
+from proxy.wire.messages import describe, with_text
+
+_REMEMBERED = 5_000
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(tuple[str | None, ...]).decode
+
+
+@dataclass(frozen=True, slots=True)
+class Cooled:
+    """A conversation in which large messages weigh what their short forms do.
+
+    replaced: index of a message -> its other bytes. next: positions in the body whose turn comes next.
+    """
+
+    conversation: Conversation
+    replaced: dict[int, bytes]
+    next: tuple[int, ...] = ()
+
+
+class Cooler:
+    """Replaces what has cooled down; one per process."""
+
+    def __init__(self, store: Store, sealer: Sealer, ttl: float, tokenizer: Tokenizer, workers: Executor) -> None:
+        self._store = store
+        self._sealer = sealer
+        self._ttl = ttl
+        self._tokenizer = tokenizer
+        self._workers = workers
+        self._frozen: OrderedDict[str, tuple[str | None, ...]] = OrderedDict()
+
+    async def cool(
+        self,
+        request: ChatRequest,
+        digests: Sequence[bytes],
+        conversation: Conversation,
+        window: int,
+        policy: PolicySettings,
+        covered: int,
+    ) -> Cooled:
+        """The conversation as it is sent. `digests` are of its prefixes; its first `covered` messages are not sent."""
+        zone = zone_of(conversation, window, policy)
+        following = tuple(position for position in zone.next if position >= covered)
+        batches = [batch for batch in zone.batches if batch.members[-1] >= covered]
+        if not batches:
+            return Cooled(conversation, {}, following)
+        forms = await self._forms(request, digests, batches)
+        return await asyncio.get_running_loop().run_in_executor(
+            self._workers, partial(self._replaced, request, conversation, forms, following)
+        )
+
+    async def keep_summary(self, digest: bytes, summary: str) -> None:
+        """Put a summary of one message into the cache that the next batches look into (R4's summary_cache)."""
+        key = _summary_key(digest)
+        await self._store.put_new(key, self._sealer.seal(key, summary.encode()), self._ttl)
+
+    async def summaries(self, digests: Sequence[bytes]) -> list[str | None]:
+        """The cached summaries of these messages; a digest names scope and content."""
+        keys = [_summary_key(digest) for digest in digests]
+        values = await self._store.get_many(keys)
+        opened = [self._open(key, value) for key, value in zip(keys, values, strict=True)]
+        return [None if plain is None else plain.decode("utf-8", "replace") for plain in opened]
+
+    async def _forms(self, request: ChatRequest, digests: Sequence[bytes], batches: Sequence[Batch]) -> dict[int, str]:
+        """The short form of every replaced message, by its position: frozen once, then the same for everybody."""
+        keys = [_batch_key(digests, batch) for batch in batches]
+        unknown = [key for key in keys if key not in self._frozen]
+        values = await self._store.get_many(unknown)
+        for key, value in zip(unknown, values, strict=True):
+            if (texts := self._read(key, value)) is not None:
+                remember(self._frozen, key, texts, _REMEMBERED)
+        forms: dict[int, str] = {}
+        for key, batch in zip(keys, batches, strict=True):
+            texts = self._frozen.get(key) or await self._freeze(key, request, digests, batch)
+            remember(self._frozen, key, texts, _REMEMBERED)
+            forms |= {member: text for member, text in zip(batch.members, texts, strict=False) if text is not None}
+        return forms
+
+    async def _freeze(
+        self, key: str, request: ChatRequest, digests: Sequence[bytes], batch: Batch
+    ) -> tuple[str | None, ...]:
+        """Decide the texts of a batch, unless another replica was first."""
+        summaries = await self.summaries([content_digest(digests, request, i) for i in batch.members])
+        texts = await asyncio.get_running_loop().run_in_executor(
+            self._workers, partial(self._shorten, request, batch, summaries)
+        )
+        taken = await self._store.put_new(key, self._sealer.seal(key, _encode(texts)), self._ttl)
+        return self._read(key, taken) or texts
+
+    def _shorten(self, request: ChatRequest, batch: Batch, summaries: Sequence[str | None]) -> tuple[str | None, ...]:
+        count = partial(self._tokenizer.count, encoding=request.encoding)
+        head = request.conversation.head_length
+        texts: list[str | None] = []
+        for position, summary in zip(batch.members, summaries, strict=True):
+            tokens = request.messages[head + position].tokens
+            (said,) = request.utterances(position, position + 1)
+            form = short_form(said.text, said.tool, summary, tokens)
+            texts.append(form if is_short_enough(form, tokens, count) else None)
+        return tuple(texts)
+
+    def _replaced(
+        self, request: ChatRequest, conversation: Conversation, forms: Mapping[int, str], following: tuple[int, ...]
+    ) -> Cooled:
+        count = partial(self._tokenizer.count, encoding=request.encoding)
+        head = conversation.head_length
+        messages: list[Message] = list(conversation.messages)
+        replaced: dict[int, bytes] = {}
+        for position, form in forms.items():
+            index = head + position
+            shorter = with_text(request.message_bytes(index), form)
+            described = describe(chat.decode(shorter), count)
+            if described is not None:
+                replaced[index] = shorter
+                messages[index] = replace(messages[index], tokens=described.tokens)
+        cooled = Conversation(
+            messages, conversation.tools_tokens, instructions_covered=conversation.instructions_covered
+        )
+        return Cooled(cooled, replaced, following)
+
+    def _read(self, key: str, value: bytes | None) -> tuple[str | None, ...] | None:
+        plain = self._open(key, value)
+        try:
+            return None if plain is None else _decode(plain)
+        except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+            return None
+
+    def _open(self, key: str, value: bytes | None) -> bytes | None:
+        return None if value is None else self._sealer.open(key, value)
+
+
+def content_digest(digests: Sequence[bytes], request: ChatRequest, position: int) -> bytes:
+    """Names one message's content for one caller; digests[0] is the caller's scope alone."""
+    message = request.messages[request.conversation.head_length + position]
+    return hashlib.sha256(digests[0] + message.digest).digest()
+
+
+def _batch_key(digests: Sequence[bytes], batch: Batch) -> str:
+    members = hashlib.sha256(repr(batch.members).encode()).hexdigest()[:16]
+    return f"cool:{{{digests[1].hex()[:32]}}}:{digests[batch.seen].hex()}:{members}"
+
+
+def _summary_key(digest: bytes) -> str:
+    return f"summary:{digest.hex()}"

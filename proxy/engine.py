@@ -1,0 +1,99 @@
+"""The parts that compact conversations, put together: for the server, and for the commands that only look."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from importlib import resources
+
+from policies.prompting import Prompts
+from proxy.ahead import Ahead
+from proxy.checkpoints import Checkpoints
+from proxy.compactor import Compactor
+from proxy.config import Config
+from proxy.cooler import Cooler
+from proxy.decisions import Decider
+from proxy.drafts import Drafter
+from proxy.excerpts import Excerpts
+from proxy.explain import Explainer
+from proxy.lineages import Lineages
+from proxy.log import Log
+from proxy.models import ModelTable, Windows
+from proxy.reader import RequestReader
+from proxy.report import CompactionLog
+from proxy.routes import Router
+from proxy.spending import Spending
+from proxy.standing import StandingRecords
+from proxy.stores import Sealer
+from proxy.stores.base import Store
+from proxy.tokenizer import DEFAULT_ENCODING, Tokenizer
+from proxy.upstream.client import UpstreamClient
+from proxy.upstream.summarizer import Summarizer
+
+
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """What turns a chat request into what is sent for it, and what follows an answer."""
+
+    tokenizer: Tokenizer
+    windows: Windows
+    reader: RequestReader
+    drafter: Drafter
+    ahead: Ahead
+    explainer: Explainer
+
+    def router(self, config: Config) -> Router:
+        return Router(config, self.windows, self.tokenizer, time.monotonic)
+
+
+async def open_engine(
+    config: Config,
+    store: Store,
+    client: UpstreamClient,
+    workers: Executor,
+    log: Log,
+    summarizer: Summarizer | None = None,
+) -> Engine:
+    """Load the tokenizer and the model table, and wire the parts; `summarizer` in place of one that asks upstreams."""
+    tokenizer, table = Tokenizer(), ModelTable()
+    await asyncio.to_thread(tokenizer.warm, DEFAULT_ENCODING)
+    await asyncio.to_thread(table.load)
+    windows = Windows(table)
+    sealer, ttl = Sealer(config.store.encryption_key_bytes), config.store.ttl
+    checkpoints = Checkpoints(store, sealer, ttl)
+    summarizer = summarizer or Summarizer(client, time.monotonic)
+    spending, prompts = Spending(time.time), read_prompts()
+    compactions = CompactionLog(log, time.monotonic)
+    compactor = Compactor(
+        checkpoints,
+        summarizer,
+        tokenizer,
+        prompts,
+        windows,
+        spending,
+        workers,
+        compactions,
+        time.time,
+        time.monotonic,
+    )
+    cooler = Cooler(store, sealer, ttl, tokenizer, workers)
+    standing = StandingRecords(checkpoints)
+    lineages = Lineages(store, sealer, ttl, time.time)
+    excerpts = Excerpts(cooler, summarizer, tokenizer, prompts, spending, workers)
+    return Engine(
+        tokenizer,
+        windows,
+        RequestReader(tokenizer, workers),
+        Drafter(Decider(standing, cooler, lineages), standing, compactor, lineages, tokenizer, workers, compactions),
+        Ahead(standing, compactor, excerpts, summarizer, lineages, windows),
+        Explainer(checkpoints, lineages, sealer, ttl, tokenizer, workers),
+    )
+
+
+def read_prompts() -> Prompts:
+    """The summarizer's prompts, as shipped."""
+    folder = resources.files("policies") / "prompts"
+    names = ("summarize", "merge", "reminder", "excerpt", "aligned")
+    return Prompts(**{name: (folder / f"{name}.md").read_text("utf-8") for name in names})

@@ -1,0 +1,322 @@
+"""What would be done with one request, and why: nothing is sent anywhere, and nothing is written to the store."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass, replace
+from functools import partial
+
+from policies import ledger
+from policies.actions import file_changes, key_actions
+from policies.conversation import INSTRUCTION_ROLES
+from policies.entries import Entry
+from policies.half_window import Cut
+from policies.plan import Compact
+from policies.record import Record, RoundCounts
+from policies.transcript import CountTokens
+from proxy.cases import Case, Draft, job_of, untouched
+from proxy.checkpoints import Checkpoints
+from proxy.cooler import Cooler
+from proxy.decisions import Decider, Decision, bypassed, too_small
+from proxy.errors import InvalidRequestError
+from proxy.explanation import (
+    Checkpoint,
+    CutMade,
+    Explanation,
+    Fate,
+    MessageFate,
+    Pinned,
+    Thresholds,
+    Verdict,
+    Window,
+)
+from proxy.lineages import Lineages
+from proxy.reader import ChatRequest
+from proxy.standing import StandingRecords
+from proxy.stores.base import Store
+from proxy.stores.sealing import Sealer
+from proxy.tokenizer import Tokenizer
+
+# Why a message is sent as it is, by the reason of a request that goes on without a new record.
+_AS_IT_CAME = {
+    "several_choices": "n > 1: relayed as it came",
+    "previous_response_id": "the upstream holds the history: relayed as it came",
+    "below_floor": "the request is small: sent as it came",
+    "below_threshold": "the request fits",
+    "unknown_window": "the model's window is unknown: sent as it came",
+    "nothing_to_compact": "there is no place to cut",
+    "gain_too_small": "a summary would free too little",
+    "irreducible": "what must stay fills the window alone: no summary helps",
+    "ineffective": "the last summaries did not help: none is made for now",
+    "no_gain": "the checkpoint weighs more than what it covers",
+    "separator": "behind the separator",
+}
+_NEWEST = {
+    "turn-boundary": "newest half of the window",
+    "round-boundary": "newest rounds that fit the target",
+    "best-effort": "the least that must stay",
+}
+_OLDER = {
+    "turn-boundary": "older half of the window",
+    "round-boundary": "older than the rounds that fit the target",
+    "best-effort": "older than the least that must stay",
+}
+
+
+class MethodNotAllowedError(InvalidRequestError):
+    """The path is ours and takes POST only."""
+
+    status = 405
+    code = "method_not_allowed"
+
+    def headers(self) -> list[tuple[bytes, bytes]]:
+        return [*super().headers(), (b"allow", b"POST")]
+
+
+class LookOnly:
+    """A store that is read and never written; itself a `Store`."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    async def get_many(self, keys: Sequence[str]) -> list[bytes | None]:
+        return await self._store.get_many(keys)
+
+    async def put_new(self, key: str, value: bytes, ttl: float) -> bytes | None:
+        """As if it were stored."""
+
+    async def put(self, key: str, value: bytes, ttl: float) -> None: ...
+
+    async def touch(self, keys: Sequence[str], ttl: float) -> None: ...
+
+    async def acquire(self, _key: str, _token: str, _ttl: float) -> bool:
+        return True
+
+    async def release(self, key: str, token: str) -> None: ...
+
+    async def close(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Outlook:
+    """What would be sent. decision: None where nothing needs one; covered, replaced: as of what is sent."""
+
+    draft: Draft
+    decision: Decision | None = None
+    covered: int = 0
+    record_tokens: int | None = None
+
+    @property
+    def plan(self) -> Compact | None:
+        """The compaction that would be made."""
+        return self.decision.plan if self.decision and isinstance(self.decision.plan, Compact) else None
+
+    @property
+    def record(self) -> Record | None:
+        """The checkpoint that stands."""
+        return self.decision.record if self.decision else None
+
+
+class Explainer:
+    """Explains requests; one per process."""
+
+    def __init__(
+        self,
+        checkpoints: Checkpoints,
+        lineages: Lineages,
+        sealer: Sealer,
+        ttl: float,
+        tokenizer: Tokenizer,
+        workers: Executor,
+    ) -> None:
+        self._store = LookOnly(checkpoints.store)
+        self._standing = StandingRecords(checkpoints.over(self._store))
+        self._lineages = lineages
+        self._sealer = sealer
+        self._ttl = ttl
+        self._tokenizer = tokenizer
+        self._workers = workers
+
+    async def explain(self, case: Case, received: ChatRequest) -> Explanation:
+        """`received` is the request as it came; the case's may begin behind a separator."""
+        # What is not frozen yet may look otherwise when it is: a cooler must not remember it.
+        cooler = Cooler(self._store, self._sealer, self._ttl, self._tokenizer, self._workers)
+        live = replace(case, wish="on") if case.wish in ("off", "shadow") else case
+        outlook = await _outlook(live, Decider(self._standing, cooler, self._lineages))
+        count = partial(self._tokenizer.count, encoding=case.request.encoding)
+        work = partial(_explanation, case, received, outlook, count)
+        return await asyncio.get_running_loop().run_in_executor(self._workers, work)
+
+
+async def _outlook(case: Case, decider: Decider) -> _Outlook:
+    """What `Drafter.first` would come to, with an estimate of the record where one is to be made."""
+    request = case.request
+    if (reason := bypassed(case)) is not None:
+        return _Outlook(untouched(request, "bypass", reason))
+    if (reason := too_small(case)) is not None:
+        return _Outlook(untouched(request, "none", reason))
+    decision = await decider.decide(case)
+    plan, record = decision.plan, decision.record
+    if isinstance(plan, Compact):
+        rest = decision.view.conversation.fixed_tokens + plan.cut.kept
+        record_tokens = min(plan.budget.record, plan.tokens_before - rest)
+        draft = Draft(b"", rest + record_tokens, "applied", plan.trigger, view=decision.view)
+        return _Outlook(draft, decision, plan.cut.position, record_tokens)
+    draft = decision.standing_draft(case, plan)
+    if draft.record is None or record is None:
+        return _Outlook(draft, decision)
+    return _Outlook(draft, decision, record.covered, record.text_tokens)
+
+
+def _explanation(case: Case, received: ChatRequest, outlook: _Outlook, count: CountTokens) -> Explanation:
+    window, budget, policy = case.route.window, case.limits.budget, case.caller.policy
+    expected = Verdict(outlook.draft.outcome, outlook.draft.reason)
+    verdict = _verdict(case, outlook, expected)
+    real = case.limits.real
+    indexes = _indexes(case, received)
+    pinned, actions, files = _carried(case, outlook, count)
+    head = case.conversation.head_length
+    return Explanation(
+        model=case.request.model,
+        policy=case.caller.policy_name,
+        outcome=verdict.outcome,
+        reason=verdict.reason,
+        would=None if verdict == expected else expected,
+        window=None if window is None else Window(window.tokens, window.source),
+        usable=budget.usable,
+        thresholds=Thresholds(
+            int(policy.apply_floor * budget.usable),
+            int(policy.soft_threshold * budget.usable),
+            int(policy.compaction_threshold * budget.usable),
+            None if real is None else int(policy.overflow_threshold * real.usable),
+        ),
+        tokens_received=case.request.received_tokens,
+        tokens_sent=outlook.draft.tokens,
+        tokens_tools=case.request.tools_tokens,
+        record_tokens=outlook.record_tokens,
+        cut=None if outlook.plan is None else _cut(outlook.plan.cut, indexes[head + outlook.plan.cut.position]),
+        checkpoint=None if outlook.record is None else _checkpoint(outlook.record),
+        messages=list(_messages(case, received, outlook, indexes)),
+        pinned=[Pinned(entry.kind, indexes[head + entry.position], entry.text) for entry in pinned],
+        actions=actions,
+        files=files,
+    )
+
+
+def _verdict(case: Case, outlook: _Outlook, expected: Verdict) -> Verdict:
+    if (reason := bypassed(case)) is not None:
+        return Verdict("bypass", reason)
+    if case.wish == "shadow" and outlook.decision is not None:
+        return Verdict("shadow", outlook.decision.would)
+    return expected
+
+
+def _indexes(case: Case, received: ChatRequest) -> list[int]:
+    """Which message of the received request each of the case's is: behind a separator, instructions are all of the
+    rest that stays."""
+    first = len(received.messages) - len(case.conversation.body)
+    head = [i for i in range(first) if received.messages[i].role in INSTRUCTION_ROLES]
+    return [*head, *range(first, len(received.messages))]
+
+
+def _cut(cut: Cut, index: int) -> CutMade:
+    rounds = RoundCounts(cut.units_total, cut.units_total - cut.units_kept, cut.units_kept)
+    return CutMade(index, cut.level, cut.strategy, cut.adjustment, cut.adjustment_delta, rounds)
+
+
+def _checkpoint(record: Record) -> Checkpoint:
+    return Checkpoint(
+        digest=record.digest[:16],
+        covered=record.covered,
+        tokens=record.text_tokens,
+        generation=record.generation,
+        trigger=record.making.trigger,
+        title=record.title,
+        timeline=tuple(segment.text for segment in record.segments),
+    )
+
+
+def _messages(case: Case, received: ChatRequest, outlook: _Outlook, indexes: Sequence[int]) -> Iterator[MessageFate]:
+    conversation = received.conversation
+    head = conversation.head_length
+    places = {index: place for place, index in enumerate(indexes)}
+    for index, message in enumerate(received.messages):
+        place = places.get(index)
+        if place is None:
+            fate, after, why = _DROPPED
+        else:
+            fate, after, why = _fate(case, outlook, place)
+        result = conversation.tool_names[index - head] if index >= head else None
+        tool = result or ", ".join(message.tools) or None
+        yield MessageFate(index, message.role, tool, message.tokens, fate, after, why)
+
+
+_DROPPED: tuple[Fate, int, str] = ("dropped", 0, "before the separator")
+
+
+def _fate(case: Case, outlook: _Outlook, place: int) -> tuple[Fate, int, str]:
+    """What becomes of the case's message at this place, what it weighs then, and why."""
+    conversation = case.conversation
+    position = place - conversation.head_length
+    message = conversation.messages[place]
+    if position < 0:
+        return "head", message.tokens, f"{message.role} message: always sent"
+    view, cut = outlook.draft.view, outlook.covered
+    sent = view is not None and (cut or outlook.draft.outcome == "cooled") and view.replaced.get(place)
+    tokens = view.conversation.messages[place].tokens if view is not None and sent else message.tokens
+    if position < cut:
+        if position == conversation.anchor(cut):
+            return "anchor", tokens, "user message of the turn that the cut falls into"
+        if message.role in INSTRUCTION_ROLES and not conversation.instructions_covered:
+            return "kept", tokens, f"{message.role} message: always sent"
+        return _replaced(outlook, position)
+    if sent:
+        return "cooled", tokens, f"large, older than {case.caller.policy.large_messages.hot_rounds} rounds"
+    return "kept", tokens, _why_kept(outlook)
+
+
+def _replaced(outlook: _Outlook, position: int) -> tuple[Fate, int, str]:
+    record, plan = outlook.record, outlook.plan
+    if record is not None and position < record.covered:
+        return "covered", 0, f"in checkpoint {record.digest[:16]}"
+    return "summarised", 0, _OLDER[plan.cut.strategy] if plan else ""
+
+
+def _why_kept(outlook: _Outlook) -> str:
+    if outlook.plan is not None:
+        return _NEWEST[outlook.plan.cut.strategy]
+    if outlook.covered:
+        return "after the checkpoint"
+    reason = outlook.draft.reason
+    return _AS_IT_CAME.get(reason, reason)
+
+
+def _carried(case: Case, outlook: _Outlook, count: CountTokens) -> tuple[list[Entry], int, int]:
+    """What the record shows of the user's statements, and how many tool calls and changed files it knows of."""
+    record, plan = outlook.record, outlook.plan
+    if outlook.decision is not None and plan is not None:
+        job = job_of(
+            case,
+            outlook.decision.view,
+            plan.budget,
+            plan.cut,
+            record,
+            trigger=plan.trigger,
+            must=plan.must,
+            target=None,
+            before=plan.tokens_before,
+            started=0.0,
+            deadline=0.0,
+        )
+        said, spoken, budget = job.entries, job.span.utterances, plan.budget
+    elif outlook.covered and record is not None:
+        said, spoken, budget = list(record.entries), (), case.limits.budget
+    else:
+        return [], 0, 0
+    anchor = case.conversation.anchor(outlook.covered)
+    most = min(budget.record, case.caller.policy.ledger.max_tokens)
+    pinned = ledger.fit([entry for entry in said if entry.position != anchor], most, count)
+    actions = len(record.actions if record else ()) + len(key_actions(spoken))
+    return pinned, actions, len(file_changes(record.files if record else (), spoken))

@@ -1,0 +1,96 @@
+"""Which checkpoint a request goes on from, and whose turn it is to make the next one."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import partial
+
+from policies.plan import tokens_with
+from policies.record import Record
+from proxy.cases import Case, standing_of
+from proxy.checkpoints import Checkpoints
+from proxy.flights import poll
+
+# How far into what is not covered yet the claim on the next summary is pinned, as a share of the usable input: the
+# same message for every request of a conversation, however much it has grown meanwhile.
+_PIN = 0.25
+
+
+class StandingRecords:
+    """Finds the checkpoint in use; one per process."""
+
+    def __init__(self, checkpoints: Checkpoints) -> None:
+        self._checkpoints = checkpoints
+        # A store that is down gives every claim to everybody.
+        self._claims: set[str] = set()
+
+    async def in_use(self, case: Case) -> Record | None:
+        """The checkpoint to send: the newest, but one that was made ahead of need only when what stood before it no
+        longer fits. So a summary made early breaks no prompt cache before it must."""
+        record = await self.newest(case)
+        while record is not None and record.making.trigger == "background":
+            before = await self._parent(case, record)
+            if (before is None and record.parent is not None) or not self._fits(case, before):
+                break
+            record = before
+        return record
+
+    async def newest(self, case: Case) -> Record | None:
+        """The longest checkpoint that matches this prefix: from memory where it is enough, else from the store."""
+        known = self._checkpoints.recall(case.digests, case.cuts)
+        if known is not None and self._fits(case, known):
+            return known
+        newer = [cut for cut in case.cuts if known is None or cut > known.covered]
+        return await self._checkpoints.find(case.digests, newer) or known
+
+    @asynccontextmanager
+    async def claim(self, case: Case, standing: Record | None, ttl: float) -> AsyncIterator[bool]:
+        """Whether it is this one's turn to make the next summary of a conversation, in all replicas, for `ttl` seconds.
+
+        A claim saves calls and decides nothing: whoever cannot wait makes a summary all the same.
+        """
+        key = f"claim:{{{case.digests[1].hex()[:32]}}}:{case.digests[self._pin(case, standing)].hex()}"
+        if key in self._claims:
+            yield False
+            return
+        self._claims.add(key)
+        token = secrets.token_hex(8)
+        try:
+            yield await self._checkpoints.store.acquire(key, token, ttl)
+        finally:
+            self._claims.discard(key)
+            await asyncio.shield(self._checkpoints.store.release(key, token))
+
+    async def wait_for_newer(self, case: Case, standing: Record | None, seconds: float) -> Record | None:
+        """The summary that somebody else has made or is making, if it is there in time."""
+        look = partial(self.newer, case, standing)
+        return await look() or (await poll(look, seconds) if seconds else None)
+
+    async def newer(self, case: Case, standing: Record | None) -> Record | None:
+        """A checkpoint that goes beyond this one, whoever made it."""
+        covered = standing.covered if standing else 0
+        cuts = [cut for cut in case.cuts if cut > covered]
+        return self._checkpoints.recall(case.digests, cuts) or await self._checkpoints.find(case.digests, cuts)
+
+    async def _parent(self, case: Case, record: Record) -> Record | None:
+        if record.parent is None:
+            return None
+        digest = bytes.fromhex(record.parent)
+        cuts = [cut for cut in case.cuts if cut < record.covered and case.digests[cut] == digest]
+        return self._checkpoints.recall(case.digests, cuts) or await self._checkpoints.find(case.digests, cuts)
+
+    def _fits(self, case: Case, record: Record | None) -> bool:
+        size = tokens_with(case.conversation, standing_of(record))
+        return size < case.caller.policy.compaction_threshold * case.limits.budget.usable
+
+    def _pin(self, case: Case, standing: Record | None) -> int:
+        tokens_from = case.conversation.tokens_from
+        covered = standing.covered if standing else 0
+        pinned = _PIN * case.limits.budget.usable
+        newer = [cut for cut in case.cuts if cut > covered]
+        return next(
+            (cut for cut in newer if tokens_from[covered] - tokens_from[cut] >= pinned), (newer or [covered])[-1]
+        )

@@ -1,0 +1,109 @@
+"""What an upstream reports as used, read from the bytes of its answer while they pass."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from typing import Annotated
+
+import msgspec
+
+from proxy.answers import Answer, data_of, split_events
+from proxy.wire import coding
+
+# Usage stands at the end: after the choices, or in the last event that carries any.
+_TAIL = 64 * 1024
+# Decompressing more than this at once would hold up the event loop for milliseconds.
+_PIECE = 1024 * 1024
+_KEY = b'"usage"'
+_TRIES = 16
+
+_Tokens = Annotated[int, msgspec.Meta(ge=0, le=100_000_000)]
+
+
+class Usage(msgspec.Struct, frozen=True):
+    """Tokens of one call, as the upstream counted them."""
+
+    prompt_tokens: _Tokens
+    completion_tokens: _Tokens
+
+
+class _Reported(msgspec.Struct):
+    usage: Usage | None = None
+
+
+_REPORTED = msgspec.json.Decoder(_Reported)
+
+
+class UsageTap:
+    """Keeps the end of an answer while it is relayed; `answer` is the one to relay. What is odd is no usage."""
+
+    def __init__(self, answer: Answer) -> None:
+        self.answer = replace(answer, rest=self._seen(answer.rest))
+        self._decoder = coding.decoder(answer.response.header(b"content-encoding"), _PIECE)
+        self._tail = bytearray()
+        self._cut = False
+        self.feed(answer.head)
+
+    async def _seen(self, chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+        async for chunk in chunks:
+            yield chunk
+            self.feed(chunk)
+
+    def feed(self, chunk: bytes) -> None:
+        """The next bytes of the body, as they came."""
+        if self._decoder is None or not chunk:
+            return
+        try:
+            read = self._decoder(chunk)
+        except coding.UndecodableError:
+            self._decoder = None
+            return
+        if len(read) == _PIECE + 1:  # there was more, which is lost
+            self._decoder = None
+            return
+        self._tail += read
+        if len(self._tail) > _TAIL:
+            del self._tail[:-_TAIL]
+            self._cut = True
+
+    def usage(self) -> Usage | None:
+        """What was reported, once the whole body has passed."""
+        if self._decoder is None:
+            return None
+        tail = bytes(self._tail)
+        return _of_events(tail, cut=self._cut) if self.answer.is_event_stream else _of_object(tail)
+
+
+def _of_events(tail: bytes, *, cut: bool) -> Usage | None:
+    """The usage of the last event that has one; some upstreams send `"usage": null` with all others."""
+    for event in reversed(split_events(tail)[cut:]):
+        if _KEY in event:
+            try:
+                reported = _REPORTED.decode(data_of(event))
+            except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+                return None
+            if reported.usage is not None:
+                return reported.usage
+    return None
+
+
+def _of_object(tail: bytes) -> Usage | None:
+    """The `usage` of an object of which this is the end.
+
+    Inside a text of JSON quotes are escaped, so the bytes of the key are a key or a value there. With a brace put
+    before them the rest is an object by itself only if they are a key of the outermost object: a key further in is
+    followed by one closing brace too many, and a value by no colon.
+    """
+    end = len(tail)
+    for _ in range(_TRIES):
+        end = tail.rfind(_KEY, 1, end)
+        if end < 0:
+            return None
+        if tail[end - 1] == ord("\\"):  # the end of a longer key
+            continue
+        try:
+            return _REPORTED.decode(b"{" + tail[end:]).usage
+        except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+            continue
+    return None
