@@ -7,13 +7,11 @@ from collections.abc import Sequence
 from policies import ledger
 from policies.actions import FileChange, KeyAction
 from policies.budget import SMALL_RECORD, Budget
-from policies.entries import Entry, Kind, order_of
+from policies.entries import WEAK, Entry, order_of
 from policies.settings import LedgerSettings
 from policies.texts import Texts
 from policies.transcript import CountTokens, escape, newest_within, shorten
 
-_RULES: frozenset[Kind] = frozenset({"task", "directive"})
-_FACTS: frozenset[Kind] = frozenset({"fact"})
 # Joined lines may count for a few tokens more than their sum.
 _SLACK = 10
 # Characters below which a cut summary says nothing.
@@ -43,8 +41,10 @@ def render(
     shown = [entry for entry in entries if entry.position != anchor]
     said: list[Entry] = []
     ledger_left = min(_ledger_budget(settings, budget), left if share < left else left - prose)
-    for kinds, reserved in ((_RULES, 0), (_FACTS, prose if share < left else 0)):
-        fitted = ledger.fit([e for e in shown if e.kind in kinds], ledger_left - reserved, count)
+    rules = [entry for entry in shown if _is_rule(entry)]
+    others = [entry for entry in shown if entry.kind in ("fact", "directive") and not _is_rule(entry)]
+    for entries_of_kind, reserved in ((rules, 0), (others, prose if share < left else 0)):
+        fitted = ledger.fit(entries_of_kind, ledger_left - reserved, count)
         cost = _cost([ledger.line(entry) for entry in fitted], count)
         said, left, ledger_left = [*said, *fitted], left - cost, ledger_left - cost
     told = _told(summary, said, left, count)
@@ -60,6 +60,10 @@ def render(
     spoken = ["", f"## {texts.said}", *lines] if lines else []
     prose_lines = ["", told] if told else []
     return "\n".join([texts.opening, *prose_lines, *timeline, *spoken, *done, *changed, texts.closing])
+
+
+def _is_rule(entry: Entry) -> bool:
+    return entry.kind == "task" or (entry.kind == "directive" and entry.rank != WEAK)
 
 
 def _told(summary: str, said: Sequence[Entry], room: int, count: CountTokens) -> str:

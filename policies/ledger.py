@@ -38,10 +38,11 @@ _GROUPS: dict[tuple[Kind, int], int] = {
     ("directive", HARD): 0,
     ("task", HARD): 1,
     ("directive", PREFERENCE): 2,
-    ("directive", WEAK): 3,
-    ("fact", WEAK): 4,
+    ("fact", WEAK): 3,
+    ("directive", WEAK): 4,
     ("message", WEAK): 5,
 }
+_CLAUSE = re.compile(r"[,;，；]")
 _ARGUMENT = re.compile(r"[^\s\"'`,:;(){}\[\]<>=|]{4,200}")
 _MAX_ARGUMENTS = 1_500
 
@@ -72,15 +73,15 @@ def _entries(utterance: Utterance, directives: Sequence[str], arguments: set[str
             continue
         statement = read(sentence)
         rank = HARD if any(word in sentence for word in directives) else _rank(statement)
-        if rank == HARD and len(sentence) > _LONG_RULE:
-            rank = PREFERENCE
+        if rank is not None and len(sentence) > _LONG_RULE:
+            rank = WEAK
         if first and rank != HARD and not statement.values:
             yield Entry("task", sentence, utterance.position, order)
         elif rank is not None:
             yield Entry("directive", sentence, utterance.position, order, rank, opening=first)
         elif _is_fact(statement):
             used = not arguments.isdisjoint(statement.texts)
-            yield Entry("fact", sentence, utterance.position, order, used=used)
+            yield Entry("fact", sentence, utterance.position, order, used=used, opening=first)
         else:
             yield Entry(other, sentence, utterance.position, order)
 
@@ -156,7 +157,10 @@ class _Live:
             entry = msgspec.structs.replace(entry, used=entry.used or earlier.used)
         if entry.kind in ("directive", "fact"):
             for number in self._replaced_by(entry):
-                del self._by_text[_folded(self._entries.pop(number))]
+                replaced = self._entries.pop(number)
+                del self._by_text[_folded(replaced)]
+                if (rest := _what_still_holds(replaced)) is not None:
+                    self._add(rest)
         self._add(entry)
 
     def _add(self, entry: Entry) -> None:
@@ -206,6 +210,21 @@ class _Live:
         return nearest if len({subjects[number] for number in nearest}) == 1 else []
 
 
+def _what_still_holds(replaced: Entry) -> Entry | None:
+    """The rules beside a value that was replaced: "the budget is 500, ask me before you exceed it"."""
+    values = read(replaced.text).texts
+    clauses = [clause.strip() for clause in _CLAUSE.split(replaced.text)]
+    rules = [
+        clause
+        for clause in clauses
+        if _rank(read(clause)) == HARD and not any(value in clause.lower() for value in values)
+    ]
+    if not (values and rules) or all(not any(value in clause.lower() for value in values) for clause in clauses):
+        return None
+    text = ("，" if "，" in replaced.text else ", ").join(rules)
+    return msgspec.structs.replace(replaced, kind="directive", text=text, rank=HARD)
+
+
 def _same(statement: Statement) -> tuple[object, object]:
     return statement.subject, (statement.content, "content")
 
@@ -224,8 +243,8 @@ def fit(entries: Sequence[Entry], budget: int, count: CountTokens) -> list[Entry
     """The entries that stay within `budget` tokens, in order, each whole unless one alone exceeds the budget.
 
     First the task's first sentence, then hard rules (first message ahead, up to a third of the budget), the
-    rest of the task (head and tail, up to a third of the budget and _MAX_TASK), preferences, weaker directives, facts
-    that tool calls used, other facts, other messages; of each the newest first.
+    rest of the task (head and tail, up to a third of the budget and _MAX_TASK), preferences, facts that tool calls
+    used or the first message holds, other facts, weaker directives, other messages; of each the newest first.
     """
     kept: list[Entry] = []
     left = budget
@@ -264,7 +283,7 @@ def _by_precedence(entries: Sequence[Entry], ahead: set[int]) -> list[Entry]:
         group: float = _GROUPS.get((entry.kind, entry.rank), _GROUPS[entry.kind, WEAK])
         if entry.opening and entry.rank == HARD and entry.order in ahead:
             group -= 0.5
-        return (group, not entry.used, -entry.position, entry.order)
+        return (group, not (entry.used or entry.opening), -entry.position, entry.order)
 
     return sorted(entries, key=precedence)
 

@@ -198,8 +198,8 @@ def test_facts_that_tool_calls_use_go_first() -> None:
     assert [entry.text for entry in fit(entries, 10, count)] == ["Look at src/used.py"]
 
 
-def test_over_budget_messages_go_first_then_facts_then_weak_words_and_hard_rules_last() -> None:
-    texts = ["how nice", "Look at src/a.py", "use the helper", "I prefer tea", "Never use tabs."]
+def test_over_budget_messages_go_first_then_weak_words_then_facts_and_hard_rules_last() -> None:
+    texts = ["how nice", "use the helper", "Look at src/a.py", "I prefer tea", "Never use tabs."]
     entries = merge((), [entry for i, text in enumerate(texts) for entry in said(text, 2 * i)])
     budget = sum(count(line(entry)) + 1 for entry in entries)
     order = []
@@ -417,3 +417,29 @@ def test_merging_thousands_of_statements_takes_time_in_proportion_to_their_numbe
 
     seconds(200)
     assert seconds(3_200) < 12 * seconds(800) + 0.05
+
+
+@pytest.mark.parametrize(
+    ("earlier", "later", "left"),
+    [
+        ("The budget is 500 USD, ask me to raise it.", "The budget is now 800 USD.", "ask me to raise it."),
+        ("预算上限是 5000 元，超过必须先问我。", "预算改为 8000 元。", "超过必须先问我。"),
+        ("The port is 8080.", "The port is 9090.", None),
+    ],
+)
+def test_a_rule_beside_a_replaced_value_still_holds(earlier: str, later: str, left: str | None) -> None:
+    entries = merge(said(earlier, 0), said(later, 4))
+    assert [entry.text for entry in entries] == ([] if left is None else [left]) + [later]
+
+
+def test_what_the_first_message_says_goes_before_what_was_said_lately() -> None:
+    first = extract([Utterance(0, "user", "btw the customer is Acme Nordic. Never use tabs.")], (), first_user=0)
+    later = [entry for i in range(1, 60) for entry in said(f"Look at src/part_{i}.py. Never delete part {i}.", 2 * i)]
+    kept = [entry.text for entry in fit(merge(first, later), 1_300, count)]
+    assert "Never use tabs." in kept
+    assert "btw the customer is Acme Nordic." in kept
+
+
+def test_a_text_without_an_end_is_no_rule_however_many_words_of_rules_it_holds() -> None:
+    prose = "the budget of the worker before the limit is never always " * 9
+    assert {entry.rank for entry in said(prose) if entry.kind == "directive"} <= {WEAK}
