@@ -160,7 +160,7 @@ retracts: forget the rule, forget what i said, forget about, forget the, ignore 
 prefers: prefer, prefers, preferred, preference, i want, i'd like, would like, wants, favor, favour, avoid,
   rather than, decided, decision, agreed, from now on, remember, important, policy, rule, constraint, keep in
   mind, unless, love, hate, would rather, stick to, stick with, by default, convention
-standing: report, show, answer, reply, respond, write, put, format, use, send, name, call, speak, display,
+standing: report, show, answer, ask, reply, respond, write, put, format, use, send, name, call, speak, display,
   store, print, keep, schedule, render, export, make
 suggests: use, keep, should, let's, lets, try to, ideally, better, stick
 progress: next step, next up, current task, open question, awaiting, in progress, blocked, todo, failing, are

@@ -34,6 +34,9 @@ _TRIGGERS = (
     *("left", "quit", "resigned", "leave", "is out"),
     *("从", "不", "弃用", "->", "→"),
 )
+# "The target branch is develop": as many words as a value in words of no table may have.
+_SHORT_VALUE = 2
+_TELLING = {"states", "owns", "updates", "corrects"}
 _QUESTION = re.compile(r"[?？]\W{0,4}\Z")
 
 # Kinds that stand for each other: the same thing may be named by a word, a code or a path.
@@ -188,9 +191,12 @@ def _split(reading: Reading) -> tuple[list[Value], list[Value]]:
 def _free_value(reading: Reading) -> Value | None:
     """What a slot is filled with, in words of no table: "the next step is drafting the plan"."""
     at = reading.cues.get("states")
-    slot = reading.free or any(word in words.SLOTS for place, word in reading.words if at is not None and place < at)
-    if at is None or not slot:
+    if at is None:
         return None
+    before = [word for place, word in reading.words if place < at]
     after = [word for place, word in reading.words if place > at]
+    slot = reading.free or any(word in words.SLOTS for word in before)
+    if not slot and not (before and 0 < len(after) <= _SHORT_VALUE and not reading.cues.keys() - _TELLING):
+        return None
     reading.words[:] = [item for item in reading.words if item[0] < at]
     return ("text", " ".join(after)) if after else None
