@@ -3,25 +3,37 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 from benchmarks.bodies import SEQUENCE, SIZES, body
+from policies import record as records
 from policies.assembly import assemble
-from policies.budget import budget_of
+from policies.budget import budget_of, usable_input
 from policies.conversation import Conversation, Message
+from policies.cool_zone import zone_of
 from policies.cuts import legal_cuts
 from policies.fingerprint import prefix_digests
-from policies.plan import decide
+from policies.half_window import Cut
+from policies.plan import decide, limits_of
+from policies.record import Record, Span
 from policies.settings import DEFAULTS
+from policies.statements import read
+from policies.transcript import ToolCall, Utterance
 from proxy.reader import ChatRequest, RequestReader
 from proxy.tokenizer import DEFAULT_ENCODING, Tokenizer
 from proxy.wire import chat
 
 _SCOPE = b"benchmark"
 _REPEATS = 30
+_WORDS = (
+    "we the port service host region team review build release table index queue always use check with from about before "
+    "and should move change number file module test report error cache time budget limit name"
+).split()
 
 
 def measure() -> dict[str, float]:
@@ -29,6 +41,9 @@ def measure() -> dict[str, float]:
     found = {f"reading a seen history, {name}": _reading(size) for name, size in SIZES.items()}
     for rounds in (50, 500):
         found[f"planning {rounds} rounds ({2 * rounds + 1:,} messages)"] = _planning(rounds)
+    found["following 1,001 messages with 50 large results"] = _cooling(500)
+    for name, shape in (("an agent's 200k tokens", (4, 10, 22)), ("a chat's 200k tokens", (900, 4, 0))):
+        found[f"record without a model of {name}"], found[f"… and of its next message ({name})"] = _record(*shape)
     found["digests, cut, plan and assembly of 400 kB from a known checkpoint"] = _assembling()
     return found
 
@@ -60,8 +75,69 @@ def _planning(rounds: int) -> float:
             Message("assistant", 60, b"a" * 32, calls=(f"c{i}",)),
             Message("tool", 140, b"t" * 32, answers=f"c{i}"),
         ]
-    budget = budget_of(rounds * 200, rounds * 200)
-    return _median(lambda: decide(Conversation(messages), budget, DEFAULTS, None))
+    limits = limits_of(budget_of(rounds * 200, rounds * 200), DEFAULTS)
+    return _median(lambda: decide(Conversation(messages), limits, DEFAULTS, None))
+
+
+def _cooling(rounds: int) -> float:
+    """Following a conversation of which every tenth result is large."""
+    messages = [Message("user", 100, b"u" * 32)]
+    for i in range(rounds):
+        size = 8_000 if i % 10 == 0 else 140
+        messages += [
+            Message("assistant", 60, b"a" * 32, calls=(f"c{i}",), tools=("bash",)),
+            Message("tool", size, b"t" * 32, answers=f"c{i}"),
+        ]
+    return _median(lambda: zone_of(Conversation(messages), 128_000, DEFAULTS))
+
+
+def _record(users: int, sentences: int, results: int) -> tuple[float, float]:
+    """The deterministic record of some 200,000 tokens, and of the same with one message more, in milliseconds.
+
+    `users` messages of so many sentences that all hold a value, each answered by `results` long tool results.
+    """
+    numbers = random.Random(7)
+
+    def words(count: int) -> str:
+        return " ".join(f"{' '.join(numbers.choices(_WORDS, k=11))} {numbers.randrange(9999)}." for _ in range(count))
+
+    said: list[Utterance] = []
+    for _ in range(users):
+        said.append(Utterance(len(said), "user", words(sentences)))
+        for _ in range(results):
+            call = ToolCall("bash", '{"command": "ls"}')
+            said.append(Utterance(len(said), "assistant", words(1), (call,)))
+            said.append(Utterance(len(said), "tool", words(60), tool="bash"))
+        said.append(Utterance(len(said), "assistant", words(6)))
+    tokenizer = Tokenizer()
+    count = partial(tokenizer.count, encoding=DEFAULT_ENCODING)
+
+    def build(utterances: Sequence[Utterance], parent: Record | None) -> Record:
+        cut = Cut(utterances[-1].position + 1, "L0", "turn-boundary", 100)
+        span = Span(tuple(utterances), cut, "digest", "first", "last", first_user=0, anchor=None)
+        return records.build(
+            span,
+            parent,
+            records.entries_of(span, parent, DEFAULTS.ledger),
+            None,
+            budget=usable_input(200_000, None, exact=True),
+            settings=DEFAULTS.ledger,
+            trigger="proactive",
+            tokens_before=200_000,
+            tokens_kept=0,
+            segments=3,
+            title="",
+            started=0.0,
+            now=0.0,
+            count=count,
+        )
+
+    read.cache_clear()
+    started = time.perf_counter()
+    first = build(said, None)
+    whole = time.perf_counter() - started
+    more = [Utterance(len(said), "user", words(sentences)), Utterance(len(said) + 1, "assistant", words(6))]
+    return 1000 * whole, _median(lambda: build(more, first))
 
 
 def _assembling() -> float:
@@ -72,7 +148,7 @@ def _assembling() -> float:
         conversation = Conversation(request.messages, request.tools_tokens)
         prefix_digests(_SCOPE, conversation.body)
         legal_cuts(conversation)
-        decide(conversation, budget_of(10**6, 10**6), DEFAULTS, None)
+        decide(conversation, limits_of(budget_of(10**6, 10**6), DEFAULTS), DEFAULTS, None)
         chat.rebuild(request.body, request.parsed, assemble(conversation, cut, "record " * 500), {})
 
     return _median(work)
