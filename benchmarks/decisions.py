@@ -30,7 +30,10 @@ from proxy.wire import chat
 
 _SCOPE = b"benchmark"
 _REPEATS = 30
-_WORDS = ["we", "the", "port", "service", "host", "region", "team", "review", "build", "release", "table", "index", "queue", "always", "use", "check", "with", "from", "about", "before", "and", "should", "move", "change", "number", "file", "module", "test", "report", "error", "cache", "time", "budget", "limit", "name"]
+_PROSE = (
+    "we the port service host region team review build release table index queue always use check with from about before "
+    "and should move change number file module test report error cache time budget limit name"
+)
 
 
 def measure() -> dict[str, float]:
@@ -96,7 +99,9 @@ def _record(users: int, sentences: int, results: int) -> tuple[float, float]:
     numbers = random.Random(7)
 
     def words(count: int) -> str:
-        return " ".join(f"{' '.join(numbers.choices(_WORDS, k=11))} {numbers.randrange(9999)}." for _ in range(count))
+        return " ".join(
+            f"{' '.join(numbers.choices(_PROSE.split(), k=11))} {numbers.randrange(9999)}." for _ in range(count)
+        )
 
     said: list[Utterance] = []
     for _ in range(users):
