@@ -31,8 +31,8 @@ from proxy.wire import chat
 _SCOPE = b"benchmark"
 _REPEATS = 30
 _PROSE = (
-    "we the port service host region team review build release table index queue always use check with from about before "
-    "and should move change number file module test report error cache time budget limit name"
+    "we the port service host region team review build release table index queue always use check with from about "
+    "before and should move change number file module test report error cache time budget limit name"
 )
 
 
