@@ -112,6 +112,7 @@ def _record(users: int, sentences: int, results: int) -> tuple[float, float]:
             said.append(Utterance(len(said), "tool", words(60), tool="bash"))
         said.append(Utterance(len(said), "assistant", words(6)))
     tokenizer = Tokenizer()
+    tokenizer.warm(DEFAULT_ENCODING)
     count = partial(tokenizer.count, encoding=DEFAULT_ENCODING)
 
     def build(utterances: Sequence[Utterance], parent: Record | None) -> Record:
