@@ -14,6 +14,7 @@ from policies.settings import PolicySettings
 Level = Literal["L0", "L1"]
 Strategy = Literal["turn-boundary", "round-boundary", "best-effort"]
 Adjustment = Literal["exact", "adjusted-to-turn-start", "adjusted-to-turn-end"]
+Fallback = Literal["not-enough-rounds", "single-turn-only", "turns-do-not-fit", "turn-keeps-too-little"]
 
 # With less room than this for rounds of the session's average size, a compaction would not buy time.
 _ROUNDS_TO_BUY = 8
@@ -21,7 +22,10 @@ _ROUNDS_TO_BUY = 8
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """body[:position] is to be covered; `kept` counts what still goes upstream of the body, in tokens."""
+    """body[:position] is to be covered; `kept` counts what still goes upstream of the body, in tokens.
+
+    fallback_reason: why the cut is at no turn boundary. An adjustment is counted in units, from the half.
+    """
 
     position: int
     level: Level
@@ -31,6 +35,7 @@ class Cut:
     adjustment_delta: int = 0
     units_total: int = 0
     units_kept: int = 0
+    fallback_reason: Fallback | None = None
 
 
 def target_tokens(conversation: Conversation, budget: Budget, policy: PolicySettings) -> int:
@@ -64,12 +69,26 @@ def choose_cut(
     units = [i for i in conversation.units if i >= covered]
     half = _half(conversation, units, policy)
     turn = _turn_boundary(conversation, legal, half, fits) if len(units) >= policy.min_rounds else None
-    rounds = _first_fitting(legal, fits)
-    if turn is not None and (turn <= half or rounds is None or _keeps_enough(conversation, turn, room)):
+    # Where room is no concern (a forced compaction, too many messages), half by count is what is left to go by.
+    roomy = fits(legal[0])
+    rounds = _first_fitting([cut for cut in legal if cut >= half] if roomy else legal, fits)
+    if turn is not None and (turn <= half or roomy or rounds is None or _keeps_enough(conversation, turn, room)):
         return _describe(conversation, units, turn, "L0", "turn-boundary", half)
+    reason = _why_no_turn(conversation, legal, units, policy, turn)
     if rounds is not None:
-        return _describe(conversation, units, rounds, "L1", "round-boundary", half)
-    return _describe(conversation, units, legal[-1], "L1", "best-effort", half)
+        return _describe(conversation, units, rounds, "L1", "round-boundary", half, reason)
+    return _describe(conversation, units, legal[-1], "L1", "best-effort", half, reason)
+
+
+def _why_no_turn(
+    conversation: Conversation, legal: list[int], units: list[int], policy: PolicySettings, turn: int | None
+) -> Fallback:
+    """Why a turn boundary did not serve (R0's compressionFallbackReason)."""
+    if len(units) < policy.min_rounds:
+        return "not-enough-rounds"
+    if turn is not None:
+        return "turn-keeps-too-little"
+    return "turns-do-not-fit" if set(legal) & set(conversation.turns) else "single-turn-only"
 
 
 def _half(conversation: Conversation, units: list[int], policy: PolicySettings) -> int:
@@ -99,7 +118,13 @@ def _keeps_enough(conversation: Conversation, cut: int, room: int) -> bool:
 
 
 def _describe(
-    conversation: Conversation, units: list[int], cut: int, level: Level, strategy: Strategy, half: int
+    conversation: Conversation,
+    units: list[int],
+    cut: int,
+    level: Level,
+    strategy: Strategy,
+    half: int,
+    fallback_reason: Fallback | None = None,
 ) -> Cut:
     delta = units.index(cut) - units.index(half) if half in units else 0
     if delta == 0:
@@ -115,4 +140,5 @@ def _describe(
         adjustment_delta=abs(delta),
         units_total=len(units),
         units_kept=sum(1 for i in units if i >= cut),
+        fallback_reason=fallback_reason,
     )

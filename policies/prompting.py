@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from policies.bisect import Call, MergeCall, SummarizeCall
-from policies.record import Segment
+from policies.record import SEGMENT_CHARACTERS, Segment
 from policies.texts import Texts
 from policies.transcript import CLOSING, OPENING, escape
 
@@ -40,25 +40,29 @@ class Prompt:
     user: str
 
 
-def fill(prompts: Prompts, call: Call, continuity: Continuity, texts: Texts, target: int) -> Prompt:
-    """The prompt of one call; `target` is the length asked for, in tokens."""
+def fill(
+    prompts: Prompts, call: Call, continuity: Continuity, texts: Texts, target: int, segment: int = SEGMENT_CHARACTERS
+) -> Prompt:
+    """The prompt of one call; `target` is the length asked for, in tokens, `segment` that of the timeline's entry, in
+    characters."""
     match call:
         case SummarizeCall():
-            return Prompt(_rules(prompts.summarize, texts, target), _transcript(call, continuity))
+            return Prompt(_rules(prompts.summarize, texts, target, segment), _transcript(call, continuity))
         case MergeCall():
-            return Prompt(_rules(prompts.merge, texts, target), _parts(call.texts, continuity))
+            return Prompt(_rules(prompts.merge, texts, target, segment), _parts(call.texts, continuity))
 
 
-def fill_aligned(prompts: Prompts, texts: Texts, target: int) -> str:
+def fill_aligned(prompts: Prompts, texts: Texts, target: int, segment: int) -> str:
     """The instruction at the end of the session's own prompt, which the provider's prompt cache then serves."""
-    return _rules(prompts.aligned, texts, target)
+    return _rules(prompts.aligned, texts, target, segment)
 
 
-def _rules(template: str, texts: Texts, target: int) -> str:
+def _rules(template: str, texts: Texts, target: int, segment: int = SEGMENT_CHARACTERS) -> str:
     headings = "\n".join(f"## {heading}" for heading in texts.headings)
     values = {
         "language": texts.name,
         "target": str(target),
+        "segment": str(segment),
         "headings": headings,
         "insights": texts.insights,
         "superseded": texts.superseded,

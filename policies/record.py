@@ -69,6 +69,7 @@ class Making(msgspec.Struct, frozen=True):
     split_strategy: str
     boundary_adjustment: str
     boundary_adjustment_delta: int
+    fallback_reason: str | None
     rounds: RoundCounts
     tokens: TokenCounts
     chunk_count: int = 0
@@ -234,6 +235,7 @@ def _making(cut: Cut, written: Written, trigger: Trigger, before: int, after: in
         split_strategy=cut.strategy,
         boundary_adjustment=cut.adjustment,
         boundary_adjustment_delta=cut.adjustment_delta,
+        fallback_reason=cut.fallback_reason,
         rounds=RoundCounts(cut.units_total, cut.units_total - cut.units_kept, cut.units_kept),
         tokens=TokenCounts(before, after, summary),
         chunk_count=outcome.chunk_count if outcome else 0,

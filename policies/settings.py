@@ -121,6 +121,9 @@ class SummarizerSettings(Settings):
     history_segments: int = Field(default=3, ge=0, le=20)
     """Newest segments of the earlier summaries that are shown again, to the summarizer and in the summary."""
 
+    segment_characters: int = Field(default=500, ge=50, le=4_000)
+    """Characters that the timeline's sentence on one summary may have."""
+
     insights: bool = True
     """Whether the summarizer also sees the insights of the earlier summaries."""
 
@@ -218,7 +221,7 @@ class PolicySettings(Settings):
     """Times a request is compacted further and sent again after the upstream said that it is too long."""
 
     max_iterations: int = Field(default=3, ge=1, le=10)
-    """Compactions that one request may cause at most."""
+    """Compactions that one overflow may cause at most; one before sending does not count."""
 
     ledger: LedgerSettings = LedgerSettings()
     """What code carries from one summary to the next word for word."""

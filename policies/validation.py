@@ -124,8 +124,9 @@ def _without_inventions(text: str, source: str) -> str:
     return "\n".join(kept).strip()
 
 
-def split_timeline(text: str, texts: Texts) -> tuple[str, Segment]:
-    """The running summary without its last section, and that section as a segment with its insights (R2)."""
+def split_timeline(text: str, texts: Texts, most: int = SEGMENT_CHARACTERS) -> tuple[str, Segment]:
+    """The running summary without its last section, and that section as a segment with its insights (R2), of at most so many
+    characters."""
     lines = text.splitlines()
     timeline = texts.headings[-1].lower()
     start = next((i for i, line in enumerate(lines) if _title(line) == timeline), None)
@@ -137,4 +138,4 @@ def split_timeline(text: str, texts: Texts) -> tuple[str, Segment]:
     segment = " ".join(line for line in section if line not in found)
     insights = [part.strip() for line in found for part in _INSIGHT_ENDS.split(_INSIGHTS.sub("", line))]
     kept = tuple(insight[:_INSIGHT_CHARACTERS] for insight in insights if insight not in _NOTHING)[:_INSIGHTS_KEPT]
-    return "\n".join([*lines[:start], *lines[end:]]).strip(), Segment(segment[:SEGMENT_CHARACTERS], kept)
+    return "\n".join([*lines[:start], *lines[end:]]).strip(), Segment(segment[:most], kept)

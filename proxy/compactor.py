@@ -157,6 +157,10 @@ class _Work:
         """Tokens that the summary should have."""
         return self.job.policy.summarizer.target_tokens or self.job.budget.summary
 
+    @property
+    def segment(self) -> int:
+        return self.job.policy.summarizer.segment_characters
+
     def length_of(self, call: Call) -> int:
         merging = self.job.policy.summarizer.merge_target_tokens if isinstance(call, MergeCall) else None
         return merging or self.length
@@ -271,7 +275,7 @@ class Compactor:
         outcome = await self._drive(work, blocks)
         if outcome.text is None:
             raise SummarizerError("invalid", "no part of the span could be summarized")
-        summary, segment = split_timeline(ledger.without_superseded_section(outcome.text), texts)
+        summary, segment = split_timeline(ledger.without_superseded_section(outcome.text), texts, work.segment)
         latency = int(1000 * (self._ticks() - started))
         spent = self._spent(target.model, work.bill)
         named = outcome.text
@@ -321,7 +325,7 @@ class Compactor:
 
     async def _summarize(self, work: _Work, call: Call) -> str:
         """The summary of one call; a part of several is looked up first and kept afterwards."""
-        prompt = fill(self._templates(work), call, work.continuity, work.texts, work.length_of(call))
+        prompt = fill(self._templates(work), call, work.continuity, work.texts, work.length_of(call), work.segment)
         if isinstance(call, SummarizeCall) and call.parts == 1:
             return await self._aligned(work, prompt) or await self._validated(work, prompt)
         content = b"\0".join(
@@ -349,7 +353,7 @@ class Compactor:
         job = work.job
         if not (job.aligned and job.policy.summarizer.cache_aligned) or job.rebuild:
             return None
-        instruction = fill_aligned(self._templates(work), work.texts, work.length)
+        instruction = fill_aligned(self._templates(work), work.texts, work.length, work.segment)
         body = await self._off_loop(partial(_aligned_body, job, instruction, _answer_room(work)))
         try:
             answer = await self._summarizer.send(work.target, body)

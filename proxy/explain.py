@@ -8,6 +8,8 @@ from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from functools import partial
 
+import msgspec
+
 from policies import ledger
 from policies.actions import file_changes, key_actions
 from policies.conversation import INSTRUCTION_ROLES
@@ -147,7 +149,10 @@ class Explainer:
         outlook = await _outlook(live, Decider(self._standing, cooler, self._lineages))
         count = partial(self._tokenizer.count, encoding=case.request.encoding)
         work = partial(_explanation, case, received, outlook, count)
-        return await asyncio.get_running_loop().run_in_executor(self._workers, work)
+        explanation = await asyncio.get_running_loop().run_in_executor(self._workers, work)
+        if outlook.record is None:
+            return explanation
+        return msgspec.structs.replace(explanation, lineage=await self._lineages.of(outlook.record))
 
 
 async def _outlook(case: Case, decider: Decider) -> _Outlook:

@@ -8,6 +8,7 @@ import msgspec
 
 from policies.conversation import Role
 from policies.entries import Kind
+from policies.lineage import Lineage
 from policies.record import RoundCounts
 from proxy.cases import Outcome
 
@@ -97,6 +98,7 @@ class Explanation(msgspec.Struct, frozen=True):
     tokens_received, tokens_sent: tokens_tools included; a record that is not made yet counts with the most it may take,
              and if making it fails, the request goes out without it, unless it must shrink.
     record_tokens: of the record in tokens_sent, None without one.
+    lineage: how the compactions of this conversation went so far, None before the first.
     pinned:  what the user said that the record carries; actions, files: tool calls and changed files that it knows of.
     """
 
@@ -114,6 +116,7 @@ class Explanation(msgspec.Struct, frozen=True):
     record_tokens: int | None = None
     cut: CutMade | None = None
     checkpoint: Checkpoint | None = None
+    lineage: Lineage | None = None
     messages: list[MessageFate] = []
     pinned: list[Pinned] = []
     actions: int = 0

@@ -250,7 +250,11 @@ class Gateway:
                 except ProxyError:
                     break  # the upstream did answer once: that answer is the client's
                 sent = smaller
-        return (answer, sent) if answer.overflow is None else (first, prepared.draft)
+        if answer.overflow is None:
+            return answer, sent
+        if case is not None and sent is not prepared.draft:
+            self._log.warning("max_iterations", tenant=case.caller.tenant, session=case.lineage, retries=case.retries)
+        return first, prepared.draft
 
     async def _smaller(self, case: Case, sent: Draft, stated: StatedLimit, attempt: int) -> Draft | None:
         """Learn from an overflow, and draft what may fit."""

@@ -79,6 +79,12 @@ class CompactionLog:
             "ms": round(1000 * seconds, 1),
             "cut": job.cut.level,
             "strategy": job.cut.strategy,
+            "fallback_reason": job.cut.fallback_reason,
+            "adjustment": job.cut.adjustment,
+            "adjustment_delta": job.cut.adjustment_delta,
+            "rounds": job.cut.units_total,
+            "rounds_kept": job.cut.units_kept,
+            "covered": job.cut.position,
             "tokens_before": job.tokens_before,
         }
         if record is not None:
@@ -93,6 +99,9 @@ class CompactionLog:
                 "chunks": making.chunk_count,
                 "depth": making.max_depth,
                 "truncated": making.truncated,
+                "model": making.model,
+                "summarizer_ms": making.latency_ms,
+                "usd": making.spent.usd,
             }
         self._log.info("compaction", **fields)
 

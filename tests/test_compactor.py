@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from io import BytesIO
 
@@ -15,7 +15,7 @@ import pytest
 from policies.budget import budget_of
 from policies.fingerprint import prefix_digests
 from policies.plan import Compact, decide, limits_of
-from policies.record import VERSION, Record
+from policies.record import VERSION, Record, Segment
 from policies.settings import DEFAULTS, BisectSettings, PolicySettings, SummarizerSettings
 from policies.texts import texts_for
 from proxy.checkpoints import Checkpoints, key_of
@@ -486,3 +486,31 @@ async def test_a_store_that_is_down_costs_nothing_but_memory() -> None:
         record = await one.compactor.compact(work)
         assert one.checkpoints.recall(work.digests, [work.cut.position]) == record
     assert len(model.asked) == 1
+
+
+@pytest.mark.parametrize("insights", [True, False])
+async def test_insights_are_shown_to_the_summarizer_unless_a_policy_says_no(insights: bool) -> None:
+    model = Model()
+    policy = PolicySettings(summarizer=SummarizerSettings(insights=insights))
+    async with replica(model) as one:
+        first = await one.compactor.compact(await job(None, must=True))
+        told = (Segment("Looked at the modules.", ("memory is the slow one",)),)
+        parent = msgspec.structs.replace(first, segments=told)
+        await one.compactor.compact(await job(one.target(), number=80, parent=parent, policy=policy))
+    (question,) = model.asked
+    assert "- Looked at the modules." in str(question)
+    assert ("memory is the slow one" in str(question)) == insights
+
+
+@pytest.mark.parametrize(("content", "told"), [(GOOD, "single"), ("no record", "summarizer_invalid")])
+async def test_who_wants_to_know_is_told_of_start_calls_and_end(
+    content: str, told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    events: list[object] = []
+    monkeypatch.setattr(CompactionLog, "compaction_started", lambda *_: events.append("started"))
+    monkeypatch.setattr(CompactionLog, "summary_received", lambda _, __, calls: events.append(calls))
+    monkeypatch.setattr(CompactionLog, "compaction_ended", lambda _, __, record, reason: events.append(reason))
+    async with replica(Model(lambda _: completion(content))) as one:
+        with suppress(CompactionError):
+            await one.compactor.compact(await job(one.target()))
+    assert events == ["started", *([1] if told == "single" else [1, 2]), told]

@@ -35,7 +35,7 @@ ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text("utf-8")
 DESIGN = (ROOT / "docs/design.md").read_text("utf-8")
 LOCKS = ("requirements.lock", "requirements-dev.lock")
-DOCUMENTS = ("README.md", "CHANGELOG.md", "docs/design.md", "docs/performance.md")
+DOCUMENTS = ("README.md", "CHANGELOG.md", "docs/design.md", "docs/performance.md", "docs/requirements.md")
 
 _COMMAND = re.compile(r"\bconcertina ([a-z]+)(?: ([a-z]+))?")
 _LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
@@ -143,6 +143,17 @@ def test_every_name_in_code_marks_is_one_of_the_code(document: str) -> None:
     for code in _CODE.findall(text_of(document)):
         for name in re.findall(r"[a-z][a-z0-9]*(?:_[a-z0-9]+)+", code):
             assert re.search(rf"\b_?{name}", source()), name
+
+
+def test_every_test_that_the_requirements_name_exists() -> None:
+    named = set(re.findall(r"(test_\w+\.py)::(test_\w+)", text_of("docs/requirements.md")))
+    assert len(named) > 100
+    missing = [
+        f"{file}::{name}"
+        for file, name in sorted(named)
+        if not re.search(rf"^ *(?:async )?def {name}\b", text_of(f"tests/{file}"), re.MULTILINE)
+    ]
+    assert not missing
 
 
 def test_the_table_of_presets_names_settings() -> None:

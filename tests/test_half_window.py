@@ -24,10 +24,11 @@ def chosen(
     return choose_cut(conversation(messages), budget, policy, covered=covered, target=target)
 
 
-def test_six_rounds_keep_three_when_all_fits() -> None:
+def test_half_of_the_units_stay_when_all_fits() -> None:
     cut = chosen([user("task"), *rounds(6)], 100_000)
     assert cut is not None
-    assert (cut.level, cut.strategy) == ("L1", "round-boundary")
+    assert (cut.level, cut.strategy, cut.fallback_reason) == ("L1", "round-boundary", "single-turn-only")
+    assert (cut.units_total, cut.units_kept) == (7, 4)
     ten = chosen(turns(10), 100_000)
     assert ten is not None
     assert (ten.level, ten.strategy, ten.position) == ("L0", "turn-boundary", 10)
@@ -110,3 +111,28 @@ def test_the_target_is_lowered_where_fewer_than_eight_rounds_would_fit_before_th
     budget = budget_of(8192, 7000)
     assert target_tokens(many_small, budget, POLICY) == int(0.45 * 7000)
     assert target_tokens(few_large, budget, POLICY) == int(0.40 * 7000)
+
+
+@pytest.mark.parametrize(
+    ("messages", "target", "reason"),
+    [
+        ([user("task"), *rounds(2)], 100_000, "not-enough-rounds"),
+        ([user("task"), *rounds(40)], 3_000, "single-turn-only"),
+        ([*turns(1), user("second"), *rounds(60)], 3_000, "turns-do-not-fit"),
+        ([user("task"), *rounds(200), user("what now?")], 6_000, "turn-keeps-too-little"),
+        (turns(20), 100_000, None),
+    ],
+)
+def test_a_cut_at_no_turn_says_why(messages: list[Json], target: int, reason: str | None) -> None:
+    cut = chosen(messages, target)
+    assert cut is not None
+    assert (cut.level, cut.fallback_reason) == ("L0" if reason is None else "L1", reason)
+
+
+@pytest.mark.parametrize(("overlap", "kept"), [(1, 2), (3, 4)])
+def test_a_policy_says_how_many_units_stay_at_least(overlap: int, kept: int) -> None:
+    policy = PolicySettings(min_overlap=overlap, min_rounds=overlap + 1, keep_recent_messages=0)
+    for number in (3, 4, 5):
+        cut = chosen(turns(number), 100_000, policy=policy)
+        assert cut is not None
+        assert cut.units_kept >= kept
