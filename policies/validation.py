@@ -125,8 +125,8 @@ def _without_inventions(text: str, source: str) -> str:
 
 
 def split_timeline(text: str, texts: Texts, most: int = SEGMENT_CHARACTERS) -> tuple[str, Segment]:
-    """The running summary without its last section, and that section as a segment with its insights (R2), of at most so many
-    characters."""
+    """The running summary without its last section, and that section as a segment of at most so many characters, with
+    its insights (R2)."""
     lines = text.splitlines()
     timeline = texts.headings[-1].lower()
     start = next((i for i, line in enumerate(lines) if _title(line) == timeline), None)
