@@ -92,7 +92,8 @@ def _words(statement: Statement) -> frozenset[str]:
 
 
 def _kinds(statement: Statement) -> frozenset[str]:
-    return frozenset(kind for kind, _ in statement.values)
+    """Kinds of its values that say something about a subject: any two statements may hold a number."""
+    return frozenset(kind for kind, _ in statement.values) - {"number"}
 
 
 def _named(answer: str) -> Iterator[tuple[int, int | None]]:

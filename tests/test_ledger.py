@@ -443,3 +443,8 @@ def test_what_the_first_message_says_goes_before_what_was_said_lately() -> None:
 def test_a_text_without_an_end_is_no_rule_however_many_words_of_rules_it_holds() -> None:
     prose = "the budget of the worker before the limit is never always " * 9
     assert {entry.rank for entry in said(prose) if entry.kind == "directive"} <= {WEAK}
+
+
+def test_a_number_alone_makes_no_statement_the_successor_of_another() -> None:
+    entries = [*said("The port is 9090.", 0), *said("The next step is step 2.", 4)]
+    assert supersede(entries, "## Superseded\n1 -> 2") == entries
