@@ -50,7 +50,7 @@ class Ahead:
         """R3's double check, part 2, for a draft that was answered; `usage` is what the upstream billed."""
         if usage is not None:
             self._windows.calibrate(case.route.name, case.request.model, sent.tokens, usage.prompt_tokens)
-        if case.wish in ("off", "shadow") or case.request.passthrough is not None:
+        if case.is_let_through:
             return
         policy = case.caller.policy
         prompt, total = _shares(case, sent, usage)
@@ -82,14 +82,10 @@ class Ahead:
         job = job_of(
             case,
             view,
-            plan.budget,
-            plan.cut,
+            plan,
             standing,
-            trigger=plan.trigger,
-            must=plan.must,
             target=target,
-            before=plan.tokens_before,
-            started=self._lineages.seen(case.digests[1]),
+            started=self._lineages.seen(case.first_link),
             deadline=_DEADLINE,
             rebuild=await self._is_rebuilt(case, standing, target, plan),
         )

@@ -9,13 +9,11 @@ from functools import cached_property
 from typing import Literal
 
 from policies.assembly import Item, assemble
-from policies.budget import Budget
 from policies.conversation import Conversation
 from policies.cuts import legal_cuts
 from policies.fingerprint import prefix_digests
-from policies.half_window import Cut
 from policies.ladder import TARGETS
-from policies.plan import Limits, Standing, Trigger, limits_of, tokens_with
+from policies.plan import Compact, Limits, Standing, limits_of, tokens_with
 from policies.record import Record
 from proxy.compactor import Job
 from proxy.cooler import Cooled
@@ -74,10 +72,20 @@ class Case:
         policy = self.caller.policy
         return min(policy.retry_on_overflow, policy.max_iterations, len(TARGETS))
 
+    @cached_property
+    def first_link(self) -> bytes:
+        """Of the conversation's chain: names it, at the price of one message."""
+        return prefix_digests(self.caller.scope, self.conversation.body[:1])[-1]
+
     @property
     def lineage(self) -> str:
-        """The name of the conversation: the first link of its chain."""
-        return prefix_digests(self.caller.scope, self.conversation.body[:1])[-1].hex()[:16]
+        """The name of the conversation for people."""
+        return self.first_link.hex()[:16]
+
+    @property
+    def is_let_through(self) -> bool:
+        """Whether it goes out as it came, whatever would be done with it."""
+        return self.request.passthrough is not None or self.wish in ("off", "shadow")
 
 
 def case_of(exchange: Exchange, router: Router, caller: Caller, wish: Wish, request: ChatRequest) -> Case:
@@ -135,14 +143,10 @@ def standing_of(record: Record | None) -> Standing | None:
 def job_of(
     case: Case,
     view: Cooled,
-    budget: Budget,
-    cut: Cut,
+    plan: Compact,
     parent: Record | None,
     *,
-    trigger: Trigger,
-    must: bool,
     target: SummaryTarget | None,
-    before: int,
     started: float,
     deadline: float,
     rebuild: bool = False,
@@ -155,12 +159,12 @@ def job_of(
         conversation=view.conversation,
         replaced=view.replaced,
         digests=case.digests,
-        cut=cut,
+        cut=plan.cut,
         parent=parent,
-        trigger=trigger,
-        must=must,
-        tokens_before=before,
-        budget=budget,
+        trigger=plan.trigger,
+        must=plan.must,
+        tokens_before=plan.tokens_before,
+        budget=plan.budget,
         policy=policy,
         target=target,
         tenant=case.caller.tenant,

@@ -70,7 +70,7 @@ class Checkpoints:
         """The summary that was made from exactly this content before; `content` includes the caller's scope."""
         key = _part_key(content)
         (value,) = await self.store.get_many([key])
-        plain = self._unseal(key, value)
+        plain = self._sealer.open(key, value)
         return None if plain is None else plain.decode("utf-8", "replace")
 
     async def keep_part(self, content: bytes, summary: str) -> None:
@@ -78,11 +78,8 @@ class Checkpoints:
         key = _part_key(content)
         await self.store.put_new(key, self._sealer.seal(key, summary.encode()), self._ttl)
 
-    def _unseal(self, key: str, value: bytes | None) -> bytes | None:
-        return None if value is None else self._sealer.open(key, value)
-
     def _open(self, key: str, value: bytes | None, digest: bytes, cut: int) -> Record | None:
-        plain = self._unseal(key, value)
+        plain = self._sealer.open(key, value)
         if plain is None:
             return None
         try:

@@ -81,7 +81,7 @@ class Cooler:
         """The cached summaries of these messages; a digest names scope and content."""
         keys = [_summary_key(digest) for digest in digests]
         values = await self._store.get_many(keys)
-        opened = [self._open(key, value) for key, value in zip(keys, values, strict=True)]
+        opened = [self._sealer.open(key, value) for key, value in zip(keys, values, strict=True)]
         return [None if plain is None else plain.decode("utf-8", "replace") for plain in opened]
 
     async def _forms(self, request: ChatRequest, digests: Sequence[bytes], batches: Sequence[Batch]) -> dict[int, str]:
@@ -141,14 +141,11 @@ class Cooler:
         return Cooled(cooled, replaced, following)
 
     def _read(self, key: str, value: bytes | None) -> tuple[str | None, ...] | None:
-        plain = self._open(key, value)
+        plain = self._sealer.open(key, value)
         try:
             return None if plain is None else _decode(plain)
         except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
             return None
-
-    def _open(self, key: str, value: bytes | None) -> bytes | None:
-        return None if value is None else self._sealer.open(key, value)
 
 
 def content_digest(digests: Sequence[bytes], request: ChatRequest, position: int) -> bytes:

@@ -23,6 +23,7 @@ from proxy.reader import ChatRequest
 from proxy.report import CompactionLog
 from proxy.standing import StandingRecords
 from proxy.tokenizer import Tokenizer
+from proxy.upstream.summarizer import SummaryTarget
 from proxy.wire import chat
 from proxy.wire.messages import describe, shortened
 
@@ -56,7 +57,7 @@ class Drafter:
         request = case.request
         if (reason := bypassed(case)) is not None:
             return untouched(request, "bypass", reason)
-        self._lineages.seen(case.digests[1] if case.conversation.body else case.digests[0])
+        self._lineages.seen(case.first_link)
         if (reason := too_small(case)) is not None:
             return untouched(request, "none", reason)
         decision = await self._decider.decide(case)
@@ -75,7 +76,7 @@ class Drafter:
     async def retry(self, case: Case, refused: Draft, stated: StatedLimit, *, attempt: int) -> Draft | None:
         """The next smaller draft after an overflow; None when there is none (docs/design.md, section 10)."""
         request, route = case.request, case.route
-        if request.passthrough is not None or case.wish in ("off", "shadow"):
+        if case.is_let_through:
             return None
         budget = refused_budget(
             stated,
@@ -98,20 +99,8 @@ class Drafter:
         )
         if rung.cut is not None:
             target = case.summary_target if rung.with_model else None
-            job = job_of(
-                case,
-                view,
-                rung.budget,
-                rung.cut,
-                record,
-                trigger="overflow_retry",
-                must=True,
-                target=target,
-                before=refused.tokens,
-                started=self._first_seen(case),
-                deadline=case.caller.policy.summarizer.timeout,
-            )
-            record = await self._make(case, job)
+            plan = Compact(rung.cut, rung.budget, standing_of(record), True, "overflow_retry", refused.tokens)
+            record = await self._make(case, self._job(case, view, plan, record, target))
         draft = drafted(case, view, record, "applied", "overflow_retry")
         if rung.tail_tokens is not None:
             draft = await self._cut_contents(case, view, draft, record, rung)
@@ -120,7 +109,7 @@ class Drafter:
     async def halved(self, case: Case, refused: Draft) -> Draft | None:
         """Without half of what was refused, and a note in its place: for when no record can be made (R1)."""
         request, record = case.request, refused.record
-        if request.passthrough is not None or case.wish in ("off", "shadow"):
+        if case.is_let_through:
             return None
         conversation = refused.view.conversation if refused.view else case.conversation
         covered = record.covered if record else 0
@@ -140,19 +129,7 @@ class Drafter:
     async def _compacted(self, case: Case, decision: Decision, plan: Compact) -> Draft:
         """The request after a compaction made now, or made by somebody else while we waited for it."""
         policy, record, view = case.caller.policy, decision.record, decision.view
-        job = job_of(
-            case,
-            view,
-            plan.budget,
-            plan.cut,
-            record,
-            trigger=plan.trigger,
-            must=plan.must,
-            target=case.summary_target if plan.with_model else None,
-            before=plan.tokens_before,
-            started=self._first_seen(case),
-            deadline=policy.summarizer.timeout,
-        )
+        job = self._job(case, view, plan, record, case.summary_target if plan.with_model else None)
         async with self._standing.claim(case, record, job.deadline) as mine:
             made = await self._standing.wait_for_newer(case, record, 0.0 if mine else policy.join_wait)
             if made is not None:
@@ -175,8 +152,9 @@ class Drafter:
         await self._lineages.compacted(record, len(case.conversation.messages))
         return record
 
-    def _first_seen(self, case: Case) -> float:
-        return self._lineages.seen(case.digests[1])
+    def _job(self, case: Case, view: Cooled, plan: Compact, record: Record | None, target: SummaryTarget | None) -> Job:
+        started, deadline = self._lineages.seen(case.first_link), case.caller.policy.summarizer.timeout
+        return job_of(case, view, plan, record, target=target, started=started, deadline=deadline)
 
     async def _cut_contents(self, case: Case, view: Cooled, draft: Draft, record: Record | None, rung: Rung) -> Draft:
         """Cut the largest contents of what is still sent, so that it weighs `rung.tail_tokens`."""

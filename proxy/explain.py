@@ -305,13 +305,9 @@ def _carried(case: Case, outlook: _Outlook, count: CountTokens) -> tuple[list[En
         job = job_of(
             case,
             outlook.decision.view,
-            plan.budget,
-            plan.cut,
+            plan,
             record,
-            trigger=plan.trigger,
-            must=plan.must,
             target=None,
-            before=plan.tokens_before,
             started=0.0,
             deadline=0.0,
         )

@@ -82,7 +82,7 @@ class Lineages:
 
     async def _load(self, key: str) -> Lineage | None:
         (value,) = await self._store.get_many([key])
-        plain = None if value is None else self._sealer.open(key, value)
+        plain = self._sealer.open(key, value)
         try:
             return None if plain is None else _decode(plain)
         except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):

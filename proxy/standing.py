@@ -73,13 +73,16 @@ class StandingRecords:
         """A checkpoint that goes beyond this one, whoever made it."""
         covered = standing.covered if standing else 0
         cuts = [cut for cut in case.cuts if cut > covered]
-        return self._checkpoints.recall(case.digests, cuts) or await self._checkpoints.find(case.digests, cuts)
+        return await self._look(case, cuts)
 
     async def _parent(self, case: Case, record: Record) -> Record | None:
         if record.parent is None:
             return None
         digest = bytes.fromhex(record.parent)
         cuts = [cut for cut in case.cuts if cut < record.covered and case.digests[cut] == digest]
+        return await self._look(case, cuts)
+
+    async def _look(self, case: Case, cuts: list[int]) -> Record | None:
         return self._checkpoints.recall(case.digests, cuts) or await self._checkpoints.find(case.digests, cuts)
 
     def _fits(self, case: Case, record: Record | None) -> bool:

@@ -59,8 +59,10 @@ class Sealer:
         nonce = os.urandom(_NONCE_BYTES)
         return head + nonce + self._ciphers[self._current].encrypt(nonce, packed, head + _name(key))
 
-    def open(self, key: str, sealed: bytes) -> bytes | None:
-        """What was sealed under `key`, or None for anything else."""
+    def open(self, key: str, sealed: bytes | None) -> bytes | None:
+        """What was sealed under `key`, or None for anything else: a miss too."""
+        if sealed is None:
+            return None
         header, body = sealed[:_HEADER_BYTES], sealed[_HEADER_BYTES:]
         if self._ciphers:
             packed = self._decrypt(key, body) if header == _ENCRYPTED_HEADER else None
