@@ -3,29 +3,50 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from policies.conversation import Conversation
+
+# How the record stands beside the user message that follows it. Some chat templates refuse two user messages in a row.
+Shape = Literal["separate", "ack", "merge"]
+# As they are tried. An acknowledgement leaves every message of the client as it is; merging does not.
+SHAPES: tuple[Shape, ...] = ("separate", "ack", "merge")
+ACKNOWLEDGEMENT = "OK."
 
 
 @dataclass(frozen=True, slots=True)
 class Injected:
-    """The one synthetic message: role user, plain string content."""
+    """A synthetic message with plain string content."""
 
     text: str
+    role: Literal["user", "assistant"] = "user"
 
 
-# An index into the request's messages, or the synthetic message.
-Item = int | Injected
+@dataclass(frozen=True, slots=True)
+class Merged:
+    """The request's message `into`, its content behind a text of ours."""
+
+    text: str
+    into: int
 
 
-def assemble(conversation: Conversation, covered: int, text: str) -> list[Item]:
+# An index into the request's messages, or something in whose making we had a hand.
+Item = int | Injected | Merged
+
+
+def assemble(conversation: Conversation, covered: int, text: str, shape: Shape = "separate") -> list[Item]:
     """head ++ instructions found inside body[:covered] ++ the record ++ [anchor] ++ body[covered:]."""
     head = conversation.head_length
     anchor = conversation.anchor(covered)
-    return [
-        *range(head),
-        *(head + i for i in conversation.covered_instructions(covered)),
-        Injected(text),
-        *([] if anchor is None else [head + anchor]),
-        *range(head + covered, len(conversation.messages)),
-    ]
+    kept = [*([] if anchor is None else [head + anchor]), *range(head + covered, len(conversation.messages))]
+    front = [*range(head), *(head + i for i in conversation.covered_instructions(covered))]
+    record = Injected(text)
+    if shape == "separate" or not _begins_with_user(conversation, kept):
+        return [*front, record, *kept]
+    if shape == "ack":
+        return [*front, record, Injected(ACKNOWLEDGEMENT, "assistant"), *kept]
+    return [*front, Merged(text, kept[0]), *kept[1:]]
+
+
+def _begins_with_user(conversation: Conversation, kept: list[int]) -> bool:
+    return bool(kept) and conversation.messages[kept[0]].role == "user"

@@ -13,6 +13,7 @@ from policies.ladder import StatedLimit
 from proxy.upstream.client import UpstreamResponse
 from proxy.wire import coding
 from proxy.wire.overflow import MAX_ERROR_BYTES, classify
+from proxy.wire.templates import refuses_roles
 
 # Lines end in one of three ways, and an empty one ends an event (html.spec.whatwg.org, "Parsing an event stream").
 _LINE_END = re.compile(rb"\r\n|\n|\r")
@@ -33,12 +34,17 @@ class _Reported(msgspec.Struct):
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """An upstream's answer of which `head` was already read. `overflow` is what it states, None if it is none."""
+    """An upstream's answer of which `head` was already read.
+
+    overflow:      what it states, None if it is none.
+    refuses_roles: it is the error of a chat template that takes no two user messages in a row.
+    """
 
     response: UpstreamResponse
     head: bytes
     rest: AsyncIterator[bytes]
     overflow: StatedLimit | None
+    refuses_roles: bool = False
 
     @property
     def is_event_stream(self) -> bool:
@@ -63,7 +69,8 @@ async def look_at(response: UpstreamResponse, clock: Callable[[], float] = time.
         return Answer(response, b"", rest, None)
     head, read = await _read_until(_enough(response, clock), rest, decoder)
     report = _report(response, read)
-    return Answer(response, head, rest, classify(response.status, report) if report else None)
+    overflow = classify(response.status, report) if report else None
+    return Answer(response, head, rest, overflow, overflow is None and refuses_roles(report))
 
 
 def error_of(answer: Answer) -> bytes | None:

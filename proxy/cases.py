@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
 
-from policies.assembly import Item, assemble
+from policies.assembly import SHAPES, Item, Shape, assemble
 from policies.conversation import Conversation
 from policies.cuts import legal_cuts
 from policies.fingerprint import prefix_digests
@@ -87,6 +87,11 @@ class Case:
         """Whether it goes out as it came, whatever would be done with it."""
         return self.request.passthrough is not None or self.wish in ("off", "shadow")
 
+    @property
+    def shape(self) -> Shape:
+        """In which a record goes to this model at this upstream."""
+        return self.router.shape(self.route, self.request.model)
+
 
 def case_of(exchange: Exchange, router: Router, caller: Caller, wish: Wish, request: ChatRequest) -> Case:
     """The request behind its separator, and where it goes."""
@@ -97,10 +102,24 @@ def case_of(exchange: Exchange, router: Router, caller: Caller, wish: Wish, requ
 
 
 @dataclass(frozen=True, slots=True)
+class Copy:
+    """How the copy that is sent differs from what the client sent.
+
+    covered, text: the length of the body's part that is left out, and what stands in its place; None for nothing.
+    replaced:      message index -> other bytes.
+    """
+
+    covered: int
+    text: str | None
+    replaced: dict[int, bytes]
+
+
+@dataclass(frozen=True, slots=True)
 class Draft:
     """What to send: the body, its size in tokens of our estimate, and why it looks as it does.
 
     view: the conversation as it is sent, None where nobody looked.
+    copy: None where the client's bytes are sent.
     """
 
     body: bytes
@@ -109,6 +128,7 @@ class Draft:
     reason: str
     record: Record | None = None
     view: Cooled | None = None
+    copy: Copy | None = None
 
 
 def untouched(request: ChatRequest, outcome: Outcome, reason: str, view: Cooled | None = None) -> Draft:
@@ -123,17 +143,28 @@ def drafted(case: Case, view: Cooled, record: Record | None, outcome: Outcome, r
     if record is None and not view.replaced:
         return untouched(case.request, outcome, reason, view)
     tokens = tokens_with(view.conversation, standing_of(record))
-    return Draft(body_of(case, record, view.replaced), tokens, outcome, reason, record, view)
+    copy = Copy(record.covered if record else 0, record.text if record else None, view.replaced)
+    return Draft(body_of(case, copy, case.shape), tokens, outcome, reason, record, view, copy)
 
 
-def body_of(case: Case, record: Record | None, replaced: dict[int, bytes]) -> bytes:
+def reshaped(case: Case, draft: Draft) -> Iterator[tuple[Shape, Draft]]:
+    """A draft in the other shapes that its record may have; nothing where they would not differ."""
+    if draft.copy is None:
+        return
+    tried = {draft.body}
+    for shape in SHAPES:
+        body = body_of(case, draft.copy, shape)
+        if body not in tried:
+            tried.add(body)
+            yield shape, replace(draft, body=body)
+
+
+def body_of(case: Case, copy: Copy, shape: Shape) -> bytes:
     request = case.request
-    if record is None and not replaced:
-        return request.body
     items: Sequence[Item] = range(len(request.messages))
-    if record is not None:
-        items = assemble(case.conversation, record.covered, record.text)
-    return chat.rebuild(request.body, request.parsed, items, replaced)
+    if copy.text is not None:
+        items = assemble(case.conversation, copy.covered, copy.text, shape)
+    return chat.rebuild(request.body, request.parsed, items, copy.replaced)
 
 
 def standing_of(record: Record | None) -> Standing | None:
@@ -172,5 +203,6 @@ def job_of(
         deadline=deadline,
         started=started,
         aligned=own,
+        shape=case.shape,
         rebuild=rebuild,
     )

@@ -13,7 +13,7 @@ from typing import Literal, Protocol, TypeVar
 
 from policies import ledger
 from policies import record as records
-from policies.assembly import Injected, assemble
+from policies.assembly import Injected, Item, Merged, Shape, assemble
 from policies.bisect import Call, MergeCall, Outcome, Overflow, Result, SummarizeCall, bisect
 from policies.budget import Budget
 from policies.conversation import INSTRUCTION_ROLES, Conversation
@@ -65,6 +65,7 @@ class Job:
     target:  which model summarizes; None for the deterministic record only. aligned: that is the request's own model.
     deadline: seconds that all calls together may take. started: when the conversation was first seen.
     rebuild: summarize the whole history anew instead of going on from the parent's summary.
+    shape:   in which the session's requests carry a record.
     """
 
     request: ChatRequest
@@ -85,6 +86,7 @@ class Job:
     started: float
     aligned: bool = False
     rebuild: bool = False
+    shape: Shape = "separate"
 
     @property
     def covered(self) -> int:
@@ -456,9 +458,11 @@ def _aligned_body(job: Job, instruction: str, max_tokens: int) -> bytes:
     """The session's prompt up to the cut and one instruction more, for the same model and tools."""
     conversation = job.conversation
     text = job.parent.text if job.parent else None
-    items = range(len(conversation.messages)) if text is None else assemble(conversation, job.covered, text)
+    items: Sequence[Item] = range(len(conversation.messages))
+    if text is not None:
+        items = assemble(conversation, job.covered, text, job.shape)
     end = conversation.head_length + job.cut.position
-    upto = [item for item in items if isinstance(item, Injected) or item < end]
+    upto = [item for item in items if isinstance(item, Injected | Merged) or item < end]
     body = chat.rebuild(job.request.body, job.request.parsed, [*upto, Injected(instruction)], dict(job.replaced))
     fields: dict[str, object] = {job.request.output_key: max_tokens}
     if job.request.parsed.envelope.tools:

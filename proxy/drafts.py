@@ -8,13 +8,12 @@ from dataclasses import replace
 from functools import partial
 from typing import assert_never
 
-from policies.assembly import assemble
 from policies.conversation import INSTRUCTION_ROLES
 from policies.ladder import SHRINK_AT_LEAST, Rung, StatedLimit, allowance, next_rung, refused_budget
 from policies.plan import Compact, Forward, Reuse
 from policies.record import Record
 from policies.texts import texts_for
-from proxy.cases import Case, Draft, Outcome, body_of, drafted, job_of, standing_of, untouched
+from proxy.cases import Case, Copy, Draft, Outcome, body_of, drafted, job_of, standing_of, untouched
 from proxy.compactor import CompactionError, Compactor, Job
 from proxy.cooler import Cooled
 from proxy.decisions import Decider, Decision, bypassed, too_small, worthwhile
@@ -108,7 +107,7 @@ class Drafter:
 
     async def halved(self, case: Case, refused: Draft) -> Draft | None:
         """Without half of what was refused, and a note in its place: for when no record can be made (R1)."""
-        request, record = case.request, refused.record
+        record = refused.record
         if case.is_let_through:
             return None
         conversation = refused.view.conversation if refused.view else case.conversation
@@ -118,12 +117,10 @@ class Drafter:
         if cut is None:
             return None
         text = _note(record, cut - covered)
-        items = assemble(conversation, cut, text)
-        replaced = refused.view.replaced if refused.view else {}
-        note = self._tokenizer.count(text, request.encoding)
+        copy = Copy(cut, text, refused.view.replaced if refused.view else {})
+        note = self._tokenizer.count(text, case.request.encoding)
         tokens = conversation.fixed_tokens + conversation.kept_tokens(cut) + note
-        body = chat.rebuild(request.body, request.parsed, items, replaced)
-        draft = Draft(body, tokens, "applied", "halved", None, refused.view)
+        draft = Draft(body_of(case, copy, case.shape), tokens, "applied", "halved", None, refused.view, copy)
         return draft if draft.tokens <= SHRINK_AT_LEAST * refused.tokens else None
 
     async def _compacted(self, case: Case, decision: Decision, plan: Compact) -> Draft:
@@ -163,8 +160,8 @@ class Drafter:
         cuts = _contents_to_cut(view, covered, rung.tail_tokens)
         work = partial(self._shortened, case.request, view, cuts)
         replaced, saved = await asyncio.get_running_loop().run_in_executor(self._workers, work)
-        body = body_of(case, record, {**view.replaced, **replaced})
-        return replace(draft, body=body, tokens=draft.tokens - saved)
+        copy = Copy(covered, record.text if record else None, {**view.replaced, **replaced})
+        return replace(draft, body=body_of(case, copy, case.shape), tokens=draft.tokens - saved, copy=copy)
 
     def _shortened(self, request: ChatRequest, view: Cooled, cuts: dict[int, float]) -> tuple[dict[int, bytes], int]:
         count = partial(self._tokenizer.count, encoding=request.encoding)

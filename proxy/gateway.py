@@ -11,11 +11,12 @@ from typing import TypeVar
 
 import msgspec
 
+from policies.assembly import Shape
 from policies.ladder import StatedLimit
 from proxy.ahead import Ahead
 from proxy.answers import Answer, look_at
 from proxy.background import Background
-from proxy.cases import Case, Draft, Outcome, Wish, case_of
+from proxy.cases import Case, Draft, Outcome, Wish, case_of, reshaped
 from proxy.drafts import Drafter
 from proxy.errors import (
     BodyTooLargeError,
@@ -236,7 +237,8 @@ class Gateway:
     async def _forward(self, incoming: Incoming, prepared: Prepared) -> tuple[Answer, Draft]:
         """Send the draft; while the upstream overflows before the first byte reached the client, send smaller ones."""
         case, sent = prepared.case, prepared.draft
-        first = answer = await self._send(incoming, prepared, sent)
+        answer, sent = await self._deliver(incoming, prepared, sent)
+        first, first_sent = answer, sent
         for attempt in range(0 if case is None else case.retries):
             if answer.overflow is None or case is None:
                 break
@@ -246,20 +248,36 @@ class Gateway:
                     smaller = await self._fail_open(self._drafter.halved(case, sent), None)
             if smaller is not None:
                 try:
-                    answer = await self._send(incoming, prepared, smaller)
+                    answer, sent = await self._deliver(incoming, prepared, smaller)
                 except ProxyError:
                     break  # the upstream did answer once: that answer is the client's
-                sent = smaller
         if answer.overflow is None:
             return answer, sent
-        if case is not None and sent is not prepared.draft:
+        if case is not None and sent is not first_sent:
             self._log.warning("max_iterations", tenant=case.caller.tenant, session=case.lineage, retries=case.retries)
-        return first, prepared.draft
+        return first, first_sent
 
     async def _smaller(self, case: Case, sent: Draft, stated: StatedLimit, attempt: int) -> Draft | None:
         """Learn from an overflow, and draft what may fit."""
         self._windows.saw_overflow(case.route.name, case.request.model, stated, sent.tokens, time.monotonic())
         return await self._drafter.retry(case, sent, stated, attempt=attempt)
+
+    async def _deliver(self, incoming: Incoming, prepared: Prepared, draft: Draft) -> tuple[Answer, Draft]:
+        """Send a draft; where a template refuses the record's place among the messages, in its other shapes too."""
+        case = prepared.case
+        refusal = await self._send(incoming, prepared, draft)
+        if case is None or not refusal.refuses_roles:
+            return refusal, draft
+        for shape, other in await self._fail_open(_reshaped(case, draft), []):
+            try:
+                answer = await self._send(incoming, prepared, other)
+            except ProxyError:
+                break
+            if not answer.refuses_roles:
+                self._windows.saw_shape(case.route.name, case.request.model, shape)
+                self._log.info("shape", upstream=case.route.name, tenant=case.caller.tenant, shape=shape)
+                return answer, other
+        return refusal, draft
 
     async def _send(self, incoming: Incoming, prepared: Prepared, draft: Draft) -> Answer:
         route, headers, body = prepared.route, prepared.route.headers, draft.body
@@ -359,6 +377,10 @@ def _is_worth_following(report: Report) -> bool:
     if report.status != 200 or case is None or sent is None or case.wish == "off" or case.route.budget is None:
         return False
     return sent.tokens >= WORTH_FOLLOWING * case.route.budget.usable
+
+
+async def _reshaped(case: Case, draft: Draft) -> list[tuple[Shape, Draft]]:
+    return list(reshaped(case, draft))
 
 
 async def _told(report: Report) -> Headers:

@@ -12,6 +12,7 @@ from typing import Final, Literal, TypeVar
 
 import msgspec
 
+from policies.assembly import Shape
 from policies.ladder import StatedLimit
 
 TABLE_FILE = "model_prices_and_context_window_backup.json"
@@ -187,6 +188,7 @@ class _Experience:
 
     limit: int | None = None
     learned_at: float = 0.0
+    shape: Shape = "separate"
     ratios: deque[float] = field(default_factory=lambda: deque(maxlen=CALIBRATION_OBSERVATIONS))
 
     def learned(self, now: float) -> int | None:
@@ -230,6 +232,16 @@ class Windows:
             self.learn(upstream, model, stated.limit, now)
         if stated.input_tokens is not None:
             self.calibrate(upstream, model, estimated, stated.input_tokens)
+
+    def shape(self, upstream: str, model: str) -> Shape:
+        """How a record goes to this model: beside the next user message, unless its template refused that."""
+        experience = self._recall(upstream, model)
+        return experience.shape if experience else "separate"
+
+    def saw_shape(self, upstream: str, model: str, shape: Shape) -> None:
+        """Take the shape that a template accepted after it had refused another."""
+        if experience := self._remember(upstream, model):
+            experience.shape = shape
 
     def forget(self, upstream: str, model: str) -> None:
         """Drop the learned limit."""

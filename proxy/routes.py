@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from policies.assembly import Shape
 from policies.budget import Budget, usable_input
 from proxy.config_models import Config, Upstream
 from proxy.exchange import Exchange
@@ -71,6 +72,10 @@ class Router:
         calibration = self._windows.calibration(name, model)
         budget = usable_input(window.tokens, request.max_output, exact=exact, calibration=calibration)
         return Route(name, upstream, headers, window, budget, exact)
+
+    def shape(self, route: Route, model: str) -> Shape:
+        """How a record stands among the messages that this model's chat template takes."""
+        return self._windows.shape(route.name, model)
 
     def encoding(self, model: str) -> str:
         """The encoding to count this model's tokens with."""

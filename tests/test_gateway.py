@@ -324,7 +324,7 @@ async def test_a_fault_of_ours_in_a_retry_leaves_the_upstreams_own_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("proxy.drafts.next_rung", explode)
-    monkeypatch.setattr("proxy.drafts.assemble", explode)
+    monkeypatch.setattr("proxy.drafts.body_of", explode)
     async with stage(tmp_path, ModelServer(window=4_000)) as play:
         reply = await play.send(FLOOR)
         assert reply.status == 400

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from policies.assembly import ACKNOWLEDGEMENT
 from policies.settings import PolicySettings, SummarizerSettings
 from policies.texts import texts_for
 from policies.transcript import MARKERS, Utterance
@@ -21,7 +22,20 @@ from proxy.demo.model_server import Fault, ModelServer
 from proxy.stores.memory import MemoryStore
 from tests import scenarios
 from tests.conversations import Json, count
-from tests.scenarios import RULE_ZH, RULES, TASK_ZH, WINDOW, Agent, Message, chinese, most_calls, one_user, prose, user
+from tests.scenarios import (
+    RULE_ZH,
+    RULES,
+    TASK,
+    TASK_ZH,
+    WINDOW,
+    Agent,
+    Message,
+    chinese,
+    most_calls,
+    one_user,
+    prose,
+    user,
+)
 from tests.stages import B, Stage, body, history, ours, outcome, stage
 from tests.test_compactor import GOOD, OVERFLOW, Model, completion, job, replica
 from tests.test_record import generation, made
@@ -272,6 +286,56 @@ async def test_a_strict_template_gets_one_leading_system_message_and_then_the_us
     async with scenarios.stage(tmp_path, ModelServer(window=WINDOW, script=strict), policies=QUIET) as play:
         await play.play(scenarios.session(Agent(), requests=40))
         assert "applied" in {reply.headers["x-compaction"] for reply in play.replies}
+
+
+def no_two_users_in_a_row(_: int, request: bytes) -> Fault | None:
+    roles = [message["role"] for message in json.loads(request)["messages"]]
+    if ("user", "user") not in pairwise(roles):
+        return None
+    return Fault(answer=error(400, "Conversation roles must alternate user/assistant/user/assistant/...", kind="x"))
+
+
+def no_acknowledgement(number: int, request: bytes) -> Fault | None:
+    if json.dumps(ACKNOWLEDGEMENT).encode() in request:
+        return Fault(answer=error(500, "Jinja Exception: unexpected assistant message", kind="x"))
+    return no_two_users_in_a_row(number, request)
+
+
+@pytest.mark.parametrize(
+    ("template", "refused"), [(no_two_users_in_a_row, 1), (no_acknowledgement, 2)], ids=["ack", "merge"]
+)
+async def test_a_strictly_alternating_template_is_served_in_a_shape_that_is_remembered(
+    tmp_path: Path, template: Callable[[int, bytes], Fault | None], refused: int
+) -> None:
+    refusals: list[bytes] = []
+
+    def strict(number: int, request: bytes) -> Fault | None:
+        fault = template(number, request)
+        if fault is not None:
+            refusals.append(request)
+        return fault
+
+    async with scenarios.stage(tmp_path, ModelServer(window=WINDOW, script=strict), policies=QUIET) as play:
+        await play.play(scenarios.session(Agent(), requests=40))
+        assert len(refusals) == refused
+        assert {reply.headers["x-compaction"] for reply in play.replies} >= {"applied", "reused"}
+        assert play.model.defects == 0
+        assert all(rule in play.sent[-1].texts for rule in RULES)
+
+
+async def test_a_conversation_that_breaks_the_template_by_itself_is_refused_as_without_a_proxy(tmp_path: Path) -> None:
+    asked: list[bytes] = []
+
+    def strict(number: int, request: bytes) -> Fault | None:
+        asked.append(request)
+        return no_two_users_in_a_row(number, request)
+
+    async with scenarios.stage(tmp_path, ModelServer(window=WINDOW, script=strict), policies=QUIET) as play:
+        agent = Agent()
+        agent.says(TASK)
+        reply = await play.post(agent.says("And hurry."))
+        assert (reply.status, len(asked)) == (400, 1)
+        assert b"must alternate" in reply.body
 
 
 async def test_a_chinese_span_that_must_be_split_is_merged_in_chinese(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policies.assembly import Injected
+from policies.assembly import Injected, Merged
 from proxy.errors import InvalidJSONError
 from proxy.wire import chat
 from tests.conversations import body_of, parsed, user
@@ -51,7 +51,7 @@ def test_rebuilding_keeps_every_byte_but_those_of_the_messages_that_go(
     found = parsed(body)
     kept = data.draw(st.lists(st.integers(0, len(messages) - 1), max_size=5))
     rebuilt = chat.rebuild(body, found, [*kept, Injected("a\nsummary")], {})
-    injected = chat.user_message("a\nsummary")
+    injected = b'{"role":"user","content":"a\\nsummary"}'
     array = b"[" + b",".join([*(messages[i] for i in kept), injected]) + b"]"
     assert rebuilt == body[: found.array[0]] + array + body[found.array[1] :]
 
@@ -60,6 +60,26 @@ def test_replaced_messages_take_the_place_of_the_clients() -> None:
     body = body_of([user("one"), user("two")])
     rebuilt = chat.rebuild(body, parsed(body), [0, 1], {1: b'{"role":"user","content":"2"}'})
     assert json.loads(rebuilt)["messages"] == [user("one"), user("2")]
+
+
+IMAGE = {"type": "image_url", "image_url": {"url": "data:x", "detail": "low"}}
+
+
+@pytest.mark.parametrize(
+    ("content", "merged"),
+    [
+        ("two", "record\n\ntwo"),
+        ("", "record\n\n"),
+        (None, "record"),
+        ([IMAGE], [{"type": "text", "text": "record"}, IMAGE]),
+        ([], [{"type": "text", "text": "record"}]),
+    ],
+)
+def test_a_merged_message_begins_with_the_record_and_keeps_all_else(content: object, merged: object) -> None:
+    message = {"role": "user", "name": "ann", "content": content, "seed": 12345678901234567890123}
+    body = body_of([user("one"), message])
+    rebuilt = json.loads(chat.rebuild(body, parsed(body), [Merged("record", 1)], {}))["messages"]
+    assert rebuilt == [message | {"content": merged}]
 
 
 M = '[{"role":"user","content":"a"}]'

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from policies.assembly import Injected, Item
+from policies.assembly import Injected, Item, Merged
 from proxy.errors import InvalidJSONError
 
 MAX_DEPTH = 100
@@ -229,10 +229,12 @@ def rebuild(body: bytes, parsed: Parsed, items: Sequence[Item], replaced: dict[i
     for item in items:
         parts.append(b"," if parts else b"[")
         if isinstance(item, Injected):
-            parts.append(user_message(item.text))
-        else:
-            start, end = parsed.spans[item]
-            parts.append(replaced.get(item) or view[start:end])
+            parts.append(msgspec.json.encode({"role": item.role, "content": item.text}))
+            continue
+        index = item.into if isinstance(item, Merged) else item
+        start, end = parsed.spans[index]
+        kept = replaced.get(index) or view[start:end]
+        parts.append(_behind(item.text, kept) if isinstance(item, Merged) else kept)
     return b"".join([view[: parsed.array[0]], *parts, b"]", view[parsed.array[1] :]])
 
 
@@ -255,5 +257,15 @@ def with_fields(body: bytes, fields: dict[str, object], without: Sequence[str]) 
     return msgspec.json.encode({k: v for k, v in (envelope | fields).items() if k not in without})
 
 
-def user_message(text: str) -> bytes:
-    return msgspec.json.encode({"role": "user", "content": text})
+def _behind(text: str, message: bytes | memoryview) -> bytes:
+    """A message whose content begins with a text of ours; its other fields, and its parts, keep their bytes."""
+    fields = msgspec.json.decode(message, type=dict[str, msgspec.Raw])
+    content = msgspec.json.decode(fields.get("content", b"null"), type=str | list[msgspec.Raw] | None)
+    match content:
+        case None:
+            merged: object = text
+        case str():
+            merged = f"{text}\n\n{content}"
+        case _:
+            merged = [{"type": "text", "text": text}, *content]
+    return msgspec.json.encode({**fields, "content": merged})

@@ -1,0 +1,36 @@
+"""Whether an upstream's error is that of a chat template which wants user and assistant messages in turns.
+
+Read generously: a wrong "yes" costs one more request that ends as the first one did.
+"""
+
+from __future__ import annotations
+
+import re
+
+import msgspec
+
+# Sentences of chat templates and of providers that check like them, one row a family.
+_REFUSALS = re.compile(
+    "|".join(
+        (
+            r"\balternat",
+            r"\binterleav",
+            r"\b(?:consecutive|successive|multiple|two) .{0,30}\b(?:user|roles?|messages?)\b",
+            r"\b(?:roles?|user|messages?)\b.{0,40}\bin a row\b",
+            r"unexpected role .{0,12}after role",
+            r"role of .{0,30}\b(?:odd|even)\b|\bodd number\b",
+            r"chat.?template|jinja|templateerror|raise_exception",
+            r"交替|连续.{0,16}(?:user|用户|角色|消息|role)|奇数",
+        )
+    )
+)
+_MAX_TEXT = 4_000
+
+
+def refuses_roles(report: bytes) -> bool:
+    """`report` is the body of an error, empty where an answer reports none."""
+    try:
+        text = str(msgspec.json.decode(report))
+    except (msgspec.DecodeError, RecursionError):
+        text = report.decode("utf-8", "replace")
+    return _REFUSALS.search(text[:_MAX_TEXT].lower()) is not None
