@@ -46,14 +46,17 @@ def limited(budget: Budget | None, tokens: int) -> Budget:
     return budget if tokens >= budget.usable else budget_of(budget.window, tokens)
 
 
-def usable_input(window: int, max_output: int | None, *, exact: bool, calibration: float = 1.0) -> Budget:
+def usable_input(
+    window: int, max_output: int | None, *, exact: bool, calibration: float = 1.0, of_prompt: bool = False
+) -> Budget:
     """Budget for a model of `window` tokens.
 
     max_output:  what the request asks for; half of the window at most is reserved for it.
     exact:       the model's own tokenizer counted (margin 3 %), else an estimate (10 %).
     calibration: real tokens per estimated token, learned from the upstream; >= 1.
+    of_prompt:   the window is for the prompt alone, so nothing is reserved for the output.
     """
     wanted = min(window // 10, DEFAULT_RESERVE) if max_output is None else min(max_output, MAX_RESERVE)
-    reserve = min(wanted, window // 2)
+    reserve = 0 if of_prompt else min(wanted, window // 2)
     margin = int(window * (0.03 if exact else 0.10))
     return budget_of(window, int((window - reserve - margin) / calibration))

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from typing import Literal
 
 from policies.budget import Budget, budget_of, usable_input
 from policies.conversation import Conversation
@@ -20,13 +21,31 @@ _LEAST_TAIL = 64
 # Without a stated limit the window can only be somewhat below what was refused.
 _GUESS = 0.90
 
+LimitKind = Literal["window", "input", "pool", "tier"]
+OverflowAction = Literal["compact", "lower_output", "inspect"]
+
 
 @dataclass(frozen=True, slots=True)
 class StatedLimit:
-    """What an overflow error says: the window, and the size of the refused input as the upstream counts it."""
+    """What an overflow error says: the window, and the size of the refused input as the upstream counts it.
+
+    kind:           what `limit` holds: prompt and output together, the prompt alone, a server's memory (which other
+                    requests share), or what an account may send. None where none is stated.
+    output_tokens:  the output that was asked for, where it is stated.
+    is_lower_bound: `input_tokens` is where the upstream stopped counting, or its guess: it calibrates nothing.
+    learnable:      whether `limit` may be remembered as the model's.
+    action:         lower_output where the prompt alone would have fitted; inspect where it is an overflow only if our
+                    own estimate says that the window was full.
+    """
 
     limit: int | None = None
     input_tokens: int | None = None
+    # Not compared as long as no caller tells the kinds apart.
+    kind: LimitKind | None = field(default="window", compare=False)
+    output_tokens: int | None = None
+    is_lower_bound: bool = False
+    learnable: bool = True
+    action: OverflowAction = "compact"
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,11 +74,12 @@ def refused_budget(
     ceiling = int(sent_tokens * _GUESS)
     if limit is None:
         return budget_of(ceiling, ceiling)
-    if max_output is not None and max_output >= limit:
+    of_prompt = stated.limit is not None and stated.kind == "input"
+    if max_output is not None and max_output >= limit and not of_prompt:
         return None
     calibration = max(1.0, stated.input_tokens / sent_tokens) if stated.input_tokens and sent_tokens else 1.0
-    planned = usable_input(limit, max_output, exact=exact, calibration=calibration).usable
-    left = int((limit - (max_output or 0)) * _GUESS / calibration)
+    planned = usable_input(limit, max_output, exact=exact, calibration=calibration, of_prompt=of_prompt).usable
+    left = int((limit - (0 if of_prompt else max_output or 0)) * _GUESS / calibration)
     # Where the stated numbers cannot explain the refusal, the refusal is believed.
     return budget_of(limit, min(planned, left, ceiling))
 

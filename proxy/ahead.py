@@ -13,10 +13,10 @@ from proxy.compactor import CompactionError, Compactor
 from proxy.cooler import Cooled
 from proxy.excerpts import Excerpts
 from proxy.lineages import Lineages
-from proxy.models import Windows
 from proxy.standing import StandingRecords
 from proxy.upstream.summarizer import Summarizer, SummaryTarget
 from proxy.usage import Usage
+from proxy.windows import Windows
 
 # Nobody waits for it: all calls together may take this many seconds.
 _DEADLINE = 300.0
@@ -49,7 +49,9 @@ class Ahead:
     async def after(self, case: Case, sent: Draft, usage: Usage | None) -> None:
         """R3's double check, part 2, for a draft that was answered; `usage` is what the upstream billed."""
         if usage is not None:
-            self._windows.calibrate(case.route.name, case.request.model, sent.tokens, usage.prompt_tokens)
+            self._windows.saw_bill(case.place, sent.tokens, usage.prompt_tokens)
+            self._windows.saw_success(case.place, usage.prompt_tokens, usage.completion_tokens)
+            await self._windows.share(case.place)
         if case.is_let_through:
             return
         policy = case.caller.policy
@@ -119,7 +121,9 @@ def _shares(case: Case, sent: Draft, usage: Usage | None) -> tuple[float, float]
     if usage is None or window is None:
         estimated = sent.tokens / case.limits.budget.usable
         return estimated, estimated
-    usable = usable_input(window.tokens, case.request.max_output, exact=case.route.exact).usable
+    usable = usable_input(
+        window.tokens, case.request.max_output, exact=case.route.exact, of_prompt=window.of_prompt
+    ).usable
     return usage.prompt_tokens / usable, (usage.prompt_tokens + usage.completion_tokens) / usable
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
@@ -12,17 +11,14 @@ import msgspec
 from policies.ladder import StatedLimit
 from proxy.upstream.client import UpstreamResponse
 from proxy.wire import coding
+from proxy.wire.events import EVENT_END, LONGEST_END, data_of, says_something, split_events
 from proxy.wire.overflow import MAX_ERROR_BYTES, classify
 from proxy.wire.templates import refuses_roles
 
-# Lines end in one of three ways, and an empty one ends an event (html.spec.whatwg.org, "Parsing an event stream").
-_LINE_END = re.compile(rb"\r\n|\n|\r")
-_EVENT_END = re.compile(rb"(?:\r\n|\n|\r(?!\n)){2}")
-_LONGEST_END = 4
 _EVENT_STREAM = b"text/event-stream"
 # After so many bytes it is known whether JSON begins like an error report.
 _OPENING_BYTES = 400
-# Comments that a slow upstream sends ahead are held back for so long; then the client needs them, lest it hang up.
+# What a slow upstream sends ahead is held back for so many seconds; then the client needs it, lest it hang up.
 _PATIENCE = 5.0
 
 Enough = Callable[[bytearray], bool]
@@ -118,7 +114,7 @@ def _is_clear(read: bytearray) -> bool:
 
 
 class _EventSeen:
-    """Whether an event with data is complete yet; comments and empty events do not count while patience lasts."""
+    """Whether an event that says something is complete yet; what comes before it is held back while patience lasts."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
@@ -127,11 +123,11 @@ class _EventSeen:
         self._searched = 0
 
     def __call__(self, read: bytearray) -> bool:
-        while (end := _EVENT_END.search(read, self._searched)) is not None:
-            if data_of(read[self._start : end.start()]):
+        while (end := EVENT_END.search(read, self._searched)) is not None:
+            if says_something(data_of(read[self._start : end.start()])):
                 return True
             self._start = self._searched = end.end()
-        self._searched = max(self._start, len(read) - _LONGEST_END)
+        self._searched = max(self._start, len(read) - LONGEST_END)
         return self._clock() >= self._until
 
 
@@ -139,23 +135,13 @@ def _report(response: UpstreamResponse, read: bytes) -> bytes:
     """The error that an answer beginning like this reports; empty where it reports none."""
     if response.status >= 400:
         return read
-    content = _first_event(read) if _is_event_stream(response) else read
+    content = _first_said(read) if _is_event_stream(response) else read
     return content if _reports_error(content) else b""
 
 
-def _first_event(read: bytes) -> bytes:
-    return next((data for event in split_events(read)[:-1] if (data := data_of(event))), b"")
-
-
-def split_events(read: bytes) -> list[bytes]:
-    """The events of a stream as they came; the last may be unfinished."""
-    return _EVENT_END.split(read)
-
-
-def data_of(event: bytes | bytearray) -> bytes:
-    """What an event says; empty where it has no data."""
-    lines = (line for line in _LINE_END.split(bytes(event)) if line.startswith(b"data:"))
-    return b"\n".join(line.removeprefix(b"data:").removeprefix(b" ") for line in lines)
+def _first_said(read: bytes) -> bytes:
+    """The first event that is more than an announcement."""
+    return next((data for event in split_events(read)[:-1] if says_something(data := data_of(event))), b"")
 
 
 def _reports_error(content: bytes | bytearray) -> bool:

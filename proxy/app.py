@@ -21,6 +21,7 @@ from proxy.gateway import Active, Gateway
 from proxy.log import Log, open_log
 from proxy.stores import GuardedStore, open_store
 from proxy.tenants import Tenants
+from proxy.upstream.asker import WindowAsker
 from proxy.upstream.client import TruncatedError, UpstreamClient
 
 CHAT_PATHS = frozenset({"/v1/chat/completions", "/chat/completions"})
@@ -84,6 +85,7 @@ class App:
                 engine.ahead,
                 engine.explainer,
                 engine.windows,
+                WindowAsker(client, engine.windows, time.monotonic),
                 client,
                 background,
                 self._log,

@@ -22,6 +22,7 @@ from proxy.reader import ChatRequest
 from proxy.routes import Route, Router
 from proxy.tenants import Caller
 from proxy.upstream.summarizer import SummaryTarget
+from proxy.windows import Place
 from proxy.wire import chat
 
 Outcome = Literal["none", "applied", "reused", "cooled", "shadow", "bypass", "pending", "failed-open"]
@@ -90,7 +91,12 @@ class Case:
     @property
     def shape(self) -> Shape:
         """In which a record goes to this model at this upstream."""
-        return self.router.shape(self.route, self.request.model)
+        return self.router.shape(self.place)
+
+    @property
+    def place(self) -> Place:
+        """Where it goes, as lessons are kept."""
+        return Place(self.caller.tenant, self.route.upstream.base_url, self.request.model)
 
 
 def case_of(exchange: Exchange, router: Router, caller: Caller, wish: Wish, request: ChatRequest) -> Case:

@@ -28,11 +28,11 @@ from policies.transcript import Block, CountTokens, Utterance, newest_within, re
 from policies.validation import Answer, Invalid, Valid, split_timeline, validate
 from proxy.checkpoints import Checkpoints, key_of
 from proxy.flights import SingleFlight, poll
-from proxy.models import Windows
 from proxy.reader import ChatRequest
 from proxy.spending import Spending
 from proxy.tokenizer import Tokenizer
 from proxy.upstream.summarizer import Summarizer, SummarizerError, SummarizerOverflowError, SummaryTarget
+from proxy.windows import Place, Windows
 from proxy.wire import chat
 
 _PARALLEL_CALLS = 4
@@ -314,7 +314,7 @@ class Compactor:
         except SummarizerOverflowError as error:
             target, stated = work.target, error.stated
             estimated = around + _content_tokens(call, work.count)
-            self._windows.saw_overflow(target.name, target.model, stated, estimated, self._ticks())
+            self._windows.saw_overflow(_place(work), stated, estimated)
             if stated.limit is None:
                 return Overflow()
             calibration = max(1.0, stated.input_tokens / estimated) if stated.input_tokens else target.calibration
@@ -468,6 +468,10 @@ def _aligned_body(job: Job, instruction: str, max_tokens: int) -> bytes:
     if job.request.parsed.envelope.tools:
         fields["tool_choice"] = "none"
     return chat.with_fields(body, fields, without=_NOT_ALIGNED)
+
+
+def _place(work: _Work) -> Place:
+    return Place(work.job.tenant, work.target.upstream.base_url, work.target.model)
 
 
 def _answer_room(work: _Work) -> int:

@@ -20,7 +20,7 @@ from proxy.excerpts import Excerpts
 from proxy.explain import Explainer
 from proxy.lineages import Lineages
 from proxy.log import Log
-from proxy.models import ModelTable, Windows
+from proxy.models import ModelTable
 from proxy.reader import RequestReader
 from proxy.report import CompactionLog
 from proxy.routes import Router
@@ -31,6 +31,7 @@ from proxy.stores.base import Store
 from proxy.tokenizer import DEFAULT_ENCODING, Tokenizer
 from proxy.upstream.client import UpstreamClient
 from proxy.upstream.summarizer import Summarizer
+from proxy.windows import Windows
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +46,7 @@ class Engine:
     explainer: Explainer
 
     def router(self, config: Config) -> Router:
-        return Router(config, self.windows, self.tokenizer, time.monotonic)
+        return Router(config, self.windows, self.tokenizer)
 
 
 async def open_engine(
@@ -60,8 +61,8 @@ async def open_engine(
     tokenizer, table = Tokenizer(), ModelTable()
     await asyncio.to_thread(tokenizer.warm, DEFAULT_ENCODING)
     await asyncio.to_thread(table.load)
-    windows = Windows(table)
     sealer, ttl = Sealer(config.store.encryption_key_bytes), config.store.ttl
+    windows = Windows(table, store, sealer, time.time)
     checkpoints = Checkpoints(store, sealer, ttl)
     summarizer = summarizer or Summarizer(client, time.monotonic)
     spending, prompts = Spending(time.time), read_prompts()

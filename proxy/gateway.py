@@ -30,14 +30,15 @@ from proxy.exchange import ClientGoneError, Exchange
 from proxy.explain import Explainer, MethodNotAllowedError
 from proxy.explanation import Explanation
 from proxy.log import Log
-from proxy.models import Windows
 from proxy.reader import ChatRequest, RequestReader
 from proxy.relay import relay, upstream_url
 from proxy.report import Report, headers_of
 from proxy.routes import Route, Router
 from proxy.tenants import Caller, Tenants
+from proxy.upstream.asker import WindowAsker
 from proxy.upstream.client import TruncatedError, UpstreamClient
 from proxy.usage import UsageTap
+from proxy.windows import Windows
 from proxy.wire import coding
 from proxy.wire.chat import model_of
 from proxy.wire.headers import MAX_HOPS, Headers, hops
@@ -46,6 +47,8 @@ _T = TypeVar("_T")
 _ONCE = (b"authorization", b"x-api-key", b"x-compaction", b"x-compaction-policy")
 # Share of the usable input below which nothing follows an answer, so that small requests pay for nothing.
 WORTH_FOLLOWING = 0.5
+# Tokens below which no window is so small that it matters what other replicas or the upstream know of it.
+_WORTH_LOOKING_UP = 1_500
 # Stands for a draft that a fault of ours prevented.
 _FAULT = Draft(b"", 0, "failed-open", "internal_error")
 # Headers that cannot be told yet when comments begin an answer.
@@ -117,6 +120,7 @@ class Gateway:
         ahead: Ahead,
         explainer: Explainer,
         windows: Windows,
+        asker: WindowAsker,
         client: UpstreamClient,
         background: Background,
         log: Log,
@@ -127,6 +131,7 @@ class Gateway:
         self._ahead = ahead
         self._explainer = explainer
         self._windows = windows
+        self._asker = asker
         self._client = client
         self._background = background
         self._log = log
@@ -167,7 +172,10 @@ class Gateway:
         request = await self._read(incoming)
         if request is None:
             return _as_it_came(incoming, "bypass", "unknown_shape")
-        case = case_of(incoming.exchange, incoming.active.router, incoming.caller, incoming.wish, request)
+        router = incoming.active.router
+        if request.tokens >= _WORTH_LOOKING_UP:
+            await self._windows.look_up(router.place(incoming.caller, request.model))
+        case = case_of(incoming.exchange, router, incoming.caller, incoming.wish, request)
         with self._commenting(incoming, case):
             return Prepared(case.route, case, await self._drafter.first(case))
 
@@ -259,7 +267,7 @@ class Gateway:
 
     async def _smaller(self, case: Case, sent: Draft, stated: StatedLimit, attempt: int) -> Draft | None:
         """Learn from an overflow, and draft what may fit."""
-        self._windows.saw_overflow(case.route.name, case.request.model, stated, sent.tokens, time.monotonic())
+        self._windows.saw_overflow(case.place, stated, sent.tokens)
         return await self._drafter.retry(case, sent, stated, attempt=attempt)
 
     async def _deliver(self, incoming: Incoming, prepared: Prepared, draft: Draft) -> tuple[Answer, Draft]:
@@ -274,7 +282,7 @@ class Gateway:
             except ProxyError:
                 break
             if not answer.refuses_roles:
-                self._windows.saw_shape(case.route.name, case.request.model, shape)
+                self._windows.saw_shape(case.place, shape)
                 self._log.info("shape", upstream=case.route.name, tenant=case.caller.tenant, shape=shape)
                 return answer, other
         return refusal, draft
@@ -296,10 +304,23 @@ class Gateway:
     async def _record(self, report: Report, tap: UsageTap | None) -> None:
         """Learn from an answer that came through whole, and see to what follows it."""
         case, sent = report.case, report.sent
-        if case is not None and sent is not None and report.status == 200:
-            self._windows.saw_success(report.route.name, case.request.model, sent.tokens, time.monotonic())
-            if tap is not None:
-                self._background.start("follow_up", self._ahead.after(case, sent, tap.usage()))
+        if case is None or sent is None:
+            return
+        if tap is not None:
+            self._background.start("follow_up", self._ahead.after(case, sent, tap.usage()))
+        if self._windows.has_news(case.place):
+            self._background.start("share", self._windows.share(case.place))
+        self._ask_for_windows(case, report)
+
+    def _ask_for_windows(self, case: Case, report: Report) -> None:
+        upstream, model = report.route.upstream, case.request.model
+        if report.status != 200 or case.request.tokens < _WORTH_LOOKING_UP:
+            return
+        known = report.route.window
+        if case.router.configured_window(model) is not None or (known and known.source == "learned"):
+            return
+        if self._asker.is_due(upstream, model):
+            self._background.start("ask", self._asker.ask(upstream, report.route.headers, model))
 
     def _commenting(self, incoming: Incoming, case: Case) -> AbstractContextManager[None]:
         """A streaming client that waits for us inside gets comments, as often as its policy says."""

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from policies.assembly import Shape
 from policies.budget import Budget, usable_input
 from proxy.config_models import Config, Upstream
 from proxy.exchange import Exchange
-from proxy.models import MAX_NAME, Window, Windows
+from proxy.models import MAX_NAME, Window
 from proxy.reader import ChatRequest
 from proxy.tenants import Caller
 from proxy.tokenizer import Tokenizer
 from proxy.upstream.summarizer import SummaryTarget
+from proxy.windows import Place, Windows
 from proxy.wire.headers import Headers, to_upstream
 
 NO_MODEL = "none"
@@ -48,11 +48,10 @@ class _Model:
 class Router:
     """Routes by config; one per config, so that a reload swaps it as a whole."""
 
-    def __init__(self, config: Config, windows: Windows, tokenizer: Tokenizer, clock: Callable[[], float]) -> None:
+    def __init__(self, config: Config, windows: Windows, tokenizer: Tokenizer) -> None:
         self._config = config
         self._windows = windows
         self._tokenizer = tokenizer
-        self._clock = clock
         self._models: dict[str, _Model] = {}
 
     def plain(self, exchange: Exchange, caller: Caller, model: str = "") -> Route:
@@ -62,20 +61,30 @@ class Router:
 
     def chat(self, exchange: Exchange, caller: Caller, request: ChatRequest) -> Route:
         """The route of a chat request."""
-        model = request.model
-        name, upstream = self._config.upstream_for(caller.tenant, model)
+        name, upstream = self._config.upstream_for(caller.tenant, request.model)
         headers = _headers(exchange, caller, upstream, readable=True)
-        window = self._window(name, model)
+        place = Place(caller.tenant, upstream.base_url, request.model)
+        window = self._window(place)
         if window is None:
             return Route(name, upstream, headers)
-        exact = self._model(model).exact
-        calibration = self._windows.calibration(name, model)
-        budget = usable_input(window.tokens, request.max_output, exact=exact, calibration=calibration)
+        exact = self._model(request.model).exact
+        calibration = self._windows.experience(place).calibration
+        budget = usable_input(
+            window.tokens, request.max_output, exact=exact, calibration=calibration, of_prompt=window.of_prompt
+        )
         return Route(name, upstream, headers, window, budget, exact)
 
-    def shape(self, route: Route, model: str) -> Shape:
+    def place(self, caller: Caller, model: str) -> Place:
+        """Where a caller's requests for this model go, as lessons are kept."""
+        return Place(caller.tenant, self._config.upstream_for(caller.tenant, model)[1].base_url, model)
+
+    def shape(self, place: Place) -> Shape:
         """How a record stands among the messages that this model's chat template takes."""
-        return self._windows.shape(route.name, model)
+        return self._windows.experience(place).shape
+
+    def configured_window(self, model: str) -> int | None:
+        """What the config says of this model's window."""
+        return self._model(model).configured_window
 
     def encoding(self, model: str) -> str:
         """The encoding to count this model's tokens with."""
@@ -96,7 +105,8 @@ class Router:
         if name != route.name:
             key = upstream.api_key.get_secret_value()
             credentials = [(b"authorization", b"Bearer " + key.encode())] if key else []
-        window = self._window(name, model)
+        place = Place(caller.tenant, upstream.base_url, model)
+        window = self._window(place)
         return SummaryTarget(
             owner=caller.scope,
             name=name,
@@ -105,13 +115,13 @@ class Router:
             headers=credentials,
             encoding=self.encoding(model),
             window=window.tokens if window else None,
-            calibration=self._windows.calibration(name, model),
+            calibration=self._windows.experience(place).calibration,
             output_key=request.output_key if settings.model is None else "max_tokens",
             temperature=settings.temperature,
         )
 
-    def _window(self, upstream: str, model: str) -> Window | None:
-        return self._windows.resolve(upstream, model, self._model(model).configured_window, self._clock())
+    def _window(self, place: Place) -> Window | None:
+        return self._windows.resolve(place, self.configured_window(place.model))
 
     def _model(self, name: str) -> _Model:
         known = self._models.get(name)

@@ -8,8 +8,9 @@ from typing import Annotated
 
 import msgspec
 
-from proxy.answers import Answer, data_of, split_events
+from proxy.answers import Answer
 from proxy.wire import coding
+from proxy.wire.events import data_of, split_events
 
 # Usage stands at the end: after the choices, or in the last event that carries any.
 _TAIL = 64 * 1024

@@ -221,7 +221,8 @@ class Stage:
 
 
 def _answered(model: ModelServer) -> list[Sent]:
-    return [Sent(received) for received in model.received if not received.is_summary and received.status == 200]
+    chats = (received for received in model.received if received.method == "POST" and not received.is_summary)
+    return [Sent(received) for received in chats if received.status == 200]
 
 
 @asynccontextmanager

@@ -23,7 +23,7 @@ from proxy.compactor import CompactionError, Compactor, Job
 from proxy.config_models import Upstream
 from proxy.engine import read_prompts
 from proxy.log import Log
-from proxy.models import ModelTable, Windows
+from proxy.models import ModelTable
 from proxy.reader import ChatRequest, RequestReader
 from proxy.report import CompactionLog
 from proxy.spending import Spending
@@ -32,6 +32,7 @@ from proxy.stores.memory import MemoryStore
 from proxy.tokenizer import DEFAULT_ENCODING, Tokenizer
 from proxy.upstream.client import UpstreamClient
 from proxy.upstream.summarizer import Summarizer, SummaryTarget
+from proxy.windows import Windows
 from tests.conversations import Json, body_of, rounds, system, user
 from tests.servers import serve
 
@@ -118,7 +119,7 @@ async def replica(
         with ThreadPoolExecutor(2) as workers:
             checkpoints = Checkpoints(store or MemoryStore(), Sealer(None), 3600.0)
             summarizer = Summarizer(client, clock)
-            windows = Windows(ModelTable())
+            windows = Windows(ModelTable(), MemoryStore(), Sealer(None), clock)
             compactor = Compactor(
                 checkpoints,
                 summarizer,

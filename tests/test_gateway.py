@@ -252,7 +252,7 @@ FAULTS = {
         "proxy.wire.prefixes.PrefixCache.find",
         "proxy.wire.prefixes.PrefixCache.remember",
     ),
-    "routing": ("proxy.routes.Router.chat", "proxy.routes.usable_input", "proxy.models.Windows.resolve"),
+    "routing": ("proxy.routes.Router.chat", "proxy.routes.usable_input", "proxy.windows.Windows.resolve"),
     "planning": (
         "proxy.decisions.needs_attention",
         "proxy.cases.legal_cuts",
@@ -278,7 +278,7 @@ FAULTS = {
     "assembling": ("proxy.cases.assemble", "proxy.wire.chat.rebuild"),
 }
 # Faults after the upstream was asked: its answer must reach the client all the same.
-AFTERWARDS = ("proxy.models.Windows.saw_success", "proxy.gateway.headers_of", "proxy.report.session_label")
+AFTERWARDS = ("proxy.windows.Windows.has_news", "proxy.gateway.headers_of", "proxy.report.session_label")
 
 
 def explode(*_: object, **__: object) -> None:

@@ -69,6 +69,11 @@ def anyio_backend() -> str:
     return "asyncio"
 
 
+ROLE = event({"choices": [{"index": 0, "delta": {"role": "assistant", "content": ""}, "finish_reason": None}]})
+FILTERS = event({"choices": [], "prompt_filter_results": [{"prompt_index": 0}]})
+CREATED = event({"type": "response.created", "response": {"id": "r"}}) + event({"type": "response.in_progress"})
+
+
 def over(directory: Path, script: Script) -> AbstractAsyncContextManager[tuple[str, Upstream]]:
     """A proxy that summarizes without a model, so that every call is the client's."""
     without_model = {"default": {"extends": "default", "summarizer": {"model": "none"}}}
@@ -94,6 +99,12 @@ def pieces(content: bytes, size: int, *headers: Header, status: int = 200) -> by
         (pieces(b": wait\n\n\r\n: wait\r\rdata: " + ERROR + b"\r\r", 5, EVENTS), "the first event after comments"),
         (pieces(b"event: error\ndata: " + ERROR + b"\n\n", 3, EVENTS), "a named event in small pieces"),
         (pieces(gzip.compress(b"data: " + ERROR + b"\n\n"), 9, EVENTS, GZIP), "a compressed stream"),
+        (pieces(ROLE + b"data: " + ERROR + b"\n\n", 11, EVENTS), "behind an announcement of who speaks"),
+        (
+            pieces(FILTERS + b": ping\n\n" + ROLE + b"data: " + ERROR + b"\n\n", 900, EVENTS),
+            "behind a filter's verdict",
+        ),
+        (pieces(CREATED + b"event: error\ndata: " + ERROR + b"\n\n", 900, EVENTS), "behind an announced response"),
         (answer(200, ERROR, JSON), "JSON under status 200"),
         (pieces(ERROR, 3, JSON), "JSON under status 200 in small pieces"),
         (answer(200, gzip.compress(ERROR), JSON, GZIP), "compressed JSON under status 200"),
@@ -142,7 +153,9 @@ async def test_a_short_request_that_cannot_shrink_is_not_sent_again(tmp_path: Pa
     "content",
     [
         delta("Hel") + b"data: " + ERROR + b"\n\n",
-        event({"choices": [{"delta": {"role": "assistant"}}]}) + b"data: " + ERROR + b"\n\n",
+        event({"choices": [{"delta": {"role": "assistant", "reasoning": "Hm"}}]}) + b"data: " + ERROR + b"\n\n",
+        event({"choices": [{"delta": {"tool_calls": [{"index": 0}]}}]}) + b"data: " + ERROR + b"\n\n",
+        event({"type": "response.output_text.delta"}) + b"data: " + ERROR + b"\n\n",
     ],
 )
 async def test_after_the_first_event_an_overflow_is_the_clients_to_see(tmp_path: Path, content: bytes) -> None:

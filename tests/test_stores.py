@@ -210,7 +210,7 @@ from pathlib import Path
 from proxy.stores.sqlite import SqliteStore
 
 async def main() -> None:
-    store = SqliteStore(Path(sys.argv[1]), timeout=5)
+    store = SqliteStore(Path(sys.argv[1]), timeout=60)
     for number in range(50):
         mine = f"{sys.argv[2]} {number}".encode()
         print((await store.put_new(str(number), mine, 600) or mine).decode())

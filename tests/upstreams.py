@@ -173,11 +173,16 @@ Script = Callable[[Call], Awaitable[object]]
 
 @dataclass(slots=True)
 class Upstream:
-    """Plays a script for every request; `calls` are those it got."""
+    """Plays a script for every request; `calls` are those it got.
+
+    What the proxy asks of its own accord it answers by `facts`, a body for each target, and keeps in `questions`.
+    """
 
     script: Script
     address: str = ""
     calls: list[Call] = field(default_factory=list)
+    questions: list[Call] = field(default_factory=list)
+    facts: dict[str, bytes] = field(default_factory=dict)
     connections: int = 0
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -187,11 +192,20 @@ class Upstream:
             while not writer.is_closing():
                 call = await Call.accept(reader, writer)
                 here.append(call)
+                if call.header(b"user-agent") == b"concertina":
+                    await self._tell(call)
+                    continue
                 self.calls.append(call)
                 await self.script(call)
         writer.close()
         for call in here:
             call.closed.set()
+
+    async def _tell(self, question: Call) -> None:
+        await question.read()
+        self.questions.append(question)
+        fact = self.facts.get(question.target)
+        await question.send(answer(404, b"") if fact is None else answer(200, fact, JSON))
 
     def play(self, script: Script) -> Self:
         """Forget what was, and play another script."""

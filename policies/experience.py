@@ -1,0 +1,89 @@
+"""What refusals, successes and bills have shown of one model at one upstream, as values that replicas share.
+
+A lesson only ever costs a compaction too early or an overflow that is caught, so the newest holds and all of them
+expire.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from policies.assembly import Shape
+from policies.ladder import StatedLimit
+
+LEARNED_TTL = 24 * 3600.0
+# Below this, fixed overheads and not the text decide the ratio of real to estimated tokens.
+MIN_CALIBRATION_TOKENS = 100
+# Never below 1.0: trusting a lower estimate risks an overflow. 6.0 is worse than any script through any tokenizer.
+CALIBRATION_RANGE: Final = (1.0, 6.0)
+CALIBRATION_OBSERVATIONS = 16
+# From so many observations on the worst alone is no evidence: providers do report nonsense now and then.
+_ENOUGH = 4
+# A prompt that was billed at less than this share of our estimate was not read whole ...
+_CUT_OFF_BELOW = 0.5
+# ... where the estimate is of so many tokens that no overhead explains it.
+_CUT_OFF_FROM = 1_000
+
+
+class Experience(msgspec.Struct, frozen=True, omit_defaults=True):
+    """`learned_at` is Unix seconds.
+
+    limit:        tokens that a refusal has named; of_prompt: of the prompt alone, not of prompt and output together.
+    ratios:       the newest real tokens per estimated token, at most CALIBRATION_OBSERVATIONS.
+    shape:        how its chat template takes a record.
+    tells_usage:  whether a stream may be asked for its usage; some servers refuse the question.
+    cut_off:      whether it was last seen to read less of a prompt than it was sent.
+    """
+
+    limit: int | None = None
+    of_prompt: bool = False
+    learned_at: float = 0.0
+    ratios: tuple[float, ...] = ()
+    shape: Shape = "separate"
+    tells_usage: bool = True
+    cut_off: bool = False
+
+    def limit_at(self, now: float) -> int | None:
+        return self.limit if now - self.learned_at < LEARNED_TTL else None
+
+    @property
+    def calibration(self) -> float:
+        """What to multiply estimates with: the worst of the recent observations, 1.0 without any."""
+        worst = sorted(self.ratios)
+        return worst[-2] if len(worst) >= _ENOUGH else max(worst, default=1.0)
+
+
+def overflowed(known: Experience, stated: StatedLimit, estimated: int, now: float) -> Experience:
+    """After the refusal of a prompt of `estimated` tokens."""
+    if stated.input_tokens is not None and not stated.is_lower_bound:
+        known = billed(known, estimated, stated.input_tokens)
+    if stated.limit is None or stated.limit <= 0 or not stated.learnable:
+        return known
+    return msgspec.structs.replace(known, limit=stated.limit, of_prompt=stated.kind == "input", learned_at=now)
+
+
+def succeeded(known: Experience, prompt: int, output: int, now: float) -> Experience:
+    """After an answer; tokens that a learned limit would not have let through disprove it.
+
+    If it was right after all, the next overflow teaches it again.
+    """
+    limit = known.limit_at(now)
+    if limit is None or prompt + (0 if known.of_prompt else output) <= limit:
+        return known
+    return msgspec.structs.replace(known, limit=None)
+
+
+def billed(known: Experience, estimated: int, real: int) -> Experience:
+    """After the upstream has told how many tokens it counted in a prompt that was estimated."""
+    if estimated < MIN_CALIBRATION_TOKENS or real <= 0:
+        return known
+    low, high = CALIBRATION_RANGE
+    ratios = (*known.ratios, min(max(real / estimated, low), high))[-CALIBRATION_OBSERVATIONS:]
+    return msgspec.structs.replace(known, ratios=ratios, cut_off=was_cut_off(estimated, real))
+
+
+def was_cut_off(estimated: int, real: int) -> bool:
+    """Whether the upstream, without an error, read much less of a prompt than it was sent (Ollama's `num_ctx`)."""
+    return estimated >= _CUT_OFF_FROM and 0 < real < _CUT_OFF_BELOW * estimated

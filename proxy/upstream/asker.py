@@ -1,0 +1,106 @@
+"""Asking upstreams for the windows of their models: behind the answers, seldom, and never twice at once."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+import msgspec
+
+from proxy.config_models import Upstream
+from proxy.errors import ProxyError
+from proxy.lru import remember
+from proxy.upstream.client import TruncatedError, UpstreamClient
+from proxy.windows import Windows
+from proxy.wire.headers import Headers
+from proxy.wire.models_list import Family, window_of_props, window_of_show, windows_of_list
+
+_T = TypeVar("_T")
+
+# Seconds between two questions for the same list.
+INTERVAL = 3600.0
+# Models that a server is asked for one by one in that time: their names come from clients.
+_SINGLY = 20
+_MAX_ANSWER = 8 * 1024 * 1024
+_REMEMBERED = 1_000
+_HEADERS = [(b"accept", b"application/json"), (b"accept-encoding", b"identity"), (b"user-agent", b"concertina")]
+_CREDENTIALS = (b"authorization", b"x-api-key", b"api-key")
+
+
+@dataclass(slots=True)
+class _Asked:
+    """What is known of an upstream since it was asked `at`."""
+
+    at: float
+    windows: dict[str, int]
+    family: Family | None
+    singly: set[str]
+
+
+class WindowAsker:
+    """Asks for lists of models (`max_model_len`, `context_length` …), llama.cpp's `/props`, Ollama's `/api/show`."""
+
+    def __init__(self, client: UpstreamClient, windows: Windows, clock: Callable[[], float]) -> None:
+        """`clock` tells seconds that only go forward."""
+        self._client = client
+        self._windows = windows
+        self._clock = clock
+        self._asked: OrderedDict[str, _Asked] = OrderedDict()
+
+    def is_due(self, upstream: Upstream, model: str) -> bool:
+        """Whether this upstream may know more of the model than we do."""
+        if upstream.provider != "openai":
+            return False
+        asked = self._asked.get(upstream.base_url)
+        if asked is None or self._clock() - asked.at >= INTERVAL:
+            return True
+        return asked.family is not None and model not in asked.singly and len(asked.singly) < _SINGLY
+
+    async def ask(self, upstream: Upstream, headers: Headers, model: str) -> None:
+        """Ask with the credential of a request that this upstream has just answered."""
+        credentials = [(name, value) for name, value in headers if name in _CREDENTIALS]
+        asked = self._asked.get(upstream.base_url)
+        if asked is None or self._clock() - asked.at >= INTERVAL:
+            asked = _Asked(self._clock(), {}, None, set())
+            remember(self._asked, upstream.base_url, asked, _REMEMBERED)
+            body = await self._get(upstream, "GET", f"{upstream.base_url}/models", credentials, None)
+            asked.windows, asked.family = _read(windows_of_list, body) or ({}, None)
+        if asked.family is not None and model not in asked.windows and model not in asked.singly:
+            asked.singly.add(model)
+            window = await self._of_one(upstream, asked.family, credentials, model)
+            if window is not None:
+                asked.windows[model] = window
+        self._windows.was_told(upstream.base_url, dict(asked.windows))
+
+    async def _of_one(self, upstream: Upstream, family: Family, credentials: Headers, model: str) -> int | None:
+        root = upstream.base_url.removesuffix("/v1")
+        if family == "llama.cpp":
+            body = await self._get(upstream, "GET", f"{root}/props", credentials, None)
+            return _read(window_of_props, body)
+        question = msgspec.json.encode({"model": model})
+        body = await self._get(upstream, "POST", f"{root}/api/show", credentials, question)
+        return _read(window_of_show, body)
+
+    async def _get(
+        self, upstream: Upstream, method: str, url: str, credentials: Headers, question: bytes | None
+    ) -> bytes | None:
+        headers = [*credentials, *_HEADERS]
+        if question is not None:
+            headers.append((b"content-type", b"application/json"))
+        try:
+            response = await self._client.send(upstream, method, url, headers, question)
+            try:
+                return await response.read(_MAX_ANSWER) if response.status == 200 else None
+            finally:
+                response.close()
+        except (ProxyError, TruncatedError):
+            return None
+
+
+def _read(reader: Callable[[bytes], _T], body: bytes | None) -> _T | None:
+    try:
+        return None if body is None else reader(body)
+    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
+        return None

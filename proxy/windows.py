@@ -1,0 +1,162 @@
+"""The window to plan with for every model at every upstream, and what traffic has taught about them."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import msgspec
+
+from policies import experience as lessons
+from policies.assembly import Shape
+from policies.experience import LEARNED_TTL, Experience
+from policies.ladder import StatedLimit
+from proxy.lru import remember
+from proxy.models import MAX_ENTRIES, MAX_NAME, ModelTable, Price, Window
+from proxy.stores.base import Store
+from proxy.stores.sealing import Sealer
+
+# Seconds after which what other replicas have learned is looked up again.
+REFRESH = 60.0
+# What an upstream said about its models, when it was asked, holds for so long.
+ASKED_TTL = 6 * 3600.0
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(Experience).decode
+_NOTHING = Experience()
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A model at an upstream, for one tenant: one tenant's account and lessons are not another's."""
+
+    tenant: str
+    base_url: str
+    model: str
+
+
+@dataclass(slots=True)
+class _Known:
+    experience: Experience
+    looked_up: float
+    is_shared: bool = True
+
+
+class Windows:
+    """Windows from config, experience, the upstreams themselves and the table; one per process.
+
+    Lessons are kept here, bounded, and shared through the store, where the last to speak wins. Best effort.
+    """
+
+    def __init__(
+        self,
+        table: ModelTable,
+        store: Store,
+        sealer: Sealer,
+        clock: Callable[[], float],
+        max_entries: int = MAX_ENTRIES,
+    ) -> None:
+        """`clock` tells Unix seconds."""
+        self._table = table
+        self._store = store
+        self._sealer = sealer
+        self._clock = clock
+        self._max_entries = max_entries
+        self._known: OrderedDict[Place, _Known] = OrderedDict()
+        self._asked: OrderedDict[str, tuple[float, Mapping[str, int]]] = OrderedDict()
+
+    def resolve(self, place: Place, configured: int | None) -> Window | None:
+        """The configured window, else the learned, else what the upstream says, else the table's, else None.
+
+        A learned limit below the configured one wins: the upstream has refused what the configuration promised.
+        """
+        known, now = self.experience(place), self._clock()
+        listed = self._table.lookup(place.model)
+        max_output = listed.max_output if listed else None
+        learned = known.limit_at(now)
+        if learned is not None and (configured is None or learned < configured):
+            return Window(learned, max_output, "learned", known.of_prompt)
+        if configured is not None:
+            return Window(configured, max_output, "policy")
+        at, windows = self._asked.get(place.base_url, (0.0, {}))
+        if now - at < ASKED_TTL and (told := windows.get(place.model)) is not None:
+            return Window(told, max_output, "asked")
+        return listed
+
+    def experience(self, place: Place) -> Experience:
+        """What is known here and now."""
+        known = self._known.get(place)
+        return known.experience if known else _NOTHING
+
+    async def look_up(self, place: Place) -> None:
+        """Take what other replicas have learned, once in a while; own lessons that were not shared yet stay."""
+        known = self._known.get(place)
+        now = self._clock()
+        if len(place.model) > MAX_NAME or (known and (not known.is_shared or now - known.looked_up < REFRESH)):
+            return
+        key = _key(place)
+        (value,) = await self._store.get_many([key])
+        plain = self._sealer.open(key, value)
+        found = _opened(plain) or (known.experience if known else _NOTHING)
+        remember(self._known, place, _Known(found, now), self._max_entries)
+
+    async def share(self, place: Place) -> None:
+        """Tell the other replicas what was learned here."""
+        known = self._known.get(place)
+        if known is not None and not known.is_shared:
+            known.is_shared = True
+            key = _key(place)
+            await self._store.put(key, self._sealer.seal(key, _encode(known.experience)), LEARNED_TTL)
+
+    def has_news(self, place: Place) -> bool:
+        """Whether something was learned that the other replicas do not know."""
+        known = self._known.get(place)
+        return known is not None and not known.is_shared
+
+    def was_told(self, base_url: str, windows: Mapping[str, int]) -> None:
+        """Take what an upstream says of its models' windows; nothing is an answer too."""
+        remember(self._asked, base_url, (self._clock(), windows), self._max_entries)
+
+    def saw_overflow(self, place: Place, stated: StatedLimit, estimated: int) -> None:
+        """Take what the refusal of a prompt of `estimated` tokens taught."""
+        self._take(place, lessons.overflowed(self.experience(place), stated, estimated, self._clock()))
+
+    def saw_success(self, place: Place, prompt: int, output: int) -> None:
+        """Take what an answer to a prompt of so many real tokens taught."""
+        self._take(place, lessons.succeeded(self.experience(place), prompt, output, self._clock()))
+
+    def saw_bill(self, place: Place, estimated: int, real: int) -> None:
+        """Take how many tokens were counted in a prompt that was estimated."""
+        self._take(place, lessons.billed(self.experience(place), estimated, real))
+
+    def saw_shape(self, place: Place, shape: Shape) -> None:
+        """Take the shape that a template accepted after it had refused another."""
+        self._take(place, msgspec.structs.replace(self.experience(place), shape=shape))
+
+    def saw_usage_refused(self, place: Place) -> None:
+        """Take that a stream must not be asked for its usage."""
+        self._take(place, msgspec.structs.replace(self.experience(place), tells_usage=False))
+
+    def price(self, model: str) -> Price | None:
+        return self._table.price(model)
+
+    def _take(self, place: Place, learned: Experience) -> None:
+        if learned == self.experience(place) or len(place.model) > MAX_NAME:
+            return
+        known = self._known.get(place)
+        fresh = _Known(learned, known.looked_up if known else self._clock(), is_shared=False)
+        remember(self._known, place, fresh, self._max_entries)
+
+
+def _opened(plain: bytes | None) -> Experience | None:
+    try:
+        return None if plain is None else _decode(plain)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+        return None
+
+
+def _key(place: Place) -> str:
+    name = msgspec.json.encode([place.tenant, place.base_url, place.model])
+    return f"learned:{hashlib.sha256(name).hexdigest()}"

@@ -1,0 +1,91 @@
+"""What servers say of their models' windows, in their own formats."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Literal
+
+import msgspec
+
+Family = Literal["llama.cpp", "ollama"]
+
+_Tokens = Annotated[int, msgspec.Meta(ge=256, le=100_000_000)]
+_NUM_CTX = re.compile(r"^num_ctx\s+(\d{3,8})\s*$", re.MULTILINE)
+_FAMILIES: dict[object, Family] = {"llamacpp": "llama.cpp", "library": "ollama"}
+# Where a window is stated, the most binding first: what is loaded, what is served, what the model could do.
+_FIELDS = (
+    "loaded_context_length",  # LM Studio
+    "max_model_len",  # vLLM, SGLang, LMDeploy
+    "n_ctx",
+    "context_length",  # OpenRouter, Together, Fireworks, DeepInfra
+    "context_window",  # Groq
+    "max_context_length",  # Mistral
+    "max_input_tokens",  # Anthropic
+)
+# Objects inside of which they are stated instead.
+_INSIDE = ("top_provider", "limits", "meta", "parameters", "metadata")
+
+
+class _List(msgspec.Struct):
+    data: list[dict[str, msgspec.Raw]] = msgspec.field(default_factory=list)
+
+
+class _Settings(msgspec.Struct):
+    n_ctx: _Tokens | None = None
+
+
+class _Props(msgspec.Struct):
+    default_generation_settings: _Settings = msgspec.field(default_factory=_Settings)
+
+
+class _Shown(msgspec.Struct):
+    parameters: str = ""
+    model_info: dict[str, msgspec.Raw] = msgspec.field(default_factory=dict)
+
+
+def windows_of_list(body: bytes) -> tuple[dict[str, int], Family | None]:
+    """Windows by model from an answer to `GET /v1/models`, and which server it must be; raises MsgspecError."""
+    windows = {}
+    family: Family | None = None
+    for row in msgspec.json.decode(body, type=_List).data:
+        name = _value(row.get("id"))
+        family = family or _FAMILIES.get(_value(row.get("owned_by")))
+        if isinstance(name, str) and (tokens := _window(row)) is not None:
+            windows[name] = tokens
+    return windows, family
+
+
+def window_of_props(body: bytes) -> int | None:
+    """From llama.cpp's `GET /props`: of one slot, which is what a request gets; raises MsgspecError."""
+    return msgspec.json.decode(body, type=_Props).default_generation_settings.n_ctx
+
+
+def window_of_show(body: bytes) -> int | None:
+    """From Ollama's `POST /api/show`: what it is set to, else what the model could do; raises MsgspecError."""
+    shown = msgspec.json.decode(body, type=_Shown)
+    if (set_to := _NUM_CTX.search(shown.parameters)) is not None:
+        return int(set_to[1])
+    lengths = (_tokens(value) for name, value in shown.model_info.items() if name.endswith(".context_length"))
+    return next((tokens for tokens in lengths if tokens is not None), None)
+
+
+def _window(row: dict[str, msgspec.Raw]) -> int | None:
+    stated = [tokens for name in _FIELDS if (tokens := _tokens(row.get(name))) is not None]
+    for name in _INSIDE:
+        inner = _value(row.get(name))
+        if isinstance(inner, dict):
+            stated += [inner[field] for field in _FIELDS if _is_window(inner.get(field))]
+    return min(stated, default=None)
+
+
+def _tokens(raw: msgspec.Raw | None) -> int | None:
+    value = _value(raw)
+    return value if isinstance(value, int) and _is_window(value) else None
+
+
+def _is_window(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 256 <= value <= 100_000_000
+
+
+def _value(raw: msgspec.Raw | None) -> object:
+    return None if raw is None else msgspec.json.decode(raw)

@@ -1,0 +1,107 @@
+"""What refusals, successes and bills teach of a model."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from policies.experience import LEARNED_TTL, Experience, billed, overflowed, succeeded, was_cut_off
+from policies.ladder import StatedLimit
+
+NOTHING = Experience()
+
+
+def learned(*limits: int, kind: str = "window", now: float = 0) -> Experience:
+    known = NOTHING
+    for limit in limits:
+        known = overflowed(known, StatedLimit(limit, kind=kind), 10_000, now)  # type: ignore[arg-type]
+    return known
+
+
+def test_what_was_learned_holds_for_a_day() -> None:
+    known = learned(8_192, now=100)
+    assert known.limit_at(100 + LEARNED_TTL - 1) == 8_192
+    assert known.limit_at(100 + LEARNED_TTL) is None
+
+
+def test_the_newest_lesson_holds_and_nonsense_teaches_nothing() -> None:
+    assert learned(8_192, 4_096, 0, -1).limit == 4_096
+
+
+@pytest.mark.parametrize(
+    ("stated", "limit", "ratios"),
+    [
+        (StatedLimit(8_192, 12_000), 8_192, (1.2,)),
+        (StatedLimit(8_192), 8_192, ()),
+        (StatedLimit(None, 12_000), None, (1.2,)),
+        (StatedLimit(8_192, 12_000, learnable=False), None, (1.2,)),
+        (StatedLimit(8_192, 12_000, is_lower_bound=True), 8_192, ()),
+        (StatedLimit(), None, ()),
+    ],
+)
+def test_a_refusal_teaches_what_it_states_and_no_more(
+    stated: StatedLimit, limit: int | None, ratios: tuple[float, ...]
+) -> None:
+    known = overflowed(NOTHING, stated, 10_000, now=1)
+    assert (known.limit, known.ratios) == (limit, ratios)
+
+
+@pytest.mark.parametrize(
+    ("kind", "prompt", "output", "holds"),
+    [
+        ("window", 8_192, 0, True),
+        ("window", 8_193, 0, False),
+        ("window", 8_000, 192, True),
+        ("window", 8_000, 193, False),
+        ("input", 8_000, 500, True),
+        ("input", 8_193, 0, False),
+    ],
+)
+def test_an_answer_that_the_limit_would_not_have_let_through_disproves_it(
+    kind: str, prompt: int, output: int, holds: bool
+) -> None:
+    known = learned(8_192, kind=kind)
+    assert succeeded(known, prompt, output, now=1).limit_at(1) == (8_192 if holds else None)
+
+
+@pytest.mark.parametrize(
+    ("observed", "factor"),
+    [
+        ([], 1.0),
+        ([(1000, 1300)], 1.3),
+        ([(1000, 1300), (1000, 1100)], 1.3),
+        ([(1000, 700)], 1.0),
+        ([(1000, 90_000)], 6.0),
+        ([(50, 90)], 1.0),
+        ([(0, 90), (1000, 0), (-5, -5)], 1.0),
+        ([(1000, 2000)] * 2 + [(1000, 1100)] * 14, 2.0),
+        ([(1000, 2000)] * 2 + [(1000, 1100)] * 15, 1.1),
+        ([(1000, 5000)] + [(1000, 1100)] * 3, 1.1),
+        ([(1000, 5000)] + [(1000, 1100)] * 2, 5.0),
+    ],
+)
+def test_estimates_are_corrected_by_the_worst_of_what_was_lately_seen_but_one(
+    observed: list[tuple[int, int]], factor: float
+) -> None:
+    known = NOTHING
+    for estimated, real in observed:
+        known = billed(known, estimated, real)
+    assert known.calibration == pytest.approx(factor)
+
+
+@pytest.mark.parametrize(
+    ("estimated", "real", "cut_off"),
+    [(5_000, 2_050, True), (5_000, 2_500, False), (900, 100, False), (5_000, 0, False), (5_000, 6_000, False)],
+)
+def test_a_prompt_that_was_billed_at_less_than_half_was_not_read_whole(
+    estimated: int, real: int, cut_off: bool
+) -> None:
+    assert was_cut_off(estimated, real) == cut_off
+    assert billed(NOTHING, estimated, real).cut_off == cut_off
+
+
+def test_it_survives_being_stored() -> None:
+    known = msgspec.structs.replace(
+        learned(8_192, kind="input", now=5), shape="merge", tells_usage=False, ratios=(1.5,)
+    )
+    assert msgspec.json.decode(msgspec.json.encode(known), type=Experience) == known
