@@ -22,7 +22,6 @@ from policies.half_window import Cut
 from policies.plan import decide, limits_of
 from policies.record import Record, Span
 from policies.settings import DEFAULTS
-from policies.statements import read
 from policies.transcript import ToolCall, Utterance
 from proxy.reader import ChatRequest, RequestReader
 from proxy.tokenizer import DEFAULT_ENCODING, Tokenizer
@@ -30,6 +29,8 @@ from proxy.wire import chat
 
 _SCOPE = b"benchmark"
 _REPEATS = 30
+# Whole histories take longer; the first warms up.
+_HISTORIES = 8
 _PROSE = (
     "we the port service host region team review build release table index queue always use check with from about "
     "before and should move change number file module test report error cache time budget limit name"
@@ -37,7 +38,7 @@ _PROSE = (
 
 
 def measure() -> dict[str, float]:
-    """Name to milliseconds, medians of 30."""
+    """Name to milliseconds, medians of 30; of whole histories, of 7."""
     found = {f"reading a seen history, {name}": _reading(size) for name, size in SIZES.items()}
     for rounds in (50, 500):
         found[f"planning {rounds} rounds ({2 * rounds + 1:,} messages)"] = _planning(rounds)
@@ -94,7 +95,8 @@ def _cooling(rounds: int) -> float:
 def _record(users: int, sentences: int, results: int) -> tuple[float, float]:
     """The deterministic record of some 200,000 tokens, and of the same with one message more, in milliseconds.
 
-    `users` messages of so many sentences that all hold a value, each answered by `results` long tool results.
+    `users` messages of so many sentences that all hold a value, each answered by `results` long tool results. Every
+    history is another one: no sentence of it was read before.
     """
     numbers = random.Random(7)
 
@@ -103,14 +105,20 @@ def _record(users: int, sentences: int, results: int) -> tuple[float, float]:
             f"{' '.join(numbers.choices(_PROSE.split(), k=11))} {numbers.randrange(9999)}." for _ in range(count)
         )
 
-    said: list[Utterance] = []
-    for _ in range(users):
-        said.append(Utterance(len(said), "user", words(sentences)))
-        for _ in range(results):
-            call = ToolCall("bash", '{"command": "ls"}')
-            said.append(Utterance(len(said), "assistant", words(1), (call,)))
-            said.append(Utterance(len(said), "tool", words(60), tool="bash"))
-        said.append(Utterance(len(said), "assistant", words(6)))
+    def history() -> list[Utterance]:
+        said: list[Utterance] = []
+        for _ in range(users):
+            said.append(Utterance(len(said), "user", words(sentences)))
+            for _ in range(results):
+                call = ToolCall("bash", '{"command": "ls"}')
+                said.append(Utterance(len(said), "assistant", words(1), (call,)))
+                said.append(Utterance(len(said), "tool", words(60), tool="bash"))
+            said.append(Utterance(len(said), "assistant", words(6)))
+        return said
+
+    def message(position: int) -> list[Utterance]:
+        return [Utterance(position, "user", words(sentences)), Utterance(position + 1, "assistant", words(6))]
+
     tokenizer = Tokenizer()
     tokenizer.warm(DEFAULT_ENCODING)
     count = partial(tokenizer.count, encoding=DEFAULT_ENCODING)
@@ -135,12 +143,11 @@ def _record(users: int, sentences: int, results: int) -> tuple[float, float]:
             count=count,
         )
 
-    read.cache_clear()
-    started = time.perf_counter()
-    first = build(said, None)
-    whole = time.perf_counter() - started
-    more = [Utterance(len(said), "user", words(sentences)), Utterance(len(said) + 1, "assistant", words(6))]
-    return 1000 * whole, _median(lambda: build(more, first))
+    histories = [history() for _ in range(_HISTORIES)]
+    first = build(histories[0], None)
+    messages = [message(len(histories[0])) for _ in range(_REPEATS)]
+    following = _median_of([partial(build, more, first) for more in messages])
+    return _median_of([partial(build, said, None) for said in histories[1:]]), following
 
 
 def _assembling() -> float:
@@ -169,8 +176,12 @@ def _read(content: bytes) -> ChatRequest:
 
 
 def _median(work: Callable[[], object]) -> float:
+    return _median_of([work] * _REPEATS)
+
+
+def _median_of(works: Sequence[Callable[[], object]]) -> float:
     times = []
-    for _ in range(_REPEATS):
+    for work in works:
         started = time.perf_counter()
         work()
         times.append(time.perf_counter() - started)

@@ -14,7 +14,7 @@ HARD, PREFERENCE, WEAK = 0, 1, 2
 """Ranks of directives: bans, obligations and limits; preferences, decisions and corrections; "use", "keep"."""
 
 
-class Entry(msgspec.Struct, frozen=True):
+class Entry(msgspec.Struct, frozen=True, gc=False):
     """One sentence of a user message, verbatim. `position` is the message's index in the body.
 
     kind: `task` is what the first user message says beside rules and facts.
@@ -38,4 +38,5 @@ def order_of(entry: Entry) -> tuple[int, int]:
 
 def line(entry: Entry) -> str:
     """One entry as the record shows it."""
-    return f"- [{entry.position}] {escape(' '.join(entry.text.split()))}"
+    text = " ".join(entry.text.split())
+    return f"- [{entry.position}] {escape(text) if '<' in text else text}"

@@ -7,7 +7,9 @@ identifier are kept verbatim, with their position, through any number of compact
 from __future__ import annotations
 
 import re
+from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 
 import msgspec
 
@@ -15,7 +17,7 @@ from policies.entries import HARD, PREFERENCE, WEAK, Entry, Kind, line, order_of
 from policies.naming import numbered, supersede, without_superseded_section
 from policies.sentences import sentences
 from policies.statements import IDENTIFIERS, Statement, read
-from policies.superseding import reaches_out, repeats, replaces, restates_with_label
+from policies.superseding import reaches_out, repeats, replaces, restates_with_label, share_subject
 from policies.transcript import CountTokens, Utterance
 from policies.words import WEAK as WEAK_WORDS
 
@@ -72,7 +74,7 @@ def _entries(utterance: Utterance, directives: Sequence[str], arguments: set[str
             yield Entry(other, sentence, utterance.position, order, WEAK)
             continue
         statement = read(sentence)
-        rank = HARD if any(word in sentence for word in directives) else _rank(statement)
+        rank = HARD if directives and any(word in sentence for word in directives) else _rank(statement)
         if rank is not None and len(sentence) > _LONG_RULE:
             rank = WEAK
         if first and rank != HARD and not statement.values:
@@ -92,27 +94,28 @@ def _rank(statement: Statement) -> int | None:
         return None
     if statement.hard_label or statement.permits or statement.forbids or statement.has("demands", "only", "guards"):
         return HARD
-    quantity = not statement.classes.isdisjoint({"quantity", "date"})
-    if quantity and (statement.has("limits") or "budget" in statement.subject):
+    limits = statement.has("limits") or "budget" in statement.subject
+    if limits and not statement.classes.isdisjoint(("quantity", "date")):
         return HARD
     if statement.label or statement.has("prefers", "corrects", "progress"):
         return PREFERENCE
-    if statement.has("updates") and statement.values:
+    if statement.values and statement.has("updates"):
         return PREFERENCE
-    if statement.has("standing") and not statement.classes.isdisjoint({"zone", "tone", "unit", "tongue", "date"}):
+    if statement.has("standing") and not statement.classes.isdisjoint(("zone", "tone", "unit", "tongue", "date")):
         return PREFERENCE
     return WEAK if statement.has("suggests", "limits") and not statement.content <= WEAK_WORDS else None
 
 
 def _is_fact(statement: Statement) -> bool:
-    kinds = {kind for kind, _ in statement.values}
-    return not statement.question and bool(
-        kinds & IDENTIFIERS or (kinds and statement.has("states", "owns", "standing"))
-    )
+    if statement.question or not statement.values:
+        return False
+    return any(kind in IDENTIFIERS for kind, _ in statement.values) or statement.has("states", "owns", "standing")
 
 
 def _bounded(entries: Iterable[Entry]) -> list[Entry]:
     found = list(entries)
+    if len(found) <= min(_MOST_OF_A_KIND.values()):
+        return found
     kept: set[int] = set()
     for kind, most in _MOST_OF_A_KIND.items():
         orders = [entry.order for entry in found if entry.kind == kind]
@@ -136,9 +139,10 @@ class _Live:
 
     def __init__(self, entries: Iterable[Entry]) -> None:
         self._entries: dict[int, Entry] = {}
+        self._read: dict[int, Statement] = {}
         self._by_text: dict[str, int] = {}
-        self._by_key: dict[object, list[int]] = {}
-        self._lately: list[int] = []
+        self._by_key: defaultdict[object, list[int]] = defaultdict(list)
+        self._lately: deque[int] = deque(maxlen=_COMPARED + 1)
         self._next = 0
         for entry in entries:
             self._add(entry)
@@ -168,18 +172,18 @@ class _Live:
         self._entries[number] = entry
         self._by_text[_folded(entry)] = number
         if entry.kind in ("directive", "fact"):
-            statement = read(entry.text)
-            for key in (*_same(statement), *_words(statement)):
-                self._by_key.setdefault(key, []).append(number)
-            self._lately = [*self._lately[-_COMPARED:], number]
+            statement = self._read[number] = read(entry.text)
+            for numbers in map(self._by_key.__getitem__, (*_same(statement), *_words(statement))):
+                numbers.append(number)
+            self._lately.append(number)
 
     def _replaced_by(self, entry: Entry) -> list[int]:
         later = read(entry.text)
         gone: list[int] = []
         perhaps: list[int] = []
         for number in self._candidates(later):
+            earlier = self._read[number]
             other = self._entries[number]
-            earlier = read(other.text)
             if order_of(other) >= order_of(entry):
                 continue
             if repeats(later, earlier):
@@ -191,20 +195,22 @@ class _Live:
         return gone + self._nearest(later, perhaps)
 
     def _candidates(self, later: Statement) -> list[int]:
-        found = set(self._lately) & self._entries.keys() if later.label else set()
+        """Numbers of entries that it may repeat or replace, oldest first."""
+        found = self._entries.keys() & self._lately if later.label else set()
         keys = (*_same(later), *_words(later), *later.old) if reaches_out(later) else _same(later)
         for key in keys:
-            numbers = self._by_key.get(key)
-            if numbers is not None:
-                alive = [number for number in numbers[-4 * _COMPARED :] if number in self._entries]
-                found.update(alive[-_COMPARED:])
+            if key in self._by_key:
+                newest = islice(reversed(self._by_key[key]), 4 * _COMPARED)
+                found.update(islice(filter(self._entries.__contains__, newest), _COMPARED))
+        if not (later.permits or later.old or later.label):
+            found = {number for number in found if share_subject(later, self._read[number])}
         return sorted(found)
 
     def _nearest(self, later: Statement, numbers: Sequence[int]) -> list[int]:
         """Those whose subject is nearest; none if different things are equally near: code cannot tell which."""
         if len(numbers) < 2:
             return list(numbers)
-        subjects = {number: read(self._entries[number].text).subject for number in numbers}
+        subjects = {number: self._read[number].subject for number in numbers}
         shared = {number: len(subject & later.subject) for number, subject in subjects.items()}
         nearest = [number for number in numbers if shared[number] == max(shared.values())]
         return nearest if len({subjects[number] for number in nearest}) == 1 else []
@@ -229,10 +235,10 @@ def _same(statement: Statement) -> tuple[object, object]:
     return statement.subject, (statement.content, "content")
 
 
-def _words(statement: Statement) -> set[str]:
+def _words(statement: Statement) -> Iterable[str]:
     """Single words, and the kinds of values where a statement is about nothing else: "use Rust"."""
-    kinds = () if statement.subject else (f"kind {kind}" for kind in statement.classes)
-    return {*statement.content, *statement.texts, *kinds}
+    said = (*statement.content, *(statement.texts - statement.content))
+    return said if statement.subject else {*said, *(f"kind {kind}" for kind in statement.classes)}
 
 
 def _folded(entry: Entry) -> str:

@@ -2,46 +2,23 @@
 
 from __future__ import annotations
 
-import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 
 from policies import words
+from policies.scanning import Token, scan
 from policies.words import Cue
 
 Value = tuple[str, str]
 """A value's kind and its text in lower case."""
 
-# Plain words first (most tokens are), values by their shape, and what separates clauses. Every repetition is bounded:
-# time stays linear on hostile input.
-_TOKEN = re.compile(
-    r"(?P<word>[A-Za-z]{1,24}(?![\w./:@'’\\#-]))"
-    r"|(?P<quoted>`[^`\n]{1,120}`|[\"“「『《][^\"“”「」『』《》\n]{1,80}[\"”」』》])"
-    r"|(?P<url>[a-z][a-z0-9+]{1,8}://[^\s<>\"'，。；、）)]{1,200})"
-    r"|(?P<email>[\w.+-]{1,64}@[\w-]{1,64}(?:\.[\w-]{1,64}){1,4})"
-    r"|(?P<date>\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{4}年(?:\d{1,2}月)?(?:\d{1,2}[日号])?|\d{1,2}月\d{1,2}[日号]"
-    r"|\d\d-\d\d(?![\w-])|\d{1,2}/\d{1,2}(?:/\d{2,4})?(?![\w/]))"
-    r"|(?P<time>\d{1,2}:\d\d(?::\d\d)?(?:\s?[ap]m)?|\d{1,2}\s?[ap]m\b)"
-    r"|(?P<money>[$€£¥]\s?\d{1,12}(?:[.,]\d{1,6}){0,4}[kKmM]?|\d{1,12}(?:[.,]\d{1,6}){0,4}\s?(?:万元|元|块|美元|欧元))"
-    r"|(?P<zone>[A-Z][a-z]{2,20}/[A-Z][A-Za-z_]{2,30})"
-    r"|(?P<path>(?:~|\.{1,2})?/?[\w.-]{1,80}(?:/[\w.-]{1,80}){1,12}/?|/[\w.-]{1,80})"
-    r"|(?P<version>[vV]?\d{1,6}(?:\.\d{1,6}){1,3}(?![\w.]{0,9}[A-Za-z]))"
-    r"|(?P<number>\d[\d,]{0,20}(?:\.\d{1,9})?%?(?![\w-]))"
-    r"|(?P<host>[\w-]{1,63}(?:\.[A-Za-z][\w-]{0,62}){1,6}(?::\d{2,5})?)"
-    r"|(?P<tag>[#@][\w-]{2,40})"
-    r"|(?P<code>[A-Za-z0-9_]{1,64}(?:[-'’][A-Za-z0-9_]{1,64}){0,6})"
-    r"|(?P<chinese>[\u4e00-\u9fff]+)"
-    r"|(?P<stop>[:：=;；,，]|->|→)",
-    re.ASCII,
-)
 _QUOTES = '`"“”「」『』《》'
 _ENDINGS = "了的吧啊呢"
 # The longest value that is read as what stands behind a Chinese verb.
 _LONGEST_TAIL = 10
 # A hyphenated word beside one of these is a name: "call it atlas-api".
 _NAMING = frozenset({"call", "called", "name", "named", "rename", "renamed"})
-_CALLING = ("called", "named")
-_CLOSER = ("only", "no", "to")
+_CALLING = frozenset({"called", "named"})
 _OWNING = frozenset({"is", "now", "owns", "takes", "handles"})
 
 
@@ -70,33 +47,38 @@ class Reading:
 
 def take_apart(text: str) -> Reading:
     """The reading of a text of bounded length."""
-    reader = _Reader(text)
-    place = 0
-    while place < len(reader.tokens):
-        place += reader.take(place)
-    return reader.found
+    tokens = scan(text)
+    return _Reader(tokens).read() if tokens else Reading()
 
 
 class _Reader:
-    """Every `take` reads what begins at a place and says how many tokens it took."""
+    """Every part of it reads what begins at a place and says how many tokens it took."""
 
-    def __init__(self, text: str) -> None:
-        matches = list(_TOKEN.finditer(text))
-        self.kinds = [match.lastgroup or "" for match in matches]
-        self.tokens = [match.group() for match in matches]
-        self.lowered = [token.lower() for token in self.tokens]
+    __slots__ = ("_chinese", "concepts", "cueing", "found", "kinds", "lowered", "tokens")
+
+    def __init__(self, tokens: Sequence[Token]) -> None:
+        self.kinds, self.tokens, self.lowered, self.concepts, self.cueing = zip(*tokens, strict=True)
         self.found = Reading()
         self._chinese = "chinese" in self.kinds
-        self._naming = not _NAMING.isdisjoint(self.lowered)
 
-    def take(self, place: int) -> int:
-        kind = self.kinds[place]
-        ordinary = kind == "word" and not self._chinese and self._at(place - 1) not in _CALLING
-        if ordinary and (concept := _plain(self.tokens[place])) is not None:
-            if concept:
-                self.found.word(place, concept)
-            return 1
-        match kind:
+    def read(self) -> Reading:
+        found, concepts, cueing = self.found, self.concepts, self.cueing
+        closer = self._chinese or not _CALLING.isdisjoint(self.lowered)
+        place = 0
+        while place < len(concepts):
+            concept = concepts[place]
+            if concept is None or closer:
+                place += self._take(place)
+            elif cueing[place] and (taken := self._cues(place)):
+                place += taken
+            else:
+                if concept and not found.closed:
+                    found.words.append((place, concept))
+                place += 1
+        return found
+
+    def _take(self, place: int) -> int:
+        match self.kinds[place]:
             case "word" | "code":
                 return self._cues(place) or self._value_in_words(place) or self._word(place)
             case "chinese":
@@ -136,18 +118,21 @@ class _Reader:
 
     def _cues(self, place: int) -> int:
         """Note the cues that begin here; the length of a phrase that is a concept of its own, else 0."""
-        word = self.lowered[place]
-        for rest, meaning in words.CUES.get(word, ()):
-            if self._follow(place, rest):
-                self.found.cue(self._meant(meaning, place), place)
-        if word in ("only", "no") and not self.found.words and not self.found.values:
-            following = self._at(place + 1)
-            if following[:1].isalpha() and following not in words.NOTHING:
-                self.found.cue("only" if word == "only" else "forbids", place)
+        word, following = self.lowered[place], self._at(place + 1)
+        for rest, cue in words.CUES.get(word, ()):
+            if not rest or (rest[0] == following and self._follow(place, rest)):
+                self.found.cue(self._meant(place) if cue == "forbids" else cue, place)
+        opens = word in ("only", "no") and not self.found.words and not self.found.values
+        if opens and following[:1].isalpha() and following not in words.NOTHING:
+            self.found.cue("only" if word == "only" else "forbids", place)
         if word == "to" and self.found.words and self._changes(place):
             self.found.cues["states"] = place
             self.found.free = True
-        for rest, concept in words.PHRASES.get(word, ()):
+        return self._phrase(place) if word in words.PHRASES else 0
+
+    def _phrase(self, place: int) -> int:
+        word = self.lowered[place]
+        for rest, concept in words.PHRASES[word]:
             if self._follow(place, rest):
                 self.found.word(place, concept)
                 if word in words.KINDS:
@@ -159,14 +144,14 @@ class _Reader:
         return "corrects" in self.found.cues or not words.CHANGES.isdisjoint(self.lowered[:place])
 
     def _follow(self, place: int, rest: tuple[str, ...]) -> bool:
-        return not rest or tuple(self.lowered[place + 1 : place + 1 + len(rest)]) == rest
+        return self.lowered[place + 1 : place + 1 + len(rest)] == rest
 
-    def _meant(self, cue: Cue, place: int) -> Cue:
+    def _meant(self, place: int) -> Cue:
         """ "We don't deploy on Fridays" is how it is done, "it doesn't start" a report; neither forbids."""
         before = self._at(place - 1)
-        if cue == "forbids" and before in words.PRONOUNS and self.lowered[place] != "never":
+        if before in words.PRONOUNS and self.lowered[place] != "never":
             return "standing" if before == "we" else "past"
-        return cue
+        return "forbids"
 
     def _value_in_words(self, place: int) -> int:
         """ "five hundred dollars", "May 5", "Friday", "Rust"; 0 if there is none."""
@@ -209,7 +194,8 @@ class _Reader:
 
     def _is_named(self, place: int) -> bool:
         """ "called mainline", "rename it to borealis-api"."""
-        return self._at(place - 1) in _CALLING or (self._naming and "-" in self.lowered[place])
+        beside = "-" in self.lowered[place] and not _NAMING.isdisjoint(self.lowered)
+        return beside or self._at(place - 1) in _CALLING
 
     def _is_name(self, place: int) -> bool:
         """A capitalized word in mid-sentence; the first word if another follows or it "is", "owns" something."""
@@ -222,17 +208,6 @@ class _Reader:
         following = self.tokens[place + 1] if place + 1 < len(self.tokens) else ""
         owning = following.lower() in _OWNING and token.istitle()
         return owning or (following.istitle() and following.lower() not in words.STOP)
-
-
-# Most words of a text are few words; what the tables say of one is looked up once.
-@lru_cache(maxsize=16_384)
-def _plain(token: str) -> str | None:
-    """The concept of a word that is nothing but one, "" for a stop word, None for a word that takes a closer look."""
-    if not token.islower() or token in words.CUES or token in words.PHRASES or token in _CLOSER:
-        return None
-    if token in words.NUMBERS or token in words.KINDS or token in words.MONTHS:
-        return None
-    return "" if token in words.STOP or token.removesuffix("s") in words.STOP else words.concept(token)
 
 
 def _day(word: str) -> str:

@@ -20,9 +20,10 @@ _PASTED = re.compile(
     r"|(?:import|from|def|class|return|const|let|var|function|package|#include)\b.*[;:({)]\s*$)"
 )
 _BULLET = re.compile(r"\A\s*(?:[-*•+]|#{1,6}|\(?\d{1,3}[.)、])\s+")
+# The character that ends a sentence comes first, so that all others are passed over in one go.
 _END = re.compile(
-    r"(?<=[.!?])(?<!\bDr\.)(?<!\bMr\.)(?<!\bMs\.)(?<!\bMrs\.)(?<!\bSt\.)(?<!\bvs\.)(?<!e\.g\.)(?<!i\.e\.)(?<!\bNo\.)"
-    r"(?<!approx\.)[\"')\]]?\s+|(?<=[。！？；])"
+    r"[.!?。！？；](?:(?<=[。！？；])|(?<!\bDr\.)(?<!\bMr\.)(?<!\bMs\.)(?<!\bMrs\.)(?<!\bSt\.)(?<!\bvs\.)(?<!e\.g\.)"
+    r"(?<!i\.e\.)(?<!\bNo\.)(?<!approx\.)[\"')\]]?\s+)"
 )
 _PAUSE = re.compile(r"(?<=[,;，；])\s*| (?=(?:and|but|so|btw|also|because|then) )")
 # "The A is B and the C is D" states two things, which change apart; not so under a condition or in a rule.
@@ -49,10 +50,18 @@ def sentences(text: str) -> Iterator[tuple[str, bool]]:
         if not prose:
             yield shorten(" ".join(line.split()), _MAX_SENTENCE), False
             continue
-        for sentence in _END.split(_BULLET.sub("", line, count=1)):
+        for sentence in _ended(_BULLET.sub("", line, count=1)):
             for statement in _statements(" ".join(sentence.split())):
                 for part in _parts(statement):
                     yield part, True
+
+
+def _ended(line: str) -> Iterator[str]:
+    start = 0
+    for end in _END.finditer(line):
+        yield line[start : end.start() + 1]
+        start = end.end()
+    yield line[start:]
 
 
 def _lines(text: str) -> Iterator[tuple[str, bool]]:
@@ -85,15 +94,15 @@ def _lines(text: str) -> Iterator[tuple[str, bool]]:
 
 
 def _statements(sentence: str) -> list[str]:
-    if len(sentence) > _LONG or _ONE.search(sentence):
+    joined = ", " in sentence or "，" in sentence or " and " in sentence.lower()
+    if not joined or len(sentence) > _LONG:
         return [sentence]
     first, *others = _TWO.split(sentence)
-    return [first, *others] if others and _FIRST_OF_TWO.match(first) else [sentence]
+    return [first, *others] if others and _FIRST_OF_TWO.match(first) and not _ONE.search(sentence) else [sentence]
 
 
 def _parts(sentence: str) -> Iterator[str]:
-    limit = _LONG_CHINESE if len(_CHINESE.findall(sentence[:_LONG])) > 20 else _LONG
-    if len(sentence) <= limit:
+    if len(sentence) <= _LONG_CHINESE or len(sentence) <= (limit := _limit(sentence)):
         if sentence:
             yield sentence
         return
@@ -105,3 +114,7 @@ def _parts(sentence: str) -> Iterator[str]:
         part = f"{part} {piece}".strip() if part and part[-1].isascii() else part + piece
     if part:
         yield shorten(part, _MAX_SENTENCE)
+
+
+def _limit(sentence: str) -> int:
+    return _LONG_CHINESE if len(_CHINESE.findall(sentence[:_LONG])) > 20 else _LONG

@@ -10,7 +10,9 @@ from hypothesis import strategies as st
 
 from policies.entries import HARD, PREFERENCE, WEAK
 from policies.ledger import Entry, extract, fit, line, merge, numbered, supersede, without_superseded_section
+from policies.scanning import _matches, scan
 from policies.statements import read
+from policies.superseding import repeats, replaces, share_subject
 from policies.transcript import ToolCall, Utterance
 from tests import statement_pairs as pairs
 from tests.conversations import count
@@ -448,3 +450,46 @@ def test_a_text_without_an_end_is_no_rule_however_many_words_of_rules_it_holds()
 def test_a_number_alone_makes_no_statement_the_successor_of_another() -> None:
     entries = [*said("The port is 9090.", 0), *said("The next step is step 2.", 4)]
     assert supersede(entries, "## Superseded\n1 -> 2") == entries
+
+
+_PIECES = (
+    "pay",
+    "$",
+    "5",
+    "12.",
+    "pm",
+    "10:30",
+    "元",
+    '"',
+    "“",
+    "”",
+    "`",
+    " ",
+    "  ",
+    "a.b",
+    "端口",
+    "x:",
+    "->",
+    "1,200",
+    "don't",
+    "\t",
+)
+
+
+@given(st.lists(st.sampled_from(_PIECES), max_size=12).map("".join) | st.text(max_size=30))
+def test_word_by_word_a_text_has_the_same_tokens_as_at_once(text: str) -> None:
+    assert tuple(scan(text)) == _matches(text)
+
+
+def test_what_is_replaced_or_repeated_shares_its_subject_or_is_named() -> None:
+    said = {
+        sentence
+        for group in (pairs.UPDATES, pairs.DISTINCT, pairs.REPEATED, pairs.RETRACTED, pairs.CARELESS_UPDATES)
+        for pair in group
+        for sentence in pair
+    }
+    statements = [read(sentence) for sentence in sorted(said)]
+    for later in statements:
+        if not (later.permits or later.old or later.label):
+            for earlier in statements:
+                assert share_subject(later, earlier) or not (replaces(later, earlier) or repeats(later, earlier))
