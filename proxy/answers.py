@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
@@ -11,9 +12,8 @@ import msgspec
 from policies.ladder import StatedLimit
 from proxy.upstream.client import UpstreamResponse
 from proxy.wire import coding
-from proxy.wire.events import EVENT_END, LONGEST_END, data_of, says_something, split_events
-from proxy.wire.overflow import MAX_ERROR_BYTES, classify
-from proxy.wire.templates import refuses_roles
+from proxy.wire.events import EVENT_END, LONGEST_END, data_of, name_of, says_something, split_events
+from proxy.wire.overflow import MAX_ERROR_BYTES, classify, classify_event, full_answer
 
 _EVENT_STREAM = b"text/event-stream"
 # After so many bytes it is known whether JSON begins like an error report.
@@ -32,19 +32,27 @@ class _Reported(msgspec.Struct):
 class Answer:
     """An upstream's answer of which `head` was already read.
 
-    overflow:      what it states, None if it is none.
-    refuses_roles: it is the error of a chat template that takes no two user messages in a row.
+    overflow:    what it states, None if it is none.
+    error:       the decoded body of what reports an error; empty where nothing does.
+    hides_usage: a stream that was asked for its usage by us, and not by the client.
     """
 
     response: UpstreamResponse
     head: bytes
     rest: AsyncIterator[bytes]
     overflow: StatedLimit | None
-    refuses_roles: bool = False
+    error: bytes = b""
+    hides_usage: bool = False
 
     @property
     def is_event_stream(self) -> bool:
         return _is_event_stream(self.response)
+
+    @property
+    def is_plain_event_stream(self) -> bool:
+        """Whether its events can be read and left out as they come."""
+        coded = self.response.header(b"content-encoding") or b"identity"
+        return self.is_event_stream and coded.lower() == b"identity"
 
     async def chunks(self) -> AsyncIterator[bytes]:
         """The whole body, as it came; raises TruncatedError."""
@@ -54,19 +62,44 @@ class Answer:
             yield chunk
 
 
-async def look_at(response: UpstreamResponse, clock: Callable[[], float] = time.monotonic) -> Answer:
+async def look_at(
+    response: UpstreamResponse, window: int | None = None, clock: Callable[[], float] = time.monotonic
+) -> Answer:
     """Read as much as tells an overflow from anything else: an error's body, a stream's first event, or one chunk.
 
-    Nothing is held back beyond that, so a stream's first token is not delayed. Raises TruncatedError.
+    Nothing is held back beyond that, so a stream's first token is not delayed. `window` is the model's, where it is
+    known: an answer that says nothing beside a full one is an overflow too. Raises TruncatedError.
     """
-    rest = response.chunks()
     decoder = coding.decoder(response.header(b"content-encoding"), MAX_ERROR_BYTES)
     if decoder is None:
-        return Answer(response, b"", rest, None)
-    head, read = await _read_until(_enough(response, clock), rest, decoder)
-    report = _report(response, read)
-    overflow = classify(response.status, report) if report else None
-    return Answer(response, head, rest, overflow, overflow is None and refuses_roles(report))
+        return Answer(response, b"", response.chunks(), None)
+    if response.status >= 400:
+        rest = response.chunks()
+        head, read = await _read_until(_is_failure, rest, decoder)
+        return Answer(response, head, rest, classify(response.status, read), read)
+    if _is_event_stream(response):
+        return await _stream(response, decoder, window, clock)
+    return await _object(response, decoder, window)
+
+
+async def _stream(
+    response: UpstreamResponse, decoder: coding.Decoder, window: int | None, clock: Callable[[], float]
+) -> Answer:
+    chunks = _Patient(response.chunks(), clock)
+    head, read = await _read_until(_EventSeen(), chunks.for_a_while(), decoder)
+    name, data = _first_said(read)
+    overflow = classify_event(data, name) or full_answer(data, window=window)
+    return Answer(response, head, chunks.rest(), overflow, data if overflow or _reports_error(data) else b"")
+
+
+async def _object(response: UpstreamResponse, decoder: coding.Decoder, window: int | None) -> Answer:
+    rest = response.chunks()
+    head, read = await _read_until(_is_clear, rest, decoder)
+    is_error = _reports_error(read)
+    overflow = None
+    if is_error or response.at_end:
+        overflow = classify(response.status, read) or full_answer(read, window=window)
+    return Answer(response, head, rest, overflow, read if overflow or is_error else b"")
 
 
 def error_of(answer: Answer) -> bytes | None:
@@ -99,10 +132,9 @@ async def _read_until(enough: Enough, chunks: AsyncIterator[bytes], decoder: cod
     return bytes(head), bytes(read)
 
 
-def _enough(response: UpstreamResponse, clock: Callable[[], float]) -> Enough:
-    if response.status >= 400:
-        return lambda _: False
-    return _EventSeen(clock) if _is_event_stream(response) else _is_clear
+def _is_failure(_: bytearray) -> bool:
+    """An error's body is read to its end."""
+    return False
 
 
 def _is_clear(read: bytearray) -> bool:
@@ -114,11 +146,9 @@ def _is_clear(read: bytearray) -> bool:
 
 
 class _EventSeen:
-    """Whether an event that says something is complete yet; what comes before it is held back while patience lasts."""
+    """Whether an event that says something is complete yet."""
 
-    def __init__(self, clock: Callable[[], float]) -> None:
-        self._clock = clock
-        self._until = clock() + _PATIENCE
+    def __init__(self) -> None:
         self._start = 0
         self._searched = 0
 
@@ -128,20 +158,55 @@ class _EventSeen:
                 return True
             self._start = self._searched = end.end()
         self._searched = max(self._start, len(read) - LONGEST_END)
-        return self._clock() >= self._until
+        return False
 
 
-def _report(response: UpstreamResponse, read: bytes) -> bytes:
-    """The error that an answer beginning like this reports; empty where it reports none."""
-    if response.status >= 400:
-        return read
-    content = _first_said(read) if _is_event_stream(response) else read
-    return content if _reports_error(content) else b""
+class _Patient:
+    """The chunks of a stream; once some have been taken, they end for the moment when patience has."""
+
+    def __init__(self, chunks: AsyncIterator[bytes], clock: Callable[[], float]) -> None:
+        self._chunks = chunks
+        self._clock = clock
+        self._until: float | None = None
+        self._next: asyncio.Task[bytes | None] | None = None
+
+    async def for_a_while(self) -> AsyncIterator[bytes]:
+        """No further chunk once patience has ended."""
+        while self._until is None or (left := self._until - self._clock()) > 0:
+            task = self._next = asyncio.create_task(self._take())
+            try:
+                await asyncio.wait({task}, timeout=None if self._until is None else left)
+            except asyncio.CancelledError:
+                task.cancel()
+                raise
+            if not task.done():
+                # Nobody may ever ask for it, when the connection is closed first.
+                task.add_done_callback(lambda done: done.cancelled() or done.exception())
+                return
+            self._next = None
+            if (chunk := task.result()) is None:
+                return
+            self._until = self._until or self._clock() + _PATIENCE
+            yield chunk
+
+    def rest(self) -> AsyncIterator[bytes]:
+        """What comes after that."""
+        return self._chunks if self._next is None else self._resumed(self._next)
+
+    async def _resumed(self, first: asyncio.Task[bytes | None]) -> AsyncIterator[bytes]:
+        if (chunk := await first) is not None:
+            yield chunk
+        async for chunk in self._chunks:
+            yield chunk
+
+    async def _take(self) -> bytes | None:
+        return await anext(self._chunks, None)
 
 
-def _first_said(read: bytes) -> bytes:
-    """The first event that is more than an announcement."""
-    return next((data for event in split_events(read)[:-1] if says_something(data := data_of(event))), b"")
+def _first_said(read: bytes) -> tuple[str | None, bytes]:
+    """Name and data of the first event that is more than an announcement."""
+    said = ((name_of(event), data_of(event)) for event in split_events(read)[:-1])
+    return next(((name, data) for name, data in said if says_something(data)), (None, b""))
 
 
 def _reports_error(content: bytes | bytearray) -> bool:

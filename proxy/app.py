@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager
 
+import msgspec
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -17,8 +18,10 @@ from proxy.config import Config
 from proxy.engine import Engine, open_engine
 from proxy.errors import ProxyError
 from proxy.exchange import ClientGoneError, Exchange, Receive, Scope, Send
-from proxy.gateway import Active, Gateway
+from proxy.gateway import Gateway
+from proxy.incoming import Active
 from proxy.log import Log, open_log
+from proxy.operators import for_operators
 from proxy.stores import GuardedStore, open_store
 from proxy.tenants import Tenants
 from proxy.upstream.asker import WindowAsker
@@ -26,7 +29,7 @@ from proxy.upstream.client import TruncatedError, UpstreamClient
 
 CHAT_PATHS = frozenset({"/v1/chat/completions", "/chat/completions"})
 EXPLAIN_PATHS = frozenset({"/v1/compaction/explain", "/compaction/explain"})
-OWN_PATHS = frozenset({"/livez", "/readyz"})
+OWN_PATHS = frozenset({"/livez", "/readyz", "/metrics", "/admin/api/models"})
 _WORKERS = 2
 # For work that goes on in the background, once the last request has ended.
 _DRAIN_SECONDS = 10.0
@@ -40,8 +43,16 @@ class App:
         self._log = log or open_log(config.logging.level, time.time)
         self._gateway: Gateway | None = None
         self._store: GuardedStore | None = None
+        self._engine: Engine | None = None
+        token = config.server.admin_token.get_secret_value()
         self._pages = Starlette(
-            routes=[Path("/livez", _alive), Path("/readyz", self._ready)], lifespan=lambda _: self._open()
+            routes=[
+                Path("/livez", _alive),
+                Path("/readyz", self._ready),
+                Path("/metrics", for_operators(token, self._metrics)),
+                Path("/admin/api/models", for_operators(token, self._models)),
+            ],
+            lifespan=lambda _: self._open(),
         )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -73,11 +84,12 @@ class App:
                 open_store(config.store.url, config.store.timeout), time.monotonic, on_change=self._told
             )
             opened.push_async_callback(store.close)
-            client = await opened.enter_async_context(UpstreamClient())
+            client = await opened.enter_async_context(UpstreamClient(config.upstreams))
             background = Background(self._log)
             opened.push_async_callback(background.drain, _DRAIN_SECONDS)
             engine = await open_engine(config, store, client, workers, self._log)
             self._store = store
+            self._engine = engine
             self._gateway = Gateway(
                 activate(config, engine),
                 engine.reader,
@@ -101,6 +113,16 @@ class App:
         if self._gateway is None or self._store is None:
             return JSONResponse({"status": "starting"}, status_code=503)
         return JSONResponse({"status": "ready", "store": "up" if self._store.available else "down"})
+
+    async def _metrics(self, _: Request) -> Response:
+        assert self._engine is not None  # noqa: S101 - pages are served once the lifespan has begun
+        return Response(self._engine.metrics.exposition(), media_type="text/plain; version=0.0.4; charset=utf-8")
+
+    async def _models(self, _: Request) -> Response:
+        assert self._engine is not None  # noqa: S101 - as above
+        router, windows = self._engine.router(self._config), self._engine.windows
+        known = [windows.sources(place, router.configured_window(place.model)) for place in windows.places()]
+        return Response(msgspec.json.encode({"models": known}), media_type="application/json")
 
 
 async def _alive(_: Request) -> Response:

@@ -22,7 +22,7 @@ from proxy.reader import ChatRequest
 from proxy.routes import Route, Router
 from proxy.tenants import Caller
 from proxy.upstream.summarizer import SummaryTarget
-from proxy.windows import Place
+from proxy.windows import Place, place_of
 from proxy.wire import chat
 
 Outcome = Literal["none", "applied", "reused", "cooled", "shadow", "bypass", "pending", "failed-open"]
@@ -96,7 +96,7 @@ class Case:
     @property
     def place(self) -> Place:
         """Where it goes, as lessons are kept."""
-        return Place(self.caller.tenant, self.route.upstream.base_url, self.request.model)
+        return place_of(self.caller.tenant, self.caller.scope, self.route.upstream.base_url, self.request.model)
 
 
 def case_of(exchange: Exchange, router: Router, caller: Caller, wish: Wish, request: ChatRequest) -> Case:
@@ -126,6 +126,7 @@ class Draft:
 
     view: the conversation as it is sent, None where nobody looked.
     copy: None where the client's bytes are sent.
+    max_output: the lower limit that was put in place of the client's, None where its own holds.
     """
 
     body: bytes
@@ -135,6 +136,7 @@ class Draft:
     record: Record | None = None
     view: Cooled | None = None
     copy: Copy | None = None
+    max_output: int | None = None
 
 
 def untouched(request: ChatRequest, outcome: Outcome, reason: str, view: Cooled | None = None) -> Draft:

@@ -1,4 +1,4 @@
-"""The command line: `serve`, `demo`, `check`, `explain`, `replay`, `schema`, `keys`, `healthcheck`, `version`."""
+"""The command line: serve, demo, check, models, explain, replay, schema, keys, healthcheck, version."""
 
 from __future__ import annotations
 
@@ -92,6 +92,45 @@ def check(file: ConfigPath = None) -> None:
     for note in notes(loaded):
         print(f"note: {note}")
     print(f"{_chosen(file) or 'built-in defaults'}: ok ({_counted(loaded)})")
+
+
+@app.command
+def models(
+    names: tuple[str, ...] = (),
+    /,
+    *,
+    config: ConfigPath = None,
+    tenant: str = DEFAULT,
+    ask: Annotated[bool, Parameter(negative=())] = False,
+    as_json: Annotated[bool, Parameter(name="--json", negative=())] = False,
+) -> None:
+    """Say how large the windows of models are taken to be, and which source says so.
+
+    Parameters
+    ----------
+    names
+        Models; without any, those that the config names without wildcards.
+    tenant
+        Tenant whose requests would ask for them.
+    ask
+        Ask the upstreams too, with their own keys.
+    as_json
+        Print everything that is known as JSON.
+    """
+    import msgspec
+
+    from proxy.models_command import named_models, show, sources
+
+    loaded = _load(config)
+    _caller(loaded, tenant, None)
+    chosen = names or tuple(named_models(loaded))
+    if not chosen:
+        _fail("no models to tell of; name some, as in `concertina models gpt-4o`")
+    found = asyncio.run(sources(loaded, chosen, tenant, ask=ask))
+    if as_json:
+        sys.stdout.write(msgspec.json.encode(found).decode() + "\n")
+    else:
+        show(found, _console())
 
 
 @app.command

@@ -32,7 +32,7 @@ from proxy.reader import ChatRequest
 from proxy.spending import Spending
 from proxy.tokenizer import Tokenizer
 from proxy.upstream.summarizer import Summarizer, SummarizerError, SummarizerOverflowError, SummaryTarget
-from proxy.windows import Place, Windows
+from proxy.windows import Place, Windows, place_of
 from proxy.wire import chat
 
 _PARALLEL_CALLS = 4
@@ -471,7 +471,8 @@ def _aligned_body(job: Job, instruction: str, max_tokens: int) -> bytes:
 
 
 def _place(work: _Work) -> Place:
-    return Place(work.job.tenant, work.target.upstream.base_url, work.target.model)
+    target = work.target
+    return place_of(work.job.tenant, target.owner, target.upstream.base_url, target.model)
 
 
 def _answer_room(work: _Work) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
@@ -25,10 +26,10 @@ from proxy.config_models import (
     Upstream,
 )
 from proxy.config_policies import EXTENDS, preset_names, resolve
+from proxy.encodings import is_file, read_tokenizer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from pydantic.json_schema import JsonSchemaValue
     from pydantic_core import core_schema
@@ -74,6 +75,8 @@ _REFERENCES: Mapping[str, tuple[Pattern, ...]] = {
     "policy": (("tenants", None, "policy"), ("tenants", None, "policies", None)),
 }
 _KEYS: Pattern = ("tenants", None, "keys", None)
+
+_PROVIDER_IDLE = "has no effect without provider: litellm; add that, or remove this"
 
 _SECTIONS = frozenset(Config.model_fields)
 
@@ -124,6 +127,9 @@ class _Loading:
         self.check_references("policy", _laid_over(entries, values["policies"]))
         self.check_keys()
         config = self.validated(values, groundless)
+        if config is not None:
+            self.check_providers(config)
+            self.check_encodings(config)
         if config is None or self.problems:
             raise ConfigError(self.problems.values())
         return config
@@ -179,6 +185,23 @@ class _Loading:
                 line = self.document.lines[first]
                 self.report(location, f"is the same key as {dotted(first)} in line {line}; remove one of them")
 
+    def check_providers(self, config: Config) -> None:
+        """Whose language an upstream speaks is for litellm alone."""
+        for name, upstream in config.upstreams.items():
+            if upstream.provider != "litellm" and upstream.litellm_provider is not None:
+                self.report(("upstreams", name, "litellm_provider"), _PROVIDER_IDLE)
+
+    def check_encodings(self, config: Config) -> None:
+        """A tokenizer.json must be one; it is read again, and kept, at the first request that needs it."""
+        for index, rule in enumerate(config.models):
+            if rule.encoding is None or not is_file(rule.encoding):
+                continue
+            try:
+                read_tokenizer(path := Path(rule.encoding))
+            except ValueError as fault:
+                message = f"{fault}: {path.absolute()}; download the model's tokenizer.json, or remove this"
+                self.report(("models", index, "encoding"), message)
+
     def texts(self, pattern: Pattern) -> Iterator[tuple[Location, str]]:
         """Every text in the file whose location matches."""
         for location, value in _leaves(self.document.values, ()):
@@ -218,11 +241,6 @@ def _not_yet(config: Config) -> Iterator[str]:
     for name, policy in config.policies.items():
         for setting in not_in_effect(policy):
             yield f"policies.{name}.{setting}: {_ACCEPTED}: {NOT_YET[setting]}"
-    for name, upstream in config.upstreams.items():
-        if upstream.provider != "openai":
-            yield f"upstreams.{name}.provider: {_ACCEPTED}: bytes are relayed as they are"
-    if config.server.admin_token.get_secret_value():
-        yield f"server.admin_token: {_ACCEPTED}: there is no admin API"
 
 
 def _exposed(config: Config) -> Iterator[str]:

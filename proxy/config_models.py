@@ -14,10 +14,12 @@ from pydantic import (
     PlainSerializer,
     SecretStr,
     StringConstraints,
+    WithJsonSchema,
     field_validator,
 )
 
 from policies.settings import PolicySettings, Seconds, Settings, Words
+from proxy import encodings
 
 DEFAULT: Final = "default"
 MAIN: Final = "main"
@@ -78,6 +80,13 @@ def _visible(secret: SecretStr) -> SecretStr:
     return secret
 
 
+def _encoding(name: str) -> str:
+    if name in encodings.NAMES or encodings.is_file(name):
+        return name
+    known = ", ".join(encodings.NAMES)
+    raise ValueError(f"must be {known} or the path of a tokenizer.json; for other models download theirs")
+
+
 def _hashed(key: str) -> str:
     if not _HASHED.fullmatch(key.lower()):
         raise ValueError(_NOT_HASHED)
@@ -100,6 +109,8 @@ BaseUrl = Annotated[str, AfterValidator(_base_url)]
 StoreUrl = Annotated[str, AfterValidator(_store_url)]
 ApiKey = Annotated[SecretStr, AfterValidator(_visible)]
 KeyHash = Annotated[str, AfterValidator(_hashed)]
+_ENCODING_SCHEMA: Final = {"anyOf": [{"enum": list(encodings.NAMES)}, {"type": "string", "pattern": r"\.json$"}]}
+EncodingName = Annotated[str, AfterValidator(_encoding), WithJsonSchema(_ENCODING_SCHEMA)]
 Glob = Annotated[str, StringConstraints(min_length=1, max_length=200)]
 
 _frozen = AfterValidator(MappingProxyType)
@@ -119,7 +130,7 @@ class Server(Settings):
     """Bytes that a request body may have, as sent and after decompression."""
 
     admin_token: ApiKey = SecretStr("")
-    """Token for the admin API and the dashboard; empty: loopback only."""
+    """Token for /metrics and /admin; empty: requests of this machine only."""
 
 
 class StoreConfig(Settings):
@@ -158,13 +169,16 @@ class Upstream(Settings):
     """A server that answers requests."""
 
     base_url: BaseUrl
-    """Its address up to and including /v1."""
+    """Its address up to and including /v1; with provider: litellm what litellm calls api_base."""
 
     api_key: ApiKey = SecretStr("")
     """Key sent to it; empty: the client's own Authorization."""
 
     provider: Literal["openai", "litellm"] = "openai"
     """`openai` relays bytes as they are, `litellm` translates for other providers."""
+
+    litellm_provider: Words | None = None
+    """litellm's name of the provider, such as anthropic or gemini; unset: the model's name begins with it."""
 
     connect_timeout: Seconds = Field(default=10.0, gt=0, le=300)
     """Time to connect, TLS included."""
@@ -191,8 +205,8 @@ class ModelRule(Settings):
     context_window: int | None = Field(default=None, ge=256, le=100_000_000)
     """Tokens of their context window; unset: learned, asked for or looked up."""
 
-    encoding: Literal["o200k_base", "cl100k_base"] | None = None
-    """Tokenizer that counts for them; unset: the one their name suggests."""
+    encoding: EncodingName | None = None
+    """Tokenizer that counts: o200k_base, cl100k_base, claude (2), or a tokenizer.json's path; unset: by their name."""
 
 
 class Tenant(Settings):

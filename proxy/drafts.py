@@ -9,7 +9,7 @@ from functools import partial
 from typing import assert_never
 
 from policies.conversation import INSTRUCTION_ROLES
-from policies.ladder import SHRINK_AT_LEAST, Rung, StatedLimit, allowance, next_rung, refused_budget
+from policies.ladder import SHRINK_AT_LEAST, Rung, StatedLimit, allowance, lowered_output, next_rung, refused_budget
 from policies.plan import Compact, Forward, Reuse
 from policies.record import Record
 from policies.texts import texts_for
@@ -23,6 +23,7 @@ from proxy.report import CompactionLog
 from proxy.standing import StandingRecords
 from proxy.tokenizer import Tokenizer
 from proxy.upstream.summarizer import SummaryTarget
+from proxy.windows import Windows
 from proxy.wire import chat
 from proxy.wire.messages import describe, shortened
 
@@ -39,6 +40,7 @@ class Drafter:
         standing: StandingRecords,
         compactor: Compactor,
         lineages: Lineages,
+        windows: Windows,
         tokenizer: Tokenizer,
         workers: Executor,
         compactions: CompactionLog,
@@ -47,6 +49,7 @@ class Drafter:
         self._standing = standing
         self._compactor = compactor
         self._lineages = lineages
+        self._windows = windows
         self._tokenizer = tokenizer
         self._workers = workers
         self._compactions = compactions
@@ -104,6 +107,25 @@ class Drafter:
         if rung.tail_tokens is not None:
             draft = await self._cut_contents(case, view, draft, record, rung)
         return draft if draft.tokens <= SHRINK_AT_LEAST * refused.tokens else None
+
+    def lowered(self, case: Case, refused: Draft, stated: StatedLimit) -> Draft | None:
+        """The same prompt with less room for the output, where that is what did not fit; else None."""
+        request, window = case.request, case.route.window
+        if case.is_let_through:
+            return None
+        calibration = self._windows.experience(case.place).calibration
+        room = lowered_output(
+            stated,
+            sent_tokens=int(refused.tokens * calibration),
+            window=window.tokens if window else None,
+            max_output=request.max_output,
+            floor=case.caller.policy.output_floor,
+        )
+        if room is None:
+            return None
+        body = chat.with_fields(refused.body, {request.output_key: room}, without=())
+        reason = "output_lowered" if refused.copy is None else refused.reason
+        return replace(refused, body=body, reason=reason, max_output=room)
 
     async def halved(self, case: Case, refused: Draft) -> Draft | None:
         """Without half of what was refused, and a note in its place: for when no record can be made (R1)."""

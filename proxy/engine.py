@@ -20,6 +20,7 @@ from proxy.excerpts import Excerpts
 from proxy.explain import Explainer
 from proxy.lineages import Lineages
 from proxy.log import Log
+from proxy.metrics import Metrics
 from proxy.models import ModelTable
 from proxy.reader import RequestReader
 from proxy.report import CompactionLog
@@ -40,6 +41,7 @@ class Engine:
 
     tokenizer: Tokenizer
     windows: Windows
+    metrics: Metrics
     reader: RequestReader
     drafter: Drafter
     ahead: Ahead
@@ -58,7 +60,7 @@ async def open_engine(
     summarizer: Summarizer | None = None,
 ) -> Engine:
     """Load the tokenizer and the model table, and wire the parts; `summarizer` in place of one that asks upstreams."""
-    tokenizer, table = Tokenizer(), ModelTable()
+    tokenizer, table, metrics = Tokenizer(), ModelTable(), Metrics()
     await asyncio.to_thread(tokenizer.warm, DEFAULT_ENCODING)
     await asyncio.to_thread(table.load)
     sealer, ttl = Sealer(config.store.encryption_key_bytes), config.store.ttl
@@ -86,9 +88,19 @@ async def open_engine(
     return Engine(
         tokenizer,
         windows,
+        metrics,
         RequestReader(tokenizer, workers),
-        Drafter(Decider(standing, cooler, lineages), standing, compactor, lineages, tokenizer, workers, compactions),
-        Ahead(standing, compactor, excerpts, summarizer, lineages, windows),
+        Drafter(
+            Decider(standing, cooler, lineages),
+            standing,
+            compactor,
+            lineages,
+            windows,
+            tokenizer,
+            workers,
+            compactions,
+        ),
+        Ahead(standing, compactor, excerpts, summarizer, lineages, windows, metrics, log),
         Explainer(checkpoints, lineages, sealer, ttl, tokenizer, workers),
     )
 

@@ -129,6 +129,26 @@ class CompactionFailedError(ProxyError):
         return {**super().fields(), "name": "CompactionError", "details": details}
 
 
+class ContextLengthError(InvalidRequestError):
+    """An overflow that compaction cannot solve, as OpenAI words it: every client we know recognizes this one.
+
+    `told` are headers that say what was tried.
+    """
+
+    code = "context_length_exceeded"
+
+    def __init__(self, limit: int, tokens: int, told: list[tuple[bytes, bytes]]) -> None:
+        super().__init__(
+            f"This model's maximum context length is {limit} tokens."
+            f" However, your messages resulted in {tokens} tokens. Please reduce the length of the messages.",
+            param="messages",
+        )
+        self._told = told
+
+    def headers(self) -> list[tuple[bytes, bytes]]:
+        return [*super().headers(), *self._told]
+
+
 class LoopError(InvalidRequestError):
     """The request has passed this proxy before: an upstream's base_url leads back here."""
 

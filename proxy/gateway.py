@@ -4,109 +4,51 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable
-from contextlib import AbstractContextManager, ExitStack, asynccontextmanager, nullcontext
-from dataclasses import dataclass, field, replace
-from typing import TypeVar
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
 
 import msgspec
 
-from policies.assembly import Shape
-from policies.ladder import StatedLimit
+from policies.experience import was_cut_off
 from proxy.ahead import Ahead
-from proxy.answers import Answer, look_at
+from proxy.answers import Answer
 from proxy.background import Background
-from proxy.cases import Case, Draft, Outcome, Wish, case_of, reshaped
+from proxy.cases import Case, Draft, Outcome, Wish, case_of
 from proxy.drafts import Drafter
 from proxy.errors import (
     BodyTooLargeError,
     CompactionFailedError,
+    ContextLengthError,
     InvalidRequestError,
     LoopError,
     ProxyError,
-    UpstreamConnectionError,
 )
 from proxy.exchange import ClientGoneError, Exchange
 from proxy.explain import Explainer, MethodNotAllowedError
 from proxy.explanation import Explanation
+from proxy.forwarding import Forwarder
+from proxy.incoming import Active, Incoming, Prepared, Progress, told_of
 from proxy.log import Log
 from proxy.reader import ChatRequest, RequestReader
 from proxy.relay import relay, upstream_url
-from proxy.report import Report, headers_of
-from proxy.routes import Route, Router
+from proxy.report import Report
+from proxy.rim import Rim
 from proxy.tenants import Caller, Tenants
 from proxy.upstream.asker import WindowAsker
 from proxy.upstream.client import TruncatedError, UpstreamClient
-from proxy.usage import UsageTap
+from proxy.usage import UsageTap, without_usage
 from proxy.windows import Windows
 from proxy.wire import coding
 from proxy.wire.chat import model_of
 from proxy.wire.headers import MAX_HOPS, Headers, hops
 
-_T = TypeVar("_T")
 _ONCE = (b"authorization", b"x-api-key", b"x-compaction", b"x-compaction-policy")
-# Share of the usable input below which nothing follows an answer, so that small requests pay for nothing.
+# Share of the usable input below which nothing is prepared for the next request.
 WORTH_FOLLOWING = 0.5
-# Tokens below which no window is so small that it matters what other replicas or the upstream know of it.
+# Tokens below which nothing is asked, looked up or learned, so that small requests pay for nothing.
 _WORTH_LOOKING_UP = 1_500
-# Stands for a draft that a fault of ours prevented.
-_FAULT = Draft(b"", 0, "failed-open", "internal_error")
-# Headers that cannot be told yet when comments begin an answer.
-_TOLD_LATER = (b"x-compaction-tokens-sent", b"x-compaction-overhead-ms", b"server-timing")
 _WISHES: dict[bytes, Wish] = {b"off": "off", b"on": "on", b"shadow": "shadow", b"force": "force"}
-
-
-@dataclass(frozen=True, slots=True)
-class Active:
-    """What a config gives the gateway; one immutable value, swapped as a whole."""
-
-    tenants: Tenants
-    router: Router
-    max_body_bytes: int
-
-
-@dataclass(slots=True)
-class Progress:
-    """How far a request came: what the log can say of it when it ends, whichever way."""
-
-    exchange: Exchange
-    started: float
-    caller: Caller | None = None
-    report: Report | None = None
-
-    def fields(self, now: float) -> dict[str, object]:
-        exchange, caller = self.exchange, self.caller
-        known: dict[str, object] = {} if caller is None else {"tenant": caller.tenant, "policy": caller.policy_name}
-        known["method"] = exchange.method
-        if exchange.status:
-            known["status"] = exchange.status
-        known |= {"ms": round(1000 * (now - self.started), 1), "bytes": exchange.sent}
-        if exchange.comments:
-            known["comments"] = exchange.comments
-        return known if self.report is None else known | self.report.fields()
-
-
-@dataclass(frozen=True, slots=True)
-class Incoming:
-    """A request that was received: who sent it, what it wants of us, and its bytes."""
-
-    exchange: Exchange
-    active: Active
-    caller: Caller
-    wish: Wish
-    body: bytes
-    started: float
-    progress: Progress
-    opened: ExitStack = field(default_factory=ExitStack)
-
-
-@dataclass(frozen=True, slots=True)
-class Prepared:
-    """What goes upstream, and where. `case` is None where the request was not understood, or a fault of ours struck."""
-
-    route: Route
-    case: Case | None
-    draft: Draft
 
 
 class Gateway:
@@ -128,6 +70,8 @@ class Gateway:
         self.active = active
         self._reader = reader
         self._drafter = drafter
+        self._rim = Rim(log)
+        self._forwarder = Forwarder(drafter, windows, client, self._rim, log)
         self._ahead = ahead
         self._explainer = explainer
         self._windows = windows
@@ -154,18 +98,22 @@ class Gateway:
     async def _answer(self, incoming: Incoming) -> None:
         """Count, plan, compact, forward, relay, record."""
         progress = incoming.progress
-        prepared = await self._fail_open(self._prepare(incoming), None)
+        prepared = await self._rim.shield(self._prepare(incoming), None)
         if prepared is None:
             prepared = _as_it_came(incoming, "failed-open", "internal_error")
-        progress.report = report = _report(incoming, prepared)
+        progress.report = report = incoming.report(prepared)
         _refuse_if_closed(incoming, prepared)
-        answer, sent = await self._forward(incoming, prepared)
+        answer, sent = await self._forwarder.forward(incoming, prepared)
         progress.report = report = replace(report, sent=sent, status=answer.response.status)
-        tap = UsageTap(answer) if _is_worth_following(report) else None
-        headers = await self._fail_open(_told(report), [])
-        await relay(tap.answer if tap else answer, incoming.exchange, headers)
+        tap = await self._rim.shield(_tapped(report, answer), None)
+        if tap is not None:
+            report = replace(report, warning=await self._rim.shield(self._warning(report, tap), None))
+        headers = await self._rim.shield(told_of(report), [])
+        _reword_overflow(incoming, report, answer, headers)
+        answer = tap.answer if tap else answer
+        await relay(without_usage(answer) if answer.hides_usage else answer, incoming.exchange, headers)
         # Nothing may wait from here on: the server takes a client that has its answer for one that left.
-        await self._fail_open(self._record(report, tap), None)
+        await self._rim.shield(self._record(report, tap), None)
 
     async def _prepare(self, incoming: Incoming) -> Prepared:
         """Everything that is ours to do before the upstream is asked."""
@@ -176,7 +124,7 @@ class Gateway:
         if request.tokens >= _WORTH_LOOKING_UP:
             await self._windows.look_up(router.place(incoming.caller, request.model))
         case = case_of(incoming.exchange, router, incoming.caller, incoming.wish, request)
-        with self._commenting(incoming, case):
+        with incoming.commenting(case, self._rim):
             return Prepared(case.route, case, await self._drafter.first(case))
 
     async def explain(self, exchange: Exchange) -> None:
@@ -188,7 +136,7 @@ class Gateway:
             await exchange.while_connected(self._explain(incoming))
 
     async def _explain(self, incoming: Incoming) -> None:
-        explanation = await self._fail_open(self._explanation(incoming), None)
+        explanation = await self._rim.shield(self._explanation(incoming), None)
         if explanation is None:
             raise ProxyError("The request could not be explained; the log says where it failed.")
         body = msgspec.json.encode(explanation)
@@ -242,64 +190,14 @@ class Gateway:
             return None
         return await self._reader.read(body, incoming.caller.scope, incoming.active.router.encoding)
 
-    async def _forward(self, incoming: Incoming, prepared: Prepared) -> tuple[Answer, Draft]:
-        """Send the draft; while the upstream overflows before the first byte reached the client, send smaller ones."""
-        case, sent = prepared.case, prepared.draft
-        answer, sent = await self._deliver(incoming, prepared, sent)
-        first, first_sent = answer, sent
-        for attempt in range(0 if case is None else case.retries):
-            if answer.overflow is None or case is None:
-                break
-            with self._commenting(incoming, case):
-                smaller = await self._fail_open(self._smaller(case, sent, answer.overflow, attempt), _FAULT)
-                if smaller is _FAULT:
-                    smaller = await self._fail_open(self._drafter.halved(case, sent), None)
-            if smaller is not None:
-                try:
-                    answer, sent = await self._deliver(incoming, prepared, smaller)
-                except ProxyError:
-                    break  # the upstream did answer once: that answer is the client's
-        if answer.overflow is None:
-            return answer, sent
-        if case is not None and sent is not first_sent:
-            self._log.warning("max_iterations", tenant=case.caller.tenant, session=case.lineage, retries=case.retries)
-        return first, first_sent
-
-    async def _smaller(self, case: Case, sent: Draft, stated: StatedLimit, attempt: int) -> Draft | None:
-        """Learn from an overflow, and draft what may fit."""
-        self._windows.saw_overflow(case.place, stated, sent.tokens)
-        return await self._drafter.retry(case, sent, stated, attempt=attempt)
-
-    async def _deliver(self, incoming: Incoming, prepared: Prepared, draft: Draft) -> tuple[Answer, Draft]:
-        """Send a draft; where a template refuses the record's place among the messages, in its other shapes too."""
-        case = prepared.case
-        refusal = await self._send(incoming, prepared, draft)
-        if case is None or not refusal.refuses_roles:
-            return refusal, draft
-        for shape, other in await self._fail_open(_reshaped(case, draft), []):
-            try:
-                answer = await self._send(incoming, prepared, other)
-            except ProxyError:
-                break
-            if not answer.refuses_roles:
-                self._windows.saw_shape(case.place, shape)
-                self._log.info("shape", upstream=case.route.name, tenant=case.caller.tenant, shape=shape)
-                return answer, other
-        return refusal, draft
-
-    async def _send(self, incoming: Incoming, prepared: Prepared, draft: Draft) -> Answer:
-        route, headers, body = prepared.route, prepared.route.headers, draft.body
-        if prepared.case is None or (body is prepared.case.request.body and prepared.case.request.is_as_received):
-            body = incoming.body
-        else:  # a compressed request that was compacted goes out as it is
-            headers = [(key, value) for key, value in headers if key != b"content-encoding"]
-        url = upstream_url(route.upstream.base_url, incoming.exchange.target)
-        response = await self._client.send(route.upstream, "POST", url, headers, body)
-        incoming.opened.callback(response.close)
-        try:
-            return await look_at(response)
-        except TruncatedError:
-            raise UpstreamConnectionError("The upstream closed the connection in the middle of its answer.") from None
+    async def _warning(self, report: Report, tap: UsageTap) -> str | None:
+        """Whether the upstream read the prompt whole: by this answer where it is all there, else by the last one."""
+        case, sent = report.case, report.sent
+        if case is None or sent is None:
+            return None
+        usage = tap.usage() if tap.is_complete else None
+        known = self._windows.experience(case.place).cut_off
+        return "prompt_cut_off" if (was_cut_off(sent.tokens, usage.prompt_tokens) if usage else known) else None
 
     async def _record(self, report: Report, tap: UsageTap | None) -> None:
         """Learn from an answer that came through whole, and see to what follows it."""
@@ -307,7 +205,10 @@ class Gateway:
         if case is None or sent is None:
             return
         if tap is not None:
-            self._background.start("follow_up", self._ahead.after(case, sent, tap.usage()))
+            usage = tap.usage()
+            self._ahead.learn(case, sent, usage)
+            if _is_worth_following(case, sent):
+                self._background.start("follow_up", self._ahead.after(case, sent, usage))
         if self._windows.has_news(case.place):
             self._background.start("share", self._windows.share(case.place))
         self._ask_for_windows(case, report)
@@ -322,17 +223,6 @@ class Gateway:
         if self._asker.is_due(upstream, model):
             self._background.start("ask", self._asker.ask(upstream, report.route.headers, model))
 
-    def _commenting(self, incoming: Incoming, case: Case) -> AbstractContextManager[None]:
-        """A streaming client that waits for us inside gets comments, as often as its policy says."""
-        interval = case.caller.policy.keepalive
-
-        async def headers() -> Headers:
-            waiting = Prepared(case.route, case, Draft(b"", case.request.tokens, "pending", "compacting"))
-            told = await self._fail_open(_told(_report(incoming, waiting)), [])
-            return [(name, value) for name, value in told if name not in _TOLD_LATER]
-
-        return incoming.exchange.commenting(interval, headers) if case.request.stream and interval else nullcontext()
-
     @asynccontextmanager
     async def _logged(self, exchange: Exchange) -> AsyncIterator[Progress]:
         """One line in the log for every request, which says how it ended."""
@@ -344,7 +234,7 @@ class Gateway:
             error = raised
             raise
         finally:
-            await self._fail_open(self._log_end(progress, error), None)
+            await self._rim.shield(self._log_end(progress, error), None)
 
     async def _log_end(self, progress: Progress, error: BaseException | None) -> None:
         known = progress.fields(time.perf_counter())
@@ -360,26 +250,11 @@ class Gateway:
             case _:
                 self._log.warning("request", end="aborted", **known)
 
-    async def _fail_open(self, work: Awaitable[_T], otherwise: _T) -> _T:
-        """The rim: a fault of ours never breaks a request that would have worked without us."""
-        try:
-            return await work
-        except ProxyError:
-            raise
-        except Exception as error:  # noqa: BLE001 - the one place
-            self._log.fault("failed_open", error)
-            return otherwise
-
 
 def _as_it_came(incoming: Incoming, outcome: Outcome, reason: str) -> Prepared:
     """The client's bytes, uncounted: not understood, or after a fault of ours."""
     route = incoming.active.router.plain(incoming.exchange, incoming.caller, model_of(incoming.body))
     return Prepared(route, None, Draft(incoming.body, 0, outcome, reason))
-
-
-def _report(incoming: Incoming, prepared: Prepared) -> Report:
-    """What there is to tell before an answer is there."""
-    return Report(incoming, prepared.route, prepared.case, prepared.draft, 0, time.perf_counter())
 
 
 def _refuse_if_closed(incoming: Incoming, prepared: Prepared) -> None:
@@ -392,20 +267,28 @@ def _refuse_if_closed(incoming: Incoming, prepared: Prepared) -> None:
         raise CompactionFailedError(prepared.draft.reason, prepared.case.lineage if prepared.case else "")
 
 
-def _is_worth_following(report: Report) -> bool:
+def _reword_overflow(incoming: Incoming, report: Report, answer: Answer, told: Headers) -> None:
+    """Raise ContextLengthError for an overflow that was not solved, where the policy wants OpenAI's shape of it."""
+    stated, case = answer.overflow, report.case
+    if stated is None or case is None or case.is_let_through or incoming.caller.policy.overflow_error != "openai":
+        return
+    known = report.route.window
+    tokens = stated.input_tokens or case.request.received_tokens
+    limit = stated.limit or (known.tokens if known else tokens - 1)
+    raise ContextLengthError(limit, max(tokens, limit + 1), told)
+
+
+async def _tapped(report: Report, answer: Answer) -> UsageTap | None:
+    """What reads how many tokens the upstream bills, where something is learned from it."""
+    case = report.case
+    if report.status != 200 or case is None or case.wish == "off" or case.request.tokens < _WORTH_LOOKING_UP:
+        return None
+    return UsageTap(answer)
+
+
+def _is_worth_following(case: Case, sent: Draft) -> bool:
     """Whether something may be done for the next request once this one's answer is with the client."""
-    case, sent = report.case, report.sent
-    if report.status != 200 or case is None or sent is None or case.wish == "off" or case.route.budget is None:
-        return False
-    return sent.tokens >= WORTH_FOLLOWING * case.route.budget.usable
-
-
-async def _reshaped(case: Case, draft: Draft) -> list[tuple[Shape, Draft]]:
-    return list(reshaped(case, draft))
-
-
-async def _told(report: Report) -> Headers:
-    return headers_of(report)
+    return case.route.budget is not None and sent.tokens >= WORTH_FOLLOWING * case.route.budget.usable
 
 
 def _identify(exchange: Exchange, tenants: Tenants) -> tuple[Caller, Wish]:

@@ -1,58 +1,41 @@
-"""What an image in a prompt costs in tokens, by OpenAI's tile formula, from the header of its data: URL."""
+"""How large an image in a prompt is, from the header of its data: URL, without decoding the rest."""
 
 from __future__ import annotations
 
 import binascii
-import math
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-# https://platform.openai.com/docs/guides/images-vision#calculating-costs
-BASE_TOKENS = 85
-TILE_TOKENS = 170
-TILE = 512
-FIT = 2048
-SHORTEST_SIDE = 768
-# A size that cannot be known, behind http: or in a format not read here, counts as this.
-ASSUMED_SIZE = (1024, 1024)
-
 # Enough for every header but a JPEG's, whose size may follow a thumbnail and a colour profile.
 _HEADER_BYTES = 64
 _JPEG_BYTES = 64 * 1024
+# Of a data: URL, up to its comma.
+_PREFIX = 256
 
 
-def image_tokens(url: str, detail: str) -> int:
-    """Tokens of one image; `auto` counts as `high`, and so does anything that is not `low`."""
-    if detail == "low":
-        return BASE_TOKENS
-    width, height = _size(url) or ASSUMED_SIZE
-    scale = min(1.0, FIT / max(width, height))
-    scale = min(scale, SHORTEST_SIDE / min(width, height))
-    return BASE_TOKENS + TILE_TOKENS * _tiles(width * scale) * _tiles(height * scale)
-
-
-def _tiles(side: float) -> int:
-    return max(1, math.ceil(round(side, 3) / TILE))
-
-
-def _size(url: str) -> tuple[int, int] | None:
-    """Width and height, both above zero, or None."""
-    data = _decode(url, _HEADER_BYTES)
+def image_size(url: str) -> tuple[int, int] | None:
+    """Width and height, both above zero, or None for what is no image or tells no size."""
+    data = decoded(url, _HEADER_BYTES)
     for magic, read in _FORMATS:
         if data.startswith(magic):
-            size = read(_decode(url, _JPEG_BYTES) if read is _jpeg else data)
+            size = read(decoded(url, _JPEG_BYTES) if read is _jpeg else data)
             return size if size and min(size) > 0 else None
     return None
 
 
-def _decode(url: str, limit: int) -> bytes:
+def is_data(url: str) -> bool:
+    """Whether the bytes themselves are in the URL, in base64."""
+    head, comma, _ = url[:_PREFIX].partition(",")
+    return bool(comma) and head.lower().startswith("data:") and head.lower().endswith(";base64")
+
+
+def decoded(url: str, limit: int) -> bytes:
     """The first bytes of a base64 data: URL; nothing of anything else."""
-    head, comma, _ = url[:256].partition(",")
-    if not comma or not head.lower().startswith("data:") or not head.lower().endswith(";base64"):
+    if not is_data(url):
         return b""
-    start = len(head) + 1
+    start = url.index(",") + 1
     encoded = "".join(url[start : start + limit * 4 // 3 + 4].split())
     try:
         return binascii.a2b_base64(encoded[: len(encoded) // 4 * 4])
@@ -68,6 +51,13 @@ def _png(data: bytes) -> tuple[int, int] | None:
 
 def _gif(data: bytes) -> tuple[int, int] | None:
     return (_little(data[6:8]), _little(data[8:10])) if len(data) >= 10 else None
+
+
+def _bmp(data: bytes) -> tuple[int, int] | None:
+    """The height is negative where rows go from top to bottom."""
+    if len(data) < 26 or _little(data[14:18]) < 40:
+        return None
+    return _little(data[18:22]), abs(int.from_bytes(data[22:26], "little", signed=True))
 
 
 def _webp(data: bytes) -> tuple[int, int] | None:
@@ -113,4 +103,5 @@ _FORMATS: tuple[tuple[bytes, Callable[[bytes], tuple[int, int] | None]], ...] = 
     (b"GIF87a", _gif),
     (b"GIF89a", _gif),
     (b"RIFF", _webp),
+    (b"BM", _bmp),
 )

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import NewType, TypeVar
+from typing import NamedTuple, NewType, TypeVar
 
 import msgspec
 import xxhash
@@ -18,14 +18,13 @@ from policies.conversation import Conversation, Message
 from policies.transcript import Utterance
 from proxy.errors import InvalidJSONError
 from proxy.lru import remember
+from proxy.media import family_of
 from proxy.tokenizer import Tokenizer
 from proxy.wire import chat
 from proxy.wire.chat import Parsed
 from proxy.wire.messages import describe, utterance
 from proxy.wire.prefixes import PrefixCache
 
-# Counting 100 kB takes about 10 ms; what is larger and new goes to a worker thread.
-INLINE_BYTES = 48_000
 _REMEMBERED_MESSAGES = 50_000
 # What a client may write around a separator: role, name, cache_control.
 _AROUND_SEPARATOR = 400
@@ -35,12 +34,24 @@ _V = TypeVar("_V")
 ContentKey = NewType("ContentKey", tuple[str, int])
 
 
+class Measure(NamedTuple):
+    """What messages are counted by: texts by an encoding, media by the formulas of a family of models."""
+
+    encoding: str
+    family: str
+
+    @property
+    def name(self) -> str:
+        return f"{self.encoding} {self.family}"
+
+
 @dataclass(frozen=True)
 class ChatRequest:
     """A counted chat request. `messages[i]` stands at `parsed.spans[i]` of `body`.
 
     dropped_tokens: what stood before the manual separator and is not sent; 0 without one.
     output_key:  the key by which the client limits the answer, for calls of ours to the same model.
+    hides_usage: a stream whose usage the client did not ask for.
     passthrough: why this shape is only counted and never compacted; None for what we understand.
     """
 
@@ -53,6 +64,7 @@ class ChatRequest:
     stream: bool
     max_output: int | None
     output_key: str
+    hides_usage: bool
     passthrough: str | None
     dropped_tokens: int = 0
 
@@ -144,14 +156,15 @@ class RequestReader:
         named = chat.scalar(parsed.envelope.model)
         model = named if isinstance(named, str) else ""
         encoding = encoding_of(model)
+        measure = Measure(encoding, family_of(model))
         known: list[Message] = []
-        if found and found[0].encoding == encoding:
+        if found and found[0].encoding == measure.name:
             known = found[0].messages
-        messages = await self._describe(parsed, known, encoding)
+        messages = await self._describe(parsed, known, measure)
         tools_tokens = await self._count_tools(parsed, encoding)
         if messages is None:
             return None
-        self._prefixes.remember(scope, body, parsed, encoding, messages)
+        self._prefixes.remember(scope, body, parsed, measure.name, messages)
         return _request(body, parsed, messages, tools_tokens, model, encoding)
 
     async def _parse(self, body: bytes) -> Parsed | None:
@@ -164,13 +177,15 @@ class RequestReader:
                 raise
             return chat.parse(readable)
 
-    async def _describe(self, parsed: Parsed, known: list[Message], encoding: str) -> list[Message] | None:
+    async def _describe(self, parsed: Parsed, known: list[Message], measure: Measure) -> list[Message] | None:
         view = memoryview(parsed.text)
         raws = [view[first:last] for first, last in parsed.spans[len(known) :]]
-        keys = [self._key(raw, encoding) for raw in raws]
+        name = measure.name
+        keys = [self._key(raw, name) for raw in raws]
         seen = {key: self._messages[key] for key in keys if key in self._messages}
         new = [(key, raw) for key, raw in zip(keys, raws, strict=True) if key not in seen]
-        learnt = await self._run(partial(self._learn, new, encoding), sum(len(raw) for _, raw in new), encoding)
+        size = sum(len(raw) for _, raw in new)
+        learnt = await self._run(partial(self._learn, new, measure), size, measure.encoding)
         if learnt is None:
             return None
         seen.update(learnt)
@@ -178,12 +193,14 @@ class RequestReader:
             remember(self._messages, key, message, _REMEMBERED_MESSAGES)
         return [*known, *(seen[key] for key in keys)]
 
-    def _learn(self, new: Sequence[tuple[ContentKey, memoryview]], encoding: str) -> dict[ContentKey, Message] | None:
+    def _learn(
+        self, new: Sequence[tuple[ContentKey, memoryview]], measure: Measure
+    ) -> dict[ContentKey, Message] | None:
         """None where something among them is no message object."""
-        count = partial(self._tokenizer.count, encoding=encoding)
+        count = partial(self._tokenizer.count, encoding=measure.encoding)
         learnt = {}
         for key, raw in new:
-            message = describe(chat.decode(raw), count)
+            message = describe(chat.decode(raw), count, measure.family)
             if message is None:
                 return None
             learnt[key] = message
@@ -207,7 +224,7 @@ class RequestReader:
 
     async def _run(self, work: Callable[[], _V], size: int, encoding: str) -> _V:
         """Inline what is small; in a worker thread what would stall the event loop."""
-        if size <= INLINE_BYTES and self._tokenizer.is_loaded(encoding):
+        if self._tokenizer.is_quick(size, encoding):
             return work()
         return await asyncio.get_running_loop().run_in_executor(self._workers, work)
 
@@ -215,8 +232,8 @@ class RequestReader:
         chat.decode(raw)
         return self._tokenizer.count(raw.decode("utf-8", "replace"), encoding)
 
-    def _key(self, raw: memoryview, encoding: str) -> ContentKey:
-        return ContentKey((encoding, xxhash.xxh3_128_intdigest(raw, self._seed)))
+    def _key(self, raw: memoryview, measure: str) -> ContentKey:
+        return ContentKey((measure, xxhash.xxh3_128_intdigest(raw, self._seed)))
 
 
 def _request(
@@ -225,6 +242,7 @@ def _request(
     envelope = parsed.envelope
     output_key = "max_completion_tokens" if envelope.max_completion_tokens else "max_tokens"
     max_output = chat.scalar(getattr(envelope, output_key))
+    stream = chat.scalar(envelope.stream) is True
     return ChatRequest(
         body=body,
         parsed=parsed,
@@ -232,9 +250,10 @@ def _request(
         tools_tokens=tools_tokens,
         model=model,
         encoding=encoding,
-        stream=chat.scalar(envelope.stream) is True,
+        stream=stream,
         max_output=max_output if isinstance(max_output, int) and max_output > 0 else None,
         output_key=output_key,
+        hides_usage=stream and not envelope.stream_options,
         passthrough=_passthrough(parsed),
     )
 

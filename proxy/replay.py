@@ -175,6 +175,7 @@ class _Player:
         if case.wish == "off" or budget is None or _overflows(case, draft.tokens):
             return
         if draft.tokens >= WORTH_FOLLOWING * budget.usable:
+            self._engine.ahead.learn(case, draft, usage)
             await self._engine.ahead.after(case, draft, usage)
 
     async def _add_call(self, tally: Tally, call: Call, case: Case, sent: ChatRequest) -> None:

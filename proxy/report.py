@@ -16,7 +16,7 @@ from proxy.wire.headers import Headers
 if TYPE_CHECKING:
     from proxy.cases import Case, Draft
     from proxy.compactor import Job
-    from proxy.gateway import Incoming
+    from proxy.incoming import Incoming
     from proxy.routes import Route
 
 
@@ -26,7 +26,10 @@ _WARNED = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """A request that was answered. `prepared` is when it was ready to be sent, on the clock of `incoming.started`."""
+    """A request that was answered. `prepared` is when it was ready to be sent, on the clock of `incoming.started`.
+
+    warning: what an operator should look into; None for nothing.
+    """
 
     incoming: Incoming
     route: Route
@@ -34,6 +37,7 @@ class Report:
     sent: Draft | None
     status: int
     prepared: float
+    warning: str | None = None
 
     @property
     def overhead_ms(self) -> float:
@@ -48,6 +52,8 @@ class Report:
             fields |= {"compaction": self.sent.outcome, "reason": self.sent.reason, "tokens_sent": self.sent.tokens}
         if self.case is not None:
             fields |= {"tokens_received": self.case.request.received_tokens, "session": self.case.lineage}
+        if self.sent is not None and self.sent.max_output is not None:
+            fields["max_output"] = self.sent.max_output
         if self.sent is not None and self.sent.record is not None:
             fields["checkpoint"] = self.sent.record.digest[:16]
         return fields
@@ -133,6 +139,10 @@ def headers_of(report: Report) -> Headers:
         ]
     if report.route.window is not None:
         headers.append((b"x-compaction-window", b"%d" % report.route.window.tokens))
+    if report.warning is not None:
+        headers.append((b"x-compaction-warning", report.warning.encode()))
+    if sent.max_output is not None:
+        headers.append((b"x-compaction-max-output", b"%d" % sent.max_output))
     if sent.record is not None:
         headers.append((b"x-compaction-checkpoint", sent.record.digest[:16].encode()))
     return headers

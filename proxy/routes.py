@@ -13,7 +13,7 @@ from proxy.reader import ChatRequest
 from proxy.tenants import Caller
 from proxy.tokenizer import Tokenizer
 from proxy.upstream.summarizer import SummaryTarget
-from proxy.windows import Place, Windows
+from proxy.windows import Place, Windows, place_of
 from proxy.wire.headers import Headers, to_upstream
 
 NO_MODEL = "none"
@@ -63,7 +63,7 @@ class Router:
         """The route of a chat request."""
         name, upstream = self._config.upstream_for(caller.tenant, request.model)
         headers = _headers(exchange, caller, upstream, readable=True)
-        place = Place(caller.tenant, upstream.base_url, request.model)
+        place = place_of(caller.tenant, caller.scope, upstream.base_url, request.model)
         window = self._window(place)
         if window is None:
             return Route(name, upstream, headers)
@@ -76,7 +76,7 @@ class Router:
 
     def place(self, caller: Caller, model: str) -> Place:
         """Where a caller's requests for this model go, as lessons are kept."""
-        return Place(caller.tenant, self._config.upstream_for(caller.tenant, model)[1].base_url, model)
+        return place_of(caller.tenant, caller.scope, self._config.upstream_for(caller.tenant, model)[1].base_url, model)
 
     def shape(self, place: Place) -> Shape:
         """How a record stands among the messages that this model's chat template takes."""
@@ -105,7 +105,7 @@ class Router:
         if name != route.name:
             key = upstream.api_key.get_secret_value()
             credentials = [(b"authorization", b"Bearer " + key.encode())] if key else []
-        place = Place(caller.tenant, upstream.base_url, model)
+        place = place_of(caller.tenant, caller.scope, upstream.base_url, model)
         window = self._window(place)
         return SummaryTarget(
             owner=caller.scope,
@@ -127,8 +127,9 @@ class Router:
         known = self._models.get(name)
         if known is None:
             rule = self._config.rule_for(name)
-            encoding = self._tokenizer.encoding_for(name, rule.encoding if rule else None)
-            exact = bool(rule and rule.encoding) or self._tokenizer.knows(name)
+            override = rule.encoding if rule else None
+            encoding = self._tokenizer.encoding_for(name, override)
+            exact = self._tokenizer.knows(name, override)
             known = _Model(rule.context_window if rule else None, encoding, exact)
             if len(self._models) < _REMEMBERED_MODELS and len(name) <= MAX_NAME:
                 self._models[name] = known

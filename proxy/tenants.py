@@ -87,6 +87,13 @@ class Tenants:
         """A caller of this tenant as the operator stands for it, without a key; None where there is no such tenant."""
         return self._scoped(tenant, b"") if tenant in self._callers else None
 
+    def all_of(self, tenant: str) -> list[Caller]:
+        """The operator, and a caller for every key that the config knows of this tenant; empty for an unknown name."""
+        if tenant not in self._callers:
+            return []
+        digests = [b"", *(digest for digest, name in self._by_digest.values() if name == tenant)]
+        return [self._scoped(tenant, digest) for digest in digests]
+
     def with_policy(self, caller: Caller, name: str) -> Caller:
         """The caller under another policy it may use; the refusal does not tell whether the name exists."""
         if name not in caller.allowed_policies:

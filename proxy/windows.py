@@ -23,18 +23,38 @@ REFRESH = 60.0
 # What an upstream said about its models, when it was asked, holds for so long.
 ASKED_TTL = 6 * 3600.0
 
+_OWNER_DIGITS = 32
+
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(Experience).decode
-_NOTHING = Experience()
+NOTHING = Experience()
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A model at an upstream, for one tenant: one tenant's account and lessons are not another's."""
+    """A model at an upstream, for one caller: neither the accounts nor the lessons of two keys are the same.
+
+    owner: hex digits of the caller's scope.
+    """
 
     tenant: str
+    owner: str
     base_url: str
     model: str
+
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """What is known of one model's window, source by source; `window` is what holds. None: it does not say."""
+
+    place: Place
+    window: Window | None
+    configured: int | None
+    learned: int | None
+    asked: int | None
+    listed: int | None
+    calibration: float
+    experience: Experience
 
 
 @dataclass(slots=True)
@@ -80,15 +100,37 @@ class Windows:
             return Window(learned, max_output, "learned", known.of_prompt)
         if configured is not None:
             return Window(configured, max_output, "policy")
-        at, windows = self._asked.get(place.base_url, (0.0, {}))
-        if now - at < ASKED_TTL and (told := windows.get(place.model)) is not None:
+        if (told := self._told(place, now)) is not None:
             return Window(told, max_output, "asked")
         return listed
+
+    def _told(self, place: Place, now: float) -> int | None:
+        at, windows = self._asked.get(place.base_url, (0.0, {}))
+        return windows.get(place.model) if now - at < ASKED_TTL else None
+
+    def sources(self, place: Place, configured: int | None) -> Sources:
+        """What each source says of this window, and which of them wins."""
+        known, now = self.experience(place), self._clock()
+        listed = self._table.lookup(place.model)
+        return Sources(
+            place=place,
+            window=self.resolve(place, configured),
+            configured=configured,
+            learned=known.limit_at(now),
+            asked=self._told(place, now),
+            listed=listed.tokens if listed else None,
+            calibration=round(known.calibration, 3),
+            experience=known,
+        )
+
+    def places(self) -> list[Place]:
+        """Every model that something is known of here, the newest last."""
+        return list(self._known)
 
     def experience(self, place: Place) -> Experience:
         """What is known here and now."""
         known = self._known.get(place)
-        return known.experience if known else _NOTHING
+        return known.experience if known else NOTHING
 
     async def look_up(self, place: Place) -> None:
         """Take what other replicas have learned, once in a while; own lessons that were not shared yet stay."""
@@ -99,7 +141,7 @@ class Windows:
         key = _key(place)
         (value,) = await self._store.get_many([key])
         plain = self._sealer.open(key, value)
-        found = _opened(plain) or (known.experience if known else _NOTHING)
+        found = _opened(plain) or (known.experience if known else NOTHING)
         remember(self._known, place, _Known(found, now), self._max_entries)
 
     async def share(self, place: Place) -> None:
@@ -150,6 +192,11 @@ class Windows:
         remember(self._known, place, fresh, self._max_entries)
 
 
+def place_of(tenant: str, scope: bytes, base_url: str, model: str) -> Place:
+    """Where the requests of a caller of this scope go."""
+    return Place(tenant, scope.hex()[:_OWNER_DIGITS], base_url, model)
+
+
 def _opened(plain: bytes | None) -> Experience | None:
     try:
         return None if plain is None else _decode(plain)
@@ -158,5 +205,5 @@ def _opened(plain: bytes | None) -> Experience | None:
 
 
 def _key(place: Place) -> str:
-    name = msgspec.json.encode([place.tenant, place.base_url, place.model])
+    name = msgspec.json.encode([place.owner, place.base_url, place.model])
     return f"learned:{hashlib.sha256(name).hexdigest()}"

@@ -41,7 +41,7 @@ class Stage:
     @property
     def sent(self) -> list[Received]:
         """What the model was asked, summaries left out."""
-        return [received for received in self.model.received if not received.is_summary]
+        return [received for received in self.model.received if received.method == "POST" and not received.is_summary]
 
     @property
     def log(self) -> list[dict[str, object]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gzip
 import json
 import zlib
@@ -22,8 +23,10 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.anyio
 
 ERROR = json.dumps({"error": {"message": "prompt is too long: 9000 tokens > 8192 maximum"}}).encode()
-STATED = StatedLimit(8192, 9000)
+WINDOW = 8_192
+STATED = StatedLimit(8192, 9000, "input")
 LONG = json.dumps({"error": {"message": "prompt is too long: 9000 tokens > 8192 maximum " + "x" * 700}}).encode()
+ROLE = b'data: {"choices":[{"delta":{"role":"assistant","content":""}}]}\n\n'
 DELTA = b'data: {"choices":[{"delta":{"content":"hi"}}]}\n\n'
 
 
@@ -44,6 +47,10 @@ class Scripted:
     def header(self, name: bytes) -> bytes | None:
         return first(self.headers, name)
 
+    @property
+    def at_end(self) -> bool:
+        return self.taken == len(list(self.pieces))
+
     async def chunks(self) -> AsyncIterator[bytes]:
         for piece in self.pieces:
             self.taken += 1
@@ -53,7 +60,9 @@ class Scripted:
 async def looked(response: Scripted, *times: float) -> Answer:
     """What was seen; the clock shows these times one after another, then the last of them."""
     left = list(times) or [0.0]
-    return await look_at(cast("UpstreamResponse", response), lambda: left.pop(0) if len(left) > 1 else left[0])
+    return await look_at(
+        cast("UpstreamResponse", response), WINDOW, clock=lambda: left.pop(0) if len(left) > 1 else left[0]
+    )
 
 
 async def rest(answer: Answer) -> bytes:
@@ -152,3 +161,92 @@ async def test_an_event_over_the_bound_is_passed_on_unread() -> None:
     answer = await looked(Scripted([content[:70_000], content[70_000:]], headers=kind(EVENTS)))
     assert answer.overflow is None
     assert await rest(answer) == content
+
+
+def ended(reason: str, content: str = "", **usage: int) -> bytes:
+    choice = {"index": 0, "message": {"role": "assistant", "content": content}, "finish_reason": reason}
+    return json.dumps({"id": "c", "object": "chat.completion", "choices": [choice], "usage": usage}).encode()
+
+
+@pytest.mark.parametrize(
+    ("response", "overflow", "reason"),
+    [
+        (Scripted([ended("model_context_window_exceeded")], headers=kind(JSON)), True, "nothing beside a full window"),
+        (Scripted([ended("model_context_window_exceeded", "Yes, ")], headers=kind(JSON)), False, "a beginning"),
+        (Scripted([ended("length", prompt_tokens=8_190, completion_tokens=0)], headers=kind(JSON)), True, "all prompt"),
+        (Scripted([ended("length", prompt_tokens=4_000, completion_tokens=0)], headers=kind(JSON)), False, "half full"),
+        (Scripted([ended("stop", prompt_tokens=4_000, completion_tokens=0)], headers=kind(JSON)), False, "silence"),
+        (
+            Scripted(
+                [b'data: {"choices":[{"delta":{},"finish_reason":"model_context_window_exceeded"}]}\n\n'],
+                200,
+                kind(EVENTS),
+            ),
+            True,
+            "a stream that ends before it began",
+        ),
+        (
+            Scripted([b'{"base_resp":{"status_code":2013,"status_msg":"prompt is too long"}}'], headers=kind(JSON)),
+            True,
+            "MiniMax",
+        ),
+        (
+            Scripted(
+                [b'{"base_resp":{"status_code":0,"status_msg":""},"reply":"context_length_exceeded"}'], 200, kind(JSON)
+            ),
+            False,
+            "talk",
+        ),
+        (
+            Scripted([b'event: error\ndata: {"message":"prompt is too long"}\n\n'], headers=kind(EVENTS)),
+            True,
+            "its name",
+        ),
+    ],
+)
+async def test_a_status_of_200_may_hide_an_overflow(response: Scripted, overflow: bool, reason: str) -> None:
+    answer = await looked(response)
+    assert (answer.overflow is not None) == overflow, reason
+    assert bool(answer.error) == overflow
+    assert await rest(answer) == b"".join(response.pieces)
+
+
+async def test_an_error_without_a_body_is_left_to_whoever_knows_how_much_was_sent() -> None:
+    answer = await looked(Scripted([], 413))
+    assert answer.overflow is not None
+    assert answer.overflow.action == "inspect"
+
+
+class Gated(Scripted):
+    """A stream that says who speaks, and nothing more until it may."""
+
+    def __init__(self) -> None:
+        super().__init__([ROLE, DELTA], headers=kind(EVENTS))
+        self.go_on = asyncio.Event()
+
+    async def chunks(self) -> AsyncIterator[bytes]:
+        yield ROLE
+        await self.go_on.wait()
+        yield DELTA
+
+
+async def test_a_stream_that_says_nothing_for_long_is_passed_on_and_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("proxy.answers._PATIENCE", 0.001)
+    gated = Gated()
+    answer = await look_at(cast("UpstreamResponse", gated))
+    assert (answer.head, answer.overflow) == (ROLE, None)
+    gated.go_on.set()
+    assert await rest(answer) == ROLE + DELTA
+
+
+async def test_who_gives_up_waiting_for_a_stream_leaves_nothing_behind() -> None:
+    before = asyncio.all_tasks()
+    looking = asyncio.create_task(look_at(cast("UpstreamResponse", Gated())))
+    for _ in range(10):  # until it waits for a chunk
+        await asyncio.sleep(0)
+    assert len(asyncio.all_tasks() - before) == 2
+    looking.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await looking
+    await asyncio.sleep(0)
+    assert not asyncio.all_tasks() - before

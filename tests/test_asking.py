@@ -110,7 +110,7 @@ class Asking:
         if self.asker.is_due(self.settings, model):
             credential = [(b"authorization", b"Bearer k"), (b"cookie", b"a=1"), (b"user-agent", b"sdk")]
             await self.asker.ask(self.settings, credential, model)
-        window = self.windows.resolve(Place("default", self.settings.base_url, model), None)
+        window = self.windows.resolve(Place("default", "k", self.settings.base_url, model), None)
         return window.tokens if window else None
 
     @property

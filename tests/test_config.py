@@ -219,17 +219,13 @@ def test_what_is_accepted_but_not_in_effect_or_risky_is_noted() -> None:
     config = loaded(
         "server: {host: 0.0.0.0, admin_token: t}\n"
         "store: {url: 'redis://h'}\n"
-        "upstreams: {main: {base_url: http://h, api_key: k, provider: litellm}}\n"
-        "policies: {a: {usage: original, overflow_error: openai}, b: {extends: a, usage: upstream}}\n"
+        "upstreams: {main: {base_url: http://h, api_key: k}}\n"
+        "policies: {a: {usage: original}, b: {extends: a, usage: upstream}}\n"
         f"tenants: {{default: {{api_key: k}}, acme: {{keys: ['{HASH}']}}}}\n"
     )
     later = "accepted, but not in effect in this version"
     assert notes(config) == (
         f"policies.a.usage: {later}: the upstream's usage is reported as it came",
-        f"policies.a.overflow_error: {later}: an overflow that cannot be solved is passed on as it came",
-        f"policies.b.overflow_error: {later}: an overflow that cannot be solved is passed on as it came",
-        f"upstreams.main.provider: {later}: bytes are relayed as they are",
-        f"server.admin_token: {later}: there is no admin API",
         "store.secret: empty, so whoever can write to the store can guess where sessions lie; set one",
         "closed: false, so callers without a known key are served too, as tenant 'default'",
         "tenants.default.api_key: anyone who reaches the proxy can spend it; set closed: true",

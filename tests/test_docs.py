@@ -13,7 +13,7 @@ from typing import get_args
 import msgspec
 import pytest
 
-from policies import budget, ladder
+from policies import budget, experience, ladder
 from policies import record as records
 from policies.assembly import Injected, assemble
 from policies.budget import usable_input
@@ -23,7 +23,6 @@ from policies.half_window import Cut
 from policies.record import Record, Span
 from policies.settings import DEFAULTS, PolicySettings
 from policies.transcript import Utterance
-from proxy import models
 from proxy.cases import Outcome, Wish
 from proxy.cli import app
 from proxy.config import load, preset_names
@@ -197,9 +196,9 @@ def test_the_presets_table_is_right() -> None:
     [
         ("at most 32,000; unasked a tenth of W, at most 8,000", (budget.MAX_RESERVE, budget.DEFAULT_RESERVE)),
         ("small windows: 1,400, at most 30 % of B), 8,000", (budget.SMALL_RECORD, 30, budget.MAX_RECORD)),
-        ("worst of the last 16 ratios", (models.CALIBRATION_OBSERVATIONS,)),
-        ("to estimated tokens, 1 to 6", tuple(map(int, models.CALIBRATION_RANGE))),
-        ("24 hours, or until", (models.LEARNED_TTL // 3600,)),
+        ("worst of the last 16 ratios", (experience.CALIBRATION_OBSERVATIONS,)),
+        ("to estimated tokens, 1 to 6", tuple(map(int, experience.CALIBRATION_RANGE))),
+        ("24 hours, or until", (experience.LEARNED_TTL // 3600,)),
         ("at 0.50, 0.25 and 0.125 of", ladder.TARGETS),
         ("below 0.60 B", (DEFAULTS.apply_floor,)),
         ("at most 6 times, not below 4 messages", (DEFAULTS.bisect.max_depth, DEFAULTS.bisect.min_messages)),

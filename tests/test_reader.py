@@ -12,8 +12,8 @@ import msgspec
 import pytest
 
 from proxy.errors import InvalidJSONError
-from proxy.reader import INLINE_BYTES, ChatRequest, RequestReader
-from proxy.tokenizer import DEFAULT_ENCODING, Tokenizer
+from proxy.reader import ChatRequest, RequestReader
+from proxy.tokenizer import DEFAULT_ENCODING, INLINE_BYTES, Tokenizer
 from tests.conversations import assistant, body_of, system, tool, user
 
 if TYPE_CHECKING:

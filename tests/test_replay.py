@@ -23,7 +23,7 @@ from proxy.cli import app
 from proxy.config import load, preset_names
 from proxy.demo.model_server import ModelServer
 from proxy.engine import read_prompts
-from proxy.models import ModelTable, Price, Windows
+from proxy.models import ModelTable, Price
 from proxy.recordings import read
 from proxy.replay import LEAST_CACHED, replay
 from proxy.replay_command import sentence
@@ -31,6 +31,7 @@ from proxy.stand_in import StandIn
 from proxy.tenants import Tenants
 from proxy.tokenizer import DEFAULT_ENCODING, Tokenizer
 from proxy.upstream.summarizer import SummaryTarget
+from proxy.windows import Windows
 from proxy.wire.messages import describe
 from tests.scenarios import MODEL, WINDOW, Agent, Message, prefix_reuse, session, stage, user
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,8 +19,8 @@ from tests.test_models import ROWS
 pytestmark = pytest.mark.anyio
 
 URL = "http://u/v1"
-GPT = Place("default", URL, "gpt-4o")
-UNHEARD = Place("default", URL, "unheard")
+GPT = Place("default", "k", URL, "gpt-4o")
+UNHEARD = Place("default", "k", URL, "unheard")
 LIMIT = StatedLimit(8_192)
 
 
@@ -106,7 +107,7 @@ def test_what_upstreams_say_and_what_they_teach_expires(windows: Windows, clock:
 def test_nobody_else_learns_from_it(windows: Windows) -> None:
     windows.saw_overflow(UNHEARD, LIMIT, 1)
     windows.saw_bill(UNHEARD, 1_000, 2_000)
-    for other in (Place("acme", URL, "unheard"), Place("default", "http://v", "unheard"), Place("default", URL, "x")):
+    for other in (replace(UNHEARD, owner="l"), replace(UNHEARD, base_url="http://v"), replace(UNHEARD, model="x")):
         assert windows.resolve(other, None) is None
         assert windows.experience(other).calibration == 1.0
 
@@ -155,14 +156,14 @@ async def test_what_nobody_shared_or_nobody_can_read_leaves_what_is_known(
 
 def test_memory_is_bounded_and_the_least_recently_taught_goes(table: ModelTable, clock: Clock) -> None:
     windows = Windows(table, MemoryStore(), Sealer(None), clock, max_entries=2)
-    places = [Place("default", URL, name) for name in "abc"]
+    places = [Place("default", "k", URL, name) for name in "abc"]
     for place in places:
         windows.saw_bill(place, 1_000, 2_000)
     assert [windows.experience(place).calibration for place in places] == [1.0, 2.0, 2.0]
 
 
 async def test_a_name_no_model_has_is_not_remembered(windows: Windows) -> None:
-    place = Place("default", URL, "m" * (MAX_NAME + 1))
+    place = Place("default", "k", URL, "m" * (MAX_NAME + 1))
     windows.saw_overflow(place, LIMIT, 1)
     await windows.look_up(place)
     assert windows.resolve(place, None) is None

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import io
-from collections.abc import AsyncIterator, Iterable
-from dataclasses import dataclass
-from types import TracebackType
+from collections.abc import AsyncIterator, Iterable, Mapping
+from types import MappingProxyType, TracebackType
 from typing import Self
 
 import aiohttp
@@ -15,7 +14,10 @@ from yarl import URL
 from proxy.config_models import Upstream
 from proxy.errors import ProxyError, UpstreamConnectionError, UpstreamTimeoutError
 from proxy.exchange import ClientGoneError
-from proxy.wire.headers import Headers, first
+from proxy.upstream.response import TruncatedError, UpstreamResponse
+from proxy.upstream.translator import Translator
+
+__all__ = ["TruncatedError", "UpstreamClient", "UpstreamResponse"]
 
 _MAX_HEADER = 64 * 1024
 _READ_BUFFER = 256 * 1024
@@ -28,48 +30,26 @@ _NOT_HTTP = "The upstream's answer is not valid HTTP."
 _NO_AUTO_HEADERS = ("user-agent", "accept", "accept-encoding", "content-type")
 
 
-class TruncatedError(Exception):
-    """The upstream went away in the middle of its answer."""
+class _RelayedBody:
+    """The bytes of an answer as aiohttp receives them."""
 
+    __slots__ = ("_response",)
 
-@dataclass(frozen=True, slots=True)
-class UpstreamResponse:
-    """An answer whose head has arrived. Header names keep their case; `chunks` gives the body as it comes, once."""
-
-    status: int
-    headers: Headers
-    _response: aiohttp.ClientResponse
-
-    def header(self, name: bytes) -> bytes | None:
-        """The first value of a header, by its name in lower case."""
-        return first(((key.lower(), value) for key, value in self.headers), name)
+    def __init__(self, response: aiohttp.ClientResponse) -> None:
+        self._response = response
 
     async def chunks(self) -> AsyncIterator[bytes]:
-        """The body's bytes as they arrive, codings untouched; raises TruncatedError."""
         try:
             async for chunk in self._response.content.iter_any():
                 yield chunk
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise TruncatedError(type(error).__name__) from None
 
-    async def read(self, limit: int) -> bytes | None:
-        """The whole body, or None where it is over `limit` bytes; raises TruncatedError."""
-        parts: list[bytes] = []
-        size = 0
-        async for chunk in self.chunks():
-            size += len(chunk)
-            if size > limit:
-                return None
-            parts.append(chunk)
-        return b"".join(parts)
-
     @property
     def at_end(self) -> bool:
-        """Whether everything was read, so that no further chunk will come."""
         return self._response.content.at_eof()
 
     def close(self) -> None:
-        """Give the connection back if the body was read to its end, else close it: the upstream can stop working."""
         if self._response.content.is_eof():
             self._response.release()
         else:
@@ -80,13 +60,18 @@ class UpstreamClient:
     """One pooled session an upstream; entered once at start, left at shutdown.
 
     No cookies, proxies from the environment, redirects, decompression or retries: what a client sent is sent once,
-    and what an upstream answers is what the client gets.
+    and what an upstream answers is what the client gets. Where `provider: litellm` is configured, chat requests are
+    translated on the way, and their answers on the way back.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, upstreams: Mapping[str, Upstream] = MappingProxyType({})) -> None:
+        """`upstreams`, by name, are those that must be ready before anything is sent."""
         self._sessions: dict[Upstream, aiohttp.ClientSession] = {}
+        self._upstreams = upstreams
+        self._translator = Translator(self._relay)
 
     async def __aenter__(self) -> Self:
+        await self._translator.load(self._upstreams)
         return self
 
     async def __aexit__(
@@ -105,8 +90,21 @@ class UpstreamClient:
     ) -> UpstreamResponse:
         """Send a request and wait for the head of its answer; `url` is absolute and already encoded.
 
-        Raises UpstreamConnectionError or UpstreamTimeoutError, and what reading `body` raises.
+        Raises UpstreamConnectionError or UpstreamTimeoutError, and what reading `body` raises; for what cannot be
+        translated, InvalidRequestError or UntranslatableError.
         """
+        if upstream.provider == "litellm":
+            return await self._translator.send(upstream, method, url, list(headers), body)
+        return await self._relay(upstream, method, url, headers, body)
+
+    async def _relay(
+        self,
+        upstream: Upstream,
+        method: str,
+        url: str,
+        headers: Iterable[tuple[bytes, bytes]],
+        body: bytes | AsyncIterator[bytes] | None,
+    ) -> UpstreamResponse:
         try:
             response = await self._session(upstream).request(
                 method,
@@ -122,7 +120,7 @@ class UpstreamClient:
         if response.status not in _FINAL:
             response.close()
             raise UpstreamConnectionError(_NOT_HTTP)
-        return UpstreamResponse(response.status, list(response.raw_headers), response)
+        return UpstreamResponse(response.status, list(response.raw_headers), _RelayedBody(response))
 
     def _session(self, upstream: Upstream) -> aiohttp.ClientSession:
         session = self._sessions.get(upstream)

@@ -30,6 +30,7 @@ class Envelope(msgspec.Struct):
     messages: list[msgspec.Raw] = msgspec.field(default_factory=list)
     model: msgspec.Raw = _NOTHING
     stream: msgspec.Raw = _NOTHING
+    stream_options: msgspec.Raw = _NOTHING
     n: msgspec.Raw = _NOTHING
     tools: msgspec.Raw = _NOTHING
     functions: msgspec.Raw = _NOTHING

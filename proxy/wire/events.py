@@ -36,8 +36,18 @@ def split_events(read: bytes) -> list[bytes]:
 
 def data_of(event: bytes | bytearray) -> bytes:
     """What an event says; empty where it has no data."""
-    lines = (line for line in _LINE_END.split(bytes(event)) if line.startswith(b"data:"))
-    return b"\n".join(line.removeprefix(b"data:").removeprefix(b" ") for line in lines)
+    return b"\n".join(_values(event, b"data:"))
+
+
+def name_of(event: bytes | bytearray) -> str | None:
+    """The event's name, None where it has none."""
+    names = _values(event, b"event:")
+    return names[-1].decode("utf-8", "replace") if names else None
+
+
+def _values(event: bytes | bytearray, field: bytes) -> list[bytes]:
+    lines = (line for line in _LINE_END.split(bytes(event)) if line.startswith(field))
+    return [line.removeprefix(field).removeprefix(b" ") for line in lines]
 
 
 def says_something(data: bytes) -> bool:

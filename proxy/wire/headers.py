@@ -50,6 +50,11 @@ def first(headers: Iterable[tuple[bytes, bytes]], name: bytes) -> bytes | None:
     return next((value for key, value in headers if key == name), None)
 
 
+def without(headers: Headers, name: bytes) -> Headers:
+    """The headers but those of this name."""
+    return [(key, value) for key, value in headers if key != name]
+
+
 def hops(headers: Iterable[tuple[bytes, bytes]]) -> int:
     """How many proxies of this kind the request has passed."""
     value = first(headers, HOP) or b"0"

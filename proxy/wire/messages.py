@@ -11,7 +11,7 @@ import msgspec
 from policies.conversation import Message, Role
 from policies.fingerprint import message_digest
 from policies.transcript import ToolCall, Utterance, shorten
-from proxy.images import image_tokens
+from proxy.media import KINDS, media_tokens, sealed_tokens
 
 # Wire roles; `function` is the legacy tool role, and an unknown role is treated as a user's, which is never dropped.
 _ROLES: Mapping[object, Role] = {
@@ -24,28 +24,34 @@ _ROLES: Mapping[object, Role] = {
 }
 _SIGNED = ("reasoning_content", "reasoning", "reasoning_details", "thinking_blocks", "provider_specific_fields")
 _SIGNED_PARTS = frozenset({"thinking", "redacted_thinking", "reasoning"})
+_PLAIN = frozenset({"role", "content"})
+# Where thinking that is sent back stands: as text, or as parts with it under one of these keys.
+_REASONING = frozenset({"reasoning_content", "reasoning", "reasoning_details", "thinking_blocks"})
+_THOUGHT = ("thinking", "text", "summary")
 _LEGACY = "function:"
 _LONGEST_ID = 128
 
 # Per message and per call, as OpenAI's cookbook counts them, rounded up.
 MESSAGE_OVERHEAD = 4
 CALL_OVERHEAD = 8
-# Audio and files have no published formula; what they commonly cost.
-_AUDIO_BYTES_PER_TOKEN = 320
-_FILE_TOKENS = 1_500
+# An answer in audio that is named by its id: a quarter of a minute, at a token for 50 ms.
+_ANSWER_AUDIO_TOKENS = 300
 
 CountTokens = Callable[[str], int]
 Json = Mapping[str, object]
 
 
-def describe(message: object, count: CountTokens) -> Message | None:
-    """What the policies need to know of a decoded message; None for what is no message object."""
+def describe(message: object, count: CountTokens, family: str = "") -> Message | None:
+    """What the policies need to know of a decoded message; None for what is no message object.
+
+    `family` is whose media formulas hold, as of `media.family_of`.
+    """
     if not isinstance(message, dict) or not _has_names(message):
         return None
     role = _ROLES.get(message.get("role"), "user")
     return Message(
         role=role,
-        tokens=_tokens(message, count),
+        tokens=_tokens(message, count, family),
         digest=message_digest(message),
         calls=tuple(_call_ids(message)) if role == "assistant" else (),
         answers=_answers(message) if role == "tool" else None,
@@ -67,17 +73,36 @@ def _has_media(message: Json) -> bool:
     return any(not isinstance(part, str) for part in _parts(message.get("content")))
 
 
-def _tokens(message: Json, count: CountTokens) -> int:
-    parts = list(_parts(message.get("content")))
+def _tokens(message: Json, count: CountTokens, family: str) -> int:
+    """What is sent of a message. Ids are not: no template shows the model more than a few characters of one."""
+    parts = _parts(message.get("content"))
+    said = sum(count(part) if isinstance(part, str) else media_tokens(part, count, family) for part in parts)
+    return MESSAGE_OVERHEAD + said + (0 if message.keys() <= _PLAIN else _tokens_beside(message, count))
+
+
+def _tokens_beside(message: Json, count: CountTokens) -> int:
+    """Tokens of what stands beside the content."""
     calls = list(_calls(message))
-    fields = (message.get(key) for key in ("name", "refusal", "reasoning_content"))
-    texts = (
-        *(part for part in parts if isinstance(part, str)),
-        *(field for field in fields if isinstance(field, str)),
-        *(text for call in calls for text in (call.name, call.arguments)),
-    )
-    media = sum(_media_tokens(part, count) for part in parts if not isinstance(part, str))
-    return MESSAGE_OVERHEAD + CALL_OVERHEAD * len(calls) + media + sum(count(text) for text in texts)
+    texts = [text for key in ("name", "refusal") if isinstance(text := message.get(key), str)]
+    texts += [text for call in calls for text in (call.name, call.arguments)]
+    spoken = _ANSWER_AUDIO_TOKENS if isinstance(message.get("audio"), dict) else 0
+    return CALL_OVERHEAD * len(calls) + spoken + sum(map(count, texts)) + _reasoning_tokens(message, count)
+
+
+def _reasoning_tokens(message: Json, count: CountTokens) -> int:
+    """The largest, since providers and gateways say the same in several fields."""
+    return max((_field_tokens(message[key], count) for key in _REASONING & message.keys()), default=0)
+
+
+def _field_tokens(value: object, count: CountTokens) -> int:
+    if isinstance(value, str):
+        return count(value)
+    total = 0
+    for part in value if isinstance(value, list) else []:
+        texts = part if isinstance(part, dict) else {}
+        total += sum(count(text) for key in _THOUGHT if isinstance(text := texts.get(key), str))
+        total += sealed_tokens(data) if isinstance(data := texts.get("data"), str) else 0
+    return total
 
 
 def _parts(content: object) -> Iterator[str | Json]:
@@ -88,22 +113,6 @@ def _parts(content: object) -> Iterator[str | Json]:
         elif isinstance(part, dict):
             text = part.get("text", part.get("refusal", part.get("thinking")))
             yield text if isinstance(text, str) else part
-
-
-def _media_tokens(part: Json, count: CountTokens) -> int:
-    match part.get("type"):
-        case "image_url":
-            image = part.get("image_url")
-            url, detail = (image.get("url"), image.get("detail")) if isinstance(image, dict) else (image, None)
-            return image_tokens(url if isinstance(url, str) else "", detail if isinstance(detail, str) else "auto")
-        case "input_audio":
-            audio = part.get("input_audio")
-            data = audio.get("data") if isinstance(audio, dict) else None
-            return len(data) // _AUDIO_BYTES_PER_TOKEN if isinstance(data, str) else 0
-        case "file":
-            return _FILE_TOKENS
-        case _:  # a kind not known here, such as a result inside a content: its JSON, or something close to it
-            return count(msgspec.json.encode(part).decode())
 
 
 def _calls(message: Json) -> Iterator[ToolCall]:
@@ -223,7 +232,7 @@ def _cut_part(part: object, share: float) -> object:
         return part
     if isinstance(part.get("text"), str):
         return {**part, "text": _cut(part["text"], share)}
-    if part.get("type") in ("image_url", "input_audio", "file"):
+    if part.get("type") in KINDS:
         return {"type": "text", "text": f"[{part['type']} left out]"}
     return part
 

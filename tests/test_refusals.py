@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from proxy.wire.templates import refuses_roles
+from proxy.wire.refusals import refuses_roles
 
 REFUSALS = [
     "Conversation roles must alternate user/assistant/user/assistant/...",

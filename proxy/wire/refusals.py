@@ -1,4 +1,4 @@
-"""Whether an upstream's error is that of a chat template which wants user and assistant messages in turns.
+"""Errors of upstreams that take a request in another form: chat templates that want roles in turns, old servers.
 
 Read generously: a wrong "yes" costs one more request that ends as the first one did.
 """
@@ -28,9 +28,14 @@ _MAX_TEXT = 4_000
 
 
 def refuses_roles(report: bytes) -> bool:
-    """`report` is the body of an error, empty where an answer reports none."""
+    """Whether a template wants user and assistant messages in turns; `report` is the body of an error, or empty."""
     try:
         text = str(msgspec.json.decode(report))
     except (msgspec.DecodeError, RecursionError):
         text = report.decode("utf-8", "replace")
     return _REFUSALS.search(text[:_MAX_TEXT].lower()) is not None
+
+
+def refuses_usage(report: bytes) -> bool:
+    """Whether a server does not know the question for a stream's usage."""
+    return b"stream_options" in report or b"include_usage" in report

@@ -1,0 +1,131 @@
+"""Sending drafts upstream until one is answered: smaller ones after an overflow, others where a form is refused."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from policies.assembly import Shape
+from policies.ladder import StatedLimit, is_plausible
+from proxy.answers import Answer, look_at
+from proxy.cases import Case, Draft, reshaped
+from proxy.drafts import Drafter
+from proxy.errors import ProxyError, UpstreamConnectionError
+from proxy.incoming import Incoming, Prepared
+from proxy.log import Log
+from proxy.relay import upstream_url
+from proxy.rim import Rim
+from proxy.upstream.client import TruncatedError, UpstreamClient
+from proxy.windows import Windows
+from proxy.wire import chat
+from proxy.wire.headers import Headers, without
+from proxy.wire.refusals import refuses_roles, refuses_usage
+
+# Stands for a draft that a fault of ours prevented.
+_FAULT = Draft(b"", 0, "failed-open", "internal_error")
+
+
+class Forwarder:
+    """The way from a draft to an answer, before any of it reaches the client."""
+
+    def __init__(self, drafter: Drafter, windows: Windows, client: UpstreamClient, rim: Rim, log: Log) -> None:
+        self._drafter = drafter
+        self._windows = windows
+        self._client = client
+        self._rim = rim
+        self._log = log
+
+    async def forward(self, incoming: Incoming, prepared: Prepared) -> tuple[Answer, Draft]:
+        """Send the draft; while the upstream overflows before the first byte reached the client, send smaller ones.
+
+        First with less room for the output, if that may be enough. The last error of a ladder in vain is the first.
+        """
+        case = prepared.case
+        answer, sent = first = await self._deliver(incoming, prepared, prepared.draft)
+        if case is None or answer.overflow is None or not case.retries:
+            return first
+        lowered = await self._rim.shield(self._lowered(case, sent, answer.overflow), None)
+        for attempt in range(-1 if lowered else 0, case.retries):
+            smaller = lowered if attempt < 0 else await self._smaller(incoming, case, sent, answer.overflow, attempt)
+            if smaller is not None:
+                try:
+                    answer, sent = await self._deliver(incoming, prepared, smaller)
+                except ProxyError:
+                    break  # the upstream did answer once: that answer is the client's
+                if answer.overflow is None:
+                    return answer, sent
+        if sent is not prepared.draft:
+            self._log.warning("max_iterations", tenant=case.caller.tenant, session=case.lineage, retries=case.retries)
+        return first
+
+    async def _lowered(self, case: Case, sent: Draft, stated: StatedLimit) -> Draft | None:
+        """Learn from an overflow, and draft the same prompt with less room for the output."""
+        self._windows.saw_overflow(case.place, stated, sent.tokens)
+        return self._drafter.lowered(case, sent, stated)
+
+    async def _smaller(
+        self, incoming: Incoming, case: Case, sent: Draft, stated: StatedLimit, attempt: int
+    ) -> Draft | None:
+        """The next smaller draft; where a fault of ours leaves none, that without half of the history."""
+        with incoming.commenting(case, self._rim):
+            smaller = await self._rim.shield(self._drafter.retry(case, sent, stated, attempt=attempt), _FAULT)
+            if smaller is _FAULT:
+                return await self._rim.shield(self._drafter.halved(case, sent), None)
+            return smaller
+
+    async def _deliver(self, incoming: Incoming, prepared: Prepared, draft: Draft) -> tuple[Answer, Draft]:
+        """Send a draft; where a template refuses the record's place among the messages, in its other shapes too."""
+        case = prepared.case
+        refusal = await self._send(incoming, prepared, draft)
+        if case is None:
+            return refusal, draft
+        if refusal.overflow is not None and not self._is_plausible(case, draft, refusal.overflow):
+            return replace(refusal, overflow=None), draft
+        if not refuses_roles(refusal.error):
+            return refusal, draft
+        for shape, other in await self._rim.shield(_reshaped(case, draft), []):
+            try:
+                answer = await self._send(incoming, prepared, other)
+            except ProxyError:
+                break
+            if not refuses_roles(answer.error):
+                self._windows.saw_shape(case.place, shape)
+                self._log.info("shape", upstream=case.route.name, tenant=case.caller.tenant, shape=shape)
+                return answer, other
+        return refusal, draft
+
+    def _is_plausible(self, case: Case, draft: Draft, stated: StatedLimit) -> bool:
+        window = case.route.window
+        real = int(draft.tokens * self._windows.experience(case.place).calibration)
+        return is_plausible(stated, real, window.tokens if window else None)
+
+    async def _send(self, incoming: Incoming, prepared: Prepared, draft: Draft) -> Answer:
+        """Send a draft; one that is ours anyway asks a stream for its usage, unless this upstream refuses that."""
+        case, headers, body = prepared.case, prepared.route.headers, draft.body
+        if case is None or (body is case.request.body and case.request.is_as_received):
+            return await self._request(incoming, prepared, headers, incoming.body)
+        # A compressed request that was compacted goes out as it is.
+        headers = without(headers, b"content-encoding")
+        if draft.copy is not None and case.request.hides_usage and self._windows.experience(case.place).tells_usage:
+            asking = chat.with_fields(body, {"stream_options": {"include_usage": True}}, without=())
+            # What was not asked for is taken out again, which compressed events do not allow.
+            plain = [*without(headers, b"accept-encoding"), (b"accept-encoding", b"identity")]
+            answer = await self._request(incoming, prepared, plain, asking)
+            if not refuses_usage(answer.error):
+                return replace(answer, hides_usage=answer.is_plain_event_stream)
+            self._windows.saw_usage_refused(case.place)
+        return await self._request(incoming, prepared, headers, body)
+
+    async def _request(self, incoming: Incoming, prepared: Prepared, headers: Headers, body: bytes) -> Answer:
+        route = prepared.route
+        url = upstream_url(route.upstream.base_url, incoming.exchange.target)
+        response = await self._client.send(route.upstream, "POST", url, headers, body)
+        incoming.opened.callback(response.close)
+        window = route.window.tokens if route.window else None
+        try:
+            return await look_at(response, window)
+        except TruncatedError:
+            raise UpstreamConnectionError("The upstream closed the connection in the middle of its answer.") from None
+
+
+async def _reshaped(case: Case, draft: Draft) -> list[tuple[Shape, Draft]]:
+    return list(reshaped(case, draft))

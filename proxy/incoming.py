@@ -1,0 +1,90 @@
+"""A request on its way through the gateway: as it was received, as it was prepared, and what may be told of it."""
+
+from __future__ import annotations
+
+import time
+from contextlib import AbstractContextManager, ExitStack, nullcontext
+from dataclasses import dataclass, field
+
+from proxy.cases import Case, Draft, Wish
+from proxy.exchange import Exchange
+from proxy.report import Report, headers_of
+from proxy.rim import Rim
+from proxy.routes import Route, Router
+from proxy.tenants import Caller, Tenants
+from proxy.wire.headers import Headers
+
+# Headers that cannot be told yet when comments begin an answer.
+_TOLD_LATER = (b"x-compaction-tokens-sent", b"x-compaction-overhead-ms", b"server-timing")
+
+
+@dataclass(frozen=True, slots=True)
+class Active:
+    """What a config gives the gateway; one immutable value, swapped as a whole."""
+
+    tenants: Tenants
+    router: Router
+    max_body_bytes: int
+
+
+@dataclass(slots=True)
+class Progress:
+    """How far a request came: what the log can say of it when it ends, whichever way."""
+
+    exchange: Exchange
+    started: float
+    caller: Caller | None = None
+    report: Report | None = None
+
+    def fields(self, now: float) -> dict[str, object]:
+        exchange, caller = self.exchange, self.caller
+        known: dict[str, object] = {} if caller is None else {"tenant": caller.tenant, "policy": caller.policy_name}
+        known["method"] = exchange.method
+        if exchange.status:
+            known["status"] = exchange.status
+        known |= {"ms": round(1000 * (now - self.started), 1), "bytes": exchange.sent}
+        if exchange.comments:
+            known["comments"] = exchange.comments
+        return known if self.report is None else known | self.report.fields()
+
+
+@dataclass(frozen=True, slots=True)
+class Incoming:
+    """A request that was received: who sent it, what it wants of us, and its bytes."""
+
+    exchange: Exchange
+    active: Active
+    caller: Caller
+    wish: Wish
+    body: bytes
+    started: float
+    progress: Progress
+    opened: ExitStack = field(default_factory=ExitStack)
+
+    def commenting(self, case: Case, rim: Rim) -> AbstractContextManager[None]:
+        """A streaming client that waits for us inside gets comments, as often as its policy says."""
+        interval = case.caller.policy.keepalive
+
+        async def headers() -> Headers:
+            waiting = Prepared(case.route, case, Draft(b"", case.request.tokens, "pending", "compacting"))
+            told = await rim.shield(told_of(self.report(waiting)), [])
+            return [(name, value) for name, value in told if name not in _TOLD_LATER]
+
+        return self.exchange.commenting(interval, headers) if case.request.stream and interval else nullcontext()
+
+    def report(self, prepared: Prepared) -> Report:
+        """What there is to tell before an answer is there."""
+        return Report(self, prepared.route, prepared.case, prepared.draft, 0, time.perf_counter())
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """What goes upstream, and where. `case` is None where the request was not understood, or a fault of ours struck."""
+
+    route: Route
+    case: Case | None
+    draft: Draft
+
+
+async def told_of(report: Report) -> Headers:
+    return headers_of(report)

@@ -1,0 +1,51 @@
+"""What is counted for Prometheus; no content, no keys, no sessions, and a bounded number of series."""
+
+from __future__ import annotations
+
+from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+
+# Models are named by clients: beyond this many series they share one.
+_MOST_SERIES = 300
+_OTHER = "other"
+_LABELS = ("tenant", "upstream", "model")
+
+
+class Metrics:
+    """One registry a process."""
+
+    def __init__(self) -> None:
+        self._registry = CollectorRegistry()
+        self._series: set[tuple[str, str, str]] = set()
+        self._estimates = Histogram(
+            "concertina_estimate_ratio",
+            "Tokens that the upstream billed for a prompt, for each token of our estimate",
+            _LABELS,
+            buckets=(0.5, 0.8, 0.9, 0.95, 1.0, 1.05, 1.1, 1.25, 1.5, 2.0, 4.0),
+            registry=self._registry,
+        )
+        self._cut_off = Counter(
+            "concertina_prompts_cut_off",
+            "Prompts of which the upstream read less than half, without an error",
+            _LABELS,
+            registry=self._registry,
+        )
+
+    def billed(self, tenant: str, upstream: str, model: str, ratio: float) -> None:
+        """Note real tokens per estimated token of one prompt."""
+        self._estimates.labels(*self._named(tenant, upstream, model)).observe(ratio)
+
+    def cut_off(self, tenant: str, upstream: str, model: str) -> None:
+        """Note a prompt that was not read whole."""
+        self._cut_off.labels(*self._named(tenant, upstream, model)).inc()
+
+    def exposition(self) -> bytes:
+        """Everything, in Prometheus' text format."""
+        return generate_latest(self._registry)
+
+    def _named(self, tenant: str, upstream: str, model: str) -> tuple[str, str, str]:
+        series = (tenant, upstream, model)
+        if series not in self._series:
+            if len(self._series) >= _MOST_SERIES:
+                return tenant, upstream, _OTHER
+            self._series.add(series)
+        return series

@@ -1,0 +1,86 @@
+"""An upstream's answer, wherever its bytes come from."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Protocol
+
+from proxy.wire.headers import Headers, first
+
+
+class TruncatedError(Exception):
+    """The upstream went away in the middle of its answer."""
+
+
+class Body(Protocol):
+    """Where an answer's bytes come from."""
+
+    def chunks(self) -> AsyncIterator[bytes]:
+        """The bytes as they arrive, once; raises TruncatedError."""
+        ...
+
+    @property
+    def at_end(self) -> bool:
+        """Whether everything was read, so that no further chunk will come."""
+        ...
+
+    def close(self) -> None:
+        """Give the connection back if the body was read to its end, else close it: the upstream can stop working."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class UpstreamResponse:
+    """An answer whose head has arrived. Header names keep their case; `chunks` gives the body as it comes, once."""
+
+    status: int
+    headers: Headers
+    body: Body
+
+    def header(self, name: bytes) -> bytes | None:
+        """The first value of a header, by its name in lower case."""
+        return first(((key.lower(), value) for key, value in self.headers), name)
+
+    def chunks(self) -> AsyncIterator[bytes]:
+        """The body's bytes as they arrive, codings untouched; raises TruncatedError."""
+        return self.body.chunks()
+
+    async def read(self, limit: int) -> bytes | None:
+        """The whole body, or None where it is over `limit` bytes; raises TruncatedError."""
+        parts: list[bytes] = []
+        size = 0
+        async for chunk in self.chunks():
+            size += len(chunk)
+            if size > limit:
+                return None
+            parts.append(chunk)
+        return b"".join(parts)
+
+    @property
+    def at_end(self) -> bool:
+        """Whether everything was read, so that no further chunk will come."""
+        return self.body.at_end
+
+    def close(self) -> None:
+        """Give the connection back if the body was read to its end, else close it: the upstream can stop working."""
+        self.body.close()
+
+
+class WholeBody:
+    """A body that is there already."""
+
+    def __init__(self, content: bytes) -> None:
+        self._content = content
+        self._read = False
+
+    async def chunks(self) -> AsyncIterator[bytes]:
+        self._read = True
+        yield self._content
+
+    @property
+    def at_end(self) -> bool:
+        return self._read
+
+    def close(self) -> None:
+        """There is nothing to close."""
