@@ -19,7 +19,7 @@ from proxy.wire.overflow_rules import (
     CERTAIN,
     CODE_FIELDS,
     COMPARISONS,
-    CONVERSATION_FIELDS,
+    CONVERSATION_FIELD,
     ELSEWHERE,
     GATEWAY,
     LONG_STRING_CODES,
@@ -177,7 +177,7 @@ def _is_unclear(codes: frozenset[str], sentences: list[str]) -> bool:
 
 
 def _is_of_the_conversation(said: error_parts.Said) -> bool:
-    return any(key == "param" and value.startswith(CONVERSATION_FIELDS) for key, value in said)
+    return any(key == "param" and CONVERSATION_FIELD.fullmatch(value) for key, value in said)
 
 
 def _stated(error: object, sentences: list[str], codes: frozenset[str]) -> StatedLimit:

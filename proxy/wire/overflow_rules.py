@@ -161,7 +161,7 @@ WORDINGS = patterns(
     r"\b(?:tokens?|prompts?|inputs?|context)\b.{0,90}OVER.{0,60}MOST",
     r"WHAT.{0,60}OVER.{0,40}\b(?:tokens? (?:limit|max|count|length|capacity)|cache size|WINDOW)",
     r"\btokens? (?:limit|count|length)\b.{0,30}OVER|\bmore tokens than\b.{0,60}MOST",
-    r"\bexceed\w*.{0,30}\bby NUM tokens|^\W{0,3}max tokens of NUM exceeded\b",
+    r"\bcontext shift is disabled\b|\bexceed\w*.{0,30}\bby NUM tokens|^\W{0,3}max tokens of NUM exceeded\b",
     r"^(?=.*\b(?:tokens?|length)\b).{0,160}?WHAT.{0,120}MUST.{0,40}(?:BELOW|OVER|\bNUM or\b).{0,60}(?:NUM|$)",
     r"WHAT.{0,60}MUST.{0,20}\bNUM (?:tokens )?or (?:less|fewer)",
     r"SHRINK.{0,40}\b(?:messages?|prompt|inputs?|conversation|context|history)\b",
@@ -211,4 +211,4 @@ BYTES = patterns(r"\bbody size\b|\bbytes\b|\d ?[kmg]i?b\b|字节|\bnginx\b|\bclo
 UNCLEAR_CODES = frozenset({"requesttoolarge", "requestentitytoolarge", "payloadtoolarge"})
 # One message whose text is longer than one may be; where it stands tells whether it is the conversation's.
 LONG_STRING_CODES = frozenset({"stringabovemaxlength"})
-CONVERSATION_FIELDS = ("messages", "input")
+CONVERSATION_FIELD = re.compile(r"(?:messages|input)(?:[.\[]\d+\]?)*(?:[.\[](?:content|text|\d+)\]?)*")
