@@ -162,45 +162,50 @@ class _EventSeen:
 
 
 class _Patient:
-    """The chunks of a stream; once some have been taken, they end for the moment when patience has."""
+    """The chunks of a stream, which may be read for a while and gone on with later."""
 
     def __init__(self, chunks: AsyncIterator[bytes], clock: Callable[[], float]) -> None:
         self._chunks = chunks
         self._clock = clock
-        self._until: float | None = None
         self._next: asyncio.Task[bytes | None] | None = None
 
     async def for_a_while(self) -> AsyncIterator[bytes]:
-        """No further chunk once patience has ended."""
-        while self._until is None or (left := self._until - self._clock()) > 0:
-            task = self._next = asyncio.create_task(self._take())
-            try:
-                await asyncio.wait({task}, timeout=None if self._until is None else left)
-            except asyncio.CancelledError:
-                task.cancel()
-                raise
-            if not task.done():
-                # Nobody may ever ask for it, when the connection is closed first.
-                task.add_done_callback(lambda done: done.cancelled() or done.exception())
-                return
-            self._next = None
-            if (chunk := task.result()) is None:
-                return
-            self._until = self._until or self._clock() + _PATIENCE
+        """The first chunk whenever it comes, and those that follow until patience has ended."""
+        chunk = await self._take()
+        until = self._clock() + _PATIENCE
+        while chunk is not None:
             yield chunk
+            chunk = await self._take_within(until - self._clock())
 
     def rest(self) -> AsyncIterator[bytes]:
         """What comes after that."""
         return self._chunks if self._next is None else self._resumed(self._next)
+
+    async def _take(self) -> bytes | None:
+        return await anext(self._chunks, None)
+
+    async def _take_within(self, seconds: float) -> bytes | None:
+        """The next chunk; None where there is none, or none in time: then it comes with the rest."""
+        if seconds <= 0:
+            return None
+        task = asyncio.create_task(self._take())
+        try:
+            await asyncio.wait({task}, timeout=seconds)
+        except asyncio.CancelledError:
+            task.cancel()
+            raise
+        if task.done():
+            return task.result()
+        # Nobody may ever ask for it, when the connection is closed first.
+        task.add_done_callback(lambda done: done.cancelled() or done.exception())
+        self._next = task
+        return None
 
     async def _resumed(self, first: asyncio.Task[bytes | None]) -> AsyncIterator[bytes]:
         if (chunk := await first) is not None:
             yield chunk
         async for chunk in self._chunks:
             yield chunk
-
-    async def _take(self) -> bytes | None:
-        return await anext(self._chunks, None)
 
 
 def _first_said(read: bytes) -> tuple[str | None, bytes]:

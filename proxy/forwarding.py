@@ -45,6 +45,7 @@ class Forwarder:
             return first
         lowered = await self._rim.shield(self._lowered(case, sent, answer.overflow), None)
         for attempt in range(-1 if lowered else 0, case.retries):
+            await self._rim.shield(self._learn(case, sent, answer.overflow), None)
             smaller = lowered if attempt < 0 else await self._smaller(incoming, case, sent, answer.overflow, attempt)
             if smaller is not None:
                 try:
@@ -58,9 +59,10 @@ class Forwarder:
         return first
 
     async def _lowered(self, case: Case, sent: Draft, stated: StatedLimit) -> Draft | None:
-        """Learn from an overflow, and draft the same prompt with less room for the output."""
-        self._windows.saw_overflow(case.place, stated, sent.tokens)
         return self._drafter.lowered(case, sent, stated)
+
+    async def _learn(self, case: Case, sent: Draft, stated: StatedLimit) -> None:
+        self._windows.saw_overflow(case.place, stated, sent.tokens)
 
     async def _smaller(
         self, incoming: Incoming, case: Case, sent: Draft, stated: StatedLimit, attempt: int

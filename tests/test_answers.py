@@ -244,7 +244,7 @@ async def test_who_gives_up_waiting_for_a_stream_leaves_nothing_behind() -> None
     looking = asyncio.create_task(look_at(cast("UpstreamResponse", Gated())))
     for _ in range(10):  # until it waits for a chunk
         await asyncio.sleep(0)
-    assert len(asyncio.all_tasks() - before) == 2
+    assert len(asyncio.all_tasks() - before) == 2, "the look, and the chunk that it waits for"
     looking.cancel()
     with pytest.raises(asyncio.CancelledError):
         await looking
