@@ -173,9 +173,9 @@ class Play:
         self.seen.append(reply.body)
         return reply.status
 
-    async def page(self, path: str) -> None:
+    async def page(self, path: str, *headers: Header) -> None:
         """One of our own pages."""
-        reply = await ask(self.address, "GET", path)
+        reply = await ask(self.address, "GET", path, headers)
         self.look(reply)
         self.seen.append(reply.body)
 
@@ -232,8 +232,11 @@ async def everything(stage: Play) -> None:
     async with connected(stage.address) as client:
         await client.send(request("POST", CHAT, [(b"host", b"x")], SMALL)[:-10])
     await refusals(stage)
-    for path in ("/readyz", "/livez"):
+    for path in ("/readyz", "/livez", "/metrics", "/admin/api/models"):
         await stage.page(path)
+    bearer = (b"Authorization", b"Bearer " + KEYS["admin token"].encode())
+    for path in ("/metrics", "/admin/api/models"):
+        await stage.page(path, bearer)
 
 
 async def refusals(stage: Play) -> None:
