@@ -7,7 +7,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo serve test test-real check bench lock clean
+.PHONY: help setup demo serve test test-real check bench chaos lock clean
 
 help: ## what there is
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-9s %s\n", $$1, $$2}'
@@ -34,6 +34,9 @@ check: $(VENV)/.ready-dev ## format, lint, types, layers
 
 bench: $(VENV)/.ready-dev ## throughput, latency and CPU against direct and nginx, in one run
 	@$(BIN)/python -m benchmarks $(ARGS)
+
+chaos: $(VENV)/.ready-dev ## conversations on replicas over a maltreated store, judged by an oracle (ROUNDS=20)
+	@CONCERTINA_CHAOS=$(or $(ROUNDS),20) $(BIN)/python -m pytest -q tests/test_chaos.py
 
 lock: ## resolve the dependencies anew; needs uv
 	uv pip compile pyproject.toml --group build --generate-hashes --universal --python-version 3.11 --no-header -o requirements.lock
