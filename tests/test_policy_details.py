@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+from functools import partial
+
+import msgspec
 import pytest
 
+from policies.actions import file_changes, key_actions
 from policies.bisect import SummarizeCall
 from policies.budget import budget_of, usable_input
 from policies.cool_zone import short_form, zone_of
+from policies.fingerprint import message_digest
 from policies.ladder import StatedLimit, next_rung, refused_budget
-from policies.plan import Standing, decide_ahead, limits_of
+from policies.lineage import Lineage, compacted, failed, shown
+from policies.plan import Compact, Standing, decide, decide_ahead, limits_of
 from policies.prompting import Continuity, fill
 from policies.record import Segment
 from policies.settings import DEFAULTS, BisectSettings
-from policies.texts import texts_for
+from policies.texts import language_of, texts_for
 from policies.transcript import ToolCall, Utterance, render
 from proxy.engine import read_prompts
 from tests.conversations import conversation, count, rounds, system, user
@@ -130,3 +136,171 @@ def test_a_record_without_a_model_keeps_what_was_said_lately_as_it_is() -> None:
     record = made([*generation(0), Utterance(5, "assistant", said)], written=None)
     assert said.strip() in record.summary
     assert record.segments[-1].text == "5 messages: 1 from the user, 1 tool calls."
+
+
+FRESH = Lineage(first_seen=0.0)
+
+
+def searching(name: str, query: str) -> dict[str, object]:
+    return calling({"id": name, "type": "search", "query": query})
+
+
+def calling(call: object) -> dict[str, object]:
+    return {"role": "assistant", "content": None, "tool_calls": [call]}
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        (
+            {"role": "assistant", "function_call": {"name": "f", "arguments": '{"a": 1}'}},
+            {"role": "assistant", "function_call": {"name": "f", "arguments": '{"a": 2}'}},
+            False,
+        ),
+        (
+            {"role": "assistant", "function_call": {"name": "f", "arguments": '{"a": 1}'}},
+            {"role": "assistant", "function_call": {"name": "f", "arguments": '{ "a":1}'}},
+            True,
+        ),
+        ({"role": "assistant", "function_call": {"name": "f", "arguments": "{}"}}, {"role": "assistant"}, False),
+        (
+            calling({"id": "1", "type": "custom", "custom": {"name": "sh", "input": "ls"}}),
+            calling({"id": "1", "type": "custom", "custom": {"name": "sh", "input": "rm"}}),
+            False,
+        ),
+        (
+            calling({"id": "1", "type": "search", "query": "a"}),
+            calling({"id": "1", "type": "search", "query": "b"}),
+            False,
+        ),
+        (
+            calling({"id": "1", "type": "search", "query": "a"}),
+            calling({"id": "2", "type": "search", "query": "a"}),
+            True,
+        ),
+        (
+            calling({"id": "1", "function": {"name": "f", "arguments": {"a": [1, {"b": 2}]}}}),
+            calling({"id": "1", "function": {"name": "f", "arguments": {"a": [1, {"b": 3}]}}}),
+            False,
+        ),
+        (
+            user([{"type": "image_url", "image_url": {"url": "data:1"}}]),  # type: ignore[arg-type]
+            user([{"type": "image_url", "image_url": {"url": "data:2"}}]),  # type: ignore[arg-type]
+            False,
+        ),
+        (
+            user([{"type": "x", "list": ["a", {"b": 1}]}]),  # type: ignore[arg-type]
+            user([{"type": "x", "list": ["a", {"b": 2}]}]),  # type: ignore[arg-type]
+            False,
+        ),
+        (
+            user([{"type": "x", "text": "a", "cache_control": {"type": "ephemeral"}, "none": None}]),  # type: ignore[arg-type]
+            user([{"type": "x", "text": "a"}]),  # type: ignore[arg-type]
+            True,
+        ),
+    ],
+)
+def test_what_a_message_says_is_in_its_digest_and_nothing_else(
+    one: dict[str, object], other: dict[str, object], same: bool
+) -> None:
+    assert (message_digest(one) == message_digest(other)) == same
+
+
+def test_results_answer_the_calls_above_them_in_order_whatever_stands_between() -> None:
+    calls = tuple(ToolCall(name, "{}") for name in ("one", "two", "three"))
+    span = [
+        Utterance(7, "assistant", "", calls),
+        Utterance(8, "tool", "fine"),
+        Utterance(9, "tool", "Error: no"),
+        Utterance(10, "tool", "fine"),
+        Utterance(11, "tool", "Error: nobody asked"),
+        Utterance(12, "user", "Error: says the user"),
+        Utterance(13, "assistant", "", (ToolCall("four", '{"text": "a\\nb"}'),)),
+        Utterance(14, "tool", "Error: no"),
+    ]
+    told = [(action.tool, action.ok, action.position) for action in key_actions(span)]
+    assert told == [("one", True, 7), ("two", False, 7), ("three", True, 7), ("four", False, 13)]
+
+
+def test_long_arguments_are_shown_in_one_short_line() -> None:
+    (action,) = key_actions([Utterance(0, "assistant", "", (ToolCall("f", "a\n  b " + "x" * 9_000),))])
+    assert action.arguments.startswith("a b x")
+    assert "\n" not in action.arguments
+    assert len(action.arguments) < 1_000
+
+
+@pytest.mark.parametrize(
+    ("names", "action"),
+    [
+        (("write_file",), "created"),
+        (("edit_file", "write_file"), "modified"),
+        (("write_file", "write_file"), "created"),
+        (("write_file", "edit_file"), "modified"),
+        (("remove_file", "write_file"), "created"),
+        (("write_file", "remove_file"), "deleted"),
+        (("read_file",), None),
+    ],
+)
+def test_what_happened_to_a_file_is_told_by_the_last_tool_that_changed_it(
+    names: tuple[str, ...], action: str | None
+) -> None:
+    span = [Utterance(i, "assistant", "", (ToolCall(name, '{"path": "a.py"}'),)) for i, name in enumerate(names)]
+    pathless = Utterance(9, "assistant", "", (ToolCall("write_file", '{"text": "x"}'),))
+    assert [change.action for change in file_changes((), [*span, pathless])] == ([] if action is None else [action])
+
+
+def test_a_failure_counts_one_and_a_record_is_judged_once_however_it_went() -> None:
+    assert failed(failed(FRESH)).failures == 2
+    judge = partial(shown, threshold=0.8, history_tokens=50_000, now=1.0)
+    helped = judge(msgspec.structs.replace(FRESH, ineffective=1), "a", share=0.5)
+    assert (helped.judged, helped.ineffective, judge(helped, "a", share=0.9)) == ("a", 0, helped)
+    vain = judge(FRESH, "b", share=0.9)
+    assert (vain.judged, vain.ineffective, vain.ineffective_at) == ("b", 1, (1.0, 50_000))
+    assert judge(vain, "b", share=0.9) == vain
+    assert judge(vain, "c", share=0.8).ineffective == 2
+
+
+def test_a_compaction_is_remembered_with_what_it_was() -> None:
+    record = made(generation(0))
+    (entry,) = compacted(FRESH, record, messages=50, now=7.0).history
+    making = record.making
+    assert (entry.at, entry.algorithm, entry.generation, entry.calls) == (7.0, making.algorithm, 1, making.calls)
+
+
+def test_what_is_kept_behind_a_cut_has_its_anchor_and_the_instructions_before_it() -> None:
+    messages = [system(), user("task " * 10), *rounds(2), system("inner " * 20), *rounds(2), user("more"), *rounds(1)]
+    found = conversation(messages)
+    body = found.body
+    assert found.first_user() == 0
+    sizes = [message.tokens for message in body]
+    inner = next(i for i, message in enumerate(body) if message.role == "system")
+    for cut in range(1, len(body)):
+        last = max(i for i in range(cut) if body[i].role == "user")
+        anchor = None if body[cut].role == "user" else last
+        assert found.anchor(cut) == anchor
+        kept = sum(sizes[cut:]) + (sizes[inner] if inner < cut else 0) + (sizes[anchor] if anchor is not None else 0)
+        assert found.kept_tokens(cut) == kept
+    assert found.anchor(0) is None
+    assert found.anchor(len(body)) is None
+
+
+def test_a_plan_says_what_it_was_made_from() -> None:
+    budget = budget_of(8_192, 7_000)
+    messages = conversation([user("task"), *rounds(55)])
+    plan = decide(messages, limits_of(budget, DEFAULTS), DEFAULTS, None)
+    assert isinstance(plan, Compact)
+    assert (plan.budget, plan.tokens_before, plan.standing) == (budget, messages.total_tokens, None)
+    ahead = decide_ahead(messages, limits_of(budget, DEFAULTS), DEFAULTS, None)
+    assert ahead is not None
+    assert (ahead.budget, ahead.tokens_before, ahead.trigger, ahead.must) == (
+        budget,
+        messages.total_tokens,
+        "background",
+        False,
+    )
+
+
+def test_some_foreign_words_do_not_change_a_conversations_language() -> None:
+    assert language_of(["请把" + "the deployment of the gateway " * 4]) == "en"
+    assert language_of(["请把发票总额改成以分为单位 totals.py"]) == "zh"
+    assert language_of(["12345"]) == "en"
