@@ -34,7 +34,10 @@ ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text("utf-8")
 DESIGN = (ROOT / "docs/design.md").read_text("utf-8")
 LOCKS = ("requirements.lock", "requirements-dev.lock")
-DOCUMENTS = ("README.md", "CHANGELOG.md", "docs/design.md", "docs/performance.md", "docs/requirements.md")
+DOCUMENTS = (
+    *("README.md", "CHANGELOG.md", "docs/design.md", "docs/performance.md", "docs/requirements.md"),
+    *("docs/upstreams.md", "docs/reliability.md"),
+)
 
 _COMMAND = re.compile(r"\bconcertina ([a-z]+)(?: ([a-z]+))?")
 _LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
