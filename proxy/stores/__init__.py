@@ -5,10 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
+from proxy.stores import redis_url
 from proxy.stores.base import (
     DEFAULT_TIMEOUT,
     MAX_VALUE_BYTES,
     EntryError,
+    RefusedError,
     Store,
     StoreError,
     ValueTooLargeError,
@@ -21,6 +23,7 @@ __all__ = [
     "MAX_VALUE_BYTES",
     "EntryError",
     "GuardedStore",
+    "RefusedError",
     "Sealer",
     "Store",
     "StoreError",
@@ -32,7 +35,7 @@ __all__ = [
 def open_store(url: str, timeout: float = DEFAULT_TIMEOUT) -> Store:
     """The store `store.url` names; `StoreError` if it cannot be one. Only the implementation in use is imported.
 
-    `sqlite:///relative.db`, `sqlite:////absolute.db`, `memory://`, `redis://host:6379/0`, `rediss://…`
+    `sqlite:///relative.db`, `sqlite:////absolute.db`, `memory://`, and what `redis_url` knows.
     """
     scheme = url.partition("://")[0].lower()
     match scheme:
@@ -44,13 +47,12 @@ def open_store(url: str, timeout: float = DEFAULT_TIMEOUT) -> Store:
             from proxy.stores.sqlite import SqliteStore
 
             return SqliteStore(_sqlite_path(url), timeout=timeout)
-        case "redis" | "rediss":
+        case _ if scheme in redis_url.SCHEMES:
             from proxy.stores.redis import RedisStore
 
             return RedisStore(url, timeout=timeout)
         case _:
-            known = "sqlite:///file.db, redis://host:6379/0, rediss://host:6379/0 or memory://"
-            raise StoreError(f"store.url: this is none of {known}")
+            raise StoreError(f"store.url: this is none of sqlite:///PATH, memory://, {redis_url.FORMS}")
 
 
 def _sqlite_path(url: str) -> Path:

@@ -28,6 +28,12 @@ class EntryError(StoreError):
     outage = False
 
 
+class RefusedError(StoreError):
+    """The store is well, but refuses this operation: it is full, read-only, or we may not. Others may go on."""
+
+    outage = False
+
+
 class ValueTooLargeError(EntryError):
     """The value is over `MAX_VALUE_BYTES`."""
 

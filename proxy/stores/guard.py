@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, TypeVar
 
-from proxy.stores.base import StoreError
+from proxy.stores.base import RefusedError, StoreError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -13,6 +13,11 @@ if TYPE_CHECKING:
     from proxy.stores.base import Store
 
 T = TypeVar("T")
+
+# Falling over again within STEADY seconds of recovering doubles the pause, up to LONGEST_PAUSE: half a store that works
+# would fill the log. With LONGEST_PAUSE the shared summaries are back within 5 s of the end of any trouble.
+STEADY = 10.0
+LONGEST_PAUSE = 4.0
 
 
 def _tell_nobody(_available: bool, _reason: str) -> None:
@@ -23,8 +28,10 @@ class GuardedStore:
     """A circuit breaker around a store, itself a `Store`.
 
     After a failure every operation is answered at once for `retry_after` seconds, as if the store were empty and all
-    locks were free; then one operation is let through, and its outcome decides. `on_change(available, reason)` is
-    called once per change, for one line in the log. `errors` counts failed operations by name.
+    locks were free; then one operation is let through, and its outcome decides. What the store refuses while it is well
+    (`RefusedError`: full, read-only) pauses for itself, and the rest goes on; it is over when any of what was refused
+    is carried out. `on_change(available, reason)` is called once per change, for one line in the log. `errors` counts
+    failed operations by name.
     """
 
     def __init__(
@@ -38,14 +45,21 @@ class GuardedStore:
         self._clock = clock
         self._retry_after = retry_after
         self._on_change = on_change
-        self._available = True
+        self._up = True
+        self._changes = 0
+        self._pause = retry_after
+        self._steady_at = 0.0
         self._retry_at = 0.0
         self._probing = False
+        self._refused: dict[str, float] = {}
+        """When what the store refuses is tried again, by the operation's name."""
+
         self.errors: Counter[str] = Counter()
 
     @property
     def available(self) -> bool:
-        return self._available
+        """Whether the store does all it is asked to."""
+        return self._up and not self._refused
 
     async def get_many(self, keys: Sequence[str]) -> list[bytes | None]:
         missed: list[bytes | None] = [None] * len(keys)
@@ -77,31 +91,72 @@ class GuardedStore:
 
     async def _attempt(self, name: str, operation: Callable[[], Awaitable[T]], otherwise: T) -> T:
         """Carry the operation out if it is let through; `otherwise` when it is not, or fails."""
-        probe = not self._available
-        if probe and (self._probing or self._clock() < self._retry_at):
+        probe = not self._up
+        if not self._let_through(name):
             return otherwise
-        self._probing = probe
+        if probe:
+            self._probing = True
+        changes = self._changes  # what began before the last change says nothing about now
         try:
             result = await operation()
         except StoreError as error:
             self.errors[name] += 1
-            if error.outage:
-                self._fell_over(str(error))
+            if probe or changes == self._changes:
+                self._failed(name, error, probe=probe)
             return otherwise
         else:
-            if probe:
-                self._recovered()
+            if probe or changes == self._changes:
+                self._succeeded(name, probe=probe)
             return result
         finally:
             if probe:  # also when the caller was cancelled: the next operation probes instead
                 self._probing = False
 
-    def _fell_over(self, reason: str) -> None:
-        self._retry_at = self._clock() + self._retry_after
-        if self._available:
-            self._available = False
+    def _let_through(self, name: str) -> bool:
+        """All while the store is well, one at a time when a pause is over, none during it."""
+        now = self._clock()
+        if not self._up and (self._probing or now < self._retry_at):
+            return False
+        if (retry_at := self._refused.get(name)) is not None:
+            if now < retry_at:
+                return False
+            self._refused[name] = now + self._retry_after
+        return True
+
+    def _failed(self, name: str, error: StoreError, *, probe: bool) -> None:
+        if isinstance(error, RefusedError):
+            if probe:
+                self._recovered()
+            self._refuses(name, str(error))
+        elif error.outage:
+            self._fell_over(str(error))
+
+    def _succeeded(self, name: str, *, probe: bool) -> None:
+        if probe:
+            self._recovered()
+        if name in self._refused:
+            self._refused.clear()
+            self._changes += 1
+            self._on_change(True, "the store takes everything again")
+
+    def _refuses(self, name: str, reason: str) -> None:
+        told = bool(self._refused)
+        self._refused[name] = self._clock() + self._retry_after
+        if not told:
+            self._changes += 1
             self._on_change(False, reason)
 
+    def _fell_over(self, reason: str) -> None:
+        now = self._clock()
+        if self._up:
+            self._up = False
+            self._changes += 1
+            self._pause = min(self._pause * 2, LONGEST_PAUSE) if now < self._steady_at else self._retry_after
+            self._on_change(False, reason)
+        self._retry_at = now + self._pause
+
     def _recovered(self) -> None:
-        self._available = True
+        self._up = True
+        self._changes += 1
+        self._steady_at = self._clock() + STEADY
         self._on_change(True, "the store answers again")

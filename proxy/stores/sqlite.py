@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeVar
 
-from proxy.stores.base import DEFAULT_TIMEOUT, EntryError, StoreError, check_size
+from proxy.stores.base import DEFAULT_TIMEOUT, EntryError, RefusedError, StoreError, check_size
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -31,6 +31,8 @@ OPEN_TIMEOUT = 5.0
 KEYS_PER_QUERY = 500
 PURGE_EVERY = 60.0
 PURGE_ROWS = 500
+# Reading goes on.
+_REFUSED = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_READONLY)
 
 _SCHEMA = (
     "CREATE TABLE IF NOT EXISTS entries (key TEXT PRIMARY KEY, value BLOB NOT NULL, expires REAL NOT NULL)",
@@ -99,7 +101,8 @@ class SqliteStore:
             async with asyncio.timeout(PATIENCE):
                 return await asyncio.get_running_loop().run_in_executor(self._thread, work)
         except sqlite3.Error as error:
-            raise StoreError(f"{self._path}: {error}") from error
+            kind = RefusedError if getattr(error, "sqlite_errorcode", 0) & 0xFF in _REFUSED else StoreError
+            raise kind(f"{self._path}: {error}") from error
         except UnicodeEncodeError as error:
             raise EntryError("a key is not valid Unicode") from error
         except TimeoutError as error:
