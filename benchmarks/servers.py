@@ -50,15 +50,14 @@ def upstream() -> Iterator[Server]:
 
 
 @contextmanager
-def proxy(target: Server) -> Iterator[Server]:
-    """The proxy as operators run it, on a window that nothing here fills."""
+def proxy(target: Server, settings: str = "models: [{match: '*', context_window: 8000000}]\n") -> Iterator[Server]:
+    """The proxy as operators run it, on a window that nothing here fills unless other settings are given."""
     port = _free_port()
     with tempfile.TemporaryDirectory() as folder:
         config = Path(folder) / "config.yaml"
         config.write_text(
             f"server: {{port: {port}}}\nstore: {{url: 'sqlite:///{folder}/bench.db'}}\n"
-            f"upstreams: {{main: {{base_url: 'http://127.0.0.1:{target.port}/v1'}}}}\n"
-            "models: [{match: '*', context_window: 8000000}]\n"
+            f"upstreams: {{main: {{base_url: 'http://127.0.0.1:{target.port}/v1'}}}}\n" + settings
         )
         with _process([sys.executable, "-m", "proxy", "serve", str(config)], port) as pid:
             yield Server("concertina", port, pid)

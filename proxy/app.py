@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
@@ -15,13 +16,15 @@ from starlette.routing import Route as Path
 
 from proxy.background import Background
 from proxy.config import Config
+from proxy.config_models import Server
 from proxy.engine import Engine, open_engine
-from proxy.errors import ProxyError
+from proxy.errors import ProxyError, ShuttingDownError
 from proxy.exchange import ClientGoneError, Exchange, Receive, Scope, Send
 from proxy.gateway import Gateway
 from proxy.incoming import Active
 from proxy.log import Log, open_log
-from proxy.operators import for_operators
+from proxy.operators import Page, for_operators
+from proxy.reloading import SECONDS, Reloader, Source
 from proxy.stores import GuardedStore, open_store
 from proxy.tenants import Tenants
 from proxy.upstream.asker import WindowAsker
@@ -38,19 +41,26 @@ _DRAIN_SECONDS = 10.0
 class App:
     """The ASGI application. Chat and relayed requests go straight to the gateway; our own pages through Starlette."""
 
-    def __init__(self, config: Config, log: Log | None = None) -> None:
+    def __init__(
+        self, config: Config, log: Log | None = None, source: Source | None = None, look_every: float = SECONDS
+    ) -> None:
+        """`source` is looked at every `look_every` seconds, and taken where it has changed."""
         self._config = config
+        self._source = source
+        self._look_every = look_every
         self._log = log or open_log(config.logging.level, time.time)
+        self.reloader: Reloader | None = None
+        self.is_draining = False
+        self._open_requests: dict[Exchange, asyncio.Task[None] | None] = {}
         self._gateway: Gateway | None = None
         self._store: GuardedStore | None = None
         self._engine: Engine | None = None
-        token = config.server.admin_token.get_secret_value()
         self._pages = Starlette(
             routes=[
                 Path("/livez", _alive),
                 Path("/readyz", self._ready),
-                Path("/metrics", for_operators(token, self._metrics)),
-                Path("/admin/api/models", for_operators(token, self._models)),
+                Path("/metrics", self._for_operators(self._metrics)),
+                Path("/admin/api/models", self._for_operators(self._models)),
             ],
             lifespan=lambda _: self._open(),
         )
@@ -61,6 +71,7 @@ class App:
             return
         exchange = Exchange(scope, receive, send)
         gateway = self._gateway
+        self._open_requests[exchange] = asyncio.current_task()
         try:
             if exchange.path in EXPLAIN_PATHS:
                 await gateway.explain(exchange)
@@ -68,11 +79,32 @@ class App:
                 await gateway.chat(exchange)
             else:
                 await gateway.passthrough(exchange)
+        except ShuttingDownError as error:
+            await exchange.break_off(error)
         except ProxyError as error:
             await exchange.refuse(error)
         except (ClientGoneError, TruncatedError):
             # Returning without ending the answer makes the server close the connection, as the upstream did.
             return
+        finally:
+            del self._open_requests[exchange]
+
+    @property
+    def server_settings(self) -> Server:
+        """Of the config in force."""
+        return self._config.server
+
+    def drain(self) -> float:
+        """Be no longer ready, since the process is about to end; returns the seconds that open requests have left."""
+        self.is_draining = True
+        return self._config.server.drain
+
+    def break_off(self) -> None:
+        """End every open request now, each with an error its client can read."""
+        for exchange, task in self._open_requests.items():
+            if exchange.ended_by is None and task is not None:
+                exchange.ended_by = ShuttingDownError()
+                task.cancel()
 
     @asynccontextmanager
     async def _open(self) -> AsyncIterator[None]:
@@ -102,17 +134,46 @@ class App:
                 background,
                 self._log,
             )
+            self.reloader = Reloader(self._source, config, self._swap, engine.metrics, self._log)
+            watching = asyncio.create_task(self.reloader.watch(self._look_every))
+            opened.callback(watching.cancel)
             yield
             self._gateway = None
+
+    def reload(self) -> None:
+        """Have the config read again; before the app is open there is nothing newer to read."""
+        if self.reloader is not None:
+            self.reloader.ask()
+
+    def _swap(self, config: Config) -> None:
+        """Put a config in force for the requests to come; those under way keep what they began with."""
+        assert self._engine is not None  # noqa: S101 - opened before there is anything to swap
+        assert self._gateway is not None  # noqa: S101 - as above
+        self._gateway.active = activate(config, self._engine)
+        self._config = config
+        self._log.set_level(config.logging.level)
+
+    def _for_operators(self, page: Page) -> Page:
+        """The page under the token that is in force when it is asked for."""
+
+        async def guarded(request: Request) -> Response:
+            return await for_operators(self._config.server.admin_token.get_secret_value(), page)(request)
+
+        return guarded
 
     def _told(self, available: bool, reason: str) -> None:
         (self._log.info if available else self._log.warning)("store_up" if available else "store_down", reason=reason)
 
     async def _ready(self, _: Request) -> Response:
-        """Ready as soon as requests can be served; a store that is down does not change that."""
+        """Ready as soon as requests can be served; a store that is down or a broken config does not change that."""
         if self._gateway is None or self._store is None:
             return JSONResponse({"status": "starting"}, status_code=503)
-        return JSONResponse({"status": "ready", "store": "up" if self._store.available else "down"})
+        if self.is_draining:
+            return JSONResponse({"status": "draining"}, status_code=503)
+        state: dict[str, object] = {"status": "ready", "store": "up" if self._store.available else "down"}
+        if self.reloader is not None and self.reloader.problems:
+            state |= {"config": "failed", "problems": self.reloader.problems}
+        return JSONResponse(state)
 
     async def _metrics(self, _: Request) -> Response:
         assert self._engine is not None  # noqa: S101 - pages are served once the lifespan has begun
@@ -120,7 +181,8 @@ class App:
 
     async def _models(self, _: Request) -> Response:
         assert self._engine is not None  # noqa: S101 - as above
-        router, windows = self._engine.router(self._config), self._engine.windows
+        assert self._gateway is not None  # noqa: S101 - as above
+        router, windows = self._gateway.active.router, self._engine.windows
         known = [windows.sources(place, router.configured_window(place.model)) for place in windows.places()]
         return Response(msgspec.json.encode({"models": known}), media_type="application/json")
 
@@ -131,8 +193,8 @@ async def _alive(_: Request) -> Response:
 
 def activate(config: Config, engine: Engine) -> Active:
     """What the gateway needs of a config, as one value."""
-    return Active(Tenants(config), engine.router(config), config.server.max_body_bytes)
+    return Active(Tenants(config), engine.router(config), config.server.max_body_bytes, config.server.max_requests)
 
 
-def create_app(config: Config) -> App:
-    return App(config)
+def create_app(config: Config, source: Source | None = None) -> App:
+    return App(config, source=source)

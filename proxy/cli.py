@@ -53,8 +53,10 @@ def serve(config: ConfigPath = None, *, host: str | None = None, port: Port = No
     port
         Port to listen on, instead of server.port; 0 takes any free one.
     """
+    from proxy.reloading import source
     from proxy.server import address, listen, run
 
+    read_from = source(_chosen(config), os.environ)
     loaded = _load(config)
     for note in notes(loaded):
         _err(f"note: {note}")
@@ -65,7 +67,7 @@ def serve(config: ConfigPath = None, *, host: str | None = None, port: Port = No
         reason = str(error.strerror).partition(" (while")[0]
         way_out = "choose another with --port or --host, or with server.port and server.host in the config"
         _fail(f"cannot listen on {address(host, port)}: {reason}; {way_out}")
-    sys.exit(run(loaded, listener, _console()))
+    sys.exit(run(loaded, listener, _console(), read_from))
 
 
 @app.command

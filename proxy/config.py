@@ -47,6 +47,7 @@ __all__ = [
     "Upstream",
     "json_schema",
     "load",
+    "load_text",
     "notes",
     "preset_names",
 ]
@@ -86,8 +87,13 @@ _LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 def load(path: Path | None, env: Mapping[str, str]) -> Config:
     """The config of a file (None: the built-in defaults) with the variables of `env`, or a ConfigError."""
+    return load_text(*(("built-in defaults", EMBEDDED) if path is None else (str(path), read(path))), env)
+
+
+def load_text(file: str, text: str, env: Mapping[str, str]) -> Config:
+    """The config that the text of a file makes; `file` is its name in messages."""
     embedded = parse(EMBEDDED, "built-in defaults", env)
-    document = embedded if path is None else parse(read(path), str(path), env)
+    document = parse(text, file, env)
     return _Loading(document).config(_completed(document.values, embedded.values))
 
 

@@ -20,6 +20,7 @@ from pydantic import (
 
 from policies.settings import PolicySettings, Seconds, Settings, Words
 from proxy import encodings
+from proxy.stores import redis_url
 
 DEFAULT: Final = "default"
 MAIN: Final = "main"
@@ -31,15 +32,17 @@ _NOT_HASHED = (
 )
 _URL_SAFE = str.maketrans("-_", "+/")
 _BASE_URL = "must be an http:// or https:// URL with a host"
-_SCHEMES: Final = ("sqlite", "memory", "redis", "rediss")
-_LATER: Final = ("redis+cluster", "redis+sentinel")
-_STORE_URL = "must be sqlite:///PATH, memory://, redis://HOST:PORT/DB or rediss://HOST:PORT/DB"
+_STORE_URL = f"must be sqlite:///PATH, memory://, {redis_url.FORMS}"
+
+
+def _check_printable(url: str, message: str) -> None:
+    if not url.isprintable() or " " in url:
+        raise ValueError(f"{message}, without spaces or control characters")
 
 
 def _split(url: str, message: str) -> SplitResult:
     """The parts of a URL, all of them checked; errors do not show it, since it may hold a password."""
-    if not url.isprintable() or " " in url:
-        raise ValueError(f"{message}, without spaces or control characters")
+    _check_printable(url, message)
     try:
         parts = urlsplit(url)
         _ = parts.port
@@ -60,15 +63,15 @@ def _base_url(url: str) -> str:
 
 
 def _store_url(url: str) -> str:
-    if (scheme := url.partition("://")[0]) in _LATER:
-        raise ValueError(f"{scheme}:// is not in this version; use redis:// or rediss://")
+    if url.partition("://")[0].lower() in redis_url.SCHEMES:
+        _check_printable(url, _STORE_URL)
+        redis_url.parse(url)
+        return url
     parts = _split(url, _STORE_URL)
-    if parts.scheme not in _SCHEMES:
+    if parts.scheme not in ("sqlite", "memory"):
         raise ValueError(_STORE_URL)
     if parts.scheme == "sqlite" and (parts.netloc or not parts.path.strip("/")):
         raise ValueError("sqlite needs a path after three slashes, sqlite:///var/concertina.db")
-    if parts.scheme.startswith("redis") and not parts.hostname:
-        raise ValueError(_STORE_URL)
     return url
 
 
@@ -132,12 +135,24 @@ class Server(Settings):
     admin_token: ApiKey = SecretStr("")
     """Token for /metrics and /admin; empty: requests of this machine only."""
 
+    max_requests: int = Field(default=1000, ge=1, le=1_000_000)
+    """Requests that may be under way at once; further ones get 503."""
+
+    header_timeout: Seconds = Field(default=10.0, gt=0, le=3600)
+    """Time for the head of a request to come."""
+
+    body_timeout: Seconds = Field(default=60.0, gt=0, le=3600)
+    """Time without a byte of a request's body after which it is given up."""
+
+    drain: Seconds = Field(default=30.0, ge=0, le=3600)
+    """Time that open requests have to finish once the process is told to end."""
+
 
 class StoreConfig(Settings):
     """Where checkpoints are kept, for how long and how they are protected."""
 
     url: StoreUrl = Field(default="sqlite:///var/concertina.db", repr=False)
-    """sqlite:///PATH, memory://, redis://HOST:PORT/DB or rediss://HOST:PORT/DB."""
+    """sqlite:///PATH, memory://, redis://HOST:PORT/DB, or Sentinels or a cluster; see docs/redis.md."""
 
     ttl: Seconds = Field(default=7 * 86400.0, ge=60, le=366 * 86400.0)
     """How long a session is kept after its last use."""
@@ -227,8 +242,14 @@ class Tenant(Settings):
     api_key: ApiKey = SecretStr("")
     """Key sent upstream instead of the caller's; empty: the upstream's key, or the caller's own."""
 
+    max_requests: int | None = Field(default=None, ge=1)
+    """Requests of its callers that may be under way at once, further ones get 429; unset: no limit of its own."""
+
     summary_tokens_per_day: int | None = Field(default=None, ge=0)
     """Tokens its summaries may cost a day, after which only the deterministic record is used; unset: no limit."""
+
+    epoch: int = Field(default=0, ge=0, lt=2**63)
+    """Raise it to erase the tenant: nothing that was stored before is found again, on any replica; never lower it."""
 
 
 class Logging(Settings):

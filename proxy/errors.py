@@ -154,3 +154,64 @@ class LoopError(InvalidRequestError):
 
     status = 508
     code = "loop_detected"
+
+
+class URITooLongError(InvalidRequestError):
+    """The request's target is longer than any that is used."""
+
+    status = 414
+    code = "uri_too_long"
+
+    def __init__(self) -> None:
+        super().__init__("The address of the request is too long.")
+
+
+class HeadersTooLargeError(InvalidRequestError):
+    """The headers are more, or larger, than any client sends."""
+
+    status = 431
+    code = "headers_too_large"
+
+    def __init__(self) -> None:
+        super().__init__("The headers of the request are too many or too large.")
+
+
+class RequestTimeoutError(InvalidRequestError):
+    """The client did not send its request in time."""
+
+    status = 408
+    code = "request_timeout"
+
+
+class OverloadedError(ProxyError):
+    """As many requests are under way as `server.max_requests` allows."""
+
+    status = 503
+    code = "server_overloaded"
+    retryable = True
+
+    def __init__(self) -> None:
+        super().__init__("Too many requests are under way here; try again in a moment.", retry_after=1)
+
+
+class TooManyRequestsError(ProxyError):
+    """As many requests of this tenant are under way as its `max_requests` allows."""
+
+    status = 429
+    code = "rate_limit_exceeded"
+    type = "rate_limit_error"
+    retryable = True
+
+    def __init__(self) -> None:
+        super().__init__("Too many of your requests are under way at once; try again in a moment.", retry_after=1)
+
+
+class ShuttingDownError(ProxyError):
+    """The process ends, and the request did not end before its time to drain was over."""
+
+    status = 503
+    code = "server_shutting_down"
+    retryable = True
+
+    def __init__(self) -> None:
+        super().__init__("This server is shutting down and could not finish the request; send it again.", retry_after=1)

@@ -33,6 +33,8 @@ class Exchange:
 
     status, sent: what the client was told, and the bytes of the answer's body so far.
     comments:     how many of them told a client that its request is still being worked on.
+    takes_event:  whether an event of ours could follow what of the answer was written.
+    ended_by:     why its task was cancelled, where that was not the client's doing.
     """
 
     def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -45,6 +47,8 @@ class Exchange:
         self.status = 0
         self.sent = 0
         self.comments = 0
+        self.takes_event = False
+        self.ended_by: ProxyError | None = None
         self._begun = False
         self._commenting: asyncio.Task[None] | None = None
         self._receive = receive
@@ -147,6 +151,7 @@ class Exchange:
         while True:
             await self.write(_COMMENT, more=True)
             self.comments += 1
+            self.takes_event = True
             await asyncio.sleep(interval)
 
     async def start(self, status: int, headers: Headers) -> None:
@@ -162,6 +167,13 @@ class Exchange:
     async def end_with_error(self, error: bytes) -> None:
         """End a stream that comments began: clients know an error in it by an event like this."""
         await self.write(b"data: " + error + b"\n\ndata: [DONE]\n\n", more=False)
+
+    async def break_off(self, error: ProxyError) -> None:
+        """End an answer that is not finished: with the error, and so that no client takes it for complete."""
+        if not self.started:
+            await self._refuse(error)
+        elif self.takes_event:
+            await self.write(b"data: " + error.body() + b"\n\n", more=True)
 
     async def refuse(self, error: ProxyError) -> None:
         """Answer with an error of ours, unless an answer has begun already."""

@@ -11,6 +11,7 @@ from dataclasses import replace
 import msgspec
 
 from policies.experience import was_cut_off
+from proxy.admission import Admission
 from proxy.ahead import Ahead
 from proxy.answers import Answer
 from proxy.background import Background
@@ -23,6 +24,7 @@ from proxy.errors import (
     InvalidRequestError,
     LoopError,
     ProxyError,
+    ShuttingDownError,
 )
 from proxy.exchange import ClientGoneError, Exchange
 from proxy.explain import Explainer, MethodNotAllowedError
@@ -70,6 +72,7 @@ class Gateway:
         self.active = active
         self._reader = reader
         self._drafter = drafter
+        self._admission = Admission()
         self._rim = Rim(log)
         self._forwarder = Forwarder(drafter, windows, client, self._rim, log)
         self._ahead = ahead
@@ -90,10 +93,16 @@ class Gateway:
     async def _receive(self, exchange: Exchange, progress: Progress) -> Incoming:
         """The whole request of a caller that is let in."""
         active = self.active
-        caller, wish = _identify(exchange, active.tenants)
-        progress.caller = caller
+        caller, wish = self._admit(exchange, active, progress)
         body = await exchange.body(active.max_body_bytes)
         return Incoming(exchange, active, caller, wish, body, progress.started, progress)
+
+    def _admit(self, exchange: Exchange, active: Active, progress: Progress) -> tuple[Caller, Wish]:
+        """Who is calling and what for, where there is room for the request."""
+        caller, wish = _identify(exchange, active.tenants)
+        progress.caller = caller
+        progress.admitted.enter_context(self._admission.slot(caller.tenant, active.max_requests, caller.max_requests))
+        return caller, wish
 
     async def _answer(self, incoming: Incoming) -> None:
         """Count, plan, compact, forward, relay, record."""
@@ -155,8 +164,7 @@ class Gateway:
         """Any other request: relayed untouched, both bodies streamed."""
         async with self._logged(exchange) as progress:
             active = self.active
-            caller, wish = _identify(exchange, active.tenants)
-            progress.caller = caller
+            caller, wish = self._admit(exchange, active, progress)
             incoming = Incoming(exchange, active, caller, wish, b"", progress.started, progress)
             with incoming.opened:
                 await exchange.while_connected(self._relay(incoming))
@@ -230,10 +238,14 @@ class Gateway:
         error: BaseException | None = None
         try:
             yield progress
+        except asyncio.CancelledError as cancelled:
+            error = exchange.ended_by or cancelled
+            raise error from None
         except BaseException as raised:
             error = raised
             raise
         finally:
+            progress.admitted.close()
             await self._rim.shield(self._log_end(progress, error), None)
 
     async def _log_end(self, progress: Progress, error: BaseException | None) -> None:
@@ -241,6 +253,8 @@ class Gateway:
         match error:
             case None:
                 self._log.info("request", end="complete", **known)
+            case ShuttingDownError():
+                self._log.warning("request", end="shut_down", **{"status": error.status} | known)
             case ProxyError():
                 self._log.info("request", end="refused", **known | {"status": error.status, "code": error.code})
             case ClientGoneError():

@@ -25,16 +25,21 @@ class Active:
     tenants: Tenants
     router: Router
     max_body_bytes: int
+    max_requests: int
 
 
 @dataclass(slots=True)
 class Progress:
-    """How far a request came: what the log can say of it when it ends, whichever way."""
+    """How far a request came: what the log can say of it when it ends, whichever way.
+
+    admitted: closed when it ends, which makes room for another one.
+    """
 
     exchange: Exchange
     started: float
     caller: Caller | None = None
     report: Report | None = None
+    admitted: ExitStack = field(default_factory=ExitStack)
 
     def fields(self, now: float) -> dict[str, object]:
         exchange, caller = self.exchange, self.caller

@@ -28,6 +28,10 @@ class Log:
         self._stream = stream
         self.lost = 0
 
+    def set_level(self, level: str) -> None:
+        """Write nothing less severe than this from now on."""
+        self._least = _LEVELS[level]
+
     def info(self, event: str, **fields: object) -> None:
         self._write("info", event, fields)
 

@@ -8,6 +8,7 @@ from prometheus_client import CollectorRegistry, Counter, Histogram, generate_la
 _MOST_SERIES = 300
 _OTHER = "other"
 _LABELS = ("tenant", "upstream", "model")
+_RESULTS = ("success", "failed")
 
 
 class Metrics:
@@ -30,6 +31,15 @@ class Metrics:
             registry=self._registry,
         )
 
+        self._reloads = Counter(
+            "concertina_config_reloads_total",
+            "Times that the config was read again, and taken or refused",
+            ("result",),
+            registry=self._registry,
+        )
+        for result in _RESULTS:
+            self._reloads.labels(result)
+
     def billed(self, tenant: str, upstream: str, model: str, ratio: float) -> None:
         """Note real tokens per estimated token of one prompt."""
         self._estimates.labels(*self._named(tenant, upstream, model)).observe(ratio)
@@ -37,6 +47,10 @@ class Metrics:
     def cut_off(self, tenant: str, upstream: str, model: str) -> None:
         """Note a prompt that was not read whole."""
         self._cut_off.labels(*self._named(tenant, upstream, model)).inc()
+
+    def reloaded(self, *, taken: bool) -> None:
+        """Note that the config was read again."""
+        self._reloads.labels(_RESULTS[0] if taken else _RESULTS[1]).inc()
 
     def exposition(self) -> bytes:
         """Everything, in Prometheus' text format."""

@@ -86,11 +86,13 @@ async def _pass_on(
     answer: Answer, chunks: AsyncIterator[bytes], exchange: Exchange, tail: bytes, *, takes_events: bool
 ) -> None:
     ended = False
+    exchange.takes_event = takes_events
     try:
         async for chunk in chunks:
             ended = answer.response.at_end
             await exchange.write(chunk, more=not ended)
             tail = (tail + chunk)[-4:]
+            exchange.takes_event = takes_events and tail.endswith(_EVENT_ENDS)
     except TruncatedError:
         if takes_events and tail.endswith(_EVENT_ENDS):
             await exchange.write(b"data: " + _CUT_OFF.body() + b"\n\n", more=True)

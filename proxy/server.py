@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import signal
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from types import FrameType
 
 import uvicorn
 from rich.console import Console
@@ -12,18 +15,25 @@ from rich.console import Console
 from proxy.app import App, create_app
 from proxy.config import Config
 from proxy.config_models import DEFAULT
+from proxy.guard import Guard
+from proxy.reloading import Source
 
+# Where this class's own shutdown is not used.
 _DRAIN_SECONDS = 30
+# When the process ends: for requests that are on their way on connections that look idle, and for last words.
+_GRACE_SECONDS = 1.0
+_LAST_SECONDS = 5.0
+_STEP_SECONDS = 0.02
 # Longer than clients keep idle connections, so that they close them and no request meets a closed one.
 _KEEPALIVE_SECONDS = 75
 _BACKLOG = 2048
 
 
 def settings(app: App) -> uvicorn.Config:
-    """The server's settings; httptools is named, since uvicorn falls back to a laxer parser without a word."""
+    """The server's settings; the protocol is named, since uvicorn falls back to a laxer parser without a word."""
     return uvicorn.Config(
         app,
-        http="httptools",
+        http=Guard,
         ws="none",
         lifespan="on",
         access_log=False,
@@ -49,12 +59,12 @@ def listen(host: str, port: int) -> socket.socket:
     return listener
 
 
-def run(config: Config, listener: socket.socket, console: Console) -> int:
-    """Serve until SIGINT or SIGTERM; returns the exit code."""
+def run(config: Config, listener: socket.socket, console: Console, source: Source | None = None) -> int:
+    """Serve until SIGINT or SIGTERM; returns the exit code. `source` is what SIGHUP and a change read again."""
     # uvicorn raises the signal it was ended by once more after the drain: SIGTERM is no failure then, nor is SIGINT.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        _Server(config, console).run(sockets=[listener])
+        _Process(config, console, source).run(sockets=[listener])
     except KeyboardInterrupt:
         return 0
     except SystemExit:  # raised by uvicorn where the app could not be opened, after the log said so
@@ -62,15 +72,64 @@ def run(config: Config, listener: socket.socket, console: Console) -> int:
     return 0
 
 
-class _Server(uvicorn.Server):
-    """Says where it listens as soon as it does."""
+class Server(uvicorn.Server):
+    """Ends in order: what is under way is finished, and what cannot be is told so."""
 
-    def __init__(self, config: Config, console: Console) -> None:
-        super().__init__(settings(create_app(config)))
+    def __init__(self, app: App, grace: float = _GRACE_SECONDS) -> None:
+        super().__init__(settings(app))
+        self.app = app
+        self._grace = grace
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """The first signal drains, a second one ends at once."""
+        self.force_exit = self.should_exit
+        super().handle_exit(sig, frame)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """uvicorn's own closes connections on which a request may be coming in, and cuts off streams without a word."""
+        left = self.app.drain()
+        for listening in (*self.servers, *(sockets or ())):
+            listening.close()
+        for guard in self._guards():
+            guard.end_after_answer()
+        await self._until(lambda: not any(guard.is_idle for guard in self._guards()), min(self._grace, left))
+        for guard in self._guards():
+            guard.shutdown()
+        await self._until(self._is_done, left)
+        self.app.break_off()
+        await self._until(self._is_done, _LAST_SECONDS)
+        for guard in self._guards():
+            guard.transport.abort()
+        for task in self.server_state.tasks:
+            task.cancel()
+        if not self.force_exit:
+            await self.lifespan.shutdown()
+
+    def _guards(self) -> list[Guard]:
+        return [connection for connection in self.server_state.connections if isinstance(connection, Guard)]
+
+    def _is_done(self) -> bool:
+        return not self.server_state.connections and not self.server_state.tasks
+
+    async def _until(self, is_so: Callable[[], bool], seconds: float) -> None:
+        """Wait until it is so, for this long at most."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                while not is_so() and not self.force_exit:  # noqa: ASYNC110 - uvicorn tells nobody either
+                    await asyncio.sleep(_STEP_SECONDS)
+
+
+class _Process(Server):
+    """Says where it listens as soon as it does, and has the config read again by SIGHUP."""
+
+    def __init__(self, config: Config, console: Console, source: Source | None) -> None:
+        super().__init__(create_app(config, source))
         self._announced = config
         self._console = console
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        # Before anything takes its time: the default is to end the process.
+        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self.app.reload)
         await super().startup(sockets)
         for listener in sockets or ():
             host, port, *_ = listener.getsockname()

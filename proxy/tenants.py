@@ -39,6 +39,7 @@ class Caller:
     upstream_key: str | None = field(repr=False)
     """The tenant's key for the upstream, in place of the caller's own Authorization."""
     summary_tokens_per_day: int | None
+    max_requests: int | None = None
     key_header: bytes | None = None
     """The header whose key made the caller known here; None for a caller without a known key."""
 
@@ -52,6 +53,7 @@ class Tenants:
         self._seen: dict[bytes, Caller] = {}
         self._seed = secrets.randbits(64)
         self._secret = config.store.secret.get_secret_value().encode() or _NO_SECRET
+        self._epochs = {name: tenant.epoch for name, tenant in config.tenants.items()}
         self._callers = {name: _caller(name, tenant, config) for name, tenant in config.tenants.items()}
         self._by_digest = {
             digest: (digest, name)
@@ -110,6 +112,8 @@ class Tenants:
         # The length in front keeps a tenant id and a digest from being read as another pair.
         encoded = tenant.encode()
         message = len(encoded).to_bytes(4, "big") + encoded + len(digest).to_bytes(4, "big") + digest
+        if epoch := self._epochs[tenant]:
+            message += epoch.to_bytes(8, "big")
         return replace(self._callers[tenant], scope=hmac.digest(self._secret, message, "sha256"))
 
 
@@ -122,6 +126,7 @@ def _caller(name: str, tenant: Tenant, config: Config) -> Caller:
         scope=b"",
         upstream_key=tenant.api_key.get_secret_value() or None,
         summary_tokens_per_day=tenant.summary_tokens_per_day,
+        max_requests=tenant.max_requests,
     )
 
 

@@ -387,7 +387,7 @@ async def test_what_cannot_be_decoded_here_is_the_upstreams_to_judge(
         [(b"Authorization", b"Bearer " + hashlib.sha256(b"acme-key").hexdigest().encode())],
         [(b"Authorization", "Bearer ключ".encode())],
         [(b"Authorization", b"Bearer \xff\xfe")],
-        [(b"Authorization", b"Bearer " + b"k" * 1_000_000)],
+        [(b"Authorization", b"Bearer " + b"k" * 30_000)],
         [(b"X-Api-Key", b"stranger")],
         [(b"Cookie", b"Authorization=acme-key")],
     ],

@@ -39,7 +39,11 @@ NOT_A_HASH = (
     "must be the key's hash, sha256:<64 hex digits>, never the key itself;"
     " run `concertina keys new TENANT`, or hash a key of yours with `printf %s KEY | sha256sum`"
 )
-STORES = "must be sqlite:///PATH, memory://, redis://HOST:PORT/DB or rediss://HOST:PORT/DB"
+REDIS = (
+    "redis://HOST:PORT/DB, redis+sentinel://HOST:PORT,HOST:PORT/MASTER, redis+cluster://HOST:PORT,HOST:PORT"
+    " or the same with rediss for TLS"
+)
+STORES = f"must be sqlite:///PATH, memory://, {REDIS}"
 URL = "must be an http:// or https:// URL with a host"
 DURATION = "must be a duration such as 250ms, 10s, 2m, 1h or 7d, or a number of seconds"
 NAME = "a name has 1 to 64 letters, digits, dots, dashes or underscores, and is not an API key"
@@ -194,9 +198,35 @@ BROKEN: dict[str, tuple[str | bytes, list[str]]] = {
         ],
     ),
     "a store of another kind": (f"store:\n  url: postgres://u:{SECRET}@h/d", [f"config.yaml:2: store.url: {STORES}"]),
-    "a store of a later version": (
-        f"store:\n  url: redis+cluster://:{SECRET}@h1:1,h2:2",
-        ["config.yaml:2: store.url: redis+cluster:// is not in this version; use redis:// or rediss://"],
+    "a cluster without a host": (
+        f"store:\n  url: redis+cluster://:{SECRET}@h1:1,,h2:2",
+        [f"config.yaml:2: store.url: must be {REDIS}"],
+    ),
+    "a cluster with a database": (
+        f"store:\n  url: redis+cluster://:{SECRET}@h1:1,h2:2/1",
+        ["config.yaml:2: store.url: a cluster has database 0 only"],
+    ),
+    "Sentinels without a master": (
+        f"store:\n  url: redis+sentinel://:{SECRET}@h1:1,h2:2",
+        [
+            (
+                "config.yaml:2: store.url: redis+sentinel needs the master's name,"
+                " redis+sentinel://HOST:PORT,HOST:PORT/MASTER"
+            )
+        ],
+    ),
+    "a password that is not escaped": (
+        f"store:\n  url: 'redis://:{SECRET}#@h:1/0'",
+        ["config.yaml:2: store.url: must not have a fragment; write # in a password as %23"],
+    ),
+    "a redis port in words": (f"store:\n  url: redis://:{SECRET}@h:x", [f"config.yaml:2: store.url: must be {REDIS}"]),
+    "an option that nobody knows": (
+        f"store:\n  url: redis://:{SECRET}@h:1/0?sockettimeout=3",
+        ["config.yaml:2: store.url: unknown option 'sockettimeout'; leave it out"],
+    ),
+    "certificates without TLS": (
+        f"store:\n  url: redis+cluster://:{SECRET}@h:1?ssl_ca_certs=/ca.pem",
+        ["config.yaml:2: store.url: ssl_ca_certs needs a rediss URL"],
     ),
     "a relative store path after two slashes": (
         "store:\n  url: sqlite://var/concertina.db",

@@ -35,7 +35,14 @@ README = (ROOT / "README.md").read_text("utf-8")
 DESIGN = (ROOT / "docs/design.md").read_text("utf-8")
 LOCKS = ("requirements.lock", "requirements-dev.lock")
 DOCUMENTS = (
-    *("README.md", "CHANGELOG.md", "docs/design.md", "docs/performance.md", "docs/requirements.md"),
+    *(
+        "README.md",
+        "CHANGELOG.md",
+        "docs/design.md",
+        "docs/performance.md",
+        "docs/requirements.md",
+        "docs/operations.md",
+    ),
     *("docs/upstreams.md", "docs/reliability.md"),
 )
 

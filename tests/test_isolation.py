@@ -111,6 +111,25 @@ async def test_one_key_finds_its_own_again_after_a_restart_and_another_does_not(
                 assert (await sent(address, *headers)).header(b"x-compaction") == expected
 
 
+async def test_a_tenant_whose_epoch_was_raised_finds_nothing_from_before_and_others_do(tmp_path: Path) -> None:
+    store = {"store": {"url": f"sqlite:///{tmp_path}/store.db"}}
+    acme, beta = [bearer("acme-1")], [bearer("beta-1")]
+    async with upstream(script) as behind:
+        for epoch, headers, expected in (
+            (0, acme, b"applied"),
+            (0, beta, b"applied"),
+            (0, acme, b"reused"),
+            (1, acme, b"applied"),
+            (1, acme, b"reused"),
+            (2, acme, b"applied"),
+            (2, beta, b"reused"),
+        ):
+            tenants = {"acme": {"keys": [key("acme-1")], "epoch": epoch}, "beta": {"keys": [key("beta-1")]}}
+            settings = {**store, **WINDOW, "tenants": tenants}
+            async with serving(config_for(tmp_path, behind.address, **settings)) as address:
+                assert (await sent(address, *headers)).header(b"x-compaction") == expected
+
+
 SECRETS = (b"sk-client", b"k-client", b"a-client", b"sk-tenant", b"sk-main")
 
 

@@ -14,7 +14,7 @@ from policies.cool_zone import short_form, zone_of
 from policies.fingerprint import message_digest
 from policies.ladder import StatedLimit, next_rung, refused_budget
 from policies.lineage import Lineage, compacted, failed, shown
-from policies.plan import Compact, Standing, decide, decide_ahead, limits_of
+from policies.plan import Compact, Reuse, Standing, decide, decide_ahead, limits_of
 from policies.prompting import Continuity, fill
 from policies.record import Segment
 from policies.settings import DEFAULTS, BisectSettings
@@ -304,3 +304,26 @@ def test_some_foreign_words_do_not_change_a_conversations_language() -> None:
     assert language_of(["请把" + "the deployment of the gateway " * 4]) == "en"
     assert language_of(["请把发票总额改成以分为单位 totals.py"]) == "zh"
     assert language_of(["12345"]) == "en"
+
+
+def test_what_stands_is_sent_on_where_nothing_better_can_be_made() -> None:
+    limits = limits_of(budget_of(8_192, 7_000), DEFAULTS)
+    floor = conversation([user("task"), *rounds(20), user("x" * 4 * 6_000)])
+    standing = Standing(covered=len(floor.body) - 1, record_tokens=200)
+    assert decide(floor, limits, DEFAULTS, standing) == Reuse(standing, "nothing_to_compact")
+    standing = Standing(covered=len(floor.body) - 5, record_tokens=200)
+    assert decide(floor, limits, DEFAULTS, standing) == Reuse(standing, "irreducible")
+    grown = conversation([user("task"), *rounds(90)])
+    standing = Standing(covered=80, record_tokens=300)
+    plan = decide_ahead(grown, limits, DEFAULTS, standing)
+    assert plan is not None
+    assert (plan.standing, plan.tokens_before) == (standing, 300 + grown.kept_tokens(80))
+    assert plan.cut.position > 80
+
+
+def test_unmeasured_requests_count_by_messages_that_no_record_covers() -> None:
+    limits = limits_of(None, DEFAULTS)
+    messages = conversation([user("task"), *rounds(80)])
+    assert isinstance(decide(messages, limits, DEFAULTS, None), Compact)
+    covering = Standing(covered=len(messages.body) - 49, record_tokens=9_000)
+    assert decide(messages, limits, DEFAULTS, covering) == Reuse(covering, "below_threshold")

@@ -1,0 +1,29 @@
+"""How many requests may be under way at once, in the process and for each tenant."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from proxy.errors import OverloadedError, TooManyRequestsError
+
+
+class Admission:
+    """Counts what is under way; it stays the same when the config is taken again."""
+
+    def __init__(self) -> None:
+        self.in_flight: Counter[str] = Counter()
+
+    @contextmanager
+    def slot(self, tenant: str, most: int, most_of_tenant: int | None) -> Iterator[None]:
+        """A request of this tenant is under way inside; raises OverloadedError or TooManyRequestsError."""
+        if self.in_flight.total() >= most:
+            raise OverloadedError
+        if most_of_tenant is not None and self.in_flight[tenant] >= most_of_tenant:
+            raise TooManyRequestsError
+        self.in_flight[tenant] += 1
+        try:
+            yield
+        finally:
+            self.in_flight[tenant] -= 1
