@@ -23,7 +23,7 @@ from proxy.exchange import ClientGoneError, Exchange, Receive, Scope, Send
 from proxy.gateway import Gateway
 from proxy.incoming import Active
 from proxy.log import Log, open_log
-from proxy.operators import Page, for_operators
+from proxy.operators import for_operators
 from proxy.reloading import SECONDS, Reloader, Source
 from proxy.stores import GuardedStore, open_store
 from proxy.tenants import Tenants
@@ -59,8 +59,8 @@ class App:
             routes=[
                 Path("/livez", _alive),
                 Path("/readyz", self._ready),
-                Path("/metrics", self._for_operators(self._metrics)),
-                Path("/admin/api/models", self._for_operators(self._models)),
+                Path("/metrics", for_operators(self._admin_token, self._metrics)),
+                Path("/admin/api/models", for_operators(self._admin_token, self._models)),
             ],
             lifespan=lambda _: self._open(),
         )
@@ -153,13 +153,9 @@ class App:
         self._config = config
         self._log.set_level(config.logging.level)
 
-    def _for_operators(self, page: Page) -> Page:
-        """The page under the token that is in force when it is asked for."""
-
-        async def guarded(request: Request) -> Response:
-            return await for_operators(self._config.server.admin_token.get_secret_value(), page)(request)
-
-        return guarded
+    def _admin_token(self) -> str:
+        """In force now."""
+        return self._config.server.admin_token.get_secret_value()
 
     def _told(self, available: bool, reason: str) -> None:
         (self._log.info if available else self._log.warning)("store_up" if available else "store_down", reason=reason)

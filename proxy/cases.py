@@ -11,6 +11,7 @@ from typing import Literal
 from policies.assembly import SHAPES, Item, Shape, assemble
 from policies.conversation import Conversation
 from policies.cuts import legal_cuts
+from policies.experience import Experience
 from policies.fingerprint import prefix_digests
 from policies.ladder import TARGETS
 from policies.plan import Compact, Limits, Standing, limits_of, tokens_with
@@ -89,9 +90,13 @@ class Case:
         return self.request.passthrough is not None or self.wish in ("off", "shadow")
 
     @property
-    def shape(self) -> Shape:
-        """In which a record goes to this model at this upstream."""
-        return self.router.shape(self.place)
+    def experience(self) -> Experience:
+        """What was learned of this model at this upstream, up to now."""
+        return self.router.experience(self.place)
+
+    def real_tokens(self, draft: Draft) -> int:
+        """Of a draft, as this upstream counts, as far as that was learned."""
+        return int(draft.tokens * self.experience.calibration)
 
     @property
     def place(self) -> Place:
@@ -152,7 +157,7 @@ def drafted(case: Case, view: Cooled, record: Record | None, outcome: Outcome, r
         return untouched(case.request, outcome, reason, view)
     tokens = tokens_with(view.conversation, standing_of(record))
     copy = Copy(record.covered if record else 0, record.text if record else None, view.replaced)
-    return Draft(body_of(case, copy, case.shape), tokens, outcome, reason, record, view, copy)
+    return Draft(body_of(case, copy, case.experience.shape), tokens, outcome, reason, record, view, copy)
 
 
 def reshaped(case: Case, draft: Draft) -> Iterator[tuple[Shape, Draft]]:
@@ -211,6 +216,6 @@ def job_of(
         deadline=deadline,
         started=started,
         aligned=own,
-        shape=case.shape,
+        shape=case.experience.shape,
         rebuild=rebuild,
     )

@@ -23,7 +23,6 @@ from proxy.report import CompactionLog
 from proxy.standing import StandingRecords
 from proxy.tokenizer import Tokenizer
 from proxy.upstream.summarizer import SummaryTarget
-from proxy.windows import Windows
 from proxy.wire import chat
 from proxy.wire.messages import describe, shortened
 
@@ -40,7 +39,6 @@ class Drafter:
         standing: StandingRecords,
         compactor: Compactor,
         lineages: Lineages,
-        windows: Windows,
         tokenizer: Tokenizer,
         workers: Executor,
         compactions: CompactionLog,
@@ -49,7 +47,6 @@ class Drafter:
         self._standing = standing
         self._compactor = compactor
         self._lineages = lineages
-        self._windows = windows
         self._tokenizer = tokenizer
         self._workers = workers
         self._compactions = compactions
@@ -113,10 +110,9 @@ class Drafter:
         request, window = case.request, case.route.window
         if case.is_let_through:
             return None
-        calibration = self._windows.experience(case.place).calibration
         room = lowered_output(
             stated,
-            sent_tokens=int(refused.tokens * calibration),
+            sent_tokens=case.real_tokens(refused),
             window=window.tokens if window else None,
             max_output=request.max_output,
             floor=case.caller.policy.output_floor,
@@ -142,7 +138,7 @@ class Drafter:
         copy = Copy(cut, text, refused.view.replaced if refused.view else {})
         note = self._tokenizer.count(text, case.request.encoding)
         tokens = conversation.fixed_tokens + conversation.kept_tokens(cut) + note
-        draft = Draft(body_of(case, copy, case.shape), tokens, "applied", "halved", None, refused.view, copy)
+        draft = Draft(body_of(case, copy, case.experience.shape), tokens, "applied", "halved", None, refused.view, copy)
         return draft if draft.tokens <= SHRINK_AT_LEAST * refused.tokens else None
 
     async def _compacted(self, case: Case, decision: Decision, plan: Compact) -> Draft:
@@ -183,7 +179,7 @@ class Drafter:
         work = partial(self._shortened, case.request, view, cuts)
         replaced, saved = await asyncio.get_running_loop().run_in_executor(self._workers, work)
         copy = Copy(covered, record.text if record else None, {**view.replaced, **replaced})
-        return replace(draft, body=body_of(case, copy, case.shape), tokens=draft.tokens - saved, copy=copy)
+        return replace(draft, body=body_of(case, copy, case.experience.shape), tokens=draft.tokens - saved, copy=copy)
 
     def _shortened(self, request: ChatRequest, view: Cooled, cuts: dict[int, float]) -> tuple[dict[int, bytes], int]:
         count = partial(self._tokenizer.count, encoding=request.encoding)

@@ -95,7 +95,6 @@ async def open_engine(
             standing,
             compactor,
             lineages,
-            windows,
             tokenizer,
             workers,
             compactions,

@@ -80,7 +80,7 @@ class Forwarder:
         refusal = await self._send(incoming, prepared, draft)
         if case is None:
             return refusal, draft
-        if refusal.overflow is not None and not self._is_plausible(case, draft, refusal.overflow):
+        if refusal.overflow is not None and not _is_plausible(case, draft, refusal.overflow):
             return replace(refusal, overflow=None), draft
         if not refuses_roles(refusal.error):
             return refusal, draft
@@ -95,11 +95,6 @@ class Forwarder:
                 return answer, other
         return refusal, draft
 
-    def _is_plausible(self, case: Case, draft: Draft, stated: StatedLimit) -> bool:
-        window = case.route.window
-        real = int(draft.tokens * self._windows.experience(case.place).calibration)
-        return is_plausible(stated, real, window.tokens if window else None)
-
     async def _send(self, incoming: Incoming, prepared: Prepared, draft: Draft) -> Answer:
         """Send a draft; one that is ours anyway asks a stream for its usage, unless this upstream refuses that."""
         case, headers, body = prepared.case, prepared.route.headers, draft.body
@@ -107,7 +102,7 @@ class Forwarder:
             return await self._request(incoming, prepared, headers, incoming.body)
         # A compressed request that was compacted goes out as it is.
         headers = without(headers, b"content-encoding")
-        if draft.copy is not None and case.request.hides_usage and self._windows.experience(case.place).tells_usage:
+        if draft.copy is not None and case.request.hides_usage and case.experience.tells_usage:
             asking = chat.with_fields(body, {"stream_options": {"include_usage": True}}, without=())
             # What was not asked for is taken out again, which compressed events do not allow.
             plain = [*without(headers, b"accept-encoding"), (b"accept-encoding", b"identity")]
@@ -127,6 +122,11 @@ class Forwarder:
             return await look_at(response, window)
         except TruncatedError:
             raise UpstreamConnectionError("The upstream closed the connection in the middle of its answer.") from None
+
+
+def _is_plausible(case: Case, draft: Draft, stated: StatedLimit) -> bool:
+    window = case.route.window
+    return is_plausible(stated, case.real_tokens(draft), window.tokens if window else None)
 
 
 async def _reshaped(case: Case, draft: Draft) -> list[tuple[Shape, Draft]]:

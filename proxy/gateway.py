@@ -204,7 +204,7 @@ class Gateway:
         if case is None or sent is None:
             return None
         usage = tap.usage() if tap.is_complete else None
-        known = self._windows.experience(case.place).cut_off
+        known = case.experience.cut_off
         return "prompt_cut_off" if (was_cut_off(sent.tokens, usage.prompt_tokens) if usage else known) else None
 
     async def _record(self, report: Report, tap: UsageTap | None) -> None:

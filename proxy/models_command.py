@@ -18,6 +18,7 @@ from proxy.tokenizer import Tokenizer
 from proxy.upstream.asker import WindowAsker
 from proxy.upstream.client import UpstreamClient
 from proxy.windows import NOTHING, Sources, Windows, place_of
+from proxy.wire.headers import bearer
 
 _WIDE = 200
 _WILDCARDS = frozenset("*?[")
@@ -49,7 +50,7 @@ async def _ask(config: Config, names: Sequence[str], tenant: str, windows: Windo
             _, upstream = config.upstream_for(tenant, name)
             if asker.is_due(upstream, name):
                 key = upstream.api_key.get_secret_value()
-                await asker.ask(upstream, [(b"authorization", f"Bearer {key}".encode())] if key else [], name)
+                await asker.ask(upstream, [(b"authorization", bearer(key))] if key else [], name)
 
 
 async def _of_model(config: Config, name: str, tenant: str, windows: Windows) -> list[Sources]:

@@ -17,11 +17,11 @@ Page = Callable[[Request], Awaitable[Response]]
 _FORWARDED = ("forwarded", "x-forwarded-for", "x-real-ip", "via")
 
 
-def for_operators(token: str, page: Page) -> Page:
-    """The page for requests with `Authorization: Bearer {token}`; without a token, for those of this machine."""
+def for_operators(token: Callable[[], str], page: Page) -> Page:
+    """The page for requests with `Authorization: Bearer` and the token in force; without one, for this machine's."""
 
     async def guarded(request: Request) -> Response:
-        refusal = _refusal(token, request)
+        refusal = _refusal(token(), request)
         if refusal is None:
             return await page(request)
         headers = {name.decode(): value.decode() for name, value in refusal.headers()}

@@ -10,7 +10,7 @@ from proxy.errors import InvalidRequestError, UpstreamAnswerError, UpstreamConne
 from proxy.exchange import Exchange
 from proxy.upstream.client import TruncatedError
 from proxy.wire import coding
-from proxy.wire.headers import Headers, to_client
+from proxy.wire.headers import Headers, to_client, without
 
 # What OpenAI's SDKs ask for when they are given an address without /v1.
 _RESOURCES = re.compile(
@@ -50,7 +50,7 @@ async def relay(answer: Answer, exchange: Exchange, extra: Headers) -> None:
         return
     status, headers = answer.response.status, to_client(answer.response.headers)
     if status == _NOT_MODIFIED:  # it is the length of what is not sent, and our server would wait for that
-        headers = [(key, value) for key, value in headers if key != b"content-length"]
+        headers = without(headers, b"content-length")
     await exchange.start(status, [*headers, *extra])
     await _pass_on(answer, answer.chunks(), exchange, b"", takes_events=_takes_events(answer))
 

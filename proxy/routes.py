@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from policies.assembly import Shape
 from policies.budget import Budget, usable_input
+from policies.experience import Experience
 from proxy.config_models import Config, Upstream
 from proxy.exchange import Exchange
 from proxy.models import MAX_NAME, Window
@@ -14,7 +14,7 @@ from proxy.tenants import Caller
 from proxy.tokenizer import Tokenizer
 from proxy.upstream.summarizer import SummaryTarget
 from proxy.windows import Place, Windows, place_of
-from proxy.wire.headers import Headers, to_upstream
+from proxy.wire.headers import Headers, bearer, credentials, to_upstream, without
 
 NO_MODEL = "none"
 _REMEMBERED_MODELS = 1_000
@@ -78,9 +78,9 @@ class Router:
         """Where a caller's requests for this model go, as lessons are kept."""
         return place_of(caller.tenant, caller.scope, self._config.upstream_for(caller.tenant, model)[1].base_url, model)
 
-    def shape(self, place: Place) -> Shape:
-        """How a record stands among the messages that this model's chat template takes."""
-        return self._windows.experience(place).shape
+    def experience(self, place: Place) -> Experience:
+        """What was learned there."""
+        return self._windows.experience(place)
 
     def configured_window(self, model: str) -> int | None:
         """What the config says of this model's window."""
@@ -101,10 +101,10 @@ class Router:
         model = settings.model or request.model
         name = settings.upstream or route.name
         upstream = self._config.upstreams[name]
-        credentials = [(k, v) for k, v in route.headers if k in (b"authorization", b"x-api-key", b"api-key")]
+        own = credentials(route.headers)
         if name != route.name:
             key = upstream.api_key.get_secret_value()
-            credentials = [(b"authorization", b"Bearer " + key.encode())] if key else []
+            own = [(b"authorization", bearer(key))] if key else []
         place = place_of(caller.tenant, caller.scope, upstream.base_url, model)
         window = self._window(place)
         return SummaryTarget(
@@ -112,7 +112,7 @@ class Router:
             name=name,
             upstream=upstream,
             model=model,
-            headers=credentials,
+            headers=own,
             encoding=self.encoding(model),
             window=window.tokens if window else None,
             calibration=self._windows.experience(place).calibration,
@@ -140,11 +140,11 @@ def _headers(exchange: Exchange, caller: Caller, upstream: Upstream, *, readable
     headers = to_upstream(exchange.headers, authorization=_authorization(caller, upstream), readable=readable)
     if caller.key_header == b"x-api-key" and exchange.header(b"authorization") is not None:
         # One key was for us, the other is for the upstream.
-        headers = [(name, value) for name, value in headers if name != b"x-api-key"]
+        headers = without(headers, b"x-api-key")
     return headers
 
 
 def _authorization(caller: Caller, upstream: Upstream) -> bytes | None:
     """The key of the tenant, else of the upstream, as a header; None: the client's own credential passes."""
     key = caller.upstream_key or upstream.api_key.get_secret_value()
-    return b"Bearer " + key.encode() if key else None
+    return bearer(key) if key else None

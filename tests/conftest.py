@@ -1,4 +1,4 @@
-"""A real Valkey server for the tests that need one: the wheel's own, or the one `REDIS_URL` names."""
+"""The event loop that tests run on, and a real Valkey server: the wheel's own, or the one `REDIS_URL` names."""
 
 from __future__ import annotations
 
@@ -22,6 +22,12 @@ settings.register_profile("ci", derandomize=True, deadline=None)
 settings.register_profile("default", deadline=None)
 settings.load_profile("ci" if os.environ.get("CI") else "default")
 _numbers = itertools.count()
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    """The event loop of tests that do not choose one themselves."""
+    return "asyncio"
 
 
 @pytest.fixture(scope="session")

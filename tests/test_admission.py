@@ -49,11 +49,6 @@ OVERLOADED = "Too many requests are under way here; try again in a moment."
 BUSY = "Too many of your requests are under way at once; try again in a moment."
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 class Room:
     """A proxy with room for so many requests; the upstream answers by what `then` says, once it is let."""
 

@@ -21,11 +21,6 @@ pytestmark = pytest.mark.anyio
 SOON = 10.0
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 async def until(holds: Callable[[], bool]) -> None:
     """Wait for what happens in the background; sleeping lets it."""
     async with asyncio.timeout(SOON):

@@ -30,11 +30,6 @@ ROLE = b'data: {"choices":[{"delta":{"role":"assistant","content":""}}]}\n\n'
 DELTA = b'data: {"choices":[{"delta":{"content":"hi"}}]}\n\n'
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 @dataclass
 class Scripted:
     """A response whose chunks are these, and which counts how many were taken."""

@@ -40,11 +40,6 @@ SAID = delta("Hel") + delta("lo")
 DONE = b"data: [DONE]\n\n"
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 def over(directory: Path, script: Script) -> AbstractAsyncContextManager[tuple[str, Upstream]]:
     """A proxy that compacts the large request and not the small one."""
     policies = {"default": {"extends": "default", "summarizer": {"model": "none"}}}

@@ -29,11 +29,6 @@ def listed(**row: object) -> bytes:
     return json.dumps({"object": "list", "data": [{"id": "local", **row}]}).encode()
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 @pytest.mark.parametrize(
     ("row", "tokens", "server"),
     [

@@ -39,11 +39,6 @@ NAMES = ("one", "two", "three")
 
 
 @pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-@pytest.fixture
 def own_valkey() -> Iterator[ValkeyServer]:
     with ValkeyServer() as server:
         yield server

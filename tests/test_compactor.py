@@ -45,11 +45,6 @@ GOOD = "\n".join(f"## {heading}\n- the task goes on as the user asked for it" fo
 TASK = "Fix the login. Never touch config/prod.yaml."
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 def completion(text: object, finish_reason: str | None = "stop", **message: object) -> tuple[int, bytes]:
     choice = {"message": {"role": "assistant", "content": text, **message}, "finish_reason": finish_reason}
     return 200, msgspec.json.encode({"choices": [choice]})

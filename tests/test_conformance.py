@@ -91,11 +91,6 @@ def _said(turns: Sequence[object]) -> Said:
     return [(str(turn.role), str(turn.text)) for turn in turns]  # type: ignore[attr-defined]
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 async def sent_at_last(directory: Path, said: Said, window: int) -> str:
     """What the model is sent when a session was compacted five times and nothing of it stands verbatim any more."""
     words = ANSWERS[window]

@@ -26,11 +26,6 @@ DIED = Step(2, 9_000, 4_000, "400 context_length_exceeded", "ok", "applied")
 KNOWN = Asked("What is the codename?", "Heron", known=True)
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 class Screen(io.StringIO):
     """Keeps what is shown, and tells when Ctrl-C is spoken of."""
 

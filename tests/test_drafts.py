@@ -14,11 +14,6 @@ from tests.stages import Stage, body, history, stage
 pytestmark = pytest.mark.anyio
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 async def outcome(play: Stage, request: bytes, *headers: tuple[bytes, bytes]) -> tuple[str, str]:
     reply = await play.send(request, *headers)
     told = {name.lower(): value.decode() for name, value in reply.headers}

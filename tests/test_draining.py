@@ -53,11 +53,6 @@ ERROR = {"error": {"message": MESSAGE, "type": "server_error", "param": None, "c
 LAST_EVENT = b"data: " + json.dumps(ERROR, separators=(",", ":")).encode() + b"\n\n"
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 class Held:
     """An upstream that begins an answer, and goes on when it is let."""
 

@@ -45,11 +45,6 @@ EXPLAIN = "/v1/compaction/explain"
 FORCE = (b"x-compaction", b"force")
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 async def explained(play: Stage, request: bytes, *headers: Header) -> Explanation:
     reply = await play.send(request, *headers, path=EXPLAIN)
     assert (reply.status, dict(reply.headers)[b"content-type"]) == (200, b"application/json")

@@ -12,11 +12,6 @@ from proxy.flights import SingleFlight, poll
 pytestmark = pytest.mark.anyio
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 class Work:
     """Counts its starts and ends, and waits for its gate in between."""
 

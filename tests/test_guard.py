@@ -20,11 +20,6 @@ pytestmark = pytest.mark.anyio
 TTL = 600.0
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 class Broken(MemoryStore):
     """A store that does as `error` says, when `gate` opens."""
 

@@ -36,11 +36,6 @@ WITHOUT_A_MODEL = {"summarizer": {"model": "none"}, "soft_threshold": 1}
 OURS = ("conversation_record>", *(texts_for(language).opening.splitlines()[-1][:60] for language in ("en", "zh")))
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 def settled(**policy: object) -> dict[str, object]:
     """Nothing is made ahead, so what a request meets depends on the requests before it alone."""
     return {

@@ -44,11 +44,6 @@ RECORD = "\n\n".join(
 SUMMARY = json.dumps({"choices": [{"message": {"content": RECORD}, "finish_reason": "stop"}]}).encode()
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 def is_summary(call: Call) -> bool:
     return b"<transcript>" in call.body
 

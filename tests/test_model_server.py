@@ -39,11 +39,6 @@ TOOL = {
 }
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 class Client:
     """Talks to one server."""
 

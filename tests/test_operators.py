@@ -30,11 +30,6 @@ BEARER = (b"Authorization", f"Bearer {TOKEN}".encode())
 PAGES = ("/metrics", "/admin/api/models")
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 async def status(token: str, client: str, host: str, *headers: Header) -> int:
     async def page(_: Request) -> Response:
         return Response("seen")
@@ -49,7 +44,7 @@ async def status(token: str, client: str, host: str, *headers: Header) -> int:
         "client": (client, 1),
         "headers": [(b"host", host.encode()), *headers],
     }
-    return (await for_operators(token, page)(Request(scope))).status_code
+    return (await for_operators(lambda: token, page)(Request(scope))).status_code
 
 
 @pytest.mark.parametrize(

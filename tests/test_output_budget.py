@@ -18,11 +18,6 @@ LIMIT = 16_385
 PROMPT = 9_000
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 def over(directory: Path, script: Script, **policy: object) -> AbstractAsyncContextManager[tuple[str, Upstream]]:
     policies = {"default": {"extends": "default", "summarizer": {"model": "none"}, **policy}}
     return proxied(directory, script, policies=policies)

@@ -64,11 +64,6 @@ def body_of(*, turns: int = 24, **more: object) -> bytes:
     ).encode()
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 ROLE = event({"choices": [{"index": 0, "delta": {"role": "assistant", "content": ""}, "finish_reason": None}]})
 FILTERS = event({"choices": [], "prompt_filter_results": [{"prompt_index": 0}]})
 CREATED = event({"type": "response.created", "response": {"id": "r"}}) + event({"type": "response.in_progress"})

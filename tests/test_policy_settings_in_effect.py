@@ -18,11 +18,6 @@ from tests.test_ahead import made, until
 pytestmark = pytest.mark.anyio
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 LONG = "x" * 3_000
 SPOKEN = [
     Utterance(0, "user", LONG),

@@ -40,11 +40,6 @@ LONGEST_PAUSE = 4.0
 PATIENT = {"default": {"join_wait": "2s"}}
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 class Clock:
     """The breakers' time, which the test sets."""
 

@@ -58,11 +58,6 @@ BEARER = (b"Authorization", f"Bearer {TOKEN}".encode())
 OTHER_BODY = OK_BODY.replace(b'"hi"', b'"other"')
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 @dataclass
 class Running:
     """A proxy whose config file is `file`; what it logs is read back as events."""

@@ -61,11 +61,6 @@ class Ended:
 
 
 @pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-@pytest.fixture
 def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., Ended]:
     """`concertina replay` in this process and an empty directory, where nobody may be connected to."""
 

@@ -29,11 +29,6 @@ OVERFLOW = answers.error(400, "Too long.", kind="invalid_request_error", code="c
 pytestmark = pytest.mark.anyio
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 def check_told(reply: Reply, told: tuple[str, str], *, window: bool = True, checkpoint: bool = False) -> dict[str, str]:
     """The headers of one outcome, as a whole: nothing is missing and nothing else is there."""
     headers = ours(reply)

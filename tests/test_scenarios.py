@@ -44,11 +44,6 @@ pytestmark = pytest.mark.anyio
 B = usable(WINDOW)
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 @pytest.mark.parametrize("stream", [False, True])
 async def test_a_session_with_tools_and_turns(tmp_path: Path, *, stream: bool) -> None:
     async with stage(tmp_path) as play:

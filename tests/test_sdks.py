@@ -48,11 +48,6 @@ LIMITED = answers.Answer(
 )
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 def on_demand(number: int, body: bytes) -> Fault | None:
     """Errors for those who ask for one."""
     if b"answer 401" in body:

@@ -264,11 +264,6 @@ def check(stage: Play, caplog: pytest.LogCaptureFixture, printed: Iterable[str] 
         assert leaks(text) == []
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 async def test_nothing_leaks_from_requests_of_every_outcome(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
 ) -> None:

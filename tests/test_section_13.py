@@ -46,11 +46,6 @@ QUIET: dict[str, object] = {"default": {"soft_threshold": 1}}
 WITHOUT_A_MODEL: dict[str, object] = {"default": {"soft_threshold": 1, "summarizer": {"model": "none"}}}
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 def sent(play: Stage) -> list[Message]:
     """The messages that the model got last."""
     messages: list[Message] = json.loads(play.sent[-1].body)["messages"]

@@ -20,11 +20,6 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.anyio
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 # Sources of a session's label, first match first.
 LABELS: tuple[tuple[str, Header | dict[str, object]], ...] = (
     ("a", (b"X-Session-Id", b"a")),

@@ -38,11 +38,6 @@ TTL = 600.0
 
 
 @pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-@pytest.fixture
 def own_valkey() -> Iterator[ValkeyServer]:
     """A server of this test's own, to be maltreated."""
     with ValkeyServer() as server:

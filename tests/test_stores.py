@@ -48,11 +48,6 @@ REDIS = {
 }
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 class Clock:
     """Time as a value the test sets."""
 

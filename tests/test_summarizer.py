@@ -28,11 +28,6 @@ pytestmark = pytest.mark.anyio
 PROMPT = Prompt("You keep records.", "<transcript>…</transcript>")
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 @pytest.fixture(autouse=True)
 def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("proxy.upstream.summarizer._PAUSE", 0.0)

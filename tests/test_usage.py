@@ -31,11 +31,6 @@ DELTA = {"choices": [{"index": 0, "delta": {"content": TEXT}}]}
 EVENTS = (b"content-type", b"text/event-stream; charset=utf-8")
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 def tapped(pieces: Iterable[bytes], *headers: tuple[bytes, bytes], head: bytes = b"") -> UsageTap:
     response = Scripted(pieces, headers=list(headers))
     return UsageTap(Answer(cast("UpstreamResponse", response), head, response.chunks(), None))

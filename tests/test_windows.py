@@ -24,11 +24,6 @@ UNHEARD = Place("default", "k", URL, "unheard")
 LIMIT = StatedLimit(8_192)
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 class Clock:
     now = 1_000.0
 

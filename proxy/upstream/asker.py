@@ -14,7 +14,7 @@ from proxy.errors import ProxyError
 from proxy.lru import remember
 from proxy.upstream.client import TruncatedError, UpstreamClient
 from proxy.windows import Windows
-from proxy.wire.headers import Headers
+from proxy.wire.headers import Headers, credentials
 from proxy.wire.models_list import Family, window_of_props, window_of_show, windows_of_list
 
 _T = TypeVar("_T")
@@ -26,7 +26,6 @@ _SINGLY = 20
 _MAX_ANSWER = 8 * 1024 * 1024
 _REMEMBERED = 1_000
 _HEADERS = [(b"accept", b"application/json"), (b"accept-encoding", b"identity"), (b"user-agent", b"concertina")]
-_CREDENTIALS = (b"authorization", b"x-api-key", b"api-key")
 
 
 @dataclass(slots=True)
@@ -60,33 +59,33 @@ class WindowAsker:
 
     async def ask(self, upstream: Upstream, headers: Headers, model: str) -> None:
         """Ask with the credential of a request that this upstream has just answered."""
-        credentials = [(name, value) for name, value in headers if name in _CREDENTIALS]
+        own = credentials(headers)
         asked = self._asked.get(upstream.base_url)
         if asked is None or self._clock() - asked.at >= INTERVAL:
             asked = _Asked(self._clock(), {}, None, set())
             remember(self._asked, upstream.base_url, asked, _REMEMBERED)
-            body = await self._get(upstream, "GET", f"{upstream.base_url}/models", credentials, None)
+            body = await self._get(upstream, "GET", f"{upstream.base_url}/models", own, None)
             asked.windows, asked.family = _read(windows_of_list, body) or ({}, None)
         if asked.family is not None and model not in asked.windows and model not in asked.singly:
             asked.singly.add(model)
-            window = await self._of_one(upstream, asked.family, credentials, model)
+            window = await self._of_one(upstream, asked.family, own, model)
             if window is not None:
                 asked.windows[model] = window
         self._windows.was_told(upstream.base_url, dict(asked.windows))
 
-    async def _of_one(self, upstream: Upstream, family: Family, credentials: Headers, model: str) -> int | None:
+    async def _of_one(self, upstream: Upstream, family: Family, own: Headers, model: str) -> int | None:
         root = upstream.base_url.removesuffix("/v1")
         if family == "llama.cpp":
-            body = await self._get(upstream, "GET", f"{root}/props", credentials, None)
+            body = await self._get(upstream, "GET", f"{root}/props", own, None)
             return _read(window_of_props, body)
         question = msgspec.json.encode({"model": model})
-        body = await self._get(upstream, "POST", f"{root}/api/show", credentials, question)
+        body = await self._get(upstream, "POST", f"{root}/api/show", own, question)
         return _read(window_of_show, body)
 
     async def _get(
-        self, upstream: Upstream, method: str, url: str, credentials: Headers, question: bytes | None
+        self, upstream: Upstream, method: str, url: str, own: Headers, question: bytes | None
     ) -> bytes | None:
-        headers = [*credentials, *_HEADERS]
+        headers = [*own, *_HEADERS]
         if question is not None:
             headers.append((b"content-type", b"application/json"))
         try:

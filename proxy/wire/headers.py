@@ -39,6 +39,7 @@ _NOT_UPSTREAM = _HOP_BY_HOP | {
     b"x-real-ip",
 }
 CONTROL_PREFIX = b"x-compaction"
+_CREDENTIALS = frozenset({b"authorization", b"x-api-key", b"api-key"})
 # Codings whose answers we can read when one turns out to be an overflow.
 _OFFERED = READABLE | {b"identity"}
 # Names and values that no server would send on (RFC 9110, section 5.5).
@@ -48,6 +49,16 @@ _UNFIT = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
 def first(headers: Iterable[tuple[bytes, bytes]], name: bytes) -> bytes | None:
     """The first value of a header; names are lower case, as ASGI gives them."""
     return next((value for key, value in headers if key == name), None)
+
+
+def credentials(headers: Headers) -> Headers:
+    """Those by which a caller is known."""
+    return [(key, value) for key, value in headers if key in _CREDENTIALS]
+
+
+def bearer(key: str) -> bytes:
+    """The value of an Authorization header for a key (RFC 6750, section 2.1)."""
+    return b"Bearer " + key.encode()
 
 
 def without(headers: Headers, name: bytes) -> Headers:
@@ -71,7 +82,7 @@ def to_upstream(headers: Iterable[tuple[bytes, bytes]], *, authorization: bytes 
     dropped = _NOT_UPSTREAM | _named_by_connection(headers)
     passed = [(key, value) for key, value in headers if key not in dropped and not is_control(key)]
     if authorization is not None:
-        passed = [(key, value) for key, value in passed if key not in (b"authorization", b"x-api-key", b"api-key")]
+        passed = [(key, value) for key, value in passed if key not in _CREDENTIALS]
         passed.append((b"authorization", authorization))
     if readable:
         passed = [(key, _readable(value) if key == b"accept-encoding" else value) for key, value in passed]
