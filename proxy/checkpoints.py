@@ -79,12 +79,8 @@ class Checkpoints:
         await self.store.put_new(key, self._sealer.seal(key, summary.encode()), self._ttl)
 
     def _open(self, key: str, value: bytes | None, digest: bytes, cut: int) -> Record | None:
-        plain = self._sealer.open(key, value)
-        if plain is None:
-            return None
-        try:
-            record = _decode(plain)
-        except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+        record = self._sealer.read(key, value, _decode)
+        if record is None:
             return None
         trusted = record.version == VERSION and record.digest == digest.hex() and record.covered == cut
         return record if trusted else None

@@ -90,7 +90,7 @@ class Cooler:
         unknown = [key for key in keys if key not in self._frozen]
         values = await self._store.get_many(unknown)
         for key, value in zip(unknown, values, strict=True):
-            if (texts := self._read(key, value)) is not None:
+            if (texts := self._sealer.read(key, value, _decode)) is not None:
                 remember(self._frozen, key, texts, _REMEMBERED)
         forms: dict[int, str] = {}
         for key, batch in zip(keys, batches, strict=True):
@@ -108,7 +108,7 @@ class Cooler:
             self._workers, partial(self._shorten, request, batch, summaries)
         )
         taken = await self._store.put_new(key, self._sealer.seal(key, _encode(texts)), self._ttl)
-        return self._read(key, taken) or texts
+        return self._sealer.read(key, taken, _decode) or texts
 
     def _shorten(self, request: ChatRequest, batch: Batch, summaries: Sequence[str | None]) -> tuple[str | None, ...]:
         count = partial(self._tokenizer.count, encoding=request.encoding)
@@ -139,13 +139,6 @@ class Cooler:
             messages, conversation.tools_tokens, instructions_covered=conversation.instructions_covered
         )
         return Cooled(cooled, replaced, following)
-
-    def _read(self, key: str, value: bytes | None) -> tuple[str | None, ...] | None:
-        plain = self._sealer.open(key, value)
-        try:
-            return None if plain is None else _decode(plain)
-        except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
-            return None
 
 
 def content_digest(digests: Sequence[bytes], request: ChatRequest, position: int) -> bytes:

@@ -82,11 +82,7 @@ class Lineages:
 
     async def _load(self, key: str) -> Lineage | None:
         (value,) = await self._store.get_many([key])
-        plain = self._sealer.open(key, value)
-        try:
-            return None if plain is None else _decode(plain)
-        except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
-            return None
+        return self._sealer.read(key, value, _decode)
 
 
 def _key(record: Record) -> str:

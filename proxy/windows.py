@@ -140,8 +140,7 @@ class Windows:
             return
         key = _key(place)
         (value,) = await self._store.get_many([key])
-        plain = self._sealer.open(key, value)
-        found = _opened(plain) or (known.experience if known else NOTHING)
+        found = self._sealer.read(key, value, _decode) or (known.experience if known else NOTHING)
         remember(self._known, place, _Known(found, now), self._max_entries)
 
     async def share(self, place: Place) -> None:
@@ -195,13 +194,6 @@ class Windows:
 def place_of(tenant: str, scope: bytes, base_url: str, model: str) -> Place:
     """Where the requests of a caller of this scope go."""
     return Place(tenant, scope.hex()[:_OWNER_DIGITS], base_url, model)
-
-
-def _opened(plain: bytes | None) -> Experience | None:
-    try:
-        return None if plain is None else _decode(plain)
-    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
-        return None
 
 
 def _key(place: Place) -> str:

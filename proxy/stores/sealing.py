@@ -15,12 +15,16 @@ import hmac
 import os
 import zlib
 from hashlib import blake2b
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
+
+import msgspec
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+_T = TypeVar("_T")
 
 VERSION = 1
 ENCRYPTED = 1
@@ -69,6 +73,14 @@ class Sealer:
         else:
             packed = _verify(key, body) if header == _PLAIN_HEADER else None
         return None if packed is None else _decompress(packed)
+
+    def read(self, key: str, sealed: bytes | None, decode: Callable[[bytes], _T]) -> _T | None:
+        """The JSON value that was sealed under `key`; None for a miss, and for what cannot be trusted or decoded."""
+        plain = self.open(key, sealed)
+        try:
+            return None if plain is None else decode(plain)
+        except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+            return None
 
     def _decrypt(self, key: str, body: bytes) -> bytes | None:
         from cryptography.exceptions import InvalidTag
