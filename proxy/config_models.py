@@ -142,7 +142,7 @@ class Server(Settings):
     """Time for the head of a request to come."""
 
     body_timeout: Seconds = Field(default=60.0, gt=0, le=3600)
-    """Time without a byte of a request's body after which it is given up."""
+    """Time without a byte of a request's body, or of an answer taken, after which it is given up."""
 
     drain: Seconds = Field(default=30.0, ge=0, le=3600)
     """Time that open requests have to finish once the process is told to end."""

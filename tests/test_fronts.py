@@ -1,0 +1,125 @@
+"""The front ends that docs/operations.md shows, as they stand there, before two replicas."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.fronts import PROGRAMS, program, running
+from tests.servers import free_port
+from tests.upstreams import (
+    CHAT,
+    CHUNKED,
+    EVENTS,
+    JSON,
+    OK_BODY,
+    Call,
+    Upstream,
+    always,
+    answer,
+    chat,
+    chunk,
+    connected,
+    delta,
+    head,
+    proxied,
+    request,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+pytestmark = pytest.mark.anyio
+
+DOCUMENT = Path(__file__).parent.parent / "docs/operations.md"
+FINE = always(answer(200, OK_BODY, JSON))
+
+
+def documented(name: str, port: int, replicas: list[str]) -> str:
+    """The config of the document, with our addresses instead of its own."""
+    (block,) = re.findall(rf"^```{name}\n(.*?)^```$", DOCUMENT.read_text("utf-8"), re.MULTILINE | re.DOTALL)
+    for number, replica in enumerate(replicas, 1):
+        assert block.count(f"concertina-{number}:8795") == 1
+        block = block.replace(f"concertina-{number}:8795", replica.removeprefix("http://"))
+    block, listens = re.subn(
+        r"\b(listen |bind :)80\b", lambda found: f"{found[1].rstrip(' :')} 127.0.0.1:{port}", block
+    )
+    assert listens == 1
+    return f"http {{\n{block}}}\n" if name == "nginx" else block
+
+
+@dataclass
+class Replicas:
+    """Two proxies, each before an upstream of its own, and what is before them."""
+
+    name: str
+    address: str
+    upstreams: list[Upstream]
+
+    async def ask(self, *headers: tuple[bytes, bytes], body: bytes = chat("a")) -> int:
+        """Which replica was asked."""
+        for upstream in self.upstreams:
+            upstream.play(FINE)
+        async with connected(self.address) as client, asyncio.timeout(30):
+            assert (await client.ask("POST", CHAT, [JSON, *headers], body)).body == OK_BODY
+        (asked,) = [number for number, upstream in enumerate(self.upstreams) if upstream.calls]
+        return asked
+
+
+@pytest.fixture(scope="module")
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture(scope="module", params=PROGRAMS)
+async def replicas(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Replicas]:
+    program(request.param)
+    directories = [tmp_path_factory.mktemp("replica") for _ in range(3)]
+    async with proxied(directories[0], FINE) as first, proxied(directories[1], FINE) as second:
+        port = free_port()
+        config = documented(request.param, port, [first[0], second[0]])
+        async with running(request.param, directories[2], config, port) as address:
+            yield Replicas(request.param, address, [first[1], second[1]])
+
+
+async def test_a_session_stays_at_its_replica_and_sessions_are_spread(replicas: Replicas) -> None:
+    asked = {number: {await replicas.ask((b"X-Session-Id", b"%d" % number)) for _ in range(4)} for number in range(16)}
+    assert all(len(places) == 1 for places in asked.values()), asked
+    assert {place for places in asked.values() for place in places} == {0, 1}
+
+
+async def test_requests_without_a_session_are_served(replicas: Replicas) -> None:
+    asked = [await replicas.ask((b"Authorization", b"Bearer k")) for _ in range(6)]
+    assert len(set(asked)) == (1 if replicas.name == "nginx" else 2), asked
+
+
+async def test_a_large_body_passes(replicas: Replicas) -> None:
+    await replicas.ask(body=chat("a b " * 500_000))
+
+
+async def test_events_are_passed_on_as_they_come(replicas: Replicas) -> None:
+    seen = asyncio.Event()
+
+    async def script(call: Call) -> None:
+        await call.read()
+        await call.send(head(200, EVENTS, CHUNKED), chunk(delta("first")))
+        await seen.wait()
+        await call.send(chunk(delta("second")), chunk(b"data: [DONE]\n\n"), chunk(b""))
+
+    for upstream in replicas.upstreams:
+        upstream.play(script)
+    async with connected(replicas.address) as client, asyncio.timeout(30):
+        client.method = "POST"
+        await client.send(request("POST", CHAT, [(b"Host", b"proxy"), JSON], chat("a", stream=True)))
+        assert await client.head() == 200
+        received = b""
+        async for part in client.chunks():
+            received += part
+            if b"first" in received:
+                seen.set()
+    assert received == delta("first") + delta("second") + b"data: [DONE]\n\n"
