@@ -27,8 +27,8 @@ def _answered_units(conversation: Conversation) -> set[int]:
     body, units = conversation.body, conversation.units
     answered = set()
     for start, end in pairwise([*units, len(body)]):
-        results = {body[i].answers for i in range(start, end)}
-        if results.issuperset(body[start].calls):
+        calls = body[start].calls
+        if not calls or {body[i].answers for i in range(start, end)}.issuperset(calls):
             answered.add(start)
     return answered
 

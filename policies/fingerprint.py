@@ -14,6 +14,7 @@ import msgspec
 from policies.conversation import Message
 
 _VERSION = b"v1"
+INSTRUCTIONS = b"instructions"
 # What clients move about or drop between requests without changing what was said.
 _REASONING_PARTS = frozenset({"thinking", "redacted_thinking", "reasoning"})
 _VOLATILE_KEYS = frozenset({"cache_control", "id", "index", "signature", "thought_signature", "reasoning_details"})
@@ -88,19 +89,35 @@ def _arguments(arguments: object) -> object:
         return arguments
 
 
-def prefix_digests(scope: bytes, body: Sequence[Message]) -> list[bytes]:
-    """d_0 … d_n: d_i names body[:i] under `scope`. Ids enter only as ordinals, so renaming them changes nothing."""
+def set_apart(link: bytes, mark: bytes) -> bytes:
+    """Another name for what a first link names: of the same messages, of which nothing is to be found by the old."""
+    return hashlib.sha256(link + mark).digest()
+
+
+def prefix_digests(scope: bytes, body: Sequence[Message], first: bytes | None = None) -> list[bytes]:
+    """d_0 … d_n: d_i names body[:i] under `scope`. Ids enter only as ordinals, so renaming them changes nothing.
+
+    `first` takes the place of d_1, so that all that follow are others (`set_apart`).
+    """
     digests = [hashlib.sha256(_VERSION + scope).digest()]
-    calls: tuple[str, ...] = ()
+    ordinals: dict[str, int] = {}
     for message in body:
         link = b""
         if message.role == "assistant":
-            calls = message.calls
+            ordinals = _ordinals(message.calls)
         elif message.role == "tool":
-            link = _ordinal(message.answers, calls)
+            link = _link(message.answers, ordinals)
         digests.append(hashlib.sha256(digests[-1] + message.digest + link).digest())
+        if first is not None and len(digests) == 2:
+            digests[1] = first
     return digests
 
 
-def _ordinal(answered: str | None, calls: tuple[str, ...]) -> bytes:
-    return str(calls.index(answered)).encode() if answered in calls else b"-"
+def _ordinals(calls: Sequence[str]) -> dict[str, int]:
+    """Where every id stands first: thousands of results must not each search thousands of calls."""
+    return {call: i for i, call in reversed([*enumerate(calls)])}
+
+
+def _link(answered: str | None, ordinals: Mapping[str, int]) -> bytes:
+    ordinal = None if answered is None else ordinals.get(answered)
+    return b"-" if ordinal is None else b"%d" % ordinal

@@ -21,7 +21,7 @@ from policies.superseding import reaches_out, repeats, replaces, restates_with_l
 from policies.transcript import CountTokens, Utterance
 from policies.words import WEAK as WEAK_WORDS
 
-__all__ = ["Entry", "extract", "fit", "line", "merge", "numbered", "supersede", "without_superseded_section"]
+__all__ = ["Entry", "extract", "fit", "line", "merge", "numbered", "supersede", "told", "without_superseded_section"]
 
 # Of one message and kind, the first and the last: a pasted book is not a conversation.
 _MOST_OF_A_KIND = {"task": 200, "directive": 400, "fact": 200, "message": 40}
@@ -51,19 +51,20 @@ _MAX_ARGUMENTS = 1_500
 
 def extract(utterances: Iterable[Utterance], directives: Sequence[str], *, first_user: int | None) -> list[Entry]:
     """Entries of the user messages among `utterances`; `first_user` is the position of the conversation's first."""
-    utterances = list(utterances)
+    return list(told(list(utterances), directives, first_user=first_user))
+
+
+def told(utterances: Sequence[Utterance], directives: Sequence[str], *, first_user: int | None) -> Iterator[Entry]:
+    """What `extract` lists, one by one: merged at once, a sentence is read once, however many there are."""
     arguments = {
         word
         for utterance in utterances
         for call in utterance.calls
         for word in _ARGUMENT.findall(call.arguments[:_MAX_ARGUMENTS].lower())
     }
-    return [
-        entry
-        for utterance in utterances
-        if utterance.role == "user"
-        for entry in _bounded(_entries(utterance, directives, arguments, first=utterance.position == first_user))
-    ]
+    for utterance in utterances:
+        if utterance.role == "user":
+            yield from _bounded(_entries(utterance, directives, arguments, first=utterance.position == first_user))
 
 
 def _entries(utterance: Utterance, directives: Sequence[str], arguments: set[str], *, first: bool) -> Iterator[Entry]:
@@ -123,13 +124,14 @@ def _bounded(entries: Iterable[Entry]) -> list[Entry]:
     return [entry for entry in found if entry.order in kept]
 
 
-def merge(older: Sequence[Entry], newer: Sequence[Entry]) -> list[Entry]:
+def merge(older: Sequence[Entry], newer: Iterable[Entry]) -> list[Entry]:
     """Both in order; what a later entry repeats, or states anew with another value, is gone from the earlier ones.
 
-    `older` is the result of a merge. A fold over `newer`: one step over a history or five give the same entries.
+    `newer` comes in order; `older` is the result of a merge. A fold over `newer`: one step over a history or five give
+    the same entries.
     """
     live = _Live(older)
-    for entry in sorted(newer, key=order_of):
+    for entry in newer:
         live.say(entry)
     return live.entries()[-_MOST_ENTRIES:]
 
@@ -220,12 +222,11 @@ def _what_still_holds(replaced: Entry) -> Entry | None:
     """The rules beside a value that was replaced: "the budget is 500, ask me before you exceed it"."""
     values = read(replaced.text).texts
     clauses = [clause.strip() for clause in _CLAUSE.split(replaced.text)]
-    rules = [
-        clause
-        for clause in clauses
-        if _rank(read(clause)) == HARD and not any(value in clause.lower() for value in values)
-    ]
-    if not (values and rules) or all(not any(value in clause.lower() for value in values) for clause in clauses):
+    beside = [clause for clause in clauses if not any(value in clause.lower() for value in values)]
+    if len(beside) == len(clauses):
+        return None
+    rules = [clause for clause in beside if _rank(read(clause)) == HARD]
+    if not rules:
         return None
     text = ("，" if "，" in replaced.text else ", ").join(rules)
     return msgspec.structs.replace(replaced, kind="directive", text=text, rank=HARD)

@@ -216,8 +216,8 @@ def build(
 
 def entries_of(span: Span, parent: Record | None, settings: LedgerSettings) -> list[Entry]:
     """The user's statements in everything that is covered, those of the span merged into the parent's."""
-    found = ledger.extract(span.utterances, settings.directives, first_user=span.first_user)
-    return ledger.merge(parent.entries if parent else (), found)
+    told = ledger.told(span.utterances, settings.directives, first_user=span.first_user)
+    return ledger.merge(parent.entries if parent else (), told)
 
 
 def language_for(parent: Record | None, span: Span) -> Language:

@@ -20,9 +20,10 @@ _PASTED = re.compile(
     r"|(?:import|from|def|class|return|const|let|var|function|package|#include)\b.*[;:({)]\s*$)"
 )
 _BULLET = re.compile(r"\A\s*(?:[-*•+]|#{1,6}|\(?\d{1,3}[.)、])\s+")
-# The character that ends a sentence comes first, so that all others are passed over in one go.
+# The character that ends a sentence comes first, so that all others are passed over in one go; then what follows it,
+# which most that end none lack.
 _END = re.compile(
-    r"[.!?。！？；](?:(?<=[。！？；])|(?<!\bDr\.)(?<!\bMr\.)(?<!\bMs\.)(?<!\bMrs\.)(?<!\bSt\.)(?<!\bvs\.)(?<!e\.g\.)"
+    r"[.!?。！？；](?:(?<=[。！？；])|(?=[\"')\]\s])(?<!\bDr\.)(?<!\bMr\.)(?<!\bMs\.)(?<!\bMrs\.)(?<!\bSt\.)(?<!\bvs\.)(?<!e\.g\.)"
     r"(?<!i\.e\.)(?<!\bNo\.)(?<!approx\.)[\"')\]]?\s+)"
 )
 _PAUSE = re.compile(r"(?<=[,;，；])\s*| (?=(?:and|but|so|btw|also|because|then) )")

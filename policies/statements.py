@@ -31,7 +31,8 @@ _OLD = re.compile(
 )
 # Found in every text that _OLD matches, in lower case; looking for it is much cheaper.
 _CHANGED = re.compile(
-    r"from [^,.;]+ (?:in)?to\b|instead of|rather than|replac(?:es|ing)|no longer|not [^,.;]+,? but\b"
+    r"from [^,.;]+ (?:in)?to\b|instead of|rather than|replac(?:es|ing)"
+    r"|no longer(?! (?:have|need|appl|work|valid|requ))|not [^,.;]+,? but\b"
     r"| (?:is|has been|was) (?:now )?(?:retired|obsolete|gone|dead|deprecated|replaced)"
     r"| (?:left|quit|resigned|is on leave|is out)\b"
     r"|从|不|弃用|->|→"

@@ -59,7 +59,7 @@ def asserts(statement: Statement) -> bool:
 
 def differ_in_kind(one: Statement, other: Statement) -> bool:
     """Qualified differently: production and staging, unit and integration, project and travel."""
-    if not one.qualifiers or not other.qualifiers:
+    if not one.qualifiers or not other.qualifiers or one.qualifiers == other.qualifiers:
         return False
     mine, others = _by_group(one), _by_group(other)
     return any(mine[group] != others[group] for group in mine.keys() & others.keys())

@@ -5,13 +5,12 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import NamedTuple, NewType, TypeVar
 
-import msgspec
 import xxhash
 
 from policies.conversation import Conversation, Message
@@ -29,6 +28,8 @@ _REMEMBERED_MESSAGES = 50_000
 # What a client may write around a separator: role, name, cache_control.
 _AROUND_SEPARATOR = 400
 _REMEMBERED_TOOLS = 1_000
+# What a message takes beside its text, as time: what so many bytes take to be counted.
+_MESSAGE_BYTES = 100
 
 _V = TypeVar("_V")
 ContentKey = NewType("ContentKey", tuple[str, int])
@@ -126,14 +127,7 @@ class ChatRequest:
 
     def hint(self, *path: str) -> str | None:
         """A string at the top level of the request, or inside one of its objects; None where there is none."""
-        raw: msgspec.Raw = getattr(self.parsed.envelope, path[0])
-        try:
-            value = chat.scalar(raw)
-        except InvalidJSONError:  # nested too deeply, which is no concern of ours here
-            return None
-        for key in path[1:]:
-            value = value.get(key) if isinstance(value, dict) else None
-        return value if isinstance(value, str) and value else None
+        return chat.text_at(getattr(self.parsed.envelope, path[0]), path[1:]) or None
 
 
 class RequestReader:
@@ -183,8 +177,8 @@ class RequestReader:
         name = measure.name
         keys = [self._key(raw, name) for raw in raws]
         seen = {key: self._messages[key] for key in keys if key in self._messages}
-        new = [(key, raw) for key, raw in zip(keys, raws, strict=True) if key not in seen]
-        size = sum(len(raw) for _, raw in new)
+        new = {key: raw for key, raw in zip(keys, raws, strict=True) if key not in seen}
+        size = sum(map(len, new.values())) + _MESSAGE_BYTES * len(new)
         learnt = await self._run(partial(self._learn, new, measure), size, measure.encoding)
         if learnt is None:
             return None
@@ -193,14 +187,12 @@ class RequestReader:
             remember(self._messages, key, message, _REMEMBERED_MESSAGES)
         return [*known, *(seen[key] for key in keys)]
 
-    def _learn(
-        self, new: Sequence[tuple[ContentKey, memoryview]], measure: Measure
-    ) -> dict[ContentKey, Message] | None:
-        """None where something among them is no message object."""
+    def _learn(self, new: Mapping[ContentKey, memoryview], measure: Measure) -> dict[ContentKey, Message] | None:
+        """None where something among them is no message object, or none of a conversation."""
         count = partial(self._tokenizer.count, encoding=measure.encoding)
         learnt = {}
-        for key, raw in new:
-            message = describe(chat.decode(raw), count, measure.family)
+        for key, raw in new.items():
+            message = None if chat.is_crowded(raw) else describe(chat.decode(raw), count, measure.family)
             if message is None:
                 return None
             learnt[key] = message
@@ -229,7 +221,8 @@ class RequestReader:
         return await asyncio.get_running_loop().run_in_executor(self._workers, work)
 
     def _count_json(self, raw: bytes, encoding: str) -> int:
-        chat.decode(raw)
+        if not chat.is_crowded(raw):
+            chat.decode(raw)
         return self._tokenizer.count(raw.decode("utf-8", "replace"), encoding)
 
     def _key(self, raw: memoryview, measure: str) -> ContentKey:

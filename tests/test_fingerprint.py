@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from policies.conversation import Message
 from policies.fingerprint import message_digest, prefix_digests
 from tests.conversations import Json, assistant, described, histories, renamed_ids, tool, user
 
@@ -109,3 +110,32 @@ def test_two_scopes_share_no_digest(messages: list[Json]) -> None:
 @pytest.mark.parametrize("kind", [["text"], {"a": 1}, None, 7])
 def test_a_part_of_no_known_type_is_digested_too(kind: object) -> None:
     assert message_digest({"role": "user", "content": [{"type": kind, "text": "x"}]}) != message_digest(user("x"))
+
+
+def test_results_do_not_search_the_calls_they_answer() -> None:
+    compared = 0
+
+    class Id(str):
+        __slots__ = ()
+        __hash__ = str.__hash__
+
+        def __eq__(self, other: object) -> bool:
+            nonlocal compared
+            compared += 1
+            return str.__eq__(self, other)  # type: ignore[no-any-return]
+
+    calls = Message("assistant", 1, b"calls", calls=tuple(Id(f"c{i}") for i in range(300)))
+    results = [Message("tool", 1, b"result", answers=Id(f"x{i}")) for i in range(300)]
+    digests = prefix_digests(SCOPE, [calls, *results])
+    assert compared < 3 * len(results)
+    assert len(set(digests)) == len(digests)
+
+
+def test_a_result_answers_the_first_of_the_calls_with_its_id() -> None:
+    def link(*calls: str) -> bytes:
+        return prefix_digests(
+            SCOPE, [Message("assistant", 1, b"c", calls=calls), Message("tool", 1, b"r", answers="a")]
+        )[-1]
+
+    assert link("a", "a") == link("a", "b")
+    assert link("a", "a") != link("b", "a")

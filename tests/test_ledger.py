@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import re
 import time
+from functools import lru_cache
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from policies import statements
 from policies.entries import HARD, PREFERENCE, WEAK
-from policies.ledger import Entry, extract, fit, line, merge, numbered, supersede, without_superseded_section
+from policies.ledger import Entry, extract, fit, line, merge, numbered, supersede, told, without_superseded_section
 from policies.scanning import _matches, scan
+from policies.sentences import _END
 from policies.statements import read
 from policies.superseding import repeats, replaces, share_subject
 from policies.transcript import ToolCall, Utterance
@@ -493,3 +497,50 @@ def test_what_is_replaced_or_repeated_shares_its_subject_or_is_named() -> None:
         if not (later.permits or later.old or later.label):
             for earlier in statements:
                 assert share_subject(later, earlier) or not (replaces(later, earlier) or repeats(later, earlier))
+
+
+def test_a_sentence_is_read_once_however_many_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    remembering = lru_cache(maxsize=16)(statements.read.__wrapped__)
+    monkeypatch.setattr("policies.ledger.read", remembering)
+    utterances = history([f"The port of server{i} is {8000 + i}." for i in range(200)])
+    entries = merge((), told(utterances, (), first_user=None))
+    assert (len(entries), remembering.cache_info().misses) == (200, 200)
+    assert entries == merge((), extract(utterances, (), first_user=None))
+
+
+SPELLED = re.compile(_END.pattern.replace(r"(?=[\"')\]\s])", ""))
+
+
+@given(st.text(alphabet="ab .!?\"')]。；Mrsge,\n"))
+def test_a_sentence_ends_where_it_did_before_what_follows_was_looked_at_first(text: str) -> None:
+    assert SPELLED.pattern != _END.pattern
+    assert [end.span() for end in _END.finditer(text)] == [end.span() for end in SPELLED.finditer(text)]
+
+
+WORDS = st.sampled_from(
+    [
+        *("no longer", "from", "to", "into", "not", "but", "is", "was", "now", "retired", "have", "applies", "need"),
+        *("be", "use", "x", "left", "instead of", "->", ",", ".", "从", "改成", "不再使用", "而是"),
+    ]
+)
+
+
+@given(st.lists(WORDS, max_size=12).map(" ".join))
+def test_what_a_correction_names_is_looked_for_wherever_it_can_be_found(text: str) -> None:
+    assert statements._CHANGED.search(text.lower()) or not statements._OLD.search(text)
+
+
+def test_a_rule_that_no_longer_applies_names_no_old_value() -> None:
+    assert not statements._CHANGED.search("forget the rule about tabs, it no longer applies")
+
+
+def test_clauses_of_a_replaced_statement_are_read_only_beside_its_value(monkeypatch: pytest.MonkeyPatch) -> None:
+    reading: list[str] = []
+    monkeypatch.setattr("policies.ledger.read", lambda sentence: reading.append(sentence) or read(sentence))
+    merge(said("The budget is $500, in total, for all of it."), said("The budget is now $900.", 9))
+    assert "The budget is $500" not in reading
+    texts = [
+        entry.text for entry in merge(said("The budget is $500, ask me first."), said("The budget is now $900.", 9))
+    ]
+    assert texts == ["ask me first.", "The budget is now $900."]
+    assert "ask me first." in reading

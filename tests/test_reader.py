@@ -11,9 +11,12 @@ from typing import TYPE_CHECKING, TypeVar
 import msgspec
 import pytest
 
+from policies.conversation import Message
 from proxy.errors import InvalidJSONError
 from proxy.reader import ChatRequest, RequestReader
 from proxy.tokenizer import DEFAULT_ENCODING, INLINE_BYTES, Tokenizer
+from proxy.wire import chat
+from proxy.wire.messages import describe
 from tests.conversations import assistant, body_of, system, tool, user
 
 if TYPE_CHECKING:
@@ -237,3 +240,57 @@ def test_a_history_seen_under_one_encoding_is_counted_anew_under_another() -> No
 
     reader = RequestReader(TOKENIZER, Workers())
     assert tokens(reader, "gpt-4o") < tokens(reader, "gpt-4") == tokens(RequestReader(TOKENIZER, Workers()), "gpt-4")
+
+
+def test_messages_that_are_the_same_are_described_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    described: list[object] = []
+
+    def counting(message: object, count: Callable[[str], int], family: str) -> Message | None:
+        described.append(message)
+        return describe(message, count, family)
+
+    monkeypatch.setattr("proxy.reader.describe", counting)
+    request = understood(body_of([user("again")] * 500))
+    assert (len(request.messages), len(described)) == (500, 1)
+
+
+def test_many_small_messages_are_described_off_the_event_loop() -> None:
+    for messages, jobs in (([user("hi")] * 2_000, 0), ([user(f"{i}") for i in range(2_000)], 1)):
+        workers = Workers()
+        assert read(body_of(messages), RequestReader(TOKENIZER, workers)) is not None
+        assert workers.jobs == jobs
+
+
+def test_a_message_of_ten_thousand_values_is_not_understood_and_never_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
+    crowded = {"role": "user", "content": [{}] * 10_000}
+    decoded = decoded_from_now(monkeypatch)
+    assert read(body_of([user("a"), crowded])) is None
+    assert max(map(len, decoded)) < 1_000
+
+
+def test_tools_of_ten_thousand_values_are_counted_and_not_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
+    tools = [{"type": "function", "function": {"name": f"f{i}", "parameters": {}}} for i in range(4_000)]
+    decoded = decoded_from_now(monkeypatch)
+    assert understood(body_of([user("a")], tools=tools)).tools_tokens == TOKENIZER.count(
+        json.dumps(tools), DEFAULT_ENCODING
+    )
+    assert max(map(len, decoded)) < 1_000
+
+
+def decoded_from_now(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
+    """What is decoded from now on."""
+    decoded: list[bytes] = []
+    decode = chat.decode
+
+    def noting(raw: bytes | memoryview) -> object:
+        decoded.append(bytes(raw))
+        return decode(raw)
+
+    monkeypatch.setattr(chat, "decode", noting)
+    return decoded
+
+
+def test_a_hint_costs_nothing_of_what_stands_beside_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    request = understood(body_of(SOME, metadata={"data": [0] * 100_000, "user_id": "u"}))
+    monkeypatch.setattr(chat, "decode", None)
+    assert request.hint("metadata", "user_id") == "u"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -213,3 +214,53 @@ def test_whatever_is_escaped_becomes_readable_at_the_same_length(text: str) -> N
     assert chat.parse(readable) is not None
     told = json.loads(body)["user"].encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     assert json.loads(readable)["user"] == told
+
+
+@pytest.mark.parametrize(
+    ("content", "crowded"),
+    [
+        (b"[" + b"{}," * 9_000 + b"{}]", False),
+        (b"[" + b"{}," * 10_000 + b"{}]", True),
+        (b"[" * 95 + b"[]," * 10_000 + b"[]" + b"]" * 95, True),
+        (b'"' + b"[{" * 20_000 + b'"', False),
+        (rb'["\"' + b"[{" * 20_000 + rb'\\",{}]', False),
+        (rb'["\\",' + b"{}," * 10_000 + b'"]"]', True),
+        (b"[" + b"0," * 20_000 + b"0]", False),
+    ],
+    ids=["few", "many", "deep", "in a text", "behind an escaped quote", "behind a backslash", "numbers"],
+)
+def test_a_message_of_too_many_values_is_known_without_decoding_it(content: bytes, crowded: bool) -> None:
+    assert chat.is_crowded(b'{"role":"user","content":' + content + b"}") == crowded
+
+
+def test_looking_for_values_goes_over_a_text_once() -> None:
+    steps = sum(1 for _ in chat._openings(b'{"a":"' + b"[{" * 5_000 + b'"}'))
+    assert steps <= 3
+
+
+@pytest.mark.parametrize("value", [b"[" + b"0," * 5_000 + b"0]", b'{"a":"' + b"a" * 5_000 + b'"}'])
+def test_a_long_list_in_the_place_of_a_word_is_not_read(value: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chat, "decode", None)
+    assert chat.scalar(msgspec.Raw(value)) == []
+
+
+@pytest.mark.parametrize(
+    ("value", "path", "text"),
+    [
+        (b'"t"', (), "t"),
+        (b'{"id":"t"}', ("id",), "t"),
+        (b'{"id":"s","id":"t"}', ("id",), "t"),
+        (b'{"a":[1e999],"id":"t"}', ("id",), "t"),
+        (b'{"a":{"id":"t"}}', ("a", "id"), "t"),
+        (b'{"id":7}', ("id",), None),
+        (b'{"id":null}', ("id",), None),
+        (b'{"a":1}', ("id",), None),
+        (b'["id"]', ("id",), None),
+        (b'{"id":"\xff"}', ("id",), None),
+        (b"", ("id",), None),
+    ],
+)
+def test_a_text_inside_of_objects_is_read_and_nothing_else(
+    value: bytes, path: tuple[str, ...], text: str | None
+) -> None:
+    assert chat.text_at(msgspec.Raw(value), path) == text

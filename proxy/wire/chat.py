@@ -7,8 +7,10 @@ is remembered by its bytes, so a history that was seen before costs hashing only
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
+from itertools import islice
 
 import msgspec
 
@@ -18,8 +20,16 @@ from proxy.errors import InvalidJSONError
 MAX_DEPTH = 100
 # Beyond this it is no conversation, and looking at every message would hold up all others.
 MAX_MESSAGES = 10_000
+# Objects and lists of one message: the same. As Python's they take a hundred times their bytes, and nothing else of
+# the process runs while they are made.
+MAX_VALUES = 10_000
+# A field that is a number, a word or a switch; of a list or an object in its place nothing needs to be known.
+_LONGEST_SCALAR = 4_096
 _NOTHING = msgspec.Raw(b"")
 _skip_whitespace = re.compile(rb"[ \t\r\n]*").match
+# Up to the next object or list, or to the end, over strings and what is in them: so no search begins inside of one.
+_openings = re.compile(rb'(?:[^"\[{]++|"(?:[^"\\]++|\\.)*+")*+(?:([\[{])|\Z)').finditer
+_SPACE = ord(" ")
 _COMMA = ord(",")
 _BACKSLASH = ord("\\")
 
@@ -63,6 +73,7 @@ _decode_model = msgspec.json.Decoder(_Model).decode
 decode_envelope = msgspec.json.Decoder(Envelope).decode
 _decode_raw = msgspec.json.Decoder(msgspec.Raw).decode
 _decode_presence = msgspec.json.Decoder(_Presence).decode
+_decode_text = msgspec.json.Decoder(str).decode
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,6 +186,8 @@ def _after(body: bytes, position: int, character: int) -> int:
 
 
 def _skip(body: bytes, position: int) -> int:
+    if position < len(body) and body[position] > _SPACE:
+        return position
     found = _skip_whitespace(body, position)
     return found.end() if found else position
 
@@ -215,9 +228,45 @@ def _too_deep(value: object, left: int) -> bool:
     return False
 
 
+def is_crowded(message: bytes | memoryview) -> bool:
+    """Whether a message has more objects and lists than MAX_VALUES; brackets inside of texts are none."""
+    if len(message) <= MAX_VALUES:
+        return False
+    text = bytes(message)
+    if text.count(b"{") + text.count(b"[") <= MAX_VALUES:
+        return False
+    return sum(1 for found in islice(_openings(text), MAX_VALUES + 1) if found[1]) > MAX_VALUES
+
+
 def scalar(raw: msgspec.Raw) -> object:
-    """The value of a top-level field, None where it is absent or null."""
-    return decode(memoryview(raw)) if raw else None
+    """The value of a top-level field, None where it is absent or null; an empty list for a long list or object."""
+    if not raw:
+        return None
+    value = memoryview(raw)
+    return [] if len(value) > _LONGEST_SCALAR and value[0] in b"[{" else decode(value)
+
+
+def text_at(raw: msgspec.Raw, path: Sequence[str]) -> str | None:
+    """A string inside of objects, which are read no further than it takes; None where there is none."""
+    try:
+        for name in path:
+            raw = _reader_of(name)(raw)
+        return _decode_text(raw) if raw else None
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+        return None
+
+
+@cache
+def _reader_of(name: str) -> Callable[[msgspec.Raw], msgspec.Raw]:
+    """Reads one field of an object and passes over all others."""
+    field = msgspec.defstruct("Field", [("value", msgspec.Raw, _NOTHING)], rename={"value": name})
+    decode_field = msgspec.json.Decoder(field).decode
+
+    def read(raw: msgspec.Raw) -> msgspec.Raw:
+        value: msgspec.Raw = msgspec.structs.astuple(decode_field(raw))[0]
+        return value
+
+    return read
 
 
 def rebuild(body: bytes, parsed: Parsed, items: Sequence[Item], replaced: dict[int, bytes]) -> bytes:
