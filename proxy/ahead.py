@@ -75,6 +75,7 @@ class Ahead:
         prompt, total = _shares(case, sent, usage)
         if sent.record is not None:
             await self._lineages.showed(
+                case.tag,
                 sent.record,
                 share=prompt,
                 threshold=policy.compaction_threshold,
@@ -96,7 +97,7 @@ class Ahead:
         if (standing and standing.digest) != (used and used.digest):
             return
         plan = decide_ahead(view.conversation, case.limits, case.caller.policy, standing_of(standing))
-        if plan is None or not await self._lineages.may_ask_model(standing, budget, case.request.tokens):
+        if plan is None or not await self._lineages.may_ask_model(case.tag, standing, budget, case.request.tokens):
             return
         job = job_of(
             case,
@@ -115,16 +116,16 @@ class Ahead:
             try:
                 record = await self._compactor.compact(job)
             except CompactionError:
-                await self._lineages.failed(standing)
+                await self._lineages.failed(case.tag, standing)
             else:
-                await self._lineages.compacted(record, len(case.conversation.messages))
+                await self._lineages.compacted(case.tag, record, len(case.conversation.messages))
 
     async def _is_rebuilt(self, case: Case, standing: Record | None, target: SummaryTarget, plan: Compact) -> bool:
         """Whether a chain of summaries of summaries is old enough to begin anew, and it costs no more than promised."""
         if standing is None or not (standing.generation >= _REBUILD_AT or standing.making.truncated):
             return False
         return may_rebuild(
-            await self._lineages.of(standing),
+            await self._lineages.of(case.tag, standing),
             case.limits.budget,
             case.caller.policy.compaction_threshold,
             history_tokens=case.request.tokens,

@@ -16,23 +16,25 @@ from starlette.routing import Route as Path
 
 from proxy.background import Background
 from proxy.config import Config
-from proxy.config_models import Server
+from proxy.config_models import DEFAULT, Server
 from proxy.engine import Engine, open_engine
-from proxy.errors import ProxyError, ShuttingDownError
+from proxy.errors import NotFoundError, ProxyError, ShuttingDownError, StoreUnavailableError
 from proxy.exchange import ClientGoneError, Exchange, Receive, Scope, Send
 from proxy.gateway import Gateway
 from proxy.incoming import Active
 from proxy.log import Log, open_log
 from proxy.operators import for_operators
 from proxy.reloading import SECONDS, Reloader, Source
+from proxy.session_index import by_id
 from proxy.stores import GuardedStore, open_store
-from proxy.tenants import Tenants
+from proxy.tenants import Caller, Tenants
 from proxy.upstream.asker import WindowAsker
 from proxy.upstream.client import TruncatedError, UpstreamClient
 
 CHAT_PATHS = frozenset({"/v1/chat/completions", "/chat/completions"})
 EXPLAIN_PATHS = frozenset({"/v1/compaction/explain", "/compaction/explain"})
 OWN_PATHS = frozenset({"/livez", "/readyz", "/metrics", "/admin/api/models"})
+SESSIONS_PATH = "/admin/api/sessions"
 _WORKERS = 2
 # For work that goes on in the background, once the last request has ended.
 _DRAIN_SECONDS = 10.0
@@ -61,12 +63,18 @@ class App:
                 Path("/readyz", self._ready),
                 Path("/metrics", for_operators(self._admin_token, self._metrics)),
                 Path("/admin/api/models", for_operators(self._admin_token, self._models)),
+                Path(SESSIONS_PATH, for_operators(self._admin_token, self._sessions)),
+                Path(
+                    SESSIONS_PATH + "/{name:path}",
+                    for_operators(self._admin_token, self._erase),
+                    methods=["DELETE"],
+                ),
             ],
             lifespan=lambda _: self._open(),
         )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or scope["path"] in OWN_PATHS or self._gateway is None:
+        if scope["type"] != "http" or _is_ours(scope["path"]) or self._gateway is None:
             await self._pages(scope, receive, send)
             return
         exchange = Exchange(scope, receive, send)
@@ -128,6 +136,7 @@ class App:
                 engine.drafter,
                 engine.ahead,
                 engine.explainer,
+                engine.sessions,
                 engine.windows,
                 WindowAsker(client, engine.windows, time.monotonic),
                 client,
@@ -137,6 +146,7 @@ class App:
             self.reloader = Reloader(self._source, config, self._swap, engine.metrics, self._log)
             watching = asyncio.create_task(self.reloader.watch(self._look_every))
             opened.callback(watching.cancel)
+            opened.callback(asyncio.create_task(engine.erasures.watch()).cancel)
             yield
             self._gateway = None
 
@@ -181,6 +191,36 @@ class App:
         router, windows = self._gateway.active.router, self._engine.windows
         known = [windows.sources(place, router.configured_window(place.model)) for place in windows.places()]
         return Response(msgspec.json.encode({"models": known}), media_type="application/json")
+
+    async def _sessions(self, request: Request) -> Response:
+        """A tenant's conversations of which something is stored."""
+        assert self._engine is not None  # noqa: S101 - as above
+        found = await self._engine.sessions.of(self._tenant(request).index)
+        return Response(msgspec.json.encode({"sessions": found}), media_type="application/json")
+
+    async def _erase(self, request: Request) -> Response:
+        """Erase the conversations of a tenant that this names: all with the label, or the one with the id."""
+        assert self._engine is not None  # noqa: S101 - as above
+        sessions, index, name = self._engine.sessions, self._tenant(request).index, request.path_params["name"]
+        found = await sessions.named(index, name) or by_id(name)
+        if not found:
+            raise NotFoundError("No session of this tenant has this label or id; GET /admin/api/sessions lists them.")
+        erased = await sessions.erase(index, found)
+        if erased < len(found):
+            raise StoreUnavailableError("The store could not erase it; nothing is promised. Try again.")
+        return JSONResponse({"erased": [session.id for session in found]})
+
+    def _tenant(self, request: Request) -> Caller:
+        assert self._gateway is not None  # noqa: S101 - as above
+        name = request.query_params.get("tenant", DEFAULT)
+        caller = self._gateway.active.tenants.named(name)
+        if caller is None:
+            raise NotFoundError("No tenant has this name; say which by ?tenant=NAME.", param="tenant")
+        return caller
+
+
+def _is_ours(path: str) -> bool:
+    return path in OWN_PATHS or path == SESSIONS_PATH or path.startswith(f"{SESSIONS_PATH}/")
 
 
 async def _alive(_: Request) -> Response:

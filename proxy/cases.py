@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -12,10 +11,11 @@ from policies.assembly import SHAPES, Item, Shape, assemble
 from policies.conversation import Conversation
 from policies.cuts import legal_cuts
 from policies.experience import Experience
-from policies.fingerprint import prefix_digests
+from policies.fingerprint import INSTRUCTIONS, prefix_digests, set_apart
 from policies.ladder import TARGETS
 from policies.plan import Compact, Limits, Standing, limits_of, tokens_with
 from policies.record import Record
+from proxy.checkpoints import hash_tag
 from proxy.compactor import Job
 from proxy.cooler import Cooled
 from proxy.exchange import Exchange
@@ -39,6 +39,8 @@ class Case:
     route: Route
     router: Router
     wish: Wish
+    link: bytes | None = None
+    """What stands for the first link once the conversation was erased; None where nobody looked."""
 
     @cached_property
     def conversation(self) -> Conversation:
@@ -59,10 +61,15 @@ class Case:
     @cached_property
     def digests(self) -> list[bytes]:
         """Of the prefixes of the body. Records that cover instructions never meet requests that keep theirs."""
-        scope = self.caller.scope
+        first = self.link or self.first_link
         if self.conversation.instructions_covered:
-            scope = hashlib.sha256(scope + b"instructions").digest()
-        return prefix_digests(scope, self.conversation.body)
+            first = set_apart(first, INSTRUCTIONS)
+        return prefix_digests(self.caller.scope, self.conversation.body, first)
+
+    @property
+    def tag(self) -> str:
+        """Under which everything of the conversation is stored."""
+        return hash_tag(self.digests[1])
 
     @cached_property
     def cuts(self) -> list[int]:
@@ -212,6 +219,7 @@ def job_of(
         policy=policy,
         target=target,
         tenant=case.caller.tenant,
+        session=case.lineage,
         daily_tokens=case.caller.summary_tokens_per_day,
         deadline=deadline,
         started=started,

@@ -63,19 +63,22 @@ class Checkpoints:
         cut = record.covered
         key = key_of(digests, cut)
         taken = await self.store.put_new(key, self._sealer.seal(key, _encode(record)), self._ttl)
-        holds = self._open(key, taken, digests[cut], cut) or record
+        holds = self._open(key, taken, digests[cut], cut)
+        if taken is not None and holds is None:  # damaged: nobody can use it
+            await self.store.put(key, self._sealer.seal(key, _encode(record)), self._ttl)
+        holds = holds or record
         return remember(self._memory, key, holds, _REMEMBERED)
 
-    async def recall_part(self, content: bytes) -> str | None:
-        """The summary that was made from exactly this content before; `content` includes the caller's scope."""
-        key = _part_key(content)
+    async def recall_part(self, tag: str, content: bytes) -> str | None:
+        """The summary that was made from exactly this content of the tag's conversation before."""
+        key = _part_key(tag, content)
         (value,) = await self.store.get_many([key])
         plain = self._sealer.open(key, value)
         return None if plain is None else plain.decode("utf-8", "replace")
 
-    async def keep_part(self, content: bytes, summary: str) -> None:
+    async def keep_part(self, tag: str, content: bytes, summary: str) -> None:
         """Keep one part of a bisection, so that a retry or a fork goes on instead of paying again."""
-        key = _part_key(content)
+        key = _part_key(tag, content)
         await self.store.put_new(key, self._sealer.seal(key, summary.encode()), self._ttl)
 
     def _open(self, key: str, value: bytes | None, digest: bytes, cut: int) -> Record | None:
@@ -87,9 +90,15 @@ class Checkpoints:
 
 
 def key_of(digests: Sequence[bytes], cut: int) -> str:
-    """The key of body[:cut]'s record. Keys of one conversation share a hash tag, so they share a cluster slot."""
-    return f"cp:{{{digests[1].hex()[:32]}}}:{digests[cut].hex()}"
+    """The key of body[:cut]'s record. Versions do not get in each other's way."""
+    return f"cp:{{{hash_tag(digests[1])}}}:{VERSION}:{digests[cut].hex()}"
 
 
-def _part_key(content: bytes) -> str:
-    return f"part:{hashlib.sha256(content).hexdigest()}"
+def hash_tag(first: bytes) -> str:
+    """What the keys of everything that belongs to one conversation share, by its first link: so they share a cluster
+    slot, and can be erased together."""
+    return first.hex()[:32]
+
+
+def _part_key(tag: str, content: bytes) -> str:
+    return f"part:{{{tag}}}:{hashlib.sha256(content).hexdigest()}"

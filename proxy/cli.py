@@ -1,4 +1,4 @@
-"""The command line: serve, demo, check, models, explain, replay, schema, keys, healthcheck, version."""
+"""The command line: serve, demo, check, models, explain, replay, sessions, schema, keys, healthcheck, version."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dataclasses import replace
 from http.client import HTTPException
 from importlib.metadata import version as installed_version
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated, NoReturn, TypeVar
 
 from cyclopts import App, Parameter
 from cyclopts.validators import Number
@@ -24,11 +24,17 @@ from proxy.config_errors import suggest
 from proxy.config_models import DEFAULT
 
 if TYPE_CHECKING:
+    from collections.abc import Coroutine
+
     from proxy.tenants import Caller
 
 app = App(name="concertina", help="Keeps long conversations inside the model's context window.", version_flags=[])
 keys = App(name="keys", help="Keys of tenants.")
 app.command(keys)
+sessions = App(name="sessions", help="Conversations of which something is stored.")
+app.command(sessions)
+
+_T = TypeVar("_T")
 
 _CONFIG = Path("config.yaml")
 _STDIN = Path("-")
@@ -223,6 +229,65 @@ def replay(
         show(replayed, _console())
 
 
+@sessions.command(name="ls")
+def list_sessions(
+    *,
+    tenant: str = DEFAULT,
+    config: ConfigPath = None,
+    as_json: Annotated[bool, Parameter(name="--json", negative=())] = False,
+) -> None:
+    """List a tenant's conversations of which something is stored, the last used first.
+
+    Parameters
+    ----------
+    tenant
+        Tenant whose conversations to list.
+    as_json
+        Print them as JSON.
+    """
+    import msgspec
+
+    from proxy.sessions_command import listed, show
+
+    loaded = _load(config)
+    found = _stored(listed(loaded, _caller(loaded, tenant, None)))
+    if as_json:
+        print(msgspec.json.encode(found).decode())
+    else:
+        show(found, _console())
+
+
+@sessions.command(name="rm")
+def erase_sessions(
+    names: tuple[str, ...] = (),
+    /,
+    *,
+    tenant: str = DEFAULT,
+    config: ConfigPath = None,
+    every: Annotated[bool, Parameter(name="--all", negative=())] = False,
+) -> None:
+    """Erase what is stored of conversations, for all replicas; conversations may go on and are summarized anew.
+
+    Parameters
+    ----------
+    names
+        Labels, or ids or their first eight digits or more.
+    tenant
+        Tenant whose conversations these are.
+    every
+        Erase all of the tenant.
+    """
+    from proxy.sessions_command import erase
+
+    loaded = _load(config)
+    if every == bool(names):
+        _fail("name the sessions to erase, or say --all; `concertina sessions ls` lists them")
+    erased = _stored(erase(loaded, _caller(loaded, tenant, None), names, all_of_them=every))
+    if not erased and not every:
+        _fail(f"tenant {tenant} has no such session; `concertina sessions ls` lists them")
+    print(f"erased {len(erased)} of tenant {tenant}")
+
+
 @app.command
 def schema() -> None:
     """Print the JSON Schema of the config file."""
@@ -265,6 +330,16 @@ def _load(path: Path | None) -> Config:
         for problem in error.problems:
             _err(str(problem))
         sys.exit(1)
+
+
+def _stored(work: Coroutine[None, None, _T]) -> _T:
+    """What comes of work on the store, or its trouble and exit code 1."""
+    from proxy.stores import StoreError
+
+    try:
+        return asyncio.run(work)
+    except StoreError as error:
+        _fail(str(error))
 
 
 def _request(file: Path) -> tuple[str, bytes]:

@@ -26,7 +26,7 @@ from policies.settings import PolicySettings
 from policies.texts import Texts, texts_for
 from policies.transcript import Block, CountTokens, Utterance, newest_within, render
 from policies.validation import Answer, Invalid, Valid, split_timeline, validate
-from proxy.checkpoints import Checkpoints, key_of
+from proxy.checkpoints import Checkpoints, hash_tag, key_of
 from proxy.flights import SingleFlight, poll
 from proxy.reader import ChatRequest
 from proxy.spending import Spending
@@ -65,6 +65,7 @@ class Job:
     target:  which model summarizes; None for the deterministic record only. aligned: that is the request's own model.
     deadline: seconds that all calls together may take. started: when the conversation was first seen.
     rebuild: summarize the whole history anew instead of going on from the parent's summary.
+    session: its conversation's name for people.
     shape:   in which the session's requests carry a record.
     """
 
@@ -81,12 +82,18 @@ class Job:
     policy: PolicySettings
     target: SummaryTarget | None
     tenant: str
+    session: str
     daily_tokens: int | None
     deadline: float
     started: float
     aligned: bool = False
     rebuild: bool = False
     shape: Shape = "separate"
+
+    @property
+    def tag(self) -> str:
+        """Under which everything of the conversation is stored."""
+        return hash_tag(self.digests[1])
 
     @property
     def covered(self) -> int:
@@ -333,10 +340,10 @@ class Compactor:
         content = b"\0".join(
             (work.target.owner, work.target.model.encode(), prompt.system.encode(), prompt.user.encode())
         )
-        if (known := await self._checkpoints.recall_part(content)) is not None:
+        if (known := await self._checkpoints.recall_part(work.job.tag, content)) is not None:
             return known
         summary = await self._validated(work, prompt)
-        await self._checkpoints.keep_part(content, summary)
+        await self._checkpoints.keep_part(work.job.tag, content, summary)
         return summary
 
     async def _validated(self, work: _Work, prompt: Prompt) -> str:

@@ -15,6 +15,7 @@ import msgspec
 from policies.conversation import Conversation, Message
 from policies.cool_zone import Batch, is_short_enough, short_form, zone_of
 from policies.settings import PolicySettings
+from proxy.checkpoints import hash_tag
 from proxy.lru import remember
 from proxy.reader import ChatRequest
 from proxy.stores.base import Store
@@ -72,14 +73,12 @@ class Cooler:
             self._workers, partial(self._replaced, request, conversation, forms, following)
         )
 
-    async def keep_summary(self, digest: bytes, summary: str) -> None:
+    async def keep_summary(self, key: str, summary: str) -> None:
         """Put a summary of one message into the cache that the next batches look into (R4's summary_cache)."""
-        key = _summary_key(digest)
         await self._store.put_new(key, self._sealer.seal(key, summary.encode()), self._ttl)
 
-    async def summaries(self, digests: Sequence[bytes]) -> list[str | None]:
-        """The cached summaries of these messages; a digest names scope and content."""
-        keys = [_summary_key(digest) for digest in digests]
+    async def summaries(self, keys: Sequence[str]) -> list[str | None]:
+        """The cached summaries of these messages, as `content_key` names them."""
         values = await self._store.get_many(keys)
         opened = [self._sealer.open(key, value) for key, value in zip(keys, values, strict=True)]
         return [None if plain is None else plain.decode("utf-8", "replace") for plain in opened]
@@ -103,7 +102,7 @@ class Cooler:
         self, key: str, request: ChatRequest, digests: Sequence[bytes], batch: Batch
     ) -> tuple[str | None, ...]:
         """Decide the texts of a batch, unless another replica was first."""
-        summaries = await self.summaries([content_digest(digests, request, i) for i in batch.members])
+        summaries = await self.summaries([content_key(digests, request, i) for i in batch.members])
         texts = await asyncio.get_running_loop().run_in_executor(
             self._workers, partial(self._shorten, request, batch, summaries)
         )
@@ -141,16 +140,12 @@ class Cooler:
         return Cooled(cooled, replaced, following)
 
 
-def content_digest(digests: Sequence[bytes], request: ChatRequest, position: int) -> bytes:
-    """Names one message's content for one caller; digests[0] is the caller's scope alone."""
+def content_key(digests: Sequence[bytes], request: ChatRequest, position: int) -> str:
+    """Where the summary of one message's content lies, wherever in its conversation it stands."""
     message = request.messages[request.conversation.head_length + position]
-    return hashlib.sha256(digests[0] + message.digest).digest()
+    return f"summary:{{{hash_tag(digests[1])}}}:{hashlib.sha256(digests[1] + message.digest).hexdigest()}"
 
 
 def _batch_key(digests: Sequence[bytes], batch: Batch) -> str:
     members = hashlib.sha256(repr(batch.members).encode()).hexdigest()[:16]
-    return f"cool:{{{digests[1].hex()[:32]}}}:{digests[batch.seen].hex()}:{members}"
-
-
-def _summary_key(digest: bytes) -> str:
-    return f"summary:{digest.hex()}"
+    return f"cool:{{{hash_tag(digests[1])}}}:{digests[batch.seen].hex()}:{members}"

@@ -72,7 +72,7 @@ class Decider:
 
     async def _hopeful(self, case: Case, plan: Compact, record: Record | None) -> Plan:
         """The plan, but no model is asked where its summaries have been in vain lately."""
-        if await self._lineages.may_ask_model(record, case.limits.budget, case.request.tokens):
+        if await self._lineages.may_ask_model(case.tag, record, case.limits.budget, case.request.tokens):
             return plan
         if plan.must:
             return replace(plan, with_model=False)

@@ -17,6 +17,7 @@ from proxy.cases import Case, Copy, Draft, Outcome, body_of, drafted, job_of, st
 from proxy.compactor import CompactionError, Compactor, Job
 from proxy.cooler import Cooled
 from proxy.decisions import Decider, Decision, bypassed, too_small, worthwhile
+from proxy.erasures import Erasures
 from proxy.lineages import Lineages
 from proxy.reader import ChatRequest
 from proxy.report import CompactionLog
@@ -39,6 +40,7 @@ class Drafter:
         standing: StandingRecords,
         compactor: Compactor,
         lineages: Lineages,
+        erasures: Erasures,
         tokenizer: Tokenizer,
         workers: Executor,
         compactions: CompactionLog,
@@ -47,9 +49,16 @@ class Drafter:
         self._standing = standing
         self._compactor = compactor
         self._lineages = lineages
+        self._erasures = erasures
         self._tokenizer = tokenizer
         self._workers = workers
         self._compactions = compactions
+
+    async def placed(self, case: Case) -> Case:
+        """The case under the link that its conversation has now; one that needs no store costs no look at it."""
+        if bypassed(case) is not None or too_small(case) == "below_floor":
+            return case
+        return await self._erasures.placed(case)
 
     async def first(self, case: Case) -> Draft:
         """The draft before anything was sent."""
@@ -86,6 +95,7 @@ class Drafter:
         )
         if budget is None:
             return None
+        case = await self._erasures.placed(case)
         record = refused.record or await self._standing.newest(case)
         view = refused.view or await self._decider.cooled(case, record)
         rung = next_rung(
@@ -162,9 +172,9 @@ class Drafter:
         try:
             record = await self._compactor.compact(job)
         except CompactionError:
-            await self._lineages.failed(job.parent)
+            await self._lineages.failed(case.tag, job.parent)
             raise
-        await self._lineages.compacted(record, len(case.conversation.messages))
+        await self._lineages.compacted(case.tag, record, len(case.conversation.messages))
         return record
 
     def _job(self, case: Case, view: Cooled, plan: Compact, record: Record | None, target: SummaryTarget | None) -> Job:

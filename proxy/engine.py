@@ -16,6 +16,7 @@ from proxy.config import Config
 from proxy.cooler import Cooler
 from proxy.decisions import Decider
 from proxy.drafts import Drafter
+from proxy.erasures import Erasures
 from proxy.excerpts import Excerpts
 from proxy.explain import Explainer
 from proxy.lineages import Lineages
@@ -25,6 +26,7 @@ from proxy.models import ModelTable
 from proxy.reader import RequestReader
 from proxy.report import CompactionLog
 from proxy.routes import Router
+from proxy.session_index import SessionIndex
 from proxy.spending import Spending
 from proxy.standing import StandingRecords
 from proxy.stores import Sealer
@@ -46,6 +48,8 @@ class Engine:
     drafter: Drafter
     ahead: Ahead
     explainer: Explainer
+    erasures: Erasures
+    sessions: SessionIndex
 
     def router(self, config: Config) -> Router:
         return Router(config, self.windows, self.tokenizer)
@@ -84,6 +88,7 @@ async def open_engine(
     cooler = Cooler(store, sealer, ttl, tokenizer, workers)
     standing = StandingRecords(checkpoints)
     lineages = Lineages(store, sealer, ttl, time.time)
+    erasures = Erasures(store, ttl, time.monotonic)
     excerpts = Excerpts(cooler, summarizer, tokenizer, prompts, spending, workers)
     return Engine(
         tokenizer,
@@ -95,12 +100,15 @@ async def open_engine(
             standing,
             compactor,
             lineages,
+            erasures,
             tokenizer,
             workers,
             compactions,
         ),
         Ahead(standing, compactor, excerpts, summarizer, lineages, windows, metrics, log),
         Explainer(checkpoints, lineages, sealer, ttl, tokenizer, workers),
+        erasures,
+        SessionIndex(store, sealer, ttl, erasures, time.time),
     )
 
 

@@ -74,6 +74,21 @@ class NotAllowedError(ProxyError):
     type = "invalid_request_error"
 
 
+class NotFoundError(InvalidRequestError):
+    """There is nothing of ours by this name."""
+
+    status = 404
+    code = "not_found"
+
+
+class StoreUnavailableError(ProxyError):
+    """The store could not do what was asked of it and must not be promised otherwise."""
+
+    status = 503
+    code = "store_unavailable"
+    retryable = True
+
+
 class UpstreamConnectionError(ProxyError):
     """The upstream could not be reached, or went away before it answered."""
 

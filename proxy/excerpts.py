@@ -13,7 +13,7 @@ from policies.texts import language_of, texts_for
 from policies.transcript import shorten
 from policies.validation import Answer, Invalid, Valid, validate_excerpt
 from proxy.cases import Case
-from proxy.cooler import Cooler, content_digest
+from proxy.cooler import Cooler, content_key
 from proxy.spending import Spending
 from proxy.tokenizer import Tokenizer
 from proxy.upstream.summarizer import Summarizer, SummarizerError, SummarizerOverflowError, SummaryTarget
@@ -43,34 +43,34 @@ class Excerpts:
         self._prompts = prompts
         self._spending = spending
         self._workers = workers
-        self._under_way: set[bytes] = set()
+        self._under_way: set[str] = set()
 
     async def prepare(self, case: Case, target: SummaryTarget, positions: Sequence[int]) -> None:
         """Summarize the messages at these positions that nobody has summarized yet, a few at a time.
 
         A summary that cannot be had is no loss: beginning and end of the message stand in for it.
         """
-        digests = [content_digest(case.digests, case.request, position) for position in positions]
-        known = await self._cooler.summaries(digests)
+        keys = [content_key(case.digests, case.request, position) for position in positions]
+        known = await self._cooler.summaries(keys)
         missing = [
-            (position, digest)
-            for position, digest, summary in zip(positions, digests, known, strict=True)
-            if summary is None and digest not in self._under_way
+            (position, key)
+            for position, key, summary in zip(positions, keys, known, strict=True)
+            if summary is None and key not in self._under_way
         ]
-        for position, digest in missing[:_AT_ONCE]:
+        for position, key in missing[:_AT_ONCE]:
             if not self._spending.allows(case.caller.tenant, case.caller.summary_tokens_per_day):
                 return
-            self._under_way.add(digest)
+            self._under_way.add(key)
             try:
                 verdict = await self._ask(case, target, position)
             except (SummarizerError, SummarizerOverflowError):
                 return
             finally:
-                self._under_way.discard(digest)
+                self._under_way.discard(key)
             if isinstance(verdict, Invalid):
                 self._summarizer.failed(target, "invalid")
                 return
-            await self._cooler.keep_summary(digest, verdict.text)
+            await self._cooler.keep_summary(key, verdict.text)
 
     async def _ask(self, case: Case, target: SummaryTarget, position: int) -> Valid | Invalid:
         loop = asyncio.get_running_loop()

@@ -91,6 +91,16 @@ class LookOnly:
 
     async def put(self, key: str, value: bytes, ttl: float) -> None: ...
 
+    async def erase(self, _tag: str, _mark: bytes, _ttl: float) -> bytes | None:
+        """Nothing is."""
+
+    async def enroll(self, index: str, member: str, ttl: float) -> None: ...
+
+    async def members(self, index: str) -> list[str]:
+        return await self._store.members(index)
+
+    async def strike(self, index: str, member: str) -> None: ...
+
     async def touch(self, keys: Sequence[str], ttl: float) -> None: ...
 
     async def acquire(self, _key: str, _token: str, _ttl: float) -> bool:
@@ -152,7 +162,7 @@ class Explainer:
         explanation = await asyncio.get_running_loop().run_in_executor(self._workers, work)
         if outlook.record is None:
             return explanation
-        return msgspec.structs.replace(explanation, lineage=await self._lineages.of(outlook.record))
+        return msgspec.structs.replace(explanation, lineage=await self._lineages.of(case.tag, outlook.record))
 
 
 async def _outlook(case: Case, decider: Decider) -> _Outlook:

@@ -36,6 +36,8 @@ from proxy.reader import ChatRequest, RequestReader
 from proxy.relay import relay, upstream_url
 from proxy.report import Report
 from proxy.rim import Rim
+from proxy.session_index import SessionIndex
+from proxy.sessions import session_label
 from proxy.tenants import Caller, Tenants
 from proxy.upstream.asker import WindowAsker
 from proxy.upstream.client import TruncatedError, UpstreamClient
@@ -63,6 +65,7 @@ class Gateway:
         drafter: Drafter,
         ahead: Ahead,
         explainer: Explainer,
+        sessions: SessionIndex,
         windows: Windows,
         asker: WindowAsker,
         client: UpstreamClient,
@@ -77,6 +80,7 @@ class Gateway:
         self._forwarder = Forwarder(drafter, windows, client, self._rim, log)
         self._ahead = ahead
         self._explainer = explainer
+        self._sessions = sessions
         self._windows = windows
         self._asker = asker
         self._client = client
@@ -111,6 +115,7 @@ class Gateway:
         if prepared is None:
             prepared = _as_it_came(incoming, "failed-open", "internal_error")
         progress.report = report = incoming.report(prepared)
+        await self._rim.shield(self._enroll(report), None)
         _refuse_if_closed(incoming, prepared)
         answer, sent = await self._forwarder.forward(incoming, prepared)
         progress.report = report = replace(report, sent=sent, status=answer.response.status)
@@ -134,6 +139,7 @@ class Gateway:
             await self._windows.look_up(router.place(incoming.caller, request.model))
         case = case_of(incoming.exchange, router, incoming.caller, incoming.wish, request)
         with incoming.commenting(case, self._rim):
+            case = await self._drafter.placed(case)
             return Prepared(case.route, case, await self._drafter.first(case))
 
     async def explain(self, exchange: Exchange) -> None:
@@ -158,7 +164,7 @@ class Gateway:
         if request is None:
             return Explanation(model_of(incoming.body), incoming.caller.policy_name, "bypass", "unknown_shape")
         case = case_of(incoming.exchange, incoming.active.router, incoming.caller, incoming.wish, request)
-        return await self._explainer.explain(case, request)
+        return await self._explainer.explain(await self._drafter.placed(case), request)
 
     async def passthrough(self, exchange: Exchange) -> None:
         """Any other request: relayed untouched, both bodies streamed."""
@@ -197,6 +203,14 @@ class Gateway:
         elif used != b"identity":
             return None
         return await self._reader.read(body, incoming.caller.scope, incoming.active.router.encoding)
+
+    async def _enroll(self, report: Report) -> None:
+        """Have a conversation listed of which something may be stored."""
+        case, sent = report.case, report.sent
+        if case is None or sent is None or not _may_be_stored(case, sent) or not self._sessions.is_news(case, sent):
+            return
+        label = session_label(report.incoming.exchange, case.request) or ""
+        self._background.start("enroll", self._sessions.enroll(case, sent, label))
 
     async def _warning(self, report: Report, tap: UsageTap) -> str | None:
         """Whether the upstream read the prompt whole: by this answer where it is all there, else by the last one."""
@@ -298,6 +312,11 @@ async def _tapped(report: Report, answer: Answer) -> UsageTap | None:
     if report.status != 200 or case is None or case.wish == "off" or case.request.tokens < _WORTH_LOOKING_UP:
         return None
     return UsageTap(answer)
+
+
+def _may_be_stored(case: Case, sent: Draft) -> bool:
+    """Whether something of its conversation may lie in the store, or is about to."""
+    return not case.is_let_through and (sent.copy is not None or _is_worth_following(case, sent))
 
 
 def _is_worth_following(case: Case, sent: Draft) -> bool:

@@ -40,42 +40,45 @@ class Lineages:
         """When the conversation with this first link was first seen here."""
         return remember(self._first_seen, first, self._first_seen.get(first, self._clock()), _FIRST_SEEN)
 
-    async def of(self, record: Record) -> Lineage:
-        """The state of the lineage that this record belongs to; a fresh one where nothing is known."""
-        key = _key(record)
+    async def of(self, tag: str, record: Record) -> Lineage:
+        """The state of the lineage that this record belongs to; a fresh one where nothing is known.
+
+        `tag` is the conversation's, here as below."""
+        key = _key(tag, record)
         if (known := self._memory.get(key)) is None:
             known = await self._load(key) or Lineage(first_seen=record.started)
         return remember(self._memory, key, known, _REMEMBERED)
 
-    async def compacted(self, record: Record, messages: int) -> None:
+    async def compacted(self, tag: str, record: Record, messages: int) -> None:
         """Note a compaction of a request of so many messages; many requests may have waited for the same one."""
-        lineage = await self.of(record)
+        lineage = await self.of(tag, record)
         if all(entry.digest != record.digest for entry in lineage.history):
-            await self.save(record, compacted(lineage, record, messages=messages, now=record.compacted))
+            await self.save(tag, record, compacted(lineage, record, messages=messages, now=record.compacted))
 
-    async def failed(self, standing: Record | None) -> None:
+    async def failed(self, tag: str, standing: Record | None) -> None:
         if standing is not None:
-            await self.save(standing, failed(await self.of(standing)))
+            await self.save(tag, standing, failed(await self.of(tag, standing)))
 
-    async def showed(self, record: Record, *, share: float, threshold: float, history_tokens: int) -> None:
+    async def showed(self, tag: str, record: Record, *, share: float, threshold: float, history_tokens: int) -> None:
         """Note which share of the usable input a compacted request still took by the provider's count."""
-        lineage = await self.of(record)
+        lineage = await self.of(tag, record)
         now = self._clock()
         await self.save(
+            tag,
             record,
             shown(lineage, record.digest, share=share, threshold=threshold, history_tokens=history_tokens, now=now),
         )
 
-    async def may_ask_model(self, standing: Record | None, budget: Budget, history_tokens: int) -> bool:
+    async def may_ask_model(self, tag: str, standing: Record | None, budget: Budget, history_tokens: int) -> bool:
         """Whether a model's summary may help a conversation that goes on from this record."""
         if standing is None:
             return True
-        lineage = await self.of(standing)
+        lineage = await self.of(tag, standing)
         return may_ask_model(lineage, budget, history_tokens=history_tokens, now=self._clock())
 
-    async def save(self, record: Record, lineage: Lineage) -> None:
+    async def save(self, tag: str, record: Record, lineage: Lineage) -> None:
         """Keep a state that has changed."""
-        key = _key(record)
+        key = _key(tag, record)
         if self._memory.get(key) != lineage:
             remember(self._memory, key, lineage, _REMEMBERED)
             await self._store.put(key, self._sealer.seal(key, _encode(lineage)), self._ttl)
@@ -85,5 +88,5 @@ class Lineages:
         return self._sealer.read(key, value, _decode)
 
 
-def _key(record: Record) -> str:
-    return f"lineage:{{{record.root[:32]}}}"
+def _key(tag: str, record: Record) -> str:
+    return f"lineage:{{{tag}}}:{record.root[:32]}"

@@ -23,7 +23,10 @@ def for_operators(token: Callable[[], str], page: Page) -> Page:
     async def guarded(request: Request) -> Response:
         refusal = _refusal(token(), request)
         if refusal is None:
-            return await page(request)
+            try:
+                return await page(request)
+            except ProxyError as error:
+                refusal = error
         headers = {name.decode(): value.decode() for name, value in refusal.headers()}
         return Response(refusal.body(), refusal.status, headers)
 

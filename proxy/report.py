@@ -79,7 +79,7 @@ class CompactionLog:
         seconds = self._ticks() - self._started.pop(id(job), self._ticks())
         fields: dict[str, object] = {
             "tenant": job.tenant,
-            "session": job.digests[1].hex()[:16],
+            "session": job.session,
             "trigger": job.trigger,
             "result": reason,
             "ms": round(1000 * seconds, 1),

@@ -52,7 +52,7 @@ class StandingRecords:
 
         A claim saves calls and decides nothing: whoever cannot wait makes a summary all the same.
         """
-        key = f"claim:{{{case.digests[1].hex()[:32]}}}:{case.digests[self._pin(case, standing)].hex()}"
+        key = f"claim:{{{case.tag}}}:{case.digests[self._pin(case, standing)].hex()}"
         if key in self._claims:
             yield False
             return

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 _NO_SECRET = b"concertina"
 
 _REMEMBERED = 10_000
+# In place of a key's digest, which has 32 bytes.
+_INDEX = b"index"
 
 _UNKNOWN = "the API key is not known here; ask the operator of this proxy for one and send it as a Bearer token"
 _NOT_ALLOWED = "x-compaction-policy does not name a policy that this key may use"
@@ -39,6 +41,8 @@ class Caller:
     upstream_key: str | None = field(repr=False)
     """The tenant's key for the upstream, in place of the caller's own Authorization."""
     summary_tokens_per_day: int | None
+    index: str = ""
+    """Where the store lists the tenant's conversations."""
     max_requests: int | None = None
     key_header: bytes | None = None
     """The header whose key made the caller known here; None for a caller without a known key."""
@@ -109,12 +113,17 @@ class Tenants:
         return name if hmac.compare_digest(known, digest) else None
 
     def _scoped(self, tenant: str, digest: bytes) -> Caller:
-        # The length in front keeps a tenant id and a digest from being read as another pair.
+        return replace(
+            self._callers[tenant], scope=self._named(tenant, digest), index=f"index:{self._named(tenant, _INDEX).hex()}"
+        )
+
+    def _named(self, tenant: str, name: bytes) -> bytes:
+        # The length in front keeps a tenant id and a name from being read as another pair.
         encoded = tenant.encode()
-        message = len(encoded).to_bytes(4, "big") + encoded + len(digest).to_bytes(4, "big") + digest
+        message = len(encoded).to_bytes(4, "big") + encoded + len(name).to_bytes(4, "big") + name
         if epoch := self._epochs[tenant]:
             message += epoch.to_bytes(8, "big")
-        return replace(self._callers[tenant], scope=hmac.digest(self._secret, message, "sha256"))
+        return hmac.digest(self._secret, message, "sha256")
 
 
 def _caller(name: str, tenant: Tenant, config: Config) -> Caller:

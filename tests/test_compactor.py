@@ -161,6 +161,7 @@ async def job(
         policy=policy,
         target=target,
         tenant="default",
+        session="a session",
         daily_tokens=None,
         deadline=policy.summarizer.timeout,
         started=1e9,

@@ -19,7 +19,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from proxy.cases import Case, Draft, Wish, case_of
-from proxy.cooler import content_digest
+from proxy.cooler import content_key
 from proxy.decisions import worthwhile
 from proxy.engine import Engine, open_engine
 from proxy.exchange import Exchange
@@ -469,7 +469,7 @@ def test_a_short_form_that_is_not_frozen_yet_is_not_remembered(bench: Opened) ->
         case, before = await used.explain(messages, "on")
         (first, *_) = [message.index for message in before.messages if message.fate == "cooled"]
         cooler = used.engine.drafter._decider._cooler
-        await cooler.keep_summary(content_digest(case.digests, case.request, first - 1), "nothing new in it")
+        await cooler.keep_summary(content_key(case.digests, case.request, first - 1), "nothing new in it")
         after, draft = await used.compare(messages, "on")
         assert after.tokens_sent == draft.tokens < before.tokens_sent
 

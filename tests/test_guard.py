@@ -259,3 +259,40 @@ async def test_closing_a_broken_store_is_counted_and_no_error() -> None:
     store = GuardedStore(Unclosable(), time.monotonic)
     await store.close()
     assert store.errors == {"close": 1}
+
+
+def probing(store: GuardedStore) -> asyncio.Task[object]:
+    """The probe that goes on by itself."""
+    assert store._probe is not None
+    return store._probe
+
+
+async def test_nobody_waits_for_a_probe_that_a_frozen_store_does_not_answer() -> None:
+    guarded = Guarded()
+    await guarded.store.get_many(["key"])
+    guarded.now, guarded.broken.error = 1.0, None
+    guarded.broken.gate.clear()
+    assert await asyncio.wait_for(guarded.store.get_many(["key"]), 5) == [None]  # the gate is shut
+    assert await fifty(guarded.store) == [[None]] * 50
+    assert guarded.broken.calls == 2  # it still asks, and asks alone
+    guarded.broken.gate.set()
+    await probing(guarded.store)
+    assert guarded.changes == [(False, "out of order"), (True, "the store answers again")]
+
+
+async def test_a_probe_that_goes_on_alone_fails_as_any_other_and_ends_with_the_store() -> None:
+    guarded = Guarded()
+    await guarded.store.get_many(["key"])
+    guarded.now = 1.0
+    guarded.broken.gate.clear()
+    await guarded.store.get_many(["key"])
+    guarded.broken.gate.set()
+    await probing(guarded.store)
+    assert (guarded.store.errors, guarded.store.available) == ({"get_many": 2}, False)
+    guarded.now = 2.0
+    guarded.broken.gate.clear()
+    await guarded.store.get_many(["key"])
+    probe = probing(guarded.store)
+    await guarded.store.close()
+    await asyncio.wait({probe})
+    assert probe.cancelled()

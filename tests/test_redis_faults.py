@@ -215,8 +215,9 @@ def entries(server: Server) -> Iterator[tuple[str, bytes]]:
     assert isinstance(keys, list)
     assert keys
     for key in keys:
-        with server.client(decode=False) as client:
-            yield key, client.get(key)
+        if server.do("TYPE", key) == "string":
+            with server.client(decode=False) as client:
+                yield key, client.get(key)
 
 
 def garble(server: Server) -> None:

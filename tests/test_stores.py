@@ -18,6 +18,7 @@ from redis.asyncio import Redis
 from redis.crc import key_slot
 
 from proxy.stores import MAX_VALUE_BYTES, Store, StoreError, ValueTooLargeError, open_store
+from proxy.stores.base import tombstone
 from proxy.stores.memory import MemoryStore
 from proxy.stores.redis import RedisStore
 from proxy.stores.redis_node import Node
@@ -158,6 +159,42 @@ class TestEveryStore:
         await store.release(key, "mine")
         assert await store.acquire(key, "theirs", TTL)
 
+    async def test_erases_everything_under_a_tag_and_nothing_else(self, store: Store) -> None:
+        tag, other = secrets.token_hex(8), new_key()
+        keys = [f"{kind}:{{{tag}}}:{number}" for kind in ("cp", "cool") for number in range(5)]
+        for key in keys[:-1]:
+            await store.put_new(key, b"v", TTL)
+        await store.put(keys[-1], b"v", TTL)
+        await store.put_new(other, b"v", TTL)
+        assert await store.erase(tag, b"mark", TTL) == b"mark"
+        assert await store.get_many([*keys, other, tombstone(tag)]) == [None] * len(keys) + [b"v", b"mark"]
+
+    async def test_lets_what_comes_too_late_vanish(self, store: Store) -> None:
+        tag = secrets.token_hex(8)
+        await store.erase(tag, b"mark", TTL)
+        keys = [f"cp:{{{tag}}}:{number}" for number in range(2)]
+        assert await store.put_new(keys[0], b"late", TTL) is None
+        await store.put(keys[1], b"late", TTL)
+        await store.touch(keys, TTL)
+        assert await store.get_many(keys) == [None, None]
+
+    async def test_keeps_the_mark_of_who_erased_first(self, store: Store) -> None:
+        tag = secrets.token_hex(8)
+        assert [await store.erase(tag, mark, TTL) for mark in (b"one", b"two")] == [b"one", b"one"]
+        marks = await asyncio.gather(*(store.erase("x" + tag, bytes([n]), TTL) for n in range(1, 20)))
+        assert len(set(marks)) == 1
+
+    async def test_keeps_indexes_of_members(self, store: Store) -> None:
+        one, two = (f"index:{secrets.token_hex(8)}" for _ in range(2))
+        assert await store.members(one) == []
+        for member in ("b", "a", "b"):
+            await store.enroll(one, member, TTL)
+        await store.enroll(two, "c", TTL)
+        assert (sorted(await store.members(one)), await store.members(two)) == (["a", "b"], ["c"])
+        await store.strike(one, "b")
+        await store.strike(one, "never enrolled")
+        assert await store.members(one) == ["a"]
+
     async def test_touches_what_is_there_and_ignores_what_is_not(self, store: Store) -> None:
         key, missing = new_key(), new_key()
         await store.put_new(key, b"v", TTL)
@@ -179,6 +216,17 @@ class TestStoresWithAClock:
         assert await clocked.get_many([key]) == [None]
         assert await clocked.put_new(key, b"new", TTL) is None
         assert await clocked.get_many([key]) == [b"new"]
+
+    async def test_forget_members_and_tombstones_when_their_time_is_over(self, clocked: Store, clock: Clock) -> None:
+        await clocked.enroll("index:x", "old", TTL)
+        await clocked.erase("tag", b"mark", TTL)
+        clock.now += TTL - 1
+        await clocked.enroll("index:x", "new", TTL)
+        assert sorted(await clocked.members("index:x")) == ["new", "old"]
+        clock.now += 1
+        assert await clocked.members("index:x") == ["new"]
+        assert await clocked.put_new("cp:{tag}:1", b"v", TTL) is None
+        assert await clocked.get_many(["cp:{tag}:1"]) == [b"v"]
 
     async def test_give_what_is_put_again_its_time_anew(self, clocked: Store, clock: Clock) -> None:
         key = new_key()

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
 MAX_VALUE_BYTES = 256_000
 DEFAULT_TIMEOUT = 0.25
+# Members of an index; beyond them the oldest are left out.
+MAX_MEMBERS = 100_000
 
 
 class StoreError(Exception):
@@ -56,6 +58,26 @@ class Store(Protocol):
         """Store the value over whatever was there: for statistics, where the last to speak may win."""
         ...
 
+    async def erase(self, tag: str, mark: bytes, ttl: float) -> bytes | None:
+        """Remove every entry under this hash tag and leave a tombstone (`tombstone(tag)`) with this mark for `ttl`.
+
+        While it lies there, entries under the tag vanish as they are stored, so what is under way leaves nothing.
+        Returns the mark that lies there: that of whoever was first. None where it could not be done.
+        """
+        ...
+
+    async def enroll(self, index: str, member: str, ttl: float) -> None:
+        """Make `member` one of this index for `ttl` from now; the longest unused beyond `MAX_MEMBERS` drop out."""
+        ...
+
+    async def members(self, index: str) -> list[str]:
+        """Who is enrolled, in no order."""
+        ...
+
+    async def strike(self, index: str, member: str) -> None:
+        """Let go of a member, if it is one."""
+        ...
+
     async def touch(self, keys: Sequence[str], ttl: float) -> None:
         """Let these entries live for `ttl` from now; misses are ignored."""
         ...
@@ -71,6 +93,17 @@ class Store(Protocol):
     async def close(self) -> None:
         """Let go of files, threads and connections; closing twice is harmless."""
         ...
+
+
+def tag_of(key: str) -> str | None:
+    """The hash tag of a key, by which entries belong together; None where it has none."""
+    tag = key.partition("{")[2].partition("}")
+    return tag[0] if tag[1] and tag[0] else None
+
+
+def tombstone(tag: str) -> str:
+    """Where the mark of what was erased lies."""
+    return f"gone:{{{tag}}}"
 
 
 def check_size(value: bytes) -> None:

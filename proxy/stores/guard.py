@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from typing import TYPE_CHECKING, TypeVar
 
 from proxy.stores.base import RefusedError, StoreError
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Awaitable, Callable, Coroutine, Sequence
 
     from proxy.stores.base import Store
 
@@ -18,6 +19,8 @@ T = TypeVar("T")
 # would fill the log. With LONGEST_PAUSE the shared summaries are back within 5 s of the end of any trouble.
 STEADY = 10.0
 LONGEST_PAUSE = 4.0
+# A store that is well again answers sooner. Of one that is frozen nobody's request waits for the timeout.
+_PROBE_WAIT = 0.025
 
 
 def _tell_nobody(_available: bool, _reason: str) -> None:
@@ -28,7 +31,8 @@ class GuardedStore:
     """A circuit breaker around a store, itself a `Store`.
 
     After a failure every operation is answered at once for `retry_after` seconds, as if the store were empty and all
-    locks were free; then one operation is let through, and its outcome decides. What the store refuses while it is well
+    locks were free; then one operation is let through, and its outcome decides: whoever wanted it waits a moment, and
+    is answered without the store while it goes on. What the store refuses while it is well
     (`RefusedError`: full, read-only) pauses for itself, and the rest goes on; it is over when any of what was refused
     is carried out. `on_change(available, reason)` is called once per change, for one line in the log. `errors` counts
     failed operations by name.
@@ -50,7 +54,7 @@ class GuardedStore:
         self._pause = retry_after
         self._steady_at = 0.0
         self._retry_at = 0.0
-        self._probing = False
+        self._probe: asyncio.Task[object] | None = None
         self._refused: dict[str, float] = {}
         """When what the store refuses is tried again, by the operation's name."""
 
@@ -73,6 +77,18 @@ class GuardedStore:
     async def put(self, key: str, value: bytes, ttl: float) -> None:
         await self._attempt("put", lambda: self._store.put(key, value, ttl), None)
 
+    async def erase(self, tag: str, mark: bytes, ttl: float) -> bytes | None:
+        return await self._attempt("erase", lambda: self._store.erase(tag, mark, ttl), None)
+
+    async def enroll(self, index: str, member: str, ttl: float) -> None:
+        await self._attempt("enroll", lambda: self._store.enroll(index, member, ttl), None)
+
+    async def members(self, index: str) -> list[str]:
+        return await self._attempt("members", lambda: self._store.members(index), [])
+
+    async def strike(self, index: str, member: str) -> None:
+        await self._attempt("strike", lambda: self._store.strike(index, member), None)
+
     async def touch(self, keys: Sequence[str], ttl: float) -> None:
         if keys:
             await self._attempt("touch", lambda: self._store.touch(keys, ttl), None)
@@ -84,6 +100,8 @@ class GuardedStore:
         await self._attempt("release", lambda: self._store.release(key, token), None)
 
     async def close(self) -> None:
+        if self._probe is not None:
+            self._probe.cancel()
         try:
             await self._store.close()
         except StoreError:
@@ -94,8 +112,22 @@ class GuardedStore:
         probe = not self._up
         if not self._let_through(name):
             return otherwise
-        if probe:
-            self._probing = True
+        work = self._carried_out(name, operation, otherwise, probe=probe)
+        return await (self._shortly(work, otherwise) if probe else work)
+
+    async def _shortly(self, work: Coroutine[None, None, T], otherwise: T) -> T:
+        """What the probe says, if it says so soon."""
+        probe = asyncio.create_task(work)
+        self._probe = probe
+        try:
+            done, _ = await asyncio.wait({probe}, timeout=_PROBE_WAIT)
+        except asyncio.CancelledError:  # the next operation probes instead
+            probe.cancel()
+            self._probe = None
+            raise
+        return probe.result() if done else otherwise
+
+    async def _carried_out(self, name: str, operation: Callable[[], Awaitable[T]], otherwise: T, *, probe: bool) -> T:
         changes = self._changes  # what began before the last change says nothing about now
         try:
             result = await operation()
@@ -108,14 +140,12 @@ class GuardedStore:
             if probe or changes == self._changes:
                 self._succeeded(name, probe=probe)
             return result
-        finally:
-            if probe:  # also when the caller was cancelled: the next operation probes instead
-                self._probing = False
 
     def _let_through(self, name: str) -> bool:
         """All while the store is well, one at a time when a pause is over, none during it."""
         now = self._clock()
-        if not self._up and (self._probing or now < self._retry_at):
+        probing = self._probe is not None and not self._probe.done()
+        if not self._up and (probing or now < self._retry_at):
             return False
         if (retry_at := self._refused.get(name)) is not None:
             if now < retry_at:

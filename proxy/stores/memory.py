@@ -7,7 +7,8 @@ from collections import OrderedDict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from proxy.stores.base import check_size
+from proxy.lru import remember
+from proxy.stores.base import MAX_MEMBERS, check_size, tag_of, tombstone
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -34,6 +35,7 @@ class MemoryStore:
         self._max_entries = max_entries
         self._entries: OrderedDict[str, _Entry] = OrderedDict()
         self._bytes = 0
+        self._indexes: dict[str, OrderedDict[str, float]] = {}
 
     async def get_many(self, keys: Sequence[str]) -> list[bytes | None]:
         return [self._get(key) for key in keys]
@@ -43,9 +45,9 @@ class MemoryStore:
         winner = self._get(key)
         if winner is not None:
             return winner
-        self._entries[key] = _Entry(value, self._clock() + ttl)
-        self._bytes += len(key) + len(value)
-        self._evict()
+        if self._is_erased(key):
+            return None
+        self._add(key, value, ttl)
         return None
 
     async def put(self, key: str, value: bytes, ttl: float) -> None:
@@ -53,6 +55,25 @@ class MemoryStore:
         if self._get(key) is not None:
             self._drop(key)
         await self.put_new(key, value, ttl)
+
+    async def erase(self, tag: str, mark: bytes, ttl: float) -> bytes | None:
+        grave = tombstone(tag)
+        mark = self._get(grave) or mark
+        for key in [key for key in self._entries if tag_of(key) == tag]:
+            self._drop(key)
+        self._add(grave, mark, ttl)
+        return mark
+
+    async def enroll(self, index: str, member: str, ttl: float) -> None:
+        members = self._indexes.setdefault(index, OrderedDict())
+        remember(members, member, self._clock() + ttl, MAX_MEMBERS)
+
+    async def members(self, index: str) -> list[str]:
+        now = self._clock()
+        return [member for member, expires in self._indexes.get(index, {}).items() if expires > now]
+
+    async def strike(self, index: str, member: str) -> None:
+        self._indexes.get(index, OrderedDict()).pop(member, None)
 
     async def touch(self, keys: Sequence[str], ttl: float) -> None:
         expires = self._clock() + ttl
@@ -70,7 +91,17 @@ class MemoryStore:
 
     async def close(self) -> None:
         self._entries.clear()
+        self._indexes.clear()
         self._bytes = 0
+
+    def _is_erased(self, key: str) -> bool:
+        tag = tag_of(key)
+        return tag is not None and self._get(tombstone(tag)) is not None
+
+    def _add(self, key: str, value: bytes, ttl: float) -> None:
+        self._entries[key] = _Entry(value, self._clock() + ttl)
+        self._bytes += len(key) + len(value)
+        self._evict()
 
     def _get(self, key: str) -> bytes | None:
         entry = self._entries.get(key)

@@ -14,7 +14,16 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeVar
 
-from proxy.stores.base import DEFAULT_TIMEOUT, EntryError, RefusedError, StoreError, check_size
+from proxy.stores.base import (
+    DEFAULT_TIMEOUT,
+    MAX_MEMBERS,
+    EntryError,
+    RefusedError,
+    StoreError,
+    check_size,
+    tag_of,
+    tombstone,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -45,6 +54,8 @@ _PUT_NEW = """
     ON CONFLICT (key) DO UPDATE SET value = excluded.value, expires = excluded.expires WHERE expires <= :now
 """
 _PUT = "INSERT OR REPLACE INTO entries (key, value, expires) VALUES (:key, :value, :expires)"
+_LIVE = "SELECT value FROM entries WHERE key = ? AND expires > ?"
+_ENROLLED = "SELECT key FROM entries WHERE key >= ? AND key < ? AND expires > ? ORDER BY expires DESC LIMIT ?"
 _PURGE = "DELETE FROM entries WHERE rowid IN (SELECT rowid FROM entries WHERE expires <= ? LIMIT ?)"
 
 
@@ -73,6 +84,18 @@ class SqliteStore:
     async def put(self, key: str, value: bytes, ttl: float) -> None:
         check_size(value)
         await self._run(lambda: self._replace(key, value, ttl))
+
+    async def erase(self, tag: str, mark: bytes, ttl: float) -> bytes | None:
+        return await self._run(lambda: self._bury(tag, mark, ttl))
+
+    async def enroll(self, index: str, member: str, ttl: float) -> None:
+        await self._run(lambda: self._replace(f"{index}:{member}", b"", ttl))
+
+    async def members(self, index: str) -> list[str]:
+        return await self._run(lambda: self._enrolled(f"{index}:"))
+
+    async def strike(self, index: str, member: str) -> None:
+        await self._run(lambda: self._delete(f"{index}:{member}", b""))
 
     async def touch(self, keys: Sequence[str], ttl: float) -> None:
         if keys:
@@ -126,14 +149,33 @@ class SqliteStore:
         row = {"key": key, "value": value, "expires": now + ttl, "now": now}
         with self._transaction():
             self._purge(now)
-            if self._connection.execute(_PUT_NEW, row).rowcount:
+            if self._is_erased(key, now) or self._connection.execute(_PUT_NEW, row).rowcount:
                 return None
             winner = self._connection.execute("SELECT value FROM entries WHERE key = ?", (key,)).fetchone()
             return winner[0] if winner else None
 
     def _replace(self, key: str, value: bytes, ttl: float) -> None:
+        now = self._clock()
         with self._transaction():
-            self._connection.execute(_PUT, {"key": key, "value": value, "expires": self._clock() + ttl})
+            if not self._is_erased(key, now):
+                self._connection.execute(_PUT, {"key": key, "value": value, "expires": now + ttl})
+
+    def _bury(self, tag: str, mark: bytes, ttl: float) -> bytes:
+        grave, now = tombstone(tag), self._clock()
+        with self._transaction():
+            there = self._connection.execute(_LIVE, (grave, now)).fetchone()
+            mark = there[0] if there else mark
+            self._connection.execute("DELETE FROM entries WHERE instr(key, ?)", (f"{{{tag}}}",))
+            self._connection.execute(_PUT, {"key": grave, "value": mark, "expires": now + ttl})
+        return mark
+
+    def _is_erased(self, key: str, now: float) -> bool:
+        tag = tag_of(key)
+        return tag is not None and self._connection.execute(_LIVE, (tombstone(tag), now)).fetchone() is not None
+
+    def _enrolled(self, prefix: str) -> list[str]:
+        rows = self._connection.execute(_ENROLLED, (prefix, f"{prefix}\U0010ffff", self._clock(), MAX_MEMBERS))
+        return [key.removeprefix(prefix) for (key,) in rows]
 
     def _extend(self, keys: Sequence[str], ttl: float) -> None:
         now = self._clock()

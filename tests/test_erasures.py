@@ -1,0 +1,343 @@
+"""Deleted means deleted: nothing of an erased conversation is found again, by no replica, nor through what was late."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import secrets
+import subprocess
+import sys
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from redis.asyncio import Redis
+
+from policies.fingerprint import INSTRUCTIONS, prefix_digests, set_apart
+from proxy.checkpoints import hash_tag
+from proxy.config import load
+from proxy.erasures import Erasures
+from proxy.stores.base import Store, StoreError, tombstone
+from proxy.stores.guard import GuardedStore
+from proxy.stores.memory import MemoryStore
+from proxy.stores.redis import RedisStore
+from proxy.tenants import Tenants
+from proxy.wire.messages import describe
+from tests.test_isolation import SUMMARY, TURNS, WINDOW, bearer, is_summary, script, sent, summaries
+from tests.upstreams import JSON, OK_BODY, Call, Reply, answer, ask, config_for, serving, upstream
+
+if TYPE_CHECKING:
+    from proxy.config import Config
+    from tests.upstreams import Header, Upstream
+
+pytestmark = pytest.mark.anyio
+
+ROOT = Path(__file__).parent.parent
+TTL = 600.0
+SESSIONS = "/admin/api/sessions"
+OPERATED = {"server": {"admin_token": "t-1"}, **WINDOW}
+TOKEN = (b"Authorization", b"Bearer t-1")
+LABEL = (b"X-Session-Id", b"the deploy")
+
+
+class Clock:
+    """Time as a value the test sets."""
+
+    def __init__(self) -> None:
+        self.now = 1_000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Down(MemoryStore):
+    """A store that is down while it is told to be."""
+
+    down = False
+
+    async def get_many(self, keys: object) -> list[bytes | None]:
+        if self.down:
+            raise StoreError("down")
+        return await super().get_many(keys)  # type: ignore[arg-type]
+
+    async def erase(self, tag: str, mark: bytes, ttl: float) -> bytes | None:
+        if self.down:
+            raise StoreError("down")
+        return await super().erase(tag, mark, ttl)
+
+
+def first_link() -> bytes:
+    return secrets.token_bytes(32)
+
+
+def entry(link: bytes, name: object = "") -> str:
+    return f"cp:{{{hash_tag(link)}}}:{name}"
+
+
+async def test_an_erased_conversation_goes_on_under_another_link_for_everybody() -> None:
+    store, first = MemoryStore(), first_link()
+    here, there = (Erasures(store, TTL, Clock()) for _ in range(2))
+    links = {await here.link(first)}
+    assert links == {first}
+    for _ in range(3):
+        link = await there.link(first)
+        await store.put_new(entry(link), b"v", TTL)
+        await store.put_new(entry(set_apart(link, INSTRUCTIONS)), b"v", TTL)
+        assert await here.erase(first)
+        assert await store.get_many([entry(link), entry(set_apart(link, INSTRUCTIONS))]) == [None, None]
+        assert await there.link(first) == await here.link(first)
+        links.add(await there.link(first))
+    assert len(links) == 4
+    other = first_link()
+    assert await there.link(other) == other
+
+
+async def test_what_a_failover_loses_is_erased_again() -> None:
+    store, first, clock = MemoryStore(), first_link(), Clock()
+    erasures = Erasures(store, TTL, clock)
+    await erasures.erase(first)
+    link = await erasures.link(first)
+    for knows in (erasures.look_after, lambda: erasures.link(first)):
+        await store.close()  # which forgets everything
+        await store.put_new(entry(first), b"back again", TTL)
+        await knows()
+        assert await Erasures(store, TTL, clock).link(first) == link
+        assert await store.get_many([entry(first)]) == [None]
+
+
+async def test_it_is_looked_after_for_two_minutes() -> None:
+    store, first, clock = MemoryStore(), first_link(), Clock()
+    erasures = Erasures(store, TTL, clock)
+    await erasures.erase(first)
+    for seconds, expected in ((119, True), (2, False)):
+        clock.now += seconds
+        await store.close()
+        await erasures.look_after()
+        assert (await store.get_many([tombstone(hash_tag(first))]) != [None]) == expected
+
+
+async def test_a_store_that_is_down_promises_nothing_and_loses_nothing() -> None:
+    down, clock, first = Down(), Clock(), first_link()
+    erasures = Erasures(GuardedStore(down, clock), TTL, clock)
+    await down.put_new(entry(first), b"v", TTL)
+    down.down = True
+    assert not await erasures.erase(first)
+    assert await erasures.link(first) == first
+    down.down = False
+    clock.now += 10
+    await erasures.link(first)  # which finds that it answers again
+    assert await erasures.erase(first)
+    link = await erasures.link(first)
+    down.down = True
+    assert await erasures.link(first) == link != first  # known here, whatever the store can say
+
+
+async def races(store: Store, others: Store) -> int:
+    """How many of a thousand entries are there after their conversation was erased while they were being stored."""
+    chance = random.Random(1)
+    erasures = Erasures(store, TTL, Clock())
+
+    async def publish(link: bytes, waits: int) -> None:
+        for _ in range(waits):
+            await asyncio.sleep(0)
+        await others.put_new(entry(link, "record"), b"v", TTL)
+        await others.put(entry(link, "state"), b"v", TTL)
+
+    async def race() -> int:
+        first = first_link()
+        publishing = asyncio.create_task(publish(first, chance.randrange(8)))
+        for _ in range(chance.randrange(8)):
+            await asyncio.sleep(0)
+        assert await erasures.erase(first)
+        readable = await others.get_many([entry(first, "record"), entry(first, "state")])
+        await publishing
+        readable += await others.get_many([entry(first, "record"), entry(first, "state")])
+        return sum(value is not None for value in readable)
+
+    return sum([sum(await asyncio.gather(*(race() for _ in range(50)))) for _ in range(20)])
+
+
+async def test_of_a_thousand_races_none_leaves_anything_readable(valkey_url: str) -> None:
+    memory = MemoryStore()
+    assert await races(memory, memory) == 0
+    one, other = RedisStore(valkey_url, timeout=10), RedisStore(valkey_url, timeout=10)
+    assert await races(one, other) == 0
+    await one.close()
+    await other.close()
+
+
+async def erased(address: str, name: str) -> Reply:
+    return await ask(address, "DELETE", f"{SESSIONS}/{name}", [TOKEN], b"")
+
+
+async def listed(address: str) -> list[dict[str, object]]:
+    found: list[dict[str, object]] = (await ask(address, "GET", SESSIONS, [TOKEN], b"")).json()["sessions"]
+    return found
+
+
+async def enrolled(address: str, number: int) -> list[dict[str, object]]:
+    """The sessions, once there are so many."""
+    async with asyncio.timeout(30):
+        while True:
+            found = await listed(address)
+            if len(found) == number:
+                return found
+
+
+async def replicas(opened: AsyncExitStack, directory: Path, behind: Upstream, store: str) -> list[str]:
+    addresses = []
+    for name in ("one", "two"):
+        (directory / name).mkdir()
+        settings = {"store": {"url": store, "secret": "shared"}, **OPERATED}
+        config = config_for(directory / name, behind.address, **settings)
+        addresses.append(await opened.enter_async_context(serving(config)))
+    return addresses
+
+
+async def test_after_a_deletion_no_replica_knows_the_session(tmp_path: Path, valkey_url: str) -> None:
+    caller = bearer(secrets.token_hex(8))
+    async with AsyncExitStack() as opened, Redis.from_url(valkey_url) as redis:
+        await redis.flushdb()
+        behind = await opened.enter_async_context(upstream(script))
+        one, two = await replicas(opened, tmp_path, behind, valkey_url)
+        outcomes = [(await sent(a, caller, LABEL)).header(b"x-compaction") for a in (one, two, two)]
+        assert outcomes == [b"applied", b"reused", b"reused"]
+        (session,) = await enrolled(one, 1)
+        assert (session["label"], session["covered"], session["generation"]) == ("the deploy", 16, 1)
+        old = {key async for key in redis.scan_iter(f"*{{{str(session['id'])[:32]}}}*")}
+        assert len(old) >= 3
+        reply = await erased(one, "the%20deploy")
+        assert (reply.status, reply.json()) == (200, {"erased": [session["id"]]})
+        left = [key async for key in redis.scan_iter(f"*{{{str(session['id'])[:32]}}}*")]
+        assert left == [tombstone(str(session["id"])[:32]).encode()]
+        assert await listed(two) == []
+        # Two still had the summary in its memory.
+        outcomes = [(await sent(a, caller, LABEL)).header(b"x-compaction") for a in (two, one, two)]
+        assert outcomes == [b"applied", b"reused", b"reused"]
+        assert summaries(behind) == 2
+        (again,) = await enrolled(two, 1)
+        assert again["id"] == session["id"]
+        assert (await erased(two, str(session["id"])[:16])).status == 200
+        assert (await sent(one, caller)).header(b"x-compaction") == b"applied"
+
+
+async def test_a_summary_under_way_leaves_nothing_of_what_was_erased(tmp_path: Path, valkey_url: str) -> None:
+    asked, go_on = asyncio.Event(), asyncio.Event()
+
+    async def held(call: Call) -> None:
+        await call.read()
+        if is_summary(call):
+            asked.set()
+            await go_on.wait()
+        await call.send(answer(200, SUMMARY if is_summary(call) else OK_BODY, JSON))
+
+    caller = bearer(secrets.token_hex(8))
+    async with AsyncExitStack() as opened, Redis.from_url(valkey_url) as redis:
+        await redis.flushdb()
+        behind = await opened.enter_async_context(upstream(held))
+        one, two = await replicas(opened, tmp_path, behind, valkey_url)
+        waiting = asyncio.create_task(sent(one, caller, LABEL))
+        await asked.wait()
+        (lock,) = [key async for key in redis.scan_iter("lock:*")]
+        tag = lock.decode().partition("{")[2].partition("}")[0]
+        # Nobody enrolled it yet: its whole id is in no list, so it is named as the log would name it.
+        session = first_link_of(caller, load(tmp_path / "one/config.yaml", {}))
+        assert session.hex().startswith(tag)
+        assert (await erased(two, session.hex())).status == 200
+        go_on.set()
+        assert (await waiting).header(b"x-compaction") == b"applied"
+        left = [key async for key in redis.scan_iter(f"*{{{tag}}}*")]
+        assert left == [tombstone(tag).encode()]
+        assert (await sent(one, caller)).header(b"x-compaction") == b"applied"
+        assert summaries(behind) == 2
+
+
+def first_link_of(caller: Header, config: Config) -> bytes:
+    """Of `BODY`, for this caller."""
+    scope = Tenants(config).identify(caller[1]).scope
+    first = describe(TURNS[0], len)
+    assert first is not None
+    return prefix_digests(scope, [first])[1]
+
+
+async def test_what_cannot_be_erased_is_said(tmp_path: Path) -> None:
+    async with upstream(script) as behind:
+        config = config_for(tmp_path, behind.address, **OPERATED)
+        async with serving(config) as address:
+            outcomes = {}
+            for path, headers in {
+                f"{SESSIONS}/unknown": [TOKEN],
+                f"{SESSIONS}/unknown?tenant=nobody": [TOKEN],
+                f"{SESSIONS}?tenant=nobody": [TOKEN],
+                SESSIONS: [],
+                f"{SESSIONS}/any": [],
+            }.items():
+                method = "GET" if path.startswith(f"{SESSIONS}?") or path == SESSIONS else "DELETE"
+                reply = await ask(address, method, path, headers, b"")
+                outcomes[path] = (reply.status, reply.json()["error"]["code"])
+            assert outcomes == {
+                f"{SESSIONS}/unknown": (404, "not_found"),
+                f"{SESSIONS}/unknown?tenant=nobody": (404, "not_found"),
+                f"{SESSIONS}?tenant=nobody": (404, "not_found"),
+                SESSIONS: (401, "invalid_api_key"),
+                f"{SESSIONS}/any": (401, "invalid_api_key"),
+            }
+            assert behind.calls == []
+
+
+async def test_a_deletion_that_the_store_could_not_do_is_an_error_to_try_again(tmp_path: Path) -> None:
+    async with upstream(script) as behind:
+        config = config_for(tmp_path, behind.address, store={"url": "redis://127.0.0.1:1/0"}, **OPERATED)
+        async with serving(config) as address:
+            reply = await erased(address, "0" * 64)
+    assert (reply.status, reply.json()["error"]["code"]) == (503, "store_unavailable")
+    assert reply.header(b"x-should-retry") == b"true"
+
+
+def concertina(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "proxy", *arguments]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+
+
+async def test_sessions_are_listed_and_erased_from_the_command_line(tmp_path: Path) -> None:
+    caller = bearer("one")
+    store = {"store": {"url": f"sqlite:///{tmp_path}/store.db"}}
+    async with (
+        upstream(script) as behind,
+        serving(config_for(tmp_path, behind.address, **store, **OPERATED)) as address,
+    ):
+        config = ("--config", str(tmp_path / "config.yaml"))
+        await sent(address, caller, LABEL)
+        (session,) = await enrolled(address, 1)
+        shown = await asyncio.to_thread(concertina, "sessions", "ls", *config)
+        assert (shown.returncode, str(session["id"])[:16] in shown.stdout, "the deploy" in shown.stdout) == (
+            0,
+            True,
+            True,
+        )
+        told = json.loads((await asyncio.to_thread(concertina, "sessions", "ls", "--json", *config)).stdout)
+        assert told == [session]
+        gone = await asyncio.to_thread(concertina, "sessions", "rm", "the deploy", *config)
+        assert (gone.returncode, gone.stdout) == (0, "erased 1 of tenant default\n")
+        assert await listed(address) == []
+        # The proxy that runs still had it in its memory.
+        assert (await sent(address, caller, LABEL)).header(b"x-compaction") == b"applied"
+        await enrolled(address, 1)
+        every = await asyncio.to_thread(concertina, "sessions", "rm", "--all", *config)
+        assert every.stdout == "erased 1 of tenant default\n"
+        for arguments, said in (
+            (("rm", "the deploy"), "has no such session"),
+            (("rm",), "name the sessions to erase, or say --all"),
+            (("ls", "--tenant", "nobody"), "no tenant has this name"),
+        ):
+            failed = await asyncio.to_thread(concertina, "sessions", *arguments, *config)
+            assert (failed.returncode, said in failed.stderr) == (1, True)
+
+
+def test_a_store_inside_the_server_is_not_reached_from_outside(tmp_path: Path) -> None:
+    file = tmp_path / "config.yaml"
+    file.write_text("store: {url: 'memory://'}\nupstreams: {main: {base_url: 'http://127.0.0.1:1/v1'}}\n")
+    failed = concertina("sessions", "ls", "--config", str(file))
+    assert (failed.returncode, "/admin/api/sessions" in failed.stderr) == (1, True)
