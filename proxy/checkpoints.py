@@ -85,8 +85,10 @@ class Checkpoints:
         record = self._sealer.read(key, value, _decode)
         if record is None:
             return None
-        trusted = record.version == VERSION and record.digest == digest.hex() and record.covered == cut
-        return record if trusted else None
+        if record.version == VERSION and record.digest == digest.hex() and record.covered == cut:
+            return record
+        self._sealer.unreadable += 1
+        return None
 
 
 def key_of(digests: Sequence[bytes], cut: int) -> str:

@@ -5,7 +5,7 @@ import re
 from collections.abc import Mapping
 from fnmatch import fnmatchcase
 from types import MappingProxyType
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final, Literal, Self
 from urllib.parse import SplitResult, urlsplit
 
 from pydantic import (
@@ -16,6 +16,7 @@ from pydantic import (
     StringConstraints,
     WithJsonSchema,
     field_validator,
+    model_validator,
 )
 
 from policies.settings import PolicySettings, Seconds, Settings, Words
@@ -148,6 +149,13 @@ class Server(Settings):
     """Time that open requests have to finish once the process is told to end."""
 
 
+def _encryption_key(value: SecretStr) -> SecretStr:
+    text = value.get_secret_value()
+    if text and decode_key(text) is None:
+        raise ValueError("must be 32 bytes in base64 or hex; make one with `openssl rand -base64 32`")
+    return value
+
+
 class StoreConfig(Settings):
     """Where checkpoints are kept, for how long and how they are protected."""
 
@@ -163,21 +171,36 @@ class StoreConfig(Settings):
     encryption_key: SecretStr = SecretStr("")
     """32 bytes in base64 or hex that encrypt what is stored; empty: not encrypted."""
 
+    retired_keys: tuple[SecretStr, ...] = ()
+    """Encryption keys that are read and not written with: the last one, and the next one before it is used."""
+
     timeout: Seconds = Field(default=0.25, gt=0, le=30)
     """Time that one store operation may take before the request goes on without it."""
 
     @field_validator("encryption_key")
     @classmethod
     def _is_a_key(cls, value: SecretStr) -> SecretStr:
-        text = value.get_secret_value()
-        if text and decode_key(text) is None:
-            raise ValueError("must be 32 bytes in base64 or hex; make one with `openssl rand -base64 32`")
-        return value
+        return _encryption_key(value)
+
+    @field_validator("retired_keys")
+    @classmethod
+    def _are_keys(cls, value: tuple[SecretStr, ...]) -> tuple[SecretStr, ...]:
+        return tuple(_encryption_key(key) for key in value if key.get_secret_value())
+
+    @model_validator(mode="after")
+    def _retires_something(self) -> Self:
+        if self.retired_keys and not self.encryption_key.get_secret_value():
+            raise ValueError("retired_keys need an encryption_key to write with; set it, or leave both out")
+        return self
 
     @property
     def encryption_key_bytes(self) -> bytes | None:
         """The 32 bytes of `encryption_key`, or None when nothing is encrypted."""
         return decode_key(self.encryption_key.get_secret_value())
+
+    @property
+    def retired_key_bytes(self) -> list[bytes]:
+        return [key for text in self.retired_keys if (key := decode_key(text.get_secret_value())) is not None]
 
 
 class Upstream(Settings):

@@ -29,7 +29,7 @@ from proxy.routes import Router
 from proxy.session_index import SessionIndex
 from proxy.spending import Spending
 from proxy.standing import StandingRecords
-from proxy.stores import Sealer
+from proxy.stores import GuardedStore, Sealer
 from proxy.stores.base import Store
 from proxy.tokenizer import DEFAULT_ENCODING, Tokenizer
 from proxy.upstream.client import UpstreamClient
@@ -67,7 +67,9 @@ async def open_engine(
     tokenizer, table, metrics = Tokenizer(), ModelTable(), Metrics()
     await asyncio.to_thread(tokenizer.warm, DEFAULT_ENCODING)
     await asyncio.to_thread(table.load)
-    sealer, ttl = Sealer(config.store.encryption_key_bytes), config.store.ttl
+    sealer, ttl = Sealer(config.store.encryption_key_bytes, config.store.retired_key_bytes), config.store.ttl
+    if isinstance(store, GuardedStore):
+        metrics.watch_store(lambda: store.available, store.errors, lambda: sealer.unreadable)
     windows = Windows(table, store, sealer, time.time)
     checkpoints = Checkpoints(store, sealer, ttl)
     summarizer = summarizer or Summarizer(client, time.monotonic)

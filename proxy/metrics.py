@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Mapping
+
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
 
 # Models are named by clients: beyond this many series they share one.
 _MOST_SERIES = 300
@@ -52,6 +56,12 @@ class Metrics:
         """Note that the config was read again."""
         self._reloads.labels(_RESULTS[0] if taken else _RESULTS[1]).inc()
 
+    def watch_store(
+        self, available: Callable[[], bool], errors: Mapping[str, int], unreadable: Callable[[], int]
+    ) -> None:
+        """Tell what these say when they are asked: the store's state, failed operations by name, and useless values."""
+        self._registry.register(_StoreFigures(available, errors, unreadable))
+
     def exposition(self) -> bytes:
         """Everything, in Prometheus' text format."""
         return generate_latest(self._registry)
@@ -63,3 +73,26 @@ class Metrics:
                 return tenant, upstream, _OTHER
             self._series.add(series)
         return series
+
+
+class _StoreFigures(Collector):
+    """What the store's guard and the sealer count themselves."""
+
+    def __init__(self, available: Callable[[], bool], errors: Mapping[str, int], unreadable: Callable[[], int]) -> None:
+        self._available = available
+        self._errors = errors
+        self._unreadable = unreadable
+
+    def collect(self) -> Iterator[Metric]:
+        yield GaugeMetricFamily("concertina_store_up", "Whether the store does all it is asked to", self._available())
+        failed = CounterMetricFamily(
+            "concertina_store_errors", "Operations that the store did not carry out", labels=["operation"]
+        )
+        for name, number in sorted(self._errors.items()):
+            failed.add_metric([name], number)
+        yield failed
+        yield CounterMetricFamily(
+            "concertina_store_unreadable",
+            "Values in the store that were damaged, or not sealed for their place with a key known here",
+            self._unreadable(),
+        )

@@ -35,7 +35,9 @@ async def sources(config: Config, names: Sequence[str], tenant: str, *, ask: boo
     await asyncio.to_thread(table.load)
     store = GuardedStore(open_store(config.store.url, config.store.timeout), time.monotonic)
     try:
-        windows = Windows(table, store, Sealer(config.store.encryption_key_bytes), time.time)
+        windows = Windows(
+            table, store, Sealer(config.store.encryption_key_bytes, config.store.retired_key_bytes), time.time
+        )
         if ask:
             await _ask(config, names, tenant, windows)
         return [one for name in names for one in await _of_model(config, name, tenant, windows)]

@@ -44,7 +44,7 @@ async def _index(config: Config) -> AsyncIterator[SessionIndex]:
         )
     store = open_store(config.store.url, config.store.timeout)
     try:
-        sealer = Sealer(config.store.encryption_key_bytes)
+        sealer = Sealer(config.store.encryption_key_bytes, config.store.retired_key_bytes)
         erasures = Erasures(store, config.store.ttl, time.monotonic)
         yield SessionIndex(store, sealer, config.store.ttl, erasures, time.time)
     finally:

@@ -158,6 +158,13 @@ def test_an_encryption_key_is_hex_or_base64_of_either_alphabet(key: str) -> None
     assert load(None, {}).store.encryption_key_bytes is None
 
 
+def test_retired_keys_are_read_and_empty_ones_are_none() -> None:
+    current, last = "00" * 32, "11" * 32
+    config = loaded(f"store: {{encryption_key: '{current}', retired_keys: ['{last}', '${{OLD:-}}']}}")
+    assert config.store.retired_key_bytes == [b"\x11" * 32]
+    assert last not in repr(config)
+
+
 def test_a_config_cannot_be_changed() -> None:
     config = load(None, {})
     with pytest.raises(ValidationError, match="frozen"):

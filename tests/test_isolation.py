@@ -125,6 +125,27 @@ async def test_a_tenant_whose_epoch_was_raised_finds_nothing_from_before_and_oth
                 assert (await sent(address, *headers)).header(b"x-compaction") == expected
 
 
+async def test_keys_are_rotated_without_a_summary_made_again_until_the_old_one_is_dropped(tmp_path: Path) -> None:
+    old, new = "00" * 32, "11" * 32
+    async with upstream(script) as behind:
+        for current, retired, session, expected in (
+            (old, [], "one", b"applied"),
+            (old, [new], "one", b"reused"),
+            (new, [old], "one", b"reused"),
+            (new, [old], "two", b"applied"),
+            (old, [new], "two", b"reused"),  # a replica that was not told yet
+            (new, [], "two", b"reused"),
+            (new, [], "one", b"applied"),
+        ):
+            store = {"url": f"sqlite:///{tmp_path}/store.db", "encryption_key": current, "retired_keys": retired}
+            settings = {"store": store, "server": {"admin_token": "t-1"}, **WINDOW}
+            async with serving(config_for(tmp_path, behind.address, **settings)) as address:
+                assert (await sent(address, bearer(session))).header(b"x-compaction") == expected
+                metrics = (await ask(address, "GET", "/metrics", [bearer("t-1")], b"")).body
+        assert b"concertina_store_unreadable_total 0.0" not in metrics
+        assert b"concertina_store_up 1.0" in metrics
+
+
 SECRETS = (b"sk-client", b"k-client", b"a-client", b"sk-tenant", b"sk-main")
 
 

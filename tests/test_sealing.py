@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import zlib
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -74,6 +75,17 @@ def test_a_bomb_is_a_miss_and_the_largest_record_is_not(sealer: Sealer) -> None:
     assert sealer.open(KEY, sealer.seal(KEY, bytes(MAX_PLAIN_BYTES))) == bytes(MAX_PLAIN_BYTES)
     assert sealer.open(KEY, sealer.seal(KEY, bytes(MAX_PLAIN_BYTES + 1))) is None
     assert len(zlib.compress(bytes(MAX_PLAIN_BYTES))) < 10_000
+
+
+def test_what_is_there_and_of_no_use_is_counted() -> None:
+    sealer = Sealer(b"k" * 32)
+    sealer.open(KEY, None)
+    sealer.read(KEY, sealer.seal(KEY, b"{}"), msgspec.json.decode)
+    assert sealer.unreadable == 0
+    sealer.open(KEY, b"garbage")
+    sealer.open("another key", sealer.seal(KEY, b"v"))
+    sealer.read(KEY, sealer.seal(KEY, b"no JSON"), msgspec.json.decode)
+    assert sealer.unreadable == 3
 
 
 def test_a_short_encryption_key_is_refused_by_its_name() -> None:

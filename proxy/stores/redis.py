@@ -97,7 +97,7 @@ class RedisStore:
             for reply in (holds, renewed, names):
                 _check(reply)
             found = [name for name in names if isinstance(name, bytes)] if isinstance(names, list) else []
-            removals: list[Words] = [("DEL", name) for name in (*found, listed)]
+            removals: list[Words] = [*(("DEL", name) for name in found), ("DEL", listed)]
             if _has_replicas(role):  # the one that is promoted next should know
                 removals.append(("WAIT", 1, _milliseconds(self._timeout / 3)))
             for reply in await self._servers.run([Command(grave, each) for each in removals]):

@@ -53,6 +53,8 @@ class Sealer:
             )
         self._ciphers = {_key_id(key): _cipher(key) for key in keys}
         self._current = next(iter(self._ciphers), None)
+        self.unreadable = 0
+        """Values that were there, and could not be used."""
 
     def seal(self, key: str, plain: bytes) -> bytes:
         """What to store under `key`. More than `MAX_PLAIN_BYTES` is sealed, but will not be opened."""
@@ -67,6 +69,11 @@ class Sealer:
         """What was sealed under `key`, or None for anything else: a miss too."""
         if sealed is None:
             return None
+        plain = self._open(key, sealed)
+        self.unreadable += plain is None
+        return plain
+
+    def _open(self, key: str, sealed: bytes) -> bytes | None:
         header, body = sealed[:_HEADER_BYTES], sealed[_HEADER_BYTES:]
         if self._ciphers:
             packed = self._decrypt(key, body) if header == _ENCRYPTED_HEADER else None
@@ -80,6 +87,7 @@ class Sealer:
         try:
             return None if plain is None else decode(plain)
         except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+            self.unreadable += 1
             return None
 
     def _decrypt(self, key: str, body: bytes) -> bytes | None:
