@@ -51,12 +51,12 @@ def render(
     left -= count(told) + 2
     timeline = _block(texts.timeline, [f"- {escape(segment)}" for segment in segments], left // 4, count)
     left -= _cost(timeline, count)
-    changed = _block(texts.files, [f"- {escape(f.path)} ({f.action})" for f in files], left // 3, count)
+    changed = _block(texts.files, [f"- {_line(f.path)} ({f.action})" for f in files], left // 3, count)
     left -= _cost(changed, count)
     done = _block(texts.actions, [_action_line(action) for action in actions], left // 2, count)
     left -= _cost(done, count)
     said += ledger.fit([e for e in shown if e.kind == "message"], min(left, ledger_left), count)
-    lines = [ledger.line(entry) for entry in sorted(said, key=order_of)]
+    lines = [escape(ledger.line(entry)) for entry in sorted(said, key=order_of)]
     spoken = ["", f"## {texts.said}", *lines] if lines else []
     prose_lines = ["", told] if told else []
     return "\n".join([texts.opening, *prose_lines, *timeline, *spoken, *done, *changed, texts.closing])
@@ -93,4 +93,9 @@ def _ledger_budget(settings: LedgerSettings, budget: Budget) -> int:
 
 
 def _action_line(action: KeyAction) -> str:
-    return escape(f"- {action.tool}({action.arguments}) -> {'ok' if action.ok else 'err'}")
+    return f"- {_line(f'{action.tool}({action.arguments})')} -> {'ok' if action.ok else 'err'}"
+
+
+def _line(text: str) -> str:
+    """Somebody's text as part of one line of ours."""
+    return escape(" ".join(text.split()))

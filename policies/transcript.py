@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -20,6 +21,32 @@ OPENING = "<transcript>"
 CLOSING = "</transcript>"
 # Every tag of ours; the same characters in anybody's text are escaped, so that nothing can close or imitate them.
 MARKERS = ("transcript", "previous_summary", "conversation_record", "timeline", "part", "statements")
+
+# Controls, terminal sequences, reading directions, invisible letters: no reader sees them, a tokenizer does. Joiners
+# and variation selectors stay, since languages and emoji are written with them.
+_UNSEEN = re.compile(
+    r"\x1b\[[0-?]{0,32}[ -/]{0,8}[@-~]|\x1b\][^\x07\x1b]{0,500}(?:\x07|\x1b\\)|\r\n"
+    "|[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
+    "\U000e0000-\U000e007f]"
+)
+_JOINERS = "\u200c\u200d\ufe00-\ufe0f"
+_GAP = rf"[\s{_JOINERS}]{{0,8}}"
+_FULL_WIDTH = 0xFEE0
+
+
+def _spelled(marker: str) -> str:
+    return f"[{_JOINERS}]{{0,4}}".join(f"[{sign}{chr(ord(sign) + _FULL_WIDTH)}]" for sign in marker)
+
+
+# Our tags as a lenient reader takes them, and what chat templates have between `<|` and `|>`: some servers take it for
+# the end of the message, wherever it stands.
+_TAG = re.compile(
+    rf"[<＜﹤〈⟨‹](?={_GAP}[/／]?{_GAP}(?:{'|'.join(map(_spelled, MARKERS))})"
+    r"|[|｜]\w[\w▁ ]{0,40}[|｜]>)",
+    re.IGNORECASE,
+)
+# What `render` puts before an utterance and its calls.
+_LABEL = re.compile(r"^(?=[ \t]*(?:\[\d+\] [a-z]|called [\w.-]+\(|thought: ))", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,12 +79,19 @@ class Block:
 
 
 def escape(text: str) -> str:
-    """Make our own tags harmless in somebody else's text."""
-    for marker in MARKERS:
-        for tag in (f"<{marker}", f"</{marker}"):
-            if tag in text:
-                text = text.replace(tag, tag.replace("<", "&lt;"))
-    return text
+    """Make our own tags harmless in somebody else's text, however they are spelled; without what cannot be seen."""
+    return _TAG.sub("&lt;", visible(text))
+
+
+def visible(text: str) -> str:
+    """The text without what cannot be seen; lines end with \\n alone."""
+    return _UNSEEN.sub(_seen_as, text)
+
+
+def _seen_as(unseen: re.Match[str]) -> str:
+    if unseen[0] == "\r\n":
+        return "\n"
+    return " " if unseen[0].isspace() else ""
 
 
 def shorten(text: str, limit: int | None) -> str:
@@ -98,11 +132,16 @@ def _lines(utterance: Utterance, whole: Sequence[Part]) -> str:
     if utterance.role == "tool":
         label = f"tool result ({utterance.tool})" if utterance.tool else "tool result"
         text = shorten(utterance.text, None if tools_whole else MAX_RESULT)
-        return f"[{utterance.position}] {label}: {text}"
+        return f"[{utterance.position}] {label}: {_quoted(text)}"
     text = shorten(utterance.text, None if "text" in whole else MAX_RESULT)
-    lines = [f"[{utterance.position}] {utterance.role}: {text}"]
+    lines = [f"[{utterance.position}] {utterance.role}: {_quoted(text)}"]
     if utterance.reasoning and "reasoning" in whole:
-        lines.append(f"  thought: {utterance.reasoning}")
+        lines.append(f"  thought: {_quoted(utterance.reasoning)}")
     limit = None if tools_whole else MAX_ARGUMENTS
-    lines += [f"  called {call.name}({shorten(call.arguments, limit)})" for call in utterance.calls]
+    lines += [f"  called {call.name}({_quoted(shorten(call.arguments, limit))})" for call in utterance.calls]
     return "\n".join(lines)
+
+
+def _quoted(text: str) -> str:
+    """With a mark before lines that look like another utterance's."""
+    return _LABEL.sub("> ", text)

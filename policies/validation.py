@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from policies.record import SEGMENT_CHARACTERS, Segment
 from policies.texts import ALL_TEXTS, Texts
-from policies.transcript import MARKERS, CountTokens
+from policies.transcript import MARKERS, CountTokens, escape, visible
 
 LEAST_HEADINGS = 5
 LEAST_TOKENS = 30
@@ -30,6 +31,11 @@ _NOTHING = ("", "(none)", "none", "(无)", "无")
 _INSIGHT_CHARACTERS = 160
 # Things a summary must not make up: paths and hashes.
 _EVIDENCE = re.compile(r"(?<![\w/])(?:[\w.~-]+/)+[\w.~-]*\w|\b(?=[0-9a-f]*\d)(?=[0-9a-f]*[a-f])[0-9a-f]{7,64}\b")
+# Titles of what code carries beside a summary, down to their letters; the first only there, the others also in prose.
+_SAID = {"".join(filter(str.isalnum, texts.said)).lower() for texts in ALL_TEXTS}
+_CARRIED = {
+    "".join(filter(str.isalnum, title)).lower() for texts in ALL_TEXTS for title in (texts.actions, texts.files)
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,11 +72,11 @@ def validate(
 
     source_tokens: size of that text. cap: the most tokens the summary may have.
     """
-    text = _THINKING.sub("", answer.text).strip()
+    text = _visible(answer)
     reason = _fault(answer, text) or _shape(text, headings)
     if reason is not None:
         return Invalid(reason)
-    text = _without_inventions(text, source)
+    text = _without_inventions(_without_imitations(text), source)
     tokens = count(text)
     if tokens < LEAST_TOKENS:
         return Invalid("it is too short")
@@ -81,13 +87,17 @@ def validate(
 
 def validate_excerpt(answer: Answer, *, source_tokens: int, cap: int, count: CountTokens) -> Valid | Invalid:
     """Check the short form of one message: any plain text that is smaller than `cap` and than half of its source."""
-    text = _THINKING.sub("", answer.text).strip()
+    text = _visible(answer)
     reason = _fault(answer, text)
     if reason is None and any(f"<{marker}" in text or f"</{marker}" in text for marker in MARKERS):
         reason = "it repeats the tags around the transcript"
     if reason is None and count(text) > min(cap, source_tokens // 2):
         reason = "it is too long"
-    return Valid(text) if reason is None else Invalid(reason)
+    return Valid(escape(text)) if reason is None else Invalid(reason)
+
+
+def _visible(answer: Answer) -> str:
+    return _THINKING.sub("", visible(answer.text)).strip()
 
 
 def _fault(answer: Answer, text: str) -> str | None:
@@ -117,6 +127,25 @@ def _shape(text: str, headings: Sequence[str]) -> str | None:
 def _title(line: str) -> str | None:
     match = _HEADING.match(line[:200])
     return match.group(1).strip().lower() if match else None
+
+
+def _without_imitations(text: str) -> str:
+    """Without sections under the titles of what code carries: who reads the record must not take them for that."""
+    kept: list[str] = []
+    imitated = False
+    for line in text.splitlines():
+        if _is_carried(line):
+            imitated = True
+        elif _HEADING.match(line[:200]):
+            imitated = False
+        if not imitated:
+            kept.append(line)
+    return "\n".join(kept)
+
+
+def _is_carried(line: str) -> bool:
+    title = "".join(filter(str.isalnum, unicodedata.normalize("NFKC", line[:200]))).lower()
+    return title in _SAID or (title in _CARRIED and line.lstrip().startswith("#"))
 
 
 def _without_inventions(text: str, source: str) -> str:

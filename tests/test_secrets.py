@@ -357,8 +357,12 @@ async def test_with_an_encryption_key_valkey_holds_nothing_readable_and_its_pass
         await everything(stage)
         check(stage, caplog, capfd.readouterr())
     with redis.Redis.from_url(url) as client:
-        stored = {key: client.get(key) for key in client.scan_iter()}
-    assert leaks(b"\n".join([*stored.keys(), *stored.values()])) == []
+        kinds = {key: client.type(key) for key in client.scan_iter()}
+        stored = {key: client.get(key) for key, kind in kinds.items() if kind == b"string"}
+        listed = [name for key, kind in kinds.items() if kind == b"set" for name in client.smembers(key)]
+        listed += [name for key, kind in kinds.items() if kind == b"zset" for name in client.zrange(key, 0, -1)]
+    assert set(kinds.values()) == {b"string", b"set", b"zset"}
+    assert leaks(b"\n".join([*kinds, *stored.values(), *listed])) == []
     check_encrypted([(key.decode(), value) for key, value in stored.items()])
 
 
