@@ -2,7 +2,9 @@
 
 Everything that is stored of a conversation lies under a hash tag made of its first link. Erasing leaves a tombstone
 there with a random mark; from then on the link is set apart by that mark, so that the conversation, should it go on,
-lies under another tag. Nobody has to be told: memories of other replicas are keyed by links too.
+lies under another tag. Memories of other replicas are keyed by links too, so none has to forget anything. But a store
+may become unreachable, or lose what was written last: every replica looks for recent erasures, remembers them, and puts
+tombstones back.
 """
 
 from __future__ import annotations
@@ -21,9 +23,13 @@ from proxy.stores.base import Store, tombstone
 
 _REMEMBERED = 20_000
 _MARK_BYTES = 16
-# A failover may lose what was written last: an erasure is looked after for so many seconds.
+# For so many seconds an erasure is looked after.
 _WATCHED = 120.0
-_LOOK_EVERY = 1.0
+_LOOK_EVERY = 0.5
+# After which every replica that reaches the store knows.
+SETTLED = 2 * _LOOK_EVERY
+_LOOKED_UP = 500
+_RECENT = "index:erasures"
 
 
 class Erasures:
@@ -64,6 +70,7 @@ class Erasures:
             return False
         await self.link(first)
         self._watched[first] = self._clock() + _WATCHED
+        await self._store.enroll(_RECENT, first.hex(), _WATCHED)
         return True
 
     async def watch(self) -> None:
@@ -73,10 +80,18 @@ class Erasures:
             await self.look_after()
 
     async def look_after(self) -> None:
+        """Learn of recent erasures, whoever made them, and put tombstones back that were lost."""
         now = self._clock()
         self._watched = {first: until for first, until in self._watched.items() if until > now}
-        for first in self._watched:
-            await self.link(first)
+        recent = [bytes.fromhex(name) for name in await self._store.members(_RECENT) if is_link(name)]
+        for first in recent:
+            if self._watched.setdefault(first, now + _WATCHED) == now + _WATCHED:
+                await self.link(first)
+        watched = list(self._watched)
+        for some in (watched[at : at + _LOOKED_UP] for at in range(0, len(watched), _LOOKED_UP)):
+            there = await self._store.get_many([tombstone(hash_tag(first)) for first in some])
+            for first in (first for first, mark in zip(some, there, strict=True) if mark is None):
+                await self.link(first)
 
     async def _mark(self, link: bytes, known: bytes | None) -> bytes | None:
         (there,) = await self._store.get_many([tombstone(hash_tag(link))])
@@ -86,3 +101,8 @@ class Erasures:
 
     async def _bury(self, link: bytes) -> bytes | None:
         return await self._store.erase(hash_tag(link), secrets.token_bytes(_MARK_BYTES), self._ttl)
+
+
+def is_link(name: str) -> bool:
+    """Whether this is a link, SHA-256, in hex."""
+    return len(name) == 64 and all(digit in "0123456789abcdef" for digit in name)

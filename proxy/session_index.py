@@ -10,13 +10,14 @@ import msgspec
 
 from proxy.cases import Case, Draft
 from proxy.checkpoints import hash_tag
-from proxy.erasures import Erasures
+from proxy.erasures import SETTLED, Erasures, is_link
 from proxy.lru import remember
 from proxy.stores.base import Store
 from proxy.stores.sealing import Sealer
 
 _REMEMBERED = 20_000
 _AT_ONCE = 50
+_ENROLL_EVERY = 60.0
 
 
 class Session(msgspec.Struct, frozen=True):
@@ -24,7 +25,7 @@ class Session(msgspec.Struct, frozen=True):
 
     id:      its first link, 64 hex digits; log lines and headers show the first 16.
     label:   what the client calls it; empty where it has no name for it.
-    seen:    Unix seconds of the last compaction, or of when it was first enrolled.
+    seen:    Unix seconds of its last use, to the minute.
     covered: messages that its newest checkpoint stands for, 0 without one; generation: how many there were in a row.
     """
 
@@ -52,15 +53,16 @@ class SessionIndex:
         self._ttl = ttl
         self._erasures = erasures
         self._clock = clock
-        self._noted: OrderedDict[str, str] = OrderedDict()
+        self._noted: OrderedDict[str, tuple[str, float]] = OrderedDict()
 
     def is_news(self, case: Case, sent: Draft) -> bool:
-        """Whether this draft is a reason to enroll its conversation (again)."""
-        return self._noted.get(case.tag) != _state(sent)
+        """Whether this draft is a reason to enroll its conversation (again): a store may have lost it."""
+        state, at = self._noted.get(case.tag, ("", 0.0))
+        return state != _state(sent) or abs(self._clock() - at) > _ENROLL_EVERY
 
     async def enroll(self, case: Case, sent: Draft, label: str) -> None:
         """Note that something of this conversation may be stored."""
-        remember(self._noted, case.tag, _state(sent), _REMEMBERED)
+        remember(self._noted, case.tag, (_state(sent), self._clock()), _REMEMBERED)
         record = sent.record
         session = Session(
             id=case.first_link.hex(),
@@ -76,7 +78,7 @@ class SessionIndex:
 
     async def of(self, index: str) -> list[Session]:
         """A tenant's conversations, the last used first."""
-        members = [bytes.fromhex(member) for member in await self._store.members(index) if _is_id(member)]
+        members = [bytes.fromhex(member) for member in await self._store.members(index) if is_link(member)]
         found: list[Session] = []
         for some in (members[start : start + _AT_ONCE] for start in range(0, len(members), _AT_ONCE)):
             found += filter(None, await asyncio.gather(*map(self._look, some)))
@@ -88,13 +90,17 @@ class SessionIndex:
         return [s for s in await self.of(index) if s.label == name or (by_id and s.id.startswith(name))]
 
     async def erase(self, index: str, sessions: Sequence[Session]) -> int:
-        """Remove everything that is stored of these; how many of them were erased, the rest is to be tried again."""
+        """Remove everything that is stored of these; how many of them were erased, the rest is to be tried again.
+
+        Returns once every replica knows.
+        """
         erased = 0
         for session in sessions:
             if not await self._erasures.erase(bytes.fromhex(session.id)):
                 break
             await self._store.strike(index, session.id)
             erased += 1
+        await asyncio.sleep(SETTLED if erased else 0)
         return erased
 
     async def _look(self, first: bytes) -> Session | None:
@@ -105,7 +111,7 @@ class SessionIndex:
 
 def by_id(name: str) -> list[Session]:
     """A conversation that nobody enrolled, by its whole id."""
-    return [Session(id=name, label="", model="", seen=0)] if _is_id(name) else []
+    return [Session(id=name, label="", model="", seen=0)] if is_link(name) else []
 
 
 def _state(sent: Draft) -> str:
@@ -114,7 +120,3 @@ def _state(sent: Draft) -> str:
 
 def _key(link: bytes) -> str:
     return f"session:{{{hash_tag(link)}}}"
-
-
-def _is_id(member: str) -> bool:
-    return len(member) == 64 and all(digit in "0123456789abcdef" for digit in member)

@@ -28,7 +28,7 @@ SUMMARIZER = "signer"
 
 _MARK = re.compile(r"mark-(\w+)-(\w+)-(\d+)-(\d+)\b")
 _REQUEST = re.compile(r"request-(\w+)-(\w+)-(\d+)\b")
-_SIGNATURE = re.compile(r"signed (\w+) (\w+) (\d+) ([a-z]{16})\b")
+_SIGNATURE = re.compile(r"signed (\w+) (\w+) (\d+) ([a-z]{16}) by number (\d+)\b")
 _RECORD = "<conversation_record>"
 _LETTERS = "abcdefghijklmnop"
 
@@ -101,6 +101,9 @@ class Oracle:
     def __init__(self, window: int) -> None:
         self.model = ModelServer(window=window, windows={SUMMARIZER: 1_000_000}, script=self._script)
         self.truth: dict[str, list[Json]] = {}
+        self.erased: dict[tuple[str, str], int] = {}
+        """Of conversations that were erased: the number of the last summary that must not be seen again."""
+        self._oldest: dict[str, int] = {}
         self.wrong: list[str] = []
         self.judged = 0
         self.signed = 0
@@ -109,6 +112,7 @@ class Oracle:
     def expect(self, name: str, session: Session) -> None:
         """Take down what the client is about to send."""
         self.truth[name] = list(session.messages)
+        self._oldest[name] = self.erased.get((session.tenant, session.name), 0)
 
     def judge(self) -> None:
         """Look at everything that arrived since the last time, and forget it."""
@@ -124,7 +128,7 @@ class Oracle:
         if request.get("model") != SUMMARIZER:
             return None
         self.summaries += 1
-        reply = Reply(_summary(str(request["messages"][-1]["content"])))
+        reply = Reply(_summary(str(request["messages"][-1]["content"]), self.summaries))
         return Fault(answers.completion(reply, SUMMARIZER, number, Usage(100, 100)))
 
     def _defects(self, received: Received, body: Json) -> list[str]:
@@ -145,9 +149,9 @@ class Oracle:
         found += [f"a mark of {stranger}" for stranger in strangers]
         messages: list[Json] = body["messages"]  # type: ignore[assignment]
         found += [f"pairing: {defect}" for defect in pairing_defects(messages)]
-        return found + self._against(messages, truth, (tenant, session))
+        return found + self._against(messages, truth, (tenant, session), self._oldest[name])
 
-    def _against(self, messages: list[Json], truth: list[Json], owner: tuple[str, str]) -> list[str]:
+    def _against(self, messages: list[Json], truth: list[Json], owner: tuple[str, str], oldest: int) -> list[str]:
         """Head, record, anchor and tail held against the true history."""
         if messages[0] != truth[0]:
             return ["the system message was changed"]
@@ -160,14 +164,16 @@ class Oracle:
             start = next((k for k in range(len(truth)) if truth[k:] == tail[1:]), None)
         if start is None:
             return ["the tail is not the client's"]
-        return self._signature(str(messages[record]["content"]), truth[:start], owner)
+        return self._signature(str(messages[record]["content"]), truth[:start], owner, oldest)
 
-    def _signature(self, record: str, covered: list[Json], owner: tuple[str, str]) -> list[str]:
+    def _signature(self, record: str, covered: list[Json], owner: tuple[str, str], oldest: int) -> list[str]:
         signatures = _SIGNATURE.findall(record)
         if not signatures:
             return []  # a record without a model
         self.signed += 1
-        *whose, number, chain = signatures[-1]
+        *whose, number, chain, summary = signatures[-1]
+        if int(summary) <= oldest:
+            return ["a summary that was erased"]
         if tuple(whose) != owner:
             return [f"a summary of {whose}"]
         expected = ""
@@ -178,15 +184,15 @@ class Oracle:
         return []
 
 
-def _summary(asked: str) -> str:
+def _summary(asked: str, serial: int) -> str:
     """Nine sections, signed for what the transcript shows behind what the previous summary was signed for."""
     before = _SIGNATURE.findall(asked.partition(OPENING)[0])
     shown = asked.partition(OPENING)[2].partition(CLOSING)[0]
-    tenant, session, number, chain = before[-1] if before else ("", "", "0", "")
+    tenant, session, number, chain, _ = before[-1] if before else ("", "", "0", "", "")
     for mark in dict.fromkeys(match[0] for match in _MARK.finditer(shown)):
         tenant, session, number, _ = _MARK.fullmatch(mark).groups()  # type: ignore[union-attr]
         chain = link(chain, mark)
-    signature = f"signed {tenant} {session} {number} {chain}"
+    signature = f"signed {tenant} {session} {number} {chain} by number {serial}"
     first, *others = texts_for("en").headings
     said = "The work went on as it was asked for."
     return "\n".join([f"## {first}\n{said}\n{signature}", *(f"## {heading}\n{said}" for heading in others)])

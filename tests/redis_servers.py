@@ -163,6 +163,11 @@ class Sentinels:
         named = self.sentinel.do("SENTINEL", "GET-MASTER-ADDR-BY-NAME", MASTER)
         return named == ["127.0.0.1", str(self.master.port)]
 
+    def synced(self) -> None:
+        """Wait until the replica has everything."""
+        while "master_link_status:up" not in str(self.replica.do("INFO", "replication")):
+            continue
+
     def demote(self) -> None:
         """What the Sentinel does to the old master, up to 8 s later."""
         self.replica.do("REPLICAOF", "127.0.0.1", self.master.port)
@@ -213,6 +218,16 @@ class ClusterOfServers:
         while "role:slave" not in str(self.masters[0].do("INFO", "replication")):
             continue
         self.masters[0], self.replica = self.replica, self.masters[0]
+
+    def lose_first(self) -> None:
+        """The first master is killed, its replica takes over, and what comes back is the replica of that one."""
+        said = self.replica.count("Failover election won")
+        self.masters[0].kill()
+        self.replica.wait_for("Failover election won", said + 1)
+        self.masters[0], self.replica = self.replica, self.masters[0]
+        self.replica.restart()
+        while "master_link_status:up" not in str(self.replica.do("INFO", "replication")):
+            continue
 
     def owner(self, key: str) -> Server:
         """The master of the slot that this key is in."""
@@ -355,16 +370,26 @@ class Line:
         self.accepted = 0
         self.open = asyncio.Event()
         self.open.set()
+        self.delay = 0.0
+        """Seconds that every reply takes longer."""
         self._silent: set[int] = set()
+        self._writers: set[asyncio.StreamWriter] = set()
         self._current = 0
 
     def go_silent(self) -> None:
         """From now on nothing comes through the connections there are; new ones work."""
         self._silent.update(range(self._current + 1))
 
+    def sever(self) -> None:
+        """Every connection breaks, in the middle of a reply if there is one."""
+        for writer in self._writers:
+            writer.transport.abort()
+
     async def passes(self, number: int) -> None:
         """Wait until a reply may pass on this connection: never, on a silent one."""
         await self.open.wait()
+        if self.delay:
+            await asyncio.sleep(self.delay)
         if number in self._silent:
             await asyncio.Event().wait()
 
@@ -393,6 +418,8 @@ async def line_to(port: int, context: ssl.SSLContext | None = None) -> AsyncIter
         line._current = number = line.accepted
         async with AsyncExitStack() as opened:
             opened.push_async_callback(closed, writer)
+            line._writers.add(writer)
+            opened.callback(line._writers.discard, writer)
             far_reader, far_writer = await asyncio.open_connection("127.0.0.1", port)
             opened.push_async_callback(closed, far_writer)
             async with asyncio.TaskGroup() as pumps:

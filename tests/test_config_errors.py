@@ -345,7 +345,14 @@ def test_a_file_that_is_missing_or_a_directory_or_unreadable_is_a_problem() -> N
 
 VALID: dict[str, object] = {
     "server": {"host": "h", "port": 1, "max_body_bytes": 2048, "admin_token": "t"},
-    "store": {"url": "redis://h:1/0", "ttl": "1h", "secret": "s", "encryption_key": "00" * 32, "retired_keys": ["11" * 32], "timeout": 1},
+    "store": {
+        "url": "redis://h:1/0",
+        "ttl": "1h",
+        "secret": "s",
+        "encryption_key": "00" * 32,
+        "retired_keys": ["11" * 32],
+        "timeout": 1,
+    },
     "upstreams": {"main": {"base_url": "http://h", "provider": "openai", "total_timeout": "1h"}},
     "models": [{"match": "gpt*", "upstream": "main", "context_window": 8192, "encoding": "o200k_base"}],
     "policies": {

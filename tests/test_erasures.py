@@ -107,6 +107,19 @@ async def test_what_a_failover_loses_is_erased_again() -> None:
         assert await store.get_many([entry(first)]) == [None]
 
 
+async def test_other_replicas_learn_of_it_and_put_it_back_too() -> None:
+    store, first, clock = MemoryStore(), first_link(), Clock()
+    here, there = (Erasures(store, TTL, clock) for _ in range(2))
+    await here.erase(first)
+    link = await here.link(first)
+    await there.look_after()
+    await store.close()
+    assert await there.link(first) == link != first
+    await store.close()
+    await there.look_after()
+    assert await Erasures(store, TTL, clock).link(first) == link
+
+
 async def test_it_is_looked_after_for_two_minutes() -> None:
     store, first, clock = MemoryStore(), first_link(), Clock()
     erasures = Erasures(store, TTL, clock)
