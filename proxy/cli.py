@@ -60,7 +60,7 @@ def serve(config: ConfigPath = None, *, host: str | None = None, port: Port = No
         Port to listen on, instead of server.port; 0 takes any free one.
     """
     from proxy.reloading import source
-    from proxy.server import address, listen, run
+    from proxy.server import address, inherited, listen, run
 
     read_from = source(_chosen(config), os.environ)
     loaded = _load(config)
@@ -68,12 +68,12 @@ def serve(config: ConfigPath = None, *, host: str | None = None, port: Port = No
         _err(f"note: {note}")
     host, port = host or loaded.server.host, loaded.server.port if port is None else port
     try:
-        listener = listen(host, port)
+        listeners = inherited() or [listen(host, port)]
     except OSError as error:
         reason = str(error.strerror).partition(" (while")[0]
         way_out = "choose another with --port or --host, or with server.port and server.host in the config"
         _fail(f"cannot listen on {address(host, port)}: {reason}; {way_out}")
-    sys.exit(run(loaded, listener, _console(), read_from))
+    sys.exit(run(loaded, listeners, _console(), read_from))
 
 
 @app.command

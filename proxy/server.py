@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import gc
+import os
 import signal
 import socket
 import sys
@@ -29,6 +31,7 @@ _STEP_SECONDS = 0.02
 # Longer than clients keep idle connections, so that they close them and no request meets a closed one.
 _KEEPALIVE_SECONDS = 75
 _BACKLOG = 2048
+_FIRST_INHERITED = 3
 _SWITCH_SECONDS = 0.0005
 
 
@@ -62,12 +65,31 @@ def listen(host: str, port: int) -> socket.socket:
     return listener
 
 
-def run(config: Config, listener: socket.socket, console: Console, source: Source | None = None) -> int:
+def inherited() -> list[socket.socket]:
+    """The listening sockets that a supervisor passes, which keep new connections while processes come and go.
+
+    systemd's protocol (sd_listen_fds(3)): LISTEN_FDS of them from descriptor 3 on, for the process LISTEN_PID. Raises
+    OSError where one is no listening TCP socket.
+    """
+    if os.environ.get("LISTEN_PID") != str(os.getpid()):
+        return []
+    number = int(os.environ.get("LISTEN_FDS", "0"))
+    found = [socket.socket(fileno=_FIRST_INHERITED + at) for at in range(number)]
+    for listener in found:
+        listens = listener.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
+        if not listens or listener.family not in (socket.AF_INET, socket.AF_INET6):
+            raise OSError(errno.EINVAL, "a socket passed by LISTEN_FDS is no listening TCP socket")
+        listener.set_inheritable(False)
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return found
+
+
+def run(config: Config, listeners: list[socket.socket], console: Console, source: Source | None = None) -> int:
     """Serve until SIGINT or SIGTERM; returns the exit code. `source` is what SIGHUP and a change read again."""
     # uvicorn raises the signal it was ended by once more after the drain: SIGTERM is no failure then, nor is SIGINT.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        _Process(config, console, source).run(sockets=[listener])
+        _Process(config, console, source).run(sockets=listeners)
     except KeyboardInterrupt:
         return 0
     except SystemExit:  # raised by uvicorn where the app could not be opened, after the log said so
@@ -91,8 +113,7 @@ class Server(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """uvicorn's own closes connections on which a request may be coming in, and cuts off streams without a word."""
         left = self.app.drain()
-        for listening in (*self.servers, *(sockets or ())):
-            listening.close()
+        await self._stop_accepting(sockets or [])
         for guard in self._guards():
             guard.end_after_answer()
         await self._until(lambda: not any(guard.is_idle for guard in self._guards()), min(self._grace, left))
@@ -107,6 +128,16 @@ class Server(uvicorn.Server):
             task.cancel()
         if not self.force_exit:
             await self.lifespan.shutdown()
+
+    async def _stop_accepting(self, sockets: list[socket.socket]) -> None:
+        """What was accepted in this moment is served: asyncio makes a connection of it one turn of its loop later."""
+        for listener in sockets:
+            asyncio.get_running_loop().remove_reader(listener)
+        await asyncio.sleep(0)
+        for server in self.servers:
+            server.close()
+        for listener in sockets:
+            listener.close()
 
     def _guards(self) -> list[Guard]:
         return [connection for connection in self.server_state.connections if isinstance(connection, Guard)]

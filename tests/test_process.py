@@ -10,7 +10,7 @@ import socket
 import subprocess
 import sys
 import threading
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -127,6 +127,85 @@ def test_a_stream_past_the_deadline_is_told_and_cut_off(tmp_path: Path) -> None:
                 assert b'"code":"server_shutting_down"' in cut.value.partial
             assert event(process, "request")["end"] == "shut_down"
             assert process.wait(30) == 0
+
+
+@contextmanager
+def replacement(file: Path, listener: socket.socket) -> Iterator[subprocess.Popen[str]]:
+    """Another process on a socket that the test keeps, once it accepts."""
+    command = ["sh", "-c", 'export LISTEN_FDS=1 LISTEN_PID=$$; exec "$@" 3<&0 </dev/null', "sh", COMMAND, "serve", file]
+    with subprocess.Popen(command, stdin=listener, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as one:
+        late = threading.Timer(120, one.kill)
+        late.start()
+        try:
+            assert one.stdout is not None
+            assert f":{listener.getsockname()[1]}," in one.stdout.readline()
+            yield one
+        finally:
+            late.cancel()
+            one.kill()
+
+
+def asks(port: int, ended: threading.Event, outcomes: list[object]) -> None:
+    """New connections, one after the other, and what became of each."""
+    while not ended.is_set():
+        try:
+            with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=30)) as client:
+                client.request("POST", "/v1/chat/completions", BODY, {"Content-Type": "application/json"})
+                answer = client.getresponse()
+                outcomes.append((answer.status, answer.read()))
+        except OSError as error:
+            outcomes.append(error)
+
+
+def answers(listener: socket.socket) -> None:
+    """An upstream that answers every request with one event."""
+
+    def answer(connection: socket.socket) -> None:
+        with closing(connection):
+            while BODY not in connection.recv(65_536):
+                pass
+            connection.sendall(HEAD[:-2] + b"Connection: close\r\n\r\n" + CHUNK + b"0\r\n\r\n")
+
+    with suppress(OSError):  # closed at the end of the test
+        while True:
+            connection, _ = listener.accept()
+            threading.Thread(target=answer, args=(connection,), daemon=True).start()
+
+
+def test_one_process_takes_over_from_another_and_no_request_is_lost(tmp_path: Path) -> None:
+    file = tmp_path / "config.yaml"
+    ended, outcomes = threading.Event(), list[object]()
+    with held_upstream() as (address, behind), closing(socket.create_server(("127.0.0.1", 0), backlog=256)) as listener:
+        config(file, address)
+        behind.settimeout(None)
+        port = listener.getsockname()[1]
+        threading.Thread(target=answers, args=(behind,), daemon=True).start()
+        clients = [threading.Thread(target=asks, args=(port, ended, outcomes)) for _ in range(4)]
+        with ExitStack() as opened:
+            serving = opened.enter_context(replacement(file, listener))
+            for client in clients:
+                client.start()
+            for _ in range(3):
+                successor = opened.enter_context(replacement(file, listener))
+                serving.send_signal(signal.SIGTERM)
+                assert serving.wait(30) == 0
+                serving = successor
+            ended.set()
+            for client in clients:
+                client.join()
+    assert len(outcomes) > 100
+    assert {str(outcome) for outcome in outcomes} == {str((200, EVENT))}
+
+
+def test_a_socket_that_does_not_listen_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "config.yaml"
+    config(file, "http://127.0.0.1:1")
+    shell = 'export LISTEN_FDS=1 LISTEN_PID=$$; exec "$@" 3<&0 </dev/null'
+    with closing(socket.socket()) as deaf:
+        ended = subprocess.run(
+            ["sh", "-c", shell, "sh", COMMAND, "serve", file], stdin=deaf, capture_output=True, text=True, check=False
+        )
+    assert (ended.returncode, "LISTEN_FDS" in ended.stderr) == (1, True)
 
 
 def test_a_second_signal_ends_a_process_that_drains(tmp_path: Path) -> None:
