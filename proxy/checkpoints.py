@@ -64,7 +64,7 @@ class Checkpoints:
         key = key_of(digests, cut)
         taken = await self.store.put_new(key, self._sealer.seal(key, _encode(record)), self._ttl)
         holds = self._open(key, taken, digests[cut], cut)
-        if taken is not None and holds is None:  # damaged: nobody can use it
+        if taken is not None and holds is None and not self._sealer.is_later(taken):  # damaged: nobody can use it
             await self.store.put(key, self._sealer.seal(key, _encode(record)), self._ttl)
         holds = holds or record
         return remember(self._memory, key, holds, _REMEMBERED)

@@ -73,6 +73,10 @@ class Sealer:
         self.unreadable += plain is None
         return plain
 
+    def is_later(self, sealed: bytes) -> bool:
+        """Whether a later release has sealed it, whose replicas can use it."""
+        return sealed[:1] > bytes((VERSION,))
+
     def _open(self, key: str, sealed: bytes) -> bytes | None:
         header, body = sealed[:_HEADER_BYTES], sealed[_HEADER_BYTES:]
         if self._ciphers:
