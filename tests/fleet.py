@@ -80,6 +80,8 @@ class Fleet:
     answered: int = 0
     left: int = 0
     erased: int = 0
+    slowest: float = 0.0
+    """Seconds that it took until all replicas reached the store again, at most."""
     failed: list[tuple[str, int]] = field(default_factory=list)
     _at_once: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_AT_ONCE))
 
@@ -88,7 +90,8 @@ class Fleet:
         return (
             f"{self.answered} answered, {self.left} left, {len(self.failed)} failed; {oracle.judged} judged,"
             f" {oracle.signed} with a summary, {len(oracle.wrong)} wrong; {oracle.summaries} summaries, {self.erased}"
-            f" erased; {len(self.canaries.found)} canaries in {self.canaries.searched:,} bytes"
+            f" erased; {len(self.canaries.found)} canaries in {self.canaries.searched:,} bytes; the store was up again"
+            f" after {self.slowest:.1f} s at most"
         )
 
     async def play(self, steps: int, strikes: Sequence[Strike] = ()) -> None:
@@ -108,6 +111,7 @@ class Fleet:
             while self.answered < begins:  # noqa: ASYNC110 - requests come and go, and none tells
                 await asyncio.sleep(0.01)
             await strike()
+            await self._recover()
 
     async def _converse(self, session: Session, steps: int, striking: asyncio.Task[None]) -> None:
         step = 0
@@ -145,14 +149,24 @@ class Fleet:
         reply = await ask(self.chance.choice(self.addresses), "DELETE", path, _ADMITTED, b"")
         if reply.status != 200:
             return False
-        while not (await self._all_reach_the_store() and await self._all_reach_the_store()):
+        while not (await self._settled() and await self._settled()):
             continue
         self.oracle.erased[session.tenant, session.name] = before
         self.erased += 1
         return True
 
-    async def _all_reach_the_store(self) -> bool:
+    async def _recover(self) -> None:
+        """Once a fault is over, until all replicas share what they store again."""
+        over = time.monotonic()
+        while not await self._all_reach_the_store():  # noqa: ASYNC110 - requests go on, and one of them finds out
+            await asyncio.sleep(0.05)
+        self.slowest = max(self.slowest, time.monotonic() - over)
+
+    async def _settled(self) -> bool:
         await asyncio.sleep(SETTLED)
+        return await self._all_reach_the_store()
+
+    async def _all_reach_the_store(self) -> bool:
         replies = [await ask(address, "GET", "/readyz", [], b"") for address in self.addresses]
         return all(reply.json()["store"] == "up" for reply in replies)
 
