@@ -283,6 +283,7 @@ class Compactor:
         work = _Work(job, target, texts, await self._off_loop(lambda: _continuity(job, room, count)), count)
         outcome = await self._drive(work, blocks)
         if outcome.text is None:
+            self._summarizer.failed(target, "invalid")
             raise SummarizerError("invalid", "no part of the span could be summarized")
         summary, segment = split_timeline(ledger.without_superseded_section(outcome.text), texts, work.segment)
         latency = int(1000 * (self._ticks() - started))

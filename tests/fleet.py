@@ -82,13 +82,13 @@ class Fleet:
     erased: int = 0
     slowest: float = 0.0
     """Seconds that it took until all replicas reached the store again, at most."""
-    failed: list[tuple[str, int]] = field(default_factory=list)
+    failed: list[tuple[str, int, bytes]] = field(default_factory=list)
     _at_once: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_AT_ONCE))
 
     def __str__(self) -> str:
         oracle = self.oracle
         return (
-            f"{self.answered} answered, {self.left} left, {len(self.failed)} failed; {oracle.judged} judged,"
+            f"{self.answered} answered, {self.left} left, {self.failed} failed; {oracle.judged} judged,"
             f" {oracle.signed} with a summary, {len(oracle.wrong)} wrong; {oracle.summaries} summaries, {self.erased}"
             f" erased; {len(self.canaries.found)} canaries in {self.canaries.searched:,} bytes; the store was up again"
             f" after {self.slowest:.1f} s at most"
@@ -135,7 +135,7 @@ class Fleet:
             return
         reply = await ask(address, "POST", CHAT, headers, body)
         if reply.status != 200:
-            self.failed.append((name, reply.status))
+            self.failed.append((name, reply.status, reply.body[:300]))
         self.answered += 1
         self.oracle.judge()
 
@@ -187,7 +187,7 @@ async def leave(address: str, content: bytes, waits: int) -> None:
 
 @asynccontextmanager
 async def fleet(
-    directory: Path, stores: Sequence[str], tenants: Sequence[str], *, patience: str = "250ms", **policy: object
+    directory: Path, stores: Sequence[str], tenants: Sequence[str], *, patience: str = "500ms", **policy: object
 ) -> AsyncIterator[Fleet]:
     """A replica for each of these URLs, which lead to one store; logs at debug, values encrypted."""
     oracle, canaries = Oracle(WINDOW), Canaries(tenants)

@@ -66,9 +66,9 @@ async def flush(servers: list[Server]) -> None:
 
 
 async def frozen(server: Server) -> None:
-    """For half a second: longer than an operation may take."""
+    """For longer than an operation may take."""
     with server.frozen():
-        await asyncio.sleep(0.5)
+        await asyncio.sleep(1)
 
 
 async def full(server: Server) -> None:
