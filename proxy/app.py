@@ -18,6 +18,7 @@ from proxy.background import Background
 from proxy.config import Config
 from proxy.config_models import DEFAULT, Server
 from proxy.engine import Engine, open_engine
+from proxy.erasures import LOOK_EVERY, Erasures
 from proxy.errors import NotFoundError, ProxyError, ShuttingDownError, StoreUnavailableError
 from proxy.exchange import ClientGoneError, Exchange, Receive, Scope, Send
 from proxy.gateway import Gateway
@@ -146,9 +147,18 @@ class App:
             self.reloader = Reloader(self._source, config, self._swap, engine.metrics, self._log)
             watching = asyncio.create_task(self.reloader.watch(self._look_every))
             opened.callback(watching.cancel)
-            opened.callback(asyncio.create_task(engine.erasures.watch()).cancel)
+            opened.callback(asyncio.create_task(self._look_after(engine.erasures)).cancel)
             yield
             self._gateway = None
+
+    async def _look_after(self, erasures: Erasures) -> None:
+        """Learn of recent erasures for as long as the process lives."""
+        while True:
+            await asyncio.sleep(LOOK_EVERY)
+            try:
+                await erasures.look_after()
+            except Exception as error:  # noqa: BLE001 - a rim of its own: nobody waits for this work
+                self._log.fault("erasures_fault", error)
 
     def reload(self) -> None:
         """Have the config read again; before the app is open there is nothing newer to read."""
@@ -202,7 +212,7 @@ class App:
         """Erase the conversations of a tenant that this names: all with the label, or the one with the id."""
         assert self._engine is not None  # noqa: S101 - as above
         sessions, index, name = self._engine.sessions, self._tenant(request).index, request.path_params["name"]
-        found = await sessions.named(index, name) or by_id(name)
+        found = by_id(name) or await sessions.named(index, name)
         if not found:
             raise NotFoundError("No session of this tenant has this label or id; GET /admin/api/sessions lists them.")
         erased = await sessions.erase(index, found)

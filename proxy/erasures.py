@@ -9,7 +9,6 @@ tombstones back.
 
 from __future__ import annotations
 
-import asyncio
 import secrets
 from collections import OrderedDict
 from collections.abc import Callable
@@ -25,9 +24,9 @@ _REMEMBERED = 20_000
 _MARK_BYTES = 16
 # For so many seconds an erasure is looked after.
 _WATCHED = 120.0
-_LOOK_EVERY = 0.5
+LOOK_EVERY = 0.5
 # After which every replica that reaches the store knows.
-SETTLED = 2 * _LOOK_EVERY
+SETTLED = 2 * LOOK_EVERY
 _LOOKED_UP = 500
 _RECENT = "index:erasures"
 
@@ -72,12 +71,6 @@ class Erasures:
         self._watched[first] = self._clock() + _WATCHED
         await self._store.enroll(_RECENT, first.hex(), _WATCHED)
         return True
-
-    async def watch(self) -> None:
-        """Look after recent erasures for as long as the process lives."""
-        while True:
-            await asyncio.sleep(_LOOK_EVERY)
-            await self.look_after()
 
     async def look_after(self) -> None:
         """Learn of recent erasures, whoever made them, and put tombstones back that were lost."""

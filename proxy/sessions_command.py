@@ -31,7 +31,7 @@ async def erase(config: Config, caller: Caller, names: Sequence[str], *, all_of_
         if all_of_them:
             found = await index.of(caller.index)
         else:
-            found = [s for name in names for s in await index.named(caller.index, name) or by_id(name)]
+            found = [s for name in names for s in by_id(name) or await index.named(caller.index, name)]
         await index.erase(caller.index, found)
         return found
 
