@@ -33,6 +33,9 @@ _KEEPALIVE_SECONDS = 75
 _BACKLOG = 2048
 _FIRST_INHERITED = 3
 _SWITCH_SECONDS = 0.0005
+# Objects in each generation before it is looked through: far more than one request makes, so that none waits for many
+# collections in a row. What is in no cycle, nearly everything here, is freed at once anyway.
+_GARBAGE_THRESHOLDS = (20_000, 20, 20)
 
 
 def settings(app: App) -> uvicorn.Config:
@@ -168,6 +171,7 @@ class _Process(Server):
         # What was loaded stays, and need not be looked through for garbage again: that holds up every request.
         gc.collect()
         gc.freeze()
+        gc.set_threshold(*_GARBAGE_THRESHOLDS)
         # The workers' counting gives way to the event loop sooner than after 5 ms.
         sys.setswitchinterval(_SWITCH_SECONDS)
         for listener in sockets or ():

@@ -47,11 +47,15 @@ class Canaries:
         self._pattern = re.compile(b"|".join(re.escape(form) for text in [*secrets, *hashes] for form in _forms(text)))
         self.searched = 0
         self.found: list[bytes] = []
+        self.faults: list[bytes] = []
+        """Log lines about faults of ours."""
 
     def write(self, content: bytes) -> int:
         self.searched += len(content)
         if match := self._pattern.search(content):
             self.found.append(content[max(0, match.start() - 100) : match.end() + 100])
+        if content.startswith(b'{"ts"') and b'"level":"error"' in content:
+            self.faults.append(content)
         return len(content)
 
     def flush(self) -> None: ...
@@ -88,7 +92,7 @@ class Fleet:
     def __str__(self) -> str:
         oracle = self.oracle
         return (
-            f"{self.answered} answered, {self.left} left, {self.failed} failed; {oracle.judged} judged,"
+            f"{self.answered} answered, {self.left} left, {self.failed} failed, {self.canaries.faults} faults; {oracle.judged} judged,"
             f" {oracle.signed} with a summary, {len(oracle.wrong)} wrong; {oracle.summaries} summaries, {self.erased}"
             f" erased; {len(self.canaries.found)} canaries in {self.canaries.searched:,} bytes; the store was up again"
             f" after {self.slowest:.1f} s at most"

@@ -70,11 +70,11 @@ def files() -> tuple[Path, ...]:
 @cache
 def source() -> str:
     """All code, prompts and presets of the two packages, and the config."""
-    found = [path for package in ("policies", "proxy", "tests") for path in sorted((ROOT / package).glob("**/*.*"))]
+    found = [path for package in ("policies", "proxy", "tests", "benchmarks") for path in sorted((ROOT / package).glob("**/*.*"))]
     texts = [
         path.read_text("utf-8")
         for path in found
-        if path.suffix in (".py", ".md", ".yaml") and path.parent.name != "tests"
+        if path.suffix in (".py", ".md", ".yaml") and path.parent.name not in ("tests", "benchmarks")
     ]
     return "\n".join([*texts, (ROOT / "config.yaml").read_text("utf-8"), *(path.stem for path in found)])
 
