@@ -22,13 +22,15 @@ from proxy.tenants import Tenants
 from proxy.wire.messages import describe
 from tests.oracle import SUMMARIZER, Oracle, Session
 from tests.servers import configured, serve
-from tests.upstreams import CHAT, JSON, Client, ask, connected, request
+from tests.upstreams import CHAT, JSON, Client, Reply, ask, connected, request
 
 WINDOW = 8_192
 ADMIN = "admin-of-the-fleet"
 _ADMITTED = [(b"Authorization", f"Bearer {ADMIN}".encode())]
 # Everything runs in one process: more at once would only wait for each other, until the store seems to be down.
 _AT_ONCE = 8
+# Seconds after which a client takes its request for lost.
+_PATIENCE = 60.0
 _LEAVING = 0.3
 _REWRITING = 0.03
 
@@ -48,13 +50,13 @@ class Canaries:
         self.searched = 0
         self.found: list[bytes] = []
         self.faults: list[bytes] = []
-        """Log lines about faults of ours."""
+        """Log lines about faults of ours, and what the server says of us."""
 
     def write(self, content: bytes) -> int:
         self.searched += len(content)
         if match := self._pattern.search(content):
             self.found.append(content[max(0, match.start() - 100) : match.end() + 100])
-        if content.startswith(b'{"ts"') and b'"level":"error"' in content:
+        if content.startswith(b'{"ts"') and (b'"level":"error"' in content or b'"event":"server"' in content):
             self.faults.append(content)
         return len(content)
 
@@ -137,7 +139,11 @@ class Fleet:
             await leave(address, request("POST", CHAT, [(b"Host", b"proxy"), *headers], body), self.chance.randrange(4))
             self.left += 1
             return
-        reply = await ask(address, "POST", CHAT, headers, body)
+        try:
+            async with asyncio.timeout(_PATIENCE):
+                reply = await ask(address, "POST", CHAT, headers, body)
+        except TimeoutError:
+            reply = Reply(408, [], b"no answer", complete=False)
         if reply.status != 200:
             self.failed.append((name, reply.status, reply.body[:300]))
         self.answered += 1
