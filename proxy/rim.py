@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable
 from typing import TypeVar
 
@@ -23,6 +24,13 @@ class Rim:
             return await work
         except ProxyError:
             raise
+        except asyncio.CancelledError as error:
+            if (task := asyncio.current_task()) is None or task.cancelling():
+                raise
+            return self._failed_open(error, otherwise)  # raised by somebody's code: nobody wants this request to end
         except Exception as error:  # noqa: BLE001 - the one place
-            self._log.fault("failed_open", error)
-            return otherwise
+            return self._failed_open(error, otherwise)
+
+    def _failed_open(self, error: BaseException, otherwise: _T) -> _T:
+        self._log.fault("failed_open", error)
+        return otherwise

@@ -94,10 +94,11 @@ class Fleet:
     def __str__(self) -> str:
         oracle = self.oracle
         return (
-            f"{self.answered} answered, {self.left} left, {self.failed} failed, {self.canaries.faults} faults; {oracle.judged} judged,"
-            f" {oracle.signed} with a summary, {len(oracle.wrong)} wrong; {oracle.summaries} summaries, {self.erased}"
-            f" erased; {len(self.canaries.found)} canaries in {self.canaries.searched:,} bytes; the store was up again"
-            f" after {self.slowest:.1f} s at most"
+            f"{self.answered} answered, {self.left} left, {self.failed} failed, {self.canaries.faults} faults;"
+            f" {oracle.judged} judged, {oracle.signed} with a summary, {len(oracle.wrong)} wrong;"
+            f" {oracle.summaries} summaries, {self.erased} erased;"
+            f" {len(self.canaries.found)} canaries in {self.canaries.searched:,} bytes;"
+            f" the store was up again after {self.slowest:.1f} s at most"
         )
 
     async def play(self, steps: int, strikes: Sequence[Strike] = ()) -> None:

@@ -11,6 +11,7 @@ import signal
 import ssl
 import subprocess
 import threading
+import time
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
@@ -35,6 +36,8 @@ SLOTS = 16384
 # For what a server does now and then by itself; a test that waits so long has failed.
 PATIENCE = 20.0
 _FAST = ("--repl-diskless-sync-delay", "0", "--repl-backlog-size", "1mb", "--save", "", "--bind", "127.0.0.1")
+
+_PATIENT_WITH_SENTINEL = 15.0
 
 
 def documented_user(password: str) -> list[str]:
@@ -149,10 +152,14 @@ class Sentinels:
 
     def start_failover(self) -> None:
         """As an operator does it: the master is well, and becomes a replica, after the other took over."""
+        late = time.monotonic() + _PATIENT_WITH_SENTINEL
         while True:
             try:
                 self.sentinel.do("SENTINEL", "FAILOVER", MASTER)
             except redis.ResponseError:  # it has not heard of the replica's state yet, or is still at the last one
+                if time.monotonic() > late:  # or takes for down what came back: let it look anew
+                    self.sentinel.do("SENTINEL", "RESET", MASTER)
+                    late += _PATIENT_WITH_SENTINEL
                 continue
             self.master, self.replica = self.replica, self.master
             return

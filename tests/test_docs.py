@@ -70,7 +70,8 @@ def files() -> tuple[Path, ...]:
 @cache
 def source() -> str:
     """All code, prompts and presets of the two packages, and the config."""
-    found = [path for package in ("policies", "proxy", "tests", "benchmarks") for path in sorted((ROOT / package).glob("**/*.*"))]
+    packages = ("policies", "proxy", "tests", "benchmarks")
+    found = [path for package in packages for path in sorted((ROOT / package).glob("**/*.*"))]
     texts = [
         path.read_text("utf-8")
         for path in found

@@ -95,6 +95,7 @@ class Replicas:
 @pytest.fixture
 def replicas(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> OpenReplicas:
     clock = Clock()
+    monkeypatch.setattr("proxy.stores.guard._PROBE_WAIT", 10.0)  # whoever finds out that it is well shares it, too
     monkeypatch.setattr(
         "proxy.app.GuardedStore", lambda store, _, on_change: GuardedStore(store, clock, on_change=on_change)
     )

@@ -393,6 +393,20 @@ class TestRedis:
             await node.pool.release(connection)
         await store.close()
 
+    async def test_a_cancellation_that_closing_ends_with_is_no_cancellation_of_the_caller(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """redis-py raises what a connection's end gave, and its closing may have been cancelled with another task."""
+        store = RedisStore("redis://127.0.0.1:1/0", timeout=5)
+        (node,) = nodes_of(store)
+
+        async def cancelled(**_: object) -> None:
+            raise asyncio.CancelledError
+
+        monkeypatch.setattr(node.pool, "disconnect", cancelled)
+        with pytest.raises(StoreError):
+            await store.get_many([new_key()])
+
     async def test_names_itself_in_the_servers_list_of_clients_unless_told_not_to(self, valkey_url: str) -> None:
         named, nameless = RedisStore(valkey_url, timeout=5), RedisStore(f"{valkey_url}?client_name=", timeout=5)
         names = [await node.ask("CLIENT", "GETNAME") for store in (named, nameless) for node in nodes_of(store)]

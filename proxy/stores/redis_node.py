@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
 from typing import Any, Final
 
 from redis.asyncio import BlockingConnectionPool, Redis
@@ -54,9 +53,14 @@ class Node:
         return reply
 
     async def drop_idle(self) -> None:
-        with suppress(*OUTAGE):
-            async with asyncio.timeout(_CLOSING_SECONDS):
-                await self.pool.disconnect(inuse_connections=False)
+        """Without waiting for long. In a task of its own: redis-py raises what closing a connection ended with, and
+        that may be a cancellation which is meant for nobody."""
+        dropping = asyncio.create_task(self.pool.disconnect(inuse_connections=False))
+        dropping.add_done_callback(_forget)
+        try:
+            await asyncio.wait((dropping,), timeout=_CLOSING_SECONDS)
+        finally:
+            dropping.cancel()
 
     async def close(self) -> None:
         await self._redis.aclose()
@@ -68,6 +72,12 @@ class _TlsConnection(SSLConnection):
     def __init__(self, *, context: RedisSSLContext, **options: Any) -> None:
         super().__init__(**options)
         self.ssl_context = context
+
+
+def _forget(task: asyncio.Task[None]) -> None:
+    """Take note of how it ended, which is no concern of anybody's."""
+    if not task.cancelled():
+        task.exception()
 
 
 def _tls_context(options: Mapping[str, str | bool]) -> RedisSSLContext:
