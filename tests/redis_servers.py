@@ -37,6 +37,7 @@ SLOTS = 16384
 PATIENCE = 20.0
 _FAST = ("--repl-diskless-sync-delay", "0", "--repl-backlog-size", "1mb", "--save", "", "--bind", "127.0.0.1")
 
+# Seconds in which a Sentinel should have made up its mind.
 _PATIENT_WITH_SENTINEL = 15.0
 
 
