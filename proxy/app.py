@@ -26,6 +26,7 @@ from proxy.incoming import Active
 from proxy.log import Log, open_log
 from proxy.operators import for_operators
 from proxy.reloading import SECONDS, Reloader, Source
+from proxy.rim import Rim
 from proxy.session_index import by_id
 from proxy.stores import GuardedStore, open_store
 from proxy.tenants import Caller, Tenants
@@ -153,12 +154,10 @@ class App:
 
     async def _look_after(self, erasures: Erasures) -> None:
         """Learn of recent erasures for as long as the process lives."""
+        rim = Rim(self._log)
         while True:
             await asyncio.sleep(LOOK_EVERY)
-            try:
-                await erasures.look_after()
-            except Exception as error:  # noqa: BLE001 - a rim of its own: nobody waits for this work
-                self._log.fault("erasures_fault", error)
+            await rim.shield(erasures.look_after(), None)
 
     def reload(self) -> None:
         """Have the config read again; before the app is open there is nothing newer to read."""
