@@ -109,7 +109,7 @@ class Ahead:
             deadline=_DEADLINE,
             rebuild=await self._is_rebuilt(case, standing, target, plan),
         )
-        async with self._standing.claim(case, standing, _DEADLINE) as mine:
+        async with self._standing.claim(case, standing) as mine:
             # Another replica may have made it since we looked, and let go of its claim.
             if not mine or await self._standing.newer(case, standing) is not None:
                 return

@@ -27,7 +27,7 @@ from policies.texts import Texts, texts_for
 from policies.transcript import Block, CountTokens, Utterance, newest_within, render
 from policies.validation import Answer, Invalid, Valid, split_timeline, validate
 from proxy.checkpoints import Checkpoints, hash_tag, key_of
-from proxy.flights import SingleFlight, poll
+from proxy.flights import LOCK_SECONDS, SingleFlight, poll, renewed
 from proxy.reader import ChatRequest
 from proxy.spending import Spending
 from proxy.tokenizer import Tokenizer
@@ -40,7 +40,6 @@ _LEAST_ANSWER = 1_024
 # Share of a summarizer's window that is planned with: its own template and our miscounting take the rest.
 _USED_WINDOW = 0.95
 _LEAST_CAPACITY = 200
-_LOCK_MARGIN = 5.0
 # A record that leaves more of the request than this is not worth keeping (docs/design.md, section 6).
 _MOST_LEFT = 0.9
 # Share of a summarizer's window for the numbered statements of the user.
@@ -219,10 +218,13 @@ class Compactor:
         taken = await turn() or await poll(turn, wait)
         if isinstance(taken, Record):
             return taken
-        if taken is None and not job.must:
-            raise CompactionError("pending")
-        try:
+        if taken is None:
+            if not job.must:
+                raise CompactionError("pending")
             return await self._publish(job, await self._make(job))
+        try:
+            async with renewed(self._checkpoints.store, f"lock:{key}"):
+                return await self._publish(job, await self._make(job))
         finally:
             await asyncio.shield(self._checkpoints.store.release(f"lock:{key}", token))
 
@@ -233,8 +235,7 @@ class Compactor:
         """The record, or the right to make it: whoever held the lock may have given up; None while it is held."""
         if (found := await self._look(job)) is not None:
             return found
-        ttl = job.deadline + _LOCK_MARGIN
-        return True if await self._checkpoints.store.acquire(lock, token, ttl) else None
+        return True if await self._checkpoints.store.acquire(lock, token, LOCK_SECONDS) else None
 
     async def _publish(self, job: Job, record: Record) -> Record:
         return await self._checkpoints.publish(job.digests, record)

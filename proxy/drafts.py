@@ -155,7 +155,7 @@ class Drafter:
         """The request after a compaction made now, or made by somebody else while we waited for it."""
         policy, record, view = case.caller.policy, decision.record, decision.view
         job = self._job(case, view, plan, record, case.summary_target if plan.with_model else None)
-        async with self._standing.claim(case, record, job.deadline) as mine:
+        async with self._standing.claim(case, record) as mine:
             made = await self._standing.wait_for_newer(case, record, 0.0 if mine else policy.join_wait)
             if made is not None:
                 return drafted(case, await self._decider.cooled(case, made), made, "applied", plan.trigger)

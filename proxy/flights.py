@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+from proxy.stores.base import Store
+
 _T = TypeVar("_T")
+
+LOCK_SECONDS = 15.0
 
 
 @dataclass(slots=True)
@@ -37,6 +42,22 @@ class SingleFlight(Generic[_T]):
             flight.waiting -= 1
             if flight.waiting == 0:
                 flight.task.cancel()
+
+
+@asynccontextmanager
+async def renewed(store: Store, key: str) -> AsyncIterator[None]:
+    """Keep a lock that was taken for LOCK_SECONDS while the block lasts; that of a process that died lapses soon."""
+
+    async def renew() -> None:
+        while True:
+            await asyncio.sleep(LOCK_SECONDS / 3)
+            await store.touch([key], LOCK_SECONDS)
+
+    renewing = asyncio.create_task(renew())
+    try:
+        yield
+    finally:
+        renewing.cancel()
 
 
 async def poll(look: Callable[[], Awaitable[_T | None]], wait: float, interval: float = 0.1) -> _T | None:

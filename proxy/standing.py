@@ -12,7 +12,7 @@ from policies.plan import tokens_with
 from policies.record import Record
 from proxy.cases import Case, standing_of
 from proxy.checkpoints import Checkpoints
-from proxy.flights import poll
+from proxy.flights import LOCK_SECONDS, poll, renewed
 
 # How far into what is not covered yet the claim on the next summary is pinned, as a share of the usable input: the
 # same message for every request of a conversation, however much it has grown meanwhile.
@@ -47,8 +47,8 @@ class StandingRecords:
         return await self._checkpoints.find(case.digests, newer) or known
 
     @asynccontextmanager
-    async def claim(self, case: Case, standing: Record | None, ttl: float) -> AsyncIterator[bool]:
-        """Whether it is this one's turn to make the next summary of a conversation, in all replicas, for `ttl` seconds.
+    async def claim(self, case: Case, standing: Record | None) -> AsyncIterator[bool]:
+        """Whether it is this one's turn to make the next summary of a conversation, in all replicas, while it lasts.
 
         A claim saves calls and decides nothing: whoever cannot wait makes a summary all the same.
         """
@@ -59,7 +59,11 @@ class StandingRecords:
         self._claims.add(key)
         token = secrets.token_hex(8)
         try:
-            yield await self._checkpoints.store.acquire(key, token, ttl)
+            if await self._checkpoints.store.acquire(key, token, LOCK_SECONDS):
+                async with renewed(self._checkpoints.store, key):
+                    yield True
+            else:
+                yield False
         finally:
             self._claims.discard(key)
             await asyncio.shield(self._checkpoints.store.release(key, token))

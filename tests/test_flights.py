@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 
 import pytest
 
-from proxy.flights import SingleFlight, poll
+from proxy.flights import SingleFlight, poll, renewed
+from proxy.stores.memory import MemoryStore
 
 pytestmark = pytest.mark.anyio
 
@@ -156,3 +157,30 @@ async def test_polling_gives_up() -> None:
 
     assert await poll(look, 0.0, 0.0) is None
     assert looked <= 2
+
+
+async def test_a_lock_is_renewed_while_its_work_lasts_and_no_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("proxy.flights.LOCK_SECONDS", 0.03)
+    touched: list[list[str]] = []
+    twice = asyncio.Event()
+
+    class Store(MemoryStore):
+        async def touch(self, keys: Sequence[str], ttl: float) -> None:
+            assert ttl == 0.03
+            touched.append(list(keys))
+            if len(touched) == 2:
+                twice.set()
+
+    before = asyncio.all_tasks()
+    async with renewed(Store(), "lock:k"), asyncio.timeout(30):
+        await twice.wait()
+    await until(lambda: asyncio.all_tasks() == before)
+    assert set(map(tuple, touched)) == {("lock:k",)}
+
+
+async def test_a_lock_is_let_go_of_where_its_work_fails() -> None:
+    before = asyncio.all_tasks()
+    with pytest.raises(ValueError, match="failed"):
+        async with renewed(MemoryStore(), "lock:k"):
+            raise ValueError("failed")
+    await until(lambda: asyncio.all_tasks() == before)

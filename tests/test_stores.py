@@ -353,6 +353,17 @@ class TestRedis:
             assert 590_000 < await redis.pttl(entry) <= 600_000
         await store.close()
 
+    async def test_lists_what_lies_under_a_tag_for_as_long_as_any_of_it(self, valkey_url: str) -> None:
+        store, tag = RedisStore(valkey_url, timeout=5), secrets.token_hex(8)
+        await store.put_new(f"cp:{{{tag}}}:1", b"v", TTL)
+        await store.acquire(f"lock:{{{tag}}}", "token", 30)
+        await store.touch([f"lock:{{{tag}}}"], 30)
+        async with Redis.from_url(valkey_url) as redis:
+            assert await redis.pttl(f"keys:{{{tag}}}") > 590_000
+            await store.touch([f"cp:{{{tag}}}:1"], 2 * TTL)
+            assert await redis.pttl(f"keys:{{{tag}}}") > 1_190_000
+        await store.close()
+
     async def test_waits_for_a_connection_instead_of_failing(self, valkey_url: str) -> None:
         store = RedisStore(valkey_url, timeout=10)
         answers = await asyncio.gather(*(store.get_many([new_key()]) for _ in range(300)))

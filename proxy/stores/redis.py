@@ -119,7 +119,8 @@ class RedisStore:
             return
         lists = dict.fromkeys(_listed(tag) for key in keys if (tag := tag_of(key)) is not None)
         async with self._deadline():
-            touched = [Command(key, ("PEXPIRE", key, _milliseconds(ttl))) for key in (*keys, *lists)]
+            touched = [Command(key, ("PEXPIRE", key, _milliseconds(ttl))) for key in keys]
+            touched += [Command(key, ("PEXPIRE", key, _milliseconds(ttl), "GT")) for key in lists]
             replies = await self._servers.run(touched)
             for reply in replies:
                 _check(reply)
