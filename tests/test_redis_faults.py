@@ -105,7 +105,8 @@ def replicas(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> OpenReplicas:
         async with AsyncExitStack() as opened:
             model = ModelServer(window=WINDOW)
             upstream = await opened.enter_async_context(serve(model))
-            store = {"url": url, "secret": "shared"}
+            # A busy machine is slow at times: only what is frozen takes as long as this.
+            store = {"url": url, "secret": "shared", "timeout": "1s"}
             config = configured(tmp_path, defaults(tmp_path, upstream) | {"store": store, "policies": PATIENT})
             logs = [io.BytesIO(), io.BytesIO()]
             apps = [App(config, open_log("info", time.time, log)) for log in logs]
