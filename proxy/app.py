@@ -27,7 +27,6 @@ from proxy.log import Log, open_log
 from proxy.operators import for_operators
 from proxy.reloading import SECONDS, Reloader, Source
 from proxy.rim import Rim
-from proxy.session_index import by_id
 from proxy.stores import GuardedStore, open_store
 from proxy.tenants import Caller, Tenants
 from proxy.upstream.asker import WindowAsker
@@ -211,7 +210,7 @@ class App:
         """Erase the conversations of a tenant that this names: all with the label, or the one with the id."""
         assert self._engine is not None  # noqa: S101 - as above
         sessions, index, name = self._engine.sessions, self._tenant(request).index, request.path_params["name"]
-        found = by_id(name) or await sessions.named(index, name)
+        found = await sessions.named(index, name)
         if not found:
             raise NotFoundError("No session of this tenant has this label or id; GET /admin/api/sessions lists them.")
         erased = await sessions.erase(index, found)

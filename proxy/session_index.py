@@ -85,7 +85,12 @@ class SessionIndex:
         return sorted(found, key=lambda session: -session.seen)
 
     async def named(self, index: str, name: str) -> list[Session]:
-        """The conversations with this label, or whose id begins so with eight digits or more."""
+        """The conversations with this label, or whose id begins so with eight digits or more.
+
+        A whole id needs nobody to have enrolled it.
+        """
+        if is_link(name):
+            return [Session(id=name, label="", model="", seen=0)]
         by_id = len(name) >= 8
         return [s for s in await self.of(index) if s.label == name or (by_id and s.id.startswith(name))]
 
@@ -107,11 +112,6 @@ class SessionIndex:
         key = _key(await self._erasures.link(first))
         (value,) = await self._store.get_many([key])
         return self._sealer.read(key, value, _decode)
-
-
-def by_id(name: str) -> list[Session]:
-    """A conversation that nobody enrolled, by its whole id."""
-    return [Session(id=name, label="", model="", seen=0)] if is_link(name) else []
 
 
 def _state(sent: Draft) -> str:

@@ -12,7 +12,7 @@ from rich.table import Table
 
 from proxy.config import Config
 from proxy.erasures import Erasures
-from proxy.session_index import Session, SessionIndex, by_id
+from proxy.session_index import Session, SessionIndex
 from proxy.stores import Sealer, StoreError, open_store
 from proxy.tenants import Caller
 
@@ -31,7 +31,7 @@ async def erase(config: Config, caller: Caller, names: Sequence[str], *, all_of_
         if all_of_them:
             found = await index.of(caller.index)
         else:
-            found = [s for name in names for s in by_id(name) or await index.named(caller.index, name)]
+            found = [s for name in names for s in await index.named(caller.index, name)]
         await index.erase(caller.index, found)
         return found
 

@@ -17,6 +17,7 @@ from proxy.upstream.asker import INTERVAL, WindowAsker
 from proxy.upstream.client import UpstreamClient
 from proxy.windows import Place, Windows
 from proxy.wire.models_list import window_of_props, window_of_show, windows_of_list
+from tests.clock import Clock
 from tests.upstreams import CHAT, JSON, OK_BODY, Upstream, always, answer, ask, proxied, upstream
 
 pytestmark = pytest.mark.anyio
@@ -84,19 +85,12 @@ def test_llama_cpp_states_what_one_slot_has() -> None:
     assert window_of_props(b"{}") is None
 
 
-class Clock:
-    now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 class Asking:
     """An asker and what it finds out about one upstream."""
 
     def __init__(self, client: UpstreamClient, behind: Upstream) -> None:
         self.behind = behind
-        self.clock = Clock()
+        self.clock = Clock(0.0)
         self.windows = Windows(ModelTable(), MemoryStore(), Sealer(None), self.clock)
         self.asker = WindowAsker(client, self.windows, self.clock)
         self.settings = Settings(base_url=f"{behind.address}/v1")

@@ -25,6 +25,7 @@ from proxy.stores.memory import MemoryStore
 from proxy.stores.redis import RedisStore
 from proxy.tenants import Tenants
 from proxy.wire.messages import describe
+from tests.clock import Clock
 from tests.test_isolation import SUMMARY, TURNS, WINDOW, bearer, is_summary, script, sent, summaries
 from tests.upstreams import JSON, OK_BODY, Call, Reply, answer, ask, config_for, serving, upstream
 
@@ -40,16 +41,6 @@ SESSIONS = "/admin/api/sessions"
 OPERATED = {"server": {"admin_token": "t-1"}, **WINDOW}
 TOKEN = (b"Authorization", b"Bearer t-1")
 LABEL = (b"X-Session-Id", b"the deploy")
-
-
-class Clock:
-    """Time as a value the test sets."""
-
-    def __init__(self) -> None:
-        self.now = 1_000.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 class Down(MemoryStore):

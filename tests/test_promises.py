@@ -22,6 +22,7 @@ import pytest
 from policies.texts import texts_for
 from proxy.app import App, create_app
 from proxy.upstream.summarizer import Summarizer
+from tests.clock import Clock
 from tests.oracle import SUMMARIZER, Oracle, Session
 from tests.scenarios import chinese
 from tests.servers import configured, serve
@@ -141,14 +142,6 @@ FAILURES: dict[str, tuple[Script, tuple[int, ...]]] = {
 }
 OVERFLOW = always(error(400, TOO_LONG, "context_length_exceeded"))
 _OWNER = re.compile(rb"mark-(\w+?)-one-")
-
-
-@dataclass
-class Clock:
-    now: float = 1_000.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 @dataclass

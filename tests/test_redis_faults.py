@@ -25,6 +25,7 @@ from proxy.log import open_log
 from proxy.stores import GuardedStore
 from proxy.stores.sealing import Sealer
 from tests import redis_servers
+from tests.clock import Clock
 from tests.scenarios import FIRST, WINDOW, Agent, Stage, defaults, usable
 from tests.servers import configured, serve
 
@@ -38,16 +39,6 @@ pytestmark = pytest.mark.anyio
 # A pause is never longer, so 5 s after the end of any trouble the store is asked again.
 LONGEST_PAUSE = 4.0
 PATIENT = {"default": {"join_wait": "2s"}}
-
-
-class Clock:
-    """The breakers' time, which the test sets."""
-
-    def __init__(self) -> None:
-        self.now = 1_000.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 @dataclass

@@ -25,6 +25,7 @@ from proxy.stores.redis_node import Node
 from proxy.stores.redis_servers import Cluster, OneServer
 from proxy.stores.redis_servers import Sentinels as SentinelServers
 from proxy.stores.sqlite import SqliteStore
+from tests.clock import Clock
 from tests.redis_servers import documented_user, one_node_cluster, tls_front
 
 if TYPE_CHECKING:
@@ -50,19 +51,9 @@ REDIS = {
 }
 
 
-class Clock:
-    """Time as a value the test sets."""
-
-    def __init__(self) -> None:
-        self.now = 1_000_000.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 @pytest.fixture
 def clock() -> Clock:
-    return Clock()
+    return Clock(1_000_000.0)
 
 
 @pytest.fixture(params=["memory", "sqlite", *REDIS])

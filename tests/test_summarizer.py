@@ -15,6 +15,7 @@ from policies.validation import Answer
 from proxy.config_models import Upstream
 from proxy.upstream.client import UpstreamClient
 from proxy.upstream.summarizer import Summarizer, SummarizerError, SummarizerOverflowError, SummaryTarget
+from tests.clock import Clock
 from tests.servers import free_port
 from tests.upstreams import JSON, Call, Script, answer, head, in_turn, upstream, value
 
@@ -57,18 +58,13 @@ def target_at(address: str) -> SummaryTarget:
     )
 
 
-class Clock:
-    now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 async def asked(script: Script) -> tuple[Answer | Exception, Scripted]:
     """What one question came to, and the upstream that was asked."""
     async with upstream(script) as behind, UpstreamClient() as client:
         try:
-            result: Answer | Exception = await Summarizer(client, Clock()).ask(target_at(behind.address), PROMPT, 400)
+            result: Answer | Exception = await Summarizer(client, Clock(0.0)).ask(
+                target_at(behind.address), PROMPT, 400
+            )
         except (SummarizerError, SummarizerOverflowError) as failure:
             result = failure
         return result, behind
@@ -95,7 +91,7 @@ async def test_the_prompt_is_sent_as_an_ordinary_completion_under_the_targets_cr
 async def test_the_output_key_and_the_temperature_are_the_targets() -> None:
     async with upstream(in_turn(completion("done"))) as behind, UpstreamClient() as client:
         target = replace(target_at(behind.address), output_key="max_completion_tokens", temperature=0.2)
-        await Summarizer(client, Clock()).ask(target, PROMPT, 7)
+        await Summarizer(client, Clock(0.0)).ask(target, PROMPT, 7)
     sent = json.loads(behind.calls[0].body)
     assert (sent["max_completion_tokens"], sent["temperature"], "max_tokens" in sent) == (7, 0.2, False)
 
@@ -176,7 +172,7 @@ async def test_the_second_try_may_succeed() -> None:
 async def test_nobody_listening_is_trouble_that_passes() -> None:
     async with UpstreamClient() as client:
         with pytest.raises(SummarizerError) as caught:
-            await Summarizer(client, Clock()).ask(target_at(f"http://127.0.0.1:{free_port()}"), PROMPT, 4)
+            await Summarizer(client, Clock(0.0)).ask(target_at(f"http://127.0.0.1:{free_port()}"), PROMPT, 4)
     assert caught.value.kind == "transient"
 
 
@@ -203,7 +199,7 @@ async def test_an_answer_that_never_comes_ends_with_the_callers_patience() -> No
         await call.gone()
 
     async with upstream(think) as behind, UpstreamClient() as client:
-        asking = asyncio.create_task(Summarizer(client, Clock()).ask(target_at(behind.address), PROMPT, 4))
+        asking = asyncio.create_task(Summarizer(client, Clock(0.0)).ask(target_at(behind.address), PROMPT, 4))
         async with asyncio.timeout(5):
             while not behind.calls:  # noqa: ASYNC110 - the other side of a socket sets no event here
                 await asyncio.sleep(0)
@@ -214,7 +210,7 @@ async def test_an_answer_that_never_comes_ends_with_the_callers_patience() -> No
 
 async def cooled(script: Script, use: Callable[[Summarizer, SummaryTarget, Clock], Awaitable[None]]) -> Scripted:
     async with upstream(script) as behind, UpstreamClient() as client:
-        clock = Clock()
+        clock = Clock(0.0)
         await use(Summarizer(client, clock), target_at(behind.address), clock)
         return behind
 

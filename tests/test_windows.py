@@ -14,6 +14,7 @@ from proxy.models import MAX_NAME, ModelTable, Window
 from proxy.stores import Sealer
 from proxy.stores.memory import MemoryStore
 from proxy.windows import ASKED_TTL, REFRESH, Place, Windows
+from tests.clock import Clock
 from tests.test_models import ROWS
 
 pytestmark = pytest.mark.anyio
@@ -22,13 +23,6 @@ URL = "http://u/v1"
 GPT = Place("default", "k", URL, "gpt-4o")
 UNHEARD = Place("default", "k", URL, "unheard")
 LIMIT = StatedLimit(8_192)
-
-
-class Clock:
-    now = 1_000.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 @pytest.fixture

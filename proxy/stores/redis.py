@@ -71,20 +71,12 @@ class RedisStore:
 
     async def put_new(self, key: str, value: bytes, ttl: float) -> bytes | None:
         check_size(value)  # NX together with GET needs Redis 7.0
-        tag = tag_of(key)
-        if tag is None:
-            winner = await self._run(key, "SET", key, value, "NX", "GET", "PX", _milliseconds(ttl))
-        else:
-            winner = await self._put(_PUT_NEW, tag, ("SET", key, value, "NX", "GET", "PX", _milliseconds(ttl)))
+        winner = await self._put(_PUT_NEW, ("SET", key, value, "NX", "GET", "PX", _milliseconds(ttl)))
         return winner if isinstance(winner, bytes) else None
 
     async def put(self, key: str, value: bytes, ttl: float) -> None:
         check_size(value)
-        tag = tag_of(key)
-        if tag is None:
-            await self._run(key, "SET", key, value, "PX", _milliseconds(ttl))
-        else:
-            await self._put(_PUT, tag, ("SET", key, value, "PX", _milliseconds(ttl)))
+        await self._put(_PUT, ("SET", key, value, "PX", _milliseconds(ttl)))
 
     async def erase(self, tag: str, mark: bytes, ttl: float) -> bytes | None:
         # What lies there from now on was refused, what lay there before is listed. Of a slot that is being moved, one
@@ -135,10 +127,13 @@ class RedisStore:
         async with self._deadline():
             await self._servers.close()
 
-    async def _put(self, script: str, tag: str, words: Words) -> object:
-        """Store by this command, unless the tag was erased."""
+    async def _put(self, script: str, words: Words) -> object:
+        """Store by this command; under a hash tag by its script, unless the tag was erased."""
         _, key, value, *_, milliseconds = words
-        name, grave, listed = str(key), tombstone(tag), _listed(tag)
+        name = str(key)
+        if (tag := tag_of(name)) is None:
+            return await self._run(name, *words)
+        grave, listed = tombstone(tag), _listed(tag)
         async with self._deadline():
             atomic = ("EVAL", script, 3, key, grave, listed, value, milliseconds)
             (reply,) = await self._servers.run([Command(name, atomic)])
