@@ -17,9 +17,10 @@ from starlette.routing import Route as Path
 from proxy.background import Background
 from proxy.config import Config
 from proxy.config_models import DEFAULT, Server
+from proxy.deadlines import repeated
 from proxy.engine import Engine, open_engine
-from proxy.erasures import LOOK_EVERY, Erasures
-from proxy.errors import NotFoundError, ProxyError, ShuttingDownError, StoreUnavailableError
+from proxy.erasures import LOOK_EVERY
+from proxy.errors import EndedError, NotFoundError, ProxyError, ShuttingDownError, StoreUnavailableError
 from proxy.exchange import ClientGoneError, Exchange, Receive, Scope, Send
 from proxy.gateway import Gateway
 from proxy.incoming import Active
@@ -54,7 +55,7 @@ class App:
         self._log = log or open_log(config.logging.level, time.time)
         self.reloader: Reloader | None = None
         self.is_draining = False
-        self._open_requests: dict[Exchange, asyncio.Task[None] | None] = {}
+        self._open_requests: set[Exchange] = set()
         self._gateway: Gateway | None = None
         self._store: GuardedStore | None = None
         self._engine: Engine | None = None
@@ -80,7 +81,7 @@ class App:
             return
         exchange = Exchange(scope, receive, send)
         gateway = self._gateway
-        self._open_requests[exchange] = asyncio.current_task()
+        self._open_requests.add(exchange)
         try:
             if exchange.path in EXPLAIN_PATHS:
                 await gateway.explain(exchange)
@@ -88,7 +89,7 @@ class App:
                 await gateway.chat(exchange)
             else:
                 await gateway.passthrough(exchange)
-        except ShuttingDownError as error:
+        except EndedError as error:
             await exchange.break_off(error)
         except ProxyError as error:
             await exchange.refuse(error)
@@ -96,7 +97,7 @@ class App:
             # Returning without ending the answer makes the server close the connection, as the upstream did.
             return
         finally:
-            del self._open_requests[exchange]
+            self._open_requests.remove(exchange)
 
     @property
     def server_settings(self) -> Server:
@@ -110,10 +111,8 @@ class App:
 
     def break_off(self) -> None:
         """End every open request now, each with an error its client can read."""
-        for exchange, task in self._open_requests.items():
-            if exchange.ended_by is None and task is not None:
-                exchange.ended_by = ShuttingDownError()
-                task.cancel()
+        for exchange in self._open_requests:
+            exchange.end(ShuttingDownError())
 
     @asynccontextmanager
     async def _open(self) -> AsyncIterator[None]:
@@ -147,16 +146,12 @@ class App:
             self.reloader = Reloader(self._source, config, self._swap, engine.metrics, self._log)
             watching = asyncio.create_task(self.reloader.watch(self._look_every))
             opened.callback(watching.cancel)
-            opened.callback(asyncio.create_task(self._look_after(engine.erasures)).cancel)
+            rim = Rim(self._log)
+            await opened.enter_async_context(
+                repeated(lambda: rim.shield(engine.erasures.look_after(), None), LOOK_EVERY)
+            )
             yield
             self._gateway = None
-
-    async def _look_after(self, erasures: Erasures) -> None:
-        """Learn of recent erasures for as long as the process lives."""
-        rim = Rim(self._log)
-        while True:
-            await asyncio.sleep(LOOK_EVERY)
-            await rim.shield(erasures.look_after(), None)
 
     def reload(self) -> None:
         """Have the config read again; before the app is open there is nothing newer to read."""
@@ -237,7 +232,7 @@ async def _alive(_: Request) -> Response:
 
 def activate(config: Config, engine: Engine) -> Active:
     """What the gateway needs of a config, as one value."""
-    return Active(Tenants(config), engine.router(config), config.server.max_body_bytes, config.server.max_requests)
+    return Active(Tenants(config), engine.router(config), config.server)
 
 
 def create_app(config: Config, source: Source | None = None) -> App:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Coroutine
 
+from proxy.deadlines import ended
 from proxy.log import Log
 
 _AT_ONCE = 16
@@ -36,9 +37,7 @@ class Background:
         self._draining = True
         if self._tasks:
             _, late = await asyncio.wait(self._tasks, timeout=seconds)
-            for task in late:
-                task.cancel()
-            await asyncio.gather(*late, return_exceptions=True)
+            await ended(late)
 
     async def _run(self, name: str, work: Coroutine[None, None, object]) -> None:
         try:

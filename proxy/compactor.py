@@ -27,6 +27,7 @@ from policies.texts import Texts, texts_for
 from policies.transcript import Block, CountTokens, Utterance, newest_within, render
 from policies.validation import Answer, Invalid, Valid, split_timeline, validate
 from proxy.checkpoints import Checkpoints, hash_tag, key_of
+from proxy.deadlines import within
 from proxy.flights import LOCK_SECONDS, SingleFlight, poll, renewed
 from proxy.reader import ChatRequest
 from proxy.spending import Spending
@@ -259,7 +260,7 @@ class Compactor:
         if not self._spending.allows(job.tenant, job.daily_tokens):
             return await self._without_model(job, "over_budget")
         try:
-            async with asyncio.timeout(job.deadline):
+            async with within(job.deadline):
                 written = await self._write(job, target)
         except TimeoutError:
             self._summarizer.failed(target, "transient")

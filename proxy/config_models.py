@@ -145,6 +145,9 @@ class Server(Settings):
     body_timeout: Seconds = Field(default=60.0, gt=0, le=3600)
     """Time without a byte of a request's body, or of an answer taken, after which it is given up."""
 
+    request_deadline: Seconds = Field(default=3600.0, gt=0, le=604800)
+    """Time for a request with its whole answer, after which it is ended."""
+
     drain: Seconds = Field(default=30.0, ge=0, le=3600)
     """Time that open requests have to finish once the process is told to end."""
 

@@ -221,12 +221,27 @@ class TooManyRequestsError(ProxyError):
         super().__init__("Too many of your requests are under way at once; try again in a moment.", retry_after=1)
 
 
-class ShuttingDownError(ProxyError):
+class EndedError(ProxyError):
+    """Ends a request that is not done, also in the middle of its answer."""
+
+    retryable = True
+
+
+class RequestDeadlineError(EndedError):
+    """The request was not done within `server.request_deadline`."""
+
+    status = 504
+    code = "request_deadline"
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(f"The request was not done within {seconds:g} s (server.request_deadline).")
+
+
+class ShuttingDownError(EndedError):
     """The process ends, and the request did not end before its time to drain was over."""
 
     status = 503
     code = "server_shutting_down"
-    retryable = True
 
     def __init__(self) -> None:
         super().__init__("This server is shutting down and could not finish the request; send it again.", retry_after=1)

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterat
 from contextlib import contextmanager, suppress
 from typing import Any
 
+from proxy.deadlines import Ending, within
 from proxy.errors import BodyTooLargeError, ProxyError
 from proxy.wire.headers import Headers
 
@@ -34,7 +35,7 @@ class Exchange:
     status, sent: what the client was told, and the bytes of the answer's body so far.
     comments:     how many of them told a client that its request is still being worked on.
     takes_event:  whether an event of ours could follow what of the answer was written.
-    ended_by:     why its task was cancelled, where that was not the client's doing.
+    ended_by:     why what is done for it was ended before it was done.
     """
 
     def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -48,7 +49,8 @@ class Exchange:
         self.sent = 0
         self.comments = 0
         self.takes_event = False
-        self.ended_by: ProxyError | None = None
+        self.ended_by: ProxyError | ClientGoneError | None = None
+        self._ending: Ending | None = None
         self._begun = False
         self._commenting: asyncio.Task[None] | None = None
         self._receive = receive
@@ -98,26 +100,38 @@ class Exchange:
         while (await self._receive())["type"] != "http.disconnect":
             pass
 
+    @contextmanager
+    def endable(self) -> Iterator[None]:
+        """Let `end` end what the current task does inside; raises what it was ended by then."""
+        task = asyncio.current_task()
+        assert task is not None  # noqa: S101 - every coroutine runs in a task
+        self._ending = Ending(task)
+        try:
+            yield
+        except asyncio.CancelledError:
+            if self.ended_by is None:
+                raise
+            raise self.ended_by from None
+        finally:
+            self._ending.stop()
+            self._ending = None
+
+    def end(self, error: ProxyError | ClientGoneError) -> None:
+        """End what is done for this exchange, for certain. The first error is the one that is told."""
+        if self._ending is not None and self.ended_by is None:
+            self.ended_by = error
+            self._ending.begin()
+
     async def while_connected(self, work: Awaitable[None]) -> None:
-        """Run `work`, and cancel it as soon as the client leaves; raises ClientGoneError then."""
-        working = asyncio.current_task()
-        assert working is not None  # noqa: S101 - every coroutine runs in a task
-        gone = False
+        """Do `work`, and end it as soon as the client leaves: by a ClientGoneError."""
 
         async def watch() -> None:
-            nonlocal gone
             await self.disconnected()
-            gone = True
-            working.cancel()
+            self.end(ClientGoneError())
 
         watching = asyncio.create_task(watch())
         try:
             await work
-        except asyncio.CancelledError:
-            if not gone:
-                raise
-            working.uncancel()
-            raise ClientGoneError from None
         finally:
             watching.cancel()
             self.end_comments()
@@ -197,7 +211,7 @@ class Exchange:
     async def _linger(self) -> None:
         """Read on and throw away: closing on unread bytes resets the connection, and the answer may be lost with it."""
         with suppress(TimeoutError):
-            async with asyncio.timeout(_LINGER):
+            async with within(_LINGER):
                 while (await self._receive()).get("more_body", False):
                     pass
 

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+from proxy.deadlines import repeated
 from proxy.stores.base import Store
 
 _T = TypeVar("_T")
@@ -47,25 +48,17 @@ class SingleFlight(Generic[_T]):
 @asynccontextmanager
 async def renewed(store: Store, key: str) -> AsyncIterator[None]:
     """Keep a lock that was taken for LOCK_SECONDS while the block lasts; that of a process that died lapses soon."""
-
-    async def renew() -> None:
-        while True:
-            await asyncio.sleep(LOCK_SECONDS / 3)
-            await store.touch([key], LOCK_SECONDS)
-
-    renewing = asyncio.create_task(renew())
-    try:
+    async with repeated(lambda: store.touch([key], LOCK_SECONDS), LOCK_SECONDS / 3):
         yield
-    finally:
-        renewing.cancel()
 
 
 async def poll(look: Callable[[], Awaitable[_T | None]], wait: float, interval: float = 0.1) -> _T | None:
-    """Call `look` until it finds something or `wait` seconds are over."""
-    try:
-        async with asyncio.timeout(wait):
-            while (found := await look()) is None:  # noqa: ASYNC110 - another process cannot set an event here
-                await asyncio.sleep(interval)
-    except TimeoutError:
-        return None
+    """Call `look` until it finds something or `wait` seconds are over.
+
+    The clock is read between two looks, and no look is cut short: a deadline inside of it could get lost.
+    """
+    clock = asyncio.get_running_loop().time
+    until = clock() + wait
+    while (found := await look()) is None and (left := until - clock()) > 0:  # noqa: ASYNC110 - set by other processes
+        await asyncio.sleep(min(interval, left))
     return found

@@ -69,7 +69,9 @@ class Forwarder:
     ) -> Draft | None:
         """The next smaller draft; where a fault of ours leaves none, that without half of the history."""
         with incoming.commenting(case, self._rim):
-            smaller = await self._rim.shield(self._drafter.retry(case, sent, stated, attempt=attempt), _FAULT)
+            smaller = await self._rim.shield(
+                self._drafter.retry(case, sent, stated, attempt=attempt), _FAULT, incoming.patience
+            )
             if smaller is _FAULT:
                 return await self._rim.shield(self._drafter.halved(case, sent), None)
             return smaller

@@ -24,6 +24,7 @@ from proxy.errors import (
     InvalidRequestError,
     LoopError,
     ProxyError,
+    RequestDeadlineError,
     ShuttingDownError,
 )
 from proxy.exchange import ClientGoneError, Exchange
@@ -98,20 +99,22 @@ class Gateway:
         """The whole request of a caller that is let in."""
         active = self.active
         caller, wish = self._admit(exchange, active, progress)
-        body = await exchange.body(active.max_body_bytes)
+        body = await exchange.body(active.server.max_body_bytes)
         return Incoming(exchange, active, caller, wish, body, progress.started, progress)
 
     def _admit(self, exchange: Exchange, active: Active, progress: Progress) -> tuple[Caller, Wish]:
         """Who is calling and what for, where there is room for the request."""
         caller, wish = _identify(exchange, active.tenants)
         progress.caller = caller
-        progress.admitted.enter_context(self._admission.slot(caller.tenant, active.max_requests, caller.max_requests))
+        progress.admitted.enter_context(
+            self._admission.slot(caller.tenant, active.server.max_requests, caller.max_requests)
+        )
         return caller, wish
 
     async def _answer(self, incoming: Incoming) -> None:
         """Count, plan, compact, forward, relay, record."""
         progress = incoming.progress
-        prepared = await self._rim.shield(self._prepare(incoming), None)
+        prepared = await self._rim.shield(self._prepare(incoming), None, incoming.patience)
         if prepared is None:
             prepared = _as_it_came(incoming, "failed-open", "internal_error")
         progress.report = report = incoming.report(prepared)
@@ -182,7 +185,7 @@ class Gateway:
         length = exchange.header(b"content-length")
         headers = route.headers if length is None else [*route.headers, (b"content-length", length)]
         empty = length in (None, b"0") and exchange.header(b"transfer-encoding") is None
-        body = await exchange.body(0) if empty else exchange.chunks(incoming.active.max_body_bytes)
+        body = await exchange.body(0) if empty else exchange.chunks(incoming.active.server.max_body_bytes)
         url = upstream_url(route.upstream.base_url, exchange.target)
         response = await self._client.send(route.upstream, exchange.method, url, headers, body)
         incoming.opened.callback(response.close)
@@ -195,7 +198,7 @@ class Gateway:
         body = incoming.body
         if used in coding.READABLE:
             try:
-                body = await asyncio.to_thread(coding.decompress, body, used, incoming.active.max_body_bytes)
+                body = await asyncio.to_thread(coding.decompress, body, used, incoming.active.server.max_body_bytes)
             except coding.TooLargeError:
                 raise BodyTooLargeError("The request body is over the limit after decompression.") from None
             except coding.UndecodableError:
@@ -250,15 +253,16 @@ class Gateway:
         """One line in the log for every request, which says how it ended."""
         progress = Progress(exchange, time.perf_counter())
         error: BaseException | None = None
+        deadline = self.active.server.request_deadline
+        late = asyncio.get_running_loop().call_later(deadline, exchange.end, RequestDeadlineError(deadline))
         try:
-            yield progress
-        except asyncio.CancelledError as cancelled:
-            error = exchange.ended_by or cancelled
-            raise error from None
+            with exchange.endable():
+                yield progress
         except BaseException as raised:
             error = raised
             raise
         finally:
+            late.cancel()
             progress.admitted.close()
             await self._rim.shield(self._log_end(progress, error), None)
 
@@ -267,8 +271,9 @@ class Gateway:
         match error:
             case None:
                 self._log.info("request", end="complete", **known)
-            case ShuttingDownError():
-                self._log.warning("request", end="shut_down", **{"status": error.status} | known)
+            case ShuttingDownError() | RequestDeadlineError():
+                end = "shut_down" if isinstance(error, ShuttingDownError) else "deadline"
+                self._log.warning("request", end=end, **{"status": error.status} | known)
             case ProxyError():
                 self._log.info("request", end="refused", **known | {"status": error.status, "code": error.code})
             case ClientGoneError():

@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, field
 
 from proxy.cases import Case, Draft, Wish
+from proxy.config_models import Server
 from proxy.exchange import Exchange
 from proxy.report import Report, headers_of
 from proxy.rim import Rim
@@ -24,8 +25,7 @@ class Active:
 
     tenants: Tenants
     router: Router
-    max_body_bytes: int
-    max_requests: int
+    server: Server
 
 
 @dataclass(slots=True)
@@ -65,6 +65,14 @@ class Incoming:
     started: float
     progress: Progress
     opened: ExitStack = field(default_factory=ExitStack)
+
+    @property
+    def patience(self) -> float:
+        """Seconds that preparing a draft may take: a summary that others make, one of our own, and what is around it.
+
+        Only a fault of ours takes longer, and the request goes on without it.
+        """
+        return 3 * self.caller.policy.summarizer.timeout
 
     def commenting(self, case: Case, rim: Rim) -> AbstractContextManager[None]:
         """A streaming client that waits for us inside gets comments, as often as its policy says."""

@@ -11,6 +11,7 @@ from pathlib import Path
 from proxy.config import Config, load_text, notes
 from proxy.config_document import read
 from proxy.config_errors import ConfigError, Problem
+from proxy.deadlines import within
 from proxy.log import Log
 from proxy.metrics import Metrics
 
@@ -93,7 +94,7 @@ class Reloader:
         """Look at the file for as long as the process lives."""
         while True:
             try:
-                async with asyncio.timeout(seconds if self._source else None):
+                async with within(seconds if self._source else None):
                     await self._asked.wait()
             except TimeoutError:
                 await self.poll()

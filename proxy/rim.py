@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable
 from typing import TypeVar
 
+from proxy.deadlines import within
 from proxy.errors import ProxyError
 from proxy.log import Log
 
@@ -18,10 +19,13 @@ class Rim:
     def __init__(self, log: Log) -> None:
         self._log = log
 
-    async def shield(self, work: Awaitable[_T], otherwise: _T) -> _T:
-        """What the work gives, else `otherwise`; errors that are the client's to see pass."""
+    async def shield(self, work: Awaitable[_T], otherwise: _T, seconds: float | None = None) -> _T:
+        """What the work gives, `otherwise` where it fails or takes too many seconds; errors for the client pass."""
         try:
-            return await work
+            if seconds is None:
+                return await work
+            async with within(seconds):
+                return await work
         except ProxyError:
             raise
         except asyncio.CancelledError as error:

@@ -10,7 +10,6 @@ import signal
 import socket
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from types import FrameType
 
 import uvicorn
@@ -150,10 +149,10 @@ class Server(uvicorn.Server):
 
     async def _until(self, is_so: Callable[[], bool], seconds: float) -> None:
         """Wait until it is so, for this long at most."""
-        with suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                while not is_so() and not self.force_exit:  # noqa: ASYNC110 - uvicorn tells nobody either
-                    await asyncio.sleep(_STEP_SECONDS)
+        clock = asyncio.get_running_loop().time
+        until = clock() + seconds
+        while not is_so() and not self.force_exit and clock() < until:  # noqa: ASYNC110 - uvicorn tells nobody either
+            await asyncio.sleep(_STEP_SECONDS)
 
 
 class _Process(Server):

@@ -5,12 +5,12 @@ redis-py's exceptions stop here. Nothing is retried, and an operation has one de
 
 from __future__ import annotations
 
-import asyncio
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 from redis.exceptions import AskError, ClusterDownError, ReadOnlyError, ResponseError, TryAgainError
 
+from proxy.deadlines import within
 from proxy.stores.base import (
     DEFAULT_TIMEOUT,
     MAX_MEMBERS,
@@ -172,7 +172,7 @@ class RedisStore:
         Cancelling is safe: redis-py drops a connection whose reply was not read, so none can reach another caller.
         """
         try:
-            async with asyncio.timeout(self._timeout):
+            async with within(self._timeout):
                 yield
         except UnicodeEncodeError as error:
             raise EntryError("a key or token is not valid Unicode") from error

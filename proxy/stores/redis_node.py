@@ -99,7 +99,9 @@ def connection_options(url: RedisUrl, timeout: float) -> dict[str, Any]:
         "username": url.username,
         "password": url.password,
         "client_name": url.client_name,
-        "socket_timeout": timeout,
+        # With a timeout redis-py sends inside `asyncio.wait_for`, which loses cancellations (proxy/deadlines.py); the
+        # store bounds a whole operation.
+        "socket_timeout": None,
         "socket_connect_timeout": timeout,
         "timeout": timeout,  # waiting for a free connection
         "max_connections": MAX_CONNECTIONS,

@@ -17,6 +17,7 @@ from typing import Any, Protocol, TypeVar
 from redis.crc import REDIS_CLUSTER_HASH_SLOTS, key_slot
 from redis.exceptions import AskError, MovedError, RedisError
 
+from proxy.deadlines import within
 from proxy.stores.redis_node import OUTAGE, Node, Words, connection_options
 from proxy.stores.redis_url import Address, RedisUrl
 
@@ -65,7 +66,7 @@ def servers_of(url: RedisUrl, timeout: float) -> Servers:
         case "server":
             return OneServer(Node(url.addresses[0], options))
         case "sentinel":
-            return Sentinels(url, options)
+            return Sentinels(url, options, timeout / 2)
         case "cluster":
             return Cluster(url.addresses, options)
 
@@ -92,7 +93,8 @@ class OneServer:
 class Sentinels:
     """The master of a name, as the first Sentinel that knows it says; all are asked at once."""
 
-    def __init__(self, url: RedisUrl, options: Mapping[str, Any]) -> None:
+    def __init__(self, url: RedisUrl, options: Mapping[str, Any], patience: float) -> None:
+        """`patience`: seconds for a look at whether the master has changed."""
         self._name = url.master
         theirs = {**options, "db": 0, "username": url.sentinel_username, "password": url.sentinel_password}
         self._sentinels = [Node(address, theirs) for address in url.addresses]
@@ -100,7 +102,7 @@ class Sentinels:
         self._master: Node | None = None
         self._finding = asyncio.Lock()
         self._look_again = 0.0
-        self._patience = options["socket_timeout"] / 2
+        self._patience = patience
 
     def together(self, keys: Sequence[str]) -> list[list[str]]:
         return [list(keys)]
@@ -129,7 +131,7 @@ class Sentinels:
         """Whether it is still the master; without an answer in time it is."""
         async with self._finding:
             with suppress(*OUTAGE):
-                async with asyncio.timeout(self._patience):
+                async with within(self._patience):
                     self._master = await self._named()
 
     async def _named(self) -> Node:

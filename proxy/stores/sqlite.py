@@ -14,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeVar
 
+from proxy.deadlines import within
 from proxy.stores.base import (
     DEFAULT_TIMEOUT,
     MAX_MEMBERS,
@@ -121,7 +122,7 @@ class SqliteStore:
         if self._closed:
             raise StoreError(f"{self._path}: the store is closed")
         try:
-            async with asyncio.timeout(PATIENCE):
+            async with within(PATIENCE):
                 return await asyncio.get_running_loop().run_in_executor(self._thread, work)
         except sqlite3.Error as error:
             kind = RefusedError if getattr(error, "sqlite_errorcode", 0) & 0xFF in _REFUSED else StoreError
