@@ -14,7 +14,7 @@ from proxy.incoming import Incoming, Prepared
 from proxy.log import Log
 from proxy.relay import upstream_url
 from proxy.rim import Rim
-from proxy.upstream.client import TruncatedError, UpstreamClient
+from proxy.upstream.client import TruncatedError, UpstreamClient, UpstreamResponse
 from proxy.windows import Windows
 from proxy.wire import chat
 from proxy.wire.headers import Headers, without
@@ -57,6 +57,11 @@ class Forwarder:
         if sent is not prepared.draft:
             self._log.warning("max_iterations", tenant=case.caller.tenant, session=case.lineage, retries=case.retries)
         return first
+
+    async def unread(self, incoming: Incoming, prepared: Prepared) -> tuple[Answer, Draft]:
+        """Send the client's bytes and read nothing of the answer: for when a fault of ours stood in the way."""
+        response = await self._respond(incoming, prepared, prepared.route.headers, incoming.body)
+        return Answer(response, b"", response.chunks(), None), prepared.draft
 
     async def _lowered(self, case: Case, sent: Draft, stated: StatedLimit) -> Draft | None:
         return self._drafter.lowered(case, sent, stated)
@@ -104,8 +109,8 @@ class Forwarder:
             return await self._request(incoming, prepared, headers, incoming.body)
         # A compressed request that was compacted goes out as it is.
         headers = without(headers, b"content-encoding")
-        if draft.copy is not None and case.request.hides_usage and case.experience.tells_usage:
-            asking = chat.with_fields(body, {"stream_options": {"include_usage": True}}, without=())
+        asking = await self._rim.shield(_asking(case, draft), None)
+        if asking is not None:
             # What was not asked for is taken out again, which compressed events do not allow.
             plain = [*without(headers, b"accept-encoding"), (b"accept-encoding", b"identity")]
             answer = await self._request(incoming, prepared, plain, asking)
@@ -115,20 +120,31 @@ class Forwarder:
         return await self._request(incoming, prepared, headers, body)
 
     async def _request(self, incoming: Incoming, prepared: Prepared, headers: Headers, body: bytes) -> Answer:
-        route = prepared.route
-        url = upstream_url(route.upstream.base_url, incoming.exchange.target)
-        response = await self._client.send(route.upstream, "POST", url, headers, body)
-        incoming.opened.callback(response.close)
-        window = route.window.tokens if route.window else None
+        response = await self._respond(incoming, prepared, headers, body)
+        window = prepared.route.window.tokens if prepared.route.window else None
         try:
             return await look_at(response, window)
         except TruncatedError:
             raise UpstreamConnectionError("The upstream closed the connection in the middle of its answer.") from None
 
+    async def _respond(self, incoming: Incoming, prepared: Prepared, headers: Headers, body: bytes) -> UpstreamResponse:
+        upstream = prepared.route.upstream
+        url = upstream_url(upstream.base_url, incoming.exchange.target)
+        response = await self._client.send(upstream, "POST", url, headers, body)
+        incoming.opened.callback(response.close)
+        return response
+
 
 def _is_plausible(case: Case, draft: Draft, stated: StatedLimit) -> bool:
     window = case.route.window
     return is_plausible(stated, case.real_tokens(draft), window.tokens if window else None)
+
+
+async def _asking(case: Case, draft: Draft) -> bytes | None:
+    """The draft with a question for the usage; None where the stream tells it anyway, or must not be asked."""
+    if draft.copy is None or not case.request.hides_usage or not case.experience.tells_usage:
+        return None
+    return chat.with_fields(draft.body, {"stream_options": {"include_usage": True}}, without=())
 
 
 async def _reshaped(case: Case, draft: Draft) -> list[tuple[Shape, Draft]]:

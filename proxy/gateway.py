@@ -120,7 +120,12 @@ class Gateway:
         progress.report = report = incoming.report(prepared)
         await self._rim.shield(self._enroll(report), None)
         _refuse_if_closed(incoming, prepared)
-        answer, sent = await self._forwarder.forward(incoming, prepared)
+        forwarded = await self._rim.shield(self._forwarder.forward(incoming, prepared), None)
+        if forwarded is None:
+            prepared = _as_it_came(incoming, "failed-open", "internal_error")
+            report = incoming.report(prepared)
+            forwarded = await self._forwarder.unread(incoming, prepared)
+        answer, sent = forwarded
         progress.report = report = replace(report, sent=sent, status=answer.response.status)
         tap = await self._rim.shield(_tapped(report, answer), None)
         if tap is not None:

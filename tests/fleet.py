@@ -8,7 +8,7 @@ import hashlib
 import random
 import re
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,7 +19,7 @@ from proxy.app import App
 from proxy.erasures import SETTLED
 from proxy.log import open_log
 from proxy.tenants import Tenants
-from proxy.wire.messages import describe
+from tests.conversations import described
 from tests.oracle import SUMMARIZER, Oracle, Session
 from tests.servers import configured, serve
 from tests.upstreams import CHAT, JSON, Client, Reply, ask, connected, request
@@ -29,8 +29,8 @@ ADMIN = "admin-of-the-fleet"
 _ADMITTED = [(b"Authorization", f"Bearer {ADMIN}".encode())]
 # Everything runs in one process: more at once would only wait for each other, until the store seems to be down.
 _AT_ONCE = 8
-# Seconds after which a client takes its request for lost.
-_PATIENCE = 60.0
+# Seconds after which a client takes its request for lost, and what everybody waits for is written down.
+_PATIENCE = 15.0
 _LEAVING = 0.3
 _REWRITING = 0.03
 
@@ -144,17 +144,16 @@ class Fleet:
             async with asyncio.timeout(_PATIENCE):
                 reply = await ask(address, "POST", CHAT, headers, body)
         except TimeoutError:
-            reply = Reply(408, [], b"no answer", complete=False)
+            reply = Reply(408, [], "\n".join(waiting()).encode(), complete=False)
         if reply.status != 200:
-            self.failed.append((name, reply.status, reply.body[:300]))
+            self.failed.append((name, reply.status, reply.body[:20_000]))
         self.answered += 1
         self.oracle.judge()
 
     async def erase(self, session: Session) -> bool:
         """Whether it was, by any of the replicas; once all reach the store, no summary from before may be seen."""
         before = self.oracle.summaries
-        first = describe(session.messages[1], len)
-        assert first is not None
+        (first,) = described(session.messages[1:2])
         scope = self.tenants.identify(f"Bearer {session.key}".encode()).scope
         path = f"/admin/api/sessions/{prefix_digests(scope, [first])[1].hex()}?tenant={session.tenant}"
         reply = await ask(self.chance.choice(self.addresses), "DELETE", path, _ADMITTED, b"")
@@ -185,6 +184,19 @@ class Fleet:
         for address in self.addresses:
             for path in ("/metrics", "/readyz", "/admin/api/models"):
                 self.canaries.write((await ask(address, "GET", path, _ADMITTED, b"")).body)
+
+
+def waiting() -> Iterator[str]:
+    """Every task, and the places it waits at, the outermost first."""
+    for task in asyncio.all_tasks():
+        places = []
+        awaited: object = task.get_coro()
+        while awaited is not None:
+            frame = getattr(awaited, "cr_frame", None) or getattr(awaited, "gi_frame", None)
+            if frame is not None:
+                places.append(f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno} {frame.f_code.co_name}")
+            awaited = getattr(awaited, "cr_await", None) or getattr(awaited, "gi_yieldfrom", None)
+        yield f"{task.get_name()} cancelling={task.cancelling()}: {' > '.join(places)}"
 
 
 async def leave(address: str, content: bytes, waits: int) -> None:

@@ -30,7 +30,13 @@ _MARK = re.compile(r"mark-(\w+)-(\w+)-(\d+)-(\d+)\b")
 _REQUEST = re.compile(r"request-(\w+)-(\w+)-(\d+)\b")
 _SIGNATURE = re.compile(r"signed (\w+) (\w+) (\d+) ([a-z]{16}) by number (\d+)\b")
 _RECORD = "<conversation_record>"
+_ODD = ("", "half \ud83d of it", "\x00", "\U0001f468\u200d\U0001f469", "e\u0301\u0323", "\udc4d", "\u202e")
 _LETTERS = "abcdefghijklmnop"
+
+
+def odd(number: int) -> str:
+    """What texts hold that were cut inside an emoji, or come from anywhere."""
+    return _ODD[number % len(_ODD)]
 
 
 def link(before: str, mark: str) -> str:
@@ -67,7 +73,7 @@ class Session:
         self._say("assistant", calls)
         for call in self.messages[-1]["tool_calls"]:  # type: ignore[attr-defined]
             number = len(self.messages)
-            content = f"{self.mark(number)} {prose(self.mark(number), 120)}"
+            content = f"{self.mark(number)} {odd(number)} {prose(self.mark(number), 120)}"
             self.messages.append({"role": "tool", "tool_call_id": call["id"], "content": content})
 
     def rewrite(self, chance: random.Random) -> None:
@@ -85,7 +91,7 @@ class Session:
 
     def _say(self, role: str, calls: int = 0) -> None:
         number = len(self.messages)
-        message: Json = {"role": role, "content": f"{self.mark(number)} {prose(self.mark(number), 60)}"}
+        message: Json = {"role": role, "content": f"{self.mark(number)} {odd(number)} {prose(self.mark(number), 60)}"}
         if calls:
             function = {"name": "read", "arguments": "{}"}
             message["tool_calls"] = [

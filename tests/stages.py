@@ -88,7 +88,8 @@ def history(share: float) -> list[dict[str, object]]:
 
 def body(messages: object, **more: object) -> bytes:
     """A request in a formatting that nobody would make anew."""
-    return json.dumps({"model": MODEL, "messages": messages, **more}, indent=1, ensure_ascii=False).encode()
+    text = json.dumps({"model": MODEL, "messages": messages, **more}, indent=1, ensure_ascii=False)
+    return text.encode("utf-8", "backslashreplace")  # halves of emoji as JSON escapes them
 
 
 SMALL = body([user(CONTENT)])

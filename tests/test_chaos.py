@@ -288,6 +288,25 @@ async def test_two_hundred_requests_at_once_on_three_replicas_cost_one_summary(t
     assert played.oracle.signed == 200
 
 
+async def test_a_request_that_is_never_answered_is_found_with_what_everybody_waits_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tests.fleet._PATIENCE", 0.5)
+    monkeypatch.setattr("proxy.drafts.Drafter.first", never)
+    async with fleet(tmp_path, ["memory://"], TENANTS) as played:
+        session = Session(TENANTS[0], "lost")
+        session.grow(played.chance)
+        await played.send(session)
+    ((_, status, waiting),) = played.failed
+    assert status == 408
+    assert b"_answer > " in waiting
+    assert b" never" in waiting
+
+
+async def never(*_: object) -> None:
+    await asyncio.Event().wait()
+
+
 def test_the_search_for_canaries_finds_them() -> None:
     canaries = Canaries(["acme"])
     for content in (b"x mark-acme-one-1-0", b"Bearer ck-acme", base64.b64encode(b"authorization: ck-acme"), b"nothing"):

@@ -27,6 +27,7 @@ from proxy.wire import chat
 from proxy.wire.messages import describe, utterance
 from tests.conversations import (
     Json,
+    as_read,
     body_of,
     conversation,
     count,
@@ -117,7 +118,7 @@ def test_7_authority_stays_where_it_was(case: tuple[list[Json], int]) -> None:
 def test_everything_around_the_messages_keeps_its_bytes(case: tuple[list[Json], int], opening: str) -> None:
     messages, cut = case
     array = json.dumps(messages, indent=1, ensure_ascii=False)
-    body = f'{opening}{array},"stream":false ,"temperature": 0.10}}'.encode("utf-8", "surrogatepass")
+    body = f'{opening}{array},"stream":false ,"temperature": 0.10}}'.encode("utf-8", "backslashreplace")
     found = parsed(body)
     rebuilt = chat.rebuild(body, found, assemble(conversation(messages), cut, RECORD), {})
     assert rebuilt.startswith(opening.encode())
@@ -198,6 +199,7 @@ def test_12_two_scopes_share_no_key(messages: list[Json], one: bytes, other: byt
 
 @given(histories())
 def test_13_the_clients_objects_are_never_changed(messages: list[Json]) -> None:
+    messages = as_read(messages)
     before = deepcopy(messages)
     for position, message in enumerate(messages):
         describe(message, count)

@@ -97,7 +97,7 @@ def written(draw: st.DrawFn, messages: Sequence[object], **more: object) -> byte
         indent=draw(st.sampled_from([None, 1])),
         ensure_ascii=draw(st.booleans()),
         separators=draw(st.sampled_from([None, (",", ":"), (" , ", " : ")])),
-    ).encode()
+    ).encode("utf-8", "backslashreplace")
 
 
 async def test_1_a_request_that_is_not_compacted_is_sent_as_it_came(tmp_path: Path) -> None:

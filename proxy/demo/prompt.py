@@ -5,6 +5,8 @@ Nothing here is shared with the proxy's reader, so that a mistake in one cannot 
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Callable, Iterator, Sequence
 
 import msgspec
@@ -73,14 +75,20 @@ class Chat(msgspec.Struct, frozen=True):
 
 
 _decoder = msgspec.json.Decoder(Chat)
+_HALVES = re.compile(rb"\\u[dD][89a-fA-F]")
 
 
 def read(body: bytes) -> Chat | None:
-    """The request, or None where the body is none."""
+    """The request, or None where the body is none. Halves of surrogate pairs are read, as most servers read them."""
     try:
-        return _decoder.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return _decoder.decode(body if _HALVES.search(body) is None else _whole(body))
+    except (ValueError, msgspec.DecodeError, RecursionError):
         return None
+
+
+def _whole(body: bytes) -> bytes:
+    """The same JSON with something else in the place of halves."""
+    return json.dumps(json.loads(body), ensure_ascii=False).encode("utf-8", "replace")
 
 
 def count_tokens(chat: Chat, count: Callable[[str], int]) -> int:

@@ -74,6 +74,8 @@ decode_envelope = msgspec.json.Decoder(Envelope).decode
 _decode_raw = msgspec.json.Decoder(msgspec.Raw).decode
 _decode_presence = msgspec.json.Decoder(_Presence).decode
 _decode_text = msgspec.json.Decoder(str).decode
+_decode_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_string = re.compile(rb'"(?:[^"\\]++|\\.)*+"').match
 
 
 @dataclass(frozen=True, slots=True)
@@ -302,20 +304,57 @@ def selected(body: bytes, parsed: Parsed, indexes: Sequence[int]) -> tuple[bytes
 
 
 def with_fields(body: bytes, fields: dict[str, object], without: Sequence[str]) -> bytes:
-    """The body with some top-level fields set and others gone; messages and tools keep their bytes and their order."""
-    envelope: dict[str, object] = dict(msgspec.json.decode(body, type=dict[str, msgspec.Raw]))
-    return msgspec.json.encode({k: v for k, v in (envelope | fields).items() if k not in without})
+    """The body with some top-level fields set and others gone; all others keep their bytes and their order.
+
+    Raises InvalidJSONError for what is no object, and for a key twice beside a lone surrogate.
+    """
+    kept = {key: member for key, member in _members(body).items() if key not in without}
+    for key, value in fields.items():
+        kept[key] = msgspec.json.encode(key) + b":" + msgspec.json.encode(value)
+    return b"{" + b",".join(kept.values()) + b"}"
+
+
+def _members(body: bytes) -> dict[str, bytes]:
+    """The members of an object, `"key": value` as they were written, by their keys."""
+    try:
+        decoded = _decode_members(body)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+        return _members_with_surrogates(body)
+    return {key: msgspec.json.encode(key) + b":" + raw for key, raw in decoded.items()}
+
+
+def _members_with_surrogates(body: bytes) -> dict[str, bytes]:
+    """The same for an object that strict readers refuse: found in a readable copy, taken from the body."""
+    readable = readable_surrogates(body)
+    try:
+        decoded = _decode_members(readable)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+        raise _invalid(error) from None
+    members = {}
+    position = _after(readable, 0, ord("{"))
+    for key, raw in decoded.items():
+        start = _skip(readable, position)
+        name = _string(readable, start)
+        value = _skip(readable, _after(readable, name.end(), ord(":"))) if name else -1
+        if value < 0 or not readable.startswith(memoryview(raw), value):
+            raise InvalidJSONError("The request body has a key twice.")
+        end = value + len(memoryview(raw))
+        members[key] = body[start:end]
+        position = _after(readable, end, _COMMA)
+    return members
 
 
 def _behind(text: str, message: bytes | memoryview) -> bytes:
-    """A message whose content begins with a text of ours; its other fields, and its parts, keep their bytes."""
-    fields = msgspec.json.decode(message, type=dict[str, msgspec.Raw])
-    content = msgspec.json.decode(fields.get("content", b"null"), type=str | list[msgspec.Raw] | None)
-    match content:
-        case None:
-            merged: object = text
-        case str():
-            merged = f"{text}\n\n{content}"
+    """A message whose content begins with a text of ours; its other fields, and what it said, keep their bytes."""
+    members = _members(bytes(message))
+    name, _, content = members.get("content", b'"content":null').partition(b":")
+    content = content.strip()
+    match content[:1]:
+        case b'"':
+            merged = msgspec.json.encode(f"{text}\n\n")[:-1] + content[1:]
+        case b"[":
+            part = msgspec.json.encode({"type": "text", "text": text})
+            merged = b"[" + part + (b"]" if content[1:].strip() == b"]" else b"," + content[1:])
         case _:
-            merged = [{"type": "text", "text": text}, *content]
-    return msgspec.json.encode({**fields, "content": merged})
+            merged = msgspec.json.encode(text)
+    return b"{" + b",".join({**members, "content": name + b":" + merged}.values()) + b"}"
