@@ -26,6 +26,8 @@ from benchmarks.servers import Server
 
 _TRIES = 3
 _STALL, _MEMORY, _CPU, _OTHERS = 0.050, 20.0, 1.0, 2.0
+# Of bodies over 1 MB, up to the limit of 64 MB and compressed: times their size as sent, and MB beside that.
+_LARGER_MEMORY, _LARGER_RSS, _LARGER_CPU = 4.0, 100.0, 2.0
 # Below these a figure is the noise of the machine and of the allocator.
 _LEAST_RSS, _LEAST_OTHERS = 8.0, 0.025
 # Models of different families: what was learnt of a message under one is not found under the next.
@@ -156,6 +158,9 @@ class Measured:
             "CPU": figures.cpu > _CPU,
             "others": figures.others > max(_LEAST_OTHERS, _OTHERS * self.usual_chat),
         }
+        if hostile.larger or hostile.coding:
+            bounds |= {"memory": figures.rss > _LARGER_MEMORY * size + _LARGER_RSS, "CPU": figures.cpu > _LARGER_CPU}
+            del bounds["others"]
         return [name for name, exceeded in bounds.items() if exceeded]
 
 
@@ -200,7 +205,7 @@ def _line(measured: Measured, window: str, hostile: Input, figures: Figures, tri
 def _measure(measured: Measured, window: str, hostile: Input) -> list[str]:
     """One line, and which bounds were exceeded at the best try."""
     figures, tries = measured.attempt(hostile, 0), 1
-    while (over := measured.over(hostile, figures)) and tries < (1 if hostile.larger else _TRIES):
+    while (over := measured.over(hostile, figures)) and tries < _TRIES:
         figures = figures.with_another(measured.attempt(hostile, tries))
         tries += 1
     print(_line(measured, window, hostile, figures, tries, over), flush=True)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import base64
+import functools
 import gzip
 import json
 import random
 import string
 import struct
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 _SIZE = 960_000
@@ -281,6 +282,92 @@ _MESSAGES = {
 }
 
 
+# The limit, and what is just read (proxy/wire/bounds.py).
+_LARGE, _READ = 64 * 1024 * 1024 - 4_096, 23 * 1024 * 1024
+
+
+def _lots(
+    size: int, unit: bytes, around: Callable[[bytes], bytes] = _user, opening: bytes = b'"', closing: bytes = b'"'
+) -> bytes:
+    """As many of these as it takes."""
+    return around(opening + unit * (size // len(unit)) + unit.rstrip(b",") + closing)
+
+
+def _lots_listed(size: int, unit: bytes, around: Callable[[bytes], bytes] = _user) -> bytes:
+    return _lots(size, unit + b",", around, b"[", b"]")
+
+
+def _at_the_top(key: bytes) -> Callable[[bytes], bytes]:
+    return lambda value: _chat(_TAIL, b',"' + key + b'":' + value)
+
+
+def _of_messages(value: bytes) -> bytes:
+    return b'{"model":"gpt-4o","messages":' + value + b"}"
+
+
+def _as_model(value: bytes) -> bytes:
+    return b'{"messages":[' + _TAIL + b'],"model":' + value + b"}"
+
+
+def _in_arguments(value: bytes) -> bytes:
+    quoted = value.replace(b"\\", b"\\\\").replace(b'"', b'\\"')
+    made = b'{"id":"c","type":"function","function":{"name":"write_file","arguments":"' + quoted + b'"}}'
+    return _chat(_CALL + b"[" + made + b'}],"content":"a"},{"role":"tool","tool_call_id":"c","content":"ok"},' + _TAIL)
+
+
+# Up to `server.max_body_bytes`, each also compressed.
+_LARGE_BODIES: dict[str, Callable[[int], bytes]] = {
+    "numbers as messages": lambda n: _lots_listed(n, b"1", _of_messages),
+    "objects as messages": lambda n: _lots_listed(n, b"{}", _of_messages),
+    "arrays as messages": lambda n: _lots_listed(n, b"[]", _of_messages),
+    "strings as messages": lambda n: _lots_listed(n, b'""', _of_messages),
+    "small messages": lambda n: _lots_listed(n, b'{"role":"user","content":"a"}', _of_messages),
+    "messages of 20 kB": lambda n: _lots_listed(
+        n, b'{"role":"user","content":"%s"}' % (b"a b c " * 3_400), _of_messages
+    ),
+    "messages of 2 MB": lambda n: _lots_listed(n, b'{"role":"user","content":"%s"}' % (b"a" * 2_000_000), _of_messages),
+    "one letter": lambda n: _lots(n, b"a"),
+    "words": lambda n: _lots(n, b"words and words "),
+    "commas in a text": lambda n: _lots(n, b"1,2,3,"),
+    "line ends": lambda n: _lots(n, rb"\n"),
+    "quotes": lambda n: _lots(n, rb"\""),
+    "backslashes": lambda n: _lots(n, rb"\\"),
+    "escapes": lambda n: _lots(n, rb"\u6587"),
+    "Chinese": lambda n: _lots(n, "文".encode()),
+    "half emoji": lambda n: _lots(n, rb"\ud83d"),
+    "emoji": lambda n: _lots(n, rb"\ud83d\ude00"),
+    "half an emoji behind 60 MB": lambda n: _user(b'"' + b"a" * (n - 200) + rb'\ud83d"'),
+    "spaces": lambda n: _lots(n, b" ", _chat, b"", _TAIL),
+    "numbers as content": lambda n: _lots_listed(n, b"1"),
+    "objects as content": lambda n: _lots_listed(n, b"{}"),
+    "parts": lambda n: _lots_listed(n, b'{"type":"text","text":"a"}'),
+    "images of 2 MB": lambda n: _lots_listed(
+        n, b'{"type":"image_url","image_url":{"url":"data:image/png;base64,%s"}}' % (b"A" * 2_000_000)
+    ),
+    "one image": lambda n: _lots(
+        n, b"A", _user, b'[{"type":"image_url","image_url":{"url":"data:image/png;base64,', b'"}}]'
+    ),
+    "objects in arguments": lambda n: _in_arguments(_listed(b"{}", n // 4)),
+    "numbers in arguments": lambda n: _in_arguments(_listed(b"1", n // 2)),
+    "arrays as the model": lambda n: _lots_listed(n, b"[]", _as_model),
+    "a word as the model": lambda n: _lots(n, b"a", _as_model),
+    "objects as metadata": lambda n: _lots_listed(n, b"{}", _at_the_top(b"metadata")),
+    "arrays as n": lambda n: _lots_listed(n, b"[]", _at_the_top(b"n")),
+    "objects as tools": lambda n: _lots_listed(n, b'{"a":1}', _at_the_top(b"tools")),
+    "deep arrays": lambda n: _user(b"[" * (n // 2) + b"]" * (n // 2)),
+    "no JSON": lambda n: b"1" * n,
+}
+
+
+def _larger(name: str, make: Callable[[int], bytes]) -> Iterator[Input]:
+    """At the limit, compressed, and at the size that is just read."""
+    yield Input(f"64 MB: {name}", lambda _: make(_LARGE), larger=True)
+    yield Input(
+        f"64 MB in gzip: {name}", functools.cache(lambda _: gzip.compress(make(_LARGE), 1)), "gzip", larger=True
+    )
+    yield Input(f"23 MB: {name}", lambda _: make(_READ), larger=True)
+
+
 def _unseeded(body: Callable[[], bytes]) -> Callable[[int], bytes]:
     return lambda _: body()
 
@@ -291,10 +378,19 @@ INPUTS = [
     *(Input(f"text: {name}", _random(*of)) for name, of in _RANDOM.items()),
     *(Input(f"text: {name}", _sentences(pattern)) for name, pattern in _SENTENCES.items()),
     *(Input(f"4,900 turns: {name}", _sentences(pattern, apart=True)) for name, pattern in _MESSAGES.items()),
-    Input("larger: 64 MB, the limit", lambda _: _whole(64 * 1024 * 1024), larger=True),
+    *(each for name, make in _LARGE_BODIES.items() for each in _larger(name, make)),
+    Input(
+        "64 kB of gzip: numbers as messages", lambda _: gzip.compress(_lots_listed(_LARGE, b"1", _of_messages)), "gzip"
+    ),
+    Input(
+        "64 kB of gzip: objects as messages", lambda _: gzip.compress(_lots_listed(_LARGE, b"{}", _of_messages)), "gzip"
+    ),
+    Input("64 kB of gzip: half emoji", lambda _: gzip.compress(_lots(_LARGE, rb"\ud83d")), "gzip"),
+    Input(
+        "64 kB of gzip: arrays as the model", lambda _: gzip.compress(_lots_listed(_LARGE, b"[]", _as_model)), "gzip"
+    ),
     Input("larger: 100 MB, refused", lambda _: _whole(100_000_000), larger=True),
     Input("larger: gzip of 1 GB", lambda _: _bomb(10**9), "gzip", 64 * 1024 * 1024, larger=True),
     Input("gzip of gzip of 1 GB", lambda _: gzip.compress(_bomb(10**9), 1), "gzip"),
-    Input("larger: gzip of a 60 MB chat", lambda _: gzip.compress(_whole(60_000_000)), "gzip", 60_000_000, larger=True),
     Input("zstd of 1 GB", lambda _: _zstd_bomb(), "zstd"),
 ]

@@ -8,6 +8,7 @@ from typing import Literal
 
 import msgspec
 
+from policies.arguments import UnreadError, read
 from policies.transcript import ToolCall, Utterance, shorten
 
 Change = Literal["created", "modified", "deleted"]
@@ -73,8 +74,8 @@ def file_changes(older: Sequence[FileChange], utterances: Sequence[Utterance]) -
 
 def _path(call: ToolCall) -> str | None:
     try:
-        arguments = msgspec.json.decode(call.arguments)
-    except (msgspec.DecodeError, RecursionError):
+        arguments = read(call.arguments)
+    except UnreadError:
         return None
     if not isinstance(arguments, dict):
         return None

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
+from policies.arguments import UnreadError, read
 from policies.conversation import Message
 
 _VERSION = b"v1"
@@ -84,8 +85,8 @@ def _arguments(arguments: object) -> object:
     if not isinstance(arguments, str):
         return [_stripped(arguments)]
     try:
-        return [msgspec.json.decode(arguments)]
-    except (msgspec.DecodeError, RecursionError):
+        return [read(arguments)]
+    except UnreadError:
         return arguments
 
 

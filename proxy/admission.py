@@ -1,9 +1,9 @@
-"""How many requests may be under way at once, in the process and for each tenant."""
+"""How many requests may be under way at once, in the process and for each tenant, and how many bytes of theirs."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from proxy.errors import OverloadedError, TooManyRequestsError
@@ -14,6 +14,7 @@ class Admission:
 
     def __init__(self) -> None:
         self.in_flight: Counter[str] = Counter()
+        self.held = 0
 
     @contextmanager
     def slot(self, tenant: str, most: int, most_of_tenant: int | None) -> Iterator[None]:
@@ -27,3 +28,21 @@ class Admission:
             yield
         finally:
             self.in_flight[tenant] -= 1
+
+    @contextmanager
+    def bytes(self, most: int) -> Iterator[Callable[[int], None]]:
+        """What bodies take inside; what is given is called with the size of each further part before it is kept, and
+        raises OverloadedError where all bodies together would take more than `most` bytes."""
+        mine = 0
+
+        def hold(size: int) -> None:
+            nonlocal mine
+            if self.held + size > most:
+                raise OverloadedError
+            mine += size
+            self.held += size
+
+        try:
+            yield hold
+        finally:
+            self.held -= mine

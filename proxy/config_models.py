@@ -133,6 +133,9 @@ class Server(Settings):
     max_body_bytes: int = Field(default=64 * 1024 * 1024, ge=1024)
     """Bytes that a request body may have, as sent and after decompression."""
 
+    max_buffered_bytes: int = Field(default=512 * 1024 * 1024, ge=1024)
+    """Bytes that the bodies of all requests under way may take together, unpacked; further ones get 503."""
+
     admin_token: ApiKey = SecretStr("")
     """Token for /metrics and /admin; empty: requests of this machine only."""
 

@@ -199,7 +199,7 @@ class RequestTimeoutError(InvalidRequestError):
 
 
 class OverloadedError(ProxyError):
-    """As many requests are under way as `server.max_requests` allows."""
+    """As many requests, or bytes of them, are under way as `server` allows (max_requests, max_buffered_bytes)."""
 
     status = 503
     code = "server_overloaded"

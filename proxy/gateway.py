@@ -45,6 +45,7 @@ from proxy.upstream.client import TruncatedError, UpstreamClient
 from proxy.usage import UsageTap, without_usage
 from proxy.windows import Windows
 from proxy.wire import coding
+from proxy.wire.bounds import most_unpacked
 from proxy.wire.chat import model_of
 from proxy.wire.headers import MAX_HOPS, Headers, hops
 
@@ -99,7 +100,7 @@ class Gateway:
         """The whole request of a caller that is let in."""
         active = self.active
         caller, wish = self._admit(exchange, active, progress)
-        body = await exchange.body(active.server.max_body_bytes)
+        body = await exchange.body(active.server.max_body_bytes, progress.hold)
         return Incoming(exchange, active, caller, wish, body, progress.started, progress)
 
     def _admit(self, exchange: Exchange, active: Active, progress: Progress) -> tuple[Caller, Wish]:
@@ -109,6 +110,7 @@ class Gateway:
         progress.admitted.enter_context(
             self._admission.slot(caller.tenant, active.server.max_requests, caller.max_requests)
         )
+        progress.hold = progress.admitted.enter_context(self._admission.bytes(active.server.max_buffered_bytes))
         return caller, wish
 
     async def _answer(self, incoming: Incoming) -> None:
@@ -199,18 +201,29 @@ class Gateway:
 
     async def _read(self, incoming: Incoming) -> ChatRequest | None:
         """The counted request; None where it cannot be understood, which is the upstream's to judge."""
-        used = (incoming.exchange.header(b"content-encoding") or b"identity").lower()
-        body = incoming.body
-        if used in coding.READABLE:
-            try:
-                body = await asyncio.to_thread(coding.decompress, body, used, incoming.active.server.max_body_bytes)
-            except coding.TooLargeError:
-                raise BodyTooLargeError("The request body is over the limit after decompression.") from None
-            except coding.UndecodableError:
-                return None
-        elif used != b"identity":
+        body = await self._unpacked(incoming)
+        if body is None:
             return None
         return await self._reader.read(body, incoming.caller.scope, incoming.active.router.encoding)
+
+    async def _unpacked(self, incoming: Incoming) -> bytes | None:
+        """What the body says; None for a coding that is not read here, and for what is not read at all."""
+        used = (incoming.exchange.header(b"content-encoding") or b"identity").lower()
+        body, limit = incoming.body, incoming.active.server.max_body_bytes
+        if used == b"identity":
+            return body
+        if used not in coding.READABLE:
+            return None
+        most_kept = min(limit, most_unpacked(len(body)))
+        try:
+            unpacked = await asyncio.to_thread(coding.unpack, body, used, most_kept, limit)
+        except coding.TooLargeError:
+            raise BodyTooLargeError("The request body is over the limit after decompression.") from None
+        except coding.UndecodableError:
+            return None
+        if unpacked is not None:
+            incoming.progress.hold(len(unpacked))
+        return unpacked
 
     async def _enroll(self, report: Report) -> None:
         """Have a conversation listed of which something may be stored."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, field
 
@@ -32,7 +33,7 @@ class Active:
 class Progress:
     """How far a request came: what the log can say of it when it ends, whichever way.
 
-    admitted: closed when it ends, which makes room for another one.
+    admitted: closed when it ends, which makes room for another one. hold: called before bytes of its body are kept.
     """
 
     exchange: Exchange
@@ -40,6 +41,7 @@ class Progress:
     caller: Caller | None = None
     report: Report | None = None
     admitted: ExitStack = field(default_factory=ExitStack)
+    hold: Callable[[int], None] = lambda _: None
 
     def fields(self, now: float) -> dict[str, object]:
         exchange, caller = self.exchange, self.caller

@@ -31,6 +31,9 @@ _REMEMBERED_TOOLS = 1_000
 # What a message takes beside its text, as time: what so many bytes take to be counted.
 _MESSAGE_BYTES = 100
 
+# Bytes of a body that are parsed inline.
+_INLINE = 1024 * 1024
+
 _V = TypeVar("_V")
 ContentKey = NewType("ContentKey", tuple[str, int])
 
@@ -162,14 +165,17 @@ class RequestReader:
         return _request(body, parsed, messages, tools_tokens, model, encoding)
 
     async def _parse(self, body: bytes) -> Parsed | None:
-        """Inline: parsing takes a millisecond a megabyte. Making lone surrogates readable may take a hundred."""
+        """Inline what takes a millisecond. Making lone surrogates readable may take a hundred for each megabyte."""
+        loop = asyncio.get_running_loop()
         try:
-            return chat.parse(body)
+            if len(body) <= _INLINE:
+                return chat.parse(body)
+            return await loop.run_in_executor(self._workers, chat.parse, body)
         except InvalidJSONError:
-            readable = await asyncio.get_running_loop().run_in_executor(self._workers, chat.readable_surrogates, body)
+            readable = await loop.run_in_executor(self._workers, _readable, body)
             if readable == body:
                 raise
-            return chat.parse(readable)
+            return None if readable is None else await self._parse(readable)
 
     async def _describe(self, parsed: Parsed, known: list[Message], measure: Measure) -> list[Message] | None:
         view = memoryview(parsed.text)
@@ -249,6 +255,11 @@ def _request(
         hides_usage=stream and not envelope.stream_options,
         passthrough=_passthrough(parsed),
     )
+
+
+def _readable(body: bytes) -> bytes | None:
+    """The body with something else in the place of lone surrogates; None where there are too many."""
+    return None if chat.has_many_surrogates(body) else chat.readable_surrogates(body)
 
 
 def _passthrough(parsed: Parsed) -> str | None:

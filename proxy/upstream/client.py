@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import io
+import asyncio
 from collections.abc import AsyncIterator, Iterable, Mapping
 from types import MappingProxyType, TracebackType
 from typing import Self
@@ -22,8 +22,9 @@ __all__ = ["TruncatedError", "UpstreamClient", "UpstreamResponse"]
 _MAX_HEADER = 64 * 1024
 _READ_BUFFER = 256 * 1024
 _KEEPALIVE = 15.0
-# More than this in one write would hold up the event loop, as aiohttp warns.
+# More than this in one write would hold up the event loop, as aiohttp warns. Its own BytesIOPayload copies the whole.
 _LARGE = 1024 * 1024
+_PIECE = 128 * 1024
 # What is not among these no server can pass on: 101 changes the protocol, beyond 599 nothing is defined.
 _FINAL = range(200, 600)
 _NOT_HTTP = "The upstream's answer is not valid HTTP."
@@ -105,11 +106,15 @@ class UpstreamClient:
         headers: Iterable[tuple[bytes, bytes]],
         body: bytes | AsyncIterator[bytes] | None,
     ) -> UpstreamResponse:
+        named = CIMultiDict([(key.decode("latin-1"), _text(value)) for key, value in headers])
+        if isinstance(body, bytes) and len(body) > _LARGE:
+            named["Content-Length"] = str(len(body))
+            body = _pieces(body)
         try:
             response = await self._session(upstream).request(
                 method,
                 URL(url, encoded=True),
-                headers=CIMultiDict([(key.decode("latin-1"), _text(value)) for key, value in headers]),
+                headers=named,
                 data=_payload(body),
                 allow_redirects=False,
             )
@@ -154,12 +159,17 @@ def _text(value: bytes) -> str:
 
 
 def _payload(body: bytes | AsyncIterator[bytes] | None) -> aiohttp.Payload | AsyncIterator[bytes] | None:
-    """Bytes as a payload without a content type of its own, large ones in pieces; none at all for an empty body."""
+    """Bytes as a payload without a content type of its own; none at all for an empty body."""
     if not isinstance(body, bytes):
         return body
-    if len(body) > _LARGE:
-        return aiohttp.BytesIOPayload(io.BytesIO(body), headers={})
     return aiohttp.BytesPayload(body, headers={}) if body else None
+
+
+async def _pieces(body: bytes) -> AsyncIterator[bytes]:
+    """A large body, with a turn of the loop for others between its pieces."""
+    for start in range(0, len(body), _PIECE):
+        yield body[start : start + _PIECE]
+        await asyncio.sleep(0)
 
 
 def _mapped(error: Exception, upstream: Upstream) -> ProxyError:

@@ -16,6 +16,7 @@ import msgspec
 
 from policies.assembly import Injected, Item, Merged
 from proxy.errors import InvalidJSONError
+from proxy.wire import bounds
 
 MAX_DEPTH = 100
 # Beyond this it is no conversation, and looking at every message would hold up all others.
@@ -26,7 +27,8 @@ MAX_VALUES = 10_000
 # A field that is a number, a word or a switch; of a list or an object in its place nothing needs to be known.
 _LONGEST_SCALAR = 4_096
 _NOTHING = msgspec.Raw(b"")
-_skip_whitespace = re.compile(rb"[ \t\r\n]*").match
+# Nobody writes more; over megabytes of it the search would hold up others.
+_skip_whitespace = re.compile(rb"[ \t\r\n]{0,65536}+").match
 # Up to the next object or list, or to the end, over strings and what is in them: so no search begins inside of one.
 _openings = re.compile(rb'(?:[^"\[{]++|"(?:[^"\\]++|\\.)*+")*+(?:([\[{])|\Z)').finditer
 _SPACE = ord(" ")
@@ -66,10 +68,13 @@ _HALF = 6
 class _Model(msgspec.Struct):
     """All that is read of a body that is not understood."""
 
-    model: object = None
+    model: msgspec.Raw = _NOTHING
 
 
 _decode_model = msgspec.json.Decoder(_Model).decode
+# Inside of texts quotes are escaped, so this is a key, near one end of a body most likely the request's own.
+_named_model = re.compile(rb'(?<!\\)"model"\s*:\s*("[^"\\]{0,200}")').findall
+_NEAR_AN_END = 64 * 1024
 decode_envelope = msgspec.json.Decoder(Envelope).decode
 _decode_raw = msgspec.json.Decoder(msgspec.Raw).decode
 _decode_presence = msgspec.json.Decoder(_Presence).decode
@@ -94,18 +99,30 @@ class Parsed:
 
 def model_of(body: bytes) -> str:
     """The model a body names, as far as that can be told without understanding the rest; empty where it cannot."""
+    if len(body) > bounds.QUICK:
+        head, tail = _named_model(body, 0, _NEAR_AN_END), _named_model(body, len(body) - _NEAR_AN_END)
+        return decode_text(msgspec.Raw((head[:1] or tail[-1:] or [b""])[0])) or ""
     try:
-        model = _decode_model(body).model
+        return decode_text(_decode_model(body).model) or ""
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
         return ""
-    return model if isinstance(model, str) else ""
+
+
+def decode_text(raw: msgspec.Raw) -> str | None:
+    """A string of JSON; None for anything else."""
+    try:
+        return _decode_text(raw) if raw else None
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+        return None
 
 
 def parse(body: bytes) -> Parsed | None:
-    """Parse a body; None for valid JSON of a shape we do not understand.
+    """Parse a body; None for valid JSON of a shape we do not understand, and for what is not read at all.
 
     Raises InvalidJSONError for anything that is not JSON, which is how strict readers see lone surrogates.
     """
+    if not bounds.is_readable(body):
+        return None
     try:
         envelope = decode_envelope(body)
     except msgspec.ValidationError:
@@ -132,12 +149,20 @@ def _invalid(error: Exception) -> InvalidJSONError:
     return InvalidJSONError("The request body is not valid UTF-8.")
 
 
+def has_many_surrogates(body: bytes) -> bool:
+    """Whether there are so many escapes of surrogates, pairs or not, that making them readable holds others up."""
+    return sum(1 for _ in islice(_SURROGATES.finditer(body), bounds.MOST_SURROGATES + 1)) > bounds.MOST_SURROGATES
+
+
 def readable_surrogates(body: bytes) -> bytes:
     r"""Every lone surrogate escape (JavaScript writes them when it cuts a text inside an emoji) as \ufffd.
 
     The result has the length of the body, so offsets found in it hold for the client's bytes.
     """
-    return _SURROGATES.sub(_readable, body)
+    readable = bytearray(body)  # changed in place: one substitution over megabytes would hold up others
+    for match in _SURROGATES.finditer(body):
+        readable[match.start() : match.end()] = _readable(match)
+    return bytes(readable)
 
 
 def _readable(match: re.Match[bytes]) -> bytes:
@@ -231,9 +256,12 @@ def _too_deep(value: object, left: int) -> bool:
 
 
 def is_crowded(message: bytes | memoryview) -> bool:
-    """Whether a message has more objects and lists than MAX_VALUES; brackets inside of texts are none."""
-    if len(message) <= MAX_VALUES:
-        return False
+    """Whether a message is too large to be decoded, or has more objects and lists than MAX_VALUES.
+
+    Brackets inside of texts are none.
+    """
+    if not MAX_VALUES < len(message) <= bounds.MOST_OF_MESSAGE:
+        return len(message) > MAX_VALUES
     text = bytes(message)
     if text.count(b"{") + text.count(b"[") <= MAX_VALUES:
         return False
@@ -241,21 +269,21 @@ def is_crowded(message: bytes | memoryview) -> bool:
 
 
 def scalar(raw: msgspec.Raw) -> object:
-    """The value of a top-level field, None where it is absent or null; an empty list for a long list or object."""
+    """The value of a top-level field, None where it is absent or null; an empty list for anything long."""
     if not raw:
         return None
     value = memoryview(raw)
-    return [] if len(value) > _LONGEST_SCALAR and value[0] in b"[{" else decode(value)
+    return [] if len(value) > _LONGEST_SCALAR else decode(value)
 
 
 def text_at(raw: msgspec.Raw, path: Sequence[str]) -> str | None:
-    """A string inside of objects, which are read no further than it takes; None where there is none."""
+    """A string inside of objects, which are read no further than it takes; None where there is none, or a long one."""
     try:
         for name in path:
             raw = _reader_of(name)(raw)
-        return _decode_text(raw) if raw else None
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
         return None
+    return decode_text(raw) if len(memoryview(raw)) <= _LONGEST_SCALAR else None
 
 
 @cache

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import zlib
 from collections.abc import Callable
 
 _GZIP_OR_ZLIB = 32 + zlib.MAX_WBITS
 _BARE_DEFLATE = -zlib.MAX_WBITS
+# Bytes that are taken and made at a time; zlib lets others run meanwhile, but not while it puts them together.
+_INPUT, _PIECE = 64 * 1024, 1024 * 1024
 _GZIP_MAGIC = 0x1F
 _ZLIB_METHOD = 8
 READABLE = frozenset({b"gzip", b"x-gzip", b"deflate"})
@@ -25,26 +28,40 @@ class UndecodableError(Exception):
 
 def decompress(content: bytes, coding: bytes, limit: int) -> bytes:
     """Decode gzip or deflate content of at most `limit` bytes; raises TooLargeError or UndecodableError."""
+    return unpack(content, coding, limit, limit) or b""
+
+
+def unpack(content: bytes, coding: bytes, most_kept: int, limit: int) -> bytes | None:
+    """As `decompress`; None for what says more than `most_kept` bytes, of which none are kept then."""
     try:
-        return _inflate(content, _GZIP_OR_ZLIB, limit)
+        return _inflate(content, _GZIP_OR_ZLIB, most_kept, limit)
     except zlib.error:
         if coding != b"deflate":
             raise UndecodableError from None
     try:  # what some servers call deflate lacks the zlib wrapper
-        return _inflate(content, _BARE_DEFLATE, limit)
+        return _inflate(content, _BARE_DEFLATE, most_kept, limit)
     except zlib.error:
         raise UndecodableError from None
 
 
-def _inflate(content: bytes, wbits: int, limit: int) -> bytes:
-    inflater = zlib.decompressobj(wbits)
-    decoded = inflater.decompress(content, limit + 1)
-    if len(decoded) > limit:
-        raise TooLargeError
+def _inflate(content: bytes, wbits: int, most_kept: int, limit: int) -> bytes | None:
+    inflater, kept, size = zlib.decompressobj(wbits), io.BytesIO(), 0
+    for start in range(0, len(content), _INPUT):
+        left = content[start : start + _INPUT]
+        while left:
+            piece = inflater.decompress(left, min(_PIECE, limit - size + 1))
+            left = inflater.unconsumed_tail
+            size += len(piece)
+            if size > limit:
+                raise TooLargeError
+            if size <= most_kept:
+                kept.write(piece)
+            elif kept.tell():
+                kept = io.BytesIO()
     # Several gzip members in a row are legal and never met; read in part they would be another content.
     if not inflater.eof or inflater.unused_data:
         raise zlib.error("incomplete")
-    return decoded
+    return kept.getvalue() if size <= most_kept else None
 
 
 def decoder(coding: bytes | None, limit: int) -> Decoder | None:

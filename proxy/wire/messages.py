@@ -8,6 +8,7 @@ from typing import TypeGuard
 
 import msgspec
 
+from policies.arguments import UnreadError, read
 from policies.conversation import Message, Role
 from policies.fingerprint import message_digest
 from policies.transcript import ToolCall, Utterance, shorten
@@ -239,8 +240,8 @@ def _cut_part(part: object, share: float) -> object:
 
 def _cut_arguments(arguments: str, share: float) -> str:
     try:
-        decoded = msgspec.json.decode(arguments)
-    except (msgspec.DecodeError, RecursionError):
+        decoded = read(arguments)
+    except UnreadError:
         return arguments
     if not isinstance(decoded, dict):
         return arguments

@@ -15,6 +15,7 @@ import msgspec
 import xxhash
 
 from policies.conversation import Message
+from proxy.wire.bounds import QUICK
 from proxy.wire.chat import MAX_MESSAGES, Envelope, Parsed, decode_envelope, rest_position, walk, without_messages
 
 _LEAST_BYTES = 4_096
@@ -117,6 +118,8 @@ def _parse_rest(prefix: Prefix, body: bytes) -> Parsed | None:
     if start < 0:
         return None
     rest = _OPENING + body[start:]
+    if len(rest) > QUICK:  # as a whole it is read off the event loop
+        return None
     try:
         envelope = decode_envelope(rest)
     except (msgspec.DecodeError, RecursionError):

@@ -1,0 +1,44 @@
+"""Which bodies are read at all: bounds that are checked before anything is made of a body's bytes.
+
+While one call into C reads a body, nothing else of the process runs; what it makes of `[1,1,…]` takes fifty times the
+bytes. What is over a bound is relayed as it came.
+"""
+
+from __future__ import annotations
+
+import re
+from itertools import islice
+
+# Bytes, escapes counted four times: they are slower to read.
+MOST_READ = 24 * 1024 * 1024
+_ESCAPE = 3
+# Of one message, which is decoded whole.
+MOST_OF_MESSAGE = 12 * 1024 * 1024
+# Commas outside of texts: values, and members of objects.
+MOST_COMMAS = 200_000
+# Commas inside of texts are told apart up to this size.
+_MOST_SEARCHED = 8 * 1024 * 1024
+# Halves of emoji are looked at one by one.
+MOST_SURROGATES = 100_000
+# Nothing that is smaller takes long.
+QUICK = 256 * 1024
+# Up to the next comma outside of texts, or to the end; so no search begins inside of one.
+_commas = re.compile(rb'(?:[^",]++|"(?:[^"\\]++|\\.)*+")*+(?:(,)|\Z)', re.DOTALL).finditer
+
+
+def most_unpacked(size: int) -> int:
+    """Bytes that so many compressed ones may become to be read: a text becomes ten times as many, hardly ever fifty."""
+    return min(MOST_READ, QUICK + 100 * size)
+
+
+def is_readable(body: bytes) -> bool:
+    """Whether a body can be read without holding up others; takes a millisecond a megabyte."""
+    if len(body) <= QUICK:
+        return True
+    if len(body) > MOST_READ or len(body) + _ESCAPE * body.count(b"\\") > MOST_READ:
+        return False
+    if body.count(b",") <= MOST_COMMAS:
+        return True
+    if len(body) > _MOST_SEARCHED:
+        return False
+    return sum(1 for found in islice(_commas(body), MOST_COMMAS + 1) if found[1]) <= MOST_COMMAS

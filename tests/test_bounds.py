@@ -1,0 +1,212 @@
+"""What would hold up everybody is known before anything is made of a body's bytes, and relayed as it came."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import json
+import tracemalloc
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from policies.arguments import MOST_BRACKETS, UnreadError, read
+from policies.fingerprint import message_digest
+from proxy.demo.model_server import ModelServer
+from proxy.wire import bounds, chat, coding
+from tests.stages import outcome, stage
+from tests.upstreams import CHAT, JSON, OK_BODY, Call, answer, ask, connected, in_turn, proxied, request
+
+pytestmark = pytest.mark.anyio
+
+MANY = bounds.MOST_COMMAS + 2
+
+
+def of_messages(values: bytes) -> bytes:
+    return b'{"model":"m","messages":[' + values + b"]}"
+
+
+def said(text: bytes) -> bytes:
+    return of_messages(b'{"role":"user","content":"' + text + b'"}')
+
+
+@pytest.mark.parametrize(
+    ("body", "readable"),
+    [
+        (of_messages(b"1," * MANY + b"1"), False),
+        (of_messages(b"{}," * MANY + b"{}"), False),
+        (b'{"model":' + b"[" + b"[]," * MANY + b"[]]}", False),
+        (said(b"a,b," * MANY), True),
+        (said(rb"\"a\",\"b\"," * (MANY // 2)), True),
+        (said(b"1," * 5_000_000), False),
+        (said(b"a" * (bounds.MOST_READ - 100)), True),
+        (said(b"a" * bounds.MOST_READ), False),
+        (said(rb"\n" * (bounds.MOST_READ // 4)), False),
+        (of_messages(b"1," * 100_000), True),
+    ],
+    ids=[
+        "numbers",
+        "objects",
+        "a list for a model",
+        "commas in a text",
+        "quotes and commas in a text",
+        "so many that nobody looks",
+        "large",
+        "too large",
+        "escapes",
+        "small",
+    ],
+)
+def test_bodies_that_are_read(body: bytes, readable: bool) -> None:
+    assert bounds.is_readable(body) == readable
+
+
+HOSTILE: dict[str, Callable[[], bytes]] = {
+    "numbers as messages": lambda: of_messages(b"1," * 5_000_000 + b"1"),
+    "objects as messages": lambda: of_messages(b"{}," * 3_000_000 + b"{}"),
+    "arrays as the model": lambda: b'{"messages":[{}],"model":[' + b"[]," * 3_000_000 + b"[]]}",
+    "surrogates": lambda: said(rb"\ud83d" * 1_500_000),
+}
+
+
+@pytest.mark.parametrize("make", HOSTILE.values(), ids=HOSTILE)
+async def test_a_hostile_body_takes_little_more_memory_than_its_bytes(
+    tmp_path: Path, make: Callable[[], bytes]
+) -> None:
+    body = make()
+    packed = gzip.compress(body, 1)
+    async with stage(tmp_path, ModelServer(window=None)) as play:
+        tracemalloc.start()
+        try:
+            reply = await play.send(packed, (b"content-encoding", b"gzip"))
+            _, most = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+        assert (reply.status, outcome(reply)) == (200, ("bypass", "unknown_shape"))
+        assert play.sent[-1].body == packed
+        assert most < 4 * len(body) + 10_000_000
+
+
+def test_what_unpacks_to_far_more_than_came_is_not_kept() -> None:
+    packed = gzip.compress(bytes(60_000_000))
+    tracemalloc.start()
+    try:
+        assert coding.unpack(packed, b"gzip", bounds.most_unpacked(len(packed)), 64_000_000) is None
+        assert tracemalloc.get_traced_memory()[1] < 12_000_000
+    finally:
+        tracemalloc.stop()
+    with pytest.raises(coding.TooLargeError):
+        coding.unpack(packed, b"gzip", bounds.most_unpacked(len(packed)), 50_000_000)
+
+
+@pytest.mark.parametrize(
+    ("size", "most"), [(100, bounds.QUICK + 10_000), (10_000, bounds.QUICK + 1_000_000), (10**7, bounds.MOST_READ)]
+)
+def test_a_text_may_become_a_hundred_times_as_long(size: int, most: int) -> None:
+    assert bounds.most_unpacked(size) == most
+
+
+@pytest.mark.parametrize(
+    ("body", "model"),
+    [
+        (b'{"model":"m","messages":[%s]}', "m"),
+        (b'{"messages":[%s],"model":"m","n":1}', "m"),
+        (b'{"messages":[%s,{"content":"\\"model\\":\\"x\\""}], "model" : "m" }', "m"),
+        (b'{"model":"m","messages":[%s],"metadata":{"model":"x"}}', "m"),
+        (b'{"messages":[%s],"model":7}', ""),
+        (b'{"messages":[%s]}', ""),
+    ],
+)
+def test_the_model_of_a_body_that_is_not_read(body: bytes, model: str) -> None:
+    assert chat.model_of(body % (b"1," * 3_000_000 + b"1")) == model
+    assert chat.model_of(body % b"1") == model
+
+
+def test_a_message_that_is_too_large_to_be_decoded_is_none_of_a_conversation() -> None:
+    assert chat.is_crowded(b'{"content":"' + b"a" * bounds.MOST_OF_MESSAGE + b'"}')
+    assert not chat.is_crowded(b'{"content":"' + b"a" * 1_000_000 + b'"}')
+
+
+def test_a_long_word_in_a_short_ones_place_is_not_read() -> None:
+    parsed = chat.parse(of_messages(b"{}").replace(b'"m"', b'"' + b"m" * 10_000 + b'"'))
+    assert parsed is not None
+    assert chat.scalar(parsed.envelope.model) == []
+    assert chat.text_at(parsed.envelope.model, ()) is None
+
+
+def test_megabytes_of_whitespace_are_not_passed_over() -> None:
+    assert chat.parse(of_messages(b" " * 60_000 + b"{}")) is not None
+    assert chat.parse(of_messages(b" " * 100_000 + b"{}")) is None
+
+
+def test_surrogates_that_are_too_many_to_be_looked_at() -> None:
+    assert chat.has_many_surrogates(rb"\ud83d" * (bounds.MOST_SURROGATES + 1))
+    assert not chat.has_many_surrogates(rb"\ud83d" * 1_000 + b"a" * 1_000_000)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "value"),
+    [
+        ('{"a": [1]}', {"a": [1]}),
+        ("[" + "{}," * (MOST_BRACKETS - 2) + "{}]", [{}] * (MOST_BRACKETS - 1)),
+        ('"' + "a," * 90_000 + '"', "a," * 90_000),
+    ],
+    ids=["small", "as many as are read", "a long text"],
+)
+def test_arguments_that_are_read(arguments: str, value: object) -> None:
+    assert read(arguments) == value
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    ["", "{", "[" * 5_000, "[" + "{}," * MOST_BRACKETS + "{}]", "[" + "1," * 300_000 + "1]", '"\ud83d"'],
+    ids=["empty", "broken", "deep", "objects", "numbers", "half an emoji"],
+)
+def test_arguments_that_are_not_read(arguments: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(UnreadError):
+        read(arguments)
+
+
+def test_arguments_that_are_not_read_are_told_apart_all_the_same() -> None:
+    def digest(arguments: str) -> bytes:
+        call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": arguments}}
+        return message_digest({"role": "assistant", "tool_calls": [call]})
+
+    many = "[" + "{}," * MOST_BRACKETS
+    assert digest(many + "1]") == digest(many + "1]")
+    assert digest(many + "1]") != digest(many + "2]")
+
+
+async def test_bodies_together_are_bounded_and_the_next_one_is_told_to_come_back(tmp_path: Path) -> None:
+    """The first two wait for the upstream with their bodies held; the third is one too many, until one has ended."""
+    released = asyncio.Event()
+
+    async def held(call: Call) -> None:
+        await call.read()
+        await released.wait()
+        await call.send(answer(200, OK_BODY, JSON))
+
+    body = json.dumps({"model": "m", "messages": [{"role": "user", "content": "a" * 40_000}]}).encode()
+    async with proxied(tmp_path, held, server={"max_buffered_bytes": 100_000}) as (address, behind):
+        async with connected(address) as first, connected(address) as second:
+            for client in (first, second):
+                await client.send(request("POST", CHAT, [(b"Host", b"proxy"), JSON], body))
+            while len(behind.calls) < 2:  # noqa: ASYNC110 - an upstream that is played tells nobody
+                await asyncio.sleep(0)
+            refused = await ask(address, "POST", CHAT, [JSON], body)
+            assert (refused.status, refused.header(b"retry-after")) == (503, b"1")
+            assert refused.json()["error"]["code"] == "server_overloaded"  # type: ignore[index]
+            released.set()
+            for client in (first, second):
+                client.method = "POST"
+                assert (await client.reply()).status == 200
+        assert (await ask(address, "POST", CHAT, [JSON], body)).status == 200
+
+
+async def test_what_a_body_unpacks_to_counts_too(tmp_path: Path) -> None:
+    body = gzip.compress(json.dumps({"model": "m", "messages": [{"role": "user", "content": "ab" * 40_000}]}).encode())
+    script = in_turn(answer(200, OK_BODY, JSON))
+    async with proxied(tmp_path, script, server={"max_buffered_bytes": 50_000}) as (address, _):
+        reply = await ask(address, "POST", CHAT, [JSON, (b"Content-Encoding", b"gzip")], body)
+        assert reply.status == 503
