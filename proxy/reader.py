@@ -19,7 +19,7 @@ from proxy.errors import InvalidJSONError
 from proxy.lru import remember
 from proxy.media import family_of
 from proxy.tokenizer import Tokenizer
-from proxy.wire import chat
+from proxy.wire import bounds, chat
 from proxy.wire.chat import Parsed
 from proxy.wire.messages import describe, utterance
 from proxy.wire.prefixes import PrefixCache
@@ -30,9 +30,6 @@ _AROUND_SEPARATOR = 400
 _REMEMBERED_TOOLS = 1_000
 # What a message takes beside its text, as time: what so many bytes take to be counted.
 _MESSAGE_BYTES = 100
-
-# Bytes of a body that are parsed inline.
-_INLINE = 1024 * 1024
 
 _V = TypeVar("_V")
 ContentKey = NewType("ContentKey", tuple[str, int])
@@ -168,7 +165,7 @@ class RequestReader:
         """Inline what takes a millisecond. Making lone surrogates readable may take a hundred for each megabyte."""
         loop = asyncio.get_running_loop()
         try:
-            if len(body) <= _INLINE:
+            if bounds.is_quick(body):
                 return chat.parse(body)
             return await loop.run_in_executor(self._workers, chat.parse, body)
         except InvalidJSONError:

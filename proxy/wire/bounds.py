@@ -20,10 +20,17 @@ MOST_COMMAS = 200_000
 _MOST_SEARCHED = 8 * 1024 * 1024
 # Halves of emoji are looked at one by one.
 MOST_SURROGATES = 100_000
-# Nothing that is smaller takes long.
+# Nothing that is smaller takes long; up to the second size it depends on what is in it.
 QUICK = 256 * 1024
+_MOST_QUICK = 1024 * 1024
+_FEW_COMMAS = 50_000
 # Up to the next comma outside of texts, or to the end; so no search begins inside of one.
 _commas = re.compile(rb'(?:[^",]++|"(?:[^"\\]++|\\.)*+")*+(?:(,)|\Z)', re.DOTALL).finditer
+
+
+def is_quick(body: bytes) -> bool:
+    """Whether a body is parsed, or found unreadable, in a few milliseconds."""
+    return len(body) <= QUICK or (len(body) <= _MOST_QUICK and body.count(b",") <= _FEW_COMMAS)
 
 
 def most_unpacked(size: int) -> int:
