@@ -298,6 +298,11 @@ def test_no_file_names_a_registry_or_what_lies_outside(pattern: str) -> None:
     assert not found
 
 
+def test_nothing_built_lies_in_the_repository() -> None:
+    built = (".whl", ".gz", ".egg", ".so", ".pyc", ".zip", ".db", ".sqlite")
+    assert not [path.name for path in files() if path.suffix in built]
+
+
 def test_the_locks_hold_a_hash_for_everything_and_name_no_host() -> None:
     for name in LOCKS:
         lock = text_of(name)
