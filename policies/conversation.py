@@ -124,10 +124,20 @@ class Conversation:
         names: dict[str, str] = {}
         found: list[str | None] = []
         for message in self.body:
-            if message.role == "assistant":
-                names = dict(zip(message.calls, message.tools, strict=False))
+            names |= zip(message.calls, message.tools, strict=False)
             found.append(names.get(message.answers) if message.answers is not None else None)
         return found
+
+    def late_results(self, start: int) -> set[int]:
+        """Positions from `start` on of results whose calls stand before it."""
+        made = {call for message in self.body[:start] for call in message.calls}
+        late = set()
+        for position in range(start, len(self.body)):
+            message = self.body[position]
+            made.difference_update(message.calls)
+            if message.answers in made:
+                late.add(position)
+        return late
 
     def first_user(self) -> int | None:
         return next((i for i, m in enumerate(self.body) if m.role == "user"), None)

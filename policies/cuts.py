@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
+from itertools import accumulate, pairwise
 
 from policies.conversation import Conversation
 
@@ -10,16 +10,39 @@ from policies.conversation import Conversation
 def legal_cuts(conversation: Conversation) -> list[int]:
     """Every legal cut, ascending; 0 and len(body) are none.
 
-    A cut never separates a call from its result, a user message from what follows it at once (so neither two user
-    messages), nor a tool loop whose earlier part alone carries signatures.
+    A cut never separates a call from its result, however late that comes, a user message from what follows it at once
+    (so neither two user messages), nor a tool loop whose earlier part alone carries signatures. A call that has no
+    result at all only forbids the cut behind its unit: the result may be on its way.
     """
     answered = _answered_units(conversation)
+    open_calls = _open_calls(conversation)
     signed = _signed_loops(conversation)
     body = conversation.body
     units = conversation.units
     return [
-        cut for unit, cut in pairwise(units) if body[cut - 1].role != "user" and unit in answered and cut not in signed
+        cut
+        for unit, cut in pairwise(units)
+        if body[cut - 1].role != "user" and unit in answered and not open_calls[cut] and cut not in signed
     ]
+
+
+def _open_calls(conversation: Conversation) -> list[int]:
+    """For every position, how many pairs of a call and a result have the call before it and the result not.
+
+    Ids are used again, and answered again. A result belongs to the oldest call with its id that still waits for one,
+    so that no other way to pair them would be parted; where none waits, to the newest.
+    """
+    changes = [0] * (len(conversation.body) + 1)
+    newest: dict[str, int] = {}
+    waiting: dict[str, int] = {}
+    for position, message in enumerate(conversation.body):
+        for call in message.calls:
+            newest[call] = position
+            waiting.setdefault(call, position)
+        if message.answers in newest:
+            changes[waiting.pop(message.answers, newest[message.answers]) + 1] += 1
+            changes[position + 1] -= 1
+    return [*accumulate(changes)]
 
 
 def _answered_units(conversation: Conversation) -> set[int]:

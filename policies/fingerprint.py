@@ -101,24 +101,25 @@ def prefix_digests(scope: bytes, body: Sequence[Message], first: bytes | None = 
     `first` takes the place of d_1, so that all that follow are others (`set_apart`).
     """
     digests = [hashlib.sha256(_VERSION + scope).digest()]
-    ordinals: dict[str, int] = {}
-    for message in body:
+    made: dict[str, tuple[int, int]] = {}
+    latest = 0
+    for position, message in enumerate(body):
         link = b""
         if message.role == "assistant":
-            ordinals = _ordinals(message.calls)
+            latest = position
+            # Where every id stands first: thousands of results must not each search thousands of calls.
+            made |= {call: (position, ordinal) for ordinal, call in reversed([*enumerate(message.calls)])}
         elif message.role == "tool":
-            link = _link(message.answers, ordinals)
+            link = _link(made.get(message.answers or ""), latest)
         digests.append(hashlib.sha256(digests[-1] + message.digest + link).digest())
         if first is not None and len(digests) == 2:
             digests[1] = first
     return digests
 
 
-def _ordinals(calls: Sequence[str]) -> dict[str, int]:
-    """Where every id stands first: thousands of results must not each search thousands of calls."""
-    return {call: i for i, call in reversed([*enumerate(calls)])}
-
-
-def _link(answered: str | None, ordinals: Mapping[str, int]) -> bytes:
-    ordinal = None if answered is None else ordinals.get(answered)
-    return b"-" if ordinal is None else b"%d" % ordinal
+def _link(made: tuple[int, int] | None, latest: int) -> bytes:
+    """Which call a result answers: by its place in the latest round, or in one from before."""
+    if made is None:
+        return b"-"
+    position, ordinal = made
+    return b"%d" % ordinal if position == latest else b"%d of %d" % (ordinal, position)

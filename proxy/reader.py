@@ -98,17 +98,15 @@ class ChatRequest:
         """The request from the newest user message on that says exactly `separator`; itself where there is none.
 
         Instructions from before it stay (R4: the user's own cut wins over every checkpoint, but gives no authority up).
+        Late results of calls from before it go with them: upstreams refuse a result without its call.
         """
         conversation = self.conversation
         position = next((i for i in reversed(conversation.users) if self._says(i, separator)), None)
         if position is None:
             return self
-        head = conversation.head_length
-        items = [
-            *range(head),
-            *(head + i for i in conversation.covered_instructions(position)),
-            *range(head + position, len(self.messages)),
-        ]
+        head, late = conversation.head_length, conversation.late_results(position)
+        kept = (i for i in range(position, len(conversation.body)) if i not in late)
+        items = [*range(head), *(head + i for i in (*conversation.covered_instructions(position), *kept))]
         body, parsed = chat.selected(self.body, self.parsed, items)
         messages = [self.messages[i] for i in items]
         dropped = self.tokens - self.tools_tokens - sum(message.tokens for message in messages)

@@ -105,6 +105,32 @@ def pairing_defects(messages: Sequence[Json]) -> Counter[str]:
 
 # Halves of emoji, as JavaScript cuts them, NUL, characters beyond 16 bits and such that stand on others.
 _odd_characters = st.characters(categories=("Cs", "Cc", "Mn", "So", "Lo"))
+def parted_pairs(messages: Sequence[Json], start: int) -> list[str]:
+    """Calls before `start` that have a result at or behind it, however late or often their ids are used again.
+
+    A call is open from where it is made to the first result with its id; a result nobody waits for any more is paired
+    with the newest call of its id. Compares everything with everything: slow, and nothing of the policies in it.
+    """
+    parted = []
+    for end in range(start, len(messages)):
+        answered = messages[end].get("tool_call_id")
+        if messages[end]["role"] != "tool" or answered is None:
+            continue
+        ids = [_ids_of(message) for message in messages[:end]]
+        results = [i for i in range(end) if messages[i].get("tool_call_id") == answered]
+        makers = [i for i in range(end) if answered in ids[i]]
+        open_ones = [i for i in makers if not any(i < result for result in results)]
+        pairs = open_ones or makers[-1:]
+        parted += [f"{answered} of {i}, answered by {end}" for i in pairs if i < start]
+    return parted
+
+
+def _ids_of(message: Json) -> list[str]:
+    calls = message.get("tool_calls") or []
+    assert isinstance(calls, list)
+    return [str(call["id"]) for call in calls]
+
+
 _texts = st.one_of(
     st.text(max_size=30),
     st.text(_odd_characters, max_size=30),
@@ -161,7 +187,17 @@ def histories(draw: st.DrawFn, min_units: int = 0) -> list[Json]:
     """A history a client may send: a head, then units, well-formed for the most part."""
     head = draw(st.lists(st.sampled_from([system(), {"role": "developer", "content": "be brief"}]), max_size=2))
     units = draw(st.lists(_unit, min_size=min_units, max_size=14))
-    return [*head, *(message for unit in units for message in unit)]
+    messages = [*head, *(message for unit in units for message in unit)]
+    if draw(st.integers(0, 3)) == 0:
+        _delay(draw, messages)
+    return messages
+
+
+def _delay(draw: st.DrawFn, messages: list[Json]) -> None:
+    """Some results come later than they should: behind what was said and called meanwhile."""
+    results = [i for i, message in enumerate(messages) if message["role"] == "tool"]
+    for start in draw(st.lists(st.sampled_from(results), max_size=4)) if results else []:
+        messages.insert(draw(st.integers(start, len(messages) - 1)), messages.pop(start))
 
 
 def renamed_ids(messages: Sequence[Json]) -> list[Json]:

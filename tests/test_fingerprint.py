@@ -81,6 +81,15 @@ def test_a_result_is_tied_to_the_call_it_answers() -> None:
     assert straight[2] != crossed[2]
 
 
+def test_a_late_result_is_tied_to_the_call_it_answers() -> None:
+    calls = [assistant(None, "a", "b"), assistant(None, "c"), user("x")]
+    links = {
+        call: prefix_digests(SCOPE, described([*calls, tool(call), user("y")]))[-1]
+        for call in ("a", "b", "c", "nobody's")
+    }
+    assert len(set(links.values())) == len(links)
+
+
 @given(histories())
 def test_renamed_call_ids_change_no_digest(messages: list[Json]) -> None:
     assert prefix_digests(SCOPE, described(messages)) == prefix_digests(SCOPE, described(renamed_ids(messages)))

@@ -294,3 +294,21 @@ def test_a_hint_costs_nothing_of_what_stands_beside_it(monkeypatch: pytest.Monke
     request = understood(body_of(SOME, metadata={"data": [0] * 100_000, "user_id": "u"}))
     monkeypatch.setattr(chat, "decode", None)
     assert request.hint("metadata", "user_id") == "u"
+
+
+LATE = [
+    [system(), user("a"), assistant(None, "c1", "c2"), tool("c1")],
+    [user("/new"), tool("c2"), assistant(None, "c1"), tool("c1"), tool("stray"), user("b")],
+]
+
+
+def test_results_of_calls_from_before_a_separator_go_with_them() -> None:
+    before, behind = LATE
+    kept = understood(body_of([*before, *behind])).behind("/new")
+    assert json.loads(kept.body)["messages"] == [before[0], behind[0], *behind[2:]]
+
+
+def test_without_late_results_all_behind_a_separator_is_sent() -> None:
+    before, behind = LATE
+    kept = understood(body_of([*before, tool("c2"), behind[0], *behind[2:]])).behind("/new")
+    assert json.loads(kept.body)["messages"] == [before[0], behind[0], *behind[2:]]
