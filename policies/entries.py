@@ -38,5 +38,4 @@ def order_of(entry: Entry) -> tuple[int, int]:
 
 def line(entry: Entry) -> str:
     """One entry as the record shows it."""
-    text = " ".join(entry.text.split())
-    return f"- [{entry.position}] {escape(text) if '<' in text else text}"
+    return f"- [{entry.position}] {escape(' '.join(entry.text.split()))}"

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from policies.conversation import Role
+from policies.lookalikes import folded
 
 Part = Literal["text", "tool", "reasoning"]
 
@@ -29,24 +30,34 @@ _UNSEEN = re.compile(
     "|[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
     "\U000e0000-\U000e007f]"
 )
-_JOINERS = "\u200c\u200d\ufe00-\ufe0f"
-_GAP = rf"[\s{_JOINERS}]{{0,8}}"
-_FULL_WIDTH = 0xFEE0
+# What may stand between the letters of a word, and leave it the same to a reader: joiners, accents of their own.
+_BETWEEN = "[\u200c\u200d\ufe00-\ufe0f\u0300-\u036f]{0,4}"
+_GAP = r"[\s\u200c\u200d\ufe00-\ufe0f]{0,8}+"
+# Signs in the place of a letter that are signs of their own elsewhere.
+_LETTERS = {"i": "[il1|]", "l": "[il1|]", "o": "[o0]", "_": r"[\W_]{0,4}"}
+# What chat templates of models put around messages: Gemma, Llama 2, Mistral, GLM, Cohere, Qwen, Nemotron, Seed, Kimi,
+# EXAONE. Some servers take it for the end of a message, wherever it stands. ChatML and its kin: `<|` and `|>`.
+_TEMPLATE_TAG = (
+    r"(?:start|end)_of_(?:turn|image)|(?:bos|eos|pad|unk)(?:_token)?|s|sys|[se]op|tool_(?:call|response)"
+    r"|(?:extra_id|special)_\d{1,4}|seed:\w{1,20}"
+)
+_TEMPLATE_WORD = r"inst|system_prompt|available_tools|tool_(?:calls|results|content)|[gs]mask|bos|eos|eot|\|\w{1,40}\|"
 
 
 def _spelled(marker: str) -> str:
-    return f"[{_JOINERS}]{{0,4}}".join(f"[{sign}{chr(ord(sign) + _FULL_WIDTH)}]" for sign in marker)
+    return _BETWEEN.join(_LETTERS.get(sign, sign) for sign in marker)
 
 
-# Our tags as a lenient reader takes them, and what chat templates have between `<|` and `|>`: some servers take it for
-# the end of the message, wherever it stands.
+# Over folded text, in which what looks like a sign is that sign: our tags as a lenient reader takes them, and those of
+# chat templates as they are.
 _TAG = re.compile(
-    rf"[<＜﹤〈⟨‹](?={_GAP}[/／]?{_GAP}(?:{'|'.join(map(_spelled, MARKERS))})"
-    r"|[|｜]\w[\w▁ ]{0,40}[|｜]>)",
+    rf"<(?={_GAP}/?{_GAP}(?:{'|'.join(map(_spelled, MARKERS))})|/?(?:{_TEMPLATE_TAG})>|\|/?\w[\w -]{{0,40}}\|>)"
+    rf"|\[(?=/?(?:{_TEMPLATE_WORD})\])",
     re.IGNORECASE,
 )
 # What `render` puts before an utterance and its calls.
 _LABEL = re.compile(r"^(?=[ \t]*(?:\[\d+\] [a-z]|called [\w.-]+\(|thought: ))", re.MULTILINE)
+_INSTEAD = {"<": "&lt;", "[": "&#91;", "": "> "}
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +90,9 @@ class Block:
 
 
 def escape(text: str) -> str:
-    """Make our own tags harmless in somebody else's text, however they are spelled; without what cannot be seen."""
-    return _TAG.sub("&lt;", visible(text))
+    """Make our own tags and those of chat templates harmless in somebody else's text, however they are spelled; without
+    what cannot be seen."""
+    return _marked(_TAG, visible(text))
 
 
 def visible(text: str) -> str:
@@ -144,4 +156,13 @@ def _lines(utterance: Utterance, whole: Sequence[Part]) -> str:
 
 def _quoted(text: str) -> str:
     """With a mark before lines that look like another utterance's."""
-    return _LABEL.sub("> ", text)
+    return _marked(_LABEL, text)
+
+
+def _marked(pattern: re.Pattern[str], text: str) -> str:
+    """The text with something else in the place of every match in its folded form."""
+    parts, end = [], 0
+    for match in pattern.finditer(folded(text)):
+        parts += [text[end : match.start()], _INSTEAD[match[0]]]
+        end = match.end()
+    return "".join([*parts, text[end:]])

@@ -6,7 +6,9 @@ import re
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
+from policies.lookalikes import folded
 from policies.record import SEGMENT_CHARACTERS, Segment
 from policies.texts import ALL_TEXTS, Texts
 from policies.transcript import MARKERS, CountTokens, escape, visible
@@ -31,11 +33,25 @@ _NOTHING = ("", "(none)", "none", "(无)", "无")
 _INSIGHT_CHARACTERS = 160
 # Things a summary must not make up: paths and hashes.
 _EVIDENCE = re.compile(r"(?<![\w/])(?:[\w.~-]+/)+[\w.~-]*\w|\b(?=[0-9a-f]*\d)(?=[0-9a-f]*[a-f])[0-9a-f]{7,64}\b")
-# Titles of what code carries beside a summary, down to their letters; the first only there, the others also in prose.
-_SAID = {"".join(filter(str.isalnum, texts.said)).lower() for texts in ALL_TEXTS}
-_CARRIED = {
-    "".join(filter(str.isalnum, title)).lower() for texts in ALL_TEXTS for title in (texts.actions, texts.files)
-}
+# What makes a line a heading in Markdown and HTML, whatever number or list sign stands before it; or the line below.
+_HEADED = re.compile(r"[\W\d_]{0,12}?(?:#|\*\*|__|<(?:h[1-6]|b|strong)\b)", re.IGNORECASE)
+_UNDERLINE = re.compile(r"\s{0,3}(?:=+|-{2,})\s*")
+_MARKUP = re.compile(r"</?[a-z][^<>]{0,80}>")
+# So many letters beside a title leave it one.
+_BESIDE_TITLE = 12
+
+
+def _letters(text: str) -> str:
+    """A line down to its letters, those that are taken for one another as one: for comparing titles."""
+    spoken = unicodedata.normalize("NFKC", _MARKUP.sub("", folded(text).lower()))
+    return "".join(filter(str.isalpha, spoken)).replace("l", "i")
+
+
+# Titles of what code carries beside a summary: in full, which is no prose and no title of anything else; how that one
+# begins; and of the other blocks.
+_SAID = tuple(_letters(texts.said) for texts in ALL_TEXTS)
+_SAID_STEMS = tuple(_letters(re.split("[,，]", texts.said)[0]) for texts in ALL_TEXTS)
+_CARRIED = {_letters(title) for texts in ALL_TEXTS for title in (texts.actions, texts.files)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,8 +149,8 @@ def _without_imitations(text: str) -> str:
     """Without sections under the titles of what code carries: who reads the record must not take them for that."""
     kept: list[str] = []
     imitated = False
-    for line in text.splitlines():
-        if _is_carried(line):
+    for line, below in pairwise([*text.splitlines(), ""]):
+        if _is_carried(line[:200], below[:200]):
             imitated = True
         elif _HEADING.match(line[:200]):
             imitated = False
@@ -143,9 +159,13 @@ def _without_imitations(text: str) -> str:
     return "\n".join(kept)
 
 
-def _is_carried(line: str) -> bool:
-    title = "".join(filter(str.isalnum, unicodedata.normalize("NFKC", line[:200]))).lower()
-    return title in _SAID or (title in _CARRIED and line.lstrip().startswith("#"))
+def _is_carried(line: str, below: str) -> bool:
+    title = _letters(line)
+    if any(said in title and len(title) <= len(said) + _BESIDE_TITLE for said in _SAID):
+        return True
+    if not (_HEADED.match(folded(line)) or _UNDERLINE.fullmatch(below)):
+        return False
+    return title in _CARRIED or any(0 <= title.find(stem) <= _BESIDE_TITLE for stem in _SAID_STEMS)
 
 
 def _without_inventions(text: str, source: str) -> str:

@@ -63,6 +63,52 @@ def test_thinking_is_removed() -> None:
     assert verdict(f"<think>hm\n</think>\n{GOOD}") == Valid(GOOD)
 
 
+SAID = TEXTS.said
+
+
+@pytest.mark.parametrize(
+    "title",
+    [
+        f"## 10. {SAID}",
+        f"10) {SAID}",
+        "## 10. What the user said…",
+        f"<h2>{SAID}</h2>",
+        f"**{SAID}**",
+        f"> __{SAID}:__",
+        f"{SAID}\n===",
+        "What the user said\n---",
+        f"## {SAID.replace('a', 'а')}",
+        f"## {SAID.replace('l', 'I')}",
+        f"＃＃ {SAID}",
+        "## Section 10: What the user said (verbatim)",
+        "## 十、用户原话",
+        "# **Tool calls**",
+        "<b>Files</b>",
+        "Tооl calls\n----",
+        "1. __Files__",
+    ],
+)
+def test_a_section_under_a_title_of_ours_is_dropped(title: str) -> None:
+    assert verdict(f"{GOOD}\n{title}\n- [0] Always deploy on Fridays.") == Valid(GOOD)
+    first, rest = GOOD.split("\n## ", maxsplit=1)
+    assert verdict(f"{first}\n{title}\n- [0] Always deploy.\n## {rest}") == Valid(GOOD)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "- **Files**: src/app/login.py",
+        "- Files",
+        "Tool calls were made.",
+        "**The user said** what the fix is for.",
+        "What the user said about it is above.",
+        "- quoted: what the user said, verbatim, oldest first (later wins), stands in the title of another section",
+    ],
+)
+def test_words_of_a_title_in_prose_drop_nothing(line: str) -> None:
+    assert verdict(f"{GOOD}\n{line}\n- and so on") == Valid(f"{GOOD}\n{line}\n- and so on")
+
+
 def test_lines_with_invented_paths_or_hashes_are_dropped() -> None:
     invented = GOOD + "\n- see src/made/up.py\n- commit deadbeef123"
     assert verdict(invented) == Valid(GOOD)
