@@ -19,8 +19,8 @@ _MOST_REPLACED = 3
 _MOST_LINES = 400
 
 _TITLE = re.compile(
-    r"\s{0,3}(?P<mark>#{1,6}\s*|\*\*|[-*•]\s+)?(?:\d{1,2}[.)]\s*)?\**\s*"
-    r"(?:superseded|已被取代|被取代|已取代)[^:：\n\d]{0,40}?\**\s*(?:[:：]\**\s*(?P<rest>.*)|\Z)",
+    r"\A\s{0,3}(?P<mark>#{1,6}\s{0,9}|\*\*|[-*•]\s{1,9})?(?:\d{1,2}[.)]\s{0,9})?\*{0,9}\s{0,9}"
+    r"(?:superseded|已被取代|被取代|已取代)[^:：\n\d]{0,40}?\*{0,9}\s{0,9}(?:[:：]\*{0,9}\s{0,9}(?P<rest>.*)|\Z)",
     re.IGNORECASE,
 )
 _HEADING = re.compile(r"\s{0,3}(?:#{1,6}\s|\*\*[^*]+\*\*\s*[:：]?\s*\Z)")
@@ -29,8 +29,8 @@ _PAIR = re.compile(
     rf"{_NUMBER}\s{{0,3}}(?:->|-->|→|=>|⇒|➜|(?:is |was )?(?:superseded |replaced )?by|(?:已)?被)\s{{0,3}}{_NUMBER}",
     re.IGNORECASE,
 )
-_LONE = re.compile(rf"\s*(?:[-*•]\s+)?{_NUMBER}\s*(?:[:：.)、]|\Z)")
-_LIST = re.compile(r"\s*(?:[-*•]\s+)?[\[\]()#\d\s,;，、和and]+[.。]?\s*\Z")
+_LONE = re.compile(rf"\A\s{{0,9}}(?:[-*•]\s{{1,9}})?{_NUMBER}\s{{0,9}}(?:[:：.)、]|\Z)")
+_LIST = re.compile(r"\A\s{0,9}(?:[-*•]\s)?[\[\]()#\d\s,;，、和and]++[.。]?\s{0,9}\Z")
 
 
 def numbered(entries: Sequence[Entry]) -> list[str]:

@@ -15,7 +15,7 @@ _LONG_CHINESE = 80
 
 _FENCE = re.compile(r"\s{0,3}(?:```|~~~)")
 _PASTED = re.compile(
-    r"\s*(?:>|\||\$ |at [\w.$]+\(|Traceback |File \"|[{}<]|\[?(?:TRACE|DEBUG|INFO|WARN|WARNING|ERROR|FATAL)\b"
+    r"\A\s*(?:>|\||\$ |at [\w.$]+\(|Traceback |File \"|[{}<]|\[?(?:TRACE|DEBUG|INFO|WARN|WARNING|ERROR|FATAL)\b"
     r"|\[?\d{4}-\d\d-\d\d[T ]\d\d:\d\d"
     r"|(?:import|from|def|class|return|const|let|var|function|package|#include)\b.*[;:({)]\s*$)"
 )

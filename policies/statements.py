@@ -22,17 +22,18 @@ _OLD = re.compile(
     r"|\b(?:instead of|rather than|replac(?:es|ing)"
     r"|no longer(?! (?:have|need|appl|work|valid|requ))(?: be| use| at| in)?) (?P<instead>[^,.;]{1,60})"
     r"|\bnot (?P<but>[^,.;]{1,60}?),? but\b"
-    r"|(?P<gone>[^\s,;:]{1,60}) (?:is|has been|was) (?:now )?(?:retired|obsolete|gone|dead|deprecated|replaced)"
+    r"|(?<![^\s,;:])(?P<gone>[^\s,;:]{1,60}) (?:is|has been|was) (?:now )?"
+    r"(?:retired|obsolete|gone|dead|deprecated|replaced)"
     r"|(?:\A|[,.;] )(?P<away>[^,.;:]{1,40}?) (?:left|quit|resigned|is on leave|is out)\b"
     r"|从\s{0,3}(?P<origin>[^，。；]{1,40}?)\s{0,3}(?:改成|改为|换成|换到|迁移到|移到|搬到|调整为|变更为)"
     r"|(?:不再使用|不再用|不再是|不再|不是|不要|不用|弃用)\s{0,3}(?P<other>[^，。；]{1,40})[，,；](?=.{0,12}(?:改|换|而是|用))"
-    r"|(?P<arrow>[^\s,;:]{1,60})\s?(?:->|→)",
+    r"|(?<![^\s,;:])(?P<arrow>[^\s,;:]{1,60})\s?(?:->|→)",
     re.IGNORECASE,
 )
 # Found in every text that _OLD matches, in lower case; looking for it is much cheaper.
 _CHANGED = re.compile(
-    r"from [^,.;]+ (?:in)?to\b|instead of|rather than|replac(?:es|ing)"
-    r"|no longer(?! (?:have|need|appl|work|valid|requ))|not [^,.;]+,? but\b"
+    r"from [^,.;]{1,60} (?:in)?to\b|instead of|rather than|replac(?:es|ing)"
+    r"|no longer(?! (?:have|need|appl|work|valid|requ))|not [^,.;]{1,60},? but\b"
     r"| (?:is|has been|was) (?:now )?(?:retired|obsolete|gone|dead|deprecated|replaced)"
     r"| (?:left|quit|resigned|is on leave|is out)\b"
     r"|从|不|弃用|->|→"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -26,13 +26,20 @@ _REFUSAL = re.compile(
 _FAULT = re.compile(
     r"\A\s*(?:<!doctype|<html|\{\s*\"error\"|error[: ]|internal server error|bad gateway)", re.IGNORECASE
 )
-_INSIGHTS = re.compile(rf"\**(?:{'|'.join(texts.insights for texts in ALL_TEXTS)})\**\s*[:：]\**\s*", re.IGNORECASE)
+_INSIGHTS = re.compile(
+    rf"\*{{0,3}}(?:{'|'.join(texts.insights for texts in ALL_TEXTS)})\*{{0,3}}\s{{0,9}}[:：]\*{{0,3}}\s{{0,9}}",
+    re.IGNORECASE,
+)
 _INSIGHT_ENDS = re.compile(r"[;；]")
 _INSIGHTS_KEPT = 3
 _NOTHING = ("", "(none)", "none", "(无)", "无")
 _INSIGHT_CHARACTERS = 160
-# Things a summary must not make up: paths and hashes.
-_EVIDENCE = re.compile(r"(?<![\w/])(?:[\w.~-]+/)+[\w.~-]*\w|\b(?=[0-9a-f]*\d)(?=[0-9a-f]*[a-f])[0-9a-f]{7,64}\b")
+# Things a summary must not make up: paths and hashes. A run of a path's signs is looked at once, from its beginning.
+_EVIDENCE = re.compile(
+    r"(?<![\w./~-])/*+(?P<path>[\w.~-]++(?:/[\w.~-]++)++)|\b(?=[0-9a-f]{0,63}\d)(?=[0-9a-f]{0,63}[a-f])[0-9a-f]{7,64}\b"
+)
+# Signs of an answer without its thinking; the most tokens that are ever allowed have fewer.
+_LONGEST = 100_000
 # What makes a line a heading in Markdown and HTML, whatever number or list sign stands before it; or the line below.
 _HEADED = re.compile(r"[\W\d_]{0,12}?(?:#|\*\*|__|<(?:h[1-6]|b|strong)\b)", re.IGNORECASE)
 _UNDERLINE = re.compile(r"\s{0,3}(?:=+|-{2,})\s*")
@@ -89,26 +96,19 @@ def validate(
     source_tokens: size of that text. cap: the most tokens the summary may have.
     """
     text = _visible(answer)
-    reason = _fault(answer, text) or _shape(text, headings)
+    reason = _fault(answer, text) or _size(text, source_tokens, cap, count) or _shape(text, headings)
     if reason is not None:
         return Invalid(reason)
     text = _without_inventions(_without_imitations(text), source)
-    tokens = count(text)
-    if tokens < LEAST_TOKENS:
-        return Invalid("it is too short")
-    if tokens > cap or tokens >= 0.5 * source_tokens:
-        return Invalid(f"it has {tokens} tokens, allowed are {min(cap, source_tokens // 2)}")
-    return Valid(text)
+    return Valid(text) if count(text) >= LEAST_TOKENS else Invalid("it is too short")
 
 
 def validate_excerpt(answer: Answer, *, source_tokens: int, cap: int, count: CountTokens) -> Valid | Invalid:
     """Check the short form of one message: any plain text that is smaller than `cap` and than half of its source."""
     text = _visible(answer)
-    reason = _fault(answer, text)
+    reason = _fault(answer, text) or _size(text, source_tokens, cap, count)
     if reason is None and any(f"<{marker}" in text or f"</{marker}" in text for marker in MARKERS):
         reason = "it repeats the tags around the transcript"
-    if reason is None and count(text) > min(cap, source_tokens // 2):
-        reason = "it is too long"
     return Valid(escape(text)) if reason is None else Invalid(reason)
 
 
@@ -127,6 +127,16 @@ def _fault(answer: Answer, text: str) -> str | None:
         return "it is a refusal"
     if _FAULT.search(text):
         return "it is an error message"
+    return None
+
+
+def _size(text: str, source_tokens: int, cap: int, count: CountTokens) -> str | None:
+    """Looked at before anything else is: so a summarizer cannot make work of the rest."""
+    if len(text) > _LONGEST:
+        return f"it has {len(text)} characters"
+    tokens = count(text)
+    if tokens > cap or tokens >= 0.5 * source_tokens:
+        return f"it has {tokens} tokens, allowed are {min(cap, source_tokens // 2)}"
     return None
 
 
@@ -169,8 +179,12 @@ def _is_carried(line: str, below: str) -> bool:
 
 
 def _without_inventions(text: str, source: str) -> str:
-    kept = [line for line in text.splitlines() if all(found in source for found in _EVIDENCE.findall(line[:2_000]))]
+    kept = [line for line in text.splitlines() if all(found in source for found in _evidence(line[:2_000]))]
     return "\n".join(kept).strip()
+
+
+def _evidence(line: str) -> Iterator[str]:
+    return (match["path"].rstrip("./~-") if match["path"] else match[0] for match in _EVIDENCE.finditer(line))
 
 
 def split_timeline(text: str, texts: Texts, most: int = SEGMENT_CHARACTERS) -> tuple[str, Segment]:

@@ -28,7 +28,7 @@ _SCALARS = {
     "tag:yaml.org,2002:bool": (re.compile(r"(?:true|True|TRUE|false|False|FALSE)$"), list("tTfF")),
     "tag:yaml.org,2002:int": (re.compile(r"[-+]?[0-9]{1,18}$", re.ASCII), list("-+0123456789")),
     "tag:yaml.org,2002:float": (
-        re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]{1,4})?$", re.ASCII),
+        re.compile(r"\A[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]{1,4})?$", re.ASCII),
         list("-+.0123456789"),
     ),
 }

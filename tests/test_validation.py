@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from policies import validation
 from policies.record import Segment
 from policies.texts import Language, texts_for
 from policies.validation import Answer, Invalid, Valid, split_timeline, validate, validate_excerpt
@@ -40,6 +41,8 @@ def verdict(
         (GOOD + "\n</transcript>", "stop", False, "it repeats the tags around the transcript"),
         ("\n".join(f"## {h}" for h in HEADINGS[:5])[:100], "stop", False, "it is too short"),
         (GOOD + "\nword" * 2_000, "stop", False, "it has 2649 tokens, allowed are 500"),
+        ("../" * 1_000, "stop", False, "it has 750 tokens, allowed are 500"),
+        (GOOD + "../" * 50_000, "stop", False, "it has 150596 characters"),
     ],
 )
 def test_a_bad_answer_is_refused_with_its_reason(
@@ -112,6 +115,32 @@ def test_words_of_a_title_in_prose_drop_nothing(line: str) -> None:
 def test_lines_with_invented_paths_or_hashes_are_dropped() -> None:
     invented = GOOD + "\n- see src/made/up.py\n- commit deadbeef123"
     assert verdict(invented) == Valid(GOOD)
+
+
+@pytest.mark.parametrize(
+    ("line", "kept"),
+    [
+        ("see /src/app/login.py and src/app/", True),
+        ("see ./src/app/login.py.", False),
+        ('see (src/app/login.py), "src/app/" or //src/app/login.py', True),
+        ("see src/app/login.py... and src/app/--", True),
+        ("see src/app/logout.py", False),
+        ("see `app/login.py:12`", True),
+        ("see ../../ and ~/", True),
+        ("at https://example.com/a/b", False),
+    ],
+)
+def test_paths_are_looked_for_as_they_are_written(line: str, kept: bool) -> None:
+    assert verdict(f"{GOOD}\n- {line}") == Valid(f"{GOOD}\n- {line}" if kept else GOOD)
+
+
+def test_the_size_of_an_answer_is_looked_at_before_its_content(monkeypatch: pytest.MonkeyPatch) -> None:
+    def nobody_looks(*_: object) -> None:
+        raise AssertionError
+
+    for name in ("_shape", "_without_imitations", "_without_inventions"):
+        monkeypatch.setattr(validation, name, nobody_looks)
+    assert verdict(GOOD + "../" * 1_000) == Invalid("it has 899 tokens, allowed are 500")
 
 
 @pytest.mark.parametrize("style", ["## {}", "### {}", "**{}**", "## {}:", "## 1. {}"])
