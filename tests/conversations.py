@@ -105,6 +105,8 @@ def pairing_defects(messages: Sequence[Json]) -> Counter[str]:
 
 # Halves of emoji, as JavaScript cuts them, NUL, characters beyond 16 bits and such that stand on others.
 _odd_characters = st.characters(categories=("Cs", "Cc", "Mn", "So", "Lo"))
+
+
 def parted_pairs(messages: Sequence[Json], start: int) -> list[str]:
     """Calls before `start` that have a result at or behind it, however late or often their ids are used again.
 

@@ -47,6 +47,11 @@ class Stage:
     def log(self) -> list[dict[str, object]]:
         return [json.loads(line) for line in self._log.getvalue().splitlines()]
 
+    def forget(self) -> None:
+        """What was logged."""
+        self._log.seek(0)
+        self._log.truncate()
+
     def logged(self, event: str) -> list[dict[str, object]]:
         return [line for line in self.log if line["event"] == event]
 
