@@ -81,6 +81,20 @@ class NotFoundError(InvalidRequestError):
     code = "not_found"
 
 
+class MethodNotAllowedError(InvalidRequestError):
+    """The path is ours and takes the methods in `allowed` only."""
+
+    status = 405
+    code = "method_not_allowed"
+
+    def __init__(self, message: str, allowed: str) -> None:
+        super().__init__(message)
+        self._allowed = allowed.encode()
+
+    def headers(self) -> list[tuple[bytes, bytes]]:
+        return [*super().headers(), (b"allow", self._allowed)]
+
+
 class StoreUnavailableError(ProxyError):
     """The store could not do what was asked of it and must not be promised otherwise."""
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from proxy.deadlines import Ending, within
 from proxy.errors import BodyTooLargeError, ProxyError
+from proxy.paths import Reading, reading
 from proxy.wire.headers import Headers
 
 # ASGI's own types: events and scopes are open dictionaries by specification.
@@ -57,6 +58,15 @@ class Exchange:
         self._receive = receive
         self._send = send
         self._body_read = asyncio.Event()
+
+    @property
+    def reading(self) -> Reading:
+        """What its path means, however it is spelled."""
+        return reading(self.target.partition("?")[0].encode("latin-1"))
+
+    @property
+    def query(self) -> bytes:
+        return self.target.partition("?")[2].encode("latin-1")
 
     def header(self, name: bytes) -> bytes | None:
         """The first value of a header, by its name in lower case."""

@@ -22,7 +22,6 @@ from proxy.cases import Case, Draft, job_of, untouched
 from proxy.checkpoints import Checkpoints
 from proxy.cooler import Cooler
 from proxy.decisions import Decider, Decision, bypassed, too_small
-from proxy.errors import InvalidRequestError
 from proxy.explanation import (
     Checkpoint,
     CutMade,
@@ -65,16 +64,6 @@ _OLDER = {
     "round-boundary": "older than the rounds that fit the target",
     "best-effort": "older than the least that must stay",
 }
-
-
-class MethodNotAllowedError(InvalidRequestError):
-    """The path is ours and takes POST only."""
-
-    status = 405
-    code = "method_not_allowed"
-
-    def headers(self) -> list[tuple[bytes, bytes]]:
-        return [*super().headers(), (b"allow", b"POST")]
 
 
 class LookOnly:

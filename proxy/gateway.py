@@ -18,28 +18,31 @@ from proxy.background import Background
 from proxy.cases import Case, Draft, Outcome, Wish, case_of
 from proxy.drafts import Drafter
 from proxy.errors import (
+    AuthenticationError,
     BodyTooLargeError,
     CompactionFailedError,
     ContextLengthError,
     InvalidRequestError,
     LoopError,
+    MethodNotAllowedError,
     ProxyError,
     RequestDeadlineError,
     ShuttingDownError,
 )
 from proxy.exchange import ClientGoneError, Exchange
-from proxy.explain import Explainer, MethodNotAllowedError
+from proxy.explain import Explainer
 from proxy.explanation import Explanation
 from proxy.forwarding import Forwarder
 from proxy.incoming import Active, Incoming, Prepared, Progress, told_of
 from proxy.log import Log
+from proxy.operators import carries
 from proxy.reader import ChatRequest, RequestReader
 from proxy.relay import relay, upstream_url
 from proxy.report import Report
 from proxy.rim import Rim
 from proxy.session_index import SessionIndex
 from proxy.sessions import session_label
-from proxy.tenants import Caller, Tenants
+from proxy.tenants import Caller
 from proxy.upstream.asker import WindowAsker
 from proxy.upstream.client import TruncatedError, UpstreamClient
 from proxy.usage import UsageTap, without_usage
@@ -105,7 +108,7 @@ class Gateway:
 
     def _admit(self, exchange: Exchange, active: Active, progress: Progress) -> tuple[Caller, Wish]:
         """Who is calling and what for, where there is room for the request."""
-        caller, wish = _identify(exchange, active.tenants)
+        caller, wish = _identify(exchange, active)
         progress.caller = caller
         progress.admitted.enter_context(
             self._admission.slot(caller.tenant, active.server.max_requests, caller.max_requests)
@@ -156,7 +159,7 @@ class Gateway:
         """What `chat` would do with this request now, and why; nothing goes upstream."""
         async with self._logged(exchange) as progress:
             if exchange.method != "POST":
-                raise MethodNotAllowedError("Send what is to be explained by POST, as a chat request.")
+                raise MethodNotAllowedError("Send what is to be explained by POST, as a chat request.", "POST")
             incoming = await self._receive(exchange, progress)
             await exchange.while_connected(self._explain(incoming))
 
@@ -347,13 +350,16 @@ def _is_worth_following(case: Case, sent: Draft) -> bool:
     return case.route.budget is not None and sent.tokens >= WORTH_FOLLOWING * case.route.budget.usable
 
 
-def _identify(exchange: Exchange, tenants: Tenants) -> tuple[Caller, Wish]:
+def _identify(exchange: Exchange, active: Active) -> tuple[Caller, Wish]:
     """Who is calling, under which policy, and what they want of us; control headers count once or not at all."""
     if hops(exchange.headers) >= MAX_HOPS:
         raise LoopError("This request passed the proxy several times: an upstream's base_url leads back to the proxy.")
     repeated = exchange.repeats(_ONCE)
     if repeated is not None:
         raise InvalidRequestError(f"The header {repeated.decode()} may be sent once only.", param=repeated.decode())
+    if carries(active.admin_token, exchange.headers, exchange.query):
+        raise AuthenticationError("This is the admin token, not an API key: it is for /admin and /metrics alone.")
+    tenants = active.tenants
     caller = tenants.identify(exchange.header(b"authorization"), exchange.header(b"x-api-key"))
     policy = exchange.header(b"x-compaction-policy")
     if policy is not None:

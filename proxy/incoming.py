@@ -27,6 +27,7 @@ class Active:
     tenants: Tenants
     router: Router
     server: Server
+    admin_token: bytes = field(repr=False)
 
 
 @dataclass(slots=True)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import base64
 import hmac
 import ipaddress
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from urllib.parse import unquote_to_bytes
 
 from starlette.requests import Request
 from starlette.responses import Response
 
 from proxy.errors import AuthenticationError, NotAllowedError, ProxyError
+from proxy.wire.headers import Headers
 
 Page = Callable[[Request], Awaitable[Response]]
 
@@ -27,10 +30,45 @@ def for_operators(token: Callable[[], str], page: Page) -> Page:
                 return await page(request)
             except ProxyError as error:
                 refusal = error
-        headers = {name.decode(): value.decode() for name, value in refusal.headers()}
-        return Response(refusal.body(), refusal.status, headers)
+        return error_page(refusal)
 
     return guarded
+
+
+def error_page(error: ProxyError) -> Response:
+    return Response(error.body(), error.status, {name.decode(): value.decode() for name, value in error.headers()})
+
+
+def carries(token: bytes, headers: Headers, query: bytes) -> bool:
+    """Whether the token stands where a credential may: in a header, a cookie or the query of a request."""
+    candidates = (key for key in _candidates(headers, query, len(token)) if hmac.compare_digest(key, token))
+    return bool(token) and any(candidates)
+
+
+def _candidates(headers: Headers, query: bytes, least: int) -> Iterator[bytes]:
+    """What may be a key of this length, encoded or not."""
+    for name, value in headers:
+        if len(value) < least:
+            continue
+        scheme, *rest = value.split(None, 1) or [b""]
+        yield value
+        yield from (key.strip() for key in rest)
+        if scheme.lower() == b"basic":
+            yield from _basic(b"".join(rest))
+        if name == b"cookie":
+            yield from (unquote_to_bytes(cookie.partition(b"=")[2].strip(b' "')) for cookie in value.split(b";"))
+    for parameter in query.split(b"&"):
+        yield from map(unquote_to_bytes, (parameter, parameter.partition(b"=")[2]))
+
+
+def _basic(credentials: bytes) -> Iterator[bytes]:
+    """User and password (RFC 7617), each of which may be a key."""
+    try:
+        decoded = base64.b64decode(credentials.rstrip(b"= ") + b"==")
+    except ValueError:
+        return
+    user, _, password = decoded.partition(b":")
+    yield from (decoded, user, password)
 
 
 def _refusal(token: str, request: Request) -> ProxyError | None:

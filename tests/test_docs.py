@@ -141,7 +141,9 @@ def test_every_link_inside_the_repository_leads_somewhere(document: str) -> None
 
 @pytest.mark.parametrize("document", DOCUMENTS)
 def test_every_file_that_is_named_exists(document: str) -> None:
-    named = [code for code in _CODE.findall(text_of(document)) if re.fullmatch(r"[\w./-]+\.(?:py|md|yaml|json)", code)]
+    named = [
+        code for code in _CODE.findall(text_of(document)) if re.fullmatch(r"[\w.-][\w./-]*\.(?:py|md|yaml|json)", code)
+    ]
     for name in named:
         places = [ROOT / name, *(ROOT / package / name for package in ("proxy", "policies"))]
         assert any(place.exists() for place in places), name

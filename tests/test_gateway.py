@@ -343,8 +343,8 @@ async def test_a_store_that_is_down_is_told_and_keeps_nobody_waiting(tmp_path: P
 async def test_our_own_pages_are_not_relayed(tmp_path: Path, method: str, path: str) -> None:
     async with stage(tmp_path) as play:
         assert (await ask(play.address, method, path)).status == 200
-        assert (await ask(play.address, method, path + "/")).header(b"content-type") == b"application/json"
-        assert [received.path for received in play.model.received] == [path + "/"]
+        assert (await ask(play.address, method, path + "/")).status == 200
+        assert not play.model.received
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,152 @@
+"""Our own pages: health, metrics, and what operators see and erase under /admin."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+
+import msgspec
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route as Path
+
+from proxy.config_models import DEFAULT
+from proxy.engine import Engine
+from proxy.errors import MethodNotAllowedError, NotFoundError, ProxyError, StoreUnavailableError
+from proxy.exchange import Receive, Scope, Send
+from proxy.gateway import Gateway
+from proxy.operators import error_page, for_operators
+from proxy.reloading import Reloader
+from proxy.stores import GuardedStore
+from proxy.tenants import Caller
+
+SESSIONS_PATH = "/admin/api/sessions"
+_WELCOME = {
+    "name": "concertina",
+    "message": "An OpenAI-compatible reverse proxy. Point your client at this address followed by base_url.",
+    "base_url": "/v1",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """What is there while the app is open."""
+
+    store: GuardedStore
+    engine: Engine
+    gateway: Gateway
+    reloader: Reloader
+
+
+class Pages:
+    """An ASGI application for the paths that are ours."""
+
+    def __init__(
+        self,
+        opened: Callable[[], Opened | None],
+        is_draining: Callable[[], bool],
+        admin_token: Callable[[], str],
+        lifespan: Callable[[Starlette], AbstractAsyncContextManager[None]],
+    ) -> None:
+        self._find = opened
+        self._is_draining = is_draining
+        self._app = Starlette(
+            routes=[
+                Path("/", _welcome),
+                Path("/favicon.ico", _no_icon),
+                Path("/livez", _alive),
+                Path("/readyz", self._ready),
+                Path("/metrics", for_operators(admin_token, self._metrics)),
+                Path("/admin/api/models", for_operators(admin_token, self._models)),
+                Path(SESSIONS_PATH, for_operators(admin_token, self._sessions)),
+                Path(SESSIONS_PATH + "/{name:path}", for_operators(admin_token, self._erase), methods=["DELETE"]),
+            ],
+            exception_handlers={HTTPException: _refused, 500: _failed},
+            lifespan=lifespan,
+        )
+        self._app.router.redirect_slashes = False
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pages are served under their own names alone, so that whoever shuts those off has shut off all; a slash may
+        follow them. Only a session's name may be encoded."""
+        if scope["type"] == "http" and not scope["path"].startswith(f"{SESSIONS_PATH}/"):
+            written = scope["raw_path"].partition(b"?")[0].decode("latin-1")
+            scope = {**scope, "path": written[:-1] if len(written) > 1 and written.endswith("/") else written}
+        await self._app(scope, receive, send)
+
+    @property
+    def _opened(self) -> Opened:
+        opened = self._find()
+        assert opened is not None  # noqa: S101 - pages are served once the lifespan has begun
+        return opened
+
+    async def _ready(self, _: Request) -> Response:
+        """Ready as soon as requests can be served; a store that is down or a broken config does not change that."""
+        opened = self._find()
+        if opened is None:
+            return JSONResponse({"status": "starting"}, status_code=503)
+        if self._is_draining():
+            return JSONResponse({"status": "draining"}, status_code=503)
+        state: dict[str, object] = {"status": "ready", "store": "up" if opened.store.available else "down"}
+        if opened.reloader.problems:
+            state |= {"config": "failed", "problems": opened.reloader.problems}
+        return JSONResponse(state)
+
+    async def _metrics(self, _: Request) -> Response:
+        exposition = self._opened.engine.metrics.exposition()
+        return Response(exposition, media_type="text/plain; version=0.0.4; charset=utf-8")
+
+    async def _models(self, _: Request) -> Response:
+        router, windows = self._opened.gateway.active.router, self._opened.engine.windows
+        known = [windows.sources(place, router.configured_window(place.model)) for place in windows.places()]
+        return Response(msgspec.json.encode({"models": known}), media_type="application/json")
+
+    async def _sessions(self, request: Request) -> Response:
+        """A tenant's conversations of which something is stored."""
+        found = await self._opened.engine.sessions.of(self._tenant(request).index)
+        return Response(msgspec.json.encode({"sessions": found}), media_type="application/json")
+
+    async def _erase(self, request: Request) -> Response:
+        """Erase the conversations of a tenant that this names: all with the label, or the one with the id."""
+        sessions, index = self._opened.engine.sessions, self._tenant(request).index
+        found = await sessions.named(index, request.path_params["name"])
+        if not found:
+            raise NotFoundError("No session of this tenant has this label or id; GET /admin/api/sessions lists them.")
+        erased = await sessions.erase(index, found)
+        if erased < len(found):
+            raise StoreUnavailableError("The store could not erase it; nothing is promised. Try again.")
+        return JSONResponse({"erased": [session.id for session in found]})
+
+    def _tenant(self, request: Request) -> Caller:
+        name = request.query_params.get("tenant", DEFAULT)
+        caller = self._opened.gateway.active.tenants.named(name)
+        if caller is None:
+            raise NotFoundError("No tenant has this name; say which by ?tenant=NAME.", param="tenant")
+        return caller
+
+
+async def _welcome(_: Request) -> Response:
+    return JSONResponse(_WELCOME)
+
+
+async def _no_icon(_: Request) -> Response:
+    return Response(status_code=204)
+
+
+async def _alive(_: Request) -> Response:
+    return JSONResponse({"status": "alive"})
+
+
+async def _refused(_: Request, error: Exception) -> Response:
+    """What Starlette refuses by itself, in OpenAI's shape."""
+    allowed = error.headers.get("Allow") if isinstance(error, HTTPException) and error.headers else None
+    if allowed is not None:
+        return error_page(MethodNotAllowedError(f"This page takes {allowed} only.", allowed))
+    return error_page(NotFoundError("There is no such page; docs/operations.md names those that there are."))
+
+
+async def _failed(_: Request, __: Exception) -> Response:
+    return error_page(ProxyError("This page could not be made; the log says where it failed."))
