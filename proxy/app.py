@@ -8,6 +8,8 @@ from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager
 
+from proxy import admin_token
+from proxy.admin_token import AdminToken
 from proxy.background import Background
 from proxy.config import Config
 from proxy.config_models import Server
@@ -49,9 +51,8 @@ class App:
         self.is_draining = False
         self._open_requests: set[Exchange] = set()
         self._opened: Opened | None = None
-        self._pages = Pages(
-            lambda: self._opened, lambda: self.is_draining, self._admin_token, lifespan=lambda _: self._open()
-        )
+        self._made_token: AdminToken | None = None
+        self._pages = Pages(lambda: self._opened, lambda: self.is_draining, lifespan=lambda _: self._open())
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         opened = self._opened
@@ -110,7 +111,7 @@ class App:
             opened.push_async_callback(background.drain, _DRAIN_SECONDS)
             engine = await open_engine(config, store, client, workers, self._log)
             gateway = Gateway(
-                activate(config, engine),
+                self._activate(config, engine),
                 engine.reader,
                 engine.drafter,
                 engine.ahead,
@@ -145,22 +146,30 @@ class App:
     def _swap(self, config: Config) -> None:
         """Put a config in force for the requests to come; those under way keep what they began with."""
         assert self._opened is not None  # noqa: S101 - opened before there is anything to swap
-        self._opened.gateway.active = activate(config, self._opened.engine)
+        self._opened.gateway.active = self._activate(config, self._opened.engine)
         self._config = config
         self._log.set_level(config.logging.level)
 
-    def _admin_token(self) -> str:
-        """In force now."""
-        return self._config.server.admin_token.get_secret_value()
+    @property
+    def admin_token(self) -> AdminToken | None:
+        """In force now; None before the app is open."""
+        return self._opened.gateway.active.admin_token if self._opened else None
+
+    def _activate(self, config: Config, engine: Engine) -> Active:
+        """What the gateway needs of a config, as one value."""
+        token = admin_token.configured(config) or self._made()
+        return Active(Tenants(config), engine.router(config), config.server, token)
+
+    def _made(self) -> AdminToken:
+        """The token for as long as none is configured. The store's file, which it lies beside, never changes."""
+        if self._made_token is None:
+            self._made_token = admin_token.kept(admin_token.token_file(self._config))
+            if self._made_token.trouble:
+                self._log.warning("admin_token", problem=self._made_token.trouble)
+        return self._made_token
 
     def _told(self, available: bool, reason: str) -> None:
         (self._log.info if available else self._log.warning)("store_up" if available else "store_down", reason=reason)
-
-
-def activate(config: Config, engine: Engine) -> Active:
-    """What the gateway needs of a config, as one value."""
-    server = config.server
-    return Active(Tenants(config), engine.router(config), server, server.admin_token.get_secret_value().encode())
 
 
 def create_app(config: Config, source: Source | None = None) -> App:

@@ -137,7 +137,7 @@ class Server(Settings):
     """Bytes that the bodies of all requests under way may take together, unpacked; further ones get 503."""
 
     admin_token: ApiKey = SecretStr("")
-    """Token for /metrics and /admin; empty: requests of this machine only."""
+    """Token for /metrics and /admin; empty: one is made at the first start, and this machine may read figures."""
 
     max_requests: int = Field(default=1000, ge=1, le=1_000_000)
     """Requests that may be under way at once; further ones get 503."""

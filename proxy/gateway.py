@@ -357,7 +357,7 @@ def _identify(exchange: Exchange, active: Active) -> tuple[Caller, Wish]:
     repeated = exchange.repeats(_ONCE)
     if repeated is not None:
         raise InvalidRequestError(f"The header {repeated.decode()} may be sent once only.", param=repeated.decode())
-    if carries(active.admin_token, exchange.headers, exchange.query):
+    if carries(active.admin_token.value.encode(), exchange.headers, exchange.query):
         raise AuthenticationError("This is the admin token, not an API key: it is for /admin and /metrics alone.")
     tenants = active.tenants
     caller = tenants.identify(exchange.header(b"authorization"), exchange.header(b"x-api-key"))

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, field
 
+from proxy.admin_token import AdminToken
 from proxy.cases import Case, Draft, Wish
 from proxy.config_models import Server
 from proxy.exchange import Exchange
@@ -27,7 +28,7 @@ class Active:
     tenants: Tenants
     router: Router
     server: Server
-    admin_token: bytes = field(repr=False)
+    admin_token: AdminToken
 
 
 @dataclass(slots=True)

@@ -10,15 +10,16 @@ import msgspec
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Route as Path
 
+from proxy.admin_page import ADMIN_POLICY, admin_page
 from proxy.config_models import DEFAULT
 from proxy.engine import Engine
 from proxy.errors import MethodNotAllowedError, NotFoundError, ProxyError, StoreUnavailableError
 from proxy.exchange import Receive, Scope, Send
 from proxy.gateway import Gateway
-from proxy.operators import error_page, for_operators
+from proxy.operators import Operators, error_page
 from proxy.reloading import Reloader
 from proxy.stores import GuardedStore
 from proxy.tenants import Caller
@@ -48,21 +49,23 @@ class Pages:
         self,
         opened: Callable[[], Opened | None],
         is_draining: Callable[[], bool],
-        admin_token: Callable[[], str],
         lifespan: Callable[[Starlette], AbstractAsyncContextManager[None]],
     ) -> None:
         self._find = opened
         self._is_draining = is_draining
+        self._operators = operators = Operators(lambda: self._opened.gateway.active.admin_token)
+        self._overview = operators.only(self._links)
         self._app = Starlette(
             routes=[
                 Path("/", _welcome),
                 Path("/favicon.ico", _no_icon),
                 Path("/livez", _alive),
                 Path("/readyz", self._ready),
-                Path("/metrics", for_operators(admin_token, self._metrics)),
-                Path("/admin/api/models", for_operators(admin_token, self._models)),
-                Path(SESSIONS_PATH, for_operators(admin_token, self._sessions)),
-                Path(SESSIONS_PATH + "/{name:path}", for_operators(admin_token, self._erase), methods=["DELETE"]),
+                Path("/metrics", operators.only(self._metrics, figures=True)),
+                Path("/admin", self._admin),
+                Path("/admin/api/models", operators.only(self._models, figures=True)),
+                Path(SESSIONS_PATH, operators.only(self._sessions)),
+                Path(SESSIONS_PATH + "/{name:path}", operators.only(self._erase), methods=["DELETE"]),
             ],
             exception_handlers={HTTPException: _refused, 500: _failed},
             lifespan=lifespan,
@@ -95,9 +98,17 @@ class Pages:
             state |= {"config": "failed", "problems": opened.reloader.problems}
         return JSONResponse(state)
 
+    async def _admin(self, request: Request) -> Response:
+        given = request.query_params.get("token")
+        return await self._overview(request) if given is None else self._operators.enter(given)
+
     async def _metrics(self, _: Request) -> Response:
         exposition = self._opened.engine.metrics.exposition()
         return Response(exposition, media_type="text/plain; version=0.0.4; charset=utf-8")
+
+    async def _links(self, request: Request) -> Response:
+        content = admin_page(request.scope["server"], self._opened.gateway.active.admin_token.file)
+        return HTMLResponse(content, headers={"content-security-policy": ADMIN_POLICY})
 
     async def _models(self, _: Request) -> Response:
         router, windows = self._opened.gateway.active.router, self._opened.engine.windows

@@ -15,6 +15,7 @@ from types import FrameType
 import uvicorn
 from rich.console import Console
 
+from proxy.admin_token import AdminToken
 from proxy.app import App, create_app
 from proxy.config import Config
 from proxy.config_models import DEFAULT
@@ -177,21 +178,38 @@ class _Process(Server):
             host, port, *_ = listener.getsockname()
             for line in announcement(self._announced, host, port):
                 self._console.print(line, soft_wrap=True)
+            if self.app.admin_token is not None:
+                is_private = self._console.file.isatty()
+                self._console.print(admin_line(self.app.admin_token, host, port, is_private=is_private), soft_wrap=True)
 
 
 def announcement(config: Config, host: str, port: int) -> Iterator[str]:
     """What an operator wants to know first: the address, the line to paste and the policy in force."""
-    reachable = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 - shown, not bound
     name, upstream = config.upstream_for(DEFAULT, "")
     policy_name = config.tenants[DEFAULT].policy
     policy = config.policies[policy_name]
     yield f"concertina listens on http://{address(host, port)}, upstream {name} ({upstream.base_url})"
-    yield f"  export OPENAI_BASE_URL=http://{address(reachable, port)}/v1"
+    yield f"  export OPENAI_BASE_URL=http://{reachable(host, port)}/v1"
     yield (
         f"policy {policy_name}: mode {policy.mode}, compacts at {policy.compaction_threshold:.0%} of the usable window"
         f" down to {policy.target_ratio:.0%}, summarizer {policy.summarizer.model or 'the request’s own model'},"
         f" store {config.store.url.partition('://')[0]}"
     )
+
+
+def admin_line(token: AdminToken, host: str, port: int, *, is_private: bool) -> str:
+    """How an operator opens /admin; a token that was made is shown where the output is private, as on a terminal."""
+    pages = f"admin pages http://{reachable(host, port)}/admin/"
+    if token.is_configured:
+        return f"{pages}, with server.admin_token"
+    if is_private:
+        return f"{pages}?token={token.value}"
+    return f"{pages}, with the token in {token.file}" if token.file else f"{pages}, once server.admin_token is set"
+
+
+def reachable(host: str, port: int) -> str:
+    """Where this machine reaches a server that listens there."""
+    return address({"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host), port)  # noqa: S104 - shown, not bound
 
 
 def address(host: str, port: int) -> str:

@@ -6,12 +6,14 @@ import hashlib
 import http.client
 import json
 import os
+import pty
 import re
 import signal
 import socket
 import subprocess
 import sys
 import threading
+import urllib.request
 from collections.abc import Callable
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
@@ -363,8 +365,31 @@ def test_serve_prints_the_address_the_line_to_paste_and_the_policy_in_force() ->
         f"  export OPENAI_BASE_URL={served.address}/v1\n"
         "policy default: mode on, compacts at 80% of the usable window down to 45%,"
         " summarizer the request’s own model, store sqlite\n"
+        f"admin pages {served.address}/admin/, with the token in var/concertina.db.admin-token\n"
     )
     assert (ended.code, ended.err) == (0, "")
+
+
+def test_the_link_with_the_token_is_printed_on_a_terminal_alone(tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text("store: {url: 'memory://'}", encoding="utf-8")
+    ours, theirs = pty.openpty()
+    with subprocess.Popen([COMMAND, "serve", "--port", "0"], stdout=theirs, stderr=subprocess.PIPE) as process:
+        os.close(theirs)
+        shown = b""
+        while b"token=" not in shown or not shown.endswith(b"\n"):
+            shown += os.read(ours, 10_000)
+        (link,) = re.findall(r"admin pages (http://127\.0\.0\.1:\d+/admin/\?token=[\w-]{43})\r?\n", shown.decode())
+        direct = urllib.request.build_opener(urllib.request.ProxyHandler({}), urllib.request.HTTPCookieProcessor())
+        page = direct.open(link, timeout=10)
+        assert (page.geturl(), b"Sessions" in page.read()) == (link.partition("?")[0], True)
+        process.terminate()
+        assert process.stderr is not None
+        assert process.stderr.read() == b""
+    os.close(ours)
+    with serving() as served:
+        ended = served.end()
+    assert "token=" not in ended.out
+    assert ended.out.endswith("/admin/, once server.admin_token is set\n")
 
 
 @pytest.mark.parametrize("by", [signal.SIGTERM, signal.SIGINT])

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.fronts import PROGRAMS, program, running
+from tests.fronts import PROGRAMS, before, program, running
 from tests.servers import free_port
 from tests.upstreams import (
     CHAT,
@@ -123,3 +123,66 @@ async def test_events_are_passed_on_as_they_come(replicas: Replicas) -> None:
             if b"first" in received:
                 seen.set()
     assert received == delta("first") + delta("second") + b"data: [DONE]\n\n"
+
+
+HIDDEN = (
+    *("/admin", "/admin/", "/admin/api/models", "/admin/api/sessions", "/admin/?token=x", "/metrics", "/metrics/"),
+    *("/ADMIN/api/models", "/Metrics", "//metrics", "//admin//api/models", "/%61dmin/api/models", "/%6Detrics"),
+    *(
+        "/metrics;a=b",
+        "/admin;/api/models",
+        "/./metrics",
+        "/v1/../metrics",
+        "/v1/%2e%2e/metrics",
+        "/metrics%2f",
+        "/%2fmetrics",
+    ),
+    *("/%256detrics", "/metrics%3fa", "/\\metrics", "/metrics%00", "/metrics%20", "http://127.0.0.1/metrics"),
+)
+
+
+async def test_the_pages_for_operators_are_shut_off_in_any_spelling(replicas: Replicas) -> None:
+    for upstream in replicas.upstreams:
+        upstream.play(FINE)
+    for host in (b"127.0.0.1", replicas.address.removeprefix("http://").encode(), b"proxy.example"):
+        for target in HIDDEN:
+            async with connected(replicas.address) as client, asyncio.timeout(30):
+                await client.send(request("GET", target, [(b"Host", host)]))
+                reply = await client.reply()
+            assert reply.status in (400, 404), target
+            assert b"concertina_" not in reply.body, target
+    assert not any(upstream.calls for upstream in replicas.upstreams)
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+async def test_the_header_that_the_front_end_adds_is_enough_by_itself(name: str, tmp_path: Path) -> None:
+    program(name)
+    async with proxied(tmp_path, FINE) as (address, _):
+        host = address.removeprefix("http://")
+        config, shut_off = re.subn(
+            r"^.*\(admin\|metrics\).*\n", "", documented(name, port := free_port(), [address] * 2), flags=re.MULTILINE
+        )
+        assert shut_off == 1
+        async with running(name, tmp_path, config.replace("Host $host", "Host $http_host"), port) as front:
+            for at, status in ((address, 200), (front, 403)):
+                async with connected(at) as client, asyncio.timeout(30):
+                    await client.send(request("GET", "/metrics", [(b"Host", host.encode())]))
+                    assert (await client.reply()).status == status, at
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+async def test_a_front_end_that_hides_opens_figures_at_most(name: str, tmp_path: Path) -> None:
+    async with proxied(tmp_path, FINE) as (address, behind), before(name, tmp_path, address) as front:
+        host = (b"Host", address.removeprefix("http://").encode())
+
+        async def status(method: str, target: str) -> int:
+            async with connected(front.address) as client, asyncio.timeout(30):
+                client.method = method
+                await client.send(request(method, target, [host]))
+                return (await client.reply()).status
+
+        assert await status("GET", "/admin/api/sessions") == 403
+        assert await status("GET", "/admin/") == 403
+        assert await status("DELETE", "/admin/api/sessions/x") == 403
+        assert await status("GET", "/metrics") in (200, 403)
+        assert not behind.calls

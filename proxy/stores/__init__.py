@@ -28,6 +28,7 @@ __all__ = [
     "Store",
     "StoreError",
     "ValueTooLargeError",
+    "file_of",
     "open_store",
 ]
 
@@ -53,6 +54,11 @@ def open_store(url: str, timeout: float = DEFAULT_TIMEOUT) -> Store:
             return RedisStore(url, timeout=timeout)
         case _:
             raise StoreError(f"store.url: this is none of sqlite:///PATH, memory://, {redis_url.FORMS}")
+
+
+def file_of(url: str) -> Path | None:
+    """The file of a store that is one; None for every other store."""
+    return _sqlite_path(url) if url.partition("://")[0].lower() == "sqlite" else None
 
 
 def _sqlite_path(url: str) -> Path:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from proxy.wire.coding import READABLE
 
@@ -38,6 +38,9 @@ _NOT_UPSTREAM = _HOP_BY_HOP | {
     b"x-forwarded-port",
     b"x-real-ip",
 }
+# Lets a browser see the pages for operators.
+OUR_COOKIE = "concertina-admin"
+_OURS = OUR_COOKIE.encode()
 CONTROL_PREFIX = b"x-compaction"
 _CREDENTIALS = frozenset({b"authorization", b"x-api-key", b"api-key"})
 # Codings whose answers we can read when one turns out to be an overflow.
@@ -81,6 +84,8 @@ def to_upstream(headers: Iterable[tuple[bytes, bytes]], *, authorization: bytes 
     headers = list(headers)
     dropped = _NOT_UPSTREAM | _named_by_connection(headers)
     passed = [(key, value) for key, value in headers if key not in dropped and not is_control(key)]
+    if any(key == b"cookie" and _OURS in value for key, value in passed):
+        passed = [*_without_our_cookie(passed)]
     if authorization is not None:
         passed = [(key, value) for key, value in passed if key not in _CREDENTIALS]
         passed.append((b"authorization", authorization))
@@ -108,6 +113,14 @@ def is_control(name: bytes) -> bool:
 def _named_by_connection(headers: Iterable[tuple[bytes, bytes]]) -> frozenset[bytes]:
     values = [value for key, value in headers if key == b"connection"]
     return frozenset(name.strip().lower() for value in values for name in value.split(b","))
+
+
+def _without_our_cookie(headers: Headers) -> Iterator[tuple[bytes, bytes]]:
+    for name, value in headers:
+        if name != b"cookie":
+            yield name, value
+        elif left := b";".join(c for c in value.split(b";") if c.partition(b"=")[0].strip() != _OURS).strip():
+            yield name, left
 
 
 def _readable(accept: bytes) -> bytes:
