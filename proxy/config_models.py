@@ -31,6 +31,11 @@ _NOT_HASHED = (
     "must be the key's hash, sha256:<64 hex digits>, never the key itself;"
     " run `concertina keys new TENANT`, or hash a key of yours with `printf %s KEY | sha256sum`"
 )
+_PATH_RULE = re.compile(r"(?:[A-Z]+ )?/[!-~]*")
+_NO_PATH_RULE = (
+    "must be a path, with * and ? as in file names, and a method before it where only that one is meant:"
+    " /v1/models, /v1/audio/*, POST /v1/embeddings"
+)
 _URL_SAFE = str.maketrans("-_", "+/")
 _BASE_URL = "must be an http:// or https:// URL with a host"
 _STORE_URL = f"must be sqlite:///PATH, memory://, {redis_url.FORMS}"
@@ -97,6 +102,12 @@ def _hashed(key: str) -> str:
     return key.lower()
 
 
+def _path_rule(rule: str) -> str:
+    if not _PATH_RULE.fullmatch(rule):
+        raise ValueError(_NO_PATH_RULE)
+    return rule
+
+
 def decode_key(text: str) -> bytes | None:
     """The 32 bytes that hex or base64 (either alphabet, padded or not) stand for, or None."""
     try:
@@ -115,6 +126,7 @@ ApiKey = Annotated[SecretStr, AfterValidator(_visible)]
 KeyHash = Annotated[str, AfterValidator(_hashed)]
 _ENCODING_SCHEMA: Final = {"anyOf": [{"enum": list(encodings.NAMES)}, {"type": "string", "pattern": r"\.json$"}]}
 EncodingName = Annotated[str, AfterValidator(_encoding), WithJsonSchema(_ENCODING_SCHEMA)]
+PathRule = Annotated[str, AfterValidator(_path_rule)]
 Glob = Annotated[str, StringConstraints(min_length=1, max_length=200)]
 
 _frozen = AfterValidator(MappingProxyType)
@@ -270,6 +282,9 @@ class Tenant(Settings):
 
     api_key: ApiKey = SecretStr("")
     """Key sent upstream instead of the caller's; empty: the upstream's key, or the caller's own."""
+
+    paths: tuple[PathRule, ...] | None = None
+    """Paths its callers may ask for; unset: the models' with a configured key, every path with the caller's own."""
 
     max_requests: int | None = Field(default=None, ge=1)
     """Requests of its callers that may be under way at once, further ones get 429; unset: no limit of its own."""

@@ -12,7 +12,7 @@ from proxy.drafts import Drafter
 from proxy.errors import ProxyError, UpstreamConnectionError
 from proxy.incoming import Incoming, Prepared
 from proxy.log import Log
-from proxy.relay import upstream_url
+from proxy.paths import upstream_url
 from proxy.rim import Rim
 from proxy.upstream.client import TruncatedError, UpstreamClient, UpstreamResponse
 from proxy.windows import Windows

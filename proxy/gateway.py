@@ -36,8 +36,9 @@ from proxy.forwarding import Forwarder
 from proxy.incoming import Active, Incoming, Prepared, Progress, told_of
 from proxy.log import Log
 from proxy.operators import carries
+from proxy.paths import upstream_url
 from proxy.reader import ChatRequest, RequestReader
-from proxy.relay import relay, upstream_url
+from proxy.relay import relay
 from proxy.report import Report
 from proxy.rim import Rim
 from proxy.session_index import SessionIndex
@@ -96,6 +97,7 @@ class Gateway:
         """One chat request: receive and identify it, then answer it for as long as the client stays."""
         async with self._logged(exchange) as progress:
             incoming = await self._receive(exchange, progress)
+            incoming.active.router.check_path(exchange, incoming.caller)
             with incoming.opened:
                 await exchange.while_connected(self._answer(incoming))
 
@@ -184,6 +186,7 @@ class Gateway:
         async with self._logged(exchange) as progress:
             active = self.active
             caller, wish = self._admit(exchange, active, progress)
+            active.router.check_path(exchange, caller)
             incoming = Incoming(exchange, active, caller, wish, b"", progress.started, progress)
             with incoming.opened:
                 await exchange.while_connected(self._relay(incoming))
@@ -357,6 +360,8 @@ def _identify(exchange: Exchange, active: Active) -> tuple[Caller, Wish]:
     repeated = exchange.repeats(_ONCE)
     if repeated is not None:
         raise InvalidRequestError(f"The header {repeated.decode()} may be sent once only.", param=repeated.decode())
+    if exchange.reading.has_dots:
+        raise InvalidRequestError("The path holds dot segments (. or ..), encoded or not; send it without them.")
     if carries(active.admin_token.value.encode(), exchange.headers, exchange.query):
         raise AuthenticationError("This is the admin token, not an API key: it is for /admin and /metrics alone.")
     tenants = active.tenants

@@ -1,12 +1,16 @@
-"""What a request's path means, however it is spelled: which paths are ours, and which hold dot segments."""
+"""What a request's path means, however it is spelled: whether it is ours, where it leads, and who may ask for it."""
 
 from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Iterable
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from functools import lru_cache
 from urllib.parse import unquote_to_bytes
+
+from proxy.errors import InvalidRequestError
 
 OURS = frozenset({"admin", "metrics", "livez", "readyz", "openapi.json", "favicon.ico"})
 # A path that is still encoded after so many decodings was written to be misread.
@@ -16,7 +20,40 @@ _REMEMBERED = 256
 # The letter that a lenient decoder makes of two to four bytes where UTF-8 has one (RFC 3629, section 10).
 _OVERLONG = re.compile(rb"[\xc0\xc1][\x80-\xbf]|\xe0[\x80\x81][\x80-\xbf]|\xf0\x80[\x80\x81][\x80-\xbf]")
 _MICROSOFTS = re.compile(rb"%u00(?=[0-9a-fA-F]{2})")
+# What OpenAI's SDKs ask for when they are given an address without /v1.
+_RESOURCES = re.compile(
+    r"/(?:assistants|audio|batches|chat|completions|containers|conversations|embeddings|evals|files|fine_tuning|images"
+    r"|messages|models|moderations|organization|realtime|responses|threads|uploads|vector_stores|videos)(?:/|$)"
+)
 _SEPARATORS = re.compile(r"[/\\]+")
+# Asking what may be asked, as browsers do, tells nothing.
+_ALWAYS = ("OPTIONS",)
+_IMPLIED = {"GET": ("HEAD", *_ALWAYS)}
+# What a shared key may be used for: models, and nothing that somebody has stored under it.
+MODEL_PATHS = (
+    "POST /v1/chat/completions",
+    "POST /v1/completions",
+    "POST /v1/responses",
+    "POST /v1/responses/input_tokens",
+    "POST /v1/messages",
+    "POST /v1/messages/count_tokens",
+    "POST /v1/embeddings",
+    "POST /v1/moderations",
+    "POST /v1/audio/speech",
+    "POST /v1/audio/transcriptions",
+    "POST /v1/audio/translations",
+    "POST /v1/images/generations",
+    "POST /v1/images/edits",
+    "POST /v1/images/variations",
+    "POST /v1/rerank",
+    "POST /v2/rerank",
+    "POST /rerank",
+    "POST /v1/score",
+    "POST /tokenize",
+    "POST /detokenize",
+    "GET /v1/models",
+    "GET /v1/models/*",
+)
 # What ends a name: parameters (RFC 3986, section 3.3), and a query or fragment that was encoded.
 _NAME_ENDS = re.compile(r"[;?#]")
 _UNSEEN = re.compile(r"[\x00-\x20\x7f]")
@@ -67,6 +104,32 @@ def is_ours(found: Reading) -> bool:
         return False
     starts = {*found.names[:1], *found.resolved[:1]}
     return not found.resolved or any(name.casefold() in OURS for name in starts)
+
+
+def upstream_url(base_url: str, target: str) -> str:
+    """The upstream's address for a client's path: base_url stands for our /v1; other paths stand beside it.
+
+    Raises InvalidRequestError for what is no path, such as the * of OPTIONS: it would change the address itself.
+    """
+    if not target.startswith("/"):
+        raise InvalidRequestError("The request's target must be a path.")
+    path = target.partition("?")[0]
+    if path == "/v1" or path.startswith("/v1/"):
+        return base_url + target[len("/v1") :]
+    if _RESOURCES.match(path):
+        return base_url + target
+    return base_url.removesuffix("/v1") + target
+
+
+def allows(rules: Iterable[str], method: str, found: Reading) -> bool:
+    """Whether one of these rules holds: paths with * and ? as in file names, some for one method only."""
+    path = f"/v1{found.path}" if _RESOURCES.match(found.path) else found.path
+    return any(_fits(rule, method, path) for rule in rules)
+
+
+def _fits(rule: str, method: str, path: str) -> bool:
+    wanted, _, pattern = rule.rpartition(" ")
+    return fnmatchcase(path, pattern) and (not wanted or method in (wanted, *_IMPLIED.get(wanted, _ALWAYS)))
 
 
 def _letter(overlong: re.Match[bytes]) -> bytes:

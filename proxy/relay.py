@@ -2,41 +2,20 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import AsyncIterator
 
 from proxy.answers import Answer, error_of
-from proxy.errors import InvalidRequestError, UpstreamAnswerError, UpstreamConnectionError
+from proxy.errors import UpstreamAnswerError, UpstreamConnectionError
 from proxy.exchange import Exchange
 from proxy.upstream.client import TruncatedError
 from proxy.wire import coding
 from proxy.wire.headers import Headers, to_client, without
 
-# What OpenAI's SDKs ask for when they are given an address without /v1.
-_RESOURCES = re.compile(
-    r"/(?:assistants|audio|batches|chat|completions|containers|conversations|embeddings|evals|files|fine_tuning|images"
-    r"|messages|models|moderations|organization|realtime|responses|threads|uploads|vector_stores|videos)(?:/|$)"
-)
 _CUT_OFF = UpstreamConnectionError("The upstream's answer was cut off.")
 _EVENT_ENDS = (b"\n\n", b"\r\n\r\n", b"\r\r")
 _NOT_MODIFIED = 304
 # No piece of a stream says more than this.
 _MOST_DECODED = 16 * 1024 * 1024
-
-
-def upstream_url(base_url: str, target: str) -> str:
-    """The upstream's address for a client's path: base_url stands for our /v1; other paths stand beside it.
-
-    Raises InvalidRequestError for what is no path, such as the * of OPTIONS: it would change the address itself.
-    """
-    if not target.startswith("/"):
-        raise InvalidRequestError("The request's target must be a path.")
-    path = target.partition("?")[0]
-    if path == "/v1" or path.startswith("/v1/"):
-        return base_url + target[len("/v1") :]
-    if _RESOURCES.match(path):
-        return base_url + target
-    return base_url.removesuffix("/v1") + target
 
 
 async def relay(answer: Answer, exchange: Exchange, extra: Headers) -> None:

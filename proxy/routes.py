@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from policies.budget import Budget, usable_input
 from policies.experience import Experience
 from proxy.config_models import Config, Upstream
+from proxy.errors import NotAllowedError
 from proxy.exchange import Exchange
 from proxy.models import MAX_NAME, Window
+from proxy.paths import MODEL_PATHS, allows
 from proxy.reader import ChatRequest
 from proxy.tenants import Caller
 from proxy.tokenizer import Tokenizer
@@ -53,6 +55,19 @@ class Router:
         self._windows = windows
         self._tokenizer = tokenizer
         self._models: dict[str, _Model] = {}
+
+    def check_path(self, exchange: Exchange, caller: Caller) -> None:
+        """Raise NotAllowedError for what the caller may not ask for: a key that others share opens what they stored."""
+        paths = self._config.tenants[caller.tenant].paths
+        if paths is None:
+            _, upstream = self._config.upstream_for(caller.tenant, "")
+            if _authorization(caller, upstream) is None:
+                return
+            paths = MODEL_PATHS
+        if not allows(paths, exchange.method, exchange.reading):
+            raise NotAllowedError(
+                f"This path is not among those that this key may use (tenants.{caller.tenant}.paths)."
+            )
 
     def plain(self, exchange: Exchange, caller: Caller, model: str = "") -> Route:
         """The route of a request that is relayed as it is; `model` where one is known."""

