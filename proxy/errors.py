@@ -12,6 +12,7 @@ class ProxyError(Exception):
     code = "internal_error"
     type = "server_error"
     retryable = False
+    cause: str | None = None
 
     def __init__(self, message: str, *, param: str | None = None, retry_after: int | None = None) -> None:
         super().__init__(message)
@@ -104,11 +105,15 @@ class StoreUnavailableError(ProxyError):
 
 
 class UpstreamConnectionError(ProxyError):
-    """The upstream could not be reached, or went away before it answered."""
+    """The upstream could not be reached, or went away before it answered. `cause` is one word for the log."""
 
     status = 502
     code = "upstream_unreachable"
     retryable = True
+
+    def __init__(self, message: str, cause: str | None = None) -> None:
+        super().__init__(message)
+        self.cause = cause
 
 
 class UpstreamTimeoutError(ProxyError):
@@ -117,6 +122,7 @@ class UpstreamTimeoutError(ProxyError):
     status = 504
     code = "upstream_timeout"
     retryable = True
+    cause = "timeout"
 
 
 class UpstreamAnswerError(ProxyError):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import io
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, MutableMapping
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 from proxy.deadlines import Ending, within
 from proxy.errors import BodyTooLargeError, ProxyError
 from proxy.paths import Reading, reading
-from proxy.wire.headers import Headers
+from proxy.wire.headers import Headers, first
 
 # ASGI's own types: events and scopes are open dictionaries by specification.
 Scope = MutableMapping[str, Any]
@@ -24,6 +25,8 @@ Send = Callable[[Event], Awaitable[None]]
 _LINGER = 3.0
 # One newline: after an empty line some SDKs take what stood before it for an event (openai-python#2722).
 _COMMENT = b": compacting\n"
+_REQUEST_ID = b"x-request-id"
+_FIT = re.compile(rb"[A-Za-z0-9][A-Za-z0-9._:/=-]{0,127}")
 _EVENTS: Headers = [(b"content-type", b"text/event-stream"), (b"cache-control", b"no-cache")]
 
 
@@ -50,6 +53,7 @@ class Exchange:
         self.status = 0
         self.sent = 0
         self.comments = 0
+        self._answer: Headers = []
         self.takes_event = False
         self.ended_by: ProxyError | ClientGoneError | None = None
         self._ending: Ending | None = None
@@ -63,6 +67,12 @@ class Exchange:
     def reading(self) -> Reading:
         """What its path means, however it is spelled."""
         return reading(self.target.partition("?")[0].encode("latin-1"))
+
+    @property
+    def request_id(self) -> str | None:
+        """What the client, else the upstream, calls this request; None where neither does in a form fit for a log."""
+        given = (self.header(_REQUEST_ID), first(self._answer, _REQUEST_ID))
+        return next((value.decode() for value in given if value and _FIT.fullmatch(value)), None)
 
     @property
     def query(self) -> bytes:
@@ -187,6 +197,7 @@ class Exchange:
 
     async def start(self, status: int, headers: Headers) -> None:
         await self._send({"type": "http.response.start", "status": status, "headers": headers})
+        self._answer = headers
         self.started = True
         self.status = status
 

@@ -299,7 +299,8 @@ class Gateway:
                 end = "shut_down" if isinstance(error, ShuttingDownError) else "deadline"
                 self._log.warning("request", end=end, **{"status": error.status} | known)
             case ProxyError():
-                self._log.info("request", end="refused", **known | {"status": error.status, "code": error.code})
+                told = {"status": error.status, "code": error.code} | ({"cause": error.cause} if error.cause else {})
+                self._log.info("request", end="refused", **known | told)
             case ClientGoneError():
                 self._log.info("request", end="client_gone", **known)
             case TruncatedError():

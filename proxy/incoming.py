@@ -14,9 +14,11 @@ from proxy.exchange import Exchange
 from proxy.report import Report, headers_of
 from proxy.rim import Rim
 from proxy.routes import Route, Router
+from proxy.sessions import printable
 from proxy.tenants import Caller, Tenants
 from proxy.wire.headers import Headers
 
+_LONGEST_PATH = 256
 # Headers that cannot be told yet when comments begin an answer.
 _TOLD_LATER = (b"x-compaction-tokens-sent", b"x-compaction-overhead-ms", b"server-timing")
 
@@ -48,7 +50,9 @@ class Progress:
     def fields(self, now: float) -> dict[str, object]:
         exchange, caller = self.exchange, self.caller
         known: dict[str, object] = {} if caller is None else {"tenant": caller.tenant, "policy": caller.policy_name}
-        known["method"] = exchange.method
+        known |= {"method": exchange.method, "path": printable(exchange.target.partition("?")[0], _LONGEST_PATH)}
+        if (request_id := exchange.request_id) is not None:
+            known["id"] = request_id
         if exchange.status:
             known["status"] = exchange.status
         known |= {"ms": round(1000 * (now - self.started), 1), "bytes": exchange.sent}

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from policies.record import Record
 from proxy.log import Log
 from proxy.lru import remember
+from proxy.models import MAX_NAME
 from proxy.sessions import session_label
 from proxy.wire.headers import Headers
 
@@ -43,11 +44,22 @@ class Report:
     def overhead_ms(self) -> float:
         return 1000 * (self.prepared - self.incoming.started)
 
+    @property
+    def model(self) -> str | None:
+        """The model that was asked for, if it has answered or is known: a client may send its key in that place."""
+        if self.case is None:
+            return None
+        name, window = self.case.request.model, self.route.window
+        is_known = (window is not None and window.source != "policy") or self.case.router.names(name)
+        return name[:MAX_NAME] if is_known or 200 <= self.status < 300 else None
+
     def fields(self) -> dict[str, object]:
         """What the log line says of where the request went and what was done with it."""
         fields: dict[str, object] = {"upstream": self.route.name, "overhead_ms": round(self.overhead_ms, 2)}
         if self.status:
             fields["status"] = self.status
+        if self.model:
+            fields["model"] = self.model
         if self.sent is not None:
             fields |= {"compaction": self.sent.outcome, "reason": self.sent.reason, "tokens_sent": self.sent.tokens}
         if self.case is not None:
@@ -131,12 +143,13 @@ def headers_of(report: Report) -> Headers:
         (b"server-timing", b"concertina;dur=" + overhead),
     ]
     if case is not None:
-        session = session_label(report.incoming.exchange, case.request) or case.lineage
         headers += [
-            (b"x-compaction-session", session.encode()),
+            (b"x-compaction-session", case.lineage.encode()),
             (b"x-compaction-tokens-received", b"%d" % case.request.received_tokens),
             (b"x-compaction-tokens-sent", b"%d" % sent.tokens),
         ]
+        if label := session_label(report.incoming.exchange, case.request):
+            headers.append((b"x-compaction-label", label.encode()))
     if report.route.window is not None:
         headers.append((b"x-compaction-window", b"%d" % report.route.window.tokens))
     if report.warning is not None:

@@ -101,6 +101,11 @@ class Router:
         """What the config says of this model's window."""
         return self._model(model).configured_window
 
+    def names(self, model: str) -> bool:
+        """Whether the config has a rule for this very model."""
+        rule = self._config.rule_for(model)
+        return rule is not None and rule.match == model
+
     def encoding(self, model: str) -> str:
         """The encoding to count this model's tokens with."""
         return self._model(model).encoding

@@ -24,12 +24,13 @@ def session_label(exchange: Exchange, request: ChatRequest) -> str | None:
     """The first label a client gave, cut and made printable; None where it gave none."""
     for name in _HEADERS:
         if value := exchange.header(name):
-            return _printable(value.decode("latin-1"))
+            return printable(value.decode("latin-1"), _LONGEST)
     for path in _FIELDS:
         if label := request.hint(*path):
-            return _printable(label)
+            return printable(label, _LONGEST)
     return None
 
 
-def _printable(text: str) -> str:
-    return "".join(c if c.isascii() and c.isprintable() else "?" for c in text[:_LONGEST])
+def printable(text: str, most: int) -> str:
+    """As much of a text as may stand in headers and logs."""
+    return "".join(c if c.isascii() and c.isprintable() else "?" for c in text[:most])

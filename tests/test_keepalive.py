@@ -148,7 +148,7 @@ async def test_comments_begin_the_answer_and_the_upstreams_events_follow(tmp_pat
             assert (await client.ask("GET", "/livez")).status == 200, "the connection goes on"
         assert told.items() >= {
             b"content-type": b"text/event-stream", b"cache-control": b"no-cache", b"transfer-encoding": b"chunked",
-            b"x-compaction": b"pending", b"x-compaction-reason": b"compacting", b"x-compaction-session": b"s",
+            b"x-compaction": b"pending", b"x-compaction-reason": b"compacting", b"x-compaction-label": b"s",
             b"x-compaction-window": b"20000",
         }.items()  # fmt: skip
         assert int(told[b"x-compaction-tokens-received"]) > 14_000

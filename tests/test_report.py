@@ -8,6 +8,7 @@ import hashlib
 import io
 import os
 import re
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 import pytest
@@ -16,10 +17,13 @@ from proxy.demo import answers
 from proxy.demo.model_server import Fault, ModelServer
 from tests.scenarios import MODEL, WINDOW, user
 from tests.stages import CONTENT, COUNTED, DUE, FLOOR, MUST, SMALL, body, history, ours, outcome, stage
+from tests.upstreams import CHAT, JSON, OK_BODY, always, answer, ask, chat, upstream
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
     from pathlib import Path
 
+    from tests.stages import Stage
     from tests.upstreams import Reply
 
 KEY = b"ck-of-acme"
@@ -160,7 +164,8 @@ async def test_other_paths_are_told_nothing(tmp_path: Path) -> None:
 # What docs/design.md promises of the line; nothing else may be in it.
 FIELDS = {
     "ts", "level", "event", "end", "code", "tenant", "policy", "upstream", "method", "status", "ms", "overhead_ms",
-    "bytes", "comments", "compaction", "reason", "tokens_received", "tokens_sent", "session", "checkpoint",
+    "bytes", "comments", "compaction", "reason", "tokens_received", "tokens_sent", "session", "checkpoint", "path",
+    "id", "model", "cause",
 }  # fmt: skip
 
 
@@ -173,7 +178,8 @@ async def test_a_request_is_one_line_of_known_fields(tmp_path: Path) -> None:
     assert first.keys() | second.keys() | third.keys() <= FIELDS
     assert first.items() >= {
         "level": "info", "event": "request", "end": "complete", "tenant": "default", "policy": "default",
-        "upstream": "main", "method": "POST", "status": 200, "bytes": len(small.body), "compaction": "none",
+        "upstream": "main", "method": "POST", "path": CHAT, "model": MODEL,
+        "status": 200, "bytes": len(small.body), "compaction": "none",
         "reason": "below_floor",
         "tokens_received": int(ours(small)["tokens-received"]), "tokens_sent": int(ours(small)["tokens-sent"]),
         "session": ours(small)["session"],
@@ -183,13 +189,57 @@ async def test_a_request_is_one_line_of_known_fields(tmp_path: Path) -> None:
         "tokens_received": int(ours(large)["tokens-received"]), "tokens_sent": int(ours(large)["tokens-sent"]),
     }.items()  # fmt: skip
     assert third.keys() == FIELDS - {
-        "code", "comments", "compaction", "reason", "tokens_received", "tokens_sent", "session", "checkpoint",
+        "code", "comments", "compaction", "reason", "tokens_received", "tokens_sent", "session", "checkpoint", "id",
+        "model", "cause",
     }  # fmt: skip
     for line in (first, second, third):
         assert isinstance(line["ms"], float)
         assert isinstance(line["overhead_ms"], float)
         assert 0 <= line["overhead_ms"] <= line["ms"]
         assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{1,6}Z", str(line["ts"]))
+
+
+@asynccontextmanager
+async def before(directory: Path, content: bytes) -> AsyncIterator[Stage]:
+    """A stage whose upstream always answers with these bytes."""
+    async with (
+        upstream(always(content)) as behind,
+        stage(directory, upstreams={"main": {"base_url": f"{behind.address}/v1"}}) as play,
+    ):
+        yield play
+
+
+@pytest.mark.parametrize(
+    ("sent", "answered", "logged"),
+    [
+        (b"client-1", b"upstream-1", "client-1"),
+        (None, b"req_0123", "req_0123"),
+        (b"not fit for a log", b"req_0123", "req_0123"),
+        (b"x" * 129, None, None),
+        (None, None, None),
+    ],
+)
+async def test_a_request_has_the_id_that_the_client_or_else_the_upstream_gave(
+    tmp_path: Path, sent: bytes | None, answered: bytes | None, logged: str | None
+) -> None:
+    told = [] if answered is None else [(b"X-Request-Id", answered)]
+    async with before(tmp_path, answer(200, OK_BODY, JSON, *told)) as play:
+        await play.send(SMALL, *([] if sent is None else [(b"x-request-id", sent)]))
+        assert [line.get("id") for line in play.logged("request")] == [logged]
+
+
+async def test_a_model_that_nobody_knows_and_that_did_not_answer_is_not_logged(tmp_path: Path) -> None:
+    async with before(tmp_path, answer(404, b"{}", JSON)) as play:
+        for model in ("sk-a-key-by-mistake", MODEL, "gpt-4.1"):
+            await play.send(chat("a", model=model))
+        assert [line.get("model") for line in play.logged("request")] == [None, MODEL, "gpt-4.1"]
+
+
+async def test_a_path_is_logged_without_its_query(tmp_path: Path) -> None:
+    async with stage(tmp_path) as play:
+        await ask(play.address, "GET", "/v1/files/%e4?key=secret")
+        await ask(play.address, "GET", "/v1/" + "x" * 1_000)
+        assert [line["path"] for line in play.logged("request")] == ["/v1/files/%e4", "/v1/" + "x" * 252]
 
 
 async def test_only_the_severe_is_logged_when_only_that_is_wanted(tmp_path: Path) -> None:

@@ -47,7 +47,14 @@ async def test_the_label_is_the_first_that_the_client_gave(tmp_path: Path) -> No
                 fields |= source if isinstance(source, dict) else {}
             headers = [source for source in given if isinstance(source, tuple)]
             reply = await play.send(body([user(CONTENT)], **fields), *reversed(headers))
-            assert ours(reply)["session"] == label
+            assert ours(reply)["label"] == label
+
+
+async def test_a_session_has_one_name_in_headers_and_log_whatever_its_label(tmp_path: Path) -> None:
+    async with stage(tmp_path) as play:
+        named, unnamed = [await play.send(SMALL, *headers) for headers in ([(b"x-session-id", b"s")], [])]
+        assert ours(named)["session"] == ours(unnamed)["session"]
+        assert [line["session"] for line in play.logged("request")] == [ours(named)["session"]] * 2
 
 
 async def test_without_a_label_a_session_is_named_by_how_it_began(tmp_path: Path) -> None:
@@ -77,7 +84,7 @@ async def test_a_label_cannot_add_headers(tmp_path: Path, name: str, given: str,
         request = json.dumps({"model": MODEL, "messages": [user(CONTENT)], name: given}).encode()
         reply = await play.send(request)
         assert reply.status == 200
-        assert ours(reply)["session"] == label
+        assert ours(reply)["label"] == label
         assert reply.header(b"x-evil") is None
         assert play.sent[-1].body == request
         assert label not in json.dumps(play.log), "logs name a session by its digest"
@@ -86,7 +93,7 @@ async def test_a_label_cannot_add_headers(tmp_path: Path, name: str, given: str,
 async def test_a_label_in_a_header_is_made_printable_and_passes_upstream_as_it_came(tmp_path: Path) -> None:
     async with stage(tmp_path) as play:
         reply = await play.send(SMALL, (b"x-session-id", "会\t".encode() + b"x"))
-        assert ours(reply)["session"] == "????x"
+        assert ours(reply)["label"] == "????x"
         assert (b"x-session-id", "会\t".encode() + b"x") in play.sent[-1].headers
 
 
@@ -95,4 +102,4 @@ async def test_what_is_no_text_is_no_label(tmp_path: Path, value: object) -> Non
     fields = {"prompt_cache_key": value, "conversation": value, "metadata": {"session_id": value}}
     async with stage(tmp_path) as play:
         reply = await play.send(body([user(CONTENT)], **fields), (b"x-session-id", b""))
-        assert re.fullmatch("[0-9a-f]{16}", ours(reply)["session"])
+        assert "label" not in ours(reply)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.servers import free_port
+from tests.stages import stage
 from tests.upstreams import (
     CHAT,
     CHUNKED,
@@ -36,11 +37,17 @@ from tests.upstreams import (
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
+    from tests.redis_servers import Certificates
+
 pytestmark = pytest.mark.anyio
 
 OK = answer(200, OK_BODY, JSON)
 HOST = (b"Host", b"proxy")
-UNREACHABLE = "The upstream cannot be reached; is its base_url right and the server running?"
+UNRESOLVED = "The name of the upstream cannot be resolved; is its base_url right, and does DNS work?"
+REFUSED = "The upstream refuses connections; is its server running, and the port in its base_url right?"
+UNTRUSTED = "The upstream's TLS certificate is not valid for it; is its base_url right, and its issuer trusted?"
+NO_TLS = "The upstream does not speak TLS as we do; should its base_url begin with http://?"
+RESET = "The upstream reset the connection before it answered."
 CLOSED = "The upstream closed the connection before it answered."
 INVALID = "The upstream's answer is not valid HTTP."
 
@@ -86,10 +93,45 @@ def error(status: int, message: str, code: str = "upstream_unreachable") -> dict
 
 
 @pytest.mark.parametrize("path", [CHAT, "/v1/models"])
-@pytest.mark.parametrize("host", ["127.0.0.1", "no-such-host.invalid"])
-async def test_an_upstream_that_is_not_there(tmp_path: Path, host: str, path: str) -> None:
+@pytest.mark.parametrize(("host", "message"), [("127.0.0.1", REFUSED), ("no-such-host.invalid", UNRESOLVED)])
+async def test_an_upstream_that_is_not_there(tmp_path: Path, host: str, message: str, path: str) -> None:
     async with serving(config_for(tmp_path, f"http://{host}:{free_port()}")) as address:
-        assert await refused(address, path) == error(502, UNREACHABLE)
+        assert await refused(address, path) == error(502, message)
+
+
+@pytest.mark.parametrize("path", [CHAT, "/v1/models"])
+async def test_an_upstream_whose_certificate_nobody_vouches_for(
+    tmp_path: Path, certificates: Certificates, path: str
+) -> None:
+    context = certificates.context(clients=False)
+    server = await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", 0, ssl=context)
+    port = server.sockets[0].getsockname()[1]
+    async with server, serving(config_for(tmp_path, f"https://127.0.0.1:{port}")) as address:
+        assert await refused(address, path) == error(502, UNTRUSTED)
+
+
+@pytest.mark.parametrize("path", [CHAT, "/v1/models"])
+async def test_an_upstream_that_speaks_no_tls(tmp_path: Path, path: str) -> None:
+    async def plain(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(1)
+        writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+        writer.close()
+
+    server = await asyncio.start_server(plain, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    async with server, serving(config_for(tmp_path, f"https://127.0.0.1:{port}")) as address:
+        assert await refused(address, path) == error(502, NO_TLS)
+
+
+@pytest.mark.parametrize(
+    ("base_url", "cause"),
+    [("http://no-such-host.invalid/v1", "dns"), ("http://127.0.0.1:{}/v1", "refused")],
+)
+async def test_the_log_says_why_in_one_word(tmp_path: Path, base_url: str, cause: str) -> None:
+    upstreams = {"main": {"base_url": base_url.format(free_port())}}
+    async with stage(tmp_path, upstreams=upstreams) as play:
+        await play.send(chat("a"))
+        assert [line["cause"] for line in play.logged("request")] == [cause]
 
 
 @asynccontextmanager
@@ -135,7 +177,7 @@ async def half_a_head(call: Call) -> None:
     ("script", "message"),
     [
         (hang_up, CLOSED),
-        (reset, CLOSED),
+        (reset, RESET),
         (half_a_head, CLOSED),
         (always(b"SSH-2.0-OpenSSH_9.6\r\n\r\n"), INVALID),
         (always(head(200, (b"X", b"x" * 70_000), (b"Content-Length", b"0"))), INVALID),

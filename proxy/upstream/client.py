@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import ssl
 from collections.abc import AsyncIterator, Iterable, Mapping
 from types import MappingProxyType, TracebackType
 from typing import Self
@@ -124,7 +126,7 @@ class UpstreamClient:
             raise _mapped(error, upstream) from None
         if response.status not in _FINAL:
             response.close()
-            raise UpstreamConnectionError(_NOT_HTTP)
+            raise UpstreamConnectionError(_NOT_HTTP, "not_http")
         return UpstreamResponse(response.status, list(response.raw_headers), _RelayedBody(response))
 
     def _session(self, upstream: Upstream) -> aiohttp.ClientSession:
@@ -177,17 +179,44 @@ def _mapped(error: Exception, upstream: Upstream) -> ProxyError:
     match error:
         case aiohttp.ConnectionTimeoutError():
             return UpstreamConnectionError(
-                f"The upstream did not accept a connection in {upstream.connect_timeout:g} s."
+                f"The upstream did not accept a connection in {upstream.connect_timeout:g} s.", "connect_timeout"
             )
         case aiohttp.SocketTimeoutError():
             return UpstreamTimeoutError(f"The upstream sent nothing for {upstream.idle_timeout:g} s.")
         case TimeoutError() if upstream.total_timeout is not None:
             return UpstreamTimeoutError(f"The upstream did not answer within {upstream.total_timeout:g} s.")
-        case aiohttp.ClientConnectorError():
-            return UpstreamConnectionError(
-                "The upstream cannot be reached; is its base_url right and the server running?"
-            )
+        case aiohttp.ClientConnectorError() | aiohttp.ClientSSLError():
+            return _unconnected(error)
         case aiohttp.ClientResponseError():
-            return UpstreamConnectionError(_NOT_HTTP)
+            return UpstreamConnectionError(_NOT_HTTP, "not_http")
+        case OSError(errno=errno.ECONNRESET):
+            return UpstreamConnectionError("The upstream reset the connection before it answered.", "reset")
         case _:
-            return UpstreamConnectionError("The upstream closed the connection before it answered.")
+            return UpstreamConnectionError("The upstream closed the connection before it answered.", "closed")
+
+
+def _unconnected(error: aiohttp.ClientConnectorError) -> UpstreamConnectionError:
+    """Why there is no connection, and what to look at."""
+    match error, error.os_error:
+        case aiohttp.ClientConnectorDNSError(), _:
+            return UpstreamConnectionError(
+                "The name of the upstream cannot be resolved; is its base_url right, and does DNS work?", "dns"
+            )
+        case aiohttp.ClientConnectorCertificateError(), _:
+            return UpstreamConnectionError(
+                "The upstream's TLS certificate is not valid for it; is its base_url right, and its issuer trusted?",
+                "tls",
+            )
+        case (aiohttp.ClientSSLError(), _) | (_, ssl.SSLError()):
+            return UpstreamConnectionError(
+                "The upstream does not speak TLS as we do; should its base_url begin with http://?", "tls"
+            )
+        case _, ConnectionRefusedError():
+            return UpstreamConnectionError(
+                "The upstream refuses connections; is its server running, and the port in its base_url right?",
+                "refused",
+            )
+        case _:
+            return UpstreamConnectionError(
+                "The upstream cannot be reached; is its base_url right and the server running?", "unreachable"
+            )
