@@ -212,7 +212,7 @@ TARGETS = [
     Case("a URL of another scheme", get(b"ftp://proxy/v1/x")),
     Case("a URL in HTTP/1.0", get(b"http://proxy/v1/x", host=b"").replace(b"HTTP/1.1", b"HTTP/1.0"), LAST),
     Case("two slashes", get(b"//v1/x"), BOTH),
-    Case("encoded dots", get(b"/v1/%2e%2e/x"), BOTH),
+    Case("encoded dots", get(b"/v1/%2e%2e/x")),
     Case("an encoded end of a line", get(b"/v1/%0d%0aX:y"), BOTH),
     Case("a fragment", get(b"/v1/x#f")),
     Case("a fragment in a query", get(b"/v1/x?a#f")),
