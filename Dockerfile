@@ -17,6 +17,6 @@ ENV PATH=/opt/venv/bin:$PATH PYTHONUNBUFFERED=1
 WORKDIR /data
 USER 10001
 EXPOSE 8795
-HEALTHCHECK --interval=10s --timeout=4s --start-period=10s CMD ["concertina", "healthcheck"]
+HEALTHCHECK --interval=10s --timeout=4s --start-period=10s CMD ["concertina", "healthcheck", "--config", "/etc/concertina/config.yaml"]
 STOPSIGNAL SIGTERM
 CMD ["concertina", "serve", "/etc/concertina/config.yaml", "--host", "0.0.0.0"]

@@ -45,6 +45,17 @@ def token_file(config: Config) -> Path | None:
     return store.with_name(f"{store.name}.admin-token") if store else None
 
 
+def known(config: Config) -> str | None:
+    """The token of a proxy that runs with this config, as far as this process can know it."""
+    if (token := configured(config)) is not None:
+        return token.value
+    file = token_file(config)
+    try:
+        return read(file) if file else None
+    except (UnfitError, OSError):
+        return None
+
+
 def kept(file: Path | None) -> AdminToken:
     """The token of this file, made where there is none. One that others may know is made anew."""
     if file is None:

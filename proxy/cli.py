@@ -7,39 +7,38 @@ import hashlib
 import json
 import os
 import secrets
+import signal
 import sys
-import urllib.request
-from dataclasses import replace
 from http.client import HTTPException
 from importlib.metadata import version as installed_version
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn, TypeVar
+from typing import Annotated
 
 from cyclopts import App, Parameter
 from cyclopts.validators import Number
-from rich.console import Console
 
+from proxy.addresses import address, leading_back, of_proxy
+from proxy.commands import caller_of, chosen, console, counted, err, fail, name_of
+from proxy.commands import loaded as loaded_config
 from proxy.config import Config, ConfigError, json_schema, load, notes, preset_names
-from proxy.config_errors import suggest
 from proxy.config_models import DEFAULT
 
-if TYPE_CHECKING:
-    from collections.abc import Coroutine
+VERSION = f"concertina {installed_version('concertina')}"
 
-    from proxy.tenants import Caller
-
-app = App(name="concertina", help="Keeps long conversations inside the model's context window.", version_flags=[])
+app = App(
+    name="concertina",
+    help="Keeps long conversations inside the model's context window.",
+    version=VERSION,
+    version_flags=["--version"],
+)
 keys = App(name="keys", help="Keys of tenants.")
 app.command(keys)
 sessions = App(name="sessions", help="Conversations of which something is stored.")
 app.command(sessions)
 
-_T = TypeVar("_T")
-
-_CONFIG = Path("config.yaml")
 _STDIN = Path("-")
 _KEY_PREFIX = "ck-"
-_HEALTH_TIMEOUT = 3.0
+_DEFAULT_ADDRESS = "http://127.0.0.1:8795"
 _LEAST_WINDOW = 256
 
 ConfigPath = Annotated[
@@ -60,20 +59,22 @@ def serve(config: ConfigPath = None, *, host: str | None = None, port: Port = No
         Port to listen on, instead of server.port; 0 takes any free one.
     """
     from proxy.reloading import source
-    from proxy.server import address, inherited, listen, run
+    from proxy.server import inherited, listen, run
 
-    read_from = source(_chosen(config), os.environ)
-    loaded = _load(config)
+    read_from = source(chosen(config), os.environ)
+    loaded = loaded_config(config)
     for note in notes(loaded):
-        _err(f"note: {note}")
+        err(f"note: {note}")
     host, port = host or loaded.server.host, loaded.server.port if port is None else port
     try:
         listeners = inherited() or [listen(host, port)]
     except OSError as error:
         reason = str(error.strerror).partition(" (while")[0]
         way_out = "choose another with --port or --host, or with server.port and server.host in the config"
-        _fail(f"cannot listen on {address(host, port)}: {reason}; {way_out}")
-    sys.exit(run(loaded, listeners, _console(), read_from))
+        fail(f"cannot listen on {address(host, port)}: {reason}; {way_out}")
+    for listener in listeners:
+        _refuse_itself(loaded, *listener.getsockname()[:2])
+    sys.exit(run(loaded, name_of(config), listeners, console(), read_from))
 
 
 @app.command
@@ -88,7 +89,7 @@ def demo(*, once: bool = False) -> None:
     from proxy.demo import run_demo
 
     try:
-        sys.exit(asyncio.run(run_demo(once=once, console=_console())))
+        sys.exit(asyncio.run(run_demo(once=once, console=console())))
     except KeyboardInterrupt:
         sys.exit(130)
 
@@ -96,10 +97,11 @@ def demo(*, once: bool = False) -> None:
 @app.command
 def check(file: ConfigPath = None) -> None:
     """Validate a config file: one line a problem with file, line, YAML path and the way out; exit code 0 or 1."""
-    loaded = _load(file)
+    loaded = loaded_config(file)
+    _refuse_itself(loaded, loaded.server.host, loaded.server.port)
     for note in notes(loaded):
         print(f"note: {note}")
-    print(f"{_chosen(file) or 'built-in defaults'}: ok ({_counted(loaded)})")
+    print(f"{name_of(file)}: ok ({counted(loaded)})")
 
 
 @app.command
@@ -129,16 +131,16 @@ def models(
 
     from proxy.models_command import named_models, show, sources
 
-    loaded = _load(config)
-    _caller(loaded, tenant, None)
+    loaded = loaded_config(config)
+    caller_of(loaded, tenant)
     chosen = names or tuple(named_models(loaded))
     if not chosen:
-        _fail("no models to tell of; name some, as in `concertina models gpt-4o`")
+        fail("no models to tell of; name some, as in `concertina models gpt-4o`")
     found = asyncio.run(sources(loaded, chosen, tenant, ask=ask))
     if as_json:
         sys.stdout.write(msgspec.json.encode(found).decode() + "\n")
     else:
-        show(found, _console())
+        show(found, console())
 
 
 @app.command
@@ -173,19 +175,19 @@ def explain(
     from proxy.explain_command import explain as explained
     from proxy.explain_command import show
 
-    loaded = _load(config)
-    caller = _caller(loaded, tenant, policy)
+    loaded = loaded_config(config)
+    caller = caller_of(loaded, tenant, policy)
     name, body = _request(file)
     try:
         explanation = asyncio.run(explained(loaded, body, caller, "force" if force else caller.policy.mode))
     except InvalidJSONError as error:
-        _fail(f"{name}: {error.message}")
+        fail(f"{name}: {error.message}")
     if explanation is None:
-        _fail(f"{name}: not a chat request; it must be a JSON object whose messages are a list of objects with a role")
+        fail(f"{name}: not a chat request; it must be a JSON object whose messages are a list of objects with a role")
     if as_json:
         print(msgspec.json.format(msgspec.json.encode(explanation)).decode())
     else:
-        show(explanation, _console())
+        show(explanation, console())
 
 
 @app.command
@@ -217,16 +219,16 @@ def replay(
 
     from proxy.replay_command import found, run, show
 
-    loaded = _load(config)
-    callers = [_caller(loaded, DEFAULT, name) for name in dict.fromkeys(policy or preset_names())]
+    loaded = loaded_config(config)
+    callers = [caller_of(loaded, DEFAULT, name) for name in dict.fromkeys(policy or preset_names())]
     recordings = found(path, model, _skipped)
-    replayed = run(loaded, recordings, callers, window, _console(stderr=True), _skipped)
+    replayed = run(loaded, recordings, callers, window, console(stderr=True), _skipped)
     if not replayed.sessions:
-        _fail(f"{path}: nothing to replay")
+        fail(f"{path}: nothing to replay")
     if as_json:
         print(msgspec.json.format(msgspec.json.encode(replayed)).decode())
     else:
-        show(replayed, _console())
+        show(replayed, console())
 
 
 @sessions.command(name="ls")
@@ -247,14 +249,22 @@ def list_sessions(
     """
     import msgspec
 
-    from proxy.sessions_command import listed, show
+    from proxy.sessions_command import NothingStoredError, listed, show
+    from proxy.stores import StoreError
 
-    loaded = _load(config)
-    found = _stored(listed(loaded, _caller(loaded, tenant, None)))
+    loaded = loaded_config(config)
+    caller = caller_of(loaded, tenant)
+    try:
+        found = asyncio.run(listed(loaded, caller))
+    except NothingStoredError as nothing:
+        err(str(nothing))
+        found = []
+    except StoreError as error:
+        fail(str(error))
     if as_json:
         print(msgspec.json.encode(found).decode())
     else:
-        show(found, _console())
+        show(found, console())
 
 
 @sessions.command(name="rm")
@@ -277,15 +287,26 @@ def erase_sessions(
     every
         Erase all of the tenant.
     """
+    from proxy.running import NotDoneError
     from proxy.sessions_command import erase
+    from proxy.stores import StoreError
 
-    loaded = _load(config)
+    loaded = loaded_config(config)
     if every == bool(names):
-        _fail("name the sessions to erase, or say --all; `concertina sessions ls` lists them")
-    erased = _stored(erase(loaded, _caller(loaded, tenant, None), names, all_of_them=every))
-    if not erased and not every:
-        _fail(f"tenant {tenant} has no such session; `concertina sessions ls` lists them")
-    print(f"erased {len(erased)} of tenant {tenant}")
+        fail("name the sessions to erase, or say --all; `concertina sessions ls` lists them")
+    caller = caller_of(loaded, tenant)
+    try:
+        erased = erase(loaded, caller, names)
+    except NotDoneError as error:
+        fail(str(error))
+    except StoreError as error:
+        fail(f"no proxy answers at {of_proxy(loaded) or 'port 0'}, and {error}")
+    if not erased.by_proxy:
+        err(f"no proxy answers at {of_proxy(loaded) or 'port 0'}; erased in the store alone")
+    for name in erased.unknown:
+        err(f"tenant {tenant} has no such session: {name}; `concertina sessions ls` lists them")
+    print(f"erased {len(erased.ids)} of tenant {tenant}")
+    sys.exit(1 if erased.unknown else 0)
 
 
 @app.command
@@ -298,7 +319,7 @@ def schema() -> None:
 def new_key(tenant: str) -> None:
     """Make a key for a tenant and print it once, with the line that makes it known; only its hash is kept."""
     if tenant == DEFAULT:
-        _fail(f"tenant {DEFAULT} has no keys: it stands for callers without a known one; name another")
+        fail(f"tenant {DEFAULT} has no keys: it stands for callers without a known one; name another")
     key = _KEY_PREFIX + secrets.token_urlsafe(32)
     digest = hashlib.sha256(key.encode()).hexdigest()
     print(f"The key of tenant {tenant}, shown this once:\n\n  {key}\n")
@@ -306,40 +327,26 @@ def new_key(tenant: str) -> None:
 
 
 @app.command
-def healthcheck(url: str = "http://127.0.0.1:8795") -> None:
-    """Ask a running proxy whether it is ready; exit code 0 or 1."""
-    direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # whatever HTTP_PROXY says
+def healthcheck(url: str | None = None, *, config: ConfigPath = None) -> None:
+    """Ask a running proxy whether it is ready; exit code 0 or 1.
+
+    Parameters
+    ----------
+    url
+        Its address, instead of server.host and server.port of the config.
+    """
+    from proxy.running import readiness
+
     try:
-        with direct.open(f"{url.rstrip('/')}/readyz", timeout=_HEALTH_TIMEOUT) as answer:
-            print(answer.read().decode())
+        print(readiness(_address(config) if url is None else url))
     except (OSError, ValueError, HTTPException) as error:
-        _fail(f"not ready: {error}")
+        fail(f"not ready: {error}")
 
 
 @app.command
 def version() -> None:
     """Print the version."""
-    print(f"concertina {installed_version('concertina')}")
-
-
-def _load(path: Path | None) -> Config:
-    """The config, or its problems on standard error and exit code 1."""
-    try:
-        return load(_chosen(path), os.environ)
-    except ConfigError as error:
-        for problem in error.problems:
-            _err(str(problem))
-        sys.exit(1)
-
-
-def _stored(work: Coroutine[None, None, _T]) -> _T:
-    """What comes of work on the store, or its trouble and exit code 1."""
-    from proxy.stores import StoreError
-
-    try:
-        return asyncio.run(work)
-    except StoreError as error:
-        _fail(str(error))
+    print(VERSION)
 
 
 def _request(file: Path) -> tuple[str, bytes]:
@@ -349,51 +356,40 @@ def _request(file: Path) -> tuple[str, bytes]:
     try:
         return str(file), file.read_bytes()
     except OSError as error:
-        _fail(f"{file}: {error.strerror}; name a file that holds one request body, or - for standard input")
+        fail(f"{file}: {error.strerror}; name a file that holds one request body, or - for standard input")
 
 
-def _caller(config: Config, tenant: str, policy: str | None) -> Caller:
-    """A caller of this tenant, under another policy if one is named."""
-    from proxy.tenants import Tenants
-
-    caller = Tenants(config).named(tenant)
-    if caller is None:
-        _fail(f"--tenant {tenant}: no tenant has this name; {suggest(tenant, config.tenants, 'known names')}")
-    if policy is None:
-        return caller
-    if policy not in config.policies:
-        _fail(f"--policy {policy}: no policy has this name; {suggest(policy, config.policies, 'known names')}")
-    return replace(caller, policy_name=policy, policy=config.policies[policy])
+def _address(config: Path | None) -> str:
+    """Where the proxy of a config is to be found. One that broke after the start says nothing of the running one."""
+    try:
+        found = of_proxy(load(chosen(config), os.environ))
+    except ConfigError as error:
+        err(f"{error.problems[0]}; asking at the default address")
+        return _DEFAULT_ADDRESS
+    if found is None:
+        fail("server.port is 0, so any port may be the proxy's; name its address: concertina healthcheck URL")
+    return found
 
 
-def _chosen(path: Path | None) -> Path | None:
-    return _CONFIG if path is None and _CONFIG.is_file() else path
-
-
-def _counted(config: Config) -> str:
-    counts = {"upstream": config.upstreams, "policy": config.policies, "tenant": config.tenants}
-    plurals = {"policy": "policies"}
-    return ", ".join(
-        f"{len(items)} {name if len(items) == 1 else plurals.get(name, name + 's')}" for name, items in counts.items()
-    )
-
-
-def _console(*, stderr: bool = False) -> Console:
-    return Console(stderr=stderr, no_color=bool(os.environ.get("NO_COLOR")), highlight=False, markup=False)
+def _refuse_itself(config: Config, host: str, port: int) -> None:
+    """End where an upstream is the proxy that is to listen there."""
+    problems = list(leading_back(config, host, port)) if port else []
+    for problem in problems:
+        err(problem)
+    if problems:
+        sys.exit(1)
 
 
 def _skipped(why: str) -> None:
-    _err(f"skipped {why}")
-
-
-def _err(line: str) -> None:
-    print(line, file=sys.stderr)
-
-
-def _fail(line: str) -> NoReturn:
-    _err(line)
-    sys.exit(1)
+    err(f"skipped {why}")
 
 
 def main() -> None:
-    app()
+    try:
+        try:
+            app()
+        finally:
+            sys.stdout.flush()
+    except BrokenPipeError:  # whoever read it has enough, such as head; nothing must be flushed again at the end
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(128 + signal.SIGPIPE)

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from pydantic import ValidationError
 from pydantic.json_schema import GenerateJsonSchema
@@ -240,13 +241,19 @@ def _leaves(value: object, at: Location) -> Iterator[tuple[Location, object]]:
 
 def notes(config: Config) -> tuple[str, ...]:
     """What an operator should know about a config that is valid."""
-    return (*_not_yet(config), *_exposed(config))
+    return (*_not_yet(config), *_without_path(config), *_exposed(config))
 
 
 def _not_yet(config: Config) -> Iterator[str]:
     for name, policy in config.policies.items():
         for setting in not_in_effect(policy):
             yield f"policies.{name}.{setting}: {_ACCEPTED}: {NOT_YET[setting]}"
+
+
+def _without_path(config: Config) -> Iterator[str]:
+    for name, upstream in config.upstreams.items():
+        if upstream.provider == "openai" and not urlsplit(upstream.base_url).path:
+            yield f"upstreams.{name}.base_url: has no path, which is /v1 with most servers: {upstream.base_url}/v1"
 
 
 def _exposed(config: Config) -> Iterator[str]:

@@ -12,7 +12,8 @@ from rich.table import Table
 from proxy.config import Config
 from proxy.models import ModelTable
 from proxy.routes import Router
-from proxy.stores import GuardedStore, Sealer, open_store
+from proxy.stores import GuardedStore, Sealer, open_existing
+from proxy.stores.memory import MemoryStore
 from proxy.tenants import Tenants
 from proxy.tokenizer import Tokenizer
 from proxy.upstream.asker import WindowAsker
@@ -33,7 +34,8 @@ async def sources(config: Config, names: Sequence[str], tenant: str, *, ask: boo
     """What is known of these models here and now: the config, the store, the table and, if wished, the upstreams."""
     table = ModelTable()
     await asyncio.to_thread(table.load)
-    store = GuardedStore(open_store(config.store.url, config.store.timeout), time.monotonic)
+    stored = open_existing(config.store.url, config.store.timeout) or MemoryStore()
+    store = GuardedStore(stored, time.monotonic)
     try:
         windows = Windows(
             table, store, Sealer(config.store.encryption_key_bytes, config.store.retired_key_bytes), time.time

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 
@@ -16,11 +16,12 @@ from starlette.routing import Route as Path
 from proxy.admin_page import ADMIN_POLICY, admin_page
 from proxy.config_models import DEFAULT
 from proxy.engine import Engine
-from proxy.errors import MethodNotAllowedError, NotFoundError, ProxyError, StoreUnavailableError
+from proxy.errors import InvalidRequestError, MethodNotAllowedError, NotFoundError, ProxyError, StoreUnavailableError
 from proxy.exchange import Receive, Scope, Send
 from proxy.gateway import Gateway
 from proxy.operators import Operators, error_page
 from proxy.reloading import Reloader
+from proxy.session_index import Session
 from proxy.stores import GuardedStore
 from proxy.tenants import Caller
 
@@ -64,7 +65,7 @@ class Pages:
                 Path("/metrics", operators.only(self._metrics, figures=True)),
                 Path("/admin", self._admin),
                 Path("/admin/api/models", operators.only(self._models, figures=True)),
-                Path(SESSIONS_PATH, operators.only(self._sessions)),
+                Path(SESSIONS_PATH, operators.only(self._sessions), methods=["GET", "DELETE"]),
                 Path(SESSIONS_PATH + "/{name:path}", operators.only(self._erase), methods=["DELETE"]),
             ],
             exception_handlers={HTTPException: _refused, 500: _failed},
@@ -116,8 +117,13 @@ class Pages:
         return Response(msgspec.json.encode({"models": known}), media_type="application/json")
 
     async def _sessions(self, request: Request) -> Response:
-        """A tenant's conversations of which something is stored."""
-        found = await self._opened.engine.sessions.of(self._tenant(request).index)
+        """A tenant's conversations of which something is stored: listed, or erased."""
+        index = self._tenant(request).index
+        found = await self._opened.engine.sessions.of(index)
+        if request.method == "DELETE":
+            if request.query_params.get("all") != "true":
+                raise InvalidRequestError("Name the session in the path, or say ?all=true to erase all.", param="all")
+            return await self._erased(index, found)
         return Response(msgspec.json.encode({"sessions": found}), media_type="application/json")
 
     async def _erase(self, request: Request) -> Response:
@@ -126,7 +132,10 @@ class Pages:
         found = await sessions.named(index, request.path_params["name"])
         if not found:
             raise NotFoundError("No session of this tenant has this label or id; GET /admin/api/sessions lists them.")
-        erased = await sessions.erase(index, found)
+        return await self._erased(index, found)
+
+    async def _erased(self, index: str, found: Sequence[Session]) -> Response:
+        erased = await self._opened.engine.sessions.erase(index, found)
         if erased < len(found):
             raise StoreUnavailableError("The store could not erase it; nothing is promised. Try again.")
         return JSONResponse({"erased": [session.id for session in found]})

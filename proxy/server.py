@@ -15,6 +15,7 @@ from types import FrameType
 import uvicorn
 from rich.console import Console
 
+from proxy.addresses import address, reachable
 from proxy.admin_token import AdminToken
 from proxy.app import App, create_app
 from proxy.config import Config
@@ -87,12 +88,17 @@ def inherited() -> list[socket.socket]:
     return found
 
 
-def run(config: Config, listeners: list[socket.socket], console: Console, source: Source | None = None) -> int:
-    """Serve until SIGINT or SIGTERM; returns the exit code. `source` is what SIGHUP and a change read again."""
+def run(
+    config: Config, name: str, listeners: list[socket.socket], console: Console, source: Source | None = None
+) -> int:
+    """Serve until SIGINT or SIGTERM; returns the exit code.
+
+    `name` is what the config is called, and `source` what SIGHUP and a change of it read again.
+    """
     # uvicorn raises the signal it was ended by once more after the drain: SIGTERM is no failure then, nor is SIGINT.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        _Process(config, console, source).run(sockets=listeners)
+        _Process(config, name, console, source).run(sockets=listeners)
     except KeyboardInterrupt:
         return 0
     except SystemExit:  # raised by uvicorn where the app could not be opened, after the log said so
@@ -159,9 +165,10 @@ class Server(uvicorn.Server):
 class _Process(Server):
     """Says where it listens as soon as it does, and has the config read again by SIGHUP."""
 
-    def __init__(self, config: Config, console: Console, source: Source | None) -> None:
+    def __init__(self, config: Config, name: str, console: Console, source: Source | None) -> None:
         super().__init__(create_app(config, source))
         self._announced = config
+        self._name = name
         self._console = console
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -181,6 +188,7 @@ class _Process(Server):
             if self.app.admin_token is not None:
                 is_private = self._console.file.isatty()
                 self._console.print(admin_line(self.app.admin_token, host, port, is_private=is_private), soft_wrap=True)
+        self._console.print(f"config {self._name}", soft_wrap=True)
 
 
 def announcement(config: Config, host: str, port: int) -> Iterator[str]:
@@ -205,13 +213,3 @@ def admin_line(token: AdminToken, host: str, port: int, *, is_private: bool) -> 
     if is_private:
         return f"{pages}?token={token.value}"
     return f"{pages}, with the token in {token.file}" if token.file else f"{pages}, once server.admin_token is set"
-
-
-def reachable(host: str, port: int) -> str:
-    """Where this machine reaches a server that listens there."""
-    return address({"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host), port)  # noqa: S104 - shown, not bound
-
-
-def address(host: str, port: int) -> str:
-    """Host and port as a URL has them."""
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

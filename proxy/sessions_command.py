@@ -1,22 +1,30 @@
-"""`concertina sessions`: which conversations have something stored, and their erasure, in the config's store."""
+"""`concertina sessions`: which conversations have something stored, and their erasure by the running proxy, or here."""
 
 from __future__ import annotations
 
+import asyncio
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import chain
 
 from rich.console import Console
 from rich.table import Table
 
+from proxy import running
 from proxy.config import Config
 from proxy.erasures import Erasures
 from proxy.session_index import Session, SessionIndex
-from proxy.stores import Sealer, StoreError, open_store
+from proxy.stores import Sealer, StoreError, file_of, open_existing
 from proxy.tenants import Caller
 
 _SHOWN = 16
+
+
+class NothingStoredError(StoreError):
+    """The store is a file that is not there."""
 
 
 async def listed(config: Config, caller: Caller) -> list[Session]:
@@ -25,15 +33,50 @@ async def listed(config: Config, caller: Caller) -> list[Session]:
         return await index.of(caller.index)
 
 
-async def erase(config: Config, caller: Caller, names: Sequence[str], *, all_of_them: bool) -> list[Session]:
-    """Those that were erased: of these names, or all of a tenant; raises StoreError, and then some may be left."""
+@dataclass(frozen=True, slots=True)
+class Erased:
+    """What came of an erasure.
+
+    ids:      sessions that were erased.
+    unknown:  names that no session has.
+    by_proxy: the running one, which forgets what it has in memory too; else it was done in the store alone.
+    """
+
+    ids: list[str]
+    unknown: list[str]
+    by_proxy: bool
+
+
+def erase(config: Config, caller: Caller, names: Sequence[str]) -> Erased:
+    """Erase the sessions of these names, or all of the tenant where there are none.
+
+    Raises NotDoneError and StoreError, and then some may be left.
+    """
+    ids: dict[str | None, list[str]] = {}
+    for name in names or (None,):
+        erased = running.erased(config, caller.tenant, name)
+        if erased is None and ids:
+            raise running.NotDoneError(f"the proxy went away before {name} was erased; try again")
+        if erased is None:
+            return _erased(asyncio.run(_in_store(config, caller, names)), by_proxy=False)
+        ids[name] = erased
+    return _erased(ids, by_proxy=True)
+
+
+def _erased(ids: Mapping[str | None, list[str]], *, by_proxy: bool) -> Erased:
+    unknown = [name for name, found in ids.items() if name is not None and not found]
+    return Erased(list(dict.fromkeys(chain.from_iterable(ids.values()))), unknown, by_proxy)
+
+
+async def _in_store(config: Config, caller: Caller, names: Sequence[str]) -> dict[str | None, list[str]]:
     async with _index(config) as index:
-        if all_of_them:
-            found = await index.of(caller.index)
-        else:
-            found = [s for name in names for s in await index.named(caller.index, name)]
-        await index.erase(caller.index, found)
-        return found
+        by_name: dict[str | None, list[Session]] = {name: await index.named(caller.index, name) for name in names}
+        if not names:
+            by_name[None] = await index.of(caller.index)
+        found = [session for sessions in by_name.values() for session in sessions]
+        if await index.erase(caller.index, found) < len(found):
+            raise StoreError("the store could not erase it all; nothing is promised, try again")
+        return {name: [session.id for session in sessions] for name, sessions in by_name.items()}
 
 
 @asynccontextmanager
@@ -42,7 +85,9 @@ async def _index(config: Config) -> AsyncIterator[SessionIndex]:
         raise StoreError(
             "store.url: memory:// lies inside the running proxy; ask that at /admin/api/sessions (docs/operations.md)"
         )
-    store = open_store(config.store.url, config.store.timeout)
+    store = open_existing(config.store.url, config.store.timeout)
+    if store is None:
+        raise NothingStoredError(f"nothing is stored: {file_of(config.store.url)} does not exist")
     try:
         sealer = Sealer(config.store.encryption_key_bytes, config.store.retired_key_bytes)
         erasures = Erasures(store, config.store.ttl, time.monotonic)

@@ -164,8 +164,19 @@ def test_a_slip_of_the_pen_is_explained(run: Run, words: tuple[str, ...], said: 
     assert "Traceback" not in ended.err
 
 
-def test_version_is_the_packages() -> None:
-    assert concertina("version") == Ended(0, f"concertina {version('concertina')}\n", "")
+@pytest.mark.parametrize("word", ["version", "--version"])
+def test_version_is_the_packages(word: str) -> None:
+    assert concertina(word) == Ended(0, f"concertina {version('concertina')}\n", "")
+
+
+@pytest.mark.parametrize("words", [("schema",), ("--help",), ("check",)])
+def test_a_closed_pipe_ends_a_command_quietly(words: tuple[str, ...]) -> None:
+    read, write = os.pipe()
+    os.close(read)
+    with open(write, "wb") as closed:  # noqa: PTH123 - a descriptor
+        ended = subprocess.run([COMMAND, *words], stdout=closed, stderr=subprocess.PIPE, timeout=60, check=False)
+    assert (ended.returncode, ended.stderr) != (0, b""), "what was to be printed was not"
+    assert ended.stderr == b""
 
 
 def test_schema_is_what_editors_are_pointed_to(run: Run) -> None:
@@ -366,6 +377,7 @@ def test_serve_prints_the_address_the_line_to_paste_and_the_policy_in_force() ->
         "policy default: mode on, compacts at 80% of the usable window down to 45%,"
         " summarizer the request’s own model, store sqlite\n"
         f"admin pages {served.address}/admin/, with the token in var/concertina.db.admin-token\n"
+        "config built-in defaults\n"
     )
     assert (ended.code, ended.err) == (0, "")
 
@@ -389,7 +401,7 @@ def test_the_link_with_the_token_is_printed_on_a_terminal_alone(tmp_path: Path) 
     with serving() as served:
         ended = served.end()
     assert "token=" not in ended.out
-    assert ended.out.endswith("/admin/, once server.admin_token is set\n")
+    assert ended.out.endswith("/admin/, once server.admin_token is set\nconfig config.yaml\n")
 
 
 @pytest.mark.parametrize("by", [signal.SIGTERM, signal.SIGINT])
@@ -439,6 +451,75 @@ def test_healthcheck_tells_a_running_proxy_from_none(run: Run) -> None:
     assert (ended.code, ended.out) == (1, "")
     assert ended.err.startswith("not ready: ")
     assert "Connection refused" in ended.err
+
+
+def test_healthcheck_asks_where_the_config_says(run: Run, tmp_path: Path) -> None:
+    with serving() as served:
+        (tmp_path / "config.yaml").write_text(f"server: {{port: {served.port}, host: 0.0.0.0}}", encoding="utf-8")
+        assert run("healthcheck") == Ended(0, '{"status":"ready","store":"up"}\n', "")
+        (tmp_path / "other.yaml").write_text(f"server: {{port: {served.port}}}", encoding="utf-8")
+        assert run("healthcheck", "--config", "other.yaml").code == 0
+        (tmp_path / "config.yaml").write_text("server: {port: 0}", encoding="utf-8")
+        assert run("healthcheck", "--url", served.address).code == 0
+        assert "name its address: concertina healthcheck URL" in run("healthcheck").err
+    assert run("healthcheck", "--config", "other.yaml").err.startswith("not ready: ")
+
+
+def test_healthcheck_asks_the_running_proxy_whatever_became_of_its_config(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with serving() as served:
+        monkeypatch.setattr("proxy.cli._DEFAULT_ADDRESS", served.address)
+        (tmp_path / "config.yaml").write_text("closed: maybe", encoding="utf-8")
+        ended = run("healthcheck")
+    assert (ended.code, ended.out) == (0, '{"status":"ready","store":"up"}\n')
+    assert "closed: must be true or false; asking at the default address" in ended.err
+
+
+@pytest.mark.parametrize(
+    ("host", "base_url", "is_itself"),
+    [
+        ("127.0.0.1", "http://127.0.0.1:{}/v1", True),
+        ("127.0.0.1", "http://localhost:{}/v1", True),
+        ("localhost", "http://LOCALHOST:{}", True),
+        ("0.0.0.0", "http://127.0.0.1:{}/v1", True),
+        ("0.0.0.0", "http://0.0.0.0:{}/v1", True),
+        ("0.0.0.0", f"http://{socket.gethostname()}:{{}}/v1", True),
+        ("127.0.0.1", "http://127.0.0.1:9/v1", False),
+        ("127.0.0.1", "http://model.example:{}/v1", False),
+        ("10.0.0.5", "http://127.0.0.1:{}/v1", False),
+        ("10.0.0.5", "http://10.0.0.5:{}/v1", True),
+    ],
+)
+def test_a_proxy_that_would_be_its_own_upstream_is_told(run: Run, host: str, base_url: str, is_itself: bool) -> None:
+    with closing(socket.create_server(("127.0.0.1", 0))) as free:
+        port = free.getsockname()[1]
+    base_url = base_url.format(port)
+    Path("config.yaml").write_text(f"server: {{host: {host}, port: {port}}}", encoding="utf-8")
+    ended = run("check", OPENAI_BASE_URL=base_url)
+    assert ended.code == int(is_itself)
+    assert ("is this proxy itself; name the model server instead" in ended.err) == is_itself
+    if is_itself and host != "10.0.0.5":
+        ended = concertina("serve", OPENAI_BASE_URL=base_url)
+        assert (ended.code, ended.out) == (1, "")
+        assert ended.err.splitlines()[-1].startswith(f"upstreams.main.base_url: {base_url} is this proxy itself")
+
+
+def test_a_base_url_without_a_path_is_noted(run: Run) -> None:
+    (said, last) = run("check", OPENAI_BASE_URL="http://model.example:8000").out.splitlines()
+    assert said == (
+        "note: upstreams.main.base_url: has no path, which is /v1 with most servers: http://model.example:8000/v1"
+    )
+    assert last.startswith("built-in defaults: ok")
+    assert run("check", OPENAI_BASE_URL="http://model.example:8000/v1").out.count("\n") == 1
+
+
+def test_commands_that_only_read_create_nothing(run: Run, tmp_path: Path) -> None:
+    assert run("models", "gpt-4o").code == 0
+    nothing = "nothing is stored: var/concertina.db does not exist\n"
+    assert run("sessions", "ls", "--json") == Ended(0, "[]\n", nothing)
+    assert run("check").code == 0
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_healthcheck_is_not_misled_by_what_is_no_proxy(run: Run) -> None:

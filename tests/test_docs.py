@@ -6,6 +6,7 @@ import hashlib
 import json
 import re
 import subprocess
+import sys
 from functools import cache
 from pathlib import Path
 from typing import get_args
@@ -102,6 +103,28 @@ def test_every_command_that_is_mentioned_exists(document: str) -> None:
     for command, sub in mentioned:
         assert command in app, command
         assert not sub or sub in app[command], f"{command} {sub}"
+
+
+# What README's commands need to run to their end; of the others the help is asked for.
+_ARGUMENTS = {"check": "", "explain": "request.json", "models": "gpt-4o", "sessions ls": "", "replay": "request.json"}
+
+
+def test_the_commands_of_the_readme_run_after_the_line_that_puts_them_on_the_path(tmp_path: Path) -> None:
+    activate = ". .venv/bin/activate"
+    assert README.index(activate) < README.index("`concertina check`")
+    (tmp_path / ".venv").symlink_to(sys.prefix)
+    (tmp_path / "request.json").write_text(
+        json.dumps({"model": "gpt-4o", "messages": [{"role": "user", "content": "a"}]})
+    )
+    mentioned = {" ".join(filter(None, found)) for found in _COMMAND.findall(README)}
+    assert mentioned >= {"check", "explain", "models", "replay"}
+    named = {name if name in _ARGUMENTS or "sessions" in name else name.partition(" ")[0] for name in mentioned}
+    lines = [f"concertina {name} {_ARGUMENTS.get(name, '--help')}" for name in sorted(named)]
+    script = "\n".join(["set -e", activate, *lines])
+    ended = subprocess.run(
+        ["sh", "-c", script], cwd=tmp_path, env={"PATH": "/usr/bin:/bin"}, capture_output=True, text=True, check=False
+    )
+    assert (ended.returncode, ended.stderr) == (0, "nothing is stored: var/concertina.db does not exist\n"), script
 
 
 def test_the_documents_mention_commands_at_all() -> None:

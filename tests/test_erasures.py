@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 import random
+import re
 import secrets
 import subprocess
 import sys
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,15 +28,18 @@ from proxy.tenants import Tenants
 from proxy.wire.messages import describe
 from tests.clock import Clock
 from tests.test_isolation import SUMMARY, TURNS, WINDOW, bearer, is_summary, script, sent, summaries
-from tests.upstreams import JSON, OK_BODY, Call, Reply, answer, ask, config_for, serving, upstream
+from tests.upstreams import JSON, OK_BODY, Call, Reply, always, answer, ask, config_for, serving, upstream
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable
+
     from proxy.config import Config
     from tests.upstreams import Header, Upstream
 
 pytestmark = pytest.mark.anyio
 
 ROOT = Path(__file__).parent.parent
+Ended = subprocess.CompletedProcess[str]
 TTL = 600.0
 SESSIONS = "/admin/api/sessions"
 OPERATED = {"server": {"admin_token": "t-1"}, **WINDOW}
@@ -305,39 +309,141 @@ def concertina(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
 
 
-async def test_sessions_are_listed_and_erased_from_the_command_line(tmp_path: Path) -> None:
+@asynccontextmanager
+async def commanded(
+    directory: Path, url: str, **server: object
+) -> AsyncIterator[tuple[str, Callable[..., Awaitable[Ended]]]]:
+    """A proxy, and the command with its config, which names the address where it listens."""
+    async with upstream(script) as behind:
+        more = {"store": {"url": url}, **WINDOW}
+        async with serving(config_for(directory, behind.address, server=server, **more)) as address:
+            port = int(address.rpartition(":")[2])
+            config_for(directory, behind.address, server={**server, "port": port}, **more)
+
+            async def command(*arguments: str) -> Ended:
+                return await asyncio.to_thread(concertina, *arguments, "--config", str(directory / "config.yaml"))
+
+            yield address, command
+
+
+@pytest.mark.parametrize("server", [{"admin_token": "t-1"}, {}], ids=["configured", "made"])
+async def test_sessions_are_listed_and_erased_from_the_command_line(tmp_path: Path, server: dict[str, str]) -> None:
     caller = bearer("one")
-    store = {"store": {"url": f"sqlite:///{tmp_path}/store.db"}}
-    async with (
-        upstream(script) as behind,
-        serving(config_for(tmp_path, behind.address, **store, **OPERATED)) as address,
-    ):
-        config = ("--config", str(tmp_path / "config.yaml"))
+    async with commanded(tmp_path, f"sqlite:///{tmp_path}/store.db", **server) as (address, command):
         await sent(address, caller, LABEL)
-        (session,) = await enrolled(address, 1)
-        shown = await asyncio.to_thread(concertina, "sessions", "ls", *config)
-        assert (shown.returncode, str(session["id"])[:16] in shown.stdout, "the deploy" in shown.stdout) == (
-            0,
-            True,
-            True,
-        )
-        told = json.loads((await asyncio.to_thread(concertina, "sessions", "ls", "--json", *config)).stdout)
-        assert told == [session]
-        gone = await asyncio.to_thread(concertina, "sessions", "rm", "the deploy", *config)
-        assert (gone.returncode, gone.stdout) == (0, "erased 1 of tenant default\n")
-        assert await listed(address) == []
-        # The proxy that runs still had it in its memory.
+        session = await shown(command)
+        table = await command("sessions", "ls")
+        assert (table.returncode, session["id"][:16] in table.stdout, "the deploy" in table.stdout) == (0, True, True)
+        gone = await command("sessions", "rm", "the deploy", "nobody")
+        assert (gone.returncode, gone.stdout) == (1, "erased 1 of tenant default\n")
+        assert gone.stderr.startswith("tenant default has no such session: nobody; ")
+        assert json.loads((await command("sessions", "ls", "--json")).stdout) == []
+        # The proxy that runs had it in its memory.
         assert (await sent(address, caller, LABEL)).header(b"x-compaction") == b"applied"
-        await enrolled(address, 1)
-        every = await asyncio.to_thread(concertina, "sessions", "rm", "--all", *config)
-        assert every.stdout == "erased 1 of tenant default\n"
+        await shown(command)
+        every = await command("sessions", "rm", "--all")
+        assert (every.returncode, every.stdout, every.stderr) == (0, "erased 1 of tenant default\n", "")
         for arguments, said in (
             (("rm", "the deploy"), "has no such session"),
             (("rm",), "name the sessions to erase, or say --all"),
             (("ls", "--tenant", "nobody"), "no tenant has this name"),
         ):
-            failed = await asyncio.to_thread(concertina, "sessions", *arguments, *config)
+            failed = await command("sessions", *arguments)
             assert (failed.returncode, said in failed.stderr) == (1, True)
+
+
+def remove_store(directory: Path) -> int:
+    """How many files it was."""
+    files = [file for file in directory.glob("store.db*") if file.suffix != ".admin-token"]
+    for file in files:
+        file.unlink()
+    return len(files)
+
+
+async def shown(command: Callable[..., Awaitable[Ended]]) -> dict[str, str]:
+    """The one session that is listed, once it is."""
+    async with asyncio.timeout(30):
+        while not (told := json.loads((await command("sessions", "ls", "--json")).stdout)):
+            pass
+    (session,) = told
+    return session  # type: ignore[no-any-return]
+
+
+async def test_what_is_in_the_memory_of_the_proxy_alone_is_erased_through_it(tmp_path: Path) -> None:
+    caller = bearer("one")
+    async with commanded(tmp_path, "memory://", admin_token="t-1") as (address, command):
+        await sent(address, caller, LABEL)
+        await enrolled(address, 1)
+        gone = await command("sessions", "rm", "the deploy")
+        assert (gone.returncode, gone.stdout, gone.stderr) == (0, "erased 1 of tenant default\n", "")
+        assert await listed(address) == []
+    failed = await command("sessions", "rm", "--all")
+    assert (failed.returncode, failed.stdout) == (1, "")
+    assert re.match(r"no proxy answers at http://127.0.0.1:\d+, and store.url: memory:// lies inside", failed.stderr)
+
+
+async def test_a_store_file_that_was_deleted_under_the_proxy_is_erased_through_it(tmp_path: Path) -> None:
+    """It serves on from the file's inode: erasing in a new file would erase nothing of it."""
+    caller = bearer("one")
+    async with commanded(tmp_path, f"sqlite:///{tmp_path}/store.db", admin_token="t-1") as (address, command):
+        await sent(address, caller, LABEL)
+        await enrolled(address, 1)
+        remove_store(tmp_path)
+        gone = await command("sessions", "rm", "--all")
+        assert gone.returncode == 0
+        assert (await sent(address, caller, LABEL)).header(b"x-compaction") == b"applied"
+
+
+async def test_without_a_proxy_the_store_is_erased_and_that_is_said(tmp_path: Path) -> None:
+    caller = bearer("one")
+    async with commanded(tmp_path, f"sqlite:///{tmp_path}/store.db") as (address, command):
+        await sent(address, caller, LABEL)
+        await shown(command)
+    gone = await command("sessions", "rm", "the deploy")
+    assert (gone.returncode, gone.stdout) == (0, "erased 1 of tenant default\n")
+    assert re.fullmatch(r"no proxy answers at http://127.0.0.1:\d+; erased in the store alone\n", gone.stderr)
+    remove_store(tmp_path)
+    for words in (("--all",), ("the deploy",)):
+        failed = await command("sessions", "rm", *words)
+        assert (failed.returncode, failed.stdout) == (1, "")
+        assert f"nothing is stored: {tmp_path}/store.db does not exist" in failed.stderr
+    assert remove_store(tmp_path) == 0, "nothing was created"
+
+
+async def test_a_proxy_with_another_token_is_not_passed_over(tmp_path: Path) -> None:
+    caller = bearer("one")
+    async with commanded(tmp_path, f"sqlite:///{tmp_path}/store.db") as (address, command):
+        await sent(address, caller, LABEL)
+        await shown(command)
+        (tmp_path / "store.db.admin-token").unlink()
+        failed = await command("sessions", "rm", "--all")
+        assert (failed.returncode, failed.stdout) == (1, "")
+        assert "it has another admin token" in failed.stderr
+        await shown(command)
+
+
+async def test_what_answers_and_is_no_proxy_is_none(tmp_path: Path) -> None:
+    async with upstream(always(answer(404, b"<html>", (b"Content-Type", b"text/html")))) as stranger:
+        port = int(stranger.address.rpartition(":")[2])
+        store = {"url": f"sqlite:///{tmp_path}/store.db"}
+        config_for(tmp_path, "http://127.0.0.1:9", store=store, server={"port": port})
+        config = str(tmp_path / "config.yaml")
+        failed = await asyncio.to_thread(concertina, "sessions", "rm", "--all", "--config", config)
+        assert (failed.returncode, "no proxy answers" in failed.stderr) == (1, True)
+
+
+async def test_all_of_a_tenant_is_erased_only_if_that_is_said(tmp_path: Path) -> None:
+    caller = bearer("one")
+    async with commanded(tmp_path, "memory://", admin_token="t-1") as (address, _):
+        await sent(address, caller, LABEL)
+        await enrolled(address, 1)
+        for query in ("", "?all=false", "?tenant=default"):
+            refused = await ask(address, "DELETE", SESSIONS + query, [TOKEN])
+            assert (refused.status, refused.json()["error"]["param"]) == (400, "all")  # type: ignore[index]
+        assert len(await listed(address)) == 1
+        done = await ask(address, "DELETE", f"{SESSIONS}?all=true", [TOKEN])
+        assert (done.status, len(done.json()["erased"])) == (200, 1)  # type: ignore[arg-type]
+        assert (await ask(address, "DELETE", f"{SESSIONS}?all=true&tenant=x", [TOKEN])).status == 404
 
 
 def test_a_store_inside_the_server_is_not_reached_from_outside(tmp_path: Path) -> None:

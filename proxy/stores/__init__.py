@@ -29,6 +29,7 @@ __all__ = [
     "StoreError",
     "ValueTooLargeError",
     "file_of",
+    "open_existing",
     "open_store",
 ]
 
@@ -54,6 +55,12 @@ def open_store(url: str, timeout: float = DEFAULT_TIMEOUT) -> Store:
             return RedisStore(url, timeout=timeout)
         case _:
             raise StoreError(f"store.url: this is none of sqlite:///PATH, memory://, {redis_url.FORMS}")
+
+
+def open_existing(url: str, timeout: float = DEFAULT_TIMEOUT) -> Store | None:
+    """The store, to be looked at; None where it is a file that is not there, which only opening it would create."""
+    file = file_of(url)
+    return None if file is not None and not file.exists() else open_store(url, timeout)
 
 
 def file_of(url: str) -> Path | None:
