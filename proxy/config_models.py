@@ -31,7 +31,7 @@ _NOT_HASHED = (
     "must be the key's hash, sha256:<64 hex digits>, never the key itself;"
     " run `concertina keys new TENANT`, or hash a key of yours with `printf %s KEY | sha256sum`"
 )
-_PATH_RULE = re.compile(r"(?:[A-Z]+ )?/[!-~]*")
+_PATH_RULE = re.compile(r"\A(?:[A-Z]+ )?/[!-~]*")
 _NO_PATH_RULE = (
     "must be a path, with * and ? as in file names, and a method before it where only that one is meant:"
     " /v1/models, /v1/audio/*, POST /v1/embeddings"

@@ -53,6 +53,8 @@ from proxy.wire.bounds import most_unpacked
 from proxy.wire.chat import model_of
 from proxy.wire.headers import MAX_HOPS, Headers, hops
 
+# Where Azure and Google look for a key.
+_OTHER_KEYS = (b"api-key", b"x-goog-api-key", b"ocp-apim-subscription-key")
 _ONCE = (b"authorization", b"x-api-key", b"x-compaction", b"x-compaction-policy")
 # Share of the usable input below which nothing is prepared for the next request.
 WORTH_FOLLOWING = 0.5
@@ -366,7 +368,8 @@ def _identify(exchange: Exchange, active: Active) -> tuple[Caller, Wish]:
     if carries(active.admin_token.value.encode(), exchange.headers, exchange.query):
         raise AuthenticationError("This is the admin token, not an API key: it is for /admin and /metrics alone.")
     tenants = active.tenants
-    caller = tenants.identify(exchange.header(b"authorization"), exchange.header(b"x-api-key"))
+    other_key = next(filter(None, map(exchange.header, _OTHER_KEYS)), None)
+    caller = tenants.identify(exchange.header(b"authorization"), exchange.header(b"x-api-key"), other_key)
     policy = exchange.header(b"x-compaction-policy")
     if policy is not None:
         caller = tenants.with_policy(caller, policy.decode("latin-1"))

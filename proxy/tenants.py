@@ -65,21 +65,25 @@ class Tenants:
             for digest in map(_digest_of_hash, tenant.keys)
         }
 
-    def identify(self, authorization: bytes | None, api_key_header: bytes | None = None) -> Caller:
+    def identify(
+        self, authorization: bytes | None, api_key_header: bytes | None = None, other_key: bytes | None = None
+    ) -> Caller:
         """The caller behind the Authorization header or, where that holds no known key, the x-api-key header.
 
-        Callers without a known key belong to tenant `default`, or are refused when the config is closed.
+        Callers without a known key belong to tenant `default`, or are refused when the config is closed; those with
+        different keys are kept apart, also by `other_key`, from a header in which only providers look for one.
         """
         # Remembered under a keyed hash, so that no key is kept; only callers that were let in are.
-        seen = xxhash.xxh3_128_digest(b"%b\0%b" % (authorization or b"", api_key_header or b""), self._seed)
+        sent = (authorization or b"", api_key_header or b"", other_key or b"")
+        seen = xxhash.xxh3_128_digest(b"\0".join(sent), self._seed)
         caller = self._seen.get(seen)
         if caller is None:
-            caller = self._identify(authorization, api_key_header)
+            caller = self._identify(authorization, api_key_header, other_key)
             if len(self._seen) < _REMEMBERED:
                 self._seen[seen] = caller
         return caller
 
-    def _identify(self, authorization: bytes | None, api_key_header: bytes | None) -> Caller:
+    def _identify(self, authorization: bytes | None, api_key_header: bytes | None, other_key: bytes | None) -> Caller:
         sent = ((b"authorization", _bearer(authorization)), (b"x-api-key", api_key_header))
         digests = {header: hashlib.sha256(key).digest() for header, key in sent if key}
         for header, digest in digests.items():
@@ -87,7 +91,8 @@ class Tenants:
                 return replace(self._scoped(name, digest), key_header=header)
         if self._closed:
             raise AuthenticationError(_UNKNOWN)
-        return self._scoped(DEFAULT, next(iter(digests.values()), b""))
+        other = hashlib.sha256(other_key).digest() if other_key else b""
+        return self._scoped(DEFAULT, next(iter(digests.values()), other))
 
     def named(self, tenant: str) -> Caller | None:
         """A caller of this tenant as the operator stands for it, without a key; None where there is no such tenant."""

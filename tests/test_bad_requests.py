@@ -136,9 +136,6 @@ ROWS = [
     Row("latin-1", said('"café"'.encode("latin-1")), "The request body is not valid UTF-8."),
     Row("an overlong character", said(b'"\xc0\x80"'), "The request body is not valid UTF-8."),
     Row("5,000 digits", said(b"9" * 5_000), NO_JSON + "Integer value out of range - at `$[...]`."),
-    Row(
-        "5,000 digits outside", b'{"n":' + b"9" * 5_000 + b',"messages":[{}]}', NO_JSON + "Integer value out of range."
-    ),
     Row("a number beyond every float", said(b"1e999"), NO_JSON + "Number out of range - at `$[...]`."),
     Row("101 levels", said(nested(101)), DEEP),
     Row("101 levels of objects", said(b'{"a":' * 101 + b"1" + b"}" * 101), DEEP),

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from msgspec import Raw
 
 from policies.arguments import MOST_BRACKETS, UnreadError, read
 from policies.fingerprint import message_digest
@@ -133,6 +134,7 @@ def test_a_long_word_in_a_short_ones_place_is_not_read() -> None:
     assert parsed is not None
     assert chat.scalar(parsed.envelope.model) == []
     assert chat.text_at(parsed.envelope.model, ()) is None
+    assert chat.scalar(Raw(b"9" * 5_000)) == [], "more digits than Python reads"
 
 
 def test_megabytes_of_whitespace_are_not_passed_over() -> None:

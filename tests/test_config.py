@@ -226,7 +226,7 @@ def test_what_is_accepted_but_not_in_effect_or_risky_is_noted() -> None:
     config = loaded(
         "server: {host: 0.0.0.0, admin_token: t}\n"
         "store: {url: 'redis://h'}\n"
-        "upstreams: {main: {base_url: http://h, api_key: k}}\n"
+        "upstreams: {main: {base_url: http://h/v1, api_key: k}}\n"
         "policies: {a: {usage: original}, b: {extends: a, usage: upstream}}\n"
         f"tenants: {{default: {{api_key: k}}, acme: {{keys: ['{HASH}']}}}}\n"
     )

@@ -150,3 +150,10 @@ def test_a_caller_shows_neither_its_scope_nor_its_key(tenants: Tenants) -> None:
     shown = repr(caller)
     assert "upstream-key" not in shown
     assert "scope" not in shown
+
+
+def test_callers_are_kept_apart_by_a_key_that_only_providers_look_for() -> None:
+    tenants = Tenants(load(None, {}))
+    scopes = {tenants.identify(None, None, key).scope for key in (None, b"one", b"two")}
+    assert len(scopes) == 3
+    assert tenants.identify(b"Bearer k", None, b"one").scope == tenants.identify(b"Bearer k", None, b"two").scope

@@ -159,6 +159,8 @@ def readable_surrogates(body: bytes) -> bytes:
 
     The result has the length of the body, so offsets found in it hold for the client's bytes.
     """
+    if _SURROGATES.search(body) is None:
+        return body
     readable = bytearray(body)  # changed in place: one substitution over megabytes would hold up others
     for match in _SURROGATES.finditer(body):
         readable[match.start() : match.end()] = _readable(match)
