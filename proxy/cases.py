@@ -21,6 +21,7 @@ from proxy.cooler import Cooled
 from proxy.exchange import Exchange
 from proxy.reader import ChatRequest
 from proxy.routes import Route, Router
+from proxy.sessions import mark_of, session_label
 from proxy.tenants import Caller
 from proxy.upstream.summarizer import SummaryTarget
 from proxy.windows import Place, place_of
@@ -39,8 +40,10 @@ class Case:
     route: Route
     router: Router
     wish: Wish
+    label: str = ""
+    """What the client calls its session; empty where it has no name for it."""
     link: bytes | None = None
-    """What stands for the first link once the conversation was erased; None where nobody looked."""
+    """The first link that holds for this session; None where nobody looked whether it was erased."""
 
     @cached_property
     def conversation(self) -> Conversation:
@@ -61,7 +64,10 @@ class Case:
     @cached_property
     def digests(self) -> list[bytes]:
         """Of the prefixes of the body. Records that cover instructions never meet requests that keep theirs."""
-        first = self.link or self.first_link
+        return self.digests_under(self.link or labelled(self.first_link, self.mark))
+
+    def digests_under(self, first: bytes) -> list[bytes]:
+        """Of the same prefixes, as they would be named where this stands for the first link."""
         if self.conversation.instructions_covered:
             first = set_apart(first, INSTRUCTIONS)
         return prefix_digests(self.caller.scope, self.conversation.body, first)
@@ -85,6 +91,15 @@ class Case:
     def first_link(self) -> bytes:
         """Of the conversation's chain: names it, at the price of one message."""
         return prefix_digests(self.caller.scope, self.conversation.body[:1])[-1]
+
+    @cached_property
+    def mark(self) -> bytes:
+        return mark_of(self.caller, self.label)
+
+    @property
+    def session(self) -> bytes:
+        """The session's name: the conversation as it began, and the mark of its label."""
+        return self.first_link + self.mark
 
     @property
     def lineage(self) -> str:
@@ -111,12 +126,18 @@ class Case:
         return place_of(self.caller.tenant, self.caller.scope, self.route.upstream.base_url, self.request.model)
 
 
+def labelled(first: bytes, mark: bytes) -> bytes:
+    """The first link of the session with this label; without one, the conversation's own."""
+    return set_apart(first, mark) if mark else first
+
+
 def case_of(exchange: Exchange, router: Router, caller: Caller, wish: Wish, request: ChatRequest) -> Case:
     """The request behind its separator, and where it goes."""
     separator = caller.policy.separator
     if separator is not None and wish in ("on", "force"):
         request = request.behind(separator)
-    return Case(request, caller, router.chat(exchange, caller, request), router, wish)
+    label = session_label(exchange, request) or ""
+    return Case(request, caller, router.chat(exchange, caller, request), router, wish, label)
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,6 +27,7 @@ from proxy.reader import RequestReader
 from proxy.report import CompactionLog
 from proxy.routes import Router
 from proxy.session_index import SessionIndex
+from proxy.siblings import Siblings
 from proxy.spending import Spending
 from proxy.standing import StandingRecords
 from proxy.stores import GuardedStore, Sealer
@@ -88,9 +89,10 @@ async def open_engine(
         time.monotonic,
     )
     cooler = Cooler(store, sealer, ttl, tokenizer, workers)
-    standing = StandingRecords(checkpoints)
-    lineages = Lineages(store, sealer, ttl, time.time)
     erasures = Erasures(store, ttl, time.monotonic)
+    siblings = Siblings(checkpoints, erasures, sealer, ttl)
+    standing = StandingRecords(checkpoints, siblings)
+    lineages = Lineages(store, sealer, ttl, time.time)
     excerpts = Excerpts(cooler, summarizer, tokenizer, prompts, spending, workers)
     return Engine(
         tokenizer,
@@ -108,9 +110,9 @@ async def open_engine(
             compactions,
         ),
         Ahead(standing, compactor, excerpts, summarizer, lineages, windows, metrics, log),
-        Explainer(checkpoints, lineages, sealer, ttl, tokenizer, workers),
+        Explainer(checkpoints, erasures, lineages, sealer, ttl, tokenizer, workers),
         erasures,
-        SessionIndex(store, sealer, ttl, erasures, time.time),
+        SessionIndex(store, sealer, ttl, erasures, siblings, time.time),
     )
 
 

@@ -1,10 +1,11 @@
-"""Erasing conversations: what was stored of one is removed, and is found again neither by others nor by what is late.
+"""Erasing sessions: what was stored of one is removed, and is found again neither by others nor by what is late.
 
-Everything that is stored of a conversation lies under a hash tag made of its first link. Erasing leaves a tombstone
-there with a random mark; from then on the link is set apart by that mark, so that the conversation, should it go on,
-lies under another tag. Memories of other replicas are keyed by links too, so none has to forget anything. But a store
-may become unreachable, or lose what was written last: every replica looks for recent erasures, remembers them, and puts
-tombstones back.
+A session is a conversation, by its first link, and the label that the client gives it. Everything that is stored of it
+lies under a hash tag made of both. Erasing leaves a tombstone there with a random mark; from then on the link is set
+apart by that mark, so that the session, should it go on, lies under another tag. Erasing a conversation whatever its
+labels does the same to a link from which all of its sessions' derive. Memories of other replicas are keyed by links
+too, so none has to forget anything. But a store may become unreachable, or lose what was written last: every replica
+looks for recent erasures, remembers them, and puts tombstones back.
 """
 
 from __future__ import annotations
@@ -15,9 +16,10 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from policies.fingerprint import INSTRUCTIONS, set_apart
-from proxy.cases import Case
+from proxy.cases import Case, labelled
 from proxy.checkpoints import hash_tag
 from proxy.lru import remember
+from proxy.sessions import LINK_BYTES, is_name
 from proxy.stores.base import Store, tombstone
 
 _REMEMBERED = 20_000
@@ -29,6 +31,7 @@ LOOK_EVERY = 0.5
 SETTLED = 2 * LOOK_EVERY
 _LOOKED_UP = 500
 _RECENT = "index:erasures"
+_EVERY = b"every label"
 
 
 class Erasures:
@@ -40,51 +43,101 @@ class Erasures:
         self._ttl = ttl
         self._clock = clock
         self._known: OrderedDict[bytes, tuple[bytes, ...]] = OrderedDict()
+        self._listed: OrderedDict[bytes, None] = OrderedDict()
         self._watched: dict[bytes, float] = {}
 
     async def placed(self, case: Case) -> Case:
-        """The case under the link that its conversation has now."""
-        return case if case.link is not None else replace(case, link=await self.link(case.first_link))
+        """The case under the link that its session has now."""
+        return case if case.link is not None else replace(case, link=await self.link(case.session))
 
-    async def link(self, first: bytes) -> bytes:
-        """What stands for a conversation's first link: itself, until it is erased. One look at the store for each time.
+    async def link(self, session: bytes) -> bytes:
+        """What stands for the first link of a session: a link and, of a session with a label, its mark.
 
-        A tombstone that is known here and gone from the store, which a failover can bring about, is put there again.
+        Whoever erases the conversation finds the label listed before anything is stored under this link.
         """
-        link, marks = first, list[bytes]()
-        known = self._known.get(first, ())
-        while (mark := await self._mark(link, known[len(marks)] if len(marks) < len(known) else None)) is not None:
-            marks.append(mark)
-            link = set_apart(link, mark)
-        if marks:
-            remember(self._known, first, tuple(marks), _REMEMBERED)
-        return link
+        first, mark = session[:LINK_BYTES], session[LINK_BYTES:]
+        root = labelled(start := await self._start(first), mark)
+        while mark and root not in self._listed:
+            await self._list(start, mark)
+            remember(self._listed, root, None, _REMEMBERED)
+            root = labelled(start := await self._start(first), mark)  # it may have been erased meanwhile
+        return await self._followed(root)
 
-    async def erase(self, first: bytes) -> bool:
-        """Remove what is stored of the conversation with this first link; whether the store did it."""
-        link = await self.link(first)
-        # The link moves on with the second of these only: where it fails, both are tried again.
-        erased = [await self._bury(name) for name in (set_apart(link, INSTRUCTIONS), link)]
-        if None in erased:
+    async def list_again(self, session: bytes) -> None:
+        """Have a label listed for another while: it is in use, and a store may have lost it."""
+        first, mark = session[:LINK_BYTES], session[LINK_BYTES:]
+        if mark:
+            await self._list(await self._start(first), mark)
+
+    async def erase(self, session: bytes) -> bool:
+        """Remove what is stored of this session, and of no other; whether the store did it."""
+        return await self._bury(labelled(await self._start(session[:LINK_BYTES]), session[LINK_BYTES:]))
+
+    async def erase_every(self, first: bytes) -> bool:
+        """Remove what is stored of the conversation with this first link, whatever its labels."""
+        start = await self._start(first)
+        if not await self._bury_all(start) or not await self._bury(set_apart(first, _EVERY)):
             return False
-        await self.link(first)
-        self._watched[first] = self._clock() + _WATCHED
-        await self._store.enroll(_RECENT, first.hex(), _WATCHED)
-        return True
+        return await self._bury_all(start)  # and what came meanwhile; nobody begins there any more
+
+    async def labels(self, first: bytes) -> list[bytes]:
+        """The marks of the labels that a conversation has been seen with."""
+        return await self._listed_at(await self._start(first))
 
     async def look_after(self) -> None:
         """Learn of recent erasures, whoever made them, and put tombstones back that were lost."""
         now = self._clock()
-        self._watched = {first: until for first, until in self._watched.items() if until > now}
-        recent = [bytes.fromhex(name) for name in await self._store.members(_RECENT) if is_link(name)]
-        for first in recent:
-            if self._watched.setdefault(first, now + _WATCHED) == now + _WATCHED:
-                await self.link(first)
+        self._watched = {root: until for root, until in self._watched.items() if until > now}
+        recent = [bytes.fromhex(name) for name in await self._store.members(_RECENT) if is_name(name)]
+        for root in recent:
+            if self._watched.setdefault(root, now + _WATCHED) == now + _WATCHED:
+                await self._followed(root)
         watched = list(self._watched)
         for some in (watched[at : at + _LOOKED_UP] for at in range(0, len(watched), _LOOKED_UP)):
-            there = await self._store.get_many([tombstone(hash_tag(first)) for first in some])
-            for first in (first for first, mark in zip(some, there, strict=True) if mark is None):
-                await self.link(first)
+            there = await self._store.get_many([tombstone(hash_tag(root)) for root in some])
+            for root in (root for root, mark in zip(some, there, strict=True) if mark is None):
+                await self._followed(root)
+
+    async def _start(self, first: bytes) -> bytes:
+        """The conversation's own link, or what has its place since all of its sessions were erased."""
+        every = set_apart(first, _EVERY)
+        link = await self._followed(every)
+        return first if link == every else link
+
+    async def _followed(self, root: bytes) -> bytes:
+        """Where this link leads, from tombstone to tombstone; itself, until it is erased.
+
+        A tombstone that is known here and gone from the store, which a failover can bring about, is put there again.
+        """
+        link, marks = root, list[bytes]()
+        known = self._known.get(root, ())
+        while (mark := await self._mark(link, known[len(marks)] if len(marks) < len(known) else None)) is not None:
+            marks.append(mark)
+            link = set_apart(link, mark)
+        if marks:
+            remember(self._known, root, tuple(marks), _REMEMBERED)
+        return link
+
+    async def _bury_all(self, start: bytes) -> bool:
+        marks = (b"", *await self._listed_at(start))
+        return all([await self._bury(labelled(start, mark)) for mark in marks])
+
+    async def _bury(self, root: bytes) -> bool:
+        link = await self._followed(root)
+        # The link moves on with the second of these only: where it fails, both are tried again.
+        erased = [await self._put_tombstone(name) for name in (set_apart(link, INSTRUCTIONS), link)]
+        if None in erased:
+            return False
+        await self._followed(root)
+        self._watched[root] = self._clock() + _WATCHED
+        await self._store.enroll(_RECENT, root.hex(), _WATCHED)
+        return True
+
+    async def _list(self, start: bytes, mark: bytes) -> None:
+        await self._store.enroll(_labels_at(start), mark.hex(), self._ttl)
+
+    async def _listed_at(self, start: bytes) -> list[bytes]:
+        return [bytes.fromhex(mark) for mark in await self._store.members(_labels_at(start))]
 
     async def _mark(self, link: bytes, known: bytes | None) -> bytes | None:
         (there,) = await self._store.get_many([tombstone(hash_tag(link))])
@@ -92,10 +145,10 @@ class Erasures:
             return await self._store.erase(hash_tag(link), known, self._ttl) or known
         return there
 
-    async def _bury(self, link: bytes) -> bytes | None:
+    async def _put_tombstone(self, link: bytes) -> bytes | None:
         return await self._store.erase(hash_tag(link), secrets.token_bytes(_MARK_BYTES), self._ttl)
 
 
-def is_link(name: str) -> bool:
-    """Whether this is a link, SHA-256, in hex."""
-    return len(name) == 64 and all(digit in "0123456789abcdef" for digit in name)
+def _labels_at(start: bytes) -> str:
+    """Where a conversation's labels are listed."""
+    return f"index:labels:{hash_tag(start)}"

@@ -22,6 +22,7 @@ from proxy.cases import Case, Draft, job_of, untouched
 from proxy.checkpoints import Checkpoints
 from proxy.cooler import Cooler
 from proxy.decisions import Decider, Decision, bypassed, too_small
+from proxy.erasures import Erasures
 from proxy.explanation import (
     Checkpoint,
     CutMade,
@@ -35,6 +36,7 @@ from proxy.explanation import (
 )
 from proxy.lineages import Lineages
 from proxy.reader import ChatRequest
+from proxy.siblings import Siblings
 from proxy.standing import StandingRecords
 from proxy.stores.base import Store
 from proxy.stores.sealing import Sealer
@@ -126,6 +128,7 @@ class Explainer:
     def __init__(
         self,
         checkpoints: Checkpoints,
+        erasures: Erasures,
         lineages: Lineages,
         sealer: Sealer,
         ttl: float,
@@ -133,7 +136,8 @@ class Explainer:
         workers: Executor,
     ) -> None:
         self._store = LookOnly(checkpoints.store)
-        self._standing = StandingRecords(checkpoints.over(self._store))
+        looked_at = checkpoints.over(self._store)
+        self._standing = StandingRecords(looked_at, Siblings(looked_at, erasures, sealer, ttl))
         self._lineages = lineages
         self._sealer = sealer
         self._ttl = ttl

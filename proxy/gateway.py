@@ -42,7 +42,6 @@ from proxy.relay import relay
 from proxy.report import Report
 from proxy.rim import Rim
 from proxy.session_index import SessionIndex
-from proxy.sessions import session_label
 from proxy.tenants import Caller
 from proxy.upstream.asker import WindowAsker
 from proxy.upstream.client import TruncatedError, UpstreamClient
@@ -238,8 +237,7 @@ class Gateway:
         case, sent = report.case, report.sent
         if case is None or sent is None or not _may_be_stored(case, sent) or not self._sessions.is_news(case, sent):
             return
-        label = session_label(report.incoming.exchange, case.request) or ""
-        self._background.start("enroll", self._sessions.enroll(case, sent, label))
+        self._background.start("enroll", self._sessions.enroll(case, sent))
 
     async def _warning(self, report: Report, tap: UsageTap) -> str | None:
         """Whether the upstream read the prompt whole: by this answer where it is all there, else by the last one."""

@@ -118,24 +118,24 @@ class Pages:
 
     async def _sessions(self, request: Request) -> Response:
         """A tenant's conversations of which something is stored: listed, or erased."""
-        index = self._tenant(request).index
-        found = await self._opened.engine.sessions.of(index)
+        caller = self._tenant(request)
+        found = await self._opened.engine.sessions.of(caller)
         if request.method == "DELETE":
             if request.query_params.get("all") != "true":
                 raise InvalidRequestError("Name the session in the path, or say ?all=true to erase all.", param="all")
-            return await self._erased(index, found)
+            return await self._erased(caller, found)
         return Response(msgspec.json.encode({"sessions": found}), media_type="application/json")
 
     async def _erase(self, request: Request) -> Response:
         """Erase the conversations of a tenant that this names: all with the label, or the one with the id."""
-        sessions, index = self._opened.engine.sessions, self._tenant(request).index
-        found = await sessions.named(index, request.path_params["name"])
+        caller = self._tenant(request)
+        found = await self._opened.engine.sessions.named(caller, request.path_params["name"])
         if not found:
             raise NotFoundError("No session of this tenant has this label or id; GET /admin/api/sessions lists them.")
-        return await self._erased(index, found)
+        return await self._erased(caller, found)
 
-    async def _erased(self, index: str, found: Sequence[Session]) -> Response:
-        erased = await self._opened.engine.sessions.erase(index, found)
+    async def _erased(self, caller: Caller, found: Sequence[Session]) -> Response:
+        erased = await self._opened.engine.sessions.erase(caller, found)
         if erased < len(found):
             raise StoreUnavailableError("The store could not erase it; nothing is promised. Try again.")
         return JSONResponse({"erased": [session.id for session in found]})

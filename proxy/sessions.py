@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import hmac
+
 from proxy.exchange import Exchange
 from proxy.reader import ChatRequest
+from proxy.tenants import Caller
 
 _HEADERS = (
     b"x-session-id",
@@ -18,6 +21,19 @@ _HEADERS = (
 )
 _FIELDS = (("prompt_cache_key",), ("conversation",), ("metadata", "session_id"), ("metadata", "user_id"))
 _LONGEST = 128
+LINK_BYTES = 32
+_MARK_BYTES = 16
+
+
+def mark_of(caller: Caller, label: str) -> bytes:
+    """What stands for a label in the store, empty for none: only the proxy can tell which label that is."""
+    return hmac.digest(caller.labels, label.encode(), "sha256")[:_MARK_BYTES] if label else b""
+
+
+def is_name(text: str) -> bool:
+    """Whether this names a session, in hex: by the first link of its conversation, and the mark of its label if any."""
+    lengths = (2 * LINK_BYTES, 2 * (LINK_BYTES + _MARK_BYTES))
+    return len(text) in lengths and all(digit in "0123456789abcdef" for digit in text)
 
 
 def session_label(exchange: Exchange, request: ChatRequest) -> str | None:

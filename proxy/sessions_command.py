@@ -14,9 +14,11 @@ from rich.console import Console
 from rich.table import Table
 
 from proxy import running
+from proxy.checkpoints import Checkpoints
 from proxy.config import Config
 from proxy.erasures import Erasures
 from proxy.session_index import Session, SessionIndex
+from proxy.siblings import Siblings
 from proxy.stores import Sealer, StoreError, file_of, open_existing
 from proxy.tenants import Caller
 
@@ -30,7 +32,7 @@ class NothingStoredError(StoreError):
 async def listed(config: Config, caller: Caller) -> list[Session]:
     """A tenant's conversations, the last used first; raises StoreError."""
     async with _index(config) as index:
-        return await index.of(caller.index)
+        return await index.of(caller)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,11 +72,11 @@ def _erased(ids: Mapping[str | None, list[str]], *, by_proxy: bool) -> Erased:
 
 async def _in_store(config: Config, caller: Caller, names: Sequence[str]) -> dict[str | None, list[str]]:
     async with _index(config) as index:
-        by_name: dict[str | None, list[Session]] = {name: await index.named(caller.index, name) for name in names}
+        by_name: dict[str | None, list[Session]] = {name: await index.named(caller, name) for name in names}
         if not names:
-            by_name[None] = await index.of(caller.index)
+            by_name[None] = await index.of(caller)
         found = [session for sessions in by_name.values() for session in sessions]
-        if await index.erase(caller.index, found) < len(found):
+        if await index.erase(caller, found) < len(found):
             raise StoreError("the store could not erase it all; nothing is promised, try again")
         return {name: [session.id for session in sessions] for name, sessions in by_name.items()}
 
@@ -91,7 +93,8 @@ async def _index(config: Config) -> AsyncIterator[SessionIndex]:
     try:
         sealer = Sealer(config.store.encryption_key_bytes, config.store.retired_key_bytes)
         erasures = Erasures(store, config.store.ttl, time.monotonic)
-        yield SessionIndex(store, sealer, config.store.ttl, erasures, time.time)
+        siblings = Siblings(Checkpoints(store, sealer, config.store.ttl), erasures, sealer, config.store.ttl)
+        yield SessionIndex(store, sealer, config.store.ttl, erasures, siblings, time.time)
     finally:
         await store.close()
 
@@ -107,5 +110,5 @@ def show(sessions: Sequence[Session], console: Console) -> None:
     for session in sessions:
         seen = datetime.fromtimestamp(session.seen, UTC).isoformat(" ", "minutes").removesuffix("+00:00")
         counts = (str(session.covered), str(session.generation))
-        table.add_row(session.id[:_SHOWN], seen, session.model, *counts, session.label)
+        table.add_row(session.id[:_SHOWN], seen, session.model, *counts, session.label or "")
     console.print(table)

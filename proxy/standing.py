@@ -4,26 +4,34 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+from collections import OrderedDict
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
 
+from msgspec.structs import replace
+
 from policies.plan import tokens_with
 from policies.record import Record
-from proxy.cases import Case, standing_of
+from proxy.cases import Case, labelled, standing_of
 from proxy.checkpoints import Checkpoints
 from proxy.flights import LOCK_SECONDS, poll, renewed
+from proxy.lru import remember
+from proxy.siblings import Siblings
 
 # How far into what is not covered yet the claim on the next summary is pinned, as a share of the usable input: the
 # same message for every request of a conversation, however much it has grown meanwhile.
 _PIN = 0.25
+_LOOKED = 20_000
 
 
 class StandingRecords:
     """Finds the checkpoint in use; one per process."""
 
-    def __init__(self, checkpoints: Checkpoints) -> None:
+    def __init__(self, checkpoints: Checkpoints, siblings: Siblings) -> None:
         self._checkpoints = checkpoints
+        self._siblings = siblings
+        self._looked: OrderedDict[str, None] = OrderedDict()
         # A store that is down gives every claim to everybody.
         self._claims: set[str] = set()
 
@@ -44,7 +52,21 @@ class StandingRecords:
         if known is not None and self._fits(case, known):
             return known
         newer = [cut for cut in case.cuts if known is None or cut > known.covered]
-        return await self._checkpoints.find(case.digests, newer) or known
+        return await self._checkpoints.find(case.digests, newer) or known or await self._adopted(case)
+
+    async def _adopted(self, case: Case) -> Record | None:
+        """A copy of the record that another label's session has; looked for once, and not by what was erased."""
+        if case.tag in self._looked or case.link not in (None, labelled(case.first_link, case.mark)):
+            return None
+        remember(self._looked, case.tag, None, _LOOKED)
+        record = await self._siblings.find(case)
+        if record is None:
+            return None
+        digests, digest = case.digests, case.digests[record.covered].hex()
+        own = replace(
+            record, digest=digest, root=digest, parent=None, first_digest=digests[1].hex(), last_digest=digest
+        )
+        return await self._checkpoints.publish(digests, own)
 
     @asynccontextmanager
     async def claim(self, case: Case, standing: Record | None) -> AsyncIterator[bool]:

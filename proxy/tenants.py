@@ -23,6 +23,7 @@ _NO_SECRET = b"concertina"
 _REMEMBERED = 10_000
 # In place of a key's digest, which has 32 bytes.
 _INDEX = b"index"
+_LABELS = b"labels"
 
 _UNKNOWN = "the API key is not known here; ask the operator of this proxy for one and send it as a Bearer token"
 _NOT_ALLOWED = "x-compaction-policy does not name a policy that this key may use"
@@ -43,6 +44,8 @@ class Caller:
     summary_tokens_per_day: int | None
     index: str = ""
     """Where the store lists the tenant's conversations."""
+    labels: bytes = field(default=b"", repr=False)
+    """By which the tenant's labels are hashed: what lies in the store tells none of them."""
     max_requests: int | None = None
     key_header: bytes | None = None
     """The header whose key made the caller known here; None for a caller without a known key."""
@@ -119,7 +122,10 @@ class Tenants:
 
     def _scoped(self, tenant: str, digest: bytes) -> Caller:
         return replace(
-            self._callers[tenant], scope=self._named(tenant, digest), index=f"index:{self._named(tenant, _INDEX).hex()}"
+            self._callers[tenant],
+            scope=self._named(tenant, digest),
+            index=f"index:{self._named(tenant, _INDEX).hex()}",
+            labels=self._named(tenant, _LABELS),
         )
 
     def _named(self, tenant: str, name: bytes) -> bytes:

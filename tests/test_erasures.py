@@ -17,13 +17,18 @@ import pytest
 from redis.asyncio import Redis
 
 from policies.fingerprint import INSTRUCTIONS, prefix_digests, set_apart
-from proxy.checkpoints import hash_tag
+from proxy.cases import labelled
+from proxy.checkpoints import Checkpoints, hash_tag
 from proxy.config import load
 from proxy.erasures import Erasures
+from proxy.session_index import SessionIndex
+from proxy.sessions import mark_of
+from proxy.siblings import Siblings
 from proxy.stores.base import Store, StoreError, tombstone
 from proxy.stores.guard import GuardedStore
 from proxy.stores.memory import MemoryStore
 from proxy.stores.redis import RedisStore
+from proxy.stores.sealing import Sealer
 from proxy.tenants import Tenants
 from proxy.wire.messages import describe
 from tests.clock import Clock
@@ -154,14 +159,17 @@ async def races(store: Store, others: Store) -> int:
         await others.put(entry(link, "state"), b"v", TTL)
 
     async def race() -> int:
-        first = first_link()
-        publishing = asyncio.create_task(publish(first, chance.randrange(8)))
+        first, mark = first_link(), secrets.token_bytes(16)
+        link, beside = labelled(first, mark), labelled(first, secrets.token_bytes(16))
+        await publish(beside, 0)
+        publishing = asyncio.create_task(publish(link, chance.randrange(8)))
         for _ in range(chance.randrange(8)):
             await asyncio.sleep(0)
-        assert await erasures.erase(first)
-        readable = await others.get_many([entry(first, "record"), entry(first, "state")])
+        assert await erasures.erase(first + mark)
+        readable = await others.get_many([entry(link, "record"), entry(link, "state")])
         await publishing
-        readable += await others.get_many([entry(first, "record"), entry(first, "state")])
+        readable += await others.get_many([entry(link, "record"), entry(link, "state")])
+        assert None not in await others.get_many([entry(beside, "record"), entry(beside, "state")])
         return sum(value is not None for value in readable)
 
     return sum([sum(await asyncio.gather(*(race() for _ in range(50)))) for _ in range(20)])
@@ -214,12 +222,13 @@ async def test_after_a_deletion_no_replica_knows_the_session(tmp_path: Path, val
         assert outcomes == [b"applied", b"reused", b"reused"]
         (session,) = await enrolled(one, 1)
         assert (session["label"], session["covered"], session["generation"]) == ("the deploy", 16, 1)
-        old = {key async for key in redis.scan_iter(f"*{{{str(session['id'])[:32]}}}*")}
+        tag = tag_of_session(caller, load(tmp_path / "one/config.yaml", {}))
+        old = {key async for key in redis.scan_iter(f"*{{{tag}}}*")}
         assert len(old) >= 3
         reply = await erased(one, "the%20deploy")
         assert (reply.status, reply.json()) == (200, {"erased": [session["id"]]})
-        left = [key async for key in redis.scan_iter(f"*{{{str(session['id'])[:32]}}}*")]
-        assert left == [tombstone(str(session["id"])[:32]).encode()]
+        left = [key async for key in redis.scan_iter(f"*{{{tag}}}*")]
+        assert left == [tombstone(tag).encode()]
         assert await listed(two) == []
         # Two still had the summary in its memory.
         outcomes = [(await sent(a, caller, LABEL)).header(b"x-compaction") for a in (two, one, two)]
@@ -251,8 +260,9 @@ async def test_a_summary_under_way_leaves_nothing_of_what_was_erased(tmp_path: P
         (lock,) = [key async for key in redis.scan_iter("lock:*")]
         tag = lock.decode().partition("{")[2].partition("}")[0]
         # Nobody enrolled it yet: its whole id is in no list, so it is named as the log would name it.
-        session = first_link_of(caller, load(tmp_path / "one/config.yaml", {}))
-        assert session.hex().startswith(tag)
+        config = load(tmp_path / "one/config.yaml", {})
+        session = first_link_of(caller, config)
+        assert tag == tag_of_session(caller, config)
         assert (await erased(two, session.hex())).status == 200
         go_on.set()
         assert (await waiting).header(b"x-compaction") == b"applied"
@@ -268,6 +278,112 @@ def first_link_of(caller: Header, config: Config) -> bytes:
     first = describe(TURNS[0], len)
     assert first is not None
     return prefix_digests(scope, [first])[1]
+
+
+def tag_of_session(caller: Header, config: Config, label: bytes = LABEL[1]) -> str:
+    """Under which everything of `BODY` lies, for this caller and label."""
+    mark = mark_of(Tenants(config).identify(caller[1]), label.decode())
+    return hash_tag(labelled(first_link_of(caller, config), mark))
+
+
+def labels_of(sessions: list[dict[str, object]]) -> list[object]:
+    return sorted(str(session["label"]) for session in sessions)
+
+
+async def outcome(address: str, *headers: Header) -> bytes | None:
+    return (await sent(address, *headers)).header(b"x-compaction")
+
+
+@pytest.mark.parametrize("kind", ["memory", "sqlite", "valkey"])
+async def test_erasing_one_label_leaves_the_other_whole_and_nothing_of_its_own(
+    tmp_path: Path, valkey_url: str, kind: str
+) -> None:
+    url = {"memory": "memory://", "sqlite": f"sqlite:///{tmp_path}/store.db", "valkey": valkey_url}[kind]
+    caller, one, other = bearer(secrets.token_hex(8)), (b"X-Session-Id", b"A"), (b"X-Session-Id", b"B")
+    async with upstream(script) as behind:
+        config = config_for(tmp_path, behind.address, store={"url": url, "secret": kind}, **OPERATED)
+        async with serving(config) as address:
+            assert [await outcome(address, caller, label) for label in (one, other)] == [b"applied", b"reused"]
+            listing = await enrolled(address, 2)
+            assert (labels_of(listing), len({str(session["id"]) for session in listing})) == (["A", "B"], 1)
+            assert (await erased(address, "A")).status == 200
+            assert labels_of(await listed(address)) == ["B"]
+            assert (await erased(address, "A")).status == 404
+            assert summaries(behind) == 1
+            assert [await outcome(address, caller, label) for label in (other, one)] == [b"reused", b"applied"]
+            assert summaries(behind) == 2
+            assert labels_of(await enrolled(address, 2)) == ["A", "B"]
+            assert (await erased(address, "B")).status == 200
+            assert await outcome(address, caller, one) == b"reused"
+            assert labels_of(await enrolled(address, 1)) == ["A"]
+
+
+async def test_a_session_without_a_label_is_one_beside_those_with_labels(tmp_path: Path) -> None:
+    caller = bearer("one")
+    async with (
+        upstream(script) as behind,
+        serving(config_for(tmp_path, behind.address, store={"url": "memory://"}, **OPERATED)) as address,
+    ):
+        assert [await outcome(address, caller, *label) for label in ((), (LABEL,))] == [b"applied", b"reused"]
+        (name,) = {str(session["id"]) for session in await enrolled(address, 2)}
+        assert (await erased(address, f"{name[:16]}:")).status == 200
+        assert labels_of(await listed(address)) == ["the deploy"]
+        assert [await outcome(address, caller, *label) for label in ((LABEL,), ())] == [b"reused", b"applied"]
+        await enrolled(address, 2)
+        assert (await erased(address, f"{name[:16]}:the%20deploy")).status == 200
+        assert labels_of(await listed(address)) == [""]
+        assert await outcome(address, caller) == b"reused"
+        assert await outcome(address, caller, LABEL) == b"applied"
+        await enrolled(address, 2)
+        assert (await erased(address, name[:16])).json() == {"erased": [name]}
+        assert await listed(address) == []
+        assert [await outcome(address, caller, *label) for label in ((), (LABEL,))] == [b"applied", b"applied"]
+
+
+async def noted(redis: Redis) -> None:
+    """Returns once it is noted, in the background, where the records of a label lie."""
+    async with asyncio.timeout(30):
+        while True:
+            if [key async for key in redis.scan_iter("cp:*:at:*")]:
+                return
+
+
+async def test_who_goes_on_under_a_new_label_has_the_summary_of_before(tmp_path: Path, valkey_url: str) -> None:
+    caller, other = bearer(secrets.token_hex(8)), (b"X-Session-Id", b"resumed")
+    async with AsyncExitStack() as opened, Redis.from_url(valkey_url) as redis:
+        await redis.flushdb()
+        behind = await opened.enter_async_context(upstream(script))
+        one, two = await replicas(opened, tmp_path, behind, valkey_url)
+        assert await outcome(one, caller, LABEL) == b"applied"
+        await enrolled(one, 1)
+        await noted(redis)
+        assert await outcome(two, caller, other) == b"reused"
+        assert summaries(behind) == 1
+
+
+class Counting(MemoryStore):
+    """Which indexes were listed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.listed: list[str] = []
+
+    async def members(self, index: str) -> list[str]:
+        self.listed.append(index)
+        return await super().members(index)
+
+
+async def test_looking_a_label_up_does_not_list_the_tenant(tmp_path: Path) -> None:
+    store, sealer = Counting(), Sealer(None)
+    erasures = Erasures(store, TTL, Clock())
+    siblings = Siblings(Checkpoints(store, sealer, TTL), erasures, sealer, TTL)
+    index = SessionIndex(store, sealer, TTL, erasures, siblings, Clock())
+    caller = Tenants(config_for(tmp_path, "http://127.0.0.1:1")).named("default")
+    assert caller is not None
+    assert await index.named(caller, "the long name of a session") == []
+    assert await index.named(caller, "0" * 64) != []
+    assert caller.index not in store.listed
+    assert all(name.startswith("index:label:") for name in store.listed)
 
 
 async def test_what_cannot_be_erased_is_said(tmp_path: Path) -> None:
