@@ -2,17 +2,20 @@
 
 One thread per store does all the work, so the event loop never waits on a disk and the connection needs no lock.
 A call that is cancelled or timed out may still be carried out; every operation here is harmless when it is.
+A file that is deleted, moved or replaced under us is let go of before the next operation, one that is damaged after the
+operation that found out; then what lies at the path is opened, or made.
 """
 
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import os
 import sqlite3
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, TypeVar
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from proxy.deadlines import within
 from proxy.stores.base import (
@@ -43,6 +46,9 @@ PURGE_EVERY = 60.0
 PURGE_ROWS = 500
 # Reading goes on.
 _REFUSED = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_READONLY)
+# The connection is of no more use, and may be if it is opened anew.
+_DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+_BROKEN = (*_DAMAGED, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN)
 
 _SCHEMA = (
     "CREATE TABLE IF NOT EXISTS entries (key TEXT PRIMARY KEY, value BLOB NOT NULL, expires REAL NOT NULL)",
@@ -65,12 +71,14 @@ class SqliteStore:
 
     def __init__(self, path: Path, *, timeout: float = DEFAULT_TIMEOUT, clock: Callable[[], float] = time.time) -> None:
         self._path = path
+        self._timeout = timeout
         self._clock = clock
         self._purged_at = clock()
         self._closed = False
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="sqlite-store")
+        self._file: _File | None = None
         try:
-            self._connection = self._thread.submit(_open, path, timeout).result()
+            self._thread.submit(self._reopen).result()
         except BaseException:
             self._thread.shutdown()
             raise
@@ -112,27 +120,53 @@ class SqliteStore:
         if self._closed:
             return
         try:
-            await self._run(self._connection.close)
+            await self._run(self._let_go)
         finally:
             self._closed = True
             self._thread.shutdown(wait=False)
 
     async def _run(self, work: Callable[[], T]) -> T:
-        """Run the work on the store's thread; every way it can fail becomes a `StoreError`."""
+        """Run the work on the store's thread and the file that is there; every way to fail becomes a `StoreError`."""
         if self._closed:
             raise StoreError(f"{self._path}: the store is closed")
         try:
             async with within(PATIENCE):
-                return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+                return await asyncio.get_running_loop().run_in_executor(self._thread, self._on_file, work)
         except sqlite3.Error as error:
-            kind = RefusedError if getattr(error, "sqlite_errorcode", 0) & 0xFF in _REFUSED else StoreError
-            raise kind(f"{self._path}: {error}") from error
+            kind = RefusedError if _code(error) in _REFUSED else StoreError
+            advice = "; move that file away, and a new one is made" if _code(error) in _DAMAGED else ""
+            raise kind(f"{self._path}: {error}{advice}") from error
         except UnicodeEncodeError as error:
             raise EntryError("a key is not valid Unicode") from error
         except TimeoutError as error:
             raise StoreError(f"{self._path}: no answer within {PATIENCE} s") from error
 
     # What follows runs on the store's thread.
+
+    @property
+    def _connection(self) -> sqlite3.Connection:
+        assert self._file is not None  # noqa: S101 - work is done by `_on_file` alone
+        return self._file.connection
+
+    def _on_file(self, work: Callable[[], T]) -> T:
+        if self._file is None or self._file.identity is None or self._file.identity != _identity(self._path):
+            self._reopen()
+        try:
+            return work()
+        except sqlite3.Error as error:
+            if _code(error) in _BROKEN or error.sqlite_errorcode == sqlite3.SQLITE_READONLY_DBMOVED:
+                self._let_go()
+            raise
+
+    def _reopen(self) -> None:
+        self._let_go()
+        self._file = _open(self._path, self._timeout)
+
+    def _let_go(self) -> None:
+        if self._file is not None:
+            file, self._file = self._file, None
+            with suppress(sqlite3.Error):  # of a file that is no longer ours
+                file.connection.close()
 
     def _select(self, keys: Sequence[str]) -> list[bytes | None]:
         now = self._clock()
@@ -202,26 +236,68 @@ class SqliteStore:
             yield
 
 
-def _open(path: Path, timeout: float) -> sqlite3.Connection:
+class _File(NamedTuple):
+    """A connection, and which file it is to."""
+
+    connection: sqlite3.Connection
+    identity: tuple[int, int] | None
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    """Device and inode of what lies at the path; None where nothing does."""
     try:
-        _create_private(path)
-        connection = sqlite3.connect(path, timeout=OPEN_TIMEOUT, isolation_level=None, check_same_thread=False)
-        try:
-            _prepare(connection)
-            connection.execute(f"PRAGMA busy_timeout = {int(timeout * 1000)}")
-        except BaseException:
-            connection.close()
-            raise
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+def _code(error: sqlite3.Error) -> int:
+    """SQLite's primary result code; 0 for what Python's module finds out by itself."""
+    return int(getattr(error, "sqlite_errorcode", 0)) & 0xFF
+
+
+def _open(path: Path, timeout: float) -> _File:
+    try:
+        with _opening(path.parent):
+            _create_private(path)
+            identity = _identity(path)
+            connection = sqlite3.connect(path, timeout=OPEN_TIMEOUT, isolation_level=None, check_same_thread=False)
+            try:
+                _prepare(connection)
+                connection.execute(f"PRAGMA busy_timeout = {int(timeout * 1000)}")
+            except BaseException:
+                connection.close()
+                raise
     except (sqlite3.Error, OSError) as error:
         raise StoreError(
             f"store.url: {path} cannot be used as the store ({error}); move that file away or name another path"
         ) from error
-    return connection
+    return _File(connection, identity)
+
+
+@contextmanager
+def _opening(directory: Path) -> Iterator[None]:
+    """One process at a time opens files in a directory: what one finds left over another may just have made."""
+    directory.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def _create_private(path: Path) -> None:
-    """SQLite gives its -wal and -shm files the mode of the database, which holds summaries of conversations."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    """SQLite gives its -wal and -shm files the mode of the database, which holds summaries of conversations.
+
+    A file that is there is not touched: to close it here would take away the locks of whoever has it open. What lies
+    beside one that is not was left by one that was moved away, and would be taken for the new one's.
+    """
+    if path.exists():
+        return
+    for name in ("-wal", "-shm"):
+        path.with_name(path.name + name).unlink(missing_ok=True)
     os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
 
 
