@@ -14,6 +14,7 @@ from proxy.background import Background
 from proxy.config import Config
 from proxy.config_models import Server
 from proxy.deadlines import repeated
+from proxy.descriptors import most_requests
 from proxy.engine import Engine, open_engine
 from proxy.erasures import LOOK_EVERY
 from proxy.errors import EndedError, ProxyError, ShuttingDownError
@@ -158,7 +159,8 @@ class App:
     def _activate(self, config: Config, engine: Engine) -> Active:
         """What the gateway needs of a config, as one value."""
         token = admin_token.configured(config) or self._made()
-        return Active(Tenants(config), engine.router(config), config.server, token)
+        server = config.server
+        return Active(Tenants(config), engine.router(config), server, most_requests(server.max_requests), token)
 
     def _made(self) -> AdminToken:
         """The token for as long as none is configured. The store's file, which it lies beside, never changes."""

@@ -27,6 +27,7 @@ from proxy.config_models import (
     Upstream,
 )
 from proxy.config_policies import EXTENDS, preset_names, resolve
+from proxy.descriptors import requests_that_fit
 from proxy.encodings import is_file, read_tokenizer
 
 if TYPE_CHECKING:
@@ -241,13 +242,22 @@ def _leaves(value: object, at: Location) -> Iterator[tuple[Location, object]]:
 
 def notes(config: Config) -> tuple[str, ...]:
     """What an operator should know about a config that is valid."""
-    return (*_not_yet(config), *_without_path(config), *_exposed(config))
+    return (*_not_yet(config), *_beyond_limits(config), *_without_path(config), *_exposed(config))
 
 
 def _not_yet(config: Config) -> Iterator[str]:
     for name, policy in config.policies.items():
         for setting in not_in_effect(policy):
             yield f"policies.{name}.{setting}: {_ACCEPTED}: {NOT_YET[setting]}"
+
+
+def _beyond_limits(config: Config) -> Iterator[str]:
+    wanted, fit = config.server.max_requests, requests_that_fit()
+    if wanted is not None and fit is not None and wanted > fit:
+        yield (
+            f"server.max_requests: {wanted}, but the files that this process may open are enough for {fit};"
+            " raise the hard limit (ulimit -Hn, systemd's LimitNOFILE), or leave this unset"
+        )
 
 
 def _without_path(config: Config) -> Iterator[str]:

@@ -151,8 +151,8 @@ class Server(Settings):
     admin_token: ApiKey = SecretStr("")
     """Token for /metrics and /admin; empty: one is made at the first start, and this machine may read figures."""
 
-    max_requests: int = Field(default=1000, ge=1, le=1_000_000)
-    """Requests that may be under way at once; further ones get 503."""
+    max_requests: int | None = Field(default=None, ge=1, le=1_000_000)
+    """Requests that may be under way at once, further ones get 503; unset: 1000, or what open files allow."""
 
     header_timeout: Seconds = Field(default=10.0, gt=0, le=3600)
     """Time for the head of a request to come."""

@@ -229,6 +229,17 @@ class OverloadedError(ProxyError):
         super().__init__("Too many requests are under way here; try again in a moment.", retry_after=1)
 
 
+class OutOfFilesError(ProxyError):
+    """This process may open no further file or connection, whatever the upstream does."""
+
+    status = 503
+    code = "too_many_open_files"
+    retryable = True
+
+    def __init__(self) -> None:
+        super().__init__("Too many connections are open here; try again in a moment.", retry_after=1)
+
+
 class TooManyRequestsError(ProxyError):
     """As many requests of this tenant are under way as its `max_requests` allows."""
 

@@ -113,9 +113,7 @@ class Gateway:
         """Who is calling and what for, where there is room for the request."""
         caller, wish = _identify(exchange, active)
         progress.caller = caller
-        progress.admitted.enter_context(
-            self._admission.slot(caller.tenant, active.server.max_requests, caller.max_requests)
-        )
+        progress.admitted.enter_context(self._admission.slot(caller.tenant, active.max_requests, caller.max_requests))
         progress.hold = progress.admitted.enter_context(self._admission.bytes(active.server.max_buffered_bytes))
         return caller, wish
 

@@ -30,6 +30,7 @@ class Active:
     tenants: Tenants
     router: Router
     server: Server
+    max_requests: int
     admin_token: AdminToken
 
 

@@ -15,6 +15,7 @@ from types import FrameType
 import uvicorn
 from rich.console import Console
 
+from proxy import descriptors
 from proxy.addresses import address, reachable
 from proxy.admin_token import AdminToken
 from proxy.app import App, create_app
@@ -95,6 +96,7 @@ def run(
 
     `name` is what the config is called, and `source` what SIGHUP and a change of it read again.
     """
+    descriptors.raise_limit()
     # uvicorn raises the signal it was ended by once more after the drain: SIGTERM is no failure then, nor is SIGINT.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:

@@ -36,10 +36,10 @@ def held_upstream() -> Iterator[tuple[str, socket.socket]]:
 
 
 @contextmanager
-def served(file: Path) -> Iterator[tuple[subprocess.Popen[str], int]]:
-    """The process and its port, once it listens."""
+def served(file: Path, limits: str = "") -> Iterator[tuple[subprocess.Popen[str], int]]:
+    """The process and its port, once it listens; `limits` are commands for the shell that becomes it."""
     env = {name: value for name, value in os.environ.items() if not name.startswith(("CONCERTINA_", "OPENAI_"))}
-    command = [COMMAND, "serve", str(file), "--port", "0"]
+    command = ["sh", "-c", f'{limits}\nexec "$0" "$@"', COMMAND, "serve", str(file), "--port", "0"]
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env, cwd=file.parent
     ) as process:

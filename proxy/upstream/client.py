@@ -14,7 +14,8 @@ from multidict import CIMultiDict
 from yarl import URL
 
 from proxy.config_models import Upstream
-from proxy.errors import ProxyError, UpstreamConnectionError, UpstreamTimeoutError
+from proxy.descriptors import are_used_up
+from proxy.errors import OutOfFilesError, ProxyError, UpstreamConnectionError, UpstreamTimeoutError
 from proxy.exchange import ClientGoneError
 from proxy.upstream.response import TruncatedError, UpstreamResponse
 from proxy.upstream.translator import Translator
@@ -185,6 +186,8 @@ def _mapped(error: Exception, upstream: Upstream) -> ProxyError:
             return UpstreamTimeoutError(f"The upstream sent nothing for {upstream.idle_timeout:g} s.")
         case TimeoutError() if upstream.total_timeout is not None:
             return UpstreamTimeoutError(f"The upstream did not answer within {upstream.total_timeout:g} s.")
+        case aiohttp.ClientConnectorError() if are_used_up(error.os_error):
+            return OutOfFilesError()
         case aiohttp.ClientConnectorError() | aiohttp.ClientSSLError():
             return _unconnected(error)
         case aiohttp.ClientResponseError():
