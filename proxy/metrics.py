@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
 from collections.abc import Callable, Iterator, Mapping
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
@@ -13,12 +15,18 @@ _MOST_SERIES = 300
 _OTHER = "other"
 _LABELS = ("tenant", "upstream", "model")
 _RESULTS = ("success", "failed")
+# Rendering takes a tenth of a second with 300 models; several scrapers, or one that asks again, get the same.
+_KEPT_SECONDS = 1.0
 
 
 class Metrics:
     """One registry a process."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        """`clock` tells seconds that only go forward."""
+        self._clock = clock
+        self._rendering = asyncio.Lock()
+        self._rendered: tuple[float, bytes] | None = None
         self._registry = CollectorRegistry()
         self._series: set[tuple[str, str, str]] = set()
         self._estimates = Histogram(
@@ -62,9 +70,13 @@ class Metrics:
         """Tell what these say when they are asked: the store's state, failed operations by name, and useless values."""
         self._registry.register(_StoreFigures(available, errors, unreadable))
 
-    def exposition(self) -> bytes:
-        """Everything, in Prometheus' text format."""
-        return generate_latest(self._registry)
+    async def exposition(self) -> bytes:
+        """Everything, in Prometheus' text format, as it was within the last second; rendered in a thread."""
+        async with self._rendering:
+            now = self._clock()
+            if self._rendered is None or now - self._rendered[0] >= _KEPT_SECONDS:
+                self._rendered = (now, await asyncio.to_thread(generate_latest, self._registry))
+            return self._rendered[1]
 
     def _named(self, tenant: str, upstream: str, model: str) -> tuple[str, str, str]:
         series = (tenant, upstream, model)
@@ -88,7 +100,7 @@ class _StoreFigures(Collector):
         failed = CounterMetricFamily(
             "concertina_store_errors", "Operations that the store did not carry out", labels=["operation"]
         )
-        for name, number in sorted(self._errors.items()):
+        for name, number in sorted(dict(self._errors).items()):  # a copy: the loop goes on counting
             failed.add_metric([name], number)
         yield failed
         yield CounterMetricFamily(

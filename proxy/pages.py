@@ -104,7 +104,7 @@ class Pages:
         return await self._overview(request) if given is None else self._operators.enter(given)
 
     async def _metrics(self, _: Request) -> Response:
-        exposition = self._opened.engine.metrics.exposition()
+        exposition = await self._opened.engine.metrics.exposition()
         return Response(exposition, media_type="text/plain; version=0.0.4; charset=utf-8")
 
     async def _links(self, request: Request) -> Response:

@@ -489,7 +489,6 @@ async def test_two_hundred_broken_files_are_refused_and_then_a_good_one_is_taken
             assert len(run.events("reload_failed")) == tried
             assert run.events("reload_fault") == []
             assert (await run.ready())[1]["config"] == "failed"
-            assert await run.counted() == (0, tried)
 
             file.write_text(good.replace("ADDRESS", other.address), encoding="utf-8")
             await run.settle()
