@@ -7,10 +7,10 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo serve test test-real check bench chaos lock clean
+.PHONY: help setup demo serve test test-quick test-real check bench chaos lock clean
 
 help: ## what there is
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-9s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
 
 setup: $(VENV)/.ready-dev ## everything for working on it
 
@@ -22,6 +22,9 @@ serve: $(VENV)/.ready ## run the proxy with config.yaml
 
 test: $(VENV)/.ready-dev ## all tests, against a real Valkey
 	@$(BIN)/python -m pytest $(ARGS)
+
+test-quick: $(VENV)/.ready-dev ## tests for another Python: make test-quick PYTHON=python3.13 VENV=.venv-3.13
+	@$(BIN)/python -m pytest -m "not slow" $(ARGS)
 
 test-real: $(VENV)/.ready-dev var/real/.ready ## the proxy before a real llama.cpp server and a small model (minutes)
 	@CONCERTINA_REAL=var/real $(BIN)/python -m pytest tests/real $(ARGS)

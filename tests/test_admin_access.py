@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
 OK = always(answer(200, OK_BODY, JSON))
 FIGURES = ("/metrics", "/admin/api/models")

@@ -26,7 +26,7 @@ from tests.redis_servers import ClusterOfServers, Line, Sentinels, Server, clust
 from tests.servers import serve
 from tests.upstreams import CHAT, JSON, ask
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
 STEPS = 40
 ROUNDS = int(os.environ.get("CONCERTINA_CHAOS", "2"))

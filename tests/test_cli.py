@@ -31,6 +31,8 @@ from proxy.tenants import Tenants
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parent.parent
 COMMAND = Path(sys.executable).with_name("concertina")
 COLOR = re.compile(r"\x1b\[(?:\d+;)*(?:3|4|9|10)\d(?:;\d+)*m")

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
     from tests.scenarios import Message
 
+pytestmark = pytest.mark.slow
+
 Said = list[tuple[str, str]]
 """Role and text of each message."""
 

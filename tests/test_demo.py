@@ -19,7 +19,7 @@ from proxy.demo.session import PORT
 from proxy.demo.show import Asked, Result, Step
 from proxy.demo.story import PLANTED, TURNS, histories
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
 FINE = Step(1, 100, 100, "ok", "ok", "none")
 DIED = Step(2, 9_000, 4_000, "400 context_length_exceeded", "ok", "applied")

@@ -31,6 +31,8 @@ from proxy.tokenizer import DEFAULT_ENCODING, Tokenizer
 from proxy.wire.messages import describe, utterance
 from tests.test_report import FIELDS
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text("utf-8")
 DESIGN = (ROOT / "docs/design.md").read_text("utf-8")

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from proxy.config import Config
     from tests.upstreams import Header, Upstream
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
 ROOT = Path(__file__).parent.parent
 Ended = subprocess.CompletedProcess[str]

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from proxy.config import Config
     from tests.upstreams import Header, Reply
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 EXPLAIN = "/v1/compaction/explain"
 FORCE = (b"x-compaction", b"force")
 

@@ -34,7 +34,7 @@ from tests.upstreams import (
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
 DOCUMENT = Path(__file__).parent.parent / "docs/operations.md"
 FINE = always(answer(200, OK_BODY, JSON))

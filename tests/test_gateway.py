@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from proxy.cases import Case, Draft
     from tests.stages import Stage
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,7 @@ from tests.upstreams import CHAT, JSON, OK_BODY, Call, Upstream, answer, ask, pr
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
 RULES: dict[Language, str] = {"en": "Never deploy on Fridays.", "zh": "绝对不要在周五部署。"}
 # Of which nobody else speaks: a paste in the user's name may replace the other.

@@ -41,6 +41,8 @@ from tests.conversations import (
 from tests.test_bisect import Model, block, run
 from tests.test_record import generation, made
 
+pytestmark = pytest.mark.slow
+
 POLICY = PolicySettings(keep_recent_messages=0)
 RECORD = "the record"
 

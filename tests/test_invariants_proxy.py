@@ -28,7 +28,7 @@ from tests.scenarios import MODEL, Agent, Message, Sent, usable, user
 from tests.stages import Stage, body, ours, outcome, stage
 from tests.upstreams import Header, Reply
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
 SMALL = 2_048
 B = usable(SMALL)

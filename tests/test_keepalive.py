@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
     from proxy.config import Config
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
 COMMENT = b": compacting\n"
 DONE = b"data: [DONE]\n\n"

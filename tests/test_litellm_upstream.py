@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator, Mapping
     from pathlib import Path
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
 OPERATORS = "sk-operators-own-key-in-the-environment"
 PROVIDERS = ("anthropic", "gemini", "ollama_chat", "bedrock", "groq")

@@ -20,6 +20,8 @@ import yaml
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+pytestmark = pytest.mark.slow
+
 COMMAND = Path(sys.executable).with_name("concertina")
 BODY = json.dumps({"model": "m", "stream": True, "messages": [{"role": "user", "content": "a"}]}).encode()
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"

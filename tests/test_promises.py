@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable, Sequence
     from pathlib import Path
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
 SHARE = int(os.environ.get("CONCERTINA_CHAOS", "1")) / 20
 WINDOW = 8_192

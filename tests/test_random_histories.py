@@ -18,7 +18,7 @@ from proxy.demo.model_server import ModelServer
 from tests.conversations import Json
 from tests.stages import Stage, ours, stage
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
 HISTORIES = int(os.environ.get("CONCERTINA_HISTORIES", "400"))
 WINDOW = 2_048

@@ -38,6 +38,8 @@ from tests.scenarios import MODEL, WINDOW, Agent, Message, prefix_reuse, session
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+pytestmark = pytest.mark.slow
+
 TOOL = {"type": "function", "function": {"name": "read_file", "parameters": {"type": "object", "properties": {}}}}
 
 

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
     from proxy.demo.replies import Summaries
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
 B = usable(WINDOW)
 

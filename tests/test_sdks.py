@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from tests.scenarios import Stage
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
 NODE = Path(__file__).parent / "sdk"
 HELLO = [{"role": "user", "content": "hello"}]

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
     from tests.upstreams import Header, Reply
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
 
 def letters(name: str) -> str:

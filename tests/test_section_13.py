@@ -40,7 +40,7 @@ from tests.stages import B, Stage, body, history, ours, outcome, stage
 from tests.test_compactor import GOOD, OVERFLOW, Model, completion, job, replica
 from tests.test_record import generation, made
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
 QUIET: dict[str, object] = {"default": {"soft_threshold": 1}}
 WITHOUT_A_MODEL: dict[str, object] = {"default": {"soft_threshold": 1, "summarizer": {"model": "none"}}}

@@ -26,6 +26,8 @@ from proxy.tokenizer import (
     _slices,
 )
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parent.parent
 O200K = "o200k_base"
 

@@ -34,7 +34,7 @@ from tests.upstreams import (
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
 FINISH = event({"id": "c1", "choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]})
 STREAM = delta("Hello") + delta(" 你好") + FINISH + b"data: [DONE]\n\n"
