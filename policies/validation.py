@@ -175,7 +175,8 @@ def _is_carried(line: str, below: str) -> bool:
         return True
     if not (_HEADED.match(folded(line)) or _UNDERLINE.fullmatch(below)):
         return False
-    return title in _CARRIED or any(0 <= title.find(stem) <= _BESIDE_TITLE for stem in _SAID_STEMS)
+    beside = (len(title) - len(stem) for stem in _SAID_STEMS if stem in title)
+    return title in _CARRIED or any(more <= 2 * _BESIDE_TITLE for more in beside)
 
 
 def _without_inventions(text: str, source: str) -> str:

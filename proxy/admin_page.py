@@ -20,7 +20,6 @@ _PAGE = Template("""\
 <ul>
 <li><a href="api/sessions">Sessions of which something is stored</a>
 <li><a href="api/models">Models and their windows</a>
-<li><a href="../metrics">Metrics</a>
 </ul>
 <h2>From a shell</h2>
 <pre>

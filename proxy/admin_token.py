@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import secrets
@@ -62,14 +63,20 @@ def kept(file: Path | None) -> AdminToken:
         return AdminToken(_new())
     try:
         return _read_or_made(file)
-    except OSError as error:
-        trouble = f"{file} cannot be used ({error.strerror}), so only this process knows the admin token"
+    except (UnfitError, OSError) as error:
+        why = str(error) if isinstance(error, UnfitError) else error.strerror
+        trouble = f"{file} cannot be used ({why}), so only this process knows the admin token"
         return AdminToken(_new(), trouble=trouble)
 
 
 def read(file: Path) -> str:
     """The token in this file; raises UnfitError, and OSError where it cannot be read."""
-    descriptor = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    try:
+        descriptor = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise UnfitError("is a link") from None
+        raise
     with os.fdopen(descriptor, "rb") as opened:
         about = os.fstat(descriptor)
         if not stat.S_ISREG(about.st_mode):
@@ -90,9 +97,8 @@ def _read_or_made(file: Path) -> AdminToken:
         return AdminToken(read(file), file=file)
     except FileNotFoundError:
         pass
-    except (UnfitError, OSError) as error:
-        said = str(error) if isinstance(error, UnfitError) else error.strerror
-        trouble = f"{file} {said}: replaced, and the admin token is a new one"
+    except UnfitError as error:
+        trouble = f"{file} {error}: replaced, and the admin token is a new one"
         file.unlink()
     return AdminToken(_write(file), file=file, trouble=trouble)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -136,6 +137,7 @@ class _Loading:
         self.check_keys()
         config = self.validated(values, groundless)
         if config is not None:
+            self.check_admin_token(config)
             self.check_providers(config)
             self.check_encodings(config)
         if config is None or self.problems:
@@ -192,6 +194,15 @@ class _Loading:
             elif first != location:
                 line = self.document.lines[first]
                 self.report(location, f"is the same key as {dotted(first)} in line {line}; remove one of them")
+
+    def check_admin_token(self, config: Config) -> None:
+        """The admin token is refused as a key for the upstream, so it must be nobody's key."""
+        token = config.server.admin_token.get_secret_value()
+        digest = f"sha256:{hashlib.sha256(token.encode()).hexdigest()}"
+        own = {upstream.api_key.get_secret_value() for upstream in config.upstreams.values()}
+        theirs = {tenant.api_key.get_secret_value() for tenant in config.tenants.values()}
+        if token and (token in own | theirs or any(digest in tenant.keys for tenant in config.tenants.values())):
+            self.report(("server", "admin_token"), "is an API key too; make one of its own with `openssl rand -hex 32`")
 
     def check_providers(self, config: Config) -> None:
         """Whose language an upstream speaks is for litellm alone."""

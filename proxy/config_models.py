@@ -146,7 +146,8 @@ class Server(Settings):
     """Bytes that a request body may have, as sent and after decompression."""
 
     max_buffered_bytes: int = Field(default=512 * 1024 * 1024, ge=1024)
-    """Bytes that the bodies of all requests under way may take together, unpacked; further ones get 503."""
+    """Bytes that the bodies of all requests under way may take together, unpacked; further ones get 503. One body of
+    max_body_bytes always has room."""
 
     admin_token: ApiKey = SecretStr("")
     """Token for /metrics and /admin; empty: one is made at the first start, and this machine may read figures."""

@@ -16,6 +16,7 @@ from proxy.ahead import Ahead
 from proxy.answers import Answer
 from proxy.background import Background
 from proxy.cases import Case, Draft, Outcome, Wish, case_of
+from proxy.config_models import Server
 from proxy.drafts import Drafter
 from proxy.errors import (
     AuthenticationError,
@@ -59,6 +60,10 @@ _ONCE = (b"authorization", b"x-api-key", b"x-compaction", b"x-compaction-policy"
 WORTH_FOLLOWING = 0.5
 # Tokens below which nothing is asked, looked up or learned, so that small requests pay for nothing.
 _WORTH_LOOKING_UP = 1_500
+_UNROUTABLE = (
+    "The request body unpacks to more than is read here, and the model in it decides where it goes;"
+    " send it uncompressed."
+)
 _WISHES: dict[bytes, Wish] = {b"off": "off", b"on": "on", b"shadow": "shadow", b"force": "force"}
 
 
@@ -114,7 +119,7 @@ class Gateway:
         caller, wish = _identify(exchange, active)
         progress.caller = caller
         progress.admitted.enter_context(self._admission.slot(caller.tenant, active.max_requests, caller.max_requests))
-        progress.hold = progress.admitted.enter_context(self._admission.bytes(active.server.max_buffered_bytes))
+        progress.hold = progress.admitted.enter_context(self._admission.bytes(_most_buffered(active.server)))
         return caller, wish
 
     async def _answer(self, incoming: Incoming) -> None:
@@ -129,6 +134,7 @@ class Gateway:
         forwarded = await self._rim.shield(self._forwarder.forward(incoming, prepared), None)
         if forwarded is None:
             prepared = _as_it_came(incoming, "failed-open", "internal_error")
+            _refuse_if_closed(incoming, prepared)
             report = incoming.report(prepared)
             forwarded = await self._forwarder.unread(incoming, prepared)
         answer, sent = forwarded
@@ -228,6 +234,8 @@ class Gateway:
             return None
         if unpacked is not None:
             incoming.progress.hold(len(unpacked))
+        elif incoming.active.router.depends_on_models:
+            raise BodyTooLargeError(_UNROUTABLE)
         return unpacked
 
     async def _enroll(self, report: Report) -> None:
@@ -370,6 +378,11 @@ def _identify(exchange: Exchange, active: Active) -> tuple[Caller, Wish]:
     if policy is not None:
         caller = tenants.with_policy(caller, policy.decode("latin-1"))
     return caller, _wish(exchange, caller)
+
+
+def _most_buffered(server: Server) -> int:
+    """Bytes that all bodies may take: at least one, and what it unpacks to."""
+    return max(server.max_buffered_bytes, 2 * server.max_body_bytes)
 
 
 def _wish(exchange: Exchange, caller: Caller) -> Wish:

@@ -20,6 +20,11 @@ Page = Callable[[Request], Awaitable[Response]]
 
 ADMIN_PATH = "/admin/"
 _COOKIE_SECONDS = 12 * 3600
+# Signs from which on a token is no word that stands in a request by chance.
+_NO_WORD = 16
+_FOR_CREDENTIALS = frozenset(
+    {b"authorization", b"proxy-authorization", b"x-api-key", b"api-key", b"x-goog-api-key", b"cookie"}
+)
 _READING = ("GET", "HEAD")
 _PRIVATE = {"cache-control": "no-store", "x-content-type-options": "nosniff", "referrer-policy": "no-referrer"}
 # What curl, wget, Prometheus, browsers and HTTP libraries send by themselves. A front end that passes on a stranger's
@@ -162,7 +167,12 @@ def error_page(error: ProxyError) -> Response:
 
 
 def carries(token: bytes, headers: Headers, query: bytes) -> bool:
-    """Whether the token stands where a credential may: in a header, a cookie or the query of a request."""
+    """Whether the token stands where a credential may: in a header, a cookie or the query of a request.
+
+    One that is short enough to be a word is looked for in headers alone that are there for credentials.
+    """
+    if len(token) < _NO_WORD:
+        headers, query = [(name, value) for name, value in headers if name in _FOR_CREDENTIALS], b""
     candidates = (key for key in _candidates(headers, query, len(token)) if hmac.compare_digest(key, token))
     return bool(token) and any(candidates)
 

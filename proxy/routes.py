@@ -66,8 +66,14 @@ class Router:
             paths = MODEL_PATHS
         if not allows(paths, exchange.method, exchange.reading):
             raise NotAllowedError(
-                f"This path is not among those that this key may use (tenants.{caller.tenant}.paths)."
+                f"{exchange.method} {exchange.path[:200]} is not among what this key may be used for"
+                f" (tenants.{caller.tenant}.paths)."
             )
+
+    @property
+    def depends_on_models(self) -> bool:
+        """Whether the model of a request may decide which upstream it goes to."""
+        return any(rule.upstream for rule in self._config.models)
 
     def plain(self, exchange: Exchange, caller: Caller, model: str = "") -> Route:
         """The route of a request that is relayed as it is; `model` where one is known."""

@@ -64,4 +64,4 @@ class Siblings:
 
 
 def _note(digests: Sequence[bytes], cut: int) -> str:
-    return f"cp:{{{hash_tag(digests[1])}}}:at:{digests[cut].hex()}"
+    return f"session:{{{hash_tag(digests[1])}}}:at:{digests[cut].hex()}"

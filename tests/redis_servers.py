@@ -328,11 +328,12 @@ class Certificates:
         self.key = directory / "key.pem"
         ca_key, key = (ec.generate_private_key(ec.SECP256R1()) for _ in range(2))
         issuer = _name("an authority for tests")
-        ca = _certificate(issuer, ca_key.public_key(), issuer).add_extension(
+        ca = _certificate(issuer, ca_key.public_key(), issuer, ca_key.public_key()).add_extension(
             x509.BasicConstraints(ca=True, path_length=0), critical=True
         )
         names = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))])
-        own = _certificate(_name("a server for tests"), key.public_key(), issuer).add_extension(names, critical=False)
+        server = _certificate(_name("a server for tests"), key.public_key(), issuer, ca_key.public_key())
+        own = server.add_extension(names, critical=False)
         pem = serialization.Encoding.PEM
         self.authority.write_bytes(ca.sign(ca_key, hashes.SHA256()).public_bytes(pem))
         self.certificate.write_bytes(own.sign(ca_key, hashes.SHA256()).public_bytes(pem))
@@ -356,7 +357,9 @@ def _name(text: str) -> x509.Name:
     return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text)])
 
 
-def _certificate(subject: x509.Name, key: ec.EllipticCurvePublicKey, issuer: x509.Name) -> x509.CertificateBuilder:
+def _certificate(
+    subject: x509.Name, key: ec.EllipticCurvePublicKey, issuer: x509.Name, authority: ec.EllipticCurvePublicKey
+) -> x509.CertificateBuilder:
     today = dt.datetime.now(dt.UTC)
     day = dt.timedelta(days=1)
     return (
@@ -367,6 +370,9 @@ def _certificate(subject: x509.Name, key: ec.EllipticCurvePublicKey, issuer: x50
         .serial_number(x509.random_serial_number())
         .not_valid_before(today - day)
         .not_valid_after(today + day)
+        # Python 3.13 wants to know whose key has signed (RFC 5280, 4.2.1.1).
+        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(authority), critical=False)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from pathlib import Path
@@ -211,11 +212,25 @@ def test_a_bad_variable_of_the_built_in_config_is_named_too() -> None:
 
 def test_nothing_that_is_shown_holds_a_secret() -> None:
     config = loaded(
-        f"server: {{admin_token: {SECRET}}}\nstore: {{secret: {SECRET}, url: 'redis://:{SECRET}@h:1/0'}}\n"
+        f"server: {{admin_token: {SECRET}-too}}\nstore: {{secret: {SECRET}, url: 'redis://:{SECRET}@h:1/0'}}\n"
         f"upstreams: {{main: {{base_url: http://h, api_key: {SECRET}}}}}\ntenants: {{a: {{api_key: {SECRET}}}}}\n"
     )
     shown = [repr(config), str(config), *notes(config), repr(config.store), str(config.model_dump(exclude={"store"}))]
     assert SECRET not in "".join(shown)
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        "upstreams: {main: {base_url: http://h/v1, api_key: shared}}",
+        "tenants: {a: {api_key: shared}}",
+        f"tenants: {{a: {{keys: ['sha256:{hashlib.sha256(b'shared').hexdigest()}']}}}}",
+    ],
+)
+def test_an_admin_token_that_is_an_api_key_too_is_refused(keys: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        loaded(f"server: {{admin_token: shared}}\n{keys}\n")
+    assert "server.admin_token: is an API key too" in str(refused.value)
 
 
 def test_the_built_in_config_needs_no_notes() -> None:

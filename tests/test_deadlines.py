@@ -299,7 +299,8 @@ async def test_a_fault_of_ours_that_hangs_holds_no_request_up_for_ever(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, preparing: Callable[..., Awaitable[None]]
 ) -> None:
     monkeypatch.setattr(Drafter, "first", preparing)
-    policies = {"default": {"summarizer": {"timeout": 0.1}}}
+    policies = {"default": {"summarizer": {"timeout": 0.1}, "join_wait": 0}}
+    monkeypatch.setattr("proxy.incoming._AROUND", 0.1)
     async with stage(tmp_path, policies=policies) as play:
         async with asyncio.timeout(PATIENCE):
             reply = await play.send(DUE)

@@ -14,10 +14,11 @@ from tests.upstreams import CHAT, JSON, OK_BODY, Header, Reply, Upstream, always
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
+    from pathlib import Path
 
 pytestmark = pytest.mark.anyio
 
-TOKEN = "t-0123/=;,+%41"
+TOKEN = "t-0123456789/=;,+%41"
 BEARER = (b"Authorization", b"Bearer " + TOKEN.encode())
 OK = always(answer(200, OK_BODY, JSON))
 NAMES = ("admin", "metrics", "livez", "readyz", "openapi.json")
@@ -216,3 +217,11 @@ async def test_any_other_key_passes(address: str, behind: Upstream, header: Head
 def test_a_path_is_read_as_the_most_lenient_server_would(path: bytes, ours: bool, dots: bool) -> None:
     found = reading(path)
     assert (is_ours(found), found.has_dots) == (ours, dots)
+
+
+async def test_a_short_token_is_no_word_of_an_ordinary_request(tmp_path: Path) -> None:
+    headers = [JSON, (b"User-Agent", b"test"), (b"X-Title", b"test")]
+    async with proxied(tmp_path, OK, server={"admin_token": "test"}) as (address, _):
+        assert (await ask(address, "POST", f"{CHAT}?order=test", headers, chat("hi"))).status == 200
+        refused = await ask(address, "POST", CHAT, [*headers, (b"Api-Key", b"test")], chat("hi"))
+        assert refused.status == 401

@@ -146,3 +146,19 @@ def test_a_path_that_can_match_nothing_is_told(rule: str) -> None:
     with pytest.raises(ConfigError) as refused:
         load_text("c.yaml", f"tenants: {{default: {{paths: ['{rule}']}}}}", {})
     assert "tenants.default.paths[0]: must be a path" in str(refused.value)
+
+
+LOCAL = (
+    ("POST", "/completion"), ("POST", "/infill"), ("POST", "/score"), ("POST", "/api/chat"), ("GET", "/api/tags"),
+    ("GET", "/health"), ("GET", "/version"), ("POST", "/openai/deployments/gpt/chat/completions?api-version=1"),
+    ("POST", "/v1beta/models/gemini:generateContent"), ("POST", "/v1/responses/compact"),
+)  # fmt: skip
+
+
+async def test_a_key_for_a_server_of_ones_own_opens_what_such_servers_have(tmp_path: Path) -> None:
+    async with proxied(tmp_path, OK, main=KEYED["main"]) as (address, behind):
+        for method, target in LOCAL:
+            assert (await ask(address, method, target)).status == 200, target
+        assert len(behind.calls) == len(LOCAL)
+        refused = await ask(address, "DELETE", "/api/delete")
+        assert "DELETE /api/delete is not among" in refused.body.decode()

@@ -101,6 +101,7 @@ def test_a_section_under_a_title_of_ours_is_dropped(title: str) -> None:
     "line",
     [
         "- **Files**: src/app/login.py",
+        "- __init__ of the module: what the user said about it was built",
         "- Files",
         "Tool calls were made.",
         "**The user said** what the fix is for.",

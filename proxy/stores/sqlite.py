@@ -154,7 +154,8 @@ class SqliteStore:
         try:
             return work()
         except sqlite3.Error as error:
-            if _code(error) in _BROKEN or error.sqlite_errorcode == sqlite3.SQLITE_READONLY_DBMOVED:
+            moved = getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_READONLY_DBMOVED
+            if _code(error) in _BROKEN or moved:
                 self._let_go()
             raise
 

@@ -16,8 +16,8 @@ _ESCAPE = 3
 MOST_OF_MESSAGE = 12 * 1024 * 1024
 # Commas outside of texts: values, and members of objects.
 MOST_COMMAS = 200_000
-# Commas inside of texts are told apart up to this size.
-_MOST_SEARCHED = 8 * 1024 * 1024
+# Up to this size values are passed over to find the one that is looked for, and commas in texts are told apart.
+MOST_SKIPPED = 8 * 1024 * 1024
 # Halves of emoji are looked at one by one.
 MOST_SURROGATES = 100_000
 # Nothing that is smaller takes long; up to the second size it depends on what is in it.
@@ -35,7 +35,7 @@ def is_quick(body: bytes) -> bool:
 
 def most_unpacked(size: int) -> int:
     """Bytes that so many compressed ones may become to be read: a text becomes ten times as many, hardly ever fifty."""
-    return min(MOST_READ, QUICK + 100 * size)
+    return min(MOST_READ, MOST_SKIPPED + 100 * size)
 
 
 def is_readable(body: bytes) -> bool:
@@ -46,6 +46,6 @@ def is_readable(body: bytes) -> bool:
         return False
     if body.count(b",") <= MOST_COMMAS:
         return True
-    if len(body) > _MOST_SEARCHED:
+    if len(body) > MOST_SKIPPED:
         return False
     return sum(1 for found in islice(_commas(body), MOST_COMMAS + 1) if found[1]) <= MOST_COMMAS

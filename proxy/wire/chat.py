@@ -99,7 +99,7 @@ class Parsed:
 
 def model_of(body: bytes) -> str:
     """The model a body names, as far as that can be told without understanding the rest; empty where it cannot."""
-    if len(body) > bounds.QUICK:
+    if len(body) > bounds.MOST_SKIPPED:
         head, tail = _named_model(body, 0, _NEAR_AN_END), _named_model(body, len(body) - _NEAR_AN_END)
         return decode_text(msgspec.Raw((head[:1] or tail[-1:] or [b""])[0])) or ""
     try:

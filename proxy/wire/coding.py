@@ -58,8 +58,11 @@ def _inflate(content: bytes, wbits: int, most_kept: int, limit: int) -> bytes | 
                 kept.write(piece)
             elif kept.tell():
                 kept = io.BytesIO()
-    # Several gzip members in a row are legal and never met; read in part they would be another content.
-    if not inflater.eof or inflater.unused_data:
+        # Several gzip members in a row are legal and never met; read in part they would be another content. zlib copies
+        # what stands behind the end again for every further piece.
+        if inflater.unused_data or (inflater.eof and start + _INPUT < len(content)):
+            raise zlib.error("something behind the end")
+    if not inflater.eof:
         raise zlib.error("incomplete")
     return kept.getvalue() if size <= most_kept else None
 
@@ -81,6 +84,8 @@ class _Inflater:
         if self._inflater is None:
             wrapped = content[0] == _GZIP_MAGIC or content[0] & 0x0F == _ZLIB_METHOD
             self._inflater = zlib.decompressobj(_GZIP_OR_ZLIB if wrapped else _BARE_DEFLATE)
+        if self._inflater.eof:  # zlib would copy all that stands behind the end for every further piece
+            raise UndecodableError
         try:
             return self._inflater.decompress(content, self._limit + 1)
         except zlib.error:
