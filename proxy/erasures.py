@@ -80,15 +80,15 @@ class Erasures:
             return False
         return await self._bury_all(start)  # and what came meanwhile; nobody begins there any more
 
-    async def labels(self, first: bytes) -> list[bytes]:
-        """The marks of the labels that a conversation has been seen with."""
+    async def labels(self, first: bytes) -> list[bytes] | None:
+        """The marks of the labels that a conversation has been seen with; None where they could not be looked up."""
         return await self._listed_at(await self._start(first))
 
     async def look_after(self) -> None:
         """Learn of recent erasures, whoever made them, and put tombstones back that were lost."""
         now = self._clock()
         self._watched = {root: until for root, until in self._watched.items() if until > now}
-        recent = [bytes.fromhex(name) for name in await self._store.members(_RECENT) if is_name(name)]
+        recent = [bytes.fromhex(name) for name in await self._store.members(_RECENT) or () if is_name(name)]
         for root in recent:
             if self._watched.setdefault(root, now + _WATCHED) == now + _WATCHED:
                 await self._followed(root)
@@ -119,8 +119,8 @@ class Erasures:
         return link
 
     async def _bury_all(self, start: bytes) -> bool:
-        marks = (b"", *await self._listed_at(start))
-        return all([await self._bury(labelled(start, mark)) for mark in marks])
+        marks = await self._listed_at(start)
+        return marks is not None and all([await self._bury(labelled(start, mark)) for mark in (b"", *marks)])
 
     async def _bury(self, root: bytes) -> bool:
         link = await self._followed(root)
@@ -136,8 +136,9 @@ class Erasures:
     async def _list(self, start: bytes, mark: bytes) -> None:
         await self._store.enroll(_labels_at(start), mark.hex(), self._ttl)
 
-    async def _listed_at(self, start: bytes) -> list[bytes]:
-        return [bytes.fromhex(mark) for mark in await self._store.members(_labels_at(start))]
+    async def _listed_at(self, start: bytes) -> list[bytes] | None:
+        marks = await self._store.members(_labels_at(start))
+        return None if marks is None else [bytes.fromhex(mark) for mark in marks]
 
     async def _mark(self, link: bytes, known: bytes | None) -> bytes | None:
         (there,) = await self._store.get_many([tombstone(hash_tag(link))])

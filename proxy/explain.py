@@ -87,7 +87,7 @@ class LookOnly:
 
     async def enroll(self, index: str, member: str, ttl: float) -> None: ...
 
-    async def members(self, index: str) -> list[str]:
+    async def members(self, index: str) -> list[str] | None:
         return await self._store.members(index)
 
     async def strike(self, index: str, member: str) -> None: ...

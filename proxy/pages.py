@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
+from typing import TypeVar
 
 import msgspec
 from starlette.applications import Starlette
@@ -21,10 +22,11 @@ from proxy.exchange import Receive, Scope, Send
 from proxy.gateway import Gateway
 from proxy.operators import Operators, error_page
 from proxy.reloading import Reloader
-from proxy.session_index import Session
-from proxy.stores import GuardedStore
+from proxy.session_index import Target
+from proxy.stores import GuardedStore, StoreError
 from proxy.tenants import Caller
 
+_T = TypeVar("_T")
 SESSIONS_PATH = "/admin/api/sessions"
 _WELCOME = {
     "name": "concertina",
@@ -118,27 +120,27 @@ class Pages:
 
     async def _sessions(self, request: Request) -> Response:
         """A tenant's conversations of which something is stored: listed, or erased."""
-        caller = self._tenant(request)
-        found = await self._opened.engine.sessions.of(caller)
+        caller, sessions = self._tenant(request), self._opened.engine.sessions
         if request.method == "DELETE":
             if request.query_params.get("all") != "true":
                 raise InvalidRequestError("Name the session in the path, or say ?all=true to erase all.", param="all")
-            return await self._erased(caller, found)
+            return await self._erased(caller, await _told(sessions.every(caller)))
+        found = await _told(sessions.of(caller))
         return Response(msgspec.json.encode({"sessions": found}), media_type="application/json")
 
     async def _erase(self, request: Request) -> Response:
         """Erase the conversations of a tenant that this names: all with the label, or the one with the id."""
         caller = self._tenant(request)
-        found = await self._opened.engine.sessions.named(caller, request.path_params["name"])
+        found = await _told(self._opened.engine.sessions.named(caller, request.path_params["name"]))
         if not found:
             raise NotFoundError("No session of this tenant has this label or id; GET /admin/api/sessions lists them.")
         return await self._erased(caller, found)
 
-    async def _erased(self, caller: Caller, found: Sequence[Session]) -> Response:
+    async def _erased(self, caller: Caller, found: Sequence[Target]) -> Response:
         erased = await self._opened.engine.sessions.erase(caller, found)
         if erased < len(found):
             raise StoreUnavailableError("The store could not erase it; nothing is promised. Try again.")
-        return JSONResponse({"erased": [session.id for session in found]})
+        return JSONResponse({"erased": [target.id for target in found]})
 
     def _tenant(self, request: Request) -> Caller:
         name = request.query_params.get("tenant", DEFAULT)
@@ -146,6 +148,14 @@ class Pages:
         if caller is None:
             raise NotFoundError("No tenant has this name; say which by ?tenant=NAME.", param="tenant")
         return caller
+
+
+async def _told(look: Awaitable[_T]) -> _T:
+    """What the store says of its sessions; raises StoreUnavailableError where it says nothing."""
+    try:
+        return await look
+    except StoreError:
+        raise StoreUnavailableError("The store cannot be reached; nothing was erased. Try again.") from None
 
 
 async def _welcome(_: Request) -> Response:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from collections.abc import Awaitable, Callable, Sequence
+from typing import NamedTuple, TypeVar
 
 import msgspec
 from msgspec import structs
@@ -16,7 +16,7 @@ from proxy.erasures import SETTLED, Erasures
 from proxy.lru import remember
 from proxy.sessions import LINK_BYTES, is_name, mark_of
 from proxy.siblings import Siblings
-from proxy.stores.base import Store
+from proxy.stores.base import Store, StoreError
 from proxy.stores.sealing import Sealer
 from proxy.tenants import Caller
 
@@ -26,6 +26,7 @@ _ENROLL_EVERY = 60.0
 # Fewer digits of an id may be a label.
 _LEAST_OF_ID = 8
 _HEX = frozenset("0123456789abcdef")
+_T = TypeVar("_T")
 
 
 class Session(msgspec.Struct, frozen=True):
@@ -33,17 +34,30 @@ class Session(msgspec.Struct, frozen=True):
 
     id:      its first link, 64 hex digits; log lines and headers show the first 16. Conversations with the same key and
              the same first message have one id.
-    label:   what the client calls it; empty where it has no name for it. None stands for all labels, to be erased.
+    label:   what the client calls it; empty where it has no name for it.
     seen:    Unix seconds of its last use, to the minute.
     covered: messages that its newest checkpoint stands for, 0 without one; generation: how many there were in a row.
     """
 
     id: str
-    label: str | None
+    label: str
     model: str
     seen: float
     covered: int = 0
     generation: int = 0
+
+
+class Target(NamedTuple):
+    """What is to be erased: of the conversation with this first link the session whose label has this mark; None for
+    all of its sessions."""
+
+    first: bytes
+    mark: bytes | None
+
+    @property
+    def id(self) -> str:
+        """The id of its sessions."""
+        return self.first.hex()
 
 
 class _Here(NamedTuple):
@@ -110,66 +124,94 @@ class SessionIndex:
             await self._siblings.note(case, record)
 
     async def of(self, caller: Caller) -> list[Session]:
-        """The sessions of a caller's tenant, the last used first."""
-        return await self._listed(caller.index)
+        """The sessions of a caller's tenant, the last used first. Raises StoreError."""
+        found = await _each(self._look, await self._names(caller.index))
+        return sorted(filter(None, found), key=lambda session: -session.seen)
 
-    async def named(self, caller: Caller, name: str) -> list[Session]:
+    async def every(self, caller: Caller) -> list[Target]:
+        """All of a caller's tenant, readable or not. Raises StoreError."""
+        return [*map(_target, await self._names(caller.index))]
+
+    async def named(self, caller: Caller, name: str) -> list[Target]:
         """The sessions with this label, or the conversations whose id begins so with eight digits or more.
 
-        ID:LABEL is one session, and ID: the one without a label. A whole id needs nobody to have enrolled it.
+        ID:LABEL is one session, and ID: the one without a label. A whole id needs nobody to have enrolled it. Raises
+        StoreError.
         """
-        found = await self._listed(_labelled_at(mark_of(caller, name)))
+        found = await self._names(_labelled_at(mark_of(caller, name)))
         begin, colon, label = name.partition(":")
         if found or len(begin) < _LEAST_OF_ID or not _HEX.issuperset(begin):
-            return found
+            return [*map(_target, found)]
         if is_name(name) and len(name) == 2 * LINK_BYTES:
-            return [Session(id=name, label=None, model="", seen=0)]
-        like = [session for session in await self.of(caller) if session.id.startswith(begin)]
+            return [Target(bytes.fromhex(name), None)]
+        like = [target for target in await self.every(caller) if target.id.startswith(begin)]
         if colon:
-            return [session for session in like if session.label == label]
-        return [*{session.id: structs.replace(session, label=None) for session in like}.values()]
+            mark = mark_of(caller, label)
+            return [target for target in like if target.mark == mark]
+        return [*dict.fromkeys(Target(target.first, None) for target in like)]
 
-    async def erase(self, caller: Caller, sessions: Sequence[Session]) -> int:
+    async def erase(self, caller: Caller, targets: Sequence[Target]) -> int:
         """Remove everything that is stored of these; how many of them were erased, the rest is to be tried again.
 
         Returns once every replica knows.
         """
         erased = 0
-        for session in sessions:
-            if not await self._erased(caller, session):
+        for target in targets:
+            if not await self._erased(caller, target):
                 break
             erased += 1
         await asyncio.sleep(SETTLED if erased else 0)
         return erased
 
-    async def _erased(self, caller: Caller, session: Session) -> bool:
-        first = bytes.fromhex(session.id)
-        if session.label is None:
-            marks = [b"", *await self._erasures.labels(first)]
+    async def _erased(self, caller: Caller, target: Target) -> bool:
+        first, mark = target
+        if mark is None:
+            marks = [b"", *(await self._erasures.labels(first) or ())]
             done = await self._erasures.erase_every(first)
         else:
-            marks = [mark_of(caller, session.label)]
-            done = await self._erasures.erase(first + marks[0])
+            marks = [mark]
+            done = await self._erasures.erase(first + mark)
         for mark in marks if done else ():
             self._here.pop(first + mark, None)
             for index in _indexes(caller, mark):
                 await self._store.strike(index, (first + mark).hex())
         return done
 
-    async def _listed(self, index: str) -> list[Session]:
-        names = {bytes.fromhex(member) for member in await self._store.members(index) if is_name(member)}
-        names |= {name for name, here in self._here.items() if index in here.indexes}
-        found: list[Session] = []
-        every = [*names]
-        for some in (every[at : at + _AT_ONCE] for at in range(0, len(every), _AT_ONCE)):
-            found += filter(None, await asyncio.gather(*map(self._look, some)))
-        return sorted(found, key=lambda session: -session.seen)
+    async def _names(self, index: str) -> list[bytes]:
+        """Of the sessions that are listed there, and of those that this process remembers to have enrolled there."""
+        members = await self._store.members(index)
+        if members is None:
+            raise StoreError("the store could not tell which sessions there are")
+        listed = dict.fromkeys(bytes.fromhex(member) for member in members if is_name(member))
+        here = [name for name, here in self._here.items() if index in here.indexes and name not in listed]
+        return [*listed, *filter(None, await _each(self._unless_erased, here))]
+
+    async def _unless_erased(self, name: bytes) -> bytes | None:
+        """The name of a session that was enrolled here, unless another replica has erased it since."""
+        here = self._here.get(name)
+        return name if here and here.link == await self._erasures.link(name) else None
 
     async def _look(self, name: bytes) -> Session | None:
         link = await self._erasures.link(name)
         key, here = _key(link), self._here.get(name)
         (value,) = await self._store.get_many([key])
-        return self._sealer.read(key, value, _decode) or (here.session if here and here.link == link else None)
+        session = self._sealer.read(key, value, _decode) or (here.session if here and here.link == link else None)
+        if session is None or name[LINK_BYTES:]:
+            return session
+        # Earlier versions put sessions with labels there too; they are erased as what they lie under.
+        return structs.replace(session, label="")
+
+
+async def _each(work: Callable[[bytes], Awaitable[_T]], names: Sequence[bytes]) -> list[_T]:
+    """What comes of each, some at once."""
+    found: list[_T] = []
+    for some in (names[at : at + _AT_ONCE] for at in range(0, len(names), _AT_ONCE)):
+        found += await asyncio.gather(*map(work, some))
+    return found
+
+
+def _target(name: bytes) -> Target:
+    return Target(name[:LINK_BYTES], name[LINK_BYTES:])
 
 
 def _indexes(caller: Caller, mark: bytes) -> list[str]:

@@ -17,7 +17,7 @@ from proxy import running
 from proxy.checkpoints import Checkpoints
 from proxy.config import Config
 from proxy.erasures import Erasures
-from proxy.session_index import Session, SessionIndex
+from proxy.session_index import Session, SessionIndex, Target
 from proxy.siblings import Siblings
 from proxy.stores import Sealer, StoreError, file_of, open_existing
 from proxy.tenants import Caller
@@ -72,13 +72,13 @@ def _erased(ids: Mapping[str | None, list[str]], *, by_proxy: bool) -> Erased:
 
 async def _in_store(config: Config, caller: Caller, names: Sequence[str]) -> dict[str | None, list[str]]:
     async with _index(config) as index:
-        by_name: dict[str | None, list[Session]] = {name: await index.named(caller, name) for name in names}
+        by_name: dict[str | None, list[Target]] = {name: await index.named(caller, name) for name in names}
         if not names:
-            by_name[None] = await index.of(caller)
-        found = [session for sessions in by_name.values() for session in sessions]
+            by_name[None] = await index.every(caller)
+        found = [*chain.from_iterable(by_name.values())]
         if await index.erase(caller, found) < len(found):
             raise StoreError("the store could not erase it all; nothing is promised, try again")
-        return {name: [session.id for session in sessions] for name, sessions in by_name.items()}
+        return {name: [target.id for target in targets] for name, targets in by_name.items()}
 
 
 @asynccontextmanager

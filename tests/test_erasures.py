@@ -32,6 +32,7 @@ from proxy.stores.sealing import Sealer
 from proxy.tenants import Tenants
 from proxy.wire.messages import describe
 from tests.clock import Clock
+from tests.servers import free_port
 from tests.test_isolation import SUMMARY, TURNS, WINDOW, bearer, is_summary, script, sent, summaries
 from tests.upstreams import JSON, OK_BODY, Call, Reply, always, answer, ask, config_for, serving, upstream
 
@@ -496,6 +497,14 @@ async def test_what_is_in_the_memory_of_the_proxy_alone_is_erased_through_it(tmp
     failed = await command("sessions", "rm", "--all")
     assert (failed.returncode, failed.stdout) == (1, "")
     assert re.match(r"no proxy answers at http://127.0.0.1:\d+, and store.url: memory:// lies inside", failed.stderr)
+
+
+async def test_a_proxy_without_its_store_erases_nothing_and_the_command_says_so(tmp_path: Path) -> None:
+    async with commanded(tmp_path, f"redis://127.0.0.1:{free_port()}", admin_token="t-1") as (_, command):
+        for words in (("--all",), ("the deploy",), ("0" * 64,)):
+            failed = await command("sessions", "rm", *words)
+            assert (failed.returncode, failed.stdout) == (1, "")
+            assert re.match(r"the proxy at \S+ did not erase it: The store", failed.stderr)
 
 
 async def test_a_store_file_that_was_deleted_under_the_proxy_is_erased_through_it(tmp_path: Path) -> None:

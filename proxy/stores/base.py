@@ -70,8 +70,8 @@ class Store(Protocol):
         """Make `member` one of this index for `ttl` from now; the longest unused beyond `MAX_MEMBERS` drop out."""
         ...
 
-    async def members(self, index: str) -> list[str]:
-        """Who is enrolled, in no order."""
+    async def members(self, index: str) -> list[str] | None:
+        """Who is enrolled, in no order. None where it could not be looked up."""
         ...
 
     async def strike(self, index: str, member: str) -> None:

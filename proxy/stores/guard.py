@@ -83,8 +83,8 @@ class GuardedStore:
     async def enroll(self, index: str, member: str, ttl: float) -> None:
         await self._attempt("enroll", lambda: self._store.enroll(index, member, ttl), None)
 
-    async def members(self, index: str) -> list[str]:
-        return await self._attempt("members", lambda: self._store.members(index), [])
+    async def members(self, index: str) -> list[str] | None:
+        return await self._attempt("members", lambda: self._store.members(index), None)
 
     async def strike(self, index: str, member: str) -> None:
         await self._attempt("strike", lambda: self._store.strike(index, member), None)
