@@ -28,6 +28,7 @@ from proxy.tenants import Caller
 
 _T = TypeVar("_T")
 SESSIONS_PATH = "/admin/api/sessions"
+_NAMES = f"{SESSIONS_PATH}/"
 _WELCOME = {
     "name": "concertina",
     "message": "An OpenAI-compatible reverse proxy. Point your client at this address followed by base_url.",
@@ -68,7 +69,7 @@ class Pages:
                 Path("/admin", self._admin),
                 Path("/admin/api/models", operators.only(self._models, figures=True)),
                 Path(SESSIONS_PATH, operators.only(self._sessions), methods=["GET", "DELETE"]),
-                Path(SESSIONS_PATH + "/{name:path}", operators.only(self._erase), methods=["DELETE"]),
+                Path(_NAMES + "{name:path}", operators.only(self._erase), methods=["DELETE"]),
             ],
             exception_handlers={HTTPException: _refused, 500: _failed},
             lifespan=lifespan,
@@ -78,9 +79,10 @@ class Pages:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pages are served under their own names alone, so that whoever shuts those off has shut off all; a slash may
         follow them. Only a session's name may be encoded."""
-        if scope["type"] == "http" and not scope["path"].startswith(f"{SESSIONS_PATH}/"):
+        if scope["type"] == "http":
             written = scope["raw_path"].partition(b"?")[0].decode("latin-1")
-            scope = {**scope, "path": written[:-1] if len(written) > 1 and written.endswith("/") else written}
+            if not written.startswith(_NAMES) or written == _NAMES:
+                scope = {**scope, "path": written[:-1] if len(written) > 1 and written.endswith("/") else written}
         await self._app(scope, receive, send)
 
     @property

@@ -33,6 +33,7 @@ SPELLINGS = (
 EXACT = (
     "/admin/api/models",
     "/admin/api/sessions",
+    "/admin/api/sessions/",
     "/metrics",
     "/metrics/",
     "/livez",
