@@ -47,21 +47,16 @@ class Erasures:
         self._watched: dict[bytes, float] = {}
 
     async def placed(self, case: Case) -> Case:
-        """The case under the link that its session has now."""
-        return case if case.link is not None else replace(case, link=await self.link(case.session))
+        """The case under the link that its session has now. Whoever erases the conversation finds its label listed
+        before anything is stored there."""
+        if case.link is not None:
+            return case
+        return replace(case, link=await (self.link if case.is_let_through else self._listed_link)(case.session))
 
     async def link(self, session: bytes) -> bytes:
-        """What stands for the first link of a session: a link and, of a session with a label, its mark.
-
-        Whoever erases the conversation finds the label listed before anything is stored under this link.
-        """
-        first, mark = session[:LINK_BYTES], session[LINK_BYTES:]
-        root = labelled(start := await self._start(first), mark)
-        while mark and root not in self._listed:
-            await self._list(start, mark)
-            remember(self._listed, root, None, _REMEMBERED)
-            root = labelled(start := await self._start(first), mark)  # it may have been erased meanwhile
-        return await self._followed(root)
+        """What stands for the first link of a session: a link and, of a session with a label, its mark."""
+        _, link = await self._place(session)
+        return link
 
     async def list_again(self, session: bytes) -> None:
         """Have a label listed for another while: it is in use, and a store may have lost it."""
@@ -71,14 +66,25 @@ class Erasures:
 
     async def erase(self, session: bytes) -> bool:
         """Remove what is stored of this session, and of no other; whether the store did it."""
-        return await self._bury(labelled(await self._start(session[:LINK_BYTES]), session[LINK_BYTES:]))
+        first, mark = session[:LINK_BYTES], session[LINK_BYTES:]
+        start = await self._start(first)
+        # Before, so that who lists it anew, for what is stored from then on, stays listed.
+        await self._strike(start, mark)
+        if await self._bury(labelled(start, mark)):
+            return True
+        await self.list_again(session)
+        return False
 
     async def erase_every(self, first: bytes) -> bool:
         """Remove what is stored of the conversation with this first link, whatever its labels."""
         start = await self._start(first)
         if not await self._bury_all(start) or not await self._bury(set_apart(first, _EVERY)):
             return False
-        return await self._bury_all(start)  # and what came meanwhile; nobody begins there any more
+        if not await self._bury_all(start):  # and what came meanwhile; nobody begins there any more
+            return False
+        for mark in await self._listed_at(start) or ():
+            await self._strike(start, mark)
+        return True
 
     async def labels(self, first: bytes) -> list[bytes] | None:
         """The marks of the labels that a conversation has been seen with; None where they could not be looked up."""
@@ -97,6 +103,26 @@ class Erasures:
             there = await self._store.get_many([tombstone(hash_tag(root)) for root in some])
             for root in (root for root, mark in zip(some, there, strict=True) if mark is None):
                 await self._followed(root)
+
+    async def _place(self, session: bytes) -> tuple[bytes, bytes]:
+        """Where the conversation of a session starts, and the session's own link."""
+        first, mark = session[:LINK_BYTES], session[LINK_BYTES:]
+        root, every = labelled(first, mark), set_apart(first, _EVERY)
+        if root not in self._known and every not in self._known:
+            marks = await self._store.get_many([tombstone(hash_tag(link)) for link in (every, root)])
+            if marks == [None, None]:  # never erased, like nearly all
+                return first, root
+        start = await self._start(first)
+        return start, await self._followed(labelled(start, mark))
+
+    async def _listed_link(self, session: bytes) -> bytes:
+        mark = session[LINK_BYTES:]
+        start, link = await self._place(session)
+        while mark and link not in self._listed:
+            await self._list(start, mark)
+            remember(self._listed, link, None, _REMEMBERED)
+            start, link = await self._place(session)  # it may have been erased meanwhile
+        return link
 
     async def _start(self, first: bytes) -> bytes:
         """The conversation's own link, or what has its place since all of its sessions were erased."""
@@ -135,6 +161,10 @@ class Erasures:
 
     async def _list(self, start: bytes, mark: bytes) -> None:
         await self._store.enroll(_labels_at(start), mark.hex(), self._ttl)
+
+    async def _strike(self, start: bytes, mark: bytes) -> None:
+        if mark:
+            await self._store.strike(_labels_at(start), mark.hex())
 
     async def _listed_at(self, start: bytes) -> list[bytes] | None:
         marks = await self._store.members(_labels_at(start))

@@ -138,6 +138,7 @@ class Explainer:
         self._store = LookOnly(checkpoints.store)
         looked_at = checkpoints.over(self._store)
         self._standing = StandingRecords(looked_at, Siblings(looked_at, erasures, sealer, ttl))
+        self._erasures = erasures
         self._lineages = lineages
         self._sealer = sealer
         self._ttl = ttl
@@ -146,6 +147,7 @@ class Explainer:
 
     async def explain(self, case: Case, received: ChatRequest) -> Explanation:
         """`received` is the request as it came; the case's may begin behind a separator."""
+        case = replace(case, link=await self._erasures.link(case.session))
         # What is not frozen yet may look otherwise when it is: a cooler must not remember it.
         cooler = Cooler(self._store, self._sealer, self._ttl, self._tokenizer, self._workers)
         live = replace(case, wish="on") if case.wish in ("off", "shadow") else case

@@ -184,7 +184,7 @@ class Gateway:
         if request is None:
             return Explanation(model_of(incoming.body), incoming.caller.policy_name, "bypass", "unknown_shape")
         case = case_of(incoming.exchange, incoming.active.router, incoming.caller, incoming.wish, request)
-        return await self._explainer.explain(await self._drafter.placed(case), request)
+        return await self._explainer.explain(case, request)
 
     async def passthrough(self, exchange: Exchange) -> None:
         """Any other request: relayed untouched, both bodies streamed."""

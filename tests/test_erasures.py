@@ -33,11 +33,11 @@ from proxy.tenants import Tenants
 from proxy.wire.messages import describe
 from tests.clock import Clock
 from tests.servers import free_port
-from tests.test_isolation import SUMMARY, TURNS, WINDOW, bearer, is_summary, script, sent, summaries
+from tests.test_isolation import BODY, SUMMARY, TURNS, WINDOW, bearer, is_summary, script, sent, summaries
 from tests.upstreams import JSON, OK_BODY, Call, Reply, always, answer, ask, config_for, serving, upstream
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable
+    from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
     from proxy.config import Config
     from tests.upstreams import Header, Upstream
@@ -304,7 +304,8 @@ async def test_erasing_one_label_leaves_the_other_whole_and_nothing_of_its_own(
     async with upstream(script) as behind:
         config = config_for(tmp_path, behind.address, store={"url": url, "secret": kind}, **OPERATED)
         async with serving(config) as address:
-            assert [await outcome(address, caller, label) for label in (one, other)] == [b"applied", b"reused"]
+            outcomes = [await outcome(address, caller, label) for label in (one, other, other)]
+            assert outcomes == [b"applied", b"reused", b"reused"], "what is used twice has a copy of its own"
             listing = await enrolled(address, 2)
             assert (labels_of(listing), len({str(session["id"]) for session in listing})) == (["A", "B"], 1)
             assert (await erased(address, "A")).status == 200
@@ -325,7 +326,8 @@ async def test_a_session_without_a_label_is_one_beside_those_with_labels(tmp_pat
         upstream(script) as behind,
         serving(config_for(tmp_path, behind.address, store={"url": "memory://"}, **OPERATED)) as address,
     ):
-        assert [await outcome(address, caller, *label) for label in ((), (LABEL,))] == [b"applied", b"reused"]
+        outcomes = [await outcome(address, caller, *label) for label in ((), (LABEL,), (LABEL,))]
+        assert outcomes == [b"applied", b"reused", b"reused"]
         (name,) = {str(session["id"]) for session in await enrolled(address, 2)}
         assert (await erased(address, f"{name[:16]}:")).status == 200
         assert labels_of(await listed(address)) == ["the deploy"]
@@ -576,3 +578,67 @@ def test_a_store_inside_the_server_is_not_reached_from_outside(tmp_path: Path) -
     file.write_text("store: {url: 'memory://'}\nupstreams: {main: {base_url: 'http://127.0.0.1:1/v1'}}\n")
     failed = concertina("sessions", "ls", "--config", str(file))
     assert (failed.returncode, "/admin/api/sessions" in failed.stderr) == (1, True)
+
+
+class Trips(MemoryStore):
+    """Counts the round trips of reading, and notes what is enrolled where."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.reads = 0
+        self.enrolled: list[str] = []
+
+    async def get_many(self, keys: Sequence[str]) -> list[bytes | None]:
+        self.reads += 1
+        return await super().get_many(keys)
+
+    async def enroll(self, index: str, member: str, ttl: float) -> None:
+        self.enrolled.append(index)
+        await super().enroll(index, member, ttl)
+
+
+@pytest.mark.parametrize("mark", [b"", b"m" * 16], ids=["without a label", "with a label"])
+async def test_where_a_session_that_was_never_erased_lies_is_one_look_and_nothing_written(mark: bytes) -> None:
+    store, first = Trips(), first_link()
+    assert await Erasures(store, TTL, Clock()).link(first + mark) == labelled(first, mark)
+    assert (store.reads, store.enrolled) == (1, [])
+
+
+async def test_an_erased_label_leaves_no_mark_and_is_listed_again_if_it_goes_on(
+    tmp_path: Path, valkey_url: str
+) -> None:
+    caller = bearer(secrets.token_hex(8))
+    async with AsyncExitStack() as opened, Redis.from_url(valkey_url) as redis:
+        await redis.flushdb()
+        behind = await opened.enter_async_context(upstream(script))
+        one, two = await replicas(opened, tmp_path, behind, valkey_url)
+        config = load(tmp_path / "one/config.yaml", {})
+        mark = mark_of(Tenants(config).identify(caller[1]), LABEL[1].decode()).hex().encode()
+        start = f"index:labels:{hash_tag(first_link_of(caller, config))}"
+        for again in (False, True):
+            assert await outcome(two, caller, LABEL) == b"applied"
+            await enrolled(one, 1)
+            assert await redis.zrange(start, 0, -1) == [mark]
+            name = "the%20deploy" if not again else first_link_of(caller, config).hex()
+            assert (await erased(one, name)).status == 200
+            assert await redis.zrange(start, 0, -1) == []
+        assert await outcome(two, caller, LABEL) == b"applied"
+
+
+async def test_explaining_and_listing_write_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = MemoryStore()
+    monkeypatch.setattr("proxy.stores.memory.MemoryStore", lambda: store)
+    async with upstream(script) as behind:
+        config = config_for(tmp_path, behind.address, store={"url": "memory://"}, **OPERATED)
+        async with serving(config) as address:
+            await sent(address, LABEL)
+            await enrolled(address, 1)
+
+            def written() -> dict[str, list[str]]:
+                return {index: [*members] for index, members in store._indexes.items()}
+
+            before, keys = written(), set(store._entries)
+            explained = await ask(address, "POST", "/v1/compaction/explain", [JSON, (b"X-Session-Id", b"other")], BODY)
+            assert (explained.status, explained.json()["outcome"]) == (200, "reused")
+            assert len(await listed(address)) == 1
+            assert (written(), set(store._entries)) == (before, keys)
