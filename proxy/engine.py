@@ -69,6 +69,10 @@ async def open_engine(
     await asyncio.to_thread(tokenizer.warm, DEFAULT_ENCODING)
     await asyncio.to_thread(table.load)
     sealer, ttl = Sealer(config.store.encryption_key_bytes, config.store.retired_key_bytes), config.store.ttl
+
+    def is_answered() -> bool:
+        return not isinstance(store, GuardedStore) or store.available
+
     if isinstance(store, GuardedStore):
         metrics.watch_store(lambda: store.available, store.errors, lambda: sealer.unreadable)
     windows = Windows(table, store, sealer, time.time)
@@ -91,7 +95,7 @@ async def open_engine(
     cooler = Cooler(store, sealer, ttl, tokenizer, workers)
     erasures = Erasures(store, ttl, time.monotonic)
     siblings = Siblings(checkpoints, erasures, sealer, ttl)
-    standing = StandingRecords(checkpoints, siblings)
+    standing = StandingRecords(checkpoints, siblings, is_answered)
     lineages = Lineages(store, sealer, ttl, time.time)
     excerpts = Excerpts(cooler, summarizer, tokenizer, prompts, spending, workers)
     return Engine(
@@ -110,7 +114,7 @@ async def open_engine(
             compactions,
         ),
         Ahead(standing, compactor, excerpts, summarizer, lineages, windows, metrics, log),
-        Explainer(checkpoints, erasures, lineages, sealer, ttl, tokenizer, workers),
+        Explainer(checkpoints, erasures, lineages, sealer, ttl, tokenizer, workers, is_answered),
         erasures,
         SessionIndex(store, sealer, ttl, erasures, siblings, time.time),
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from functools import partial
@@ -134,10 +134,11 @@ class Explainer:
         ttl: float,
         tokenizer: Tokenizer,
         workers: Executor,
+        is_answered: Callable[[], bool],
     ) -> None:
         self._store = LookOnly(checkpoints.store)
         looked_at = checkpoints.over(self._store)
-        self._standing = StandingRecords(looked_at, Siblings(looked_at, erasures, sealer, ttl))
+        self._standing = StandingRecords(looked_at, Siblings(looked_at, erasures, sealer, ttl), is_answered)
         self._erasures = erasures
         self._lineages = lineages
         self._sealer = sealer

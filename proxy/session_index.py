@@ -98,10 +98,12 @@ class SessionIndex:
     def is_news(self, case: Case, sent: Draft) -> bool:
         """Whether this draft is a reason to enroll its session (again): a store may have lost it."""
         state, at = self._noted.get(case.tag, ("", 0.0))
-        return state != _state(sent) or abs(self._clock() - at) > _ENROLL_EVERY
+        borrowed = sent.record is not None and self._siblings.is_borrowed(case, sent.record)
+        return borrowed or state != _state(sent) or abs(self._clock() - at) > _ENROLL_EVERY
 
     async def enroll(self, case: Case, sent: Draft) -> None:
         """Note that something of this session may be stored."""
+        again = case.tag in self._noted
         remember(self._noted, case.tag, (_state(sent), self._clock()), _REMEMBERED)
         record = sent.record
         session = Session(
@@ -121,7 +123,7 @@ class SessionIndex:
         for index in indexes:
             await self._store.enroll(index, case.session.hex(), self._ttl)
         if record:
-            await self._siblings.note(case, record)
+            await self._siblings.keep(case, record, again=again)
 
     async def of(self, caller: Caller) -> list[Session]:
         """The sessions of a caller's tenant, the last used first. Raises StoreError."""

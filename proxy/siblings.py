@@ -1,8 +1,8 @@
 """Records of the same conversation under other labels: who goes on under a new one need not pay for them again.
 
 Sessions share nothing, so that each can be erased. But what the client sends again it may have summarized by the same
-record: a copy, which is then its own. Where a session's records lie is noted by content, under the session without a
-label; a note holds the mark of a label and nothing else.
+record: a copy, which is its own once it is used again. Where a session's records lie is noted by content, under the
+session without a label; a note holds the mark of a label and nothing else.
 """
 
 from __future__ import annotations
@@ -34,8 +34,23 @@ class Siblings:
     def _store(self) -> Store:
         return self._checkpoints.store
 
-    async def note(self, case: Case, record: Record) -> None:
-        """Have this record found from other labels; one without a label is found where it lies."""
+    def is_borrowed(self, case: Case, record: Record) -> bool:
+        """Whether this is a copy that is not stored: where a session's own lies, this process remembers it."""
+        return self._checkpoints.recall(case.digests, [record.covered]) is None
+
+    async def keep(self, case: Case, record: Record, *, again: bool) -> None:
+        """See to the record of a session that is listed: it is found from other labels, too.
+
+        A copy is stored once it is used `again`, so that labels which change with each request cost none.
+        """
+        if self.is_borrowed(case, record):
+            if not again:
+                return
+            await self._checkpoints.publish(case.digests, record)
+        await self._note(case, record)
+
+    async def _note(self, case: Case, record: Record) -> None:
+        """One without a label is found where it lies."""
         if case.mark:
             key = _note(await self._shared(case), record.covered)
             await self._store.put(key, self._sealer.seal(key, case.mark), self._ttl)

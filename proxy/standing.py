@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections import OrderedDict
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
 
@@ -15,23 +15,28 @@ from policies.plan import tokens_with
 from policies.record import Record
 from proxy.cases import Case, labelled, standing_of
 from proxy.checkpoints import Checkpoints
-from proxy.flights import LOCK_SECONDS, poll, renewed
+from proxy.flights import LOCK_SECONDS, SingleFlight, poll, renewed
 from proxy.lru import remember
 from proxy.siblings import Siblings
 
 # How far into what is not covered yet the claim on the next summary is pinned, as a share of the usable input: the
 # same message for every request of a conversation, however much it has grown meanwhile.
 _PIN = 0.25
-_LOOKED = 20_000
+_ALONE = 20_000
 
 
 class StandingRecords:
     """Finds the checkpoint in use; one per process."""
 
-    def __init__(self, checkpoints: Checkpoints, siblings: Siblings) -> None:
+    def __init__(self, checkpoints: Checkpoints, siblings: Siblings, is_answered: Callable[[], bool]) -> None:
+        """`is_answered` tells whether the store has answered, rather than a guard in its place."""
         self._checkpoints = checkpoints
         self._siblings = siblings
-        self._looked: OrderedDict[str, None] = OrderedDict()
+        self._is_answered = is_answered
+        self._flights: SingleFlight[Record | None] = SingleFlight()
+        self._alone: OrderedDict[str, None] = OrderedDict()
+        """Sessions that have no siblings: one look is enough for what is summarized anew then."""
+
         # A store that is down gives every claim to everybody.
         self._claims: set[str] = set()
 
@@ -52,21 +57,20 @@ class StandingRecords:
         if known is not None and self._fits(case, known):
             return known
         newer = [cut for cut in case.cuts if known is None or cut > known.covered]
-        return await self._checkpoints.find(case.digests, newer) or known or await self._adopted(case)
+        return await self._checkpoints.find(case.digests, newer) or known or await self._borrowed(case)
 
-    async def _adopted(self, case: Case) -> Record | None:
-        """A copy of the record that another label's session has; looked for once, and not by what was erased."""
-        if case.tag in self._looked or case.link not in (None, labelled(case.first_link, case.mark)):
+    async def _borrowed(self, case: Case) -> Record | None:
+        """A copy of the record that another label's session has; not for what was erased. It is stored by whoever
+        lists the session."""
+        if case.tag in self._alone or case.link not in (None, labelled(case.first_link, case.mark)):
             return None
-        remember(self._looked, case.tag, None, _LOOKED)
-        record = await self._siblings.find(case)
+        record = await self._flights.run(case.digests[-1].hex(), partial(self._siblings.find, case))
         if record is None:
+            if self._is_answered():
+                remember(self._alone, case.tag, None, _ALONE)
             return None
-        digests, digest = case.digests, case.digests[record.covered].hex()
-        own = replace(
-            record, digest=digest, root=digest, parent=None, first_digest=digests[1].hex(), last_digest=digest
-        )
-        return await self._checkpoints.publish(digests, own)
+        digest, first = case.digests[record.covered].hex(), case.digests[1].hex()
+        return replace(record, digest=digest, root=digest, parent=None, first_digest=first, last_digest=digest)
 
     @asynccontextmanager
     async def claim(self, case: Case, standing: Record | None) -> AsyncIterator[bool]:
