@@ -157,7 +157,9 @@ async def _told(look: Awaitable[_T]) -> _T:
     try:
         return await look
     except StoreError:
-        raise StoreUnavailableError("The store cannot be reached; nothing was erased. Try again.") from None
+        raise StoreUnavailableError(
+            "The store could not say which sessions there are; none was erased. Try again."
+        ) from None
 
 
 async def _welcome(_: Request) -> Response:
