@@ -347,7 +347,7 @@ async def noted(redis: Redis) -> None:
     """Returns once it is noted, in the background, where the records of a label lie."""
     async with asyncio.timeout(30):
         while True:
-            if [key async for key in redis.scan_iter("at:*")]:
+            if [key async for key in redis.scan_iter("session:*:at:*")]:
                 return
 
 
