@@ -334,6 +334,9 @@ class Certificates:
         names = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))])
         server = _certificate(_name("a server for tests"), key.public_key(), issuer, ca_key.public_key())
         own = server.add_extension(names, critical=False)
+        others = "digital_signature content_commitment key_encipherment data_encipherment key_agreement"
+        signing = dict.fromkeys([*others.split(), "crl_sign", "encipher_only", "decipher_only"], False)
+        ca = ca.add_extension(x509.KeyUsage(key_cert_sign=True, **signing), critical=True)
         pem = serialization.Encoding.PEM
         self.authority.write_bytes(ca.sign(ca_key, hashes.SHA256()).public_bytes(pem))
         self.certificate.write_bytes(own.sign(ca_key, hashes.SHA256()).public_bytes(pem))

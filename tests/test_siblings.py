@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 import pytest
@@ -42,7 +43,7 @@ async def outcome(address: str, *headers: Header) -> bytes | None:
 
 def stored(directory: Path) -> set[str]:
     """The keys in the file of a proxy that has ended."""
-    with sqlite3.connect(directory / "store.db") as connection:
+    with closing(sqlite3.connect(directory / "store.db")) as connection:
         return {key for (key,) in connection.execute("SELECT key FROM entries")}
 
 
