@@ -76,7 +76,7 @@ def _planning(rounds: int) -> float:
             Message("assistant", 60, b"a" * 32, calls=(f"c{i}",)),
             Message("tool", 140, b"t" * 32, answers=f"c{i}"),
         ]
-    limits = limits_of(budget_of(rounds * 200, rounds * 200), DEFAULTS)
+    limits = limits_of(budget_of(rounds * 200, rounds * 200), DEFAULTS, 0)
     return _median(lambda: decide(Conversation(messages), limits, DEFAULTS, None))
 
 
@@ -158,7 +158,7 @@ def _assembling() -> float:
         conversation = Conversation(request.messages, request.tools_tokens)
         prefix_digests(_SCOPE, conversation.body)
         legal_cuts(conversation)
-        decide(conversation, limits_of(budget_of(10**6, 10**6), DEFAULTS), DEFAULTS, None)
+        decide(conversation, limits_of(budget_of(10**6, 10**6), DEFAULTS, 0), DEFAULTS, None)
         chat.rebuild(request.body, request.parsed, assemble(conversation, cut, "record " * 500), {})
 
     return _median(work)

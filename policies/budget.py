@@ -6,8 +6,11 @@ from dataclasses import dataclass
 
 MAX_RESERVE = 32_000
 DEFAULT_RESERVE = 8_000
+# Kept for the answer even where all of them were shorter, and how much longer than those seen one may be.
+_LEAST_RESERVE = 1_024
+_ANSWER_MARGIN = 1.5
 MAX_RECORD = 8_000
-# What a record may have even where a tenth of the window is less: rules and identifiers do not shrink with it.
+# What a record may have even where a tenth of M is less.
 SMALL_RECORD = 1_400
 
 
@@ -15,39 +18,77 @@ SMALL_RECORD = 1_400
 class Budget:
     """Tokens, in units of our own estimate (a calibration is already divided out).
 
-    usable: B, the input that fits. record: the most the injected text may take.
+    usable: B, the input that fits. record: the most the injected text may take. fixed: what of B every request takes
+    whatever is cut, its tools and its head.
     """
 
     window: int
     usable: int
     record: int
+    fixed: int = 0
+
+    @property
+    def movable(self) -> int:
+        """M, what the conversation itself may take; every share counts from it."""
+        return max(1, self.usable - self.fixed)
+
+    def at(self, share: float) -> int:
+        """Tokens of the whole request at this share of M."""
+        return self.fixed + int(share * self.movable)
+
+    def share(self, tokens: int) -> float:
+        """The share of M that a request of so many tokens takes."""
+        return (tokens - self.fixed) / self.movable
+
+    def behind(self, fixed: int) -> Budget:
+        """The same for a request with so many tokens of tools and head."""
+        return budget_of(self.window, self.usable, fixed)
 
     @property
     def summary(self) -> int:
-        """The part a model writes: clamp(0.04 B, 400, 4,000), and never more than a third of the record."""
-        return min(max(400, min(int(0.04 * self.usable), 4_000)), self.record // 3)
+        """The part a model writes: clamp(0.04 M, 400, 4,000), and never more than a third of the record."""
+        return min(max(400, min(int(0.04 * self.movable), 4_000)), self.record // 3)
 
     @property
     def worthwhile_gain(self) -> int:
         """The least a proactive compaction must free on a small window, where 2,000 tokens are out of reach."""
-        return int(0.15 * self.usable)
+        return int(0.15 * self.movable)
 
 
-def budget_of(window: int, usable: int) -> Budget:
-    """The record gets a tenth of the usable input; on small windows more, up to 30 %."""
+def budget_of(window: int, usable: int, fixed: int = 0) -> Budget:
+    """The record gets a tenth of M; where that is little, up to 30 %: rules and names do not shrink with a window."""
     usable = max(1, usable)
-    return Budget(window, usable, min(max(usable // 10, min(3 * usable // 10, SMALL_RECORD)), MAX_RECORD))
+    movable = max(usable - fixed, usable // 4)
+    record = min(max(movable // 10, min(3 * movable // 10, SMALL_RECORD)), MAX_RECORD)
+    return Budget(window, usable, record, fixed)
 
 
 def limited(budget: Budget | None, tokens: int) -> Budget:
     """The budget with at most `tokens` of usable input; that alone where the window is unknown."""
     if budget is None:
         return budget_of(tokens, tokens)
-    return budget if tokens >= budget.usable else budget_of(budget.window, tokens)
+    return budget if tokens >= budget.usable else budget_of(budget.window, tokens, budget.fixed)
+
+
+def reserved_output(window: int, max_output: int | None, longest_answer: int | None) -> int:
+    """What of a window is kept for the answer.
+
+    What is asked for (a tenth of the window where nothing is), but not more than answers have been seen to take.
+    """
+    wanted = min(window // 10, DEFAULT_RESERVE) if max_output is None else min(max_output, MAX_RESERVE)
+    if longest_answer is not None:
+        wanted = min(wanted, max(_LEAST_RESERVE, int(_ANSWER_MARGIN * longest_answer)))
+    return min(wanted, window // 2)
 
 
 def usable_input(
-    window: int, max_output: int | None, *, exact: bool, calibration: float = 1.0, of_prompt: bool = False
+    window: int,
+    max_output: int | None,
+    *,
+    exact: bool,
+    calibration: float = 1.0,
+    of_prompt: bool = False,
+    longest_answer: int | None = None,
 ) -> Budget:
     """Budget for a model of `window` tokens.
 
@@ -55,8 +96,8 @@ def usable_input(
     exact:       the model's own tokenizer counted (margin 3 %), else an estimate (10 %).
     calibration: real tokens per estimated token, learned from the upstream; >= 1.
     of_prompt:   the window is for the prompt alone, so nothing is reserved for the output.
+    longest_answer: that was seen lately, in tokens; None where too few were.
     """
-    wanted = min(window // 10, DEFAULT_RESERVE) if max_output is None else min(max_output, MAX_RESERVE)
-    reserve = 0 if of_prompt else min(wanted, window // 2)
+    reserve = 0 if of_prompt else reserved_output(window, max_output, longest_answer)
     margin = int(window * (0.03 if exact else 0.10))
     return budget_of(window, int((window - reserve - margin) / calibration))

@@ -47,9 +47,9 @@ def zone_of(conversation: Conversation, window: int, policy: PolicySettings) -> 
     """The large messages of a conversation that are replaced, and those whose turn comes next.
 
     `window` is the model's, in tokens; the shares count from its usable input for a request without a stated maximum
-    output, so that neither such a maximum nor a calibration moves what is frozen.
+    output, less tools and head, so that neither such a maximum nor a calibration moves what is frozen.
     """
-    budget = usable_input(window, None, exact=True)
+    budget = usable_input(window, None, exact=True).behind(conversation.fixed_tokens)
     threshold = threshold_tokens(budget, policy)
     if all(message.tokens < threshold for message in conversation.body):
         return Zone((), ())
@@ -59,11 +59,11 @@ def zone_of(conversation: Conversation, window: int, policy: PolicySettings) -> 
 
 
 def threshold_tokens(budget: Budget, policy: PolicySettings) -> int:
-    """From how many tokens on a message is large."""
+    """From how many tokens on a message is large; the less is left beside tools and head, the fewer."""
     if policy.large_messages.threshold is not None:
         return policy.large_messages.threshold
     low, high = _THRESHOLD_RANGE
-    return max(low, min(int(_THRESHOLD_SHARE * budget.window), high))
+    return max(low, min(int(_THRESHOLD_SHARE * (budget.window - budget.fixed)), high))
 
 
 class _Run:
@@ -74,9 +74,9 @@ class _Run:
         self._body = body
         self._settings = policy.large_messages
         self._threshold = threshold_tokens(budget, policy)
-        self._floor = policy.apply_floor * budget.usable
-        self._valve = policy.large_messages.valve * budget.usable
-        self._hot = min(_HOT_TOKENS, int(_HOT_SHARE * budget.usable))
+        self._floor = budget.at(policy.apply_floor)
+        self._valve = policy.large_messages.valve * budget.movable
+        self._hot = min(_HOT_TOKENS, int(_HOT_SHARE * budget.movable))
         self._before = [*accumulate((m.tokens for m in body), initial=conversation.fixed_tokens)]
         weights = (m.tokens if m.role in policy.large_messages.roles else 0 for m in body)
         self._results_before = [*accumulate(weights, initial=0)]
@@ -99,19 +99,26 @@ class _Run:
         self._read = seen
         if self._before[seen] < self._floor or self._weight <= self._valve:
             return None
-        return Batch(seen, members) if (members := tuple(self._cool(seen))) else None
+        members = tuple(self._cooled(seen))
+        weight = sum(self._body[position].tokens for position in members)
+        if weight < (1 - _RELIEF) * self._valve:
+            return None
+        for _ in members:
+            self._live.popleft()
+        self._weight -= weight
+        return Batch(seen, members)
 
-    def _cool(self, seen: int) -> Iterator[int]:
+    def _cooled(self, seen: int) -> Iterator[int]:
+        """The oldest that have cooled down, until the valve is relieved."""
         recent = max(0, self._finished - self._settings.hot_rounds)
         hot_from = self._units[recent]
-        while self._live and self._weight > _RELIEF * self._valve:
-            oldest = self._live[0]
-            is_recent = oldest >= hot_from or self._results_before[seen] - self._results_before[oldest] <= self._hot
-            if is_recent or oldest == self._last_user[seen]:
+        weight = self._weight
+        for position in self._live:
+            is_recent = position >= hot_from or self._results_before[seen] - self._results_before[position] <= self._hot
+            if weight <= _RELIEF * self._valve or is_recent or position == self._last_user[seen]:
                 return
-            self._live.popleft()
-            self._weight -= self._body[oldest].tokens
-            yield oldest
+            weight -= self._body[position].tokens
+            yield position
 
     def foreseen(self) -> Iterator[int]:
         """What must go until the valve is relieved, hot or not."""

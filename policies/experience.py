@@ -6,6 +6,7 @@ expire.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 import msgspec
@@ -21,6 +22,8 @@ CALIBRATION_RANGE: Final = (1.0, 6.0)
 CALIBRATION_OBSERVATIONS = 16
 # From so many observations on the worst alone is no evidence: providers do report nonsense now and then.
 _ENOUGH = 4
+# Answers that are remembered.
+ANSWERS = 16
 # A prompt that was billed at less than this share of our estimate was not read whole ...
 _CUT_OFF_BELOW = 0.5
 # ... where the estimate is of so many tokens that no overhead explains it.
@@ -35,6 +38,7 @@ class Experience(msgspec.Struct, frozen=True, omit_defaults=True):
     shape:        how its chat template takes a record.
     tells_usage:  whether a stream may be asked for its usage; some servers refuse the question.
     cut_off:      whether it was last seen to read less of a prompt than it was sent.
+    answers:      tokens of the newest answers, coarse (`coarse`), at most ANSWERS.
     """
 
     limit: int | None = None
@@ -44,6 +48,7 @@ class Experience(msgspec.Struct, frozen=True, omit_defaults=True):
     shape: Shape = "separate"
     tells_usage: bool = True
     cut_off: bool = False
+    answers: tuple[int, ...] = ()
 
     def limit_at(self, now: float) -> int | None:
         return self.limit if now - self.learned_at < LEARNED_TTL else None
@@ -53,6 +58,21 @@ class Experience(msgspec.Struct, frozen=True, omit_defaults=True):
         """What to multiply estimates with: the worst of the recent observations, 1.0 without any."""
         worst = sorted(self.ratios)
         return worst[-2] if len(worst) >= _ENOUGH else max(worst, default=1.0)
+
+
+def coarse(tokens: int) -> int:
+    """The next power of two from 256 on: so that not every answer is news to the other replicas."""
+    return max(256, 1 << max(0, tokens - 1).bit_length())
+
+
+def longest_answer(answers: Sequence[int]) -> int | None:
+    """Of those seen lately; None where too few were to go by."""
+    return max(answers) if len(answers) >= _ENOUGH else None
+
+
+def with_answer(answers: tuple[int, ...], tokens: int) -> tuple[int, ...]:
+    """The newest answers, with one more of so many tokens."""
+    return (*answers, coarse(tokens))[-ANSWERS:]
 
 
 def overflowed(known: Experience, stated: StatedLimit, estimated: int, now: float) -> Experience:

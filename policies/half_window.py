@@ -46,9 +46,9 @@ def target_tokens(conversation: Conversation, budget: Budget, policy: PolicySett
     """
     units = conversation.units
     average = conversation.tokens_from[0] / len(units) if units else 0
-    headroom = (policy.compaction_threshold - policy.target_ratio) * budget.usable
+    headroom = (policy.compaction_threshold - policy.target_ratio) * budget.movable
     crowded = average > 0 and headroom / average < _ROUNDS_TO_BUY
-    return int((policy.min_target_ratio if crowded else policy.target_ratio) * budget.usable)
+    return budget.at(policy.min_target_ratio if crowded else policy.target_ratio)
 
 
 def choose_cut(

@@ -89,7 +89,7 @@ def _cost(lines: Sequence[str], count: CountTokens) -> int:
 def _ledger_budget(settings: LedgerSettings, budget: Budget) -> int:
     if settings.budget_ratio is None:
         return settings.max_tokens
-    return min(int(settings.budget_ratio * budget.usable), settings.max_tokens)
+    return min(int(settings.budget_ratio * budget.movable), settings.max_tokens)
 
 
 def _action_line(action: KeyAction) -> str:

@@ -12,11 +12,12 @@ from policies.half_window import Cut, choose_cut
 from policies.plan import Standing, is_irreducible
 from policies.settings import PolicySettings
 
-# Share of the usable input that each retry aims at.
+# Share of M that each retry aims at.
 TARGETS = (0.50, 0.25, 0.125)
 SHRINK_AT_LEAST = 0.90
-# What the injected text may take of a retry's target.
+# What the injected text may take of a retry's target beside tools and head, and of all of it at least.
 RECORD_SHARE = 0.40
+_LEAST_RECORD_SHARE = 0.10
 _LEAST_TAIL = 64
 # Without a stated limit the window can only be somewhat below what was refused.
 _GUESS = 0.90
@@ -121,8 +122,9 @@ def next_rung(
     smallest_sent: int,
 ) -> Rung:
     """The `attempt`-th retry, counted from 0; its request must be 10 % smaller than `smallest_sent` tokens."""
-    target = min(int(TARGETS[attempt] * budget.usable), int(SHRINK_AT_LEAST * smallest_sent))
-    budget = replace(budget, record=min(budget.record, int(RECORD_SHARE * target)))
+    budget = budget.behind(conversation.fixed_tokens)
+    target = min(budget.at(TARGETS[attempt]), int(SHRINK_AT_LEAST * smallest_sent))
+    budget = replace(budget, record=min(budget.record, _most_of_record(target, budget.fixed)))
     covered = standing.covered if standing else 0
     cut = choose_cut(conversation, budget, policy, covered=covered, target=target)
     record = budget.record if cut else standing.record_tokens if standing else 0
@@ -135,6 +137,10 @@ def next_rung(
         tail_tokens=None if fits else max(room, _LEAST_TAIL),
         with_model=attempt < len(TARGETS) - 1 and not is_irreducible(conversation, budget, policy),
     )
+
+
+def _most_of_record(target: int, fixed: int) -> int:
+    return int(max(RECORD_SHARE * (target - fixed), _LEAST_RECORD_SHARE * target))
 
 
 def allowance(sizes: Sequence[int], total: int) -> int:

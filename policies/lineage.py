@@ -16,12 +16,12 @@ from policies.record import Record
 HISTORY = 100
 # After so many compactions in a row that did not help, models are left alone ...
 _INEFFECTIVE = 2
-# ... until the conversation has grown by this share of the usable input, or so many seconds have passed: twice as much
+# ... until the conversation has grown by this share of M, or so many seconds have passed: twice as much
 # with every further one in vain.
 _REGROWTH = 0.15
 _PATIENCE = 600.0
 _MOST_DOUBLINGS = 10
-# The promised price of growth: one summary per this share of the usable input (docs/design.md, section 6).
+# The promised price of growth: one summary per this share of M (docs/design.md, section 6).
 _GROWTH_PER_CALL = 0.35
 # What is left of it for units so large that a summary lasts less long.
 _SPARE_CALLS = 2
@@ -110,7 +110,7 @@ def may_ask_model(lineage: Lineage, budget: Budget, *, history_tokens: int, now:
         return True
     at, tokens = lineage.ineffective_at
     longer: int = 2 ** min(lineage.ineffective - _INEFFECTIVE, _MOST_DOUBLINGS)
-    grown = history_tokens - tokens >= longer * _REGROWTH * budget.usable
+    grown = history_tokens - tokens >= longer * _REGROWTH * budget.movable
     return grown or now - at >= longer * _PATIENCE
 
 
@@ -118,6 +118,6 @@ def may_rebuild(lineage: Lineage, budget: Budget, threshold: float, *, history_t
     """Whether `calls` summarizer calls instead of one keep the promised price: one per 0.35 B of growth, and one."""
     if calls == 1:
         return True
-    growth = history_tokens - threshold * budget.usable
-    promised = ceil(growth / (_GROWTH_PER_CALL * budget.usable)) + 1
+    growth = history_tokens - budget.at(threshold)
+    promised = ceil(growth / (_GROWTH_PER_CALL * budget.movable)) + 1
     return lineage.calls + calls + _SPARE_CALLS <= promised

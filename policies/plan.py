@@ -75,17 +75,19 @@ class Limits:
         return self.real is not None
 
 
-def limits_of(real: Budget | None, policy: PolicySettings) -> Limits:
-    """The policy's token limit takes the place of a larger or unknown window, so that all shares count from it."""
-    return Limits(real, limited(real, int(policy.token_limit / policy.compaction_threshold)))
+def limits_of(real: Budget | None, policy: PolicySettings, fixed: int) -> Limits:
+    """Those of a request with so many tokens of tools and head.
+
+    The policy's token limit takes the place of a larger or unknown window, so that all shares count from it.
+    """
+    real = real and real.behind(fixed)
+    return Limits(real, limited(real, _usable_for(policy.token_limit, policy, fixed)).behind(fixed))
 
 
 def needs_attention(conversation: Conversation, limits: Limits, policy: PolicySettings) -> bool:
     """Whether a request is large enough to look for a checkpoint; below, its bytes go out without store access."""
     total = conversation.total_tokens
-    return total >= policy.apply_floor * limits.budget.usable or _too_many_messages(
-        conversation, 0, total, limits, policy
-    )
+    return total >= limits.budget.at(policy.apply_floor) or _too_many_messages(conversation, 0, total, limits, policy)
 
 
 def tokens_with(conversation: Conversation, standing: Standing | None) -> int:
@@ -107,20 +109,21 @@ def decide(
     budget = limits.budget
     now = tokens_with(conversation, standing)
     covered = standing.covered if standing else 0
-    full = now >= policy.compaction_threshold * budget.usable
+    full = now >= budget.at(policy.compaction_threshold)
     crowded = _too_many_messages(conversation, covered, now, limits, policy)
     if not (full or crowded or force):
         return _keep(standing, "below_threshold")
     if not (full or limits.known):  # nothing to measure by: the request as it is counts as one that fills its window
-        budget = limited(None, int(now / policy.compaction_threshold))
+        fixed = conversation.fixed_tokens
+        budget = limited(None, _usable_for(now, policy, fixed)).behind(fixed)
     cut = choose_cut(conversation, budget, policy, covered=covered, target=target_tokens(conversation, budget, policy))
     if cut is None:
         return _keep(standing, "nothing_to_compact")
     gain = now - (conversation.fixed_tokens + budget.record + cut.kept)
-    if not force and gain < _least_gain(limits, policy, now, full=full):
+    if not force and gain < _least_gain(budget, policy, now, full=full):
         return _keep(standing, "irreducible" if is_irreducible(conversation, budget, policy) else "gain_too_small")
     real = limits.real
-    must = force or (real is not None and now >= policy.overflow_threshold * real.usable)
+    must = force or (real is not None and now >= real.at(policy.overflow_threshold))
     with_model = force or not is_irreducible(conversation, budget, policy)
     if not (with_model or must):
         return _keep(standing, "irreducible")
@@ -137,22 +140,25 @@ def decide_ahead(
     """
     budget = limits.budget
     early = policy.compaction_threshold - min(policy.soft_threshold, policy.compaction_threshold)
-    target = target_tokens(conversation, budget, policy) - int(early * budget.usable)
+    target = target_tokens(conversation, budget, policy) - int(early * budget.movable)
     now = tokens_with(conversation, standing)
     cut = choose_cut(conversation, budget, policy, covered=standing.covered if standing else 0, target=target)
     if cut is None or is_irreducible(conversation, budget, policy):
         return None
     gain = now - (conversation.fixed_tokens + budget.record + cut.kept)
-    if gain < _least_gain(limits, policy, now, full=True):
+    if gain < _least_gain(budget, policy, now, full=True):
         return None
     return Compact(cut, budget, standing, must=False, trigger="background", tokens_before=now)
 
 
 def is_irreducible(conversation: Conversation, budget: Budget, policy: PolicySettings) -> bool:
-    """Whether tools, head and the last unit alone reach the threshold: no summary can help, each would be in vain."""
+    """Whether tools and head alone take the threshold's share of B, or the last unit that of M: no summary can help,
+    each would be in vain."""
     units = conversation.units
-    floor = conversation.fixed_tokens + (conversation.tokens_from[units[-1]] if units else 0)
-    return floor >= policy.compaction_threshold * budget.usable
+    last = conversation.tokens_from[units[-1]] if units else 0
+    return budget.fixed >= policy.compaction_threshold * budget.usable or budget.fixed + last >= budget.at(
+        policy.compaction_threshold
+    )
 
 
 def _too_many_messages(
@@ -160,7 +166,7 @@ def _too_many_messages(
 ) -> bool:
     if limits.known and policy.message_limit is None:
         return False
-    enough = now >= _HALF_FULL * limits.budget.usable if limits.known else now >= 2 * _LEAST_SPAN
+    enough = now >= limits.budget.at(_HALF_FULL) if limits.known else now >= 2 * _LEAST_SPAN
     return enough and len(conversation.body) - covered >= (policy.message_limit or _MESSAGE_LIMIT)
 
 
@@ -168,12 +174,18 @@ def _keep(standing: Standing | None, reason: str) -> Forward | Reuse:
     return Forward(reason) if standing is None else Reuse(standing, reason)
 
 
-def _least_gain(limits: Limits, policy: PolicySettings, now: int, *, full: bool) -> int:
-    """A tenth of what would be sent, not of the whole history: that grows for ever, what can be gained does not."""
-    relative = ceil(policy.min_gain.ratio * now)
+def _least_gain(budget: Budget, policy: PolicySettings, now: int, *, full: bool) -> int:
+    """A tenth of what would be sent beside tools and head, not of the whole history: that grows for ever, what can be
+    gained does not."""
+    relative = ceil(policy.min_gain.ratio * (now - budget.fixed))
     if not full:
         return relative
-    return max(min(policy.min_gain.tokens, limits.budget.worthwhile_gain), relative)
+    return max(min(policy.min_gain.tokens, budget.worthwhile_gain), relative)
+
+
+def _usable_for(tokens: int, policy: PolicySettings, fixed: int) -> int:
+    """The usable input of which a request of so many tokens is as large as one that is compacted."""
+    return fixed + int((tokens - fixed) / policy.compaction_threshold)
 
 
 def _trigger(conversation: Conversation, force: bool) -> Trigger:

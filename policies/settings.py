@@ -43,7 +43,7 @@ Seconds = Annotated[
 """A duration in seconds, written as a number or with a unit."""
 
 Ratio = Annotated[float, Field(ge=0, le=1)]
-"""A share, 0 to 1; of the usable input unless its description says otherwise."""
+"""A share, 0 to 1; of the room (usable input less tools and head) unless its description says otherwise."""
 
 Words = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=200)]
 """Literal text that must hold something: an empty phrase would match everywhere."""
@@ -85,7 +85,7 @@ class LargeMessages(Settings):
     """Rounds whose tool results always stay as they are, counted from the newest."""
 
     valve: Ratio = 0.30
-    """Share of the usable input that live large results may take before the oldest are replaced."""
+    """Share of the room that live large results may take before the oldest are replaced."""
 
     exclude_tools: tuple[Words, ...] = ()
     """Tools whose results are never replaced."""
@@ -104,7 +104,7 @@ class SummarizerSettings(Settings):
     """Upstream that serves the summarizer's model; unset: the request's own."""
 
     target_tokens: int | None = Field(default=None, ge=50)
-    """Tokens a summary aims at; unset: 4 % of the usable input, between 400 and 4,000."""
+    """Tokens a summary aims at; unset: 4 % of the room, between 400 and 4,000."""
 
     merge_target_tokens: int | None = Field(default=None, ge=50)
     """Tokens a summary merged from parts aims at; unset: the same as `target_tokens`."""
@@ -151,7 +151,7 @@ class LedgerSettings(Settings):
     """What code carries from one summary to the next word for word, without a model."""
 
     budget_ratio: Ratio | None = None
-    """Share of the usable input that the ledger may take; unset: 10 %, and up to 30 % on windows below 8,000 tokens."""
+    """Share of the room that the ledger may take; unset: 10 %, and up to 30 % on windows below 8,000 tokens."""
 
     max_tokens: int = Field(default=8_000, ge=0)
     """Tokens that the ledger may take at most."""
@@ -167,16 +167,16 @@ class PolicySettings(Settings):
     """`on` compacts, `off` leaves every request alone, `shadow` only records what would have been done."""
 
     compaction_threshold: float = Field(default=0.80, gt=0, le=1)
-    """Share of the usable input from which a request is compacted."""
+    """Share of the room from which a request is compacted."""
 
     overflow_threshold: float = Field(default=0.90, gt=0, le=1)
-    """Share of the usable input from which a compaction must succeed or fall back to the deterministic record."""
+    """Share of the room from which a compaction must succeed or fall back to the deterministic record."""
 
     soft_threshold: float = Field(default=0.70, gt=0, le=1)
-    """Share of the usable input from which a summary is prepared in the background for the next request."""
+    """Share of the room from which a summary is prepared in the background for the next request."""
 
     apply_floor: float = Field(default=0.60, ge=0, le=1)
-    """Share of the usable input below which a request is forwarded as it came, without a look at the store."""
+    """Share of the room below which a request is forwarded as it came, without a look at the store."""
 
     target_ratio: float = Field(default=0.45, gt=0, le=1)
     """A compaction ends at or below this share; 0.35 below the trigger, growth costs at most one summary per 0.35."""

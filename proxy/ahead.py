@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from math import ceil
 
-from policies.budget import usable_input
 from policies.experience import MIN_CALIBRATION_TOKENS, was_cut_off
 from policies.lineage import may_rebuild
 from policies.plan import Compact, decide_ahead
@@ -59,6 +58,7 @@ class Ahead:
             return
         self._windows.saw_bill(case.place, sent.tokens, usage.prompt_tokens)
         self._windows.saw_success(case.place, usage.prompt_tokens, usage.completion_tokens)
+        self._windows.saw_answer(case.place, case.session, usage.completion_tokens)
         route, model, tenant = case.route, case.request.model, case.caller.tenant
         if sent.tokens >= MIN_CALIBRATION_TOKENS:
             self._metrics.billed(tenant, route.name, model, usage.prompt_tokens / sent.tokens)
@@ -134,15 +134,13 @@ class Ahead:
 
 
 def _shares(case: Case, sent: Draft, usage: Usage | None) -> tuple[float, float]:
-    """Shares of the usable input that the prompt took, and the prompt with its answer: by usage, else by our count."""
-    window = case.route.window
-    if usage is None or window is None:
-        estimated = sent.tokens / case.limits.budget.usable
+    """Shares of M that the prompt took, and the prompt with its answer: by usage, else by our count."""
+    budget, real = case.limits.budget, case.usable_input()
+    if usage is None or real is None:
+        estimated = budget.share(sent.tokens)
         return estimated, estimated
-    usable = usable_input(
-        window.tokens, case.request.max_output, exact=case.route.exact, of_prompt=window.of_prompt
-    ).usable
-    return usage.prompt_tokens / usable, (usage.prompt_tokens + usage.completion_tokens) / usable
+    billed = real.behind(int(budget.fixed * case.experience.calibration))
+    return billed.share(usage.prompt_tokens), billed.share(usage.prompt_tokens + usage.completion_tokens)
 
 
 def _calls(case: Case, target: SummaryTarget, cut: int) -> int:

@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Literal
 
 from policies.assembly import SHAPES, Item, Shape, assemble
+from policies.budget import Budget, reserved_output, usable_input
 from policies.conversation import Conversation
 from policies.cuts import legal_cuts
 from policies.experience import Experience
@@ -55,7 +56,36 @@ class Case:
 
     @cached_property
     def limits(self) -> Limits:
-        return limits_of(self.route.budget, self.caller.policy)
+        return limits_of(
+            self.usable_input(self.experience.calibration), self.caller.policy, self.conversation.fixed_tokens
+        )
+
+    def usable_input(self, calibration: float = 1.0) -> Budget | None:
+        """What its model takes, None where the window is unknown; in real tokens, or with a calibration in ours."""
+        window = self.route.window
+        if window is None:
+            return None
+        return usable_input(
+            window.tokens,
+            self.request.max_output,
+            exact=self.route.exact,
+            calibration=calibration,
+            of_prompt=window.of_prompt,
+            longest_answer=self.longest_answer,
+        )
+
+    @property
+    def reserved_output(self) -> int | None:
+        """What is kept for the answer of a request that names a limit, where the rest of its limit can be lowered."""
+        limit, window = self.request.max_output, self.route.window
+        if limit is None or window is None or self.caller.policy.output_floor is None:
+            return limit
+        return reserved_output(window.tokens, limit, self.longest_answer)
+
+    @cached_property
+    def longest_answer(self) -> int | None:
+        """That this session, else its model, gave lately; None where that is not known."""
+        return self.router.longest_answer(self.place, self.session)
 
     @property
     def summary_target(self) -> SummaryTarget | None:

@@ -41,7 +41,7 @@ _LEAST_ANSWER = 1_024
 # Share of a summarizer's window that is planned with: its own template and our miscounting take the rest.
 _USED_WINDOW = 0.95
 _LEAST_CAPACITY = 200
-# A record that leaves more of the request than this is not worth keeping (docs/design.md, section 6).
+# A record that leaves more than this beside tools and head is not worth keeping (docs/design.md, section 6).
 _MOST_LEFT = 0.9
 # Share of a summarizer's window for the numbered statements of the user.
 _STATEMENTS_SHARE = 0.1
@@ -249,8 +249,8 @@ class Compactor:
         except CompactionError as error:
             self._observer.compaction_ended(job, None, str(error))
             raise
-        tokens = record.making.tokens
-        if job.trigger != "overflow_retry" and tokens.after > _MOST_LEFT * tokens.before:
+        tokens, fixed = record.making.tokens, job.conversation.fixed_tokens
+        if job.trigger != "overflow_retry" and tokens.after - fixed > _MOST_LEFT * (tokens.before - fixed):
             self._observer.compaction_ended(job, None, "no_gain")
             raise CompactionError("no_gain")
         self._observer.compaction_ended(job, record, record.making.algorithm)

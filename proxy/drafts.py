@@ -61,7 +61,11 @@ class Drafter:
         return await self._erasures.placed(case)
 
     async def first(self, case: Case) -> Draft:
-        """The draft before anything was sent."""
+        """The draft before anything was sent; its output's limit fits beside it where that is known."""
+        draft = await self._first(case)
+        return self._fitted(case, draft) or draft
+
+    async def _first(self, case: Case) -> Draft:
         request = case.request
         if (reason := bypassed(case)) is not None:
             return untouched(request, "bypass", reason)
@@ -83,14 +87,14 @@ class Drafter:
 
     async def retry(self, case: Case, refused: Draft, stated: StatedLimit, *, attempt: int) -> Draft | None:
         """The next smaller draft after an overflow; None when there is none (docs/design.md, section 10)."""
-        request, route = case.request, case.route
+        route = case.route
         if case.is_let_through:
             return None
         budget = refused_budget(
             stated,
             sent_tokens=refused.tokens,
             window=route.window.tokens if route.window else None,
-            max_output=request.max_output,
+            max_output=case.reserved_output,
             exact=route.exact,
         )
         if budget is None:
@@ -113,7 +117,17 @@ class Drafter:
         draft = drafted(case, view, record, "applied", "overflow_retry")
         if rung.tail_tokens is not None:
             draft = await self._cut_contents(case, view, draft, record, rung)
+        draft = self._fitted(case, draft) or draft
         return draft if draft.tokens <= SHRINK_AT_LEAST * refused.tokens else None
+
+    def _fitted(self, case: Case, draft: Draft) -> Draft | None:
+        """The draft with a lower limit for its output, where an upstream that adds both up would refuse it."""
+        window, limit = case.route.window, case.request.max_output
+        if window is None or limit is None or window.of_prompt or window.source == "table":
+            return None
+        if case.real_tokens(draft) + limit <= window.tokens:
+            return None
+        return self.lowered(case, draft, StatedLimit(window.tokens))
 
     def lowered(self, case: Case, refused: Draft, stated: StatedLimit) -> Draft | None:
         """The same prompt with less room for the output, where that is what did not fit; else None."""

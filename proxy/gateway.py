@@ -56,7 +56,7 @@ from proxy.wire.headers import MAX_HOPS, Headers, hops
 # Where Azure and Google look for a key.
 _OTHER_KEYS = (b"api-key", b"x-goog-api-key", b"ocp-apim-subscription-key")
 _ONCE = (b"authorization", b"x-api-key", b"x-compaction", b"x-compaction-policy")
-# Share of the usable input below which nothing is prepared for the next request.
+# Share of M below which nothing is prepared for the next request.
 WORTH_FOLLOWING = 0.5
 # Tokens below which nothing is asked, looked up or learned, so that small requests pay for nothing.
 _WORTH_LOOKING_UP = 1_500
@@ -357,7 +357,8 @@ def _may_be_stored(case: Case, sent: Draft) -> bool:
 
 def _is_worth_following(case: Case, sent: Draft) -> bool:
     """Whether something may be done for the next request once this one's answer is with the client."""
-    return case.route.budget is not None and sent.tokens >= WORTH_FOLLOWING * case.route.budget.usable
+    real = case.limits.real
+    return real is not None and sent.tokens >= real.at(WORTH_FOLLOWING)
 
 
 def _identify(exchange: Exchange, active: Active) -> tuple[Caller, Wish]:

@@ -60,7 +60,7 @@ class Lineages:
             await self.save(tag, standing, failed(await self.of(tag, standing)))
 
     async def showed(self, tag: str, record: Record, *, share: float, threshold: float, history_tokens: int) -> None:
-        """Note which share of the usable input a compacted request still took by the provider's count."""
+        """Note which share of M a compacted request still took by the provider's count."""
         lineage = await self.of(tag, record)
         now = self._clock()
         await self.save(

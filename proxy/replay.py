@@ -171,10 +171,10 @@ class _Player:
 
     async def _follow_up(self, case: Case, draft: Draft, usage: Usage) -> None:
         """What the gateway has done in the background; here it is done before the next request."""
-        budget = case.route.budget
+        budget = case.limits.real
         if case.wish == "off" or budget is None or _overflows(case, draft.tokens):
             return
-        if draft.tokens >= WORTH_FOLLOWING * budget.usable:
+        if draft.tokens >= budget.at(WORTH_FOLLOWING):
             self._engine.ahead.learn(case, draft, usage)
             await self._engine.ahead.after(case, draft, usage)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from policies.budget import Budget, usable_input
 from policies.experience import Experience
 from proxy.config_models import Config, Upstream
 from proxy.errors import NotAllowedError
@@ -26,15 +25,14 @@ _REMEMBERED_MODELS = 1_000
 class Route:
     """An upstream for one request.
 
-    window, budget: of the model, None while its window is unknown (then only an overflow leads to a compaction).
-    exact:          counted with the model's own tokenizer.
+    window: of the model, None while it is unknown (then only an overflow leads to a compaction).
+    exact:  counted with the model's own tokenizer.
     """
 
     name: str
     upstream: Upstream
     headers: Headers
     window: Window | None = None
-    budget: Budget | None = None
     exact: bool = False
 
 
@@ -88,12 +86,7 @@ class Router:
         window = self._window(place)
         if window is None:
             return Route(name, upstream, headers)
-        exact = self._model(request.model).exact
-        calibration = self._windows.experience(place).calibration
-        budget = usable_input(
-            window.tokens, request.max_output, exact=exact, calibration=calibration, of_prompt=window.of_prompt
-        )
-        return Route(name, upstream, headers, window, budget, exact)
+        return Route(name, upstream, headers, window, self._model(request.model).exact)
 
     def place(self, caller: Caller, model: str) -> Place:
         """Where a caller's requests for this model go, as lessons are kept."""
@@ -102,6 +95,10 @@ class Router:
     def experience(self, place: Place) -> Experience:
         """What was learned there."""
         return self._windows.experience(place)
+
+    def longest_answer(self, place: Place, session: bytes) -> int | None:
+        """Of those seen there lately, in tokens; None where too few were."""
+        return self._windows.longest_answer(place, session)
 
     def configured_window(self, model: str) -> int | None:
         """What the config says of this model's window."""

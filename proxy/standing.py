@@ -19,8 +19,8 @@ from proxy.flights import LOCK_SECONDS, SingleFlight, poll, renewed
 from proxy.lru import remember
 from proxy.siblings import Siblings
 
-# How far into what is not covered yet the claim on the next summary is pinned, as a share of the usable input: the
-# same message for every request of a conversation, however much it has grown meanwhile.
+# How far into what is not covered yet the claim on the next summary is pinned, as a share of M: the same message for
+# every request of a conversation, however much it has grown meanwhile.
 _PIN = 0.25
 _ALONE = 20_000
 
@@ -117,12 +117,12 @@ class StandingRecords:
 
     def _fits(self, case: Case, record: Record | None) -> bool:
         size = tokens_with(case.conversation, standing_of(record))
-        return size < case.caller.policy.compaction_threshold * case.limits.budget.usable
+        return size < case.limits.budget.at(case.caller.policy.compaction_threshold)
 
     def _pin(self, case: Case, standing: Record | None) -> int:
         tokens_from = case.conversation.tokens_from
         covered = standing.covered if standing else 0
-        pinned = _PIN * case.limits.budget.usable
+        pinned = _PIN * case.limits.budget.movable
         newer = [cut for cut in case.cuts if cut > covered]
         return next(
             (cut for cut in newer if tokens_from[covered] - tokens_from[cut] >= pinned), (newer or [covered])[-1]

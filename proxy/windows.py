@@ -24,6 +24,8 @@ REFRESH = 60.0
 ASKED_TTL = 6 * 3600.0
 
 _OWNER_DIGITS = 32
+# Sessions whose answers are remembered, in this process alone.
+_SESSIONS = 20_000
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(Experience).decode
@@ -86,6 +88,7 @@ class Windows:
         self._max_entries = max_entries
         self._known: OrderedDict[Place, _Known] = OrderedDict()
         self._asked: OrderedDict[str, tuple[float, Mapping[str, int]]] = OrderedDict()
+        self._answers: OrderedDict[bytes, tuple[int, ...]] = OrderedDict()
 
     def resolve(self, place: Place, configured: int | None) -> Window | None:
         """The configured window, else the learned, else what the upstream says, else the table's, else None.
@@ -167,6 +170,18 @@ class Windows:
     def saw_success(self, place: Place, prompt: int, output: int) -> None:
         """Take what an answer to a prompt of so many real tokens taught."""
         self._take(place, lessons.succeeded(self.experience(place), prompt, output, self._clock()))
+
+    def saw_answer(self, place: Place, session: bytes, tokens: int) -> None:
+        """Take how many tokens a session's answer had."""
+        if tokens > 0:
+            remember(self._answers, session, lessons.with_answer(self._answers.get(session, ()), tokens), _SESSIONS)
+            known = self.experience(place)
+            self._take(place, msgspec.structs.replace(known, answers=lessons.with_answer(known.answers, tokens)))
+
+    def longest_answer(self, place: Place, session: bytes) -> int | None:
+        """Of a session's newest answers, else of the model's; None where too few were seen."""
+        own = lessons.longest_answer(self._answers.get(session, ()))
+        return own if own is not None else lessons.longest_answer(self.experience(place).answers)
 
     def saw_bill(self, place: Place, estimated: int, real: int) -> None:
         """Take how many tokens were counted in a prompt that was estimated."""

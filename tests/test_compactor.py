@@ -145,7 +145,7 @@ async def job(
         request = await RequestReader(TOKENIZER, workers).read(body_of(messages), SCOPE, lambda _: DEFAULT_ENCODING)
     assert isinstance(request, ChatRequest)
     budget = budget_of(8_192, min(7_000, request.tokens))
-    plan = decide(request.conversation, limits_of(budget, policy), policy, None)
+    plan = decide(request.conversation, limits_of(budget, policy, 0), policy, None)
     assert isinstance(plan, Compact)
     return Job(
         request=request,

@@ -247,7 +247,7 @@ FAULTS = {
         "proxy.wire.prefixes.PrefixCache.find",
         "proxy.wire.prefixes.PrefixCache.remember",
     ),
-    "routing": ("proxy.routes.Router.chat", "proxy.routes.usable_input", "proxy.windows.Windows.resolve"),
+    "routing": ("proxy.routes.Router.chat", "proxy.cases.usable_input", "proxy.windows.Windows.resolve"),
     "planning": (
         "proxy.decisions.needs_attention",
         "proxy.cases.legal_cuts",

@@ -133,16 +133,17 @@ def test_everything_around_the_messages_keeps_its_bytes(case: tuple[list[Json], 
 @settings(max_examples=200)
 def test_8_a_planned_compaction_makes_the_request_smaller(messages: list[Json], usable: int, force: bool) -> None:
     view = conversation(messages)
-    plan = decide(view, limits_of(budget_of(usable, usable), POLICY), POLICY, None, force=force)
+    plan = decide(view, limits_of(budget_of(usable, usable), POLICY, view.fixed_tokens), POLICY, None, force=force)
     if isinstance(plan, Compact) and not force:
-        after = view.tools_tokens + view.head_tokens + budget_of(usable, usable).record + plan.cut.kept
-        assert after <= 0.9 * view.total_tokens
+        after = plan.budget.record + plan.cut.kept
+        assert after <= 0.9 * (view.total_tokens - view.fixed_tokens)
 
 
 @given(histories(min_units=2), st.integers(50, 4_000))
 def test_9_the_same_request_is_always_decided_the_same(messages: list[Json], usable: int) -> None:
-    budget = limits_of(budget_of(usable, usable), POLICY)
-    assert decide(conversation(messages), budget, POLICY, None) == decide(conversation(messages), budget, POLICY, None)
+    view = conversation(messages)
+    budget = limits_of(budget_of(usable, usable), POLICY, view.fixed_tokens)
+    assert decide(view, budget, POLICY, None) == decide(conversation(messages), budget, POLICY, None)
 
 
 @given(cut_histories(), histories())
@@ -291,7 +292,7 @@ def test_17_every_rung_aims_a_tenth_lower_and_the_last_asks_no_model(
     for attempt in range(len(TARGETS)):
         rung = next_rung(view, budget_of(usable, usable), DEFAULTS, standing, attempt=attempt, smallest_sent=smallest)
         assert rung.target <= SHRINK_AT_LEAST * smallest
-        assert rung.target <= TARGETS[attempt] * usable
+        assert rung.target <= rung.budget.at(TARGETS[attempt])
         assert rung.cut is None or standing is None or rung.cut.position > standing.covered
         smallest = max(rung.target, 1)
     assert not rung.with_model
@@ -310,6 +311,6 @@ def test_a_chosen_cut_is_always_legal_and_beyond_the_standing_checkpoint(
 
 def test_a_tail_that_ends_with_a_large_result_is_sent_whole() -> None:
     messages = [user("task"), *rounds(60), *rounds(1, size=2_000, start=60)]
-    plan = decide(conversation(messages), limits_of(budget_of(8_192, 7_000), POLICY), POLICY, None)
+    plan = decide(conversation(messages), limits_of(budget_of(8_192, 7_000), POLICY, 0), POLICY, None)
     assert isinstance(plan, Compact)
     assert sent(messages, plan.cut.position)[-1] == messages[-1]

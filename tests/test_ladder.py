@@ -10,7 +10,7 @@ from policies.budget import budget_of, usable_input
 from policies.ladder import StatedLimit, allowance, next_rung, refused_budget
 from policies.plan import Standing
 from policies.settings import DEFAULTS
-from tests.conversations import conversation, rounds, system, user
+from tests.conversations import conversation, rounds, user
 
 
 @pytest.mark.parametrize(
@@ -39,7 +39,7 @@ def test_no_smaller_prompt_helps_where_the_output_alone_fills_the_window() -> No
 
 
 def test_targets_shrink_from_rung_to_rung() -> None:
-    view = conversation([system(), user("task"), *rounds(60)])
+    view = conversation([user("task"), *rounds(60)])
     budget = budget_of(8_192, 7_000)
     rungs = [next_rung(view, budget, DEFAULTS, None, attempt=i, smallest_sent=8_000) for i in range(3)]
     assert [rung.target for rung in rungs] == [3_500, 1_750, 875]
@@ -47,6 +47,14 @@ def test_targets_shrink_from_rung_to_rung() -> None:
     positions = [rung.cut.position for rung in rungs if rung.cut is not None]
     assert positions == sorted(positions)
     assert len(positions) == 3
+
+
+def test_targets_are_shares_of_what_tools_and_head_leave() -> None:
+    view = conversation([user("task"), *rounds(60)], tools_tokens=5_000)
+    budget = budget_of(8_192, 7_000)
+    rungs = [next_rung(view, budget, DEFAULTS, None, attempt=i, smallest_sent=8_000) for i in range(3)]
+    assert [rung.target for rung in rungs] == [6_000, 5_500, 5_250]
+    assert rungs[0].tail_tokens is None
 
 
 def test_a_target_is_always_a_tenth_below_what_was_refused() -> None:

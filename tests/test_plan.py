@@ -9,6 +9,7 @@ from policies.conversation import Conversation
 from policies.plan import (
     Compact,
     Forward,
+    Limits,
     Reuse,
     Standing,
     decide,
@@ -21,10 +22,14 @@ from policies.settings import DEFAULTS, PolicySettings
 from tests.conversations import assistant, conversation, described, rounds, system, user
 
 BUDGET = budget_of(8_192, 7_000)
-LIMITS = limits_of(BUDGET, DEFAULTS)
-UNKNOWN = limits_of(None, DEFAULTS)
+LIMITS = limits_of(BUDGET, DEFAULTS, 0)
+UNKNOWN = limits_of(None, DEFAULTS, 0)
 # 116 tokens a round
 ROUND = 116
+
+
+def limits(view: Conversation) -> Limits:
+    return limits_of(BUDGET, DEFAULTS, view.fixed_tokens)
 
 
 def of_tokens(tokens: int) -> list[dict[str, object]]:
@@ -73,8 +78,8 @@ def test_a_standing_checkpoint_is_reused_until_the_rest_has_grown() -> None:
 
 
 def test_tools_and_head_that_fill_the_window_lead_to_no_summary() -> None:
-    floor = conversation([system("s" * 24_000), user("hi"), assistant("x"), user("more")])
-    assert decide(floor, LIMITS, DEFAULTS, None) == Forward("irreducible")
+    floor = conversation([system("s" * 24_000), user("hi"), assistant("x" * 3_300), user("more")])
+    assert decide(floor, limits(floor), DEFAULTS, None) == Forward("irreducible")
 
 
 def test_one_message_cannot_be_compacted() -> None:
@@ -138,7 +143,7 @@ def test_the_number_of_messages_counts_too(
     case = settings(message_limit=limit)
     size = 4 * (tokens // (messages // 2)) - 60
     view = conversation([user("task"), *rounds(messages // 2, size=size)])
-    limits = limits_of(real, case)
+    limits = limits_of(real, case, 0)
     assert needs_attention(view, limits, case) or not compacts
     assert isinstance(decide(view, limits, case, None), Compact) == compacts
 
@@ -146,7 +151,7 @@ def test_the_number_of_messages_counts_too(
 @pytest.mark.parametrize("real", [None, budget_of(1_000_000, 900_000)])
 def test_a_token_limit_takes_the_place_of_a_larger_window(real: Budget | None) -> None:
     case = settings(token_limit=6_000)
-    limits = limits_of(real, case)
+    limits = limits_of(real, case, 0)
     assert isinstance(decide(conversation(of_tokens(5_800)), limits, case, None), Forward)
     plan = decide(conversation(of_tokens(6_200)), limits, case, None)
     assert isinstance(plan, Compact)
@@ -157,7 +162,7 @@ def test_a_token_limit_takes_the_place_of_a_larger_window(real: Budget | None) -
 
 
 def test_a_token_limit_above_the_window_changes_nothing() -> None:
-    assert limits_of(BUDGET, DEFAULTS).budget == BUDGET
+    assert limits_of(BUDGET, DEFAULTS, 0).budget == BUDGET
 
 
 def test_a_compaction_made_ahead_lasts_as_long_as_one_made_when_it_is_needed() -> None:
@@ -175,21 +180,20 @@ def test_a_compaction_made_ahead_lasts_as_long_as_one_made_when_it_is_needed() -
 def test_nothing_is_made_ahead_where_it_would_not_help() -> None:
     assert decide_ahead(conversation([user("x" * 30_000)]), LIMITS, DEFAULTS, None) is None
     floor = conversation([system("s" * 24_000), *of_tokens(2_000)])
-    assert decide_ahead(floor, LIMITS, DEFAULTS, None) is None
+    assert decide_ahead(floor, limits(floor), DEFAULTS, None) is None
     assert decide_ahead(conversation(of_tokens(1_500)), LIMITS, DEFAULTS, None) is None
 
 
 def test_where_no_summary_can_help_a_model_is_not_asked_and_only_what_must_be_done_is_done() -> None:
     floor = conversation([system("s" * 23_000), *of_tokens(3_000)])
-    plan = decide(floor, LIMITS, DEFAULTS, None)
+    plan = decide(floor, limits(floor), DEFAULTS, None)
     assert isinstance(plan, Compact)
     assert (plan.must, plan.with_model) == (True, False)
-    forced = decide(floor, LIMITS, DEFAULTS, None, force=True)
+    forced = decide(floor, limits(floor), DEFAULTS, None, force=True)
     assert isinstance(forced, Compact)
     assert forced.with_model
-    assert decide(conversation([system("s" * 22_600), *of_tokens(400)]), LIMITS, DEFAULTS, None) == Forward(
-        "irreducible"
-    )
+    small = conversation([system("s" * 22_600), *of_tokens(1_200)])
+    assert decide(small, limits(small), DEFAULTS, None) == Forward("irreducible")
 
 
 def test_instructions_are_covered_where_a_policy_says_so() -> None:

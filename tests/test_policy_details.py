@@ -54,8 +54,8 @@ def test_an_estimate_leaves_a_wider_margin() -> None:
     assert usable_input(10_000, None, exact=False).usable == 10_000 - 1_000 - 1_000
 
 
-def test_tools_count_for_the_floor_of_short_forms() -> None:
-    messages = loop(*[LARGE] * 5, *[50] * 8)
+def test_the_floor_of_short_forms_is_a_share_of_what_tools_leave() -> None:
+    messages = loop(*[LARGE] * 6, *[50] * 8)
     assert zone_of(conversation(messages), WINDOW, policy()).batches == ()
     assert zone_of(conversation(messages, 8_000), WINDOW, policy()).batches
 
@@ -100,13 +100,13 @@ def test_what_a_rung_leaves_for_the_rest_is_what_head_and_record_do_not_take() -
 
 def test_what_is_made_ahead_continues_the_standing_record_and_nothing_irreducible() -> None:
     view = conversation([user("task"), *rounds(60)])
-    limits = limits_of(budget_of(8_192, 7_000), DEFAULTS)
+    limits = limits_of(budget_of(8_192, 7_000), DEFAULTS, 0)
     standing = Standing(9, 300)
     plan = decide_ahead(view, limits, DEFAULTS, standing)
     assert plan is not None
     assert plan.standing == standing
     floor = conversation([user("task"), *rounds(40)], tools_tokens=6_000)
-    assert decide_ahead(floor, limits, DEFAULTS, None) is None
+    assert decide_ahead(floor, limits_of(budget_of(8_192, 7_000), DEFAULTS, 6_000), DEFAULTS, None) is None
 
 
 @pytest.mark.parametrize(("part", "parts"), [(1, 1), (2, 3)])
@@ -287,10 +287,10 @@ def test_what_is_kept_behind_a_cut_has_its_anchor_and_the_instructions_before_it
 def test_a_plan_says_what_it_was_made_from() -> None:
     budget = budget_of(8_192, 7_000)
     messages = conversation([user("task"), *rounds(55)])
-    plan = decide(messages, limits_of(budget, DEFAULTS), DEFAULTS, None)
+    plan = decide(messages, limits_of(budget, DEFAULTS, 0), DEFAULTS, None)
     assert isinstance(plan, Compact)
     assert (plan.budget, plan.tokens_before, plan.standing) == (budget, messages.total_tokens, None)
-    ahead = decide_ahead(messages, limits_of(budget, DEFAULTS), DEFAULTS, None)
+    ahead = decide_ahead(messages, limits_of(budget, DEFAULTS, 0), DEFAULTS, None)
     assert ahead is not None
     assert (ahead.budget, ahead.tokens_before, ahead.trigger, ahead.must) == (
         budget,
@@ -307,7 +307,7 @@ def test_some_foreign_words_do_not_change_a_conversations_language() -> None:
 
 
 def test_what_stands_is_sent_on_where_nothing_better_can_be_made() -> None:
-    limits = limits_of(budget_of(8_192, 7_000), DEFAULTS)
+    limits = limits_of(budget_of(8_192, 7_000), DEFAULTS, 0)
     floor = conversation([user("task"), *rounds(20), user("x" * 4 * 6_000)])
     standing = Standing(covered=len(floor.body) - 1, record_tokens=200)
     assert decide(floor, limits, DEFAULTS, standing) == Reuse(standing, "nothing_to_compact")
@@ -322,7 +322,7 @@ def test_what_stands_is_sent_on_where_nothing_better_can_be_made() -> None:
 
 
 def test_unmeasured_requests_count_by_messages_that_no_record_covers() -> None:
-    limits = limits_of(None, DEFAULTS)
+    limits = limits_of(None, DEFAULTS, 0)
     messages = conversation([user("task"), *rounds(80)])
     assert isinstance(decide(messages, limits, DEFAULTS, None), Compact)
     covering = Standing(covered=len(messages.body) - 49, record_tokens=9_000)

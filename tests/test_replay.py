@@ -368,9 +368,9 @@ def test_a_request_over_the_window_goes_down_the_ladder(run: Callable[..., Ended
 def test_large_results_that_are_made_short_are_counted_by_batch(run: Callable[..., Ended]) -> None:
     agent = Agent(words=3_000)
     agent.says("Begin.")
-    for _ in range(9):
+    for _ in range(13):
         agent.works()
-    ended = run(saved(agent.messages), "--policy", "default", "--window", "32768", "--json")
+    ended = run(saved(agent.messages), "--policy", "default", "--window", "65536", "--json")
     assert int(str(ended.row("default")["cooled_batches"])) >= 1
 
 
