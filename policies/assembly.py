@@ -35,10 +35,10 @@ Item = int | Injected | Merged
 
 
 def assemble(conversation: Conversation, covered: int, text: str, shape: Shape = "separate") -> list[Item]:
-    """head ++ instructions found inside body[:covered] ++ the record ++ [anchor] ++ body[covered:]."""
+    """head ++ instructions found inside body[:covered] ++ the record ++ what is repeated ++ body[covered:]."""
     head = conversation.head_length
-    anchor = conversation.anchor(covered)
-    kept = [*([] if anchor is None else [head + anchor]), *range(head + covered, len(conversation.messages))]
+    repeated = (head + i for i in conversation.repeated(covered))
+    kept = [*repeated, *range(head + covered, len(conversation.messages))]
     front = [*range(head), *(head + i for i in conversation.covered_instructions(covered))]
     record = Injected(text)
     if shape == "separate" or not _begins_with_user(conversation, kept):

@@ -22,6 +22,7 @@ class Message:
     answers: the id of the call a tool message answers, None on every other message.
     signed: carries reasoning or signature fields that some providers verify.
     media:  carries something that is no text.
+    loose:  of a user message, what it shares with one that differs in dates, times and a harness's words alone.
     """
 
     role: Role
@@ -32,6 +33,12 @@ class Message:
     signed: bool = False
     tools: tuple[str, ...] = ()
     media: bool = False
+    loose: bytes | None = None
+
+    @property
+    def kin(self) -> bytes:
+        """Equal for this message and those that may take its place."""
+        return self.loose or self.digest
 
 
 class Conversation:
@@ -41,12 +48,21 @@ class Conversation:
     """
 
     def __init__(
-        self, messages: Sequence[Message], tools_tokens: int = 0, *, instructions_covered: bool = False
+        self,
+        messages: Sequence[Message],
+        tools_tokens: int = 0,
+        *,
+        instructions_covered: bool = False,
+        pinned: tuple[int, ...] = (),
     ) -> None:
-        """`instructions_covered`: system and developer messages of the body are summarized like all others."""
+        """`instructions_covered`: system and developer messages of the body are summarized like all others.
+
+        `pinned`: positions of user messages that go upstream whatever is covered.
+        """
         self.messages = messages
         self.tools_tokens = tools_tokens
         self.instructions_covered = instructions_covered
+        self.pinned = pinned
         self.head_length = next((i for i, m in enumerate(messages) if m.role not in INSTRUCTION_ROLES), len(messages))
         self.body = messages[self.head_length :]
 
@@ -91,6 +107,11 @@ class Conversation:
             return None
         return self._last_user[cut - 1]
 
+    def repeated(self, cut: int) -> list[int]:
+        """User messages of body[:cut] that are sent verbatim after the record: those pinned, and the anchor."""
+        anchor = self.anchor(cut)
+        return sorted({*(i for i in self.pinned if i < cut), *(() if anchor is None else (anchor,))})
+
     @cached_property
     def _last_user(self) -> list[int | None]:
         """For every position the newest user message at or before it."""
@@ -114,9 +135,8 @@ class Conversation:
 
     def kept_tokens(self, cut: int) -> int:
         """Tokens of the messages that still go upstream when body[:cut] is replaced by a record."""
-        anchor = self.anchor(cut)
         instructions = self._instruction_tokens[bisect_left(self._instructions, cut)]
-        return self.tokens_from[cut] + instructions + (self.body[anchor].tokens if anchor is not None else 0)
+        return self.tokens_from[cut] + instructions + sum(self.body[i].tokens for i in self.repeated(cut))
 
     @cached_property
     def tool_names(self) -> list[str | None]:

@@ -7,17 +7,22 @@ never meet a summary that was made from another one (docs/design.md, section 8; 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 
 import msgspec
 
 from policies.arguments import UnreadError, read
 from policies.conversation import Message
+from policies.stamps import without_stamps, without_wrappers
+
+_Text = Callable[[str], str]
 
 _VERSION = b"v1"
 INSTRUCTIONS = b"instructions"
 # What clients move about or drop between requests without changing what was said.
 _REASONING_PARTS = frozenset({"thinking", "redacted_thinking", "reasoning"})
+_RESULTS = ("tool", "function")
 _VOLATILE_KEYS = frozenset({"cache_control", "id", "index", "signature", "thought_signature", "reasoning_details"})
 
 
@@ -25,35 +30,49 @@ def message_digest(message: Mapping[str, object]) -> bytes:
     """SHA-256 of one chat message's canonical form, 32 bytes.
 
     Kept: role, name, text, other parts, tool names and arguments. Dropped: cache_control, reasoning and signatures,
-    ids, nulls, the difference between a string and one text part, formatting and key order of arguments.
-    Text is never normalized. Links between calls and results are added by `prefix_digests`.
+    ids, nulls, the difference between a string and one text part, formatting and key order of arguments, and dates and
+    clock times in the results of tools, which some harnesses write anew with every request. Other text is never
+    normalized. Links between calls and results are added by `prefix_digests`.
     """
+    return _digest(message, without_stamps if message.get("role") in _RESULTS else str)
+
+
+def loose_digest(message: Mapping[str, object]) -> bytes:
+    """The same without any date or clock time, and without what a harness wraps around a user's words.
+
+    Equal for messages of which one may be sent in the other's place; neither stands for the other.
+    """
+    return _digest(message, lambda text: without_stamps(without_wrappers(text)))
+
+
+def _digest(message: Mapping[str, object], text: _Text) -> bytes:
     canonical = [
         message.get("role"),
         message.get("name"),
-        _content(message.get("content")),
+        _content(message.get("content"), text),
         _calls(message),
         message.get("refusal"),
     ]
     return hashlib.sha256(msgspec.json.encode(canonical, order="sorted")).digest()
 
 
-def _content(content: object) -> list[object]:
+def _content(content: object, text: _Text) -> list[object]:
     if content is None or content == "":
         return []
     if not isinstance(content, list):
-        return [content]
-    return [canonical for part in content if (canonical := _part(part)) is not None]
+        return [text(content) if isinstance(content, str) else content]
+    return [canonical for part in content if (canonical := _part(part, text)) is not None]
 
 
-def _part(part: object) -> object:
+def _part(part: object, text: _Text) -> object:
     if not isinstance(part, dict):
         return part
     kind = part.get("type")
     if isinstance(kind, str) and kind in _REASONING_PARTS:
         return None
     if kind == "text":
-        return part.get("text") or None
+        said = part.get("text")
+        return (text(said) if isinstance(said, str) else said) or None
     return {"part": _stripped(part)}
 
 
@@ -95,10 +114,12 @@ def set_apart(link: bytes, mark: bytes) -> bytes:
     return hashlib.sha256(link + mark).digest()
 
 
-def prefix_digests(scope: bytes, body: Sequence[Message], first: bytes | None = None) -> list[bytes]:
+def prefix_digests(
+    scope: bytes, body: Sequence[Message], given: Mapping[int, bytes] = MappingProxyType({})
+) -> list[bytes]:
     """d_0 … d_n: d_i names body[:i] under `scope`. Ids enter only as ordinals, so renaming them changes nothing.
 
-    `first` takes the place of d_1, so that all that follow are others (`set_apart`).
+    given: i -> what takes the place of d_i, so that all that follow are others.
     """
     digests = [hashlib.sha256(_VERSION + scope).digest()]
     made: dict[str, tuple[int, int]] = {}
@@ -112,8 +133,8 @@ def prefix_digests(scope: bytes, body: Sequence[Message], first: bytes | None = 
         elif message.role == "tool":
             link = _link(made.get(message.answers or ""), latest)
         digests.append(hashlib.sha256(digests[-1] + message.digest + link).digest())
-        if first is not None and len(digests) == 2:
-            digests[1] = first
+        if (known := given.get(len(digests) - 1)) is not None:
+            digests[-1] = known
     return digests
 
 

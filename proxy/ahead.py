@@ -16,6 +16,7 @@ from proxy.lineages import Lineages
 from proxy.log import Log
 from proxy.metrics import Metrics
 from proxy.standing import StandingRecords
+from proxy.trails import Trails
 from proxy.upstream.summarizer import Summarizer, SummaryTarget
 from proxy.usage import Usage
 from proxy.windows import Windows
@@ -39,6 +40,7 @@ class Ahead:
         excerpts: Excerpts,
         summarizer: Summarizer,
         lineages: Lineages,
+        trails: Trails,
         windows: Windows,
         metrics: Metrics,
         log: Log,
@@ -48,6 +50,7 @@ class Ahead:
         self._excerpts = excerpts
         self._summarizer = summarizer
         self._lineages = lineages
+        self._trails = trails
         self._windows = windows
         self._metrics = metrics
         self._log = log
@@ -82,7 +85,7 @@ class Ahead:
                 history_tokens=case.request.tokens,
             )
         target = case.summary_target
-        if target is None or self._summarizer.is_cooling_down(target):
+        if target is None or self._summarizer.is_cooling_down(target) or sent.warning == "unstable_history":
             return
         view = sent.view or Cooled(case.conversation, {})
         if view.next:
@@ -98,6 +101,8 @@ class Ahead:
             return
         plan = decide_ahead(view.conversation, case.limits, case.caller.policy, standing_of(standing))
         if plan is None or not await self._lineages.may_ask_model(case.tag, standing, budget, case.request.tokens):
+            return
+        if await self._trails.unstable(case, standing) is not None:
             return
         job = job_of(
             case,
@@ -119,6 +124,7 @@ class Ahead:
                 await self._lineages.failed(case.tag, standing)
             else:
                 await self._lineages.compacted(case.tag, record, len(case.conversation.messages))
+                await self._trails.note(case, record)
 
     async def _is_rebuilt(self, case: Case, standing: Record | None, target: SummaryTarget, plan: Compact) -> bool:
         """Whether a chain of summaries of summaries is old enough to begin anew, and it costs no more than promised."""

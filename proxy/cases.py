@@ -16,6 +16,7 @@ from policies.fingerprint import INSTRUCTIONS, prefix_digests, set_apart
 from policies.ladder import TARGETS
 from policies.plan import Compact, Limits, Standing, limits_of, tokens_with
 from policies.record import Record
+from policies.trail import Resumed
 from proxy.checkpoints import hash_tag
 from proxy.compactor import Job
 from proxy.cooler import Cooled
@@ -32,6 +33,16 @@ Outcome = Literal["none", "applied", "reused", "cooled", "shadow", "bypass", "pe
 Wish = Literal["off", "on", "shadow", "force"]
 
 
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """The conversation that a request goes on from, by its first link and by the digest of what ends at `cut`."""
+
+    first: bytes
+    cut: int
+    digest: bytes
+    resumed: Resumed
+
+
 @dataclass(frozen=True)
 class Case:
     """A counted request with everything its draft depends on."""
@@ -45,13 +56,20 @@ class Case:
     """What the client calls its session; empty where it has no name for it."""
     link: bytes | None = None
     """The first link that holds for this session; None where nobody looked whether it was erased."""
+    origin: Origin | None = None
+    """Where it goes on from a record behind a beginning that is another now."""
+    kin: str = ""
+    """The tag of a conversation that most of it is from, where it goes on from none; empty without one."""
 
     @cached_property
     def conversation(self) -> Conversation:
         """The request's messages as the policy sees them."""
         request, policy = self.request, self.caller.policy
         return Conversation(
-            request.messages, request.tools_tokens, instructions_covered=policy.compress_system_messages
+            request.messages,
+            request.tools_tokens,
+            instructions_covered=policy.compress_system_messages,
+            pinned=self.origin.resumed.changed if self.origin else (),
         )
 
     @cached_property
@@ -100,7 +118,12 @@ class Case:
         """Of the same prefixes, as they would be named where this stands for the first link."""
         if self.conversation.instructions_covered:
             first = set_apart(first, INSTRUCTIONS)
-        return prefix_digests(self.caller.scope, self.conversation.body, first)
+        given = {1: first} | ({self.origin.cut: self.origin.digest} if self.origin else {})
+        return prefix_digests(self.caller.scope, self.conversation.body, given)
+
+    def absolute(self, position: int | None) -> int | None:
+        """Where a message of the body stood before others vanished from the conversation."""
+        return position if position is None or self.origin is None else self.origin.resumed.absolute(position)
 
     @property
     def tag(self) -> str:
@@ -120,6 +143,8 @@ class Case:
     @cached_property
     def first_link(self) -> bytes:
         """Of the conversation's chain: names it, at the price of one message."""
+        if self.origin is not None:
+            return self.origin.first
         return prefix_digests(self.caller.scope, self.conversation.body[:1])[-1]
 
     @cached_property
@@ -190,6 +215,7 @@ class Draft:
     view: the conversation as it is sent, None where nobody looked.
     copy: None where the client's bytes are sent.
     max_output: the lower limit that was put in place of the client's, None where its own holds.
+    warning: of what the client does that compaction cannot help; None for nothing.
     """
 
     body: bytes
@@ -200,6 +226,7 @@ class Draft:
     view: Cooled | None = None
     copy: Copy | None = None
     max_output: int | None = None
+    warning: str | None = None
 
 
 def untouched(request: ChatRequest, outcome: Outcome, reason: str, view: Cooled | None = None) -> Draft:
@@ -277,4 +304,5 @@ def job_of(
         aligned=own,
         shape=case.experience.shape,
         rebuild=rebuild,
+        resumed=case.origin.resumed if case.origin else None,
     )

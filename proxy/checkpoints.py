@@ -41,7 +41,7 @@ class Checkpoints:
         for cut in sorted(cuts, reverse=True):
             key = key_of(digests, cut)
             if (record := self._memory.get(key)) is not None:
-                return remember(self._memory, key, record, _REMEMBERED)
+                return _covering(cut, remember(self._memory, key, record, _REMEMBERED))
         return None
 
     async def find(self, digests: Sequence[bytes], cuts: Iterable[int]) -> Record | None:
@@ -52,10 +52,10 @@ class Checkpoints:
         keys = [key_of(digests, cut) for cut in newest]
         values = await self.store.get_many(keys)
         for cut, key, value in zip(newest, keys, values, strict=True):
-            record = self._open(key, value, digests[cut], cut)
+            record = self._open(key, value, digests[cut])
             if record is not None:
                 await self.store.touch([key], self._ttl)
-                return remember(self._memory, key, record, _REMEMBERED)
+                return _covering(cut, remember(self._memory, key, record, _REMEMBERED))
         return None
 
     async def publish(self, digests: Sequence[bytes], record: Record) -> Record:
@@ -63,11 +63,10 @@ class Checkpoints:
         cut = record.covered
         key = key_of(digests, cut)
         taken = await self.store.put_new(key, self._sealer.seal(key, _encode(record)), self._ttl)
-        holds = self._open(key, taken, digests[cut], cut)
+        holds = self._open(key, taken, digests[cut])
         if taken is not None and holds is None and not self._sealer.is_later(taken):  # damaged: nobody can use it
             await self.store.put(key, self._sealer.seal(key, _encode(record)), self._ttl)
-        holds = holds or record
-        return remember(self._memory, key, holds, _REMEMBERED)
+        return _covering(cut, remember(self._memory, key, holds or record, _REMEMBERED))
 
     async def recall_part(self, tag: str, content: bytes) -> str | None:
         """The summary that was made from exactly this content of the tag's conversation before."""
@@ -81,14 +80,19 @@ class Checkpoints:
         key = _part_key(tag, content)
         await self.store.put_new(key, self._sealer.seal(key, summary.encode()), self._ttl)
 
-    def _open(self, key: str, value: bytes | None, digest: bytes, cut: int) -> Record | None:
+    def _open(self, key: str, value: bytes | None, digest: bytes) -> Record | None:
         record = self._sealer.read(key, value, _decode)
         if record is None:
             return None
-        if record.version == VERSION and record.digest == digest.hex() and record.covered == cut:
+        if record.version == VERSION and record.digest == digest.hex():
             return record
         self._sealer.unreadable += 1
         return None
+
+
+def _covering(cut: int, record: Record) -> Record:
+    """The record for a request of which it covers so many messages: some clients leave their oldest out (trails)."""
+    return record if record.covered == cut else msgspec.structs.replace(record, covered=cut)
 
 
 def key_of(digests: Sequence[bytes], cut: int) -> str:

@@ -24,6 +24,7 @@ from policies.prompting import Continuity, Prompt, Prompts, fill, fill_aligned
 from policies.record import Record, Segment, Span, Spent, Written
 from policies.settings import PolicySettings
 from policies.texts import Texts, texts_for
+from policies.trail import Resumed
 from policies.transcript import Block, CountTokens, Utterance, newest_within, render
 from policies.validation import Answer, Invalid, Valid, split_timeline, validate
 from proxy.checkpoints import Checkpoints, hash_tag, key_of
@@ -67,6 +68,7 @@ class Job:
     rebuild: summarize the whole history anew instead of going on from the parent's summary.
     session: its conversation's name for people.
     shape:   in which the session's requests carry a record.
+    resumed: where messages vanished from the conversation, None where none did.
     """
 
     request: ChatRequest
@@ -89,6 +91,7 @@ class Job:
     aligned: bool = False
     rebuild: bool = False
     shape: Shape = "separate"
+    resumed: Resumed | None = None
 
     @property
     def tag(self) -> str:
@@ -110,8 +113,8 @@ class Job:
             digest=self.digests[cut].hex(),
             first_digest=self.digests[min(covered + 1, cut)].hex(),
             last_digest=self.digests[cut].hex(),
-            first_user=conversation.first_user(),
-            anchor=conversation.anchor(cut),
+            first_user=self._first_user,
+            anchor=self._place(conversation.anchor(cut)),
         )
 
     @cached_property
@@ -126,9 +129,22 @@ class Job:
 
     def _utterances(self, start: int) -> tuple[Utterance, ...]:
         found = self.request.utterances(start, self.cut.position)
-        if self.conversation.instructions_covered:
+        if not self.conversation.instructions_covered:
+            found = [u for u in found if u.role not in INSTRUCTION_ROLES]
+        if self.resumed is None:
             return tuple(found)
-        return tuple(u for u in found if u.role not in INSTRUCTION_ROLES)
+        return tuple(replace(u, position=self.resumed.absolute(u.position)) for u in found)
+
+    @property
+    def _first_user(self) -> int | None:
+        """The message with the task; None where it is none of those that are left."""
+        first = self.conversation.first_user()
+        vanished = self.resumed is not None and first is not None and self.resumed.absolute(first) != first
+        return None if vanished else first
+
+    def _place(self, position: int | None) -> int | None:
+        """Where a message of the request stands in its conversation."""
+        return position if position is None or self.resumed is None else self.resumed.absolute(position)
 
 
 class Observer(Protocol):

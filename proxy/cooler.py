@@ -135,7 +135,10 @@ class Cooler:
                 replaced[index] = shorter
                 messages[index] = replace(messages[index], tokens=described.tokens)
         cooled = Conversation(
-            messages, conversation.tools_tokens, instructions_covered=conversation.instructions_covered
+            messages,
+            conversation.tools_tokens,
+            instructions_covered=conversation.instructions_covered,
+            pinned=conversation.pinned,
         )
         return Cooled(cooled, replaced, following)
 

@@ -91,6 +91,12 @@ def too_small(case: Case) -> str | None:
     return "below_floor" if case.limits.known else "unknown_window"
 
 
+def is_due(case: Case) -> bool:
+    """Whether a case has to be compacted unless there is a record for it."""
+    budget = case.limits.budget
+    return case.wish == "force" or case.request.tokens >= budget.at(case.caller.policy.compaction_threshold)
+
+
 def worthwhile(case: Case, draft: Draft) -> Draft:
     """The draft; the request as it came where a forced record, or one made for a larger model, outweighs its span."""
     heavier = draft.record is not None and draft.tokens >= case.request.tokens

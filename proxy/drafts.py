@@ -16,13 +16,14 @@ from policies.texts import texts_for
 from proxy.cases import Case, Copy, Draft, Outcome, body_of, drafted, job_of, standing_of, untouched
 from proxy.compactor import CompactionError, Compactor, Job
 from proxy.cooler import Cooled
-from proxy.decisions import Decider, Decision, bypassed, too_small, worthwhile
+from proxy.decisions import Decider, Decision, bypassed, is_due, too_small, worthwhile
 from proxy.erasures import Erasures
 from proxy.lineages import Lineages
 from proxy.reader import ChatRequest
 from proxy.report import CompactionLog
 from proxy.standing import StandingRecords
 from proxy.tokenizer import Tokenizer
+from proxy.trails import Trails
 from proxy.upstream.summarizer import SummaryTarget
 from proxy.wire import chat
 from proxy.wire.messages import describe, shortened
@@ -41,6 +42,7 @@ class Drafter:
         compactor: Compactor,
         lineages: Lineages,
         erasures: Erasures,
+        trails: Trails,
         tokenizer: Tokenizer,
         workers: Executor,
         compactions: CompactionLog,
@@ -50,6 +52,7 @@ class Drafter:
         self._compactor = compactor
         self._lineages = lineages
         self._erasures = erasures
+        self._trails = trails
         self._tokenizer = tokenizer
         self._workers = workers
         self._compactions = compactions
@@ -58,7 +61,10 @@ class Drafter:
         """The case under the link that its conversation has now; one that needs no store costs no look at it."""
         if bypassed(case) is not None or too_small(case) == "below_floor":
             return case
-        return await self._erasures.placed(case)
+        case = await self._erasures.placed(case)
+        if is_due(case) and await self._standing.newest(case) is None:
+            return await self._trails.resumed(case)
+        return case
 
     async def first(self, case: Case) -> Draft:
         """The draft before anything was sent; its output's limit fits beside it where that is known."""
@@ -81,9 +87,18 @@ class Drafter:
                     self._compactions.irreducible(case.lineage, case.caller.tenant)
                 return decision.standing_draft(case, plan)
             case Compact() as plan:
-                return worthwhile(case, await self._compacted(case, decision, plan))
+                return await self._compacting(case, decision, plan)
             case _:
                 assert_never(decision.plan)
+
+    async def _compacting(self, case: Case, decision: Decision, plan: Compact) -> Draft:
+        """The request after a compaction; without a model where its summaries are lost as soon as they are made."""
+        unstable = None if case.wish == "force" else await self._trails.unstable(case, decision.record)
+        if unstable is None:
+            return worthwhile(case, await self._compacted(case, decision, plan))
+        self._compactions.unstable(case, unstable)
+        draft = await self._compacted(case, decision, replace(plan, with_model=False))
+        return replace(worthwhile(case, draft), warning="unstable_history")
 
     async def retry(self, case: Case, refused: Draft, stated: StatedLimit, *, attempt: int) -> Draft | None:
         """The next smaller draft after an overflow; None when there is none (docs/design.md, section 10)."""
@@ -189,6 +204,7 @@ class Drafter:
             await self._lineages.failed(case.tag, job.parent)
             raise
         await self._lineages.compacted(case.tag, record, len(case.conversation.messages))
+        await self._trails.note(case, record)
         return record
 
     def _job(self, case: Case, view: Cooled, plan: Compact, record: Record | None, target: SummaryTarget | None) -> Job:
@@ -240,8 +256,8 @@ def _outcome_without(error: CompactionError, decision: Decision) -> Outcome:
 def _contents_to_cut(view: Cooled, covered: int, total: int) -> dict[int, float]:
     """Message index -> the share of it that may stay. User messages are spared while the rest can make the room."""
     conversation = view.conversation
-    head, anchor = conversation.head_length, conversation.anchor(covered)
-    kept = [*([] if anchor is None else [anchor]), *range(covered, len(conversation.body))]
+    head = conversation.head_length
+    kept = [*conversation.repeated(covered), *range(covered, len(conversation.body))]
     sizes = {head + i: conversation.body[i].tokens for i in kept if conversation.body[i].role not in INSTRUCTION_ROLES}
     users = {i: size for i, size in sizes.items() if conversation.messages[i].role == "user"}
     spared = sum(users.values())

@@ -33,6 +33,7 @@ from proxy.standing import StandingRecords
 from proxy.stores import GuardedStore, Sealer
 from proxy.stores.base import Store
 from proxy.tokenizer import DEFAULT_ENCODING, Tokenizer
+from proxy.trails import Trails
 from proxy.upstream.client import UpstreamClient
 from proxy.upstream.summarizer import Summarizer
 from proxy.windows import Windows
@@ -97,6 +98,7 @@ async def open_engine(
     siblings = Siblings(checkpoints, erasures, sealer, ttl)
     standing = StandingRecords(checkpoints, siblings, is_answered)
     lineages = Lineages(store, sealer, ttl, time.time)
+    trails = Trails(store, erasures, sealer, ttl)
     excerpts = Excerpts(cooler, summarizer, tokenizer, prompts, spending, workers)
     return Engine(
         tokenizer,
@@ -109,11 +111,12 @@ async def open_engine(
             compactor,
             lineages,
             erasures,
+            trails,
             tokenizer,
             workers,
             compactions,
         ),
-        Ahead(standing, compactor, excerpts, summarizer, lineages, windows, metrics, log),
+        Ahead(standing, compactor, excerpts, summarizer, lineages, trails, windows, metrics, log),
         Explainer(checkpoints, erasures, lineages, sealer, ttl, tokenizer, workers, is_answered),
         erasures,
         SessionIndex(store, sealer, ttl, erasures, siblings, time.time),

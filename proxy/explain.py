@@ -21,7 +21,7 @@ from policies.transcript import CountTokens
 from proxy.cases import Case, Draft, job_of, untouched
 from proxy.checkpoints import Checkpoints
 from proxy.cooler import Cooler
-from proxy.decisions import Decider, Decision, bypassed, too_small
+from proxy.decisions import Decider, Decision, bypassed, is_due, too_small
 from proxy.erasures import Erasures
 from proxy.explanation import (
     Checkpoint,
@@ -41,6 +41,7 @@ from proxy.standing import StandingRecords
 from proxy.stores.base import Store
 from proxy.stores.sealing import Sealer
 from proxy.tokenizer import Tokenizer
+from proxy.trails import Trails
 
 # Why a message is sent as it is, by the reason of a request that goes on without a new record.
 _AS_IT_CAME = {
@@ -139,6 +140,7 @@ class Explainer:
         self._store = LookOnly(checkpoints.store)
         looked_at = checkpoints.over(self._store)
         self._standing = StandingRecords(looked_at, Siblings(looked_at, erasures, sealer, ttl), is_answered)
+        self._trails = Trails(self._store, erasures, sealer, ttl)
         self._erasures = erasures
         self._lineages = lineages
         self._sealer = sealer
@@ -149,6 +151,8 @@ class Explainer:
     async def explain(self, case: Case, received: ChatRequest) -> Explanation:
         """`received` is the request as it came; the case's may begin behind a separator."""
         case = replace(case, link=await self._erasures.link(case.session))
+        if bypassed(case) is None and is_due(case) and await self._standing.newest(case) is None:
+            case = await self._trails.resumed(case)
         # What is not frozen yet may look otherwise when it is: a cooler must not remember it.
         cooler = Cooler(self._store, self._sealer, self._ttl, self._tokenizer, self._workers)
         live = replace(case, wish="on") if case.wish in ("off", "shadow") else case
@@ -280,6 +284,8 @@ def _fate(case: Case, outlook: _Outlook, place: int) -> tuple[Fate, int, str]:
     if position < cut:
         if position == conversation.anchor(cut):
             return "anchor", tokens, "user message of the turn that the cut falls into"
+        if position in conversation.pinned:
+            return "kept", tokens, "it has changed since it was summarized"
         if message.role in INSTRUCTION_ROLES and not conversation.instructions_covered:
             return "kept", tokens, f"{message.role} message: always sent"
         return _replaced(outlook, position)
@@ -322,7 +328,7 @@ def _carried(case: Case, outlook: _Outlook, count: CountTokens) -> tuple[list[En
         said, spoken, budget = list(record.entries), (), case.limits.budget
     else:
         return [], 0, 0
-    anchor = case.conversation.anchor(outlook.covered)
+    anchor = case.absolute(case.conversation.anchor(outlook.covered))
     most = min(budget.record, case.caller.policy.ledger.max_tokens)
     pinned = ledger.fit([entry for entry in said if entry.position != anchor], most, count)
     actions = len(record.actions if record else ()) + len(key_actions(spoken))

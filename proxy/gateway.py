@@ -252,7 +252,8 @@ class Gateway:
             return None
         usage = tap.usage() if tap.is_complete else None
         known = case.experience.cut_off
-        return "prompt_cut_off" if (was_cut_off(sent.tokens, usage.prompt_tokens) if usage else known) else None
+        cut_off = was_cut_off(sent.tokens, usage.prompt_tokens) if usage else known
+        return "prompt_cut_off" if cut_off else sent.warning
 
     async def _record(self, report: Report, tap: UsageTap | None) -> None:
         """Learn from an answer that came through whole, and see to what follows it."""

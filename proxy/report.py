@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from proxy.compactor import Job
     from proxy.incoming import Incoming
     from proxy.routes import Route
+    from proxy.trails import Instability
 
 
 # Conversations that a warning was given for.
@@ -128,6 +129,14 @@ class CompactionLog:
         if session not in self._warned:
             self._log.warning("irreducible", session=session, tenant=tenant)
         remember(self._warned, session, True, _WARNED)
+
+    def unstable(self, case: Case, found: Instability) -> None:
+        """Warn once a conversation, though it may look like another one each time: summaries of it are lost."""
+        if found.root not in self._warned:
+            role = case.conversation.messages[found.index].role
+            told = {"session": case.lineage, "tenant": case.caller.tenant, "message": found.index, "role": role}
+            self._log.warning("unstable_history", **told)
+        remember(self._warned, found.root, True, _WARNED)
 
 
 def headers_of(report: Report) -> Headers:

@@ -10,7 +10,7 @@ import msgspec
 
 from policies.arguments import UnreadError, read
 from policies.conversation import Message, Role
-from policies.fingerprint import message_digest
+from policies.fingerprint import loose_digest, message_digest
 from policies.transcript import ToolCall, Utterance, shorten
 from proxy.media import KINDS, media_tokens, sealed_tokens
 
@@ -59,6 +59,7 @@ def describe(message: object, count: CountTokens, family: str = "") -> Message |
         signed=_is_signed(message),
         tools=tuple(call.name for call in _calls(message)) if role == "assistant" else (),
         media=_has_media(message),
+        loose=loose_digest(message) if role == "user" else None,
     )
 
 

@@ -1,0 +1,150 @@
+"""Records behind a beginning that has changed or vanished, and conversations that no record holds for. Best effort.
+
+A trail lies under its conversation's tag and is erased with it. A pointer to it, by the last messages that it covers,
+holds the conversation's first link and a digest, and leads nowhere once that is erased.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import OrderedDict
+from dataclasses import dataclass, replace
+
+import msgspec
+
+from policies.record import Record
+from policies.trail import (
+    LONGEST,
+    Restarts,
+    Trail,
+    began_anew,
+    changed_at,
+    is_unstable,
+    resumed,
+    suffix_of,
+    trail_of,
+)
+from proxy.cases import Case, Origin
+from proxy.checkpoints import hash_tag
+from proxy.erasures import Erasures
+from proxy.lru import remember
+from proxy.stores.base import Store
+from proxy.stores.sealing import Sealer
+
+_LOOKED_UP = 256
+# Of so many pointers the first that leads to a trail counts: conversations may have been erased since.
+_FOLLOWED = 3
+_REMEMBERED = 5_000
+
+_encode = msgspec.msgpack.Encoder().encode
+
+
+class _Pointer(msgspec.Struct, frozen=True):
+    first: bytes
+    digest: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Instability:
+    """A history in which messages change that were sent before: since `root`, by the message of this index."""
+
+    root: str
+    index: int
+
+
+_decode_pointer = msgspec.msgpack.Decoder(_Pointer).decode
+_decode_trail = msgspec.msgpack.Decoder(Trail).decode
+_decode_restarts = msgspec.msgpack.Decoder(Restarts).decode
+
+
+class Trails:
+    """Notes and follows trails; one per process."""
+
+    def __init__(self, store: Store, erasures: Erasures, sealer: Sealer, ttl: float) -> None:
+        self._store = store
+        self._erasures = erasures
+        self._sealer = sealer
+        self._ttl = ttl
+        self._restarts: OrderedDict[str, Restarts] = OrderedDict()
+
+    async def resumed(self, case: Case) -> Case:
+        """The case as a part of the conversation that it goes on from; as it is where it goes on from none."""
+        body = case.conversation.body
+        cuts = sorted(case.cuts, reverse=True)[:_LOOKED_UP]
+        named = [(cut, _pointer(case, suffix)) for cut in cuts if (suffix := suffix_of(body, cut)) is not None]
+        values = await self._store.get_many([key for _, key in named])
+        leads = [(cut, key, value) for (cut, key), value in zip(named, values, strict=True) if value is not None]
+        for cut, key, value in leads[:_FOLLOWED]:
+            pointer = self._sealer.read(key, value, _decode_pointer)
+            if pointer is None:
+                continue
+            link = await self._erasures.link(pointer.first + case.mark)
+            tag = hash_tag(case.digests_under(link)[1])
+            trail = await self._trail(tag, pointer.digest.hex())
+            if trail is None:
+                continue
+            found = resumed(trail, body, cut)
+            if found is not None:
+                return replace(case, link=link, origin=Origin(pointer.first, cut, pointer.digest, found))
+            case = replace(case, kin=case.kin or tag)
+        return case
+
+    async def note(self, case: Case, record: Record) -> None:
+        """See to it that a record is found again, and that a conversation is known in which none ever is."""
+        body = case.conversation.body
+        suffix = suffix_of(body, record.covered)
+        if suffix is not None and record.covered <= LONGEST:
+            absolute = record.covered + (case.origin.resumed.shift if case.origin else 0)
+            await self._put(_key(case.tag, record.digest), _encode(trail_of(body[: record.covered], absolute)))
+            await self._put(_pointer(case, suffix), _encode(_Pointer(case.first_link, bytes.fromhex(record.digest))))
+        known = await self._known(case.kin or case.tag, record.parent)
+        by_model = record.making.model is not None
+        began = began_anew(
+            known, case.tag, record.digest, tokens=case.request.tokens, messages=len(body), by_model=by_model
+        )
+        await self._keep(_restarts(case.tag, record.parent), began)
+
+    async def unstable(self, case: Case, standing: Record | None) -> Instability | None:
+        """Why summaries that go on from this record would be lost as soon as they are made; None where they are not."""
+        tag = case.kin or case.tag
+        known = await self._known(tag, standing.digest if standing else None)
+        tokens, messages = case.request.tokens, len(case.conversation.body)
+        if not is_unstable(known, case.limits.budget, tokens=tokens, messages=messages):
+            return None
+        trail = await self._trail(tag, known.digest)
+        at = None if trail is None else changed_at(trail, case.conversation.body)
+        return None if at is None else Instability(known.root, case.conversation.head_length + at)
+
+    async def _trail(self, tag: str, digest: str) -> Trail | None:
+        key = _key(tag, digest)
+        (value,) = await self._store.get_many([key])
+        return self._sealer.read(key, value, _decode_trail)
+
+    async def _known(self, tag: str, parent: str | None) -> Restarts:
+        key = _restarts(tag, parent)
+        known = self._restarts.get(key)
+        if known is None:
+            (value,) = await self._store.get_many([key])
+            known = self._sealer.read(key, value, _decode_restarts) or Restarts(tag)
+        return remember(self._restarts, key, known, _REMEMBERED)
+
+    async def _keep(self, key: str, restarts: Restarts) -> None:
+        remember(self._restarts, key, restarts, _REMEMBERED)
+        await self._put(key, _encode(restarts))
+
+    async def _put(self, key: str, value: bytes) -> None:
+        await self._store.put(key, self._sealer.seal(key, value), self._ttl)
+
+
+def _key(tag: str, digest: str) -> str:
+    return f"trail:{{{tag}}}:{digest}"
+
+
+def _restarts(tag: str, parent: str | None) -> str:
+    return f"restarts:{{{tag}}}:{parent or 'none'}"
+
+
+def _pointer(case: Case, suffix: bytes) -> str:
+    """Of one caller and one label; what covers instructions never meets what keeps them."""
+    covers = b"+" if case.conversation.instructions_covered else b"-"
+    return f"pointer:{hashlib.sha256(case.caller.scope + covers + suffix + case.mark).hexdigest()}"
