@@ -23,7 +23,7 @@ from proxy.gateway import Gateway
 from proxy.incoming import Active
 from proxy.log import Log, open_log
 from proxy.pages import Opened, Pages
-from proxy.paths import is_ours
+from proxy.paths import CHAT, EXPLAIN, is_ours, resource
 from proxy.reloading import SECONDS, Reloader, Source
 from proxy.rim import Rim
 from proxy.stores import GuardedStore, open_store
@@ -31,8 +31,6 @@ from proxy.tenants import Tenants
 from proxy.upstream.asker import WindowAsker
 from proxy.upstream.client import TruncatedError, UpstreamClient
 
-CHAT_PATHS = frozenset({"/v1/chat/completions", "/chat/completions"})
-EXPLAIN_PATHS = frozenset({"/v1/compaction/explain", "/compaction/explain"})
 _WORKERS = 2
 # For work that goes on in the background, once the last request has ended.
 _DRAIN_SECONDS = 10.0
@@ -64,11 +62,12 @@ class App:
         if is_ours(exchange.reading):
             await self._pages(scope, receive, send)
             return
+        asked = resource(exchange.reading)
         self._open_requests.add(exchange)
         try:
-            if exchange.path in EXPLAIN_PATHS:
+            if asked == EXPLAIN:
                 await gateway.explain(exchange)
-            elif exchange.path in CHAT_PATHS and exchange.method == "POST":
+            elif asked == CHAT and exchange.method == "POST":
                 await gateway.chat(exchange)
             else:
                 await gateway.passthrough(exchange)

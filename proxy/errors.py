@@ -96,6 +96,20 @@ class MethodNotAllowedError(InvalidRequestError):
         return [*super().headers(), (b"allow", self._allowed)]
 
 
+class WebSocketError(InvalidRequestError):
+    """A WebSocket is asked for where there are none. After this status clients go on over HTTP."""
+
+    status = 426
+    code = "websocket_not_supported"
+
+    def __init__(self) -> None:
+        super().__init__("There are no WebSockets here; send the request by POST over HTTP.")
+
+    def headers(self) -> list[tuple[bytes, bytes]]:
+        """RFC 9110, section 15.5.22, wants the protocol to be named."""
+        return [*super().headers(), (b"upgrade", b"HTTP/1.1"), (b"connection", b"upgrade")]
+
+
 class StoreUnavailableError(ProxyError):
     """The store could not do what was asked of it and must not be promised otherwise."""
 

@@ -12,7 +12,7 @@ from proxy.drafts import Drafter
 from proxy.errors import ProxyError, UpstreamConnectionError
 from proxy.incoming import Incoming, Prepared
 from proxy.log import Log
-from proxy.paths import upstream_url
+from proxy.paths import chat_url
 from proxy.rim import Rim
 from proxy.upstream.client import TruncatedError, UpstreamClient, UpstreamResponse
 from proxy.windows import Windows
@@ -129,7 +129,7 @@ class Forwarder:
 
     async def _respond(self, incoming: Incoming, prepared: Prepared, headers: Headers, body: bytes) -> UpstreamResponse:
         upstream = prepared.route.upstream
-        url = upstream_url(upstream.base_url, incoming.exchange.target)
+        url = chat_url(upstream.base_url, incoming.exchange.target)
         response = await self._client.send(upstream, "POST", url, headers, body)
         incoming.opened.callback(response.close)
         return response

@@ -29,6 +29,7 @@ from proxy.errors import (
     ProxyError,
     RequestDeadlineError,
     ShuttingDownError,
+    WebSocketError,
 )
 from proxy.exchange import ClientGoneError, Exchange
 from proxy.explain import Explainer
@@ -37,7 +38,7 @@ from proxy.forwarding import Forwarder
 from proxy.incoming import Active, Incoming, Prepared, Progress, told_of
 from proxy.log import Log
 from proxy.operators import carries
-from proxy.paths import upstream_url
+from proxy.paths import RESPONSES, resource, upstream_url
 from proxy.reader import ChatRequest, RequestReader
 from proxy.relay import relay
 from proxy.report import Report
@@ -191,6 +192,9 @@ class Gateway:
         async with self._logged(exchange) as progress:
             active = self.active
             caller, wish = self._admit(exchange, active, progress)
+            # A handshake has this header (RFC 6455, section 4.1); the Upgrade itself ends at the connection.
+            if resource(exchange.reading) == RESPONSES and exchange.header(b"sec-websocket-key"):
+                raise WebSocketError
             active.router.check_path(exchange, caller)
             incoming = Incoming(exchange, active, caller, wish, b"", progress.started, progress)
             with incoming.opened:

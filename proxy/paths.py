@@ -25,6 +25,9 @@ _RESOURCES = re.compile(
     r"/(?:assistants|audio|batches|chat|completions|containers|conversations|embeddings|evals|files|fine_tuning|images"
     r"|messages|models|moderations|organization|realtime|responses|threads|uploads|vector_stores|videos)(?:/|$)"
 )
+CHAT = ("chat", "completions")
+EXPLAIN = ("compaction", "explain")
+RESPONSES = ("responses",)
 _SEPARATORS = re.compile(r"[/\\]+")
 # Asking what may be asked, as browsers do, tells nothing.
 _ALWAYS = ("OPTIONS",)
@@ -133,6 +136,18 @@ def is_ours(found: Reading) -> bool:
         return False
     starts = {*found.names[:1], *found.resolved[:1]}
     return not found.resolved or any(name.casefold() in OURS for name in starts)
+
+
+def resource(found: Reading) -> tuple[str, ...]:
+    """What a path asks for: its names in lower case, without /v1."""
+    names = tuple(name.casefold() for name in found.names)
+    return names[1:] if names[:1] == ("v1",) else names
+
+
+def chat_url(base_url: str, target: str) -> str:
+    """The upstream's address for chat, however the client spelled the path: what was counted goes nowhere else."""
+    _, mark, query = target.partition("?")
+    return "/".join((base_url, *CHAT)) + mark + query
 
 
 def upstream_url(base_url: str, target: str) -> str:

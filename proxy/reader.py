@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+from codecs import BOM_UTF8
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
@@ -141,6 +142,7 @@ class RequestReader:
 
     async def read(self, body: bytes, scope: bytes, encoding_of: Callable[[str], str]) -> ChatRequest | None:
         """The request, counted; None for valid JSON of a shape we do not understand."""
+        body = body.removeprefix(BOM_UTF8)
         found = self._prefixes.find(scope, body)
         parsed = found[1] if found else await self._parse(body)
         if parsed is None:

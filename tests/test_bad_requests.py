@@ -118,7 +118,7 @@ ROWS = [
     Row("a missing comma", b'{"a":1 "b":2}', MALFORMED + "expected ',' or '}' (byte 7)."),
     Row("form data", b"model=m&messages=hi", MALFORMED + "invalid character (byte 0)."),
     Row("HTML", b"<html>", MALFORMED + "invalid character (byte 0)."),
-    Row("a byte order mark", b"\xef\xbb\xbf{}", MALFORMED + "invalid character (byte 0)."),
+    Row("two byte order marks", b"\xef\xbb\xbf\xef\xbb\xbf{}", MALFORMED + "invalid character (byte 0)."),
     Row("UTF-16", '{"messages":[]}'.encode("utf-16"), MALFORMED + "invalid character (byte 0)."),
     Row("UTF-32", '{"messages":[]}'.encode("utf-32-be"), MALFORMED + "invalid character (byte 0)."),
     Row("NaN", said(b"NaN"), MALFORMED + "invalid character (byte 50)."),

@@ -6,10 +6,13 @@ import asyncio
 import gzip
 import json
 import zlib
+from codecs import BOM_UTF8
 from collections import deque
 from typing import TYPE_CHECKING
 
+import brotli
 import pytest
+from backports import zstd
 
 from proxy.ahead import Ahead
 from proxy.background import Background
@@ -17,6 +20,7 @@ from proxy.demo import answers
 from proxy.demo.model_server import Fault, ModelServer
 from proxy.stores import GuardedStore
 from proxy.usage import Usage, UsageTap
+from proxy.wire.chat import model_of
 from tests.scenarios import MODEL, WINDOW, user
 from tests.servers import free_port, serve
 from tests.stages import CONTENT, COUNTED, DUE, FLOOR, MUST, SMALL, body, history, ours, outcome, stage
@@ -170,7 +174,10 @@ async def test_unknown_shapes_are_the_upstreams_to_judge(tmp_path: Path, request
 
 @pytest.mark.parametrize(
     ("coding", "compress"),
-    [(b"gzip", gzip.compress), (b"x-gzip", gzip.compress), (b"GZIP", gzip.compress), (b"deflate", zlib.compress)],
+    [
+        *((b"gzip", gzip.compress), (b"x-gzip", gzip.compress), (b"GZIP", gzip.compress), (b"deflate", zlib.compress)),
+        *((b"zstd", zstd.compress), (b"br", brotli.compress)),
+    ],
 )
 async def test_a_compressed_request_is_counted_and_forwarded_as_it_came(
     tmp_path: Path, coding: bytes, compress: Callable[[bytes], bytes]
@@ -184,10 +191,15 @@ async def test_a_compressed_request_is_counted_and_forwarded_as_it_came(
         assert (b"content-encoding", coding) in play.sent[-1].headers
 
 
-async def test_a_compressed_request_that_is_due_goes_out_compacted_and_uncompressed(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("coding", "compress"), [(b"gzip", gzip.compress), (b"zstd", zstd.compress), (b"br", brotli.compress)]
+)
+async def test_a_compressed_request_that_is_due_goes_out_compacted_and_uncompressed(
+    tmp_path: Path, coding: bytes, compress: Callable[[bytes], bytes]
+) -> None:
     async with stage(tmp_path) as play:
         plain = await play.send(DUE)
-        packed = await play.send(gzip.compress(DUE), (b"content-encoding", b"gzip"))
+        packed = await play.send(compress(DUE), (b"content-encoding", coding))
         assert (outcome(plain)[0], outcome(packed)[0]) == ("applied", "reused")
         assert play.sent[0].body == play.sent[1].body
         assert b"content-encoding" not in dict(play.sent[1].headers)
@@ -222,9 +234,29 @@ async def test_what_cannot_be_decompressed_is_the_upstreams_to_judge(
         assert (b"content-encoding", coding) in play.sent[-1].headers
 
 
-async def test_a_compressed_bomb_is_refused(tmp_path: Path) -> None:
+async def test_a_byte_order_mark_is_passed_over_and_goes_upstream_with_the_clients_bytes(tmp_path: Path) -> None:
+    """JSON has none, and a reader may ignore one (RFC 8259, section 8.1)."""
+    async with stage(tmp_path) as play:
+        for packed, headers in ((bytes, []), (gzip.compress, [(b"content-encoding", b"gzip")])):
+            counted = packed(BOM_UTF8 + COUNTED)
+            plain, marked = [ours(reply) for reply in (await play.send(COUNTED), await play.send(counted, *headers))]
+            assert marked["tokens-sent"] == plain["tokens-sent"]
+            assert play.sent[-1].body == counted
+        plain, marked = [await play.send(body) for body in (DUE, BOM_UTF8 + DUE)]
+        assert (outcome(plain)[0], outcome(marked)[0]) == ("applied", "reused")
+        assert play.sent[-1].body == play.sent[-2].body
+
+
+def test_the_model_of_a_body_that_is_not_understood_is_read_behind_a_byte_order_mark_too() -> None:
+    assert model_of(BOM_UTF8 + b'{"model":"m","prompt":1}') == "m"
+
+
+@pytest.mark.parametrize(
+    ("coding", "compress"), [(b"gzip", gzip.compress), (b"zstd", zstd.compress), (b"br", brotli.compress)]
+)
+async def test_a_compressed_bomb_is_refused(tmp_path: Path, coding: bytes, compress: Callable[[bytes], bytes]) -> None:
     async with stage(tmp_path, server={"max_body_bytes": 100_000}) as play:
-        reply = await play.send(gzip.compress(bytes(10_000_000)), (b"content-encoding", b"gzip"))
+        reply = await play.send(compress(bytes(10_000_000)), (b"content-encoding", coding))
         assert reply.status == 413
         assert reply.json()["error"] == {
             "message": "The request body is over the limit after decompression.",

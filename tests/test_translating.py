@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import gzip
 import json
+from codecs import BOM_UTF8
 
 import pytest
+from backports import zstd
 
 from proxy.errors import InvalidJSONError, InvalidRequestError
 from proxy.upstream.translating import LEFT_OUT, PASSED, error_body, key_of, parameters
@@ -57,6 +59,8 @@ def test_and_none_that_would_lead_elsewhere(model: object) -> None:
 def test_compressed_bodies_are_read_and_broken_ones_refused() -> None:
     coded: Headers = [(b"content-encoding", b"gzip")]
     assert parameters(coded, gzip.compress(body()))["model"] == "m"
+    assert parameters([(b"content-encoding", b"zstd")], zstd.compress(body()))["model"] == "m"
+    assert parameters([], BOM_UTF8 + body())["model"] == "m"
     for headers, broken in ((coded, b"x"), ([], b"[]"), ([], b"{"), ([(b"content-encoding", b"br")], b"x")):
         with pytest.raises(InvalidJSONError):
             parameters(headers, broken)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from codecs import BOM_UTF8
 from collections.abc import Mapping
 
 import msgspec
@@ -57,7 +58,7 @@ def _decoded(headers: Headers, body: bytes) -> Mapping[str, object]:
     try:
         if used in coding.READABLE:
             body = coding.decompress(body, used, _MAX_BODY)
-        return msgspec.json.decode(body, type=dict[str, object])
+        return msgspec.json.decode(body.removeprefix(BOM_UTF8), type=dict[str, object])
     except (msgspec.MsgspecError, coding.UndecodableError, coding.TooLargeError, RecursionError, UnicodeDecodeError):
         raise InvalidJSONError("The body is not a chat request in JSON.") from None
 

@@ -7,6 +7,7 @@ is remembered by its bytes, so a history that was seen before costs hashing only
 from __future__ import annotations
 
 import re
+from codecs import BOM_UTF8
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -103,7 +104,7 @@ def model_of(body: bytes) -> str:
         head, tail = _named_model(body, 0, _NEAR_AN_END), _named_model(body, len(body) - _NEAR_AN_END)
         return decode_text(msgspec.Raw((head[:1] or tail[-1:] or [b""])[0])) or ""
     try:
-        return decode_text(_decode_model(body).model) or ""
+        return decode_text(_decode_model(body.removeprefix(BOM_UTF8)).model) or ""
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
         return ""
 

@@ -4,22 +4,29 @@ from __future__ import annotations
 
 import io
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+
+import brotli
+from backports import zstd
 
 _GZIP_OR_ZLIB = 32 + zlib.MAX_WBITS
 _BARE_DEFLATE = -zlib.MAX_WBITS
-# Bytes that are taken and made at a time; zlib lets others run meanwhile, but not while it puts them together.
+# Bytes that are taken and made at a time; all of them let others run meanwhile, but not while it puts them together.
 _INPUT, _PIECE = 64 * 1024, 1024 * 1024
 _GZIP_MAGIC = 0x1F
 _ZLIB_METHOD = 8
-READABLE = frozenset({b"gzip", b"x-gzip", b"deflate"})
+# What zstd as a content coding may take while it decodes: 8 MB (RFC 9659); brotli takes 16.
+_ZSTD_BOUNDS: Mapping[int, int] = {zstd.DecompressionParameter.window_log_max: 23}
+# Read as they arrive, and offered to upstreams; a request's body may have the others too.
+INFLATED = frozenset({b"gzip", b"x-gzip", b"deflate"})
+READABLE = INFLATED | {b"zstd", b"br"}
 
 Decoder = Callable[[bytes], bytes]
 """The next bytes of a content to what they say; raises UndecodableError."""
 
 
 class TooLargeError(Exception):
-    """The decoded content is over the bound; nothing beyond it was decoded."""
+    """The decoded content is over the bound; no more than a piece beyond it was decoded."""
 
 
 class UndecodableError(Exception):
@@ -27,44 +34,88 @@ class UndecodableError(Exception):
 
 
 def decompress(content: bytes, coding: bytes, limit: int) -> bytes:
-    """Decode gzip or deflate content of at most `limit` bytes; raises TooLargeError or UndecodableError."""
+    """Decode content in a readable coding of at most `limit` bytes; raises TooLargeError or UndecodableError."""
     return unpack(content, coding, limit, limit) or b""
 
 
 def unpack(content: bytes, coding: bytes, most_kept: int, limit: int) -> bytes | None:
     """As `decompress`; None for what says more than `most_kept` bytes, of which none are kept then."""
-    try:
-        return _inflate(content, _GZIP_OR_ZLIB, most_kept, limit)
-    except zlib.error:
-        if coding != b"deflate":
-            raise UndecodableError from None
-    try:  # what some servers call deflate lacks the zlib wrapper
-        return _inflate(content, _BARE_DEFLATE, most_kept, limit)
-    except zlib.error:
-        raise UndecodableError from None
+    most = min(_PIECE, limit + 1)
+    for pieces in _ways(content, coding, most):
+        try:
+            return _kept(pieces, most_kept, limit)
+        except (zlib.error, zstd.ZstdError, brotli.error):
+            continue
+    raise UndecodableError
 
 
-def _inflate(content: bytes, wbits: int, most_kept: int, limit: int) -> bytes | None:
-    inflater, kept, size = zlib.decompressobj(wbits), io.BytesIO(), 0
-    for start in range(0, len(content), _INPUT):
-        left = content[start : start + _INPUT]
-        while left:
-            piece = inflater.decompress(left, min(_PIECE, limit - size + 1))
-            left = inflater.unconsumed_tail
-            size += len(piece)
-            if size > limit:
-                raise TooLargeError
-            if size <= most_kept:
-                kept.write(piece)
-            elif kept.tell():
-                kept = io.BytesIO()
-        # Several gzip members in a row are legal and never met; read in part they would be another content. zlib copies
-        # what stands behind the end again for every further piece.
-        if inflater.unused_data or (inflater.eof and start + _INPUT < len(content)):
-            raise zlib.error("something behind the end")
-    if not inflater.eof:
-        raise zlib.error("incomplete")
+def _ways(content: bytes, coding: bytes, most: int) -> Iterator[Iterator[bytes]]:
+    """How a content may be decoded, `most` bytes a piece; each raises its library's error for what is not so."""
+    match coding:
+        case b"zstd":
+            yield _unzstd(content, most)
+        case b"br":
+            yield _unbrotli(content, most)
+        case _:
+            yield _inflated(content, most, _GZIP_OR_ZLIB)
+    if coding == b"deflate":  # what some servers call so lacks the zlib wrapper
+        yield _inflated(content, most, _BARE_DEFLATE)
+
+
+def _kept(pieces: Iterator[bytes], most_kept: int, limit: int) -> bytes | None:
+    kept, size = io.BytesIO(), 0
+    for piece in pieces:
+        size += len(piece)
+        if size > limit:
+            raise TooLargeError
+        if size <= most_kept:
+            kept.write(piece)
+        elif kept.tell():
+            kept = io.BytesIO()
     return kept.getvalue() if size <= most_kept else None
+
+
+# Several gzip members, zstd frames or brotli streams in a row are hardly ever met; read in part they would be another
+# content. What stands behind the end is not looked at: zlib copies it again for every further piece.
+
+
+def _inflated(content: bytes, most: int, wbits: int) -> Iterator[bytes]:
+    inflater = zlib.decompressobj(wbits)
+    for left in _inputs(content):
+        if inflater.eof:
+            raise zlib.error("something behind the end")
+        yield inflater.decompress(left, most)
+        while inflater.unconsumed_tail:
+            yield inflater.decompress(inflater.unconsumed_tail, most)
+    if inflater.unused_data or not inflater.eof:
+        raise zlib.error("incomplete, or something behind the end")
+
+
+def _unzstd(content: bytes, most: int) -> Iterator[bytes]:
+    decompressor = zstd.ZstdDecompressor(options=_ZSTD_BOUNDS)
+    for left in _inputs(content):
+        if decompressor.eof:
+            raise zstd.ZstdError("something behind the end")
+        yield decompressor.decompress(left, most)
+        while not (decompressor.needs_input or decompressor.eof):
+            yield decompressor.decompress(b"", most)
+    if decompressor.unused_data or not decompressor.eof:
+        raise zstd.ZstdError("incomplete, or something behind the end")
+
+
+def _unbrotli(content: bytes, most: int) -> Iterator[bytes]:
+    decompressor = brotli.Decompressor()  # refuses what stands behind the end by itself
+    for left in _inputs(content):
+        piece: bytes = decompressor.process(left, output_buffer_limit=most)
+        while piece:
+            yield piece
+            piece = decompressor.process(b"", output_buffer_limit=most)
+    if not decompressor.is_finished():
+        raise brotli.error("incomplete")
+
+
+def _inputs(content: bytes) -> Iterator[bytes]:
+    return (content[start : start + _INPUT] for start in range(0, len(content), _INPUT))
 
 
 def decoder(coding: bytes | None, limit: int) -> Decoder | None:
@@ -72,7 +123,7 @@ def decoder(coding: bytes | None, limit: int) -> Decoder | None:
     used = (coding or b"identity").lower()
     if used == b"identity":
         return bytes
-    return _Inflater(limit) if used in READABLE else None
+    return _Inflater(limit) if used in INFLATED else None
 
 
 class _Inflater:

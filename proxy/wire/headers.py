@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
-from proxy.wire.coding import READABLE
+from proxy.wire.coding import INFLATED
 
 Headers = list[tuple[bytes, bytes]]
 
@@ -50,7 +50,7 @@ _CREDENTIALS = frozenset(
     }
 )
 # Codings whose answers we can read when one turns out to be an overflow.
-_OFFERED = READABLE | {b"identity"}
+_OFFERED = INFLATED | {b"identity"}
 # Names and values that no server would send on (RFC 9110, section 5.5).
 _UNFIT = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
 
