@@ -91,6 +91,11 @@ def lowered_output(
     return room if floor <= room < max_output else None
 
 
+def capped_output(most: int, *, max_output: int | None, floor: int | None) -> int | None:
+    """The output after a refusal that allows `most`; None where that is below `floor`, or no less than asked for."""
+    return most if max_output is not None and floor is not None and floor <= most < max_output else None
+
+
 def refused_budget(
     stated: StatedLimit, *, sent_tokens: int, window: int | None, max_output: int | None, exact: bool
 ) -> Budget | None:

@@ -9,7 +9,16 @@ from functools import partial
 from typing import assert_never
 
 from policies.conversation import INSTRUCTION_ROLES
-from policies.ladder import SHRINK_AT_LEAST, Rung, StatedLimit, allowance, lowered_output, next_rung, refused_budget
+from policies.ladder import (
+    SHRINK_AT_LEAST,
+    Rung,
+    StatedLimit,
+    allowance,
+    capped_output,
+    lowered_output,
+    next_rung,
+    refused_budget,
+)
 from policies.plan import Compact, Forward, Reuse
 from policies.record import Record
 from policies.texts import texts_for
@@ -156,11 +165,14 @@ class Drafter:
             max_output=request.max_output,
             floor=case.caller.policy.output_floor,
         )
-        if room is None:
+        return None if room is None else _with_output(case, refused, room)
+
+    def capped(self, case: Case, refused: Draft, most: int) -> Draft | None:
+        """The same with the most output that the upstream allows, where its limit alone was refused; else None."""
+        if case.is_let_through:
             return None
-        body = chat.with_fields(refused.body, {request.output_key: room}, without=())
-        reason = "output_lowered" if refused.copy is None else refused.reason
-        return replace(refused, body=body, reason=reason, max_output=room)
+        room = capped_output(most, max_output=case.request.max_output, floor=case.caller.policy.output_floor)
+        return None if room is None else _with_output(case, refused, room)
 
     async def halved(self, case: Case, refused: Draft) -> Draft | None:
         """Without half of what was refused, and a note in its place: for when no record can be made (R1)."""
@@ -233,6 +245,12 @@ class Drafter:
                 replaced[index] = shorter
                 saved += tokens - message.tokens
         return replaced, saved
+
+
+def _with_output(case: Case, refused: Draft, room: int) -> Draft:
+    body = chat.with_fields(refused.body, {case.request.output_key: room}, without=())
+    reason = "output_lowered" if refused.copy is None else refused.reason
+    return replace(refused, body=body, reason=reason, max_output=room)
 
 
 def _note(record: Record | None, messages: int) -> str:

@@ -18,8 +18,10 @@ from proxy.upstream.client import TruncatedError, UpstreamClient, UpstreamRespon
 from proxy.windows import Windows
 from proxy.wire import chat
 from proxy.wire.headers import Headers, without
+from proxy.wire.output_refusals import most_output
 from proxy.wire.refusals import refuses_roles, refuses_usage
 
+_FAILED = 400
 # Stands for a draft that a fault of ours prevented.
 _FAULT = Draft(b"", 0, "failed-open", "internal_error")
 
@@ -38,11 +40,14 @@ class Forwarder:
         """Send the draft; while the upstream overflows before the first byte reached the client, send smaller ones.
 
         First with less room for the output, if that may be enough. The last error of a ladder in vain is the first.
+        Where the output's limit alone was refused, it is lowered once and the prompt stays.
         """
         case = prepared.case
         answer, sent = first = await self._deliver(incoming, prepared, prepared.draft)
-        if case is None or answer.overflow is None or not case.retries:
+        if case is None or not case.retries:
             return first
+        if answer.overflow is None:
+            return await self._capped(incoming, prepared, case, first)
         lowered = await self._rim.shield(self._lowered(case, sent, answer.overflow), None)
         for attempt in range(-1 if lowered else 0, case.retries):
             await self._rim.shield(self._learn(case, sent, answer.overflow), None)
@@ -62,6 +67,23 @@ class Forwarder:
         """Send the client's bytes and read nothing of the answer: for when a fault of ours stood in the way."""
         response = await self._respond(incoming, prepared, prepared.route.headers, incoming.body)
         return Answer(response, b"", response.chunks(), None), prepared.draft
+
+    async def _capped(
+        self, incoming: Incoming, prepared: Prepared, case: Case, refused: tuple[Answer, Draft]
+    ) -> tuple[Answer, Draft]:
+        """What is answered to the most output that a refusal allows; the refusal itself where that does not help."""
+        capped = await self._rim.shield(self._capped_draft(case, *refused), None)
+        if capped is None:
+            return refused
+        try:
+            answer, sent = await self._deliver(incoming, prepared, capped)
+        except ProxyError:
+            return refused
+        return refused if answer.response.status >= _FAILED or answer.error else (answer, sent)
+
+    async def _capped_draft(self, case: Case, answer: Answer, sent: Draft) -> Draft | None:
+        most = most_output(answer.response.status, answer.error) if answer.error else None
+        return None if most is None else self._drafter.capped(case, sent, most)
 
     async def _lowered(self, case: Case, sent: Draft, stated: StatedLimit) -> Draft | None:
         return self._drafter.lowered(case, sent, stated)

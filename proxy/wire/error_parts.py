@@ -176,6 +176,8 @@ def _strings(value: object, depth: int, key: str = "") -> Iterator[tuple[str, st
         for name, item in islice(value.items(), _MAX_STRINGS):
             if str(name).lower() not in _ECHOES:
                 yield from _strings(item, depth + 1, str(name).lower())
+        if isinstance(place := value.get("loc"), list) and place and isinstance(place[-1], str):
+            yield "param", place[-1][:_MAX_SENTENCE]  # which field a validator means
     elif isinstance(value, list):
         for item in value[:20]:
             yield from _strings(item, depth + 1, key)

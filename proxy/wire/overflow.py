@@ -13,8 +13,10 @@ import msgspec
 
 from policies.ladder import StatedLimit
 from proxy.wire import error_parts
+from proxy.wire.output_refusals import refuses_output
 from proxy.wire.overflow_numbers import read_numbers
 from proxy.wire.overflow_rules import (
+    ASKS_FOR_LESS_OUTPUT,
     BYTES,
     CERTAIN,
     CODE_FIELDS,
@@ -151,7 +153,9 @@ def full_window(
 def _verdict(status: int, said: error_parts.Said, codes: frozenset[str], sentences: list[str]) -> _Verdict:
     if any(suffices(code) or code in NUMBERED for code in codes):
         return "overflow"
-    if any(matches(VETOES, sentence) for sentence in sentences):
+    if any(matches(VETOES, sentence) or matches(ASKS_FOR_LESS_OUTPUT, sentence) for sentence in sentences):
+        return "no"
+    if refuses_output(said, sentences):
         return "no"
     if codes & LONG_STRING_CODES:
         return "overflow" if _is_of_the_conversation(said) else "no"

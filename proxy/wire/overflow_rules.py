@@ -86,11 +86,14 @@ VETOES = patterns(
     r"permission|not found|does not exist",
     r"\b(?:access|bearer|refresh|auth\w*|jwt) tokens?\b|\btoken (?:has )?expired\b|\bjwt\b",
     r"content.?(?:filter|management|policy)|\bflagged\b|\bblocked\b|moderation|injection|sensitive|\bsafety\b",
-    r"fewer (?:output|completion) tokens|maximum tokens (?:you|value)|supports? at most \d+ (?:completion|output)",
     r"速率|余额|频率|频繁|限流|鉴权|额度|充值|欠费|并发|配额|过载|次数|用量|今日|当日|每日|每天|每分钟|单日|排队|敏感|安全|违规|审核|间隔|繁忙",
     r"不存在|超时|权限|套餐",
     # OpenRouter's words for what a key may still spend
     r"^\W{0,3}prompt tokens limit exceeded:? NUM > NUM",
+)
+# Nor are these, which want less output.
+ASKS_FOR_LESS_OUTPUT = patterns(
+    r"fewer (?:output|completion) tokens|maximum tokens (?:you|value)|supports? at most \d+ (?:completion|output)"
 )
 # Two neighbouring sentences that set two numbers of tokens against each other, in whatever words.
 COMPARISONS = patterns(
@@ -106,7 +109,8 @@ OUTPUT_ONLY = patterns(
     r"^(?!\W{0,3}max tokens of NUM exceeded\W{0,3}$)(?!.*(?:SAID|\brequests?\b|\bremain\w*|\btotal of\b|输入|上下文|"
     r"提示|对话)).{0,80}\b(?:max (?:completion |new |output )?tokens|(?:output|completion) (?:tokens?|length))\b",
     r"\bmax (?:completion |new |output )?tokens:? NUM > NUM, which is the max(?:imum)? allowed number of output",
-    r"^(?!.*(?:prompt|\binputs?\b)).{0,80}\bmax(?:imum)? (?:output|completion|response|generation) (?:tokens?|length)",
+    r"^(?!.*(?:prompt|\binputs?\b|\bconversation\b)).{0,80}"
+    r"\bmax(?:imum)? (?:output|completion|response|generation) (?:tokens?|length)",
     r"^(?!.*(?:输入|上下文|提示)).{0,80}(?:max tokens.{0,20}(?:超越|最大|上限)|(?:超越|最大|上限).{0,20}max tokens"
     r"|输出长度|最大输出|输出 ?token)",
     r"\b(?:thinking|reasoning)\b.{0,20}\b(?:budget|effort)\b",
