@@ -34,10 +34,11 @@ class Continuity:
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """A system and a user message."""
+    """A system and a user message. `target`: tokens that a merge may have, however short its parts are."""
 
     system: str
     user: str
+    target: int = 0
 
 
 def fill(
@@ -49,7 +50,7 @@ def fill(
         case SummarizeCall():
             return Prompt(_rules(prompts.summarize, texts, target, segment), _transcript(call, continuity))
         case MergeCall():
-            return Prompt(_rules(prompts.merge, texts, target, segment), _parts(call.texts, continuity))
+            return Prompt(_rules(prompts.merge, texts, target, segment), _parts(call.texts, continuity), target)
 
 
 def fill_aligned(prompts: Prompts, texts: Texts, target: int, segment: int) -> str:

@@ -38,6 +38,7 @@ _INSIGHT_CHARACTERS = 160
 _EVIDENCE = re.compile(
     r"(?<![\w./~-])/*+(?P<path>[\w.~-]++(?:/[\w.~-]++)++)|\b(?=[0-9a-f]{0,63}\d)(?=[0-9a-f]{0,63}[a-f])[0-9a-f]{7,64}\b"
 )
+_NAME = re.compile(r"[A-Za-z_]{1,32}")
 # Signs of an answer without its thinking; the most tokens that are ever allowed have fewer.
 _LONGEST = 100_000
 # What makes a line a heading in Markdown and HTML, whatever number or list sign stands before it; or the line below.
@@ -89,14 +90,22 @@ class Invalid:
 
 
 def validate(
-    answer: Answer, *, source: str, source_tokens: int, cap: int, headings: Sequence[str], count: CountTokens
+    answer: Answer,
+    *,
+    source: str,
+    source_tokens: int,
+    cap: int,
+    headings: Sequence[str],
+    count: CountTokens,
+    target: int = 0,
 ) -> Valid | Invalid:
     """Check an answer against the text it was made from; lines with paths or hashes that are not in it are dropped.
 
     source_tokens: size of that text. cap: the most tokens the summary may have.
+    target: tokens it may have although they are more than half of its source, as a merge of short parts may.
     """
     text = _visible(answer)
-    reason = _fault(answer, text) or _size(text, source_tokens, cap, count) or _shape(text, headings)
+    reason = _fault(answer, text) or _size(text, source_tokens, cap, count, target) or _shape(text, headings)
     if reason is not None:
         return Invalid(reason)
     text = _without_inventions(_without_imitations(text), source)
@@ -120,7 +129,7 @@ def _fault(answer: Answer, text: str) -> str | None:
     if answer.tool_calls:
         return "it calls tools"
     if answer.finish_reason != "stop":
-        return f"it was not finished (finish_reason {answer.finish_reason})"
+        return f"it was not finished (finish_reason {_named(answer.finish_reason)})"
     if not text:
         return "it is empty"
     if _REFUSAL.search(text):
@@ -130,13 +139,18 @@ def _fault(answer: Answer, text: str) -> str | None:
     return None
 
 
-def _size(text: str, source_tokens: int, cap: int, count: CountTokens) -> str | None:
+def _named(finish_reason: str | None) -> str:
+    """The reason where it is a name: what is told of an answer goes into the log, which holds no content."""
+    return str(finish_reason) if _NAME.fullmatch(str(finish_reason)) else "unknown"
+
+
+def _size(text: str, source_tokens: int, cap: int, count: CountTokens, target: int = 0) -> str | None:
     """Looked at before anything else is: so a summarizer cannot make work of the rest."""
     if len(text) > _LONGEST:
         return f"it has {len(text)} characters"
     tokens = count(text)
-    if tokens > cap or tokens >= 0.5 * source_tokens:
-        return f"it has {tokens} tokens, allowed are {min(cap, source_tokens // 2)}"
+    if tokens > cap or (tokens >= 0.5 * source_tokens and tokens > target):
+        return f"it has {tokens} tokens, allowed are {min(cap, max(source_tokens // 2, target))}"
     return None
 
 

@@ -152,7 +152,7 @@ class Observer(Protocol):
 
     def compaction_started(self, job: Job) -> None: ...
 
-    def summary_received(self, job: Job, calls: int) -> None: ...
+    def summary_received(self, job: Job, calls: int, refused: str | None) -> None: ...
 
     def compaction_ended(self, job: Job, record: Record | None, reason: str) -> None: ...
 
@@ -416,15 +416,17 @@ class Compactor:
             bill.prompt_tokens + used[0],
             bill.completion_tokens + used[1],
         )
-        self._observer.summary_received(work.job, bill.calls)
-        return validate(
+        verdict = validate(
             answer,
             source=prompt.user,
             source_tokens=tokens,
             cap=2 * max(work.length, work.job.policy.summarizer.merge_target_tokens or 0),
             headings=work.texts.headings,
             count=work.count,
+            target=prompt.target,
         )
+        self._observer.summary_received(work.job, bill.calls, verdict.reason if isinstance(verdict, Invalid) else None)
+        return verdict
 
     async def _build(self, job: Job, written: Written | None) -> Record:
         return await self._off_loop(partial(self._build_now, job, written))

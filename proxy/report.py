@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 # Conversations that a warning was given for.
 _WARNED = 10_000
+_MOST_REASONS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,13 +81,16 @@ class CompactionLog:
         self._log = log
         self._ticks = ticks
         self._started: dict[int, float] = {}
+        self._refused: dict[int, list[str]] = {}
         self._warned: OrderedDict[str, bool] = OrderedDict()
 
     def compaction_started(self, job: Job) -> None:
         self._started[id(job)] = self._ticks()
 
-    def summary_received(self, job: Job, calls: int) -> None:
-        """Nothing worth a line: the end tells how many there were."""
+    def summary_received(self, job: Job, calls: int, refused: str | None) -> None:  # noqa: ARG002 - the end tells them
+        """An answer that is of use is worth no line; why another one was not, the end tells."""
+        if refused is not None:
+            self._refused.setdefault(id(job), []).append(refused)
 
     def compaction_ended(self, job: Job, record: Record | None, reason: str) -> None:
         seconds = self._ticks() - self._started.pop(id(job), self._ticks())
@@ -106,6 +110,8 @@ class CompactionLog:
             "covered": job.cut.position,
             "tokens_before": job.tokens_before,
         }
+        if refused := self._refused.pop(id(job), None):
+            fields["refused"] = refused[:_MOST_REASONS]
         if record is not None:
             making = record.making
             fields |= {

@@ -108,7 +108,10 @@ class Replica:
 
 @asynccontextmanager
 async def replica(
-    model: Model, store: Store | None = None, clock: Callable[[], float] = lambda: 1e9
+    model: Model,
+    store: Store | None = None,
+    clock: Callable[[], float] = lambda: 1e9,
+    log: BytesIO | None = None,
 ) -> AsyncIterator[Replica]:
     async with serve(model) as url, UpstreamClient() as client:
         with ThreadPoolExecutor(2) as workers:
@@ -123,7 +126,7 @@ async def replica(
                 windows,
                 Spending(clock),
                 workers,
-                CompactionLog(Log("error", clock, BytesIO()), clock),
+                CompactionLog(Log("info", clock, log or BytesIO()), clock),
                 clock,
                 clock,
             )
@@ -257,6 +260,26 @@ async def test_an_overflow_is_bisected_and_merged() -> None:
     assert record.making.algorithm == "bisect_v1"
     assert record.making.chunk_count > 1
     assert record.making.calls <= 16
+
+
+async def test_a_merge_of_short_parts_may_be_as_long_as_its_target() -> None:
+    """Parts that are short already leave less than half of them no room for what each of them says."""
+    more = "- the task goes on as the user asked for it, and each of the parts had something of its own to say of that"
+    longer = "\n".join(f"## {heading}\n{more}" for heading in HEADINGS)
+
+    def small(request: Json) -> tuple[int, bytes]:
+        asked = str(request["messages"])
+        if len(asked) > 34_000:
+            return error(400, "The prompt is too long", "context_length_exceeded")
+        return completion(longer if "You merge" in asked else GOOD)
+
+    model = Model(small)
+    async with replica(model) as one:
+        record = await one.compactor.compact(await job(one.target(), number=80))
+    (merge,) = [asked for asked in model.asked if "You merge" in str(asked["messages"])]
+    source = TOKENIZER.count(str(merge["messages"][1]["content"]), DEFAULT_ENCODING)
+    assert source / 2 < TOKENIZER.count(longer, DEFAULT_ENCODING) < 400
+    assert record.making.algorithm == "bisect_v1"
 
 
 async def test_a_known_window_needs_no_overflow() -> None:
@@ -503,9 +526,23 @@ async def test_who_wants_to_know_is_told_of_start_calls_and_end(
 ) -> None:
     events: list[object] = []
     monkeypatch.setattr(CompactionLog, "compaction_started", lambda *_: events.append("started"))
-    monkeypatch.setattr(CompactionLog, "summary_received", lambda _, __, calls: events.append(calls))
+    monkeypatch.setattr(CompactionLog, "summary_received", lambda _, __, *told: events.append(told))
     monkeypatch.setattr(CompactionLog, "compaction_ended", lambda _, __, record, reason: events.append(reason))
     async with replica(Model(lambda _: completion(content))) as one:
         with suppress(CompactionError):
             await one.compactor.compact(await job(one.target()))
-    assert events == ["started", *([1] if told == "single" else [1, 2]), told]
+    reason = "it has 0 of the 9 sections"
+    assert events == ["started", *([(1, None)] if told == "single" else [(1, reason), (2, reason)]), told]
+
+
+async def test_the_log_says_why_answers_were_refused_and_nothing_they_held() -> None:
+    answers = iter([completion("a secret word " * 40), completion(GOOD, "secret, and (long)"), completion(GOOD)])
+    log = BytesIO()
+    async with replica(Model(lambda _: next(answers)), log=log) as one:
+        with pytest.raises(CompactionError, match="summarizer_invalid"):
+            await one.compactor.compact(await job(one.target()))
+        await one.compactor.compact(await job(None))
+    refused, fine = map(msgspec.json.decode, log.getvalue().splitlines())
+    assert refused["refused"] == ["it has 0 of the 9 sections", "it was not finished (finish_reason unknown)"]
+    assert "refused" not in fine
+    assert b"secret" not in log.getvalue()

@@ -51,6 +51,31 @@ def test_a_bad_answer_is_refused_with_its_reason(
     assert verdict(text, finish_reason, tool_calls=tool_calls) == Invalid(reason)
 
 
+def test_what_is_made_of_short_texts_may_have_its_target() -> None:
+    answer, tokens = Answer(GOOD, "stop"), count(GOOD)
+
+    def of(target: int) -> Valid | Invalid:
+        return validate(
+            answer, source=SOURCE, source_tokens=tokens, cap=800, target=target, headings=HEADINGS, count=count
+        )
+
+    assert isinstance(of(tokens), Valid)
+    assert of(tokens - 1) == Invalid(f"it has {tokens} tokens, allowed are {tokens - 1}")
+
+
+@pytest.mark.parametrize(
+    ("finish_reason", "told"),
+    [
+        ("content_filter", "content_filter"),
+        ("MAX_TOKENS", "MAX_TOKENS"),
+        ("the user's words", "unknown"),
+        ("x" * 99, "unknown"),
+    ],
+)
+def test_a_reason_holds_no_content(finish_reason: str, told: str) -> None:
+    assert verdict(GOOD, finish_reason) == Invalid(f"it was not finished (finish_reason {told})")
+
+
 def test_an_answer_of_half_its_source_is_no_summary() -> None:
     answer = Answer(GOOD, "stop")
     tokens = count(GOOD)
