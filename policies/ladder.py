@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -24,7 +23,7 @@ _GUESS = 0.90
 # Share of a window from which on an error that may mean anything is taken for an overflow.
 _FULL = 0.75
 # What is left free beside a prompt: a share of it where we only guess its size, tokens where it was counted.
-_ESTIMATE_MARGIN = 0.10
+ESTIMATE_MARGIN = 0.10
 _COUNTED_MARGIN = 32
 
 LimitKind = Literal["window", "input", "pool", "tier"]
@@ -86,7 +85,7 @@ def lowered_output(
     if limit is None or max_output is None or floor is None or stated.kind == "input":
         return None
     counted = None if stated.is_lower_bound else stated.input_tokens
-    prompt = int(sent_tokens * (1 + _ESTIMATE_MARGIN)) if counted is None else counted + _COUNTED_MARGIN
+    prompt = int(sent_tokens * (1 + ESTIMATE_MARGIN)) if counted is None else counted + _COUNTED_MARGIN
     room = limit - prompt
     return room if floor <= room < max_output else None
 
@@ -146,14 +145,3 @@ def next_rung(
 
 def _most_of_record(target: int, fixed: int) -> int:
     return int(max(RECORD_SHARE * (target - fixed), _LEAST_RECORD_SHARE * target))
-
-
-def allowance(sizes: Sequence[int], total: int) -> int:
-    """The most tokens one message may keep, so that all of them together stay within `total`; small ones stay whole."""
-    left = total
-    for i, size in enumerate(sorted(sizes)):
-        share = left // (len(sizes) - i)
-        if size > share:
-            return max(1, share)
-        left -= size
-    return max(sizes, default=0)

@@ -13,7 +13,7 @@ from policies.conversation import Conversation
 from policies.cuts import legal_cuts
 from policies.experience import Experience
 from policies.fingerprint import INSTRUCTIONS, prefix_digests, set_apart
-from policies.ladder import TARGETS
+from policies.ladder import ESTIMATE_MARGIN, TARGETS
 from policies.plan import Compact, Limits, Standing, limits_of, tokens_with
 from policies.record import Record
 from policies.trail import Resumed
@@ -28,6 +28,8 @@ from proxy.tenants import Caller
 from proxy.upstream.summarizer import SummaryTarget
 from proxy.windows import Place, place_of
 from proxy.wire import chat
+
+_CALIBRATION_STEP = 0.25
 
 Outcome = Literal["none", "applied", "reused", "cooled", "shadow", "bypass", "pending", "failed-open"]
 Wish = Literal["off", "on", "shadow", "force"]
@@ -170,6 +172,20 @@ class Case:
     def experience(self) -> Experience:
         """What was learned of this model at this upstream, up to now."""
         return self.router.experience(self.place)
+
+    def steady_budget(self, window: int) -> Budget:
+        """What a window takes, whatever the request asks for and the last answers were: for what must stay as it is."""
+        calibration = self.experience.calibration // _CALIBRATION_STEP * _CALIBRATION_STEP
+        budget = usable_input(window, None, exact=self.route.exact, calibration=calibration)
+        return budget.behind(self.conversation.fixed_tokens)
+
+    def cannot_take(self, tokens: int) -> bool:
+        """Whether so many tokens, of our estimate, are certainly more than its window: one that the config or the
+        upstream has told, since a table may be wrong."""
+        window = self.route.window
+        if window is None or window.source == "table":
+            return False
+        return tokens * self.experience.calibration > window.tokens * (1 if self.route.exact else 1 + ESTIMATE_MARGIN)
 
     def real_tokens(self, draft: Draft) -> int:
         """Of a draft, as this upstream counts, as far as that was learned."""

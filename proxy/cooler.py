@@ -12,7 +12,7 @@ from functools import partial
 
 import msgspec
 
-from policies.conversation import Conversation, Message
+from policies.conversation import Conversation
 from policies.cool_zone import Batch, is_short_enough, short_form, zone_of
 from policies.settings import PolicySettings
 from proxy.checkpoints import hash_tag
@@ -22,9 +22,11 @@ from proxy.stores.base import Store
 from proxy.stores.sealing import Sealer
 from proxy.tokenizer import Tokenizer
 from proxy.wire import chat
-from proxy.wire.messages import describe, with_text
+from proxy.wire.messages import describe, shortened, with_text
 
 _REMEMBERED = 5_000
+# Cutting to a share of the characters leaves a little more than that share of the tokens.
+_CUT_MARGIN = 0.85
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(tuple[str | None, ...]).decode
@@ -35,11 +37,28 @@ class Cooled:
     """A conversation in which large messages weigh what their short forms do.
 
     replaced: index of a message -> its other bytes. next: positions in the body whose turn comes next.
+    is_cut: whether some are contents that would not have fitted, cut to their beginning and end.
     """
 
     conversation: Conversation
     replaced: dict[int, bytes]
     next: tuple[int, ...] = ()
+    is_cut: bool = False
+
+    def with_shorter(self, shorter: Mapping[int, tuple[bytes, int]], *, is_cut: bool = False) -> Cooled:
+        """The same with other bytes, of so many tokens, for these messages."""
+        conversation = self.conversation
+        messages = list(conversation.messages)
+        for index, (_, tokens) in shorter.items():
+            messages[index] = replace(messages[index], tokens=tokens)
+        described = Conversation(
+            messages,
+            conversation.tools_tokens,
+            instructions_covered=conversation.instructions_covered,
+            pinned=conversation.pinned,
+        )
+        replaced = self.replaced | {index: raw for index, (raw, _) in shorter.items()}
+        return Cooled(described, replaced, self.next, self.is_cut or is_cut)
 
 
 class Cooler:
@@ -72,6 +91,11 @@ class Cooler:
         return await asyncio.get_running_loop().run_in_executor(
             self._workers, partial(self._replaced, request, conversation, forms, following)
         )
+
+    async def cut(self, request: ChatRequest, view: Cooled, limits: Mapping[int, int]) -> Cooled:
+        """The conversation with contents cut, head and tail; `limits` are tokens by index of a message."""
+        work = partial(self._cut, request, view, limits)
+        return await asyncio.get_running_loop().run_in_executor(self._workers, work)
 
     async def keep_summary(self, key: str, summary: str) -> None:
         """Put a summary of one message into the cache that the next batches look into (R4's summary_cache)."""
@@ -124,23 +148,25 @@ class Cooler:
         self, request: ChatRequest, conversation: Conversation, forms: Mapping[int, str], following: tuple[int, ...]
     ) -> Cooled:
         count = partial(self._tokenizer.count, encoding=request.encoding)
-        head = conversation.head_length
-        messages: list[Message] = list(conversation.messages)
-        replaced: dict[int, bytes] = {}
+        shorter: dict[int, tuple[bytes, int]] = {}
         for position, form in forms.items():
-            index = head + position
-            shorter = with_text(request.message_bytes(index), form)
-            described = describe(chat.decode(shorter), count)
+            index = conversation.head_length + position
+            raw = with_text(request.message_bytes(index), form)
+            described = describe(chat.decode(raw), count)
             if described is not None:
-                replaced[index] = shorter
-                messages[index] = replace(messages[index], tokens=described.tokens)
-        cooled = Conversation(
-            messages,
-            conversation.tools_tokens,
-            instructions_covered=conversation.instructions_covered,
-            pinned=conversation.pinned,
-        )
-        return Cooled(cooled, replaced, following)
+                shorter[index] = raw, described.tokens
+        return Cooled(conversation, {}, following).with_shorter(shorter)
+
+    def _cut(self, request: ChatRequest, view: Cooled, limits: Mapping[int, int]) -> Cooled:
+        count = partial(self._tokenizer.count, encoding=request.encoding)
+        shorter: dict[int, tuple[bytes, int]] = {}
+        for index, limit in limits.items():
+            tokens = view.conversation.messages[index].tokens
+            raw = shortened(view.replaced.get(index) or request.message_bytes(index), _CUT_MARGIN * limit / tokens)
+            described = describe(chat.decode(raw), count)
+            if described is not None and described.tokens < tokens:
+                shorter[index] = raw, described.tokens
+        return view.with_shorter(shorter, is_cut=True)
 
 
 def content_key(digests: Sequence[bytes], request: ChatRequest, position: int) -> str:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import assert_never
 
+from policies.oversize import least_tokens, oversized
 from policies.plan import Compact, Forward, Plan, Reuse, decide, needs_attention
 from policies.record import Record
 from proxy.cases import Case, Draft, Outcome, drafted, standing_of, untouched
@@ -41,7 +43,9 @@ class Decision:
 
     def standing_draft(self, case: Case, plan: Forward | Reuse) -> Draft:
         """The request with what is there already: the checkpoint, and short forms."""
-        return worthwhile(case, drafted(case, self.view, self.record, self.standing_outcome, plan.reason))
+        outcome = self.standing_outcome
+        reason = "too_large" if outcome == "cooled" and self.view.is_cut else plan.reason
+        return worthwhile(case, drafted(case, self.view, self.record, outcome, reason))
 
 
 class Decider:
@@ -68,7 +72,14 @@ class Decider:
             return Cooled(case.conversation, {})
         covered = record.covered if record else 0
         window, policy = case.route.window.tokens, case.caller.policy
-        return await self._cooler.cool(case.request, case.digests, case.conversation, window, policy, covered)
+        view = await self._cooler.cool(case.request, case.digests, case.conversation, window, policy, covered)
+        if not case.cannot_take(least_tokens(view.conversation)):
+            return view
+        return await self.shortened(case, view, oversized(view.conversation, case.steady_budget(window)))
+
+    async def shortened(self, case: Case, view: Cooled, limits: Mapping[int, int]) -> Cooled:
+        """The conversation with contents cut to so many tokens, by index of a message."""
+        return await self._cooler.cut(case.request, view, limits)
 
     async def _hopeful(self, case: Case, plan: Compact, record: Record | None) -> Plan:
         """The plan, but no model is asked where its summaries have been in vain lately."""

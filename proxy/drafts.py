@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import asyncio
 from concurrent.futures import Executor
 from dataclasses import replace
-from functools import partial
 from typing import assert_never
 
-from policies.conversation import INSTRUCTION_ROLES
 from policies.ladder import (
     SHRINK_AT_LEAST,
     Rung,
     StatedLimit,
-    allowance,
     capped_output,
     lowered_output,
     next_rung,
     refused_budget,
 )
+from policies.oversize import limits_for
 from policies.plan import Compact, Forward, Reuse
 from policies.record import Record
 from policies.texts import texts_for
@@ -28,17 +25,12 @@ from proxy.cooler import Cooled
 from proxy.decisions import Decider, Decision, bypassed, is_due, too_small, worthwhile
 from proxy.erasures import Erasures
 from proxy.lineages import Lineages
-from proxy.reader import ChatRequest
 from proxy.report import CompactionLog
 from proxy.standing import StandingRecords
 from proxy.tokenizer import Tokenizer
 from proxy.trails import Trails
 from proxy.upstream.summarizer import SummaryTarget
 from proxy.wire import chat
-from proxy.wire.messages import describe, shortened
-
-# Cutting to a share of the characters leaves a little more than that share of the tokens.
-_CUT_MARGIN = 0.85
 
 
 class Drafter:
@@ -227,24 +219,10 @@ class Drafter:
         """Cut the largest contents of what is still sent, so that it weighs `rung.tail_tokens`."""
         covered = record.covered if record else 0
         assert rung.tail_tokens is not None  # noqa: S101 - the caller's condition
-        cuts = _contents_to_cut(view, covered, rung.tail_tokens)
-        work = partial(self._shortened, case.request, view, cuts)
-        replaced, saved = await asyncio.get_running_loop().run_in_executor(self._workers, work)
-        copy = Copy(covered, record.text if record else None, {**view.replaced, **replaced})
-        return replace(draft, body=body_of(case, copy, case.experience.shape), tokens=draft.tokens - saved, copy=copy)
-
-    def _shortened(self, request: ChatRequest, view: Cooled, cuts: dict[int, float]) -> tuple[dict[int, bytes], int]:
-        count = partial(self._tokenizer.count, encoding=request.encoding)
-        replaced = {}
-        saved = 0
-        for index, share in cuts.items():
-            shorter = shortened(view.replaced.get(index) or request.message_bytes(index), share)
-            message = describe(chat.decode(shorter), count)
-            tokens = view.conversation.messages[index].tokens
-            if message is not None and message.tokens < tokens:
-                replaced[index] = shorter
-                saved += tokens - message.tokens
-        return replaced, saved
+        conversation = view.conversation
+        kept = [*conversation.repeated(covered), *range(covered, len(conversation.body))]
+        shorter = await self._decider.shortened(case, view, limits_for(conversation, kept, rung.tail_tokens))
+        return replace(drafted(case, shorter, record, draft.outcome, draft.reason), view=view)
 
 
 def _with_output(case: Case, refused: Draft, room: int) -> Draft:
@@ -269,18 +247,3 @@ def _outcome_without(error: CompactionError, decision: Decision) -> Outcome:
             return decision.standing_outcome
         case _:
             return "failed-open"
-
-
-def _contents_to_cut(view: Cooled, covered: int, total: int) -> dict[int, float]:
-    """Message index -> the share of it that may stay. User messages are spared while the rest can make the room."""
-    conversation = view.conversation
-    head = conversation.head_length
-    kept = [*conversation.repeated(covered), *range(covered, len(conversation.body))]
-    sizes = {head + i: conversation.body[i].tokens for i in kept if conversation.body[i].role not in INSTRUCTION_ROLES}
-    users = {i: size for i, size in sizes.items() if conversation.messages[i].role == "user"}
-    spared = sum(users.values())
-    if spared <= total // 2 and len(users) < len(sizes):
-        sizes = {i: size for i, size in sizes.items() if i not in users}
-        total -= spared
-    cap = allowance(list(sizes.values()), total)
-    return {i: cap / size * _CUT_MARGIN for i, size in sizes.items() if size > cap}

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from policies.budget import budget_of, usable_input
-from policies.ladder import StatedLimit, allowance, next_rung, refused_budget
+from policies.ladder import StatedLimit, next_rung, refused_budget
+from policies.oversize import allowance
 from policies.plan import Standing
 from policies.settings import DEFAULTS
 from tests.conversations import conversation, rounds, user
