@@ -9,7 +9,7 @@ from policies.lineage import may_rebuild
 from policies.plan import Compact, decide_ahead
 from policies.record import Record
 from proxy.cases import Case, Draft, job_of, standing_of
-from proxy.compactor import CompactionError, Compactor
+from proxy.compactions import Compactions
 from proxy.cooler import Cooled
 from proxy.excerpts import Excerpts
 from proxy.lineages import Lineages
@@ -36,7 +36,7 @@ class Ahead:
     def __init__(
         self,
         standing: StandingRecords,
-        compactor: Compactor,
+        compactions: Compactions,
         excerpts: Excerpts,
         summarizer: Summarizer,
         lineages: Lineages,
@@ -46,7 +46,7 @@ class Ahead:
         log: Log,
     ) -> None:
         self._standing = standing
-        self._compactor = compactor
+        self._compactions = compactions
         self._excerpts = excerpts
         self._summarizer = summarizer
         self._lineages = lineages
@@ -114,17 +114,7 @@ class Ahead:
             deadline=_DEADLINE,
             rebuild=await self._is_rebuilt(case, standing, target, plan),
         )
-        async with self._standing.claim(case, standing) as mine:
-            # Another replica may have made it since we looked, and let go of its claim.
-            if not mine or await self._standing.newer(case, standing) is not None:
-                return
-            try:
-                record = await self._compactor.compact(job)
-            except CompactionError:
-                await self._lineages.failed(case.tag, standing)
-            else:
-                await self._lineages.compacted(case.tag, record, len(case.conversation.messages))
-                await self._trails.note(case, record)
+        await self._compactions.ahead(case, job)
 
     async def _is_rebuilt(self, case: Case, standing: Record | None, target: SummaryTarget, plan: Compact) -> bool:
         """Whether a chain of summaries of summaries is old enough to begin anew, and it costs no more than promised."""

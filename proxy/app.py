@@ -10,7 +10,6 @@ from contextlib import AsyncExitStack, asynccontextmanager
 
 from proxy import admin_token
 from proxy.admin_token import AdminToken
-from proxy.background import Background
 from proxy.config import Config
 from proxy.config_models import Server
 from proxy.deadlines import repeated
@@ -107,9 +106,8 @@ class App:
             )
             opened.push_async_callback(store.close)
             client = await opened.enter_async_context(UpstreamClient(config.upstreams))
-            background = Background(self._log)
-            opened.push_async_callback(background.drain, _DRAIN_SECONDS)
             engine = await open_engine(config, store, client, workers, self._log)
+            opened.push_async_callback(engine.background.drain, _DRAIN_SECONDS)
             gateway = Gateway(
                 self._activate(config, engine),
                 engine.reader,
@@ -120,7 +118,7 @@ class App:
                 engine.windows,
                 WindowAsker(client, engine.windows, time.monotonic),
                 client,
-                background,
+                engine.background,
                 self._log,
             )
             reloader = Reloader(self._source, config, self._swap, engine.metrics, self._log)

@@ -29,7 +29,7 @@ from policies.transcript import Block, CountTokens, Utterance, newest_within, re
 from policies.validation import Answer, Invalid, Valid, split_timeline, validate
 from proxy.checkpoints import Checkpoints, hash_tag, key_of
 from proxy.deadlines import within
-from proxy.flights import LOCK_SECONDS, SingleFlight, poll, renewed
+from proxy.flights import LOCK_SECONDS, poll, renewed
 from proxy.reader import ChatRequest
 from proxy.spending import Spending
 from proxy.tokenizer import Tokenizer
@@ -218,17 +218,13 @@ class Compactor:
         self._clock = clock
         self._ticks = ticks
         self._windows = windows
-        self._flights: SingleFlight[Record] = SingleFlight()
 
     async def compact(self, job: Job) -> Record:
         """The record of job.cut: found, made by another replica meanwhile, or made here. Raises CompactionError."""
-        key = key_of(job.digests, job.cut.position)
-        return await self._flights.run(f"{key}:{job.must}", partial(self._once, key, job))
-
-    async def _once(self, key: str, job: Job) -> Record:
         if job.target is None:
             found = await self._look(job)
             return found or await self._publish(job, await self._make(job))
+        key = key_of(job.digests, job.cut.position)
         token = secrets.token_hex(8)
         turn = partial(self._turn, f"lock:{key}", token, job)
         wait = job.deadline if job.must else job.policy.join_wait
@@ -275,6 +271,8 @@ class Compactor:
     async def _summarized(self, job: Job, target: SummaryTarget) -> Record:
         if not self._spending.allows(job.tenant, job.daily_tokens):
             return await self._without_model(job, "over_budget")
+        if self._summarizer.is_cooling_down(target):
+            return await self._without_model(job, "summarizer_cooling_down")
         try:
             async with within(job.deadline):
                 written = await self._write(job, target)

@@ -20,7 +20,8 @@ from policies.plan import Compact, Forward, Reuse
 from policies.record import Record
 from policies.texts import texts_for
 from proxy.cases import Case, Copy, Draft, Outcome, body_of, drafted, job_of, standing_of, untouched
-from proxy.compactor import CompactionError, Compactor, Job
+from proxy.compactions import Compactions
+from proxy.compactor import CompactionError, Job
 from proxy.cooler import Cooled
 from proxy.decisions import Decider, Decision, bypassed, is_due, too_small, worthwhile
 from proxy.erasures import Erasures
@@ -40,23 +41,23 @@ class Drafter:
         self,
         decider: Decider,
         standing: StandingRecords,
-        compactor: Compactor,
+        compactions: Compactions,
         lineages: Lineages,
         erasures: Erasures,
         trails: Trails,
         tokenizer: Tokenizer,
         workers: Executor,
-        compactions: CompactionLog,
+        told: CompactionLog,
     ) -> None:
         self._decider = decider
         self._standing = standing
-        self._compactor = compactor
+        self._compactions = compactions
         self._lineages = lineages
         self._erasures = erasures
         self._trails = trails
         self._tokenizer = tokenizer
         self._workers = workers
-        self._compactions = compactions
+        self._told = told
 
     async def placed(self, case: Case) -> Case:
         """The case under the link that its conversation has now; one that needs no store costs no look at it."""
@@ -85,7 +86,7 @@ class Drafter:
         match decision.plan:
             case Forward() | Reuse() as plan:
                 if plan.reason == "irreducible":
-                    self._compactions.irreducible(case.lineage, case.caller.tenant)
+                    self._told.irreducible(case.lineage, case.caller.tenant)
                 return decision.standing_draft(case, plan)
             case Compact() as plan:
                 return await self._compacting(case, decision, plan)
@@ -97,7 +98,7 @@ class Drafter:
         unstable = None if case.wish == "force" else await self._trails.unstable(case, decision.record)
         if unstable is None:
             return worthwhile(case, await self._compacted(case, decision, plan))
-        self._compactions.unstable(case, unstable)
+        self._told.unstable(case, unstable)
         draft = await self._compacted(case, decision, replace(plan, with_model=False))
         return replace(worthwhile(case, draft), warning="unstable_history")
 
@@ -129,7 +130,7 @@ class Drafter:
         if rung.cut is not None:
             target = case.summary_target if rung.with_model else None
             plan = Compact(rung.cut, rung.budget, standing_of(record), True, "overflow_retry", refused.tokens)
-            record = await self._make(case, self._job(case, view, plan, record, target))
+            record = await self._compactions.next(case, self._job(case, view, plan, record, target))
         draft = drafted(case, view, record, "applied", "overflow_retry")
         if rung.tail_tokens is not None:
             draft = await self._cut_contents(case, view, draft, record, rung)
@@ -186,30 +187,13 @@ class Drafter:
 
     async def _compacted(self, case: Case, decision: Decision, plan: Compact) -> Draft:
         """The request after a compaction made now, or made by somebody else while we waited for it."""
-        policy, record, view = case.caller.policy, decision.record, decision.view
+        record, view = decision.record, decision.view
         job = self._job(case, view, plan, record, case.summary_target if plan.with_model else None)
-        async with self._standing.claim(case, record) as mine:
-            made = await self._standing.wait_for_newer(case, record, 0.0 if mine else policy.join_wait)
-            if made is not None:
-                return drafted(case, await self._decider.cooled(case, made), made, "applied", plan.trigger)
-            if not mine and not plan.must:
-                return drafted(case, view, record, "pending", "pending")
-            try:
-                made = await self._make(case, job)
-            except CompactionError as error:
-                return drafted(case, view, record, _outcome_without(error, decision), str(error))
-        return drafted(case, view, made, "applied", plan.trigger)
-
-    async def _make(self, case: Case, job: Job) -> Record:
-        """The record of a job; what becomes of it is noted in the state of its lineage."""
         try:
-            record = await self._compactor.compact(job)
-        except CompactionError:
-            await self._lineages.failed(case.tag, job.parent)
-            raise
-        await self._lineages.compacted(case.tag, record, len(case.conversation.messages))
-        await self._trails.note(case, record)
-        return record
+            made = await self._compactions.next(case, job)
+        except CompactionError as error:
+            return drafted(case, view, record, _outcome_without(error, decision), str(error))
+        return drafted(case, await self._decider.cooled(case, made), made, "applied", plan.trigger)
 
     def _job(self, case: Case, view: Cooled, plan: Compact, record: Record | None, target: SummaryTarget | None) -> Job:
         started, deadline = self._lineages.seen(case.first_link), case.caller.policy.summarizer.timeout

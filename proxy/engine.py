@@ -10,7 +10,9 @@ from importlib import resources
 
 from policies.prompting import Prompts
 from proxy.ahead import Ahead
+from proxy.background import Background
 from proxy.checkpoints import Checkpoints
+from proxy.compactions import Compactions
 from proxy.compactor import Compactor
 from proxy.config import Config
 from proxy.cooler import Cooler
@@ -52,6 +54,7 @@ class Engine:
     explainer: Explainer
     erasures: Erasures
     sessions: SessionIndex
+    background: Background
 
     def router(self, config: Config) -> Router:
         return Router(config, self.windows, self.tokenizer)
@@ -80,7 +83,7 @@ async def open_engine(
     checkpoints = Checkpoints(store, sealer, ttl)
     summarizer = summarizer or Summarizer(client, time.monotonic)
     spending, prompts = Spending(time.time), read_prompts()
-    compactions = CompactionLog(log, time.monotonic)
+    told = CompactionLog(log, time.monotonic)
     compactor = Compactor(
         checkpoints,
         summarizer,
@@ -89,7 +92,7 @@ async def open_engine(
         windows,
         spending,
         workers,
-        compactions,
+        told,
         time.time,
         time.monotonic,
     )
@@ -100,6 +103,9 @@ async def open_engine(
     lineages = Lineages(store, sealer, ttl, time.time)
     trails = Trails(store, erasures, sealer, ttl)
     excerpts = Excerpts(cooler, summarizer, tokenizer, prompts, spending, workers)
+    sessions = SessionIndex(store, sealer, ttl, erasures, siblings, time.time)
+    background = Background(log)
+    compactions = Compactions(standing, compactor, lineages, trails, sessions, background)
     return Engine(
         tokenizer,
         windows,
@@ -108,18 +114,19 @@ async def open_engine(
         Drafter(
             Decider(standing, cooler, lineages),
             standing,
-            compactor,
+            compactions,
             lineages,
             erasures,
             trails,
             tokenizer,
             workers,
-            compactions,
+            told,
         ),
-        Ahead(standing, compactor, excerpts, summarizer, lineages, trails, windows, metrics, log),
+        Ahead(standing, compactions, excerpts, summarizer, lineages, trails, windows, metrics, log),
         Explainer(checkpoints, erasures, lineages, sealer, ttl, tokenizer, workers, is_answered),
         erasures,
-        SessionIndex(store, sealer, ttl, erasures, siblings, time.time),
+        sessions,
+        background,
     )
 
 

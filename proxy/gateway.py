@@ -245,9 +245,10 @@ class Gateway:
     async def _enroll(self, report: Report) -> None:
         """Have a conversation listed of which something may be stored."""
         case, sent = report.case, report.sent
-        if case is None or sent is None or not _may_be_stored(case, sent) or not self._sessions.is_news(case, sent):
+        if case is None or sent is None or not _may_be_stored(case, sent):
             return
-        self._background.start("enroll", self._sessions.enroll(case, sent))
+        if self._sessions.is_news(case, sent.record):
+            self._background.start("enroll", self._sessions.enroll(case, sent.record))
 
     async def _warning(self, report: Report, tap: UsageTap) -> str | None:
         """Whether the upstream read the prompt whole: by this answer where it is all there, else by the last one."""

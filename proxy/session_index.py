@@ -10,7 +10,8 @@ from typing import NamedTuple, TypeVar
 import msgspec
 from msgspec import structs
 
-from proxy.cases import Case, Draft, labelled
+from policies.record import Record
+from proxy.cases import Case, labelled
 from proxy.checkpoints import hash_tag
 from proxy.erasures import SETTLED, Erasures
 from proxy.lru import remember
@@ -95,17 +96,16 @@ class SessionIndex:
         self._here: OrderedDict[bytes, _Here] = OrderedDict()
         """What this process has enrolled: it may remember what the store has lost."""
 
-    def is_news(self, case: Case, sent: Draft) -> bool:
-        """Whether this draft is a reason to enroll its session (again): a store may have lost it."""
+    def is_news(self, case: Case, record: Record | None) -> bool:
+        """Whether the record that was sent is a reason to enroll its session (again): a store may have lost it."""
         state, at = self._noted.get(case.tag, ("", 0.0))
-        borrowed = sent.record is not None and self._siblings.is_borrowed(case, sent.record)
-        return borrowed or state != _state(sent) or abs(self._clock() - at) > _ENROLL_EVERY
+        borrowed = record is not None and self._siblings.is_borrowed(case, record)
+        return borrowed or state != _state(record) or abs(self._clock() - at) > _ENROLL_EVERY
 
-    async def enroll(self, case: Case, sent: Draft) -> None:
-        """Note that something of this session may be stored."""
+    async def enroll(self, case: Case, record: Record | None) -> None:
+        """Note that something of this session may be stored; `record` is its newest."""
         again = case.tag in self._noted
-        remember(self._noted, case.tag, (_state(sent), self._clock()), _REMEMBERED)
-        record = sent.record
+        remember(self._noted, case.tag, (_state(record), self._clock()), _REMEMBERED)
         session = Session(
             id=case.first_link.hex(),
             label=case.label,
@@ -225,8 +225,8 @@ def _labelled_at(mark: bytes) -> str:
     return f"index:label:{mark.hex()}"
 
 
-def _state(sent: Draft) -> str:
-    return sent.record.digest if sent.record else ""
+def _state(record: Record | None) -> str:
+    return record.digest if record else ""
 
 
 def _key(link: bytes) -> str:

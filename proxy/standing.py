@@ -8,6 +8,7 @@ from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
+from typing import Literal
 
 from msgspec.structs import replace
 
@@ -19,10 +20,13 @@ from proxy.flights import LOCK_SECONDS, SingleFlight, poll, renewed
 from proxy.lru import remember
 from proxy.siblings import Siblings
 
-# How far into what is not covered yet the claim on the next summary is pinned, as a share of M: the same message for
-# every request of a conversation, however much it has grown meanwhile.
+# How far into what is not covered yet the turn to make the next summary is pinned, as a share of M: the same message
+# for every request of a conversation, however much it has grown meanwhile.
 _PIN = 0.25
 _ALONE = 20_000
+
+Taken = Record | Literal[True]
+"""A record that was made meanwhile, or the turn to make one."""
 
 
 class StandingRecords:
@@ -37,8 +41,7 @@ class StandingRecords:
         self._alone: OrderedDict[str, None] = OrderedDict()
         """Sessions that have no siblings: one look is enough for what is summarized anew then."""
 
-        # A store that is down gives every claim to everybody.
-        self._claims: set[str] = set()
+        self._turns: set[str] = set()
 
     async def in_use(self, case: Case) -> Record | None:
         """The checkpoint to send: the newest, but one that was made ahead of need only when what stood before it no
@@ -73,33 +76,36 @@ class StandingRecords:
         return replace(record, digest=digest, root=digest, parent=None, first_digest=first, last_digest=digest)
 
     @asynccontextmanager
-    async def claim(self, case: Case, standing: Record | None) -> AsyncIterator[bool]:
-        """Whether it is this one's turn to make the next summary of a conversation, in all replicas, while it lasts.
+    async def turn(self, case: Case, standing: Record | None, seconds: float) -> AsyncIterator[Taken | Literal[False]]:
+        """What another replica has made of a conversation, or whether it is this one's turn while the block lasts; so
+        many seconds are waited for either.
 
-        A claim saves calls and decides nothing: whoever cannot wait makes a summary all the same.
+        A turn saves calls and decides nothing: whoever cannot wait makes a summary all the same.
         """
         key = f"claim:{{{case.tag}}}:{case.digests[self._pin(case, standing)].hex()}"
-        if key in self._claims:
-            yield False
+        if key in self._turns:  # by a fork, whose record is none for this one
+            yield True
             return
-        self._claims.add(key)
+        self._turns.add(key)
         token = secrets.token_hex(8)
         try:
-            if await self._checkpoints.store.acquire(key, token, LOCK_SECONDS):
-                async with renewed(self._checkpoints.store, key):
-                    yield True
-            else:
-                yield False
+            taken: Taken | None = await poll(partial(self._taken, key, token, case, standing), seconds)
+            if taken is not True:
+                yield taken or False
+                return
+            async with renewed(self._checkpoints.store, key):
+                # Whoever had it before may have made one since we looked.
+                yield await self._newer(case, standing) or True
         finally:
-            self._claims.discard(key)
+            self._turns.discard(key)
             await asyncio.shield(self._checkpoints.store.release(key, token))
 
-    async def wait_for_newer(self, case: Case, standing: Record | None, seconds: float) -> Record | None:
-        """The summary that somebody else has made or is making, if it is there in time."""
-        look = partial(self.newer, case, standing)
-        return await look() or (await poll(look, seconds) if seconds else None)
+    async def _taken(self, key: str, token: str, case: Case, standing: Record | None) -> Taken | None:
+        if await self._checkpoints.store.acquire(key, token, LOCK_SECONDS):
+            return True
+        return await self._newer(case, standing)
 
-    async def newer(self, case: Case, standing: Record | None) -> Record | None:
+    async def _newer(self, case: Case, standing: Record | None) -> Record | None:
         """A checkpoint that goes beyond this one, whoever made it."""
         covered = standing.covered if standing else 0
         cuts = [cut for cut in case.cuts if cut > covered]

@@ -237,7 +237,7 @@ async def test_a_request_whose_body_is_still_coming_is_told_too(tmp_path: Path) 
 
 
 async def test_a_stream_that_comments_began_ends_with_the_event_and_without_an_end(tmp_path: Path) -> None:
-    held = Held()
+    held = Held(rest=answer(200, b"{}", JSON))
     more = {**SMALL_WINDOW, "policies": {"default": {"keepalive": "10ms"}}}
     waiting = LONG.replace(b'"model"', b'"stream": true, "model"')
     async with draining(tmp_path, held, "0s", **more) as running, connected(running.address) as client:
@@ -246,6 +246,7 @@ async def test_a_stream_that_comments_began_ends_with_the_event_and_without_an_e
         await running.until(lambda exchange: exchange.comments > 0)
         await running.end()
         reply = await asking
+        held.goes_on.set()  # the summary is seen through
     assert reply.body.endswith(b": compacting\n" + LAST_EVENT)
     assert not reply.complete
 

@@ -26,6 +26,7 @@ from tests.clock import Clock
 from tests.oracle import SUMMARIZER, Oracle, Session
 from tests.scenarios import chinese
 from tests.servers import configured, serve
+from tests.test_isolation import SUMMARY
 from tests.test_relay import LONG, SMALL_WINDOW, is_summary
 from tests.upstreams import (
     CHAT,
@@ -271,25 +272,31 @@ def counted(app: App) -> int:
 
 @dataclass
 class Leaving:
-    """Clients of an upstream that never ends an answer, each known by its key."""
+    """Clients of an upstream that ends no answer but summaries, each known by its key."""
 
     address: str = ""
     calls: dict[bytes, list[Call]] = field(default_factory=lambda: defaultdict(list))
     arrived: dict[bytes, asyncio.Event] = field(default_factory=lambda: defaultdict(asyncio.Event))
+    left: dict[bytes, asyncio.Event] = field(default_factory=lambda: defaultdict(asyncio.Event))
 
     async def script(self, call: Call) -> None:
         await call.read()
         key = call.header(b"authorization") or b""
         self.calls[key].append(call)
         self.arrived[key].set()
-        if not is_summary(call) and b"begun" in key:
+        if is_summary(call):
+            await self.left[key].wait()
+            await call.send(answer(200, SUMMARY, JSON))
+            return
+        if b"begun" in key:
             streamed = b'"stream": true' in call.body
             await call.send(head(200, EVENTS if streamed else JSON, CHUNKED))
             await call.send(chunk(delta("a") if streamed else OK_BODY[:-20]))
         await call.gone()
 
     async def leave(self, number: int, stage: str, *, stream: bool, leave: Callable[[Client], None]) -> None:
-        """Ask, come as far as `stage`, leave, and see every connection to the upstream closed."""
+        """Ask, come as far as `stage`, leave, and see every connection to the upstream closed; but a summary that was
+        begun is finished."""
         key = f"Bearer {stage} {number}".encode()
         body = LONG.replace(b'"model"', b'"stream": true, "model"') if stream else LONG
         if stage != "compacting":
@@ -301,8 +308,10 @@ class Leaving:
                 await client.head()
                 await anext(client.chunks())
             leave(client)
+            self.left[key].set()
             for call in self.calls[key]:
-                await call.closed.wait()
+                if not is_summary(call):
+                    await call.closed.wait()
 
 
 async def test_every_client_that_leaves_stops_costing(tmp_path: Path) -> None:

@@ -1,0 +1,160 @@
+"""Compactions under way in this process: begun once, joined by whoever can use the record, seen through to the end."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from dataclasses import dataclass, replace
+
+from policies.record import Record
+from proxy.background import Background
+from proxy.cases import Case
+from proxy.compactor import CompactionError, Compactor, Job
+from proxy.lineages import Lineages
+from proxy.session_index import SessionIndex
+from proxy.standing import StandingRecords
+from proxy.trails import Trails
+
+
+@dataclass(slots=True, eq=False)
+class _Flight:
+    """One compaction under way, and how many wait for it."""
+
+    job: Job
+    task: asyncio.Task[Record]
+    waiting: int = 0
+
+
+class Compactions:
+    """Makes the next record of a conversation, one at a time; one per process.
+
+    A model's summary is paid for once it was begun. Where everybody who waited for one has left, it goes on in the
+    background, as far as there is room, so that the next request finds it.
+    """
+
+    def __init__(
+        self,
+        standing: StandingRecords,
+        compactor: Compactor,
+        lineages: Lineages,
+        trails: Trails,
+        sessions: SessionIndex,
+        background: Background,
+    ) -> None:
+        self._standing = standing
+        self._compactor = compactor
+        self._lineages = lineages
+        self._trails = trails
+        self._sessions = sessions
+        self._background = background
+        self._flights: dict[str, list[_Flight]] = {}
+        """By the tag of their conversation."""
+
+    async def next(self, case: Case, job: Job) -> Record:
+        """The record that this job's request goes on with: joined, found or made. Raises CompactionError."""
+        if (flight := self._joinable(case, job)) is None:
+            return await self._landed(case, self._begin(case, job))
+        try:
+            record = await self._within(case, flight, job.deadline if job.must else job.policy.join_wait)
+        except CompactionError as error:
+            if _is_as_firm(flight.job, job) or not (job.must or str(error) == "pending"):
+                raise
+            # Whoever comes to this first begins one that gives up less soon; the others join it.
+            return await self._landed(case, self._joinable(case, job, firm=True) or self._begin(case, job))
+        if record is not None:
+            return record
+        if not job.must:
+            raise CompactionError("pending")
+        return await self._landed(case, self._begin(case, replace(job, target=None)))
+
+    async def ahead(self, case: Case, job: Job) -> None:
+        """Make a record that nobody waits for yet, unless one is under way."""
+        if self._joinable(case, job) is None:
+            with suppress(CompactionError):
+                await self._landed(case, self._begin(case, job))
+
+    def _joinable(self, case: Case, job: Job, *, firm: bool = False) -> _Flight | None:
+        """What is under way for a prefix of this very request, beyond the record that it has, wherever it is cut; where
+        it has to be `firm`, only what gives up no sooner than the job would.
+
+        An overflow wants no more than its own target, so it joins only those who overflowed likewise.
+        """
+        overflowed = job.trigger == "overflow_retry"
+        for flight in self._flights.get(job.tag, ()):
+            cut, trigger = flight.job.cut.position, flight.job.trigger
+            if overflowed and (trigger, cut) != (job.trigger, job.cut.position):
+                continue
+            is_usable = cut > job.covered and cut in case.cuts and flight.job.digests[cut] == case.digests[cut]
+            if is_usable and (not firm or _is_as_firm(flight.job, job)):
+                return flight
+        return None
+
+    def _begin(self, case: Case, job: Job) -> _Flight:
+        flight = _Flight(job, asyncio.create_task(self._made(case, job)))
+        self._flights.setdefault(job.tag, []).append(flight)
+        flight.task.add_done_callback(lambda _: self._forget(flight))
+        return flight
+
+    def _forget(self, flight: _Flight) -> None:
+        flights = self._flights.get(flight.job.tag, [])
+        if flight in flights:
+            flights.remove(flight)
+        if not flights:
+            self._flights.pop(flight.job.tag, None)
+
+    async def _landed(self, case: Case, flight: _Flight) -> Record:
+        record = await self._within(case, flight, None)
+        assert record is not None  # noqa: S101 - without a limit it is waited for
+        return record
+
+    async def _within(self, case: Case, flight: _Flight, seconds: float | None) -> Record | None:
+        """What comes of it; None where it takes longer than so many seconds. Raises CompactionError."""
+        flight.waiting += 1
+        try:
+            await asyncio.wait((flight.task,), timeout=seconds)
+        finally:
+            flight.waiting -= 1
+            if not flight.waiting and not flight.task.done():
+                self._see_through(case, flight)
+        if flight.task.cancelled():  # the process ends
+            raise CompactionError("pending")
+        return flight.task.result() if flight.task.done() else None
+
+    def _see_through(self, case: Case, flight: _Flight) -> None:
+        flight.waiting += 1
+        if not self._background.start("summary", self._seen_through(case, flight)):
+            self._forget(flight)
+            flight.task.cancel()
+
+    async def _seen_through(self, case: Case, flight: _Flight) -> None:
+        """Wait in the place of those who left. Their session has to be listed, now that something is stored of it."""
+        with suppress(CompactionError):
+            record = await flight.task
+            await self._sessions.enroll(case, record)
+
+    async def _made(self, case: Case, job: Job) -> Record:
+        if job.trigger == "overflow_retry":  # nothing smaller will do, so it is nobody else's turn
+            return await self._compacted(case, job)
+        wait = 0.0 if job.trigger == "background" else job.policy.join_wait
+        async with self._standing.turn(case, job.parent, wait) as turn:
+            if isinstance(turn, Record):
+                return turn
+            if not (turn or job.must):
+                raise CompactionError("pending")
+            return await self._compacted(case, job)
+
+    async def _compacted(self, case: Case, job: Job) -> Record:
+        """The record of a job; what becomes of it is noted in the state of its lineage."""
+        try:
+            record = await self._compactor.compact(job)
+        except CompactionError:
+            await self._lineages.failed(case.tag, job.parent)
+            raise
+        await self._lineages.compacted(case.tag, record, len(case.conversation.messages))
+        await self._trails.note(case, record)
+        return record
+
+
+def _is_as_firm(other: Job, job: Job) -> bool:
+    """Whether the other one gives up no sooner: one in the background does as soon as it is not its turn."""
+    return other.must >= job.must and other.trigger != "background"

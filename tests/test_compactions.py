@@ -1,0 +1,211 @@
+"""Summaries that take their time: joined while they are made, sent once they are there, and never paid for twice."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+import pytest
+
+from proxy import compactor
+from proxy.stores.memory import MemoryStore
+from tests.pace import SkippingLoop, playing
+from tests.scenarios import Agent, one_user, user
+from tests.stages import history
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from proxy.cases import Draft
+    from tests.pace import Play
+    from tests.scenarios import Message
+
+pytestmark = pytest.mark.anyio
+
+SECONDS = 6.0
+# Seconds that a request may wait for what is made elsewhere, and what it takes to look.
+JOIN_WAIT = 2.0
+LOOK = 0.5
+
+
+@pytest.fixture
+def anyio_backend() -> tuple[str, dict[str, object]]:
+    return "asyncio", {"loop_factory": SkippingLoop}
+
+
+def outcome(draft: Draft) -> tuple[str, str]:
+    return draft.outcome, draft.reason
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    async with asyncio.timeout(10 * SECONDS):
+        while not holds():  # noqa: ASYNC110 - time skips
+            await asyncio.sleep(0.01)
+
+
+async def begun(play: Play) -> None:
+    """Wait until a summarizer was asked."""
+    await until(lambda: bool(play.summaries.begun))
+
+
+async def leaves(play: Play, messages: list[Message], after: float) -> None:
+    """A client that gives up, or presses Escape, after so many seconds."""
+    asking = asyncio.create_task(play.draft(messages))
+    await asyncio.sleep(after)
+    asking.cancel()
+    with suppress(asyncio.CancelledError):
+        await asking
+
+
+# Words of a round, and the rounds that make six summaries of them.
+PACES = {"small rounds": (150, 120), "larger ones": (300, 70), "seven fill the window": (450, 50)}
+
+
+@pytest.mark.parametrize(("words", "rounds"), PACES.values(), ids=PACES)
+async def test_every_summary_is_sent_and_no_request_waits_for_more_than_one(
+    tmp_path: Path, words: int, rounds: int
+) -> None:
+    """Rounds of 0.3 s, summaries of 6 s; the last one made ahead is still to be sent when the session ends."""
+    async with playing(tmp_path, seconds=SECONDS) as play:
+        for request in one_user(Agent(words=words), rounds=rounds):
+            await play.round(request)
+        await play.settle()
+        assert len(play.paid) >= 6
+        assert set(play.paid[:-1]) <= play.sent
+        assert max(play.stalls) <= SECONDS + LOOK
+
+
+async def test_a_request_that_needs_a_summary_waits_for_the_one_made_ahead_wherever_that_is_cut(tmp_path: Path) -> None:
+    async with playing(tmp_path, seconds=SECONDS) as play:
+        await play.round(history(0.75))
+        await begun(play)
+        draft = await play.draft(history(0.95))
+        assert outcome(draft) == ("applied", "tool_execution")
+        assert draft.record is not None
+        assert draft.record.making.trigger == "background"
+        assert JOIN_WAIT < play.stalls[-1] < SECONDS
+        assert len(play.summaries.begun) == 1
+
+
+async def test_a_summary_that_takes_longer_than_a_request_may_wait_gives_way_to_a_record_without_a_model(
+    tmp_path: Path,
+) -> None:
+    policies = {"default": {"summarizer": {"timeout": "10s"}}}
+    async with playing(tmp_path, seconds=60.0, policies=policies) as play:
+        await play.round(history(0.75))
+        await begun(play)
+        draft = await play.draft(history(0.95))
+        assert draft.record is not None
+        assert draft.record.making.algorithm == "deterministic"
+        assert play.stalls[-1] < 10.0 + LOOK
+        assert len(play.summaries.begun) == 1
+
+
+async def test_three_tries_of_an_impatient_client_cost_one_summary(tmp_path: Path) -> None:
+    async with playing(tmp_path, seconds=SECONDS) as play:
+        for _ in range(3):
+            await leaves(play, history(0.85), after=1.5)
+        await until(lambda: bool(play.paid))
+        assert (await play.draft(history(0.85))).outcome == "reused"
+        assert play.stalls[-1] < LOOK
+        assert len(play.summaries.begun) == 1
+
+
+async def test_who_comes_back_with_more_joins_what_was_left(tmp_path: Path) -> None:
+    async with playing(tmp_path, seconds=SECONDS) as play:
+        await leaves(play, history(0.85), after=3.0)
+        assert (await play.draft([*history(0.95), user("Go on.")])).outcome == "applied"
+        assert play.stalls[-1] < SECONDS - 3.0 + LOOK
+        assert len(play.summaries.begun) == 1
+
+
+async def test_a_session_is_listed_also_where_its_only_client_has_left(tmp_path: Path) -> None:
+    async with playing(tmp_path, seconds=SECONDS) as play:
+        await leaves(play, history(0.85), after=1.0)
+        await play.engine.background.drain(10.0)
+        (listed,) = await play.engine.sessions.of(play.caller)
+        assert listed.covered > 0
+
+
+async def test_of_many_who_leave_no_more_go_on_than_there_is_room_for(tmp_path: Path) -> None:
+    async with playing(tmp_path, seconds=SECONDS) as play:
+        sessions = [[*history(0.85), user(f"Session {number}.")] for number in range(20)]
+        sessions = [[messages[0], messages[-1], *messages[1:-1]] for messages in sessions]
+        await asyncio.gather(*(leaves(play, messages, after=1.0) for messages in sessions))
+        await play.engine.background.drain(10.0)
+        assert (len(play.summaries.begun), len(play.paid)) == (20, 16)
+
+
+@pytest.mark.parametrize(("left", "paid"), [(10.0, 1), (2.0, 0)])
+async def test_the_end_of_the_process_leaves_what_was_begun_so_many_seconds(
+    tmp_path: Path, left: float, paid: int
+) -> None:
+    async with playing(tmp_path, seconds=SECONDS) as play:
+        await leaves(play, history(0.85), after=1.0)
+        await play.engine.background.drain(left)
+        assert len(play.paid) == paid
+        await leaves(play, history(0.95), after=0.0)
+        await asyncio.sleep(SECONDS)
+        assert len(play.paid) == paid
+
+
+@pytest.mark.parametrize(
+    ("share", "told"), [(0.85, ("failed-open", "summarizer_transient")), (0.95, ("applied", "tool_execution"))]
+)
+async def test_who_waits_for_a_summary_that_fails_goes_on_at_once(
+    tmp_path: Path, share: float, told: tuple[str, str]
+) -> None:
+    async with playing(tmp_path, seconds=SECONDS, fails=lambda _: True) as play:
+        await play.round(history(0.75))
+        await begun(play)
+        await asyncio.sleep(SECONDS - 0.5)
+        assert outcome(await play.draft(history(share))) == told
+        assert play.stalls[-1] < 0.5 + LOOK
+        assert len(play.summaries.begun) == 1
+
+
+async def test_what_another_replica_gives_up_is_taken_over_at_once(tmp_path: Path) -> None:
+    store, policies = MemoryStore(), {"default": {"join_wait": "60s"}}
+    async with (
+        playing(tmp_path, seconds=SECONDS, fails=lambda _: True, store=store, policies=policies) as one,
+        playing(tmp_path, seconds=SECONDS, store=store, policies=policies) as other,
+    ):
+        giving_up = asyncio.create_task(one.draft(history(0.85)))
+        await begun(one)
+        draft = await other.draft(history(0.88))
+        assert (draft.outcome, (await giving_up).outcome) == ("applied", "failed-open")
+        assert other.stalls[-1] < 2 * SECONDS + LOOK
+
+
+async def test_forks_do_not_wait_for_each_other(tmp_path: Path) -> None:
+    async with playing(tmp_path, seconds=SECONDS) as play:
+        trunk = Agent()
+        *_, _last = one_user(trunk, rounds=12)
+        forks = [trunk.fork("left"), trunk.fork("right")]
+        for fork in forks:
+            for _ in range(18):
+                fork.works()
+        drafts = await asyncio.gather(*(play.draft(fork.messages) for fork in forks))
+        assert {draft.outcome for draft in drafts} == {"applied"}
+        assert max(play.stalls) < SECONDS + LOOK
+        assert len(play.summaries.begun) == 2
+
+
+async def test_nothing_is_rendered_for_a_summarizer_that_rests(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rendered = 0
+    render = compactor.render
+
+    def counting(*given: object) -> object:
+        nonlocal rendered
+        rendered += 1
+        return render(*given)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(compactor, "render", counting)
+    async with playing(tmp_path, fails=lambda _: True) as play:
+        for _ in range(5):
+            draft = await play.draft(history(0.85))
+        assert outcome(draft) == ("failed-open", "summarizer_cooling_down")
+        assert (await play.draft(history(0.95))).outcome == "applied"
+    assert (rendered, len(play.summaries.begun)) == (1, 1)
