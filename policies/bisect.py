@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, replace
+from math import ceil
+from zlib import crc32
 
 from policies.settings import BisectSettings
 from policies.transcript import Block, CountTokens, shorten
@@ -15,17 +17,18 @@ from policies.transcript import Block, CountTokens, shorten
 _MAX_SHRINKS = 3
 # What the parts of a merge may lose, in characters, before the merge is given up.
 _LEAST_PART = 200
+# How far from the middle a span may be cut, as a share of it.
+_NEAR = 0.1
 # What stands for a part that no call could take: its beginning and end, in characters.
 _EXTRACT = 1_500
 
 
 @dataclass(frozen=True, slots=True)
 class SummarizeCall:
-    """Summarize one part of the span. `part` of `parts`, counted from 1; (1, 1) is the whole."""
+    """Summarize one of so many parts of the span; one is the whole."""
 
     blocks: tuple[Block, ...]
     depth: int
-    part: int = 1
     parts: int = 1
 
 
@@ -139,7 +142,7 @@ class _Run:
         outcome: dict[int, list[_Leaf]] = {i: [leaves[i].extract()] for i in skipped}
         self.truncated = self.truncated or bool(skipped)
         if asked:
-            calls = tuple(SummarizeCall(leaves[i].blocks, leaves[i].depth, i + 1, len(leaves)) for i in asked)
+            calls = tuple(SummarizeCall(leaves[i].blocks, leaves[i].depth, len(leaves)) for i in asked)
             results = yield from self._ask(calls)
             for i, result in zip(asked, results, strict=True):
                 outcome[i] = self._settle(leaves[i], result)
@@ -196,17 +199,32 @@ class _Run:
         return [self._shrink_to(leaf, leaf.tokens // 2)]
 
     def _halves(self, leaf: _Leaf) -> list[_Leaf] | None:
-        """Both sides of the legal cut nearest the token midpoint; None where splitting ends."""
+        """Both sides of a legal cut near the token midpoint; None where splitting ends.
+
+        Of those near it, within what costs no further call, content decides: so the same cuts are found again where a
+        message has changed elsewhere, and the parts between them.
+        """
         splitting = self.settings.enabled and leaf.depth < self.settings.max_depth
         cuts = [i for i, block in enumerate(leaf.blocks) if i > 0 and block.cut_before]
         if not splitting or len(leaf.blocks) <= self.settings.min_messages or not cuts:
             return None
         before = 0
         sums = [before := before + block.tokens for block in leaf.blocks]
-        cut = min(cuts, key=lambda i: abs(2 * sums[i - 1] - sums[-1]))
+        nearest = min(cuts, key=lambda i: abs(2 * sums[i - 1] - sums[-1]))
+        near = [i for i in cuts if abs(2 * sums[i - 1] - sums[-1]) <= _NEAR * sums[-1]] or [nearest]
+        least = min(self._calls_for(sums, nearest), *(self._calls_for(sums, i) for i in near))
+        alike = [i for i in near if self._calls_for(sums, i) == least] or [nearest]
+        cut = min(alike, key=lambda i: crc32(leaf.blocks[i].text.encode("utf-8", "replace")))
         depth = leaf.depth + 1
         self.max_depth = max(self.max_depth, depth)
         return [_Leaf(leaf.blocks[:cut], depth), _Leaf(leaf.blocks[cut:], depth)]
+
+    def _calls_for(self, sums: Sequence[int], cut: int) -> int:
+        """Calls that both sides of a cut take at least."""
+        if not self.capacity:
+            return 2
+        before = sums[cut - 1]
+        return ceil(before / self.capacity) + ceil((sums[-1] - before) / self.capacity)
 
     def _shrink_to(self, leaf: _Leaf, tokens: int) -> _Leaf:
         """Halve the largest text, head and tail, until the leaf weighs at most `tokens` or nothing is left to halve."""

@@ -77,11 +77,10 @@ def _transcript(call: SummarizeCall, continuity: Continuity) -> str:
     lines: list[str] = []
     if call.parts == 1 and continuity.summary:
         lines += ["<previous_summary>", escape(continuity.summary), "</previous_summary>", ""]
-    lines += _timeline(continuity)
     if call.parts == 1:
-        lines += _statements(continuity)
-    else:
-        lines += [f"This is part {call.part} of {call.parts}, oldest first. Summarize this part.", ""]
+        lines += [*_timeline(continuity), *_statements(continuity)]
+    else:  # nothing but its own content, so that it is found again wherever it stands
+        lines += ["This is one part of a longer transcript. Summarize this part.", ""]
     lines += [OPENING, *(block.text for block in call.blocks), CLOSING, "", "Write the record now."]
     return "\n".join(lines)
 

@@ -69,16 +69,26 @@ class Checkpoints:
         return _covering(cut, remember(self._memory, key, holds or record, _REMEMBERED))
 
     async def recall_part(self, tag: str, content: bytes) -> str | None:
-        """The summary that was made from exactly this content of the tag's conversation before."""
-        key = _part_key(tag, content)
-        (value,) = await self.store.get_many([key])
-        plain = self._sealer.open(key, value)
+        """The summary that was made from exactly this content before: of the tag's conversation, or of another one,
+        as long as that was not erased; then this one gets a copy. Content holds the caller's scope."""
+        key, note = _part_key(tag, content), _part_note(content)
+        value, noted = await self.store.get_many([key, note])
+        plain, other = self._sealer.open(key, value), self._sealer.open(note, noted)
+        if plain is None and other is not None:
+            key = _part_key(other.decode(), content)
+            (value,) = await self.store.get_many([key])
+            if (plain := self._sealer.open(key, value)) is not None:
+                await self.keep_part(tag, content, plain.decode())
         return None if plain is None else plain.decode("utf-8", "replace")
 
     async def keep_part(self, tag: str, content: bytes, summary: str) -> None:
-        """Keep one part of a bisection, so that a retry or a fork goes on instead of paying again."""
-        key = _part_key(tag, content)
+        """Keep one part of a bisection, so that a retry, a fork, or one that begins otherwise does not pay again.
+
+        It lies with its conversation, and is erased with it; the note says no more than where.
+        """
+        key, note = _part_key(tag, content), _part_note(content)
         await self.store.put_new(key, self._sealer.seal(key, summary.encode()), self._ttl)
+        await self.store.put(note, self._sealer.seal(note, tag.encode()), self._ttl)
 
     def _open(self, key: str, value: bytes | None, digest: bytes) -> Record | None:
         record = self._sealer.read(key, value, _decode)
@@ -108,3 +118,7 @@ def hash_tag(first: bytes) -> str:
 
 def _part_key(tag: str, content: bytes) -> str:
     return f"part:{{{tag}}}:{hashlib.sha256(content).hexdigest()}"
+
+
+def _part_note(content: bytes) -> str:
+    return f"part:{{{hashlib.sha256(content).hexdigest()}}}:at"

@@ -37,7 +37,7 @@ from proxy.upstream.summarizer import Summarizer, SummarizerError, SummarizerOve
 from proxy.windows import Place, Windows, place_of
 from proxy.wire import chat
 
-_PARALLEL_CALLS = 4
+_PARALLEL_CALLS = 8
 _LEAST_ANSWER = 1_024
 # Share of a summarizer's window that is planned with: its own template and our miscounting take the rest.
 _USED_WINDOW = 0.95

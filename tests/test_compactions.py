@@ -193,6 +193,30 @@ async def test_forks_do_not_wait_for_each_other(tmp_path: Path) -> None:
         assert len(play.summaries.begun) == 2
 
 
+def large(day: str) -> list[Message]:
+    """A history of 133,000 tokens that begins with a date."""
+    agent = Agent()
+    agent.says(f"It is 2026-11-{day}. Find the fault and never touch vendor/.")
+    for _ in range(690):
+        agent.works()
+    return agent.messages
+
+
+async def test_a_cold_history_takes_two_calls_one_after_the_other_and_another_date_pays_for_one_part(
+    tmp_path: Path,
+) -> None:
+    """The parts side by side, then what they are merged by."""
+    models = [{"match": "*", "context_window": 32_768}]
+    async with playing(tmp_path, seconds=SECONDS, models=models) as play:
+        assert (await play.draft(large("22"))).outcome == "applied"
+        assert len(play.summaries.begun) == 7
+        assert play.stalls[-1] < 2 * SECONDS + LOOK
+        draft = await play.draft(large("23"))
+        assert (draft.outcome, len(play.summaries.begun)) == ("applied", 7 + 2)
+        assert draft.record is not None
+        assert "2026-11-22" not in draft.record.text
+
+
 async def test_nothing_is_rendered_for_a_summarizer_that_rests(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rendered = 0
     render = compactor.render

@@ -109,14 +109,14 @@ def test_what_is_made_ahead_continues_the_standing_record_and_nothing_irreducibl
     assert decide_ahead(floor, limits_of(budget_of(8_192, 7_000), DEFAULTS, 6_000), DEFAULTS, None) is None
 
 
-@pytest.mark.parametrize(("part", "parts"), [(1, 1), (2, 3)])
-def test_a_prompt_has_the_timeline_before_every_part_and_says_how_long_the_answer_may_be(part: int, parts: int) -> None:
+@pytest.mark.parametrize("parts", [1, 3])
+def test_a_prompt_says_how_long_the_answer_may_be_and_of_a_part_nothing_but_its_content(parts: int) -> None:
     said = tuple(render([Utterance(0, "user", "fix it")], count))
     continuity = Continuity("what stood before", (Segment("It began.", ("a leak", "a lock")),), ("[1] Never push.",))
-    prompt = fill(read_prompts(), SummarizeCall(said, 0, part, parts), continuity, texts_for("en"), 777)
+    prompt = fill(read_prompts(), SummarizeCall(said, 0, parts), continuity, texts_for("en"), 777)
     assert "777" in prompt.system
-    assert "<timeline>\n- It began.\n  Insights: a leak; a lock\n</timeline>" in prompt.user
-    assert (f"part {part} of {parts}" in prompt.user) == (parts > 1)
+    assert ("<timeline>\n- It began.\n  Insights: a leak; a lock\n</timeline>" in prompt.user) == (parts == 1)
+    assert ("This is one part" in prompt.user) == (parts > 1)
     assert ("what stood before" in prompt.user) == (parts == 1)
     assert ("<statements>\n[1] Never push.\n</statements>" in prompt.user) == (parts == 1)
 
