@@ -250,14 +250,29 @@ def _making(cut: Cut, written: Written, trigger: Trigger, before: int, after: in
 
 
 def _deterministic(span: Span, parent: Record | None, texts: Texts, budget: Budget, count: CountTokens) -> Written:
-    """A summary without a model: what stood before, and the last things the assistant said."""
-    said = [u.text.strip() for u in span.utterances if u.role == "assistant" and u.text.strip()]
-    last = [shorten(" ".join(text.split()), 300).replace("\n", " ") for text in said[-5:]]
+    """A summary without a model: what one wrote before, and what the assistant said since, once and newest last."""
+    spoken = [u.text.strip() for u in span.utterances if u.role == "assistant" and u.text.strip()]
+    last = [f"- {shorten(' '.join(text.split()), 300)}".replace("\n", " ") for text in spoken[-5:]]
     calls = sum(len(u.calls) for u in span.utterances)
     users = sum(1 for u in span.utterances if u.role == "user")
     segment = texts.segment.format(messages=len(span.utterances), users=users, calls=calls)
-    older = parent.summary if parent else ""
-    summary = "\n".join([*([older, ""] if older else []), texts.recent, *(f"- {text}" for text in last or [segment])])
+    older, before = _told_before(parent, texts)
+    said = list(dict.fromkeys(reversed([*before, *last])))[::-1]
+    while count(summary := _summary(older, texts.recent, said)) > budget.summary and len(said) > 1:
+        del said[0]
     while count(summary) > budget.summary and len(summary) > 200:
         summary = shorten(summary, len(summary) * 3 // 4)
     return Written(summary=summary, segment=Segment(segment))
+
+
+def _told_before(parent: Record | None, texts: Texts) -> tuple[str, list[str]]:
+    """What a model wrote in an earlier generation, and what the ones without a model added."""
+    if parent is None or parent.making.algorithm != "deterministic":
+        return parent.summary if parent else "", []
+    older, _, said = f"\n{parent.summary}".partition(f"\n{texts.recent}\n")
+    return older.strip(), [line for line in said.splitlines() if line.startswith("- ")]
+
+
+def _summary(older: str, heading: str, said: Sequence[str]) -> str:
+    recent = "\n".join([heading, *said]) if said else ""
+    return "\n\n".join(filter(None, (older, recent)))

@@ -189,3 +189,42 @@ def test_the_language_is_the_users(texts: list[str], language: str) -> None:
 
 def test_escaping_leaves_other_tags_alone() -> None:
     assert escape("<div></div> <transcripts>") == "<div></div> &lt;transcripts>"
+
+
+def silent(number: int, said: str = "") -> list[Utterance]:
+    """A generation in which the user says nothing, and the assistant no more than this."""
+    base = 10 * number
+    call = ToolCall("read_file", f'{{"path": "src/f{number}.py"}}')
+    return [Utterance(base, "assistant", said, (call,)), Utterance(base + 1, "tool", "ok", tool="read_file")]
+
+
+def test_records_without_a_model_say_what_is_known_once_over_any_number_of_generations() -> None:
+    record = made([Utterance(0, "user", "Fix it."), Utterance(1, "assistant", "The cause is a lock.")], written=None)
+    for number in range(1, 13):
+        record = made(silent(number, "Trying again." if number in (3, 5) else ""), record, written=None)
+    assert record.summary == "Said lately by the assistant:\n- The cause is a lock.\n- Trying again."
+
+
+def test_a_record_without_a_model_after_one_by_a_model_adds_to_it_once() -> None:
+    record = made(silent(0, "before"))
+    for number, said in enumerate(("first", "", "second"), start=1):
+        record = made(silent(number, said), record, written=None)
+    assert record.summary == f"{NONSENSE.summary}\n\nSaid lately by the assistant:\n- first\n- second"
+    record = made(silent(4, "third"), made(silent(5), record), written=None)
+    assert record.summary == f"{NONSENSE.summary}\n\nSaid lately by the assistant:\n- third"
+
+
+def test_a_record_without_a_model_of_which_nothing_was_said_has_its_timeline_and_no_empty_heading() -> None:
+    record = made(silent(0), written=None)
+    assert record.summary == ""
+    assert "Said lately" not in record.text
+    assert "2 messages: 0 from the user, 1 tool calls." in record.text
+
+
+def test_what_was_said_first_gives_way_first() -> None:
+    record = made(silent(0, "oldest " + "a" * 270), written=None)
+    for number in range(1, 40):
+        record = made(silent(number, f"number {number} " + "word " * 50), record, written=None)
+    assert count(record.summary) <= BUDGET.summary
+    assert "oldest" not in record.summary
+    assert record.summary.splitlines()[-1].startswith("- number 39 ")
