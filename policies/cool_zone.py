@@ -6,6 +6,7 @@ adds batches, and so the bytes sent before stay as they are.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -36,11 +37,19 @@ class Batch:
 
 
 @dataclass(frozen=True, slots=True)
+class Coming:
+    """A position that the next batch takes once the conversation has grown by about so many tokens."""
+
+    position: int
+    wait: int
+
+
+@dataclass(frozen=True, slots=True)
 class Zone:
-    """batches: what is replaced, oldest first. next: what the next batch would take first, oldest first."""
+    """batches: what is replaced, oldest first. next: what the next batch takes first, oldest first."""
 
     batches: tuple[Batch, ...]
-    next: tuple[int, ...]
+    next: tuple[Coming, ...]
 
 
 def zone_of(conversation: Conversation, window: int, policy: PolicySettings) -> Zone:
@@ -120,14 +129,25 @@ class _Run:
             weight -= self._body[position].tokens
             yield position
 
-    def foreseen(self) -> Iterator[int]:
+    def foreseen(self) -> Iterator[Coming]:
         """What must go until the valve is relieved, hot or not."""
         weight = self._weight
         for position in self._live:
             if weight <= _RELIEF * self._valve:
                 return
             weight -= self._body[position].tokens
-            yield position
+            yield Coming(position, self._wait(position))
+
+    def _wait(self, position: int) -> int:
+        """Tokens by which the conversation grows, if it goes on as it is, until the valve and the floor are reached and
+        this one has cooled."""
+        end = self._before[-1]
+        newer = self._finished - bisect_right(self._units, position) + 1
+        rounds = (self._settings.hot_rounds - newer) * end / max(1, len(self._units))
+        tokens = self._hot - (self._results_before[-1] - self._results_before[position])
+        large = sum(message.tokens for i, message in enumerate(self._body[: self._read]) if self._is_large(i))
+        valve = (self._valve - self._weight) * self._before[self._read] / max(1, large)
+        return max(0, int(rounds), tokens, int(valve), int(self._floor - end))
 
     def _is_large(self, position: int) -> bool:
         message = self._body[position]

@@ -88,8 +88,8 @@ class Ahead:
         if target is None or self._summarizer.is_cooling_down(target) or sent.warning == "unstable_history":
             return
         view = sent.view or Cooled(case.conversation, {})
-        if view.next:
-            await self._excerpts.prepare(case, target, view.next)
+        if positions := _worth_an_excerpt(case, sent, view):
+            await self._excerpts.prepare(case, target, positions)
         if total >= policy.soft_threshold:
             await self._compact(case, view, sent.record, target)
 
@@ -137,6 +137,16 @@ def _shares(case: Case, sent: Draft, usage: Usage | None) -> tuple[float, float]
         return estimated, estimated
     billed = real.behind(int(budget.fixed * case.experience.calibration))
     return billed.share(usage.prompt_tokens), billed.share(usage.prompt_tokens + usage.completion_tokens)
+
+
+def _worth_an_excerpt(case: Case, sent: Draft, view: Cooled) -> list[int]:
+    """What the next batch takes, if the session goes on like this: not with the very next request, before there is an
+    answer, nor once the next compaction has covered it."""
+    room = case.caller.policy.soft_threshold * case.limits.budget.usable - sent.tokens
+    conversation = case.conversation
+    average = conversation.kept_tokens(0) / len(conversation.units)
+    soon = max(message.tokens for message in conversation.body) + average
+    return [coming.position for coming in view.next if soon <= coming.wait <= room]
 
 
 def _calls(case: Case, target: SummaryTarget, cut: int) -> int:

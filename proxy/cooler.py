@@ -13,7 +13,7 @@ from functools import partial
 import msgspec
 
 from policies.conversation import Conversation
-from policies.cool_zone import Batch, is_short_enough, short_form, zone_of
+from policies.cool_zone import Batch, Coming, is_short_enough, short_form, zone_of
 from policies.settings import PolicySettings
 from proxy.checkpoints import hash_tag
 from proxy.lru import remember
@@ -36,13 +36,13 @@ _decode = msgspec.json.Decoder(tuple[str | None, ...]).decode
 class Cooled:
     """A conversation in which large messages weigh what their short forms do.
 
-    replaced: index of a message -> its other bytes. next: positions in the body whose turn comes next.
+    replaced: index of a message -> its other bytes. next: what the next batch takes.
     is_cut: whether some are contents that would not have fitted, cut to their beginning and end.
     """
 
     conversation: Conversation
     replaced: dict[int, bytes]
-    next: tuple[int, ...] = ()
+    next: tuple[Coming, ...] = ()
     is_cut: bool = False
 
     def with_shorter(self, shorter: Mapping[int, tuple[bytes, int]], *, is_cut: bool = False) -> Cooled:
@@ -83,7 +83,7 @@ class Cooler:
     ) -> Cooled:
         """The conversation as it is sent. `digests` are of its prefixes; its first `covered` messages are not sent."""
         zone = zone_of(conversation, window, policy)
-        following = tuple(position for position in zone.next if position >= covered)
+        following = tuple(coming for coming in zone.next if coming.position >= covered)
         batches = [batch for batch in zone.batches if batch.members[-1] >= covered]
         if not batches:
             return Cooled(conversation, {}, following)
@@ -145,7 +145,7 @@ class Cooler:
         return tuple(texts)
 
     def _replaced(
-        self, request: ChatRequest, conversation: Conversation, forms: Mapping[int, str], following: tuple[int, ...]
+        self, request: ChatRequest, conversation: Conversation, forms: Mapping[int, str], following: tuple[Coming, ...]
     ) -> Cooled:
         count = partial(self._tokenizer.count, encoding=request.encoding)
         shorter: dict[int, tuple[bytes, int]] = {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -11,7 +12,7 @@ import pytest
 from proxy import compactor
 from proxy.stores.memory import MemoryStore
 from tests.pace import SkippingLoop, playing
-from tests.scenarios import Agent, one_user, user
+from tests.scenarios import FIRST, Agent, one_user, user
 from tests.stages import history
 
 if TYPE_CHECKING:
@@ -215,6 +216,35 @@ async def test_a_cold_history_takes_two_calls_one_after_the_other_and_another_da
         assert (draft.outcome, len(play.summaries.begun)) == ("applied", 7 + 2)
         assert draft.record is not None
         assert "2026-11-22" not in draft.record.text
+
+
+# Window, words of a round's result, rounds, and the least that is asked for.
+LOUD = {
+    "now and then, 60k": (60_000, (200, 400, 3_000), 80, 8),
+    "nothing else, 60k": (60_000, (100, 2_500), 90, 30),
+    "rare, 32k": (32_768, (100, 200, 200, 2_200), 90, 8),
+    "rare, 128k": (128_000, (300, 300, 300, 6_000), 120, 20),
+    "far too large, 8k": (8_192, (100, 100, 2_000), 60, 0),
+}
+
+
+@pytest.mark.parametrize(("window", "words", "rounds", "least"), LOUD.values(), ids=LOUD)
+async def test_every_large_result_that_is_summarized_is_shown_so_but_where_the_session_ends(
+    tmp_path: Path, window: int, words: tuple[int, ...], rounds: int, least: int
+) -> None:
+    chance, shown = random.Random(1), set[int]()
+    async with playing(tmp_path, seconds=0.5, models=[{"match": "*", "context_window": window}]) as play:
+        agent = Agent()
+        agent.says(FIRST)
+        for _ in range(rounds):
+            agent.words = chance.choice(words)
+            draft = await play.round(agent.works(), seconds=2.0)
+            replaced = draft.copy.replaced if draft.copy else {}
+            shown |= {index for index, text in replaced.items() if b"shortened by the gateway to a summary]" in text}
+        await play.settle()
+    asked = [prompt for prompt in play.summaries.begun if "Write the summary now." in prompt]
+    assert len(asked) >= least
+    assert len(asked) - len(shown) <= 1
 
 
 async def test_nothing_is_rendered_for_a_summarizer_that_rests(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

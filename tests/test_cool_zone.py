@@ -106,7 +106,8 @@ def test_media_and_signed_messages_are_never_replaced() -> None:
 def test_what_the_next_batch_would_take_is_foreseen_oldest_first() -> None:
     view = conversation(loop(*[LARGE] * 3, *[50] * 2))
     zone = zone_of(view, WINDOW, DEFAULTS)
-    assert (zone.batches, zone.next) == ((), (result(0), result(1)))
+    assert (zone.batches, [coming.position for coming in zone.next]) == ((), [result(0), result(1)])
+    assert all(coming.wait > 0 for coming in zone.next)
 
 
 SIZES = st.lists(st.sampled_from([20, 300, 2_100, 6_000]), min_size=1, max_size=60)
