@@ -130,24 +130,30 @@ class _Run:
             yield position
 
     def foreseen(self) -> Iterator[Coming]:
-        """What must go until the valve is relieved, hot or not."""
-        weight = self._weight
+        """What the next batch takes for certain: the oldest that are worth one together."""
+        worth = (1 - _RELIEF) * self._valve
+        members: list[int] = []
+        weight = 0
         for position in self._live:
-            if weight <= _RELIEF * self._valve:
-                return
-            weight -= self._body[position].tokens
-            yield Coming(position, self._wait(position))
+            if weight >= worth:
+                break
+            members.append(position)
+            weight += self._body[position].tokens
+        if members:
+            wait = self._wait(members[-1], max(self._valve - self._weight, worth - weight))
+            yield from (Coming(position, wait) for position in members)
 
-    def _wait(self, position: int) -> int:
-        """Tokens by which the conversation grows, if it goes on as it is, until the valve and the floor are reached and
-        this one has cooled."""
+    def _wait(self, last: int, missing: float) -> int:
+        """Tokens by which the conversation grows, if it goes on as it is, until so many more are in large messages, the
+        floor is reached, and this one has cooled."""
         end = self._before[-1]
-        newer = self._finished - bisect_right(self._units, position) + 1
+        newer = self._finished - bisect_right(self._units, last) + 1
         rounds = (self._settings.hot_rounds - newer) * end / max(1, len(self._units))
-        tokens = self._hot - (self._results_before[-1] - self._results_before[position])
+        tokens = self._hot - (self._results_before[-1] - self._results_before[last])
         large = sum(message.tokens for i, message in enumerate(self._body[: self._read]) if self._is_large(i))
-        valve = (self._valve - self._weight) * self._before[self._read] / max(1, large)
-        return max(0, int(rounds), tokens, int(valve), int(self._floor - end))
+        return max(
+            0, int(rounds), tokens, int(missing * self._before[self._read] / max(1, large)), int(self._floor - end)
+        )
 
     def _is_large(self, position: int) -> bool:
         message = self._body[position]

@@ -142,7 +142,7 @@ def _shares(case: Case, sent: Draft, usage: Usage | None) -> tuple[float, float]
 def _worth_an_excerpt(case: Case, sent: Draft, view: Cooled) -> list[int]:
     """What the next batch takes, if the session goes on like this: not with the very next request, before there is an
     answer, nor once the next compaction has covered it."""
-    room = case.caller.policy.soft_threshold * case.limits.budget.usable - sent.tokens
+    room = case.limits.budget.at(case.caller.policy.soft_threshold) - sent.tokens
     conversation = case.conversation
     average = conversation.kept_tokens(0) / len(conversation.units)
     soon = max(message.tokens for message in conversation.body) + average

@@ -169,7 +169,7 @@ async def test_large_results_are_replaced_in_batches_that_stay_as_they_are(tmp_p
 
 
 async def test_a_large_result_is_summarized_before_its_time_comes_and_the_summary_is_used_then(tmp_path: Path) -> None:
-    policy = {**LOUD, "large_messages": {"threshold": 400, "hot_rounds": 12}, "soft_threshold": 1}
+    policy = {**LOUD, "large_messages": {"threshold": 400, "hot_rounds": 10}, "soft_threshold": 1}
     async with stage(tmp_path, policies={"default": policy}) as play:
         assert outcome(await play.send(body(loud(9, tokens=450)))) == ("none", "below_threshold")
         await until(lambda: bool(excerpts(play)))

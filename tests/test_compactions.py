@@ -194,28 +194,28 @@ async def test_forks_do_not_wait_for_each_other(tmp_path: Path) -> None:
         assert len(play.summaries.begun) == 2
 
 
-def large(day: str) -> list[Message]:
-    """A history of 133,000 tokens that begins with a date."""
+def large(number: int) -> list[Message]:
+    """A history of 133,000 tokens that begins with a number."""
     agent = Agent()
-    agent.says(f"It is 2026-11-{day}. Find the fault and never touch vendor/.")
+    agent.says(f"This is ticket {number}. Find the fault and never touch vendor/.")
     for _ in range(690):
         agent.works()
     return agent.messages
 
 
-async def test_a_cold_history_takes_two_calls_one_after_the_other_and_another_date_pays_for_one_part(
+async def test_a_cold_history_takes_two_calls_one_after_the_other_and_another_number_pays_for_one_part(
     tmp_path: Path,
 ) -> None:
     """The parts side by side, then what they are merged by."""
     models = [{"match": "*", "context_window": 32_768}]
     async with playing(tmp_path, seconds=SECONDS, models=models) as play:
-        assert (await play.draft(large("22"))).outcome == "applied"
+        assert (await play.draft(large(22))).outcome == "applied"
         assert len(play.summaries.begun) == 7
         assert play.stalls[-1] < 2 * SECONDS + LOOK
-        draft = await play.draft(large("23"))
+        draft = await play.draft(large(23))
         assert (draft.outcome, len(play.summaries.begun)) == ("applied", 7 + 2)
         assert draft.record is not None
-        assert "2026-11-22" not in draft.record.text
+        assert "ticket 22" not in draft.record.text
 
 
 # Window, words of a round's result, rounds, and the least that is asked for.
@@ -244,7 +244,7 @@ async def test_every_large_result_that_is_summarized_is_shown_so_but_where_the_s
         await play.settle()
     asked = [prompt for prompt in play.summaries.begun if "Write the summary now." in prompt]
     assert len(asked) >= least
-    assert len(asked) - len(shown) <= 1
+    assert len(asked) - len(shown) <= 3  # one batch
 
 
 async def test_nothing_is_rendered_for_a_summarizer_that_rests(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
