@@ -136,6 +136,10 @@ class Case:
     def cuts(self) -> list[int]:
         return legal_cuts(self.conversation)
 
+    def cut_at(self, digest: bytes) -> int | None:
+        """The cut before which everything has this digest; None without one."""
+        return next((cut for cut in self.cuts if self.digests[cut] == digest), None)
+
     @property
     def retries(self) -> int:
         """How often an overflow may be answered with a smaller request."""

@@ -6,6 +6,8 @@ import asyncio
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
+from msgspec import structs
+
 from policies.record import Record
 from proxy.background import Background
 from proxy.cases import Case
@@ -23,6 +25,11 @@ class _Flight:
     job: Job
     task: asyncio.Task[Record]
     waiting: int = 0
+
+    @property
+    def digest(self) -> bytes:
+        """Of what its record will cover."""
+        return self.job.digests[self.job.cut.position]
 
 
 class Compactions:
@@ -81,11 +88,10 @@ class Compactions:
         """
         overflowed = job.trigger == "overflow_retry"
         for flight in self._flights.get(job.tag, ()):
-            cut, trigger = flight.job.cut.position, flight.job.trigger
-            if overflowed and (trigger, cut) != (job.trigger, job.cut.position):
+            cut = case.cut_at(flight.digest)
+            if overflowed and (flight.job.trigger, cut) != (job.trigger, job.cut.position):
                 continue
-            is_usable = cut > job.covered and cut in case.cuts and flight.job.digests[cut] == case.digests[cut]
-            if is_usable and (not firm or _is_as_firm(flight.job, job)):
+            if cut is not None and cut > job.covered and (not firm or _is_as_firm(flight.job, job)):
                 return flight
         return None
 
@@ -118,7 +124,7 @@ class Compactions:
                 self._see_through(case, flight)
         if flight.task.cancelled():  # the process ends
             raise CompactionError("pending")
-        return flight.task.result() if flight.task.done() else None
+        return covering(case, flight.task.result()) if flight.task.done() else None
 
     def _see_through(self, case: Case, flight: _Flight) -> None:
         flight.waiting += 1
@@ -153,6 +159,12 @@ class Compactions:
         await self._lineages.compacted(case.tag, record, len(case.conversation.messages))
         await self._trails.note(case, record)
         return record
+
+
+def covering(case: Case, record: Record) -> Record:
+    """The record of another request for this one, of which it may cover fewer messages: some leave their oldest out."""
+    cut = case.cut_at(bytes.fromhex(record.digest))
+    return record if cut in (None, record.covered) else structs.replace(record, covered=cut)
 
 
 def _is_as_firm(other: Job, job: Job) -> bool:

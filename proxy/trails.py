@@ -36,7 +36,7 @@ _LOOKED_UP = 256
 _FOLLOWED = 3
 _REMEMBERED = 5_000
 
-_encode = msgspec.msgpack.Encoder().encode
+_encode = msgspec.json.Encoder().encode
 
 
 class _Pointer(msgspec.Struct, frozen=True):
@@ -52,9 +52,9 @@ class Instability:
     index: int
 
 
-_decode_pointer = msgspec.msgpack.Decoder(_Pointer).decode
-_decode_trail = msgspec.msgpack.Decoder(Trail).decode
-_decode_restarts = msgspec.msgpack.Decoder(Restarts).decode
+_decode_pointer = msgspec.json.Decoder(_Pointer).decode
+_decode_trail = msgspec.json.Decoder(Trail).decode
+_decode_restarts = msgspec.json.Decoder(Restarts).decode
 
 
 class Trails:
@@ -137,14 +137,14 @@ class Trails:
 
 
 def _key(tag: str, digest: str) -> str:
-    return f"trail:{{{tag}}}:{digest}"
+    return f"lineage:{{{tag}}}:trail:{digest}"
 
 
 def _restarts(tag: str, parent: str | None) -> str:
-    return f"restarts:{{{tag}}}:{parent or 'none'}"
+    return f"lineage:{{{tag}}}:restarts:{parent or 'none'}"
 
 
 def _pointer(case: Case, suffix: bytes) -> str:
     """Of one caller and one label; what covers instructions never meets what keeps them."""
     covers = b"+" if case.conversation.instructions_covered else b"-"
-    return f"pointer:{hashlib.sha256(case.caller.scope + covers + suffix + case.mark).hexdigest()}"
+    return f"lineage:at:{hashlib.sha256(case.caller.scope + covers + suffix + case.mark).hexdigest()}"

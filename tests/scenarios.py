@@ -6,6 +6,8 @@ import json
 import math
 import random
 import re
+import time
+from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from copy import deepcopy
 from dataclasses import dataclass, field
@@ -19,12 +21,14 @@ from proxy.demo.model_server import ModelServer
 from tests.servers import configured, proxy, serve
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
     from pathlib import Path
 
     from proxy.demo.model_server import Received
 
 Message = dict[str, object]
+Change = Callable[[Sequence[Message], int], list[Message]]
+"""How a client writes its history with its n-th request."""
 
 MODEL = "gpt-4o"
 WINDOW = 8_192
@@ -56,6 +60,21 @@ def prose(seed: object, words: int) -> str:
 def chinese(seed: object, signs: int) -> str:
     """Deterministic text, about one token a sign."""
     return "".join(random.Random(str(seed)).choices(_SIGNS, k=signs)) + "。"
+
+
+# About 5 kB of text.
+ROUND_WORDS = 820
+TOOLS = [
+    {
+        "type": "function",
+        "function": {
+            "name": f"tool_{number}",
+            "description": prose(number, 300),
+            "parameters": {"type": "object", "properties": {"path": {"type": "string"}}},
+        },
+    }
+    for number in range(24)
+]
 
 
 def user(text: str) -> Message:
@@ -125,6 +144,46 @@ def one_user(agent: Agent, rounds: int = 200) -> Iterator[list[Message]]:
     yield agent.says(FIRST)
     for _ in range(rounds):
         yield agent.works()
+
+
+def large_head(words: int = ROUND_WORDS) -> Agent:
+    """Its tools take 9,000 tokens, its system prompt as many."""
+    return Agent(system=prose("head", 7_800), words=words)
+
+
+def clock(number: int) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(1_795_302_400 + 37 * number))
+
+
+def in_first(text: str, messages: Sequence[Message]) -> list[Message]:
+    changed = deepcopy(list(messages))
+    first = next(message for message in changed if message["role"] == "user")
+    first["content"] = f"{text}\n{first['content']}"
+    return changed
+
+
+def stamped_first(messages: Sequence[Message], number: int) -> list[Message]:
+    return in_first(f"Current time: {clock(number)}", messages)
+
+
+def stamped_results(messages: Sequence[Message], number: int) -> list[Message]:
+    return [m | {"content": f"[{clock(number)}] read\n{m['content']}"} if m["role"] == "tool" else m for m in messages]
+
+
+def newest(messages: Sequence[Message], kept: int, most: int = 30) -> list[Message]:
+    """The first `kept` messages and the newest of the others, from a message on that is no result."""
+    rest = list(messages[kept:])[-most:]
+    while rest and rest[0]["role"] == "tool":
+        rest.pop(0)
+    return [*messages[:kept], *rest]
+
+
+def sliding(messages: Sequence[Message], number: int) -> list[Message]:
+    return newest(messages, 1)
+
+
+def sliding_behind_the_task(messages: Sequence[Message], number: int) -> list[Message]:
+    return newest(messages, 2)
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from proxy.demo.model_server import ModelServer
-from tests.scenarios import FIRST, RULES, Agent, prefix_reuse, prose, stage
+from tests.scenarios import FIRST, ROUND_WORDS, RULES, TOOLS, Agent, large_head, prefix_reuse, stage
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,24 +19,6 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
 ROUNDS = 66
-# About 5 kB of text.
-WORDS = 820
-TOOLS = [
-    {
-        "type": "function",
-        "function": {
-            "name": f"tool_{number}",
-            "description": prose(number, 300),
-            "parameters": {"type": "object", "properties": {"path": {"type": "string"}}},
-        },
-    }
-    for number in range(24)
-]
-
-
-def agent(words: int = WORDS) -> Agent:
-    """Its tools take 9,000 tokens, its system prompt as many."""
-    return Agent(system=prose("head", 7_800), words=words)
 
 
 async def played(play: Stage, client: Agent, **more: object) -> Sequence[Reply]:
@@ -50,7 +32,7 @@ async def played(play: Stage, client: Agent, **more: object) -> Sequence[Reply]:
 async def test_a_large_head_does_not_make_it_thrash(tmp_path: Path, window: int, most_summaries: int) -> None:
     models = [{"match": "*", "context_window": window}]
     async with stage(tmp_path, ModelServer(window=window), models=models) as play:
-        replies = await played(play, agent(), tools=TOOLS, max_tokens=8_000)
+        replies = await played(play, large_head(), tools=TOOLS, max_tokens=8_000)
         reasons = [reply.headers["x-compaction-reason"] for reply in replies]
         made = sum(reply.headers["x-compaction"] == "applied" for reply in replies)
         assert 17_000 < replies[0].received < 19_000
@@ -68,7 +50,7 @@ async def test_output_that_is_asked_for_and_not_used_takes_no_room(
     tmp_path: Path, window: int, asked: int, *, stream: bool
 ) -> None:
     models = [{"match": "*", "context_window": window}]
-    client = Agent(words=WORDS)
+    client = Agent(words=ROUND_WORDS)
     async with stage(tmp_path, ModelServer(window=window), models=models) as play:
         await played(play, client, max_tokens=asked, stream=stream)
         assert all(received.status == 200 for received in play.model.received)
@@ -80,7 +62,7 @@ async def test_output_that_is_asked_for_and_not_used_takes_no_room(
 
 async def test_a_limit_that_fits_is_left_alone(tmp_path: Path) -> None:
     models = [{"match": "*", "context_window": 40_960}]
-    client = Agent(words=WORDS)
+    client = Agent(words=ROUND_WORDS)
     async with stage(tmp_path, ModelServer(window=40_960), models=models) as play:
         await play.send(client.says(FIRST), max_tokens=32_000)
         assert "x-compaction-max-output" not in play.replies[-1].headers

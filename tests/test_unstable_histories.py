@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-from copy import deepcopy
 from typing import TYPE_CHECKING
 
 import pytest
@@ -13,14 +11,30 @@ from policies.fingerprint import loose_digest, message_digest
 from policies.stamps import without_stamps, without_wrappers
 from policies.trail import Restarts, Resumed, Trail, began_anew, changed_at, is_unstable, resumed, suffix_of, trail_of
 from proxy.demo.model_server import ModelServer
-from tests.conversations import described, rounds, tool, user
-from tests.scenarios import FIRST, RULES, Agent, Message, Sent, one_user, session, stage
+from tests.conversations import described, rounds, tool
+from tests.scenarios import (
+    FIRST,
+    RULES,
+    Agent,
+    Change,
+    Message,
+    Sent,
+    in_first,
+    one_user,
+    session,
+    sliding,
+    sliding_behind_the_task,
+    stage,
+    stamped_first,
+    stamped_results,
+    user,
+)
 from tests.stages import body, outcome
 from tests.stages import stage as logged_stage
 from tests.upstreams import ask
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
     from pathlib import Path
 
     from tests.scenarios import Stage
@@ -29,43 +43,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.anyio
 
-Change = Callable[[Sequence[Message], int], list[Message]] if TYPE_CHECKING else object
 ADMIN = (b"authorization", b"Bearer t-1")
-
-
-def clock(number: int) -> str:
-    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(1_795_302_400 + 37 * number))
-
-
-def in_first(text: str, messages: Sequence[Message]) -> list[Message]:
-    changed = deepcopy(list(messages))
-    first = next(message for message in changed if message["role"] == "user")
-    first["content"] = f"{text}\n{first['content']}"
-    return changed
-
-
-def stamped_first(messages: Sequence[Message], number: int) -> list[Message]:
-    return in_first(f"Current time: {clock(number)}", messages)
-
-
-def stamped_results(messages: Sequence[Message], number: int) -> list[Message]:
-    return [m | {"content": f"[{clock(number)}] read\n{m['content']}"} if m["role"] == "tool" else m for m in messages]
-
-
-def newest(messages: Sequence[Message], kept: int, most: int = 30) -> list[Message]:
-    """The first `kept` messages and the newest of the others, from a message on that is no result."""
-    rest = list(messages[kept:])[-most:]
-    while rest and rest[0]["role"] == "tool":
-        rest.pop(0)
-    return [*messages[:kept], *rest]
-
-
-def sliding(messages: Sequence[Message], number: int) -> list[Message]:
-    return newest(messages, 1)
-
-
-def sliding_behind_the_task(messages: Sequence[Message], number: int) -> list[Message]:
-    return newest(messages, 2)
 
 
 async def played(play: Stage, requests: Sequence[Sequence[Message]], change: Change) -> None:
@@ -87,7 +65,7 @@ def whole(kind: str, words: int) -> list[list[Message]]:
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["turns", "one task"])
 @pytest.mark.parametrize(
-    ("change", "words"), [(stamped_first, 200), (stamped_results, 200), (sliding, 420), (sliding_behind_the_task, 420)]
+    ("change", "words"), [(stamped_first, 200), (stamped_results, 200), (sliding, 350), (sliding_behind_the_task, 350)]
 )
 async def test_a_history_that_changes_as_clients_change_it_costs_few_calls(
     tmp_path: Path, change: Change, words: int, kind: str
