@@ -121,4 +121,4 @@ def _part_key(tag: str, content: bytes) -> str:
 
 
 def _part_note(content: bytes) -> str:
-    return f"part:{{{hashlib.sha256(content).hexdigest()}}}:at"
+    return f"index:part:{hashlib.sha256(content).hexdigest()}"

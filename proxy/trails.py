@@ -147,4 +147,4 @@ def _restarts(tag: str, parent: str | None) -> str:
 def _pointer(case: Case, suffix: bytes) -> str:
     """Of one caller and one label; what covers instructions never meets what keeps them."""
     covers = b"+" if case.conversation.instructions_covered else b"-"
-    return f"lineage:at:{hashlib.sha256(case.caller.scope + covers + suffix + case.mark).hexdigest()}"
+    return f"index:trail:{hashlib.sha256(case.caller.scope + covers + suffix + case.mark).hexdigest()}"

@@ -47,7 +47,13 @@ class SkippingLoop(asyncio.SelectorEventLoop):
 
     def __init__(self) -> None:
         self.skipped = 0.0
+        self.skips = True
         super().__init__(_Skipping(self))
+
+    async def shutdown_default_executor(self, *timeout: float | None) -> None:
+        """Threads take real time to end, and from Python 3.13 on it is bounded."""
+        self.skips = False
+        await super().shutdown_default_executor(*timeout)
 
     def time(self) -> float:
         return super().time() + self.skipped
@@ -59,7 +65,7 @@ class _Skipping(selectors.DefaultSelector):
         self._loop = loop
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        if not timeout or timeout < 0:
+        if not timeout or timeout < 0 or not self._loop.skips:
             return super().select(timeout)
         ready = super().select(0)
         if not ready:
