@@ -94,6 +94,8 @@ class _Run:
         last = -1
         self._last_user = [-1, *(last := i if m.role == "user" else last for i, m in enumerate(body))]
         self._live: deque[int] = deque()
+        self._cooled: deque[int] = deque()
+        self._cooled_weight = 0
         self._weight = 0
         self._finished = 0
         self._read = 0
@@ -106,35 +108,38 @@ class _Run:
                 self._live.append(position)
                 self._weight += self._body[position].tokens
         self._read = seen
-        if self._before[seen] < self._floor or self._weight <= self._valve:
+        self._cool(seen)
+        worth = (1 - _RELIEF) * self._valve
+        if self._before[seen] < self._floor or self._weight <= self._valve or self._cooled_weight < worth:
             return None
-        members = tuple(self._cooled(seen))
-        weight = sum(self._body[position].tokens for position in members)
-        if weight < (1 - _RELIEF) * self._valve:
-            return None
-        for _ in members:
-            self._live.popleft()
-        self._weight -= weight
-        return Batch(seen, members)
+        return Batch(seen, tuple(self._taken()))
 
-    def _cooled(self, seen: int) -> Iterator[int]:
-        """The oldest that have cooled down, until the valve is relieved."""
+    def _cool(self, seen: int) -> None:
+        """What has cooled down stays so: the oldest first."""
         recent = max(0, self._finished - self._settings.hot_rounds)
         hot_from = self._units[recent]
-        weight = self._weight
-        for position in self._live:
-            is_recent = position >= hot_from or self._results_before[seen] - self._results_before[position] <= self._hot
-            if weight <= _RELIEF * self._valve or is_recent or position == self._last_user[seen]:
+        while self._live:
+            oldest = self._live[0]
+            is_recent = oldest >= hot_from or self._results_before[seen] - self._results_before[oldest] <= self._hot
+            if is_recent or oldest == self._last_user[seen]:
                 return
-            weight -= self._body[position].tokens
-            yield position
+            self._cooled.append(self._live.popleft())
+            self._cooled_weight += self._body[oldest].tokens
+
+    def _taken(self) -> Iterator[int]:
+        """The oldest that have cooled down, until the valve is relieved."""
+        while self._cooled and self._weight > _RELIEF * self._valve:
+            oldest = self._cooled.popleft()
+            self._cooled_weight -= self._body[oldest].tokens
+            self._weight -= self._body[oldest].tokens
+            yield oldest
 
     def foreseen(self) -> Iterator[Coming]:
         """What the next batch takes for certain: the oldest that are worth one together."""
         worth = (1 - _RELIEF) * self._valve
         members: list[int] = []
         weight = 0
-        for position in self._live:
+        for position in (*self._cooled, *self._live):
             if weight >= worth:
                 break
             members.append(position)

@@ -24,6 +24,7 @@ _GUESS = 0.90
 _FULL = 0.75
 # What is left free beside a prompt: a share of it where we only guess its size, tokens where it was counted.
 ESTIMATE_MARGIN = 0.10
+EXACT_MARGIN = 0.03
 _COUNTED_MARGIN = 32
 
 LimitKind = Literal["window", "input", "pool", "tier"]
@@ -75,7 +76,13 @@ def is_plausible(stated: StatedLimit, sent_tokens: int, window: int | None) -> b
 
 
 def lowered_output(
-    stated: StatedLimit, *, sent_tokens: int, window: int | None, max_output: int | None, floor: int | None
+    stated: StatedLimit,
+    *,
+    sent_tokens: int,
+    window: int | None,
+    max_output: int | None,
+    floor: int | None,
+    margin: float = ESTIMATE_MARGIN,
 ) -> int | None:
     """The output that fits beside a prompt which would have fitted alone; None where that would be below `floor`.
 
@@ -85,7 +92,7 @@ def lowered_output(
     if limit is None or max_output is None or floor is None or stated.kind == "input":
         return None
     counted = None if stated.is_lower_bound else stated.input_tokens
-    prompt = int(sent_tokens * (1 + ESTIMATE_MARGIN)) if counted is None else counted + _COUNTED_MARGIN
+    prompt = int(sent_tokens * (1 + margin)) if counted is None else counted + _COUNTED_MARGIN
     room = limit - prompt
     return room if floor <= room < max_output else None
 

@@ -115,7 +115,7 @@ def may_ask_model(lineage: Lineage, budget: Budget, *, history_tokens: int, now:
 
 
 def may_rebuild(lineage: Lineage, budget: Budget, threshold: float, *, history_tokens: int, calls: int) -> bool:
-    """Whether `calls` summarizer calls instead of one keep the promised price: one per 0.35 B of growth, and one."""
+    """Whether `calls` summarizer calls instead of one keep the promised price: one per 0.35 M of growth, and one."""
     if calls == 1:
         return True
     growth = history_tokens - budget.at(threshold)

@@ -18,7 +18,7 @@ from policies.ledger import Entry
 from policies.plan import Trigger
 from policies.settings import LedgerSettings
 from policies.texts import Language, Texts, language_of, texts_for
-from policies.transcript import CountTokens, Utterance, shorten
+from policies.transcript import CountTokens, Utterance, escape, shorten
 
 VERSION = 2
 SEGMENT_CHARACTERS = 500
@@ -212,6 +212,18 @@ def build(
         started=started,
         compacted=now,
     )
+
+
+def with_left_out(record: Record, position: int, most: int, count: CountTokens) -> Record:
+    """The record with what it leaves out because that message is sent beside it: for when it no longer is."""
+    texts = texts_for(record.language)
+    said = [entry for entry in record.entries if entry.position == position and entry.kind != "message"]
+    lines = [escape(ledger.line(entry)) for entry in ledger.fit(said, most, count)]
+    if not lines:
+        return record
+    told = "\n".join([f"## {texts.said}", *lines])
+    text = f"{record.text.removesuffix(texts.closing)}\n{told}\n{texts.closing}"
+    return msgspec.structs.replace(record, text=text, text_tokens=count(text) + MESSAGE_TOKENS)
 
 
 def entries_of(span: Span, parent: Record | None, settings: LedgerSettings) -> list[Entry]:

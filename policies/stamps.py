@@ -7,20 +7,32 @@ from __future__ import annotations
 
 import re
 
-_CLOCK = r"(?:[01]?\d|2[0-3]):[0-5]\d(?::[0-5]\d(?:[.,]\d{1,9})?)?(?:\s?[AaPp]\.?[Mm]\b\.?)?"
-_ZONE = r"(?:\s?(?:Z|UTC|GMT|[ECMP][SD]T|CES?T)\b|\s?[+-]\d{2}:?\d{2}\b)?"
-_DAY = r"(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun)[a-z]{0,6}"
-_MONTH = r"(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)[a-z]{0,6}"
+_TIME = r"(?:[01]?\d|2[0-3]):[0-5]\d"
+_SECONDS = r":[0-5]\d(?:[.,]\d{1,9})?"
+_HALF = r"\s?[AaPp]\.?[Mm]\b\.?"
+_ZONE = r"(?:\s?(?:Z|UTC|GMT|[ECMP][SD]T|CES?T)\b|\s?[+-]\d{2}:?\d{2}\b)"
+_DAY = r"(?:Mon(?:day)?|Tue(?:sday)?|Wed(?:nesday)?|Thu(?:rsday)?|Fri(?:day)?|Sat(?:urday)?|Sun(?:day)?)"
+_MONTH = (
+    r"(?:Jan(?:uary)?|Feb(?:ruary)?|Mar(?:ch)?|Apr(?:il)?|May|June?|July?|Aug(?:ust)?|Sept?(?:ember)?|Oct(?:ober)?"
+    r"|Nov(?:ember)?|Dec(?:ember)?)\b\.?"
+)
+_YEAR = r"(?:19|20)\d{2}\b"
+# A time is one with seconds, a half of the day or a zone, or where logs have it: two numbers alone may be a ratio.
+_CLOCK = rf"{_TIME}(?:{_SECONDS}(?:{_HALF})?{_ZONE}?|{_HALF}{_ZONE}?|{_ZONE})"
+_LOGGED = rf"(?:(?<=[\[(]){_TIME}(?=[\])])|(?<=[Tt]ime: ){_TIME})"
 _DATE = (
     r"(?:\d{4}[-/](?:0?[1-9]|1[0-2])[-/](?:0?[1-9]|[12]\d|3[01])"
-    r"|(?:0?[1-9]|[12]\d|3[01])[./](?:0?[1-9]|1[0-2])[./]\d{4}"
-    r"|(?:0?[1-9]|1[0-2])/(?:0?[1-9]|[12]\d|3[01])/\d{4}"
-    rf"|(?:{_DAY},?\s)?(?:\d{{1,2}}\s{_MONTH}\.?(?!\s\d{{1,2}}\s)|{_MONTH}\.?\s{{1,2}}\d{{1,2}})(?:,?\s\d{{4}}\b)?"
+    rf"|(?<!ersion )(?:0?[1-9]|[12]\d|3[01])[./](?:0?[1-9]|1[0-2])[./]{_YEAR}"
+    rf"|(?:0?[1-9]|1[0-2])/(?:0?[1-9]|[12]\d|3[01])/{_YEAR}"
+    rf"|(?:{_DAY},?\s)?(?:\d{{1,2}}\s{_MONTH},?\s{_YEAR}|{_MONTH}\s{{1,2}}\d{{1,2}},?\s{_YEAR})"
     r"|\d{4}年\d{1,2}月\d{1,2}日)"
 )
+# What `date` and `ls -l` print.
+_PRINTED = rf"(?:{_DAY}\s)?{_MONTH}\s{{1,2}}\d{{1,2}}\s{_TIME}(?:{_SECONDS})?{_ZONE}?(?:\s{_YEAR})?"
 _STAMP = re.compile(
     # Neither a part of a path, a version or a number, nor the line and column behind a file's name.
-    rf"(?<![\w./:+-])(?:{_DATE}(?:(?:T|,?\s{{1,2}}){_CLOCK}{_ZONE})?(?:\s\d{{4}}\b)?|{_CLOCK}{_ZONE})(?![\w:/-])"
+    rf"(?<![\w./:+-])(?:{_PRINTED}|{_DATE}(?:(?:T|,?\s{{1,2}}){_TIME}(?:{_SECONDS})?(?:{_HALF})?{_ZONE}?)?"
+    rf"|{_CLOCK}|{_LOGGED})(?![\w:/-])"
     r"|\d{1,2}[时點点]\d{1,2}分(?:\d{1,2}秒)?"
 )
 _MARK = "\N{WATCH}"

@@ -38,10 +38,14 @@ _MOST_DOUBLINGS = 10
 class Trail(msgspec.Struct, frozen=True):
     """What a record covered: digests of its messages, cut and joined, as sent and with stamps and wrappers left out.
 
-    absolute: messages it stands for, counted from the conversation's real beginning.
+    What stood there in another form when it was summarized has zeros for its exact digest.
+    opening, shift: as of `Resumed`, of the request it was made for. anchor: the position there of the user message that
+    is sent beside it and left out of it; -1 where none is.
     """
 
-    absolute: int
+    opening: int
+    shift: int
+    anchor: int
     exact: bytes
     kin: bytes
 
@@ -60,40 +64,65 @@ class Resumed:
     """How a request goes on from a record.
 
     changed: positions of user messages that differ from those covered. opening: so many messages at the beginning are
-    where they always were; those behind them stood `shift` places later.
+    where they always were; those behind them stood `shift` places later. left_out: where the message stood that the
+    record leaves out and that has vanished since; None where it is still sent.
     """
 
     changed: tuple[int, ...]
     opening: int
     shift: int
+    left_out: int | None = None
 
     def absolute(self, position: int) -> int:
         """Where a message stood before others vanished."""
         return position if position < self.opening else position + self.shift
 
+    def relative(self, position: int) -> int | None:
+        """Where a message stands now; None where it has vanished."""
+        if position < self.opening:
+            return position
+        return position - self.shift if position - self.shift >= self.opening else None
+
 
 class Restarts(msgspec.Struct, frozen=True):
     """How often a conversation was summarized from the same place on; each time the record before was of no use.
 
-    tokens: of the history when a model last did so. messages: of the history, and digest: of the record, when it last
-    was. root: the tag of the first conversation in a row of which each goes on from none.
+    tokens: of the history when a model last did so. digest: of the newest such record. newest: of the history it was
+    made of, as of `newest_of`. root: the tag of the first conversation in a row of which each goes on from none.
     """
 
     root: str
     count: int = 0
     tokens: int = 0
-    messages: int = 0
+    newest: str = ""
     digest: str = ""
 
 
-def trail_of(covered: Sequence[Message], absolute: int) -> Trail:
-    exact = b"".join(message.digest[:_BYTES] for message in covered)
-    return Trail(absolute, exact, b"".join(message.kin[:_BYTES] for message in covered))
+def trail_of(covered: Sequence[Message], came: Resumed | None = None, anchor: int | None = None) -> Trail:
+    """Of the messages that a record covers, of a request that itself came from another in this way."""
+    came = came or Resumed((), len(covered), 0)
+    exact = (bytes(_BYTES) if i in came.changed else m.digest[:_BYTES] for i, m in enumerate(covered))
+    kin = b"".join(message.kin[:_BYTES] for message in covered)
+    return Trail(came.opening, came.shift, -1 if anchor is None else anchor, b"".join(exact), kin)
 
 
 def suffix_of(body: Sequence[Message], cut: int) -> bytes | None:
     """Names the messages before a cut; None where they are too few, or so alike that they name nothing."""
-    last = [message.kin for message in body[max(0, cut - SUFFIX) : cut]]
+    return _named([message.kin for message in body[max(0, cut - SUFFIX) : cut]])
+
+
+def spoken_suffix_of(body: Sequence[Message], cut: int) -> bytes | None:
+    """The same of what the assistant said and called before a cut: clients change that least."""
+    spoken: list[bytes] = []
+    for message in reversed(body[:cut]):
+        if message.role == "assistant":
+            spoken.append(message.digest)
+        if len(spoken) == SUFFIX:
+            break
+    return _named(spoken)
+
+
+def _named(last: Sequence[bytes]) -> bytes | None:
     if len(last) < SUFFIX or len(set(last)) < _DIFFERENT:
         return None
     return hashlib.sha256(b"".join(last)).digest()
@@ -125,8 +154,11 @@ def resumed(trail: Trail, body: Sequence[Message], cut: int) -> Resumed | None:
         return None
     if len(changed) > _MOST_CHANGED:
         return None
-    vanished = behind > 0
-    return Resumed(tuple(sorted(changed)), opening if vanished else cut, trail.absolute - cut)
+    if not behind:
+        return Resumed(tuple(sorted(changed)), trail.opening, trail.shift)
+    first = min(opening, trail.opening) if trail.shift else opening
+    left_out = trail.anchor if opening <= trail.anchor < opening + behind else None
+    return Resumed(tuple(sorted(changed)), first, behind + trail.shift, left_out)
 
 
 def changed_at(trail: Trail, body: Sequence[Message]) -> int | None:
@@ -140,17 +172,33 @@ def changed_at(trail: Trail, body: Sequence[Message]) -> int | None:
     return changed if len(known & found) >= max(SUFFIX, _SAME * len(known)) else None
 
 
-def began_anew(known: Restarts, tag: str, digest: str, *, tokens: int, messages: int, by_model: bool) -> Restarts:
-    """After another record was made, of a history of so many tokens and messages of the conversation with this tag."""
-    if messages <= known.messages:  # no later state of the one before
+def newest_of(body: Sequence[Message]) -> str:
+    """The newest message that a client hardly changes later: the assistant's, else the newest of all."""
+    return (_spoken(body) or [message.digest for message in body[-1:]] or [b""])[-1][:_BYTES].hex()
+
+
+def _spoken(body: Sequence[Message]) -> list[bytes]:
+    return [message.digest for message in body if message.role == "assistant"]
+
+
+def _goes_on_from(known: Restarts, body: Sequence[Message]) -> bool:
+    """Whether this is a later state of the history that was summarized last, rather than another that is like it."""
+    return known.newest in {digest[:_BYTES].hex() for digest in _spoken(body)[:-1]}
+
+
+def began_anew(
+    known: Restarts, tag: str, digest: str, body: Sequence[Message], *, tokens: int, by_model: bool
+) -> Restarts:
+    """After another record was made, of a history of so many tokens of the conversation with this tag."""
+    if not _goes_on_from(known, body):
         known = Restarts(tag)
     made = {"tokens": tokens, "count": known.count + 1} if by_model else {}
-    return msgspec.structs.replace(known, digest=digest, messages=messages, **made)
+    return msgspec.structs.replace(known, digest=digest, newest=newest_of(body), **made)
 
 
-def is_unstable(known: Restarts, budget: Budget, *, tokens: int, messages: int) -> bool:
+def is_unstable(known: Restarts, body: Sequence[Message], budget: Budget, *, tokens: int) -> bool:
     """Whether another summary of this history would be lost like those before it."""
-    if known.count < _ENOUGH or messages <= known.messages:
+    if known.count < _ENOUGH or not _goes_on_from(known, body):
         return False
     longer: int = 2 ** min(known.count - _ENOUGH, _MOST_DOUBLINGS)
     return tokens - known.tokens < longer * _REGROWTH * budget.movable

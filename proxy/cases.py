@@ -61,7 +61,7 @@ class Case:
     origin: Origin | None = None
     """Where it goes on from a record behind a beginning that is another now."""
     kin: str = ""
-    """The tag of a conversation that most of it is from, where it goes on from none; empty without one."""
+    """The tag of a conversation that ends alike, where no record holds for it; empty without one."""
 
     @cached_property
     def conversation(self) -> Conversation:
@@ -98,13 +98,24 @@ class Case:
     def reserved_output(self) -> int | None:
         """What is kept for the answer of a request that names a limit, where the rest of its limit can be lowered."""
         limit, window = self.request.max_output, self.route.window
-        if limit is None or window is None or self.caller.policy.output_floor is None:
+        if limit is None or window is None or not self.may_lower_output:
             return limit
         return reserved_output(window.tokens, limit, self.longest_answer)
 
+    @property
+    def may_lower_output(self) -> bool:
+        """Whether a limit for the output that does not fit is lowered before it is refused: where the config or the
+        upstream has told the window, since a table may be wrong."""
+        window = self.route.window
+        is_told = window is not None and window.source != "table" and not window.of_prompt
+        return is_told and self.caller.policy.output_floor is not None
+
     @cached_property
     def longest_answer(self) -> int | None:
-        """That this session, else its model, gave lately; None where that is not known."""
+        """That this session, else its model, gave lately; None where that is not known, and where the output that is
+        asked for has to fit whole."""
+        if self.request.max_output is not None and not self.may_lower_output:
+            return None
         return self.router.longest_answer(self.place, self.session)
 
     @property
@@ -123,14 +134,10 @@ class Case:
         given = {1: first} | ({self.origin.cut: self.origin.digest} if self.origin else {})
         return prefix_digests(self.caller.scope, self.conversation.body, given)
 
-    def absolute(self, position: int | None) -> int | None:
-        """Where a message of the body stood before others vanished from the conversation."""
-        return position if position is None or self.origin is None else self.origin.resumed.absolute(position)
-
     @property
     def tag(self) -> str:
         """Under which everything of the conversation is stored."""
-        return hash_tag(self.digests[1])
+        return hash_tag(self.digests[min(1, len(self.digests) - 1)])
 
     @cached_property
     def cuts(self) -> list[int]:
@@ -271,10 +278,15 @@ def reshaped(case: Case, draft: Draft) -> Iterator[tuple[Shape, Draft]]:
         return
     tried = {draft.body}
     for shape in SHAPES:
-        body = body_of(case, draft.copy, shape)
+        body = with_output(case, body_of(case, draft.copy, shape), draft.max_output)
         if body not in tried:
             tried.add(body)
             yield shape, replace(draft, body=body)
+
+
+def with_output(case: Case, body: bytes, limit: int | None) -> bytes:
+    """A body with this limit for its output; None leaves the client's."""
+    return body if limit is None else chat.with_fields(body, {case.request.output_key: limit}, without=())
 
 
 def body_of(case: Case, copy: Copy, shape: Shape) -> bytes:

@@ -114,7 +114,7 @@ class Job:
             first_digest=self.digests[min(covered + 1, cut)].hex(),
             last_digest=self.digests[cut].hex(),
             first_user=self._first_user,
-            anchor=self._place(conversation.anchor(cut)),
+            anchor=conversation.anchor(cut) if self.resumed is None or not self.resumed.shift else None,
         )
 
     @cached_property
@@ -141,10 +141,6 @@ class Job:
         first = self.conversation.first_user()
         vanished = self.resumed is not None and first is not None and self.resumed.absolute(first) != first
         return None if vanished else first
-
-    def _place(self, position: int | None) -> int | None:
-        """Where a message of the request stands in its conversation."""
-        return position if position is None or self.resumed is None else self.resumed.absolute(position)
 
 
 class Observer(Protocol):

@@ -15,6 +15,7 @@ import msgspec
 from policies.conversation import Conversation
 from policies.cool_zone import Batch, Coming, is_short_enough, short_form, zone_of
 from policies.settings import PolicySettings
+from policies.transcript import CountTokens
 from proxy.checkpoints import hash_tag
 from proxy.lru import remember
 from proxy.reader import ChatRequest
@@ -91,6 +92,10 @@ class Cooler:
         return await asyncio.get_running_loop().run_in_executor(
             self._workers, partial(self._replaced, request, conversation, forms, following)
         )
+
+    def counter(self, request: ChatRequest) -> CountTokens:
+        """What counts tokens as this request's are counted."""
+        return partial(self._tokenizer.count, encoding=request.encoding)
 
     async def cut(self, request: ChatRequest, view: Cooled, limits: Mapping[int, int]) -> Cooled:
         """The conversation with contents cut, head and tail; `limits` are tokens by index of a message."""

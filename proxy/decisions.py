@@ -8,7 +8,7 @@ from typing import assert_never
 
 from policies.oversize import least_tokens, oversized
 from policies.plan import Compact, Forward, Plan, Reuse, decide, needs_attention
-from policies.record import Record
+from policies.record import Record, with_left_out
 from proxy.cases import Case, Draft, Outcome, drafted, standing_of, untouched
 from proxy.cooler import Cooled, Cooler
 from proxy.lineages import Lineages
@@ -59,12 +59,20 @@ class Decider:
     async def decide(self, case: Case) -> Decision:
         """What to do with a case that is not let through as it came."""
         force, policy = case.wish == "force", case.caller.policy
-        record = await self._standing.in_use(case)
+        record = self._whole(case, await self._standing.in_use(case))
         view = await self.cooled(case, record)
         plan = decide(view.conversation, case.limits, policy, standing_of(record), force=force)
         if isinstance(plan, Compact) and not force:
             plan = await self._hopeful(case, plan, record)
         return Decision(plan, record, view)
+
+    def _whole(self, case: Case, record: Record | None) -> Record | None:
+        """The record, with what it leaves out where that is no longer sent beside it."""
+        origin = case.origin
+        if record is None or origin is None or origin.resumed.left_out is None or record.digest != origin.digest.hex():
+            return record
+        most, count = case.limits.budget.record, self._cooler.counter(case.request)
+        return with_left_out(record, origin.resumed.left_out, most, count)
 
     async def cooled(self, case: Case, record: Record | None) -> Cooled:
         """The conversation as it is sent behind this record."""
@@ -103,9 +111,10 @@ def too_small(case: Case) -> str | None:
 
 
 def is_due(case: Case) -> bool:
-    """Whether a case has to be compacted unless there is a record for it."""
-    budget = case.limits.budget
-    return case.wish == "force" or case.request.tokens >= budget.at(case.caller.policy.compaction_threshold)
+    """Whether a summary of a case is made, now or ahead of need, unless there is a record for it."""
+    policy = case.caller.policy
+    due = case.limits.budget.at(min(policy.soft_threshold, policy.compaction_threshold))
+    return case.wish == "force" or case.request.tokens >= due
 
 
 def worthwhile(case: Case, draft: Draft) -> Draft:

@@ -7,6 +7,8 @@ from dataclasses import replace
 from typing import assert_never
 
 from policies.ladder import (
+    ESTIMATE_MARGIN,
+    EXACT_MARGIN,
     SHRINK_AT_LEAST,
     Rung,
     StatedLimit,
@@ -19,7 +21,7 @@ from policies.oversize import limits_for
 from policies.plan import Compact, Forward, Reuse
 from policies.record import Record
 from policies.texts import texts_for
-from proxy.cases import Case, Copy, Draft, Outcome, body_of, drafted, job_of, standing_of, untouched
+from proxy.cases import Case, Copy, Draft, Outcome, body_of, drafted, job_of, standing_of, untouched, with_output
 from proxy.compactions import Compactions
 from proxy.compactor import CompactionError, Job
 from proxy.cooler import Cooled
@@ -31,7 +33,9 @@ from proxy.standing import StandingRecords
 from proxy.tokenizer import Tokenizer
 from proxy.trails import Trails
 from proxy.upstream.summarizer import SummaryTarget
-from proxy.wire import chat
+
+# Why nothing else was done with a request.
+_PLAIN = ("below_floor", "below_threshold", "unknown_window")
 
 
 class Drafter:
@@ -134,17 +138,19 @@ class Drafter:
         draft = drafted(case, view, record, "applied", "overflow_retry")
         if rung.tail_tokens is not None:
             draft = await self._cut_contents(case, view, draft, record, rung)
-        draft = self._fitted(case, draft) or draft
+        window = stated.limit if stated.kind in (None, "window") else None
+        draft = self._fitted(case, draft, window) or draft
         return draft if draft.tokens <= SHRINK_AT_LEAST * refused.tokens else None
 
-    def _fitted(self, case: Case, draft: Draft) -> Draft | None:
-        """The draft with a lower limit for its output, where an upstream that adds both up would refuse it."""
-        window, limit = case.route.window, case.request.max_output
-        if window is None or limit is None or window.of_prompt or window.source == "table":
+    def _fitted(self, case: Case, draft: Draft, stated: int | None = None) -> Draft | None:
+        """The draft with a lower limit for its output, where an upstream that adds both up would refuse it.
+
+        stated: the window that it has just named."""
+        told = case.route.window.tokens if case.route.window and case.may_lower_output else None
+        window, limit = stated or told, case.request.max_output
+        if window is None or limit is None or case.real_tokens(draft) + limit <= window:
             return None
-        if case.real_tokens(draft) + limit <= window.tokens:
-            return None
-        return self.lowered(case, draft, StatedLimit(window.tokens))
+        return self.lowered(case, draft, StatedLimit(window))
 
     def lowered(self, case: Case, refused: Draft, stated: StatedLimit) -> Draft | None:
         """The same prompt with less room for the output, where that is what did not fit; else None."""
@@ -157,6 +163,7 @@ class Drafter:
             window=window.tokens if window else None,
             max_output=request.max_output,
             floor=case.caller.policy.output_floor,
+            margin=EXACT_MARGIN if case.route.exact else ESTIMATE_MARGIN,
         )
         return None if room is None else _with_output(case, refused, room)
 
@@ -210,9 +217,9 @@ class Drafter:
 
 
 def _with_output(case: Case, refused: Draft, room: int) -> Draft:
-    body = chat.with_fields(refused.body, {case.request.output_key: room}, without=())
-    reason = "output_lowered" if refused.copy is None else refused.reason
-    return replace(refused, body=body, reason=reason, max_output=room)
+    is_plain = refused.copy is None and refused.reason in _PLAIN
+    reason = "output_lowered" if is_plain else refused.reason
+    return replace(refused, body=with_output(case, refused.body, room), reason=reason, max_output=room)
 
 
 def _note(record: Record | None, messages: int) -> str:

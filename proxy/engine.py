@@ -101,7 +101,7 @@ async def open_engine(
     siblings = Siblings(checkpoints, erasures, sealer, ttl)
     standing = StandingRecords(checkpoints, siblings, is_answered)
     lineages = Lineages(store, sealer, ttl, time.time)
-    trails = Trails(store, erasures, sealer, ttl)
+    trails = Trails(checkpoints, erasures, sealer, ttl)
     excerpts = Excerpts(cooler, summarizer, tokenizer, prompts, spending, workers)
     sessions = SessionIndex(store, sealer, ttl, erasures, siblings, time.time)
     background = Background(log)

@@ -140,7 +140,7 @@ class Explainer:
         self._store = LookOnly(checkpoints.store)
         looked_at = checkpoints.over(self._store)
         self._standing = StandingRecords(looked_at, Siblings(looked_at, erasures, sealer, ttl), is_answered)
-        self._trails = Trails(self._store, erasures, sealer, ttl)
+        self._trails = Trails(looked_at, erasures, sealer, ttl)
         self._erasures = erasures
         self._lineages = lineages
         self._sealer = sealer
@@ -214,7 +214,7 @@ def _explanation(case: Case, received: ChatRequest, outlook: _Outlook, count: Co
         cut=None if outlook.plan is None else _cut(outlook.plan.cut, indexes[head + outlook.plan.cut.position]),
         checkpoint=None if outlook.record is None else _checkpoint(outlook.record),
         messages=list(_messages(case, received, outlook, indexes)),
-        pinned=[Pinned(entry.kind, indexes[head + entry.position], entry.text) for entry in pinned],
+        pinned=[Pinned(entry.kind, _index(case, indexes, entry.position), entry.text) for entry in pinned],
         actions=actions,
         files=files,
     )
@@ -234,6 +234,12 @@ def _indexes(case: Case, received: ChatRequest) -> list[int]:
     first = len(received.messages) - len(case.conversation.body)
     head = [i for i in range(first) if received.messages[i].role in INSTRUCTION_ROLES]
     return [*head, *range(first, len(received.messages))]
+
+
+def _index(case: Case, indexes: Sequence[int], position: int) -> int | None:
+    """Of a message of the body by its place in the conversation; None where the client sends it no more."""
+    place = position if case.origin is None else case.origin.resumed.relative(position)
+    return None if place is None else indexes[case.conversation.head_length + place]
 
 
 def _cut(cut: Cut, index: int) -> CutMade:
@@ -328,7 +334,7 @@ def _carried(case: Case, outlook: _Outlook, count: CountTokens) -> tuple[list[En
         said, spoken, budget = list(record.entries), (), case.limits.budget
     else:
         return [], 0, 0
-    anchor = case.absolute(case.conversation.anchor(outlook.covered))
+    anchor = None if case.origin and case.origin.resumed.shift else case.conversation.anchor(outlook.covered)
     most = min(budget.record, case.caller.policy.ledger.max_tokens)
     pinned = ledger.fit([entry for entry in said if entry.position != anchor], most, count)
     actions = len(record.actions if record else ()) + len(key_actions(spoken))

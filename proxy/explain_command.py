@@ -130,7 +130,8 @@ def _cut(explanation: Explanation) -> Iterator[str]:
 
 def _pinned(pinned: Sequence[Pinned]) -> Iterator[str]:
     for entry in pinned[:_MOST_PINNED]:
-        yield f"  pinned {entry.kind} [{entry.index}] {_plain(entry.text)}"
+        index = "gone" if entry.index is None else entry.index
+        yield f"  pinned {entry.kind} [{index}] {_plain(entry.text)}"
     if len(pinned) > _MOST_PINNED:
         yield f"  … and {len(pinned) - _MOST_PINNED} more: --json shows all"
 

@@ -81,10 +81,11 @@ class MessageFate(msgspec.Struct, frozen=True):
 
 
 class Pinned(msgspec.Struct, frozen=True):
-    """A sentence of the user's message `index` that the record carries word for word."""
+    """A sentence of the user's message `index` that the record carries word for word; None where the client sends that
+    message no more."""
 
     kind: Kind
-    index: int
+    index: int | None
     text: str
 
 

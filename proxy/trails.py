@@ -21,20 +21,21 @@ from policies.trail import (
     changed_at,
     is_unstable,
     resumed,
+    spoken_suffix_of,
     suffix_of,
     trail_of,
 )
 from proxy.cases import Case, Origin
-from proxy.checkpoints import hash_tag
+from proxy.checkpoints import Checkpoints, hash_tag
 from proxy.erasures import Erasures
 from proxy.lru import remember
-from proxy.stores.base import Store
 from proxy.stores.sealing import Sealer
 
-_LOOKED_UP = 256
+_LOOKED_UP = 128
 # Of so many pointers the first that leads to a trail counts: conversations may have been erased since.
 _FOLLOWED = 3
 _REMEMBERED = 5_000
+_TRAILS_REMEMBERED = 500
 
 _encode = msgspec.json.Encoder().encode
 
@@ -60,56 +61,73 @@ _decode_restarts = msgspec.json.Decoder(Restarts).decode
 class Trails:
     """Notes and follows trails; one per process."""
 
-    def __init__(self, store: Store, erasures: Erasures, sealer: Sealer, ttl: float) -> None:
-        self._store = store
+    def __init__(self, checkpoints: Checkpoints, erasures: Erasures, sealer: Sealer, ttl: float) -> None:
+        self._checkpoints = checkpoints
+        self._store = checkpoints.store
         self._erasures = erasures
         self._sealer = sealer
         self._ttl = ttl
         self._restarts: OrderedDict[str, Restarts] = OrderedDict()
+        self._trails: OrderedDict[str, Trail] = OrderedDict()
 
     async def resumed(self, case: Case) -> Case:
         """The case as a part of the conversation that it goes on from; as it is where it goes on from none."""
         body = case.conversation.body
         cuts = sorted(case.cuts, reverse=True)[:_LOOKED_UP]
-        named = [(cut, _pointer(case, suffix)) for cut in cuts if (suffix := suffix_of(body, cut)) is not None]
-        values = await self._store.get_many([key for _, key in named])
-        leads = [(cut, key, value) for (cut, key), value in zip(named, values, strict=True) if value is not None]
-        for cut, key, value in leads[:_FOLLOWED]:
-            pointer = self._sealer.read(key, value, _decode_pointer)
-            if pointer is None:
-                continue
-            link = await self._erasures.link(pointer.first + case.mark)
-            tag = hash_tag(case.digests_under(link)[1])
-            trail = await self._trail(tag, pointer.digest.hex())
-            if trail is None:
-                continue
-            found = resumed(trail, body, cut)
+        exact = [(cut, _pointer(case, name)) for cut in cuts if (name := suffix_of(body, cut)) is not None]
+        spoken = [(cut, _pointer(case, name)) for cut in cuts if (name := spoken_suffix_of(body, cut)) is not None]
+        keys = list(dict.fromkeys(key for _, key in [*exact, *spoken]))
+        values = dict(zip(keys, await self._store.get_many(keys), strict=True))
+        kin = ""
+        for cut, key in [(cut, key) for cut, key in exact if values[key] is not None][:_FOLLOWED]:
+            found, tag = await self._followed(case, cut, self._sealer.read(key, values[key], _decode_pointer))
             if found is not None:
-                return replace(case, link=link, origin=Origin(pointer.first, cut, pointer.digest, found))
-            case = replace(case, kin=case.kin or tag)
-        return case
+                return found
+            kin = kin or tag
+        for _, key in [(cut, key) for cut, key in spoken if values[key] is not None][: 0 if kin else _FOLLOWED]:
+            _, tag = await self._followed(case, None, self._sealer.read(key, values[key], _decode_pointer))
+            kin = kin or tag
+        return replace(case, kin=kin) if kin else case
+
+    async def _followed(self, case: Case, cut: int | None, pointer: _Pointer | None) -> tuple[Case | None, str]:
+        """The case behind what a pointer leads to, None where it does not go on from there; and the tag of that."""
+        if pointer is None:
+            return None, ""
+        link = await self._erasures.link(pointer.first + case.mark)
+        tag = hash_tag(case.digests_under(link)[1])
+        trail = await self._trail(tag, pointer.digest.hex())
+        if trail is None:
+            return None, ""
+        found = None if cut is None else resumed(trail, case.conversation.body, cut)
+        if found is None or cut is None:
+            return None, tag
+        there = replace(case, link=link, origin=Origin(pointer.first, cut, pointer.digest, found))
+        # Without its record the trail names what nobody has: another one must not lie under that name.
+        known = self._checkpoints.recall(there.digests, [cut]) or await self._checkpoints.find(there.digests, [cut])
+        return (None if known is None else there), tag
 
     async def note(self, case: Case, record: Record) -> None:
         """See to it that a record is found again, and that a conversation is known in which none ever is."""
         body = case.conversation.body
-        suffix = suffix_of(body, record.covered)
-        if suffix is not None and record.covered <= LONGEST:
-            absolute = record.covered + (case.origin.resumed.shift if case.origin else 0)
-            await self._put(_key(case.tag, record.digest), _encode(trail_of(body[: record.covered], absolute)))
-            await self._put(_pointer(case, suffix), _encode(_Pointer(case.first_link, bytes.fromhex(record.digest))))
+        names = {suffix_of(body, record.covered), spoken_suffix_of(body, record.covered)} - {None}
+        if names and record.covered <= LONGEST:
+            came = case.origin.resumed if case.origin else None
+            anchor = None if came and came.shift else case.conversation.anchor(record.covered)
+            trail = trail_of(body[: record.covered], came, anchor)
+            await self._put(_key(case.tag, record.digest), _encode(trail))
+            pointer = _encode(_Pointer(case.first_link, bytes.fromhex(record.digest)))
+            for name in filter(None, names):
+                await self._put(_pointer(case, name), pointer)
         known = await self._known(case.kin or case.tag, record.parent)
         by_model = record.making.model is not None
-        began = began_anew(
-            known, case.tag, record.digest, tokens=case.request.tokens, messages=len(body), by_model=by_model
-        )
+        began = began_anew(known, case.tag, record.digest, body, tokens=case.request.tokens, by_model=by_model)
         await self._keep(_restarts(case.tag, record.parent), began)
 
     async def unstable(self, case: Case, standing: Record | None) -> Instability | None:
         """Why summaries that go on from this record would be lost as soon as they are made; None where they are not."""
         tag = case.kin or case.tag
         known = await self._known(tag, standing.digest if standing else None)
-        tokens, messages = case.request.tokens, len(case.conversation.body)
-        if not is_unstable(known, case.limits.budget, tokens=tokens, messages=messages):
+        if not is_unstable(known, case.conversation.body, case.limits.budget, tokens=case.request.tokens):
             return None
         trail = await self._trail(tag, known.digest)
         at = None if trail is None else changed_at(trail, case.conversation.body)
@@ -117,8 +135,10 @@ class Trails:
 
     async def _trail(self, tag: str, digest: str) -> Trail | None:
         key = _key(tag, digest)
-        (value,) = await self._store.get_many([key])
-        return self._sealer.read(key, value, _decode_trail)
+        if (known := self._trails.get(key)) is None:
+            (value,) = await self._store.get_many([key])
+            known = self._sealer.read(key, value, _decode_trail)
+        return known and remember(self._trails, key, known, _TRAILS_REMEMBERED)
 
     async def _known(self, tag: str, parent: str | None) -> Restarts:
         key = _restarts(tag, parent)

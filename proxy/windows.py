@@ -88,7 +88,7 @@ class Windows:
         self._max_entries = max_entries
         self._known: OrderedDict[Place, _Known] = OrderedDict()
         self._asked: OrderedDict[str, tuple[float, Mapping[str, int]]] = OrderedDict()
-        self._answers: OrderedDict[bytes, tuple[int, ...]] = OrderedDict()
+        self._answers: OrderedDict[tuple[Place, bytes], tuple[int, ...]] = OrderedDict()
 
     def resolve(self, place: Place, configured: int | None) -> Window | None:
         """The configured window, else the learned, else what the upstream says, else the table's, else None.
@@ -174,13 +174,14 @@ class Windows:
     def saw_answer(self, place: Place, session: bytes, tokens: int) -> None:
         """Take how many tokens a session's answer had."""
         if tokens > 0:
-            remember(self._answers, session, lessons.with_answer(self._answers.get(session, ()), tokens), _SESSIONS)
+            key = place, session
+            remember(self._answers, key, lessons.with_answer(self._answers.get(key, ()), tokens), _SESSIONS)
             known = self.experience(place)
             self._take(place, msgspec.structs.replace(known, answers=lessons.with_answer(known.answers, tokens)))
 
     def longest_answer(self, place: Place, session: bytes) -> int | None:
         """Of a session's newest answers, else of the model's; None where too few were seen."""
-        own = lessons.longest_answer(self._answers.get(session, ()))
+        own = lessons.longest_answer(self._answers.get((place, session), ()))
         return own if own is not None else lessons.longest_answer(self.experience(place).answers)
 
     def saw_bill(self, place: Place, estimated: int, real: int) -> None:

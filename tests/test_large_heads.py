@@ -67,3 +67,19 @@ async def test_a_limit_that_fits_is_left_alone(tmp_path: Path) -> None:
         await play.send(client.says(FIRST), max_tokens=32_000)
         assert "x-compaction-max-output" not in play.replies[-1].headers
         assert b'"max_tokens": 32000' in play.sent[-1].received.body
+
+
+async def test_a_limit_that_may_not_be_lowered_keeps_its_room(tmp_path: Path) -> None:
+    policies = {"default": {"output_floor": None}}
+    async with stage(tmp_path, ModelServer(), policies=policies) as play:
+        await played(play, Agent(words=100), max_tokens=3_500)
+        assert all(received.status == 200 for received in play.model.received)
+
+
+async def test_why_nothing_was_summarized_is_told_though_the_output_was_lowered(tmp_path: Path) -> None:
+    client = Agent(words=100)
+    async with stage(tmp_path, ModelServer(summaries="down")) as play:
+        await play.send(client.says(FIRST), max_tokens=4_000)
+        while play.replies[-1].headers["x-compaction"] != "failed-open":
+            await play.send(client.works(), max_tokens=4_000)
+        assert play.replies[-1].headers["x-compaction-reason"].startswith("summarizer_")

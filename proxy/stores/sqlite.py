@@ -119,10 +119,13 @@ class SqliteStore:
     async def close(self) -> None:
         if self._closed:
             return
+        self._closed = True  # before the file is let go of: what comes later would open it again
         try:
-            await self._run(self._let_go)
+            async with within(PATIENCE):
+                await asyncio.get_running_loop().run_in_executor(self._thread, self._let_go)
+        except TimeoutError as error:
+            raise StoreError(f"{self._path}: no answer within {PATIENCE} s") from error
         finally:
-            self._closed = True
             self._thread.shutdown(wait=False)
 
     async def _run(self, work: Callable[[], T]) -> T:
