@@ -17,23 +17,27 @@ from proxy.session_index import SessionIndex
 from proxy.standing import StandingRecords
 from proxy.trails import Trails
 
+# Flights that one request may wait for, one after the other, before it begins its own.
+_MOST_JOINED = 3
+
 
 @dataclass(slots=True, eq=False)
 class _Flight:
-    """One compaction under way, and how many wait for it."""
+    """One compaction under way, the case that it was begun for, and how many wait for it."""
 
+    case: Case
     job: Job
     task: asyncio.Task[Record]
     waiting: int = 0
 
     @property
     def digest(self) -> bytes:
-        """Of what its record will cover."""
+        """Of what its record is to cover; one that is found instead may cover something else."""
         return self.job.digests[self.job.cut.position]
 
 
 class Compactions:
-    """Makes the next record of a conversation, one at a time; one per process.
+    """Makes the next records of conversations, one at a time for each span of a branch; one per process.
 
     A model's summary is paid for once it was begun. Where everybody who waited for one has left, it goes on in the
     background, as far as there is room, so that the next request finds it.
@@ -59,26 +63,30 @@ class Compactions:
 
     async def next(self, case: Case, job: Job) -> Record:
         """The record that this job's request goes on with: joined, found or made. Raises CompactionError."""
-        if (flight := self._joinable(case, job)) is None:
-            return await self._landed(case, self._begin(case, job))
-        try:
-            record = await self._within(case, flight, job.deadline if job.must else job.policy.join_wait)
-        except CompactionError as error:
-            if _is_as_firm(flight.job, job) or not (job.must or str(error) == "pending"):
-                raise
-            # Whoever comes to this first begins one that gives up less soon; the others join it.
-            return await self._landed(case, self._joinable(case, job, firm=True) or self._begin(case, job))
-        if record is not None:
-            return record
-        if not job.must:
-            raise CompactionError("pending")
-        return await self._landed(case, self._begin(case, replace(job, target=None)))
+        firm = False
+        for _ in range(_MOST_JOINED):
+            if (flight := self._joinable(case, job, firm=firm)) is None:
+                break
+            try:
+                if (record := await self._joined(case, job, flight, firm=firm)) is not None:
+                    return record
+            except TimeoutError:
+                if not job.must:
+                    raise CompactionError("pending") from None
+                job = replace(job, target=None)
+                break
+            except CompactionError as error:
+                if _is_as_firm(flight.job, job) or not (job.must or str(error) == "pending"):
+                    raise
+                # Whoever comes to this first begins one that gives up less soon; the others join it.
+                firm = True
+        return await self._landed(self._begin(case, job))
 
     async def ahead(self, case: Case, job: Job) -> None:
         """Make a record that nobody waits for yet, unless one is under way."""
         if self._joinable(case, job) is None:
             with suppress(CompactionError):
-                await self._landed(case, self._begin(case, job))
+                await self._landed(self._begin(case, job))
 
     def _joinable(self, case: Case, job: Job, *, firm: bool = False) -> _Flight | None:
         """What is under way for a prefix of this very request, beyond the record that it has, wherever it is cut; where
@@ -96,7 +104,7 @@ class Compactions:
         return None
 
     def _begin(self, case: Case, job: Job) -> _Flight:
-        flight = _Flight(job, asyncio.create_task(self._made(case, job)))
+        flight = _Flight(case, job, asyncio.create_task(self._made(case, job)))
         self._flights.setdefault(job.tag, []).append(flight)
         flight.task.add_done_callback(lambda _: self._forget(flight))
         return flight
@@ -108,35 +116,43 @@ class Compactions:
         if not flights:
             self._flights.pop(flight.job.tag, None)
 
-    async def _landed(self, case: Case, flight: _Flight) -> Record:
-        record = await self._within(case, flight, None)
-        assert record is not None  # noqa: S101 - without a limit it is waited for
-        return record
+    async def _joined(self, case: Case, job: Job, flight: _Flight, *, firm: bool) -> Record | None:
+        """The record of another request's flight; None where it found one of another branch. Raises CompactionError,
+        and TimeoutError where it takes longer than the job may wait; a `firm` flight is waited for like one's own."""
+        patience = job.deadline if job.must else job.policy.join_wait
+        record = covering(case, await self._landed(flight, None if firm else patience))
+        if record is not None and record.covered > job.covered:
+            return record
+        self._forget(flight)
+        return None
 
-    async def _within(self, case: Case, flight: _Flight, seconds: float | None) -> Record | None:
-        """What comes of it; None where it takes longer than so many seconds. Raises CompactionError."""
+    async def _landed(self, flight: _Flight, seconds: float | None = None) -> Record:
+        """What comes of it. Raises CompactionError, and TimeoutError after so many seconds."""
         flight.waiting += 1
         try:
             await asyncio.wait((flight.task,), timeout=seconds)
         finally:
             flight.waiting -= 1
             if not flight.waiting and not flight.task.done():
-                self._see_through(case, flight)
+                self._see_through(flight)
+        if not flight.task.done():
+            raise TimeoutError
         if flight.task.cancelled():  # the process ends
             raise CompactionError("pending")
-        return covering(case, flight.task.result()) if flight.task.done() else None
+        return flight.task.result()
 
-    def _see_through(self, case: Case, flight: _Flight) -> None:
+    def _see_through(self, flight: _Flight) -> None:
         flight.waiting += 1
-        if not self._background.start("summary", self._seen_through(case, flight)):
+        if not self._background.start("summary", self._seen_through(flight)):
             self._forget(flight)
             flight.task.cancel()
 
-    async def _seen_through(self, case: Case, flight: _Flight) -> None:
-        """Wait in the place of those who left. Their session has to be listed, now that something is stored of it."""
+    async def _seen_through(self, flight: _Flight) -> None:
+        """Wait in the place of those who left. Their session has to be listed, now that something is stored of it: by
+        the case that the record was made or found for, since it may be none of theirs."""
         with suppress(CompactionError):
             record = await flight.task
-            await self._sessions.enroll(case, record)
+            await self._sessions.enroll(flight.case, record)
 
     async def _made(self, case: Case, job: Job) -> Record:
         if job.trigger == "overflow_retry":  # nothing smaller will do, so it is nobody else's turn
@@ -161,10 +177,11 @@ class Compactions:
         return record
 
 
-def covering(case: Case, record: Record) -> Record:
-    """The record of another request for this one, of which it may cover fewer messages: some leave their oldest out."""
+def covering(case: Case, record: Record) -> Record | None:
+    """The record of another request for this one, of which it may cover fewer messages: some leave their oldest out.
+    None where it covers what this one does not begin with."""
     cut = case.cut_at(bytes.fromhex(record.digest))
-    return record if cut in (None, record.covered) else structs.replace(record, covered=cut)
+    return None if cut is None else structs.replace(record, covered=cut)
 
 
 def _is_as_firm(other: Job, job: Job) -> bool:

@@ -194,6 +194,60 @@ async def test_forks_do_not_wait_for_each_other(tmp_path: Path) -> None:
         assert len(play.summaries.begun) == 2
 
 
+async def fork_that_joins(one: Play, other: Play) -> tuple[asyncio.Task[Draft], list[Message]]:
+    """The request of a branch that waits, on one replica, for what another branch will take over from the other."""
+    trunk = Agent()
+    trunk.says(FIRST)
+    for _ in range(28):
+        trunk.works()
+    alpha, beta = trunk.fork("alpha"), trunk.fork("beta")
+    for agent in (alpha, beta):
+        for _ in range(7):
+            agent.works()
+    short = list(alpha.messages)
+    for _ in range(7):
+        alpha.works()
+    ahead = asyncio.create_task(other.draft(alpha.messages))
+    await begun(other)
+    joined = asyncio.create_task(one.draft(short))
+    await asyncio.sleep(0.2)
+    waiting = asyncio.create_task(one.draft(beta.messages))
+    await asyncio.sleep(0.1)
+    joined.cancel()
+    await ahead
+    return waiting, beta.messages
+
+
+async def test_a_fork_that_waited_for_another_branchs_record_gets_one_of_its_own(tmp_path: Path) -> None:
+    store = MemoryStore()
+    async with (
+        playing(tmp_path, seconds=0.5, store=store) as one,
+        playing(tmp_path, seconds=0.5, store=store) as other,
+    ):
+        waiting, _ = await fork_that_joins(one, other)
+        draft = await waiting
+        assert draft.outcome == "applied"
+        assert draft.record is not None
+        assert b"src/alpha/" not in draft.body
+        assert len(one.summaries.begun) == 1
+
+
+async def test_what_a_fork_that_left_had_joined_is_kept_for_its_own_branch_only(tmp_path: Path) -> None:
+    store = MemoryStore()
+    async with (
+        playing(tmp_path, seconds=0.5, store=store) as one,
+        playing(tmp_path, seconds=0.5, store=store) as other,
+    ):
+        trunk = Agent()
+        case, _ = await one._draft(trunk.says(FIRST), "on")
+        await one.engine.sessions.enroll(case, None)  # listed already, so that records are kept at once
+        waiting, messages = await fork_that_joins(one, other)
+        waiting.cancel()
+        await one.engine.background.drain(10.0)
+        draft = await one.draft(messages)
+        assert b"src/alpha/" not in draft.body
+
+
 def large(number: int) -> list[Message]:
     """A history of 133,000 tokens that begins with a number."""
     agent = Agent()
