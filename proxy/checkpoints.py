@@ -40,7 +40,7 @@ class Checkpoints:
         """The record of the newest cut that this process knows; no store access. `digests[c]` names body[:c]."""
         for cut in sorted(cuts, reverse=True):
             key = key_of(digests, cut)
-            if (record := self._memory.get(key)) is not None:
+            if (record := self._memory.get(key)) is not None and is_of(record, digests, cut):
                 return _covering(cut, remember(self._memory, key, record, _REMEMBERED))
         return None
 
@@ -59,8 +59,13 @@ class Checkpoints:
         return None
 
     async def publish(self, digests: Sequence[bytes], record: Record) -> Record:
-        """Store a record unless another replica was first; returns the one that holds, so all send the same bytes."""
+        """Store a record unless another replica was first; returns the one that holds, so all send the same bytes.
+
+        One that is not of this prefix is returned as it is, and kept nowhere.
+        """
         cut = record.covered
+        if not is_of(record, digests, cut):
+            return record
         key = key_of(digests, cut)
         taken = await self.store.put_new(key, self._sealer.seal(key, _encode(record)), self._ttl)
         holds = self._open(key, taken, digests[cut])
@@ -103,6 +108,11 @@ class Checkpoints:
 def _covering(cut: int, record: Record) -> Record:
     """The record for a request of which it covers so many messages: some clients leave their oldest out (trails)."""
     return record if record.covered == cut else msgspec.structs.replace(record, covered=cut)
+
+
+def is_of(record: Record, digests: Sequence[bytes], cut: int) -> bool:
+    """Whether the record is one of body[:cut]."""
+    return cut < len(digests) and record.digest == digests[cut].hex()
 
 
 def key_of(digests: Sequence[bytes], cut: int) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from policies.record import Record
 from proxy.cases import Case
-from proxy.checkpoints import Checkpoints, hash_tag
+from proxy.checkpoints import Checkpoints, hash_tag, is_of
 from proxy.erasures import Erasures
 from proxy.stores.base import Store
 from proxy.stores.sealing import Sealer
@@ -39,10 +39,13 @@ class Siblings:
         return self._checkpoints.recall(case.digests, [record.covered]) is None
 
     async def keep(self, case: Case, record: Record, *, again: bool) -> None:
-        """See to the record of a session that is listed: it is found from other labels, too.
+        """See to the record of a session that is listed: it is found from other labels, too. Not to one of another
+        prefix, as after an erasure meanwhile.
 
         A copy is stored once it is used `again`, so that labels which change with each request cost none.
         """
+        if not is_of(record, case.digests, record.covered):
+            return
         if self.is_borrowed(case, record):
             if not again:
                 return

@@ -413,6 +413,15 @@ async def test_the_loser_of_a_race_sends_the_winners_text() -> None:
         assert await other.checkpoints.publish(work.digests, late) == mine
 
 
+async def test_a_record_of_another_prefix_is_kept_nowhere() -> None:
+    async with replica(Model()) as one, replica(Model(), store := MemoryStore()) as other:
+        work = await job(None, must=True)
+        strange = msgspec.structs.replace(await one.compactor.compact(work), digest="00" * 32)
+        assert await other.checkpoints.publish(work.digests, strange) == strange
+        assert other.checkpoints.recall(work.digests, [strange.covered]) is None
+        assert await store.get_many([key_of(work.digests, strange.covered)]) == [None]
+
+
 async def test_a_deterministic_record_needs_no_model_and_no_lock() -> None:
     model = Model()
     async with replica(model) as one:
