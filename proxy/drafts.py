@@ -200,7 +200,15 @@ class Drafter:
             made = await self._compactions.next(case, job)
         except CompactionError as error:
             return drafted(case, view, record, _outcome_without(error, decision), str(error))
-        return drafted(case, await self._decider.cooled(case, made), made, "applied", plan.trigger)
+        draft = drafted(case, await self._decider.cooled(case, made), made, "applied", plan.trigger)
+        if made.covered >= plan.cut.position or not _is_too_large(case, draft):
+            return draft
+        # Made for a request that was shorter: what has come since needs one that continues it.
+        decision = await self._decider.decide(case)
+        if not isinstance(decision.plan, Compact) or decision.record is None or decision.record.covered < made.covered:
+            return draft
+        with_model = plan.with_model and decision.plan.with_model
+        return await self._compacted(case, decision, replace(decision.plan, with_model=with_model))
 
     def _job(self, case: Case, view: Cooled, plan: Compact, record: Record | None, target: SummaryTarget | None) -> Job:
         started, deadline = self._lineages.seen(case.first_link), case.caller.policy.summarizer.timeout
@@ -220,6 +228,12 @@ def _with_output(case: Case, refused: Draft, room: int) -> Draft:
     is_plain = refused.copy is None and refused.reason in _PLAIN
     reason = "output_lowered" if is_plain else refused.reason
     return replace(refused, body=with_output(case, refused.body, room), reason=reason, max_output=room)
+
+
+def _is_too_large(case: Case, draft: Draft) -> bool:
+    """Whether the upstream may refuse it: then a compaction is owed."""
+    real = case.limits.real
+    return real is not None and draft.tokens >= real.at(case.caller.policy.overflow_threshold)
 
 
 def _note(record: Record | None, messages: int) -> str:

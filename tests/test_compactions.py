@@ -12,7 +12,7 @@ import pytest
 from proxy import compactor
 from proxy.stores.memory import MemoryStore
 from tests.pace import SkippingLoop, playing
-from tests.scenarios import FIRST, Agent, one_user, user
+from tests.scenarios import FIRST, WINDOW, Agent, one_user, user
 from tests.stages import history
 
 if TYPE_CHECKING:
@@ -192,6 +192,23 @@ async def test_forks_do_not_wait_for_each_other(tmp_path: Path) -> None:
         assert {draft.outcome for draft in drafts} == {"applied"}
         assert max(play.stalls) < SECONDS + LOOK
         assert len(play.summaries.begun) == 2
+
+
+async def test_who_outgrew_the_summary_it_waited_for_goes_on_from_it(tmp_path: Path) -> None:
+    async with playing(tmp_path, seconds=SECONDS) as play:
+        small = history(0.85)
+        first = asyncio.create_task(play.draft(small))
+        await begun(play)
+        agent = Agent(messages=list(small))
+        for _ in range(40):
+            agent.works()
+        draft = await play.draft(agent.messages)
+        assert draft.outcome == "applied"
+        assert draft.tokens < 0.8 * WINDOW
+        parent = (await first).record
+        assert parent is not None
+        assert draft.record is not None
+        assert draft.record.parent == parent.digest  # nothing is paid for twice
 
 
 async def fork_that_joins(one: Play, other: Play) -> tuple[asyncio.Task[Draft], list[Message]]:
