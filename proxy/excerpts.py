@@ -58,19 +58,31 @@ class Excerpts:
             if summary is None and key not in self._under_way
         ]
         for position, key in missing[:_AT_ONCE]:
-            if not self._spending.allows(case.caller.tenant, case.caller.summary_tokens_per_day):
-                return
+            if key in self._under_way:
+                continue
             self._under_way.add(key)
             try:
-                verdict = await self._ask(case, target, position)
-            except (SummarizerError, SummarizerOverflowError):
-                return
+                if not await self._summarized(case, target, position, key):
+                    return
             finally:
                 self._under_way.discard(key)
-            if isinstance(verdict, Invalid):
-                self._summarizer.failed(target, "invalid")
-                return
-            await self._cooler.keep_summary(key, verdict.text)
+
+    async def _summarized(self, case: Case, target: SummaryTarget, position: int, key: str) -> bool:
+        """Whether the message has its summary, perhaps since somebody else was quicker; if not, the next one would
+        hardly get one either."""
+        if (await self._cooler.summaries([key]))[0] is not None:
+            return True
+        if not self._spending.allows(case.caller.tenant, case.caller.summary_tokens_per_day):
+            return False
+        try:
+            verdict = await self._ask(case, target, position)
+        except (SummarizerError, SummarizerOverflowError):
+            return False
+        if isinstance(verdict, Invalid):
+            self._summarizer.failed(target, "invalid")
+            return False
+        await self._cooler.keep_summary(key, verdict.text)
+        return True
 
     async def _ask(self, case: Case, target: SummaryTarget, position: int) -> Valid | Invalid:
         loop = asyncio.get_running_loop()

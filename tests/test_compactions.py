@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
@@ -316,6 +317,20 @@ async def test_every_large_result_that_is_summarized_is_shown_so_but_where_the_s
     asked = [prompt for prompt in play.summaries.begun if "Write the summary now." in prompt]
     assert len(asked) >= least
     assert len(asked) - len(shown) <= 3  # one batch
+
+
+async def test_a_large_result_is_summarized_once_where_rounds_are_quicker_than_that(tmp_path: Path) -> None:
+    async with playing(tmp_path, seconds=SECONDS, models=[{"match": "*", "context_window": 60_000}]) as play:
+        agent = Agent(words=2_500)
+        agent.says(FIRST)
+        for _ in range(6):
+            agent.works()
+        case, _ = await play._draft(agent.messages, "on")
+        large = [index for index, message in enumerate(case.conversation.body) if message.role == "tool"][:3]
+        assert case.summary_target is not None
+        preparing = partial(play.engine.ahead._excerpts.prepare, case, case.summary_target, large)
+        await asyncio.gather(preparing(), preparing())
+    assert len(play.summaries.begun) == len(set(play.summaries.begun)) == 3
 
 
 async def test_nothing_is_rendered_for_a_summarizer_that_rests(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
