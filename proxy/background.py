@@ -9,6 +9,8 @@ from proxy.deadlines import ended
 from proxy.log import Log
 
 _AT_ONCE = 16
+# Of some kinds fewer: summaries take minutes, and short work of others must not wait for them.
+_OF_KIND = {"summary": 8}
 
 
 class Background:
@@ -16,7 +18,7 @@ class Background:
 
     def __init__(self, log: Log) -> None:
         self._log = log
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: dict[asyncio.Task[None], str] = {}
         self._draining = False
 
     def start(self, name: str, work: Coroutine[None, None, object]) -> bool:
@@ -24,13 +26,17 @@ class Background:
 
         A failure is logged as `{name}_failed`.
         """
-        if self._draining or len(self._tasks) >= _AT_ONCE:
+        if self._draining or self._is_full(name):
             work.close()
             return False
         task = asyncio.create_task(self._run(name, work))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks[task] = name
+        task.add_done_callback(self._tasks.pop)
         return True
+
+    def _is_full(self, name: str) -> bool:
+        alike = sum(kind == name for kind in self._tasks.values())
+        return len(self._tasks) >= _AT_ONCE or alike >= _OF_KIND.get(name, _AT_ONCE)
 
     async def drain(self, seconds: float) -> None:
         """Give what is under way this long to finish, then cancel it; nothing is begun any more."""
