@@ -250,18 +250,22 @@ class Compactor:
         return await self._checkpoints.publish(job.digests, record)
 
     async def _make(self, job: Job) -> Record:
-        """The record, made here; one that saves next to nothing is thrown away."""
+        """The record, made here; its end is told whatever comes of it."""
         self._observer.compaction_started(job)
         try:
-            record = await (self._build(job, None) if job.target is None else self._summarized(job, job.target))
-        except CompactionError as error:
-            self._observer.compaction_ended(job, None, str(error))
+            record = await self._worthwhile(job)
+        except BaseException as error:
+            self._observer.compaction_ended(job, None, _reason(error))
             raise
+        self._observer.compaction_ended(job, record, record.making.algorithm)
+        return record
+
+    async def _worthwhile(self, job: Job) -> Record:
+        """One that saves next to nothing is thrown away."""
+        record = await (self._build(job, None) if job.target is None else self._summarized(job, job.target))
         tokens, fixed = record.making.tokens, job.conversation.fixed_tokens
         if job.trigger != "overflow_retry" and tokens.after - fixed > _MOST_LEFT * (tokens.before - fixed):
-            self._observer.compaction_ended(job, None, "no_gain")
             raise CompactionError("no_gain")
-        self._observer.compaction_ended(job, record, record.making.algorithm)
         return record
 
     async def _summarized(self, job: Job, target: SummaryTarget) -> Record:
@@ -500,6 +504,13 @@ def _place(work: _Work) -> Place:
 def _answer_room(work: _Work) -> int:
     """Tokens the summarizer may write, in its own; the length asked for is in ours."""
     return max(_LEAST_ANSWER, int(1.3 * work.length * work.target.calibration))
+
+
+def _reason(error: BaseException) -> str:
+    """Why a compaction ended without a record, for the log."""
+    if isinstance(error, CompactionError):
+        return str(error)
+    return "cancelled" if isinstance(error, asyncio.CancelledError) else "internal_error"
 
 
 def _capacity(work: _Work, window: int, around: int, calibration: float) -> int:

@@ -556,6 +556,31 @@ async def test_who_wants_to_know_is_told_of_start_calls_and_end(
     assert events == ["started", *([(1, None)] if told == "single" else [(1, reason), (2, reason)]), told]
 
 
+@pytest.mark.parametrize("told", ["cancelled", "internal_error"])
+async def test_the_end_is_told_also_of_what_is_cancelled_or_fails_by_our_fault(
+    told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = asyncio.Event()
+
+    async def fails(*_: object) -> None:
+        asked.set()
+        if told == "internal_error":
+            raise ZeroDivisionError
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    log = BytesIO()
+    async with replica(Model(), log=log) as one:
+        monkeypatch.setattr(one.summarizer, "ask", fails)
+        making = asyncio.create_task(one.compactor.compact(await job(one.target())))
+        await asked.wait()
+        making.cancel()
+        with suppress(asyncio.CancelledError, ZeroDivisionError):
+            await making
+    (line,) = map(msgspec.json.decode, log.getvalue().splitlines())
+    assert (line["event"], line["result"]) == ("compaction", told)
+
+
 async def test_the_log_says_why_answers_were_refused_and_nothing_they_held() -> None:
     answers = iter([completion("a secret word " * 40), completion(GOOD, "secret, and (long)"), completion(GOOD)])
     log = BytesIO()
