@@ -245,7 +245,7 @@ class PolicySettings(Settings):
     """When compaction itself fails, the request is forwarded as it came (open) or refused (closed)."""
 
     join_wait: Seconds = Field(default=2.0, ge=0, le=60)
-    """How long a request waits for a summary of the same span that is already being made."""
+    """How long a request that still fits waits for a summary that is already being made, wherever that is cut."""
 
     @model_validator(mode="after")
     def _thresholds_fit_together(self) -> Self:

@@ -6,6 +6,9 @@ apart by that mark, so that the session, should it go on, lies under another tag
 labels does the same to a link from which all of its sessions' derive. Memories of other replicas are keyed by links
 too, so none has to forget anything. But a store may become unreachable, or lose what was written last: every replica
 looks for recent erasures, remembers them, and puts tombstones back.
+
+Notes that say under which tag the summary of a part lies (`index:part:...`, hashes keyed by the caller) belong to no
+session. They outlive an erasure until they expire, and lead nowhere.
 """
 
 from __future__ import annotations
