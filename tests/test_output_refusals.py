@@ -151,6 +151,25 @@ OVERFLOWS: list[tuple[str, int | None, int | None]] = [
     ("Requested generation length 500 is not possible! The prompt is 8000 tokens, so generating 500 tokens requires a"
      " sequence length of 8500, but the maximum supported sequence length is just 8192!", 8192, 8000),
     ("Request of 9000 prompt tokens does not fit the context window (8192) with max_completion_tokens 256", 8192, 9000),
+    ("max_tokens must be at least 1, got -808.", None, None),
+    ("requested num_predict 4096 exceeds num_ctx 8192 after 8000 evaluated tokens", 8192, None),
+    ("max_tokens 4096 too large: 8000 tokens already in the 8192 token context", 8192, 8000),
+    ("max_tokens=4096 cannot be satisfied: needs 12096 tokens, model context window is 8192 tokens", 8192, None),
+    ("Your context of 8000 tokens with max_tokens of 4096 exceeds the 8192 limit", 8192, None),
+    ("Query length 8000 and output length 4096 exceed max_seq_len 8192", 8192, None),
+    ("Cannot generate: 4096 completion tokens would exceed the context of 8192, 7000 are in use", 8192, None),
+    ("The sequence length of 9000 (max_new_tokens 1000) is longer than the model's context length (8192)", 8192, None),
+    ("9000 tokens needed, of which max_tokens 1000, exceed the context size of 8192", 8192, None),
+    ("max_tokens (4096) > context window (8192) minus what you sent (7000)", 8192, None),
+    ("请求的 tokens 9000（含 max_tokens 1000）超过模型上下文长度 8192", 8192, 9000),
+    ("too many tokens: size limit exceeded by 500 tokens. The limit for this model is 8192 tokens including"
+     " max_tokens.", 8192, None),
+    ("Please reduce the length of the messages or max_tokens. Current length is 9000 while limit is 8192", 8192, 9000),
+    ("max_tokens: 4096 exceeds remaining context: 8000 tokens in, window 8192", None, None),
+    ("max_tokens (4096) exceeds the 192 tokens left in the context window of 8192", None, None),
+    ("Context length 8192 exceeded: 8000 + max_tokens 4096", 8192, None),
+    ("`max_tokens` of 4096 does not fit: 8000 of 8192 context tokens are used", 8192, None),
+    ("上下文 8000 加 max_tokens 4096 超过 8192", 8192, None),
 ]  # fmt: skip
 
 
@@ -165,11 +184,12 @@ def test_a_number_that_belongs_to_the_output_makes_no_overflow_of_the_prompt(sai
 def test_a_number_that_belongs_to_the_prompt_or_to_both_is_an_overflow_whatever_is_said_of_the_output(
     said: str, limit: int | None, given: int | None
 ) -> None:
-    stated = classify(400, error(said))
-    assert stated is not None
-    assert limit is None or stated.limit == limit
-    assert given is None or stated.input_tokens == given
-    assert most_output(400, error(said)) is None
+    for report in (error(said), error(said, param="max_tokens", code="invalid_value")):
+        stated = classify(400, report)
+        assert stated is not None
+        assert limit is None or stated.limit == limit
+        assert given is None or stated.input_tokens == given
+        assert most_output(400, report) is None
 
 
 def test_what_a_validator_says_of_a_field_is_about_that_field() -> None:

@@ -18,23 +18,27 @@ _WORDS = {
     r"|completion of|generates)\b",
     "PROMPT": r"(?:\b(?:prompts?|inputs?(?! should)|messages?|conversation|history|chat|request)\b"
     r"|输入|提示|对话|消息)",
+    # The output is refused as too small: it is what the prompt leaves of the window.
+    "LEAST": r"(?:\bat least\b|(?<!\w)-\d)",
     # Up to a number that belongs to neither of them.
     "GAP": r"(?:(?!WINDOW|request|asked|got|provided|max (?:\w+ )?tokens)\D)",
 }
 
 
 def _rows(*rows: str) -> tuple[str, ...]:
-    for name in ("GAP", "PROMPT", "OUT"):
+    for name in ("GAP", "LEAST", "PROMPT", "OUT"):
         rows = tuple(row.replace(name, _WORDS[name]) for row in rows)
     return rows
 
 
 # A field by whose name nothing but the output is meant.
 _FIELDS = patterns(*_rows(r"^(?:body )?OUT$"))
+# Said beside it, this is about what the prompt leaves.
+_LEAVES_TOO_LITTLE = patterns(*_rows(r"LEAST|\b(?:messages|prompt)\b"))
 # The output beside a number that is too much.
 _REFUSED = patterns(
     *_rows(
-        r"^(?!.*(?:\bat least\b|-\d))(?=.*OUT)(?=.*NUM)"
+        r"^(?!.*LEAST)(?=.*OUT)(?=.*NUM)"
         r"(?=.*(?:OVER|BELOW|MUST|MOST|>|\btoo (?:large|long|high|big)\b|\brange\b|最大|超越))",
         r"OUT\W.{0,20}\babove max",
     )
@@ -43,11 +47,19 @@ _REFUSED = patterns(
 _OF_THE_PROMPT = patterns(
     *_rows(
         r"PROMPT(?:(?!OUT)\D){0,40}NUM|NUM (?:tokens? )?(?:(?:of|in|from) )?(?:the |your )?PROMPT",
-        r"NUM [+-] NUM|\btotal\b|\bsum\b|加上|总",
+        r"NUM [+-] (?:NUM|OUT)|\btotal\b|\bsum\b|(?<!增)加|总|剩余",
         r"^(?:(?!OUT).){0,40}\bmax(?:imum)? context (?:length|window|size)\b.{0,12}NUM|PROMPT with OUT",
         r"PROMPT.{0,40}(?:\+|\bplus\b|\band\b|与|和).{0,40}(?:tokens|output|completion).{0,40}(?:OVER|BELOW|MUST)",
         r"(?:\+|\bplus\b|\band\b).{0,20}PROMPT.{0,40}(?:OVER|BELOW|MUST)",
         r"PROMPT(?:(?!OUT).){0,60}(?:BIG|OVER|超越|[过太超]长)|PROMPT.{0,40}\bnot fit\b",
+        r"\b(?:query|text|your context|current context|(?<!max )(?<!maximum )(?<!supported )sequence)\b"
+        r"(?: (?:length|size))?\W{0,2}(?:(?:of|is|has) )?NUM",
+        r"(?:OVER|超越)(?:(?!OUT)\D){0,30}(?:\bcontext(?: (?:of|size|length|window)){0,2}|\bnum ctx"
+        r"|上下文(?:长度|窗口)?)\W{0,3}NUM",
+        r"NUM (?:\w+ )?tokens (?:in\b(?! \w)|sent\b)|\b(?:sent|after)\b\W{0,2}NUM",
+        r"NUM (?:\w+ ){0,4}(?:in use|used|already|evaluated|taken|occupied|needed|required|left|remain\w*)\b",
+        r"\b(?:in use|used|needs?|needed|requires?|left|remain\w*)\b\W{0,3}NUM|NUM of (?:the )?NUM",
+        r"\bremaining\b|\bminus\b|(?:\bincluding|\bof which|含|包括) ?(?:the |your )?OUT",
     )
 )
 # Where the most is stated, the surest wording first.
@@ -65,11 +77,18 @@ _MOST = patterns(
 )
 
 
-def refuses_output(said: error_parts.Said, sentences: list[str]) -> bool:
+def refuses_output(sentences: list[str]) -> bool:
     """Whether an error is about the output's limit and about nothing else."""
     if any(matches(_OF_THE_PROMPT, sentence) for sentence in sentences):
         return False
-    return any(matches(_REFUSED, sentence) for sentence in sentences) or _names_output(said)
+    return any(matches(_REFUSED, sentence) for sentence in sentences)
+
+
+def _names_output(said: error_parts.Said, sentences: list[str]) -> bool:
+    """Whether the field that an error names is the output's, and nothing that it says is about a prompt."""
+    if any(matches(_OF_THE_PROMPT, sentence) or matches(_LEAVES_TOO_LITTLE, sentence) for sentence in sentences):
+        return False
+    return any(key == "param" and matches(_FIELDS, error_parts.plain(value)) for key, value in said)
 
 
 def most_output(status: int, body: bytes) -> int | None:
@@ -82,14 +101,10 @@ def most_output(status: int, body: bytes) -> int | None:
     if any(matches(VETOES, sentence) for sentence in sentences):
         return None
     asked = any(matches(ASKS_FOR_LESS_OUTPUT, sentence) for sentence in sentences)
-    if not (asked or refuses_output(said, sentences)):
+    if not (asked or refuses_output(sentences) or _names_output(said, sentences)):
         return None
     found = (pattern.search(sentence) for pattern, sentence in product(_MOST, sentences))
     stated = next(filter(None, found), None)
     if stated is None:
         return None
     return int(stated["most"]) - bool(stated.groupdict().get("excluded"))
-
-
-def _names_output(said: error_parts.Said) -> bool:
-    return any(key == "param" and matches(_FIELDS, error_parts.plain(value)) for key, value in said)

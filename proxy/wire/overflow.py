@@ -155,7 +155,7 @@ def _verdict(status: int, said: error_parts.Said, codes: frozenset[str], sentenc
         return "overflow"
     if any(matches(VETOES, sentence) or matches(ASKS_FOR_LESS_OUTPUT, sentence) for sentence in sentences):
         return "no"
-    if refuses_output(said, sentences):
+    if refuses_output(sentences):
         return "no"
     if codes & LONG_STRING_CODES:
         return "overflow" if _is_of_the_conversation(said) else "no"
