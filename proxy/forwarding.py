@@ -40,19 +40,24 @@ class Forwarder:
         """Send the draft; while the upstream overflows before the first byte reached the client, send smaller ones.
 
         First with less room for the output, if that may be enough. The last error of a ladder in vain is the first.
-        Where the output's limit alone was refused, it is lowered once and the prompt stays.
+        Where the output's limit alone was refused, it is lowered once, and the prompt stays unless that overflows.
         """
         case = prepared.case
         answer, sent = first = await self._deliver(incoming, prepared, prepared.draft)
         if case is None or not case.retries:
             return first
+        most = None
         if answer.overflow is None:
-            return await self._capped(incoming, prepared, case, first)
-        lowered = await self._rim.shield(self._lowered(case, sent, answer.overflow), None)
+            answer, sent = await self._capped(incoming, prepared, case, first)
+            if answer.overflow is None:
+                return answer, sent
+            most = sent.max_output
+        lowered = await self._rim.shield(self._lowered(case, sent, answer.overflow, most), None)
         for attempt in range(-1 if lowered else 0, case.retries):
             await self._rim.shield(self._learn(case, sent, answer.overflow), None)
             smaller = lowered if attempt < 0 else await self._smaller(incoming, case, sent, answer.overflow, attempt)
             if smaller is not None:
+                smaller = await self._rim.shield(self._within(case, smaller, most), smaller)
                 try:
                     answer, sent = await self._deliver(incoming, prepared, smaller)
                 except ProxyError:
@@ -71,7 +76,8 @@ class Forwarder:
     async def _capped(
         self, incoming: Incoming, prepared: Prepared, case: Case, refused: tuple[Answer, Draft]
     ) -> tuple[Answer, Draft]:
-        """What is answered to the most output that a refusal allows; the refusal itself where that does not help."""
+        """What is answered to the most output that a refusal allows; the refusal itself where that fails, unless the
+        prompt overflows then."""
         capped = await self._rim.shield(self._capped_draft(case, *refused), None)
         if capped is None:
             return refused
@@ -79,14 +85,25 @@ class Forwarder:
             answer, sent = await self._deliver(incoming, prepared, capped)
         except ProxyError:
             return refused
+        if answer.overflow is not None:
+            return answer, sent
         return refused if answer.response.status >= _FAILED or answer.error else (answer, sent)
 
     async def _capped_draft(self, case: Case, answer: Answer, sent: Draft) -> Draft | None:
         most = most_output(answer.response.status, answer.error) if answer.error else None
         return None if most is None else self._drafter.capped(case, sent, most)
 
-    async def _lowered(self, case: Case, sent: Draft, stated: StatedLimit) -> Draft | None:
-        return self._drafter.lowered(case, sent, stated)
+    async def _lowered(self, case: Case, sent: Draft, stated: StatedLimit, most: int | None) -> Draft | None:
+        lowered = self._drafter.lowered(case, sent, stated)
+        if lowered is None or most is None or lowered.max_output is None:
+            return lowered
+        return lowered if lowered.max_output < most else None
+
+    async def _within(self, case: Case, draft: Draft, most: int | None) -> Draft:
+        """A draft with the most output that the upstream allows, where that is known."""
+        if most is None or (draft.max_output is not None and draft.max_output <= most):
+            return draft
+        return self._drafter.capped(case, draft, most) or draft
 
     async def _learn(self, case: Case, sent: Draft, stated: StatedLimit) -> None:
         self._windows.saw_overflow(case.place, stated, sent.tokens)

@@ -82,6 +82,33 @@ async def test_where_less_output_was_not_enough_the_prompt_shrinks_and_the_outpu
     assert len(behind.calls[2].body) < 0.9 * len(behind.calls[1].body)
 
 
+def told(message: str) -> bytes:
+    return answer(400, json.dumps({"error": {"message": message, "type": "invalid_request_error"}}).encode(), JSON)
+
+
+OUTPUT_REFUSED = told("max_tokens: 10000 > 2048, which is the maximum allowed number of output tokens for this model")
+TOO_LONG = told("prompt is too long: 9000 tokens > 8192 maximum")
+
+
+async def test_a_prompt_that_overflows_once_the_output_is_allowed_shrinks_and_the_output_stays_allowed(
+    tmp_path: Path,
+) -> None:
+    async with over(tmp_path, in_turn(OUTPUT_REFUSED, TOO_LONG, OK)) as (address, behind):
+        reply = await ask(address, "POST", CHAT, [JSON], request(max_tokens=10_000))
+    assert (reply.status, reply.header(b"x-compaction-reason")) == (200, b"overflow_retry")
+    assert reply.header(b"x-compaction-max-output") == b"2048"
+    assert [sent(call)["max_tokens"] for call in behind.calls] == [10_000, 2048, 2048]
+    assert len(behind.calls[2].body) < 0.9 * len(behind.calls[1].body)
+
+
+async def test_where_it_overflows_whatever_is_sent_the_client_gets_the_first_refusal(tmp_path: Path) -> None:
+    async with over(tmp_path, in_turn(OUTPUT_REFUSED, TOO_LONG)) as (address, behind):
+        reply = await ask(address, "POST", CHAT, [JSON], request(max_tokens=10_000))
+    assert (reply.status, reply.body) == (400, OUTPUT_REFUSED.partition(b"\r\n\r\n")[2])
+    assert {sent(call)["max_tokens"] for call in behind.calls[1:]} == {2048}
+    assert len(behind.calls) > 2
+
+
 async def test_a_client_that_wants_no_compaction_keeps_its_output(tmp_path: Path) -> None:
     refusal = refused(PROMPT, 10_000)
     async with over(tmp_path, in_turn(refusal, OK)) as (address, behind):
