@@ -29,7 +29,7 @@ pytestmark = pytest.mark.anyio
 SECONDS = 6.0
 # Seconds that a request may wait for what is made elsewhere, and what it takes to look.
 JOIN_WAIT = 2.0
-LOOK = 0.5
+LOOK = 1.0
 
 
 @pytest.fixture
