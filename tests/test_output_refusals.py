@@ -212,6 +212,14 @@ def test_an_output_limit_is_not_read_from_errors_about_other_things(status: int)
         assert most_output(400, error(said)) is None
 
 
+def test_an_answer_is_read_for_an_output_limit_only_where_it_reports_an_error() -> None:
+    said = REFUSALS[0][0]
+    for answered in ({"error": None, "text": said}, {"error": None, "message": {"note": said}}):
+        body = json.dumps(answered).encode()
+        assert (most_output(200, body), most_output(400, body)) == (None, 4096)
+    assert most_output(200, error(said)) == 4096
+
+
 def refused(most: int) -> bytes:
     said = (
         f"max_completion_tokens is too large: the limit is {most} tokens for a context window of 131072."

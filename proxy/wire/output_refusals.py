@@ -11,7 +11,7 @@ from itertools import product
 from proxy.wire import error_parts
 from proxy.wire.overflow_rules import ASKS_FOR_LESS_OUTPUT, NEVER, VETOES, matches, patterns
 
-_SERVER_ERROR = 500
+_FAILED, _SERVER_ERROR = 400, 500
 _WORDS = {
     "OUT": r"\b(?:max(?:imum)? (?:(?:completion|new|output|response) )?tokens|max(?:imum)? output|[nm]um predict"
     r"|n predict|tokens to (?:be )?generated?|(?:completion|output|response|generation|answer) (?:tokens?|length|limit)"
@@ -95,7 +95,7 @@ def most_output(status: int, body: bytes) -> int | None:
     """The output that such an error allows; None where it states none, or is something else."""
     if status in NEVER or status >= _SERVER_ERROR:
         return None
-    error = error_parts.error_part(body, failed=True)
+    error = error_parts.error_part(body, failed=not 200 <= status < _FAILED)
     said = error_parts.said(error)
     sentences = error_parts.sentences(said)
     if any(matches(VETOES, sentence) for sentence in sentences):
