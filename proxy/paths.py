@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import lru_cache
+from itertools import dropwhile
 from urllib.parse import unquote_to_bytes
 
 from proxy.errors import InvalidRequestError
@@ -139,9 +140,9 @@ def is_ours(found: Reading) -> bool:
 
 
 def resource(found: Reading) -> tuple[str, ...]:
-    """What a path asks for: its names in lower case, without /v1."""
-    names = tuple(name.casefold() for name in found.names)
-    return names[1:] if names[:1] == ("v1",) else names
+    """What a path asks for: its names in lower case, without /v1, which base_url may have left to the client too."""
+    names = (name.casefold() for name in found.names)
+    return tuple(dropwhile("v1".__eq__, names))
 
 
 def chat_url(base_url: str, target: str) -> str:

@@ -50,6 +50,16 @@ async def test_every_spelling_of_the_chat_path_is_counted_and_reaches_the_upstre
             assert behind.calls[-1].body == SMALL
 
 
+@pytest.mark.parametrize("path", ["/v1/v1/chat/completions", "/V1//v1/%761/chat/completions"])
+async def test_chat_is_counted_however_often_v1_stands_before_it(tmp_path: Path, path: str) -> None:
+    async with upstream(OK) as behind:
+        for base_url in (behind.address, f"{behind.address}/v1"):
+            async with serving(config_for(tmp_path, behind.address, main={"base_url": base_url})) as address:
+                reply = await ask(address, "POST", path, [JSON], SMALL)
+            assert reply.header(b"x-compaction-tokens-received")
+            assert behind.calls[-1].target == f"{base_url.removeprefix(behind.address)}/chat/completions"
+
+
 async def test_the_query_of_a_chat_request_reaches_the_upstream_as_it_came(tmp_path: Path) -> None:
     async with proxied(tmp_path, OK) as (address, behind):
         for path in ("/v1/chat/completions", "//chat/completions/"):
