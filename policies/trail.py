@@ -173,17 +173,17 @@ def changed_at(trail: Trail, body: Sequence[Message]) -> int | None:
 
 
 def newest_of(body: Sequence[Message]) -> str:
-    """The newest message that a client hardly changes later: the assistant's, else the newest of all."""
-    return (_spoken(body) or [message.digest for message in body[-1:]] or [b""])[-1][:_BYTES].hex()
-
-
-def _spoken(body: Sequence[Message]) -> list[bytes]:
-    return [message.digest for message in body if message.role == "assistant"]
+    """Names the end of a history, by what a client changes least; empty where that names nothing."""
+    return (spoken_suffix_of(body, len(body)) or b"").hex()
 
 
 def _goes_on_from(known: Restarts, body: Sequence[Message]) -> bool:
     """Whether this is a later state of the history that was summarized last, rather than another that is like it."""
-    return known.newest in {digest[:_BYTES].hex() for digest in _spoken(body)[:-1]}
+    if not known.newest:
+        return False
+    spoken = [message.digest for message in body if message.role == "assistant"]
+    earlier = (_named(spoken[end - SUFFIX : end][::-1]) for end in range(SUFFIX, len(spoken)))
+    return bytes.fromhex(known.newest) in earlier
 
 
 def began_anew(

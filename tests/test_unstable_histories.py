@@ -381,21 +381,23 @@ def steps(number: int) -> list[Message]:
 def test_models_are_left_alone_for_twice_as_long_each_time() -> None:
     budget, known = budget_of(8_192, 4_000), Restarts("r")
     for number, growth in enumerate((0, 0, 1_000, 2_000), start=1):
-        body = described(steps(number))
+        body = described(steps(4 + number))
         grown = known.tokens + growth
         assert is_unstable(known, body, budget, tokens=grown - 1) == (growth > 0)
         assert not is_unstable(known, body, budget, tokens=grown)
         known = began_anew(known, "r", "d", body, tokens=grown, by_model=True)
-    unasked = began_anew(known, "t", "e", described(steps(5)), tokens=9, by_model=False)
+    unasked = began_anew(known, "t", "e", described(steps(9)), tokens=9, by_model=False)
     assert (unasked.root, unasked.count, unasked.tokens, unasked.digest) == ("r", known.count, known.tokens, "e")
 
 
 def test_a_history_that_goes_no_further_is_another_conversation() -> None:
-    body = described(steps(3))
+    body = described(steps(6))
     known = Restarts("r", count=9, tokens=100, newest=newest_of(body), digest="d")
     assert not is_unstable(known, body, budget_of(8_192, 4_000), tokens=100)
     begun = began_anew(known, "t", "e", body, tokens=90, by_model=True)
     assert (begun.root, begun.count, begun.tokens) == ("t", 1, 90)
+    alike = described([message for _ in range(9) for message in (assistant("done"), user("again"))])
+    assert newest_of(alike) == ""
 
 
 def test_what_has_changed_once_is_sent_from_then_on() -> None:
