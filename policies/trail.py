@@ -10,11 +10,12 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 import msgspec
 
 from policies.budget import Budget
-from policies.conversation import Message
+from policies.conversation import Conversation, Message
 
 # Messages before a cut that a record is looked up by; fewer may be the same in conversations that share nothing else.
 SUFFIX = 4
@@ -53,10 +54,10 @@ class Trail(msgspec.Struct, frozen=True):
         return len(self.exact) // _BYTES
 
     def holds(self, at: int, message: Message) -> bool:
-        return self.exact[at * _BYTES : (at + 1) * _BYTES] == message.digest[:_BYTES]
+        return _digest_at(self.exact, at) == message.digest[:_BYTES]
 
     def holds_kin(self, at: int, message: Message) -> bool:
-        return message.role == "user" and self.kin[at * _BYTES : (at + 1) * _BYTES] == message.kin[:_BYTES]
+        return message.role == "user" and _digest_at(self.kin, at) == message.kin[:_BYTES]
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,12 +99,22 @@ class Restarts(msgspec.Struct, frozen=True):
     digest: str = ""
 
 
+def _digest_at(joined: bytes, at: int) -> bytes:
+    return joined[at * _BYTES : (at + 1) * _BYTES]
+
+
 def trail_of(covered: Sequence[Message], came: Resumed | None = None, anchor: int | None = None) -> Trail:
     """Of the messages that a record covers, of a request that itself came from another in this way."""
     came = came or Resumed((), len(covered), 0)
     exact = (bytes(_BYTES) if i in came.changed else m.digest[:_BYTES] for i, m in enumerate(covered))
     kin = b"".join(message.kin[:_BYTES] for message in covered)
     return Trail(came.opening, came.shift, -1 if anchor is None else anchor, b"".join(exact), kin)
+
+
+def left_out(conversation: Conversation, cut: int, came: Resumed | None) -> int | None:
+    """The user message of body[:cut] that a record leaves out, since it is sent beside it; none where messages have
+    vanished already: it may be the next."""
+    return None if came and came.shift else conversation.anchor(cut)
 
 
 def suffix_of(body: Sequence[Message], cut: int) -> bytes | None:
@@ -113,13 +124,8 @@ def suffix_of(body: Sequence[Message], cut: int) -> bytes | None:
 
 def spoken_suffix_of(body: Sequence[Message], cut: int) -> bytes | None:
     """The same of what the assistant said and called before a cut: clients change that least."""
-    spoken: list[bytes] = []
-    for message in reversed(body[:cut]):
-        if message.role == "assistant":
-            spoken.append(message.digest)
-        if len(spoken) == SUFFIX:
-            break
-    return _named(spoken)
+    spoken = (body[at].digest for at in range(cut - 1, -1, -1) if body[at].role == "assistant")
+    return _named([*islice(spoken, SUFFIX)])
 
 
 def _named(last: Sequence[bytes]) -> bytes | None:
@@ -167,7 +173,7 @@ def changed_at(trail: Trail, body: Sequence[Message]) -> int | None:
     changed = next((at for at in places if not trail.holds(at, body[at])), None)
     if changed is None:
         return None
-    known = {trail.exact[at * _BYTES : (at + 1) * _BYTES] for at in range(changed + 1, len(trail))}
+    known = {_digest_at(trail.exact, at) for at in range(changed + 1, len(trail))}
     found = {message.digest[:_BYTES] for message in body[changed + 1 :]}
     return changed if len(known & found) >= max(SUFFIX, _SAME * len(known)) else None
 

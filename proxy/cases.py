@@ -21,6 +21,7 @@ from proxy.checkpoints import hash_tag
 from proxy.compactor import Job
 from proxy.cooler import Cooled
 from proxy.exchange import Exchange
+from proxy.models import Window
 from proxy.reader import ChatRequest
 from proxy.routes import Route, Router
 from proxy.sessions import mark_of, session_label
@@ -104,11 +105,15 @@ class Case:
 
     @property
     def may_lower_output(self) -> bool:
-        """Whether a limit for the output that does not fit is lowered before it is refused: where the config or the
-        upstream has told the window, since a table may be wrong."""
+        """Whether a limit for the output that does not fit is lowered before it is refused."""
+        window = self.told_window
+        return window is not None and not window.of_prompt and self.caller.policy.output_floor is not None
+
+    @property
+    def told_window(self) -> Window | None:
+        """The window where the config or the upstream has told it; a table may be wrong."""
         window = self.route.window
-        is_told = window is not None and window.source != "table" and not window.of_prompt
-        return is_told and self.caller.policy.output_floor is not None
+        return None if window is None or window.source == "table" else window
 
     @cached_property
     def longest_answer(self) -> int | None:
@@ -191,10 +196,9 @@ class Case:
         return budget.behind(self.conversation.fixed_tokens)
 
     def cannot_take(self, tokens: int) -> bool:
-        """Whether so many tokens, of our estimate, are certainly more than its window: one that the config or the
-        upstream has told, since a table may be wrong."""
-        window = self.route.window
-        if window is None or window.source == "table":
+        """Whether so many tokens, of our estimate, are certainly more than its window."""
+        window = self.told_window
+        if window is None:
             return False
         return tokens * self.experience.calibration > window.tokens * (1 if self.route.exact else 1 + ESTIMATE_MARGIN)
 
@@ -202,7 +206,7 @@ class Case:
         """Of a draft, as this upstream counts, as far as that was learned."""
         return int(draft.tokens * self.experience.calibration)
 
-    @property
+    @cached_property
     def place(self) -> Place:
         """Where it goes, as lessons are kept."""
         return place_of(self.caller.tenant, self.caller.scope, self.route.upstream.base_url, self.request.model)

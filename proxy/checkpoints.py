@@ -41,7 +41,7 @@ class Checkpoints:
         for cut in sorted(cuts, reverse=True):
             key = key_of(digests, cut)
             if (record := self._memory.get(key)) is not None and is_of(record, digests, cut):
-                return _covering(cut, remember(self._memory, key, record, _REMEMBERED))
+                return covering(cut, remember(self._memory, key, record, _REMEMBERED))
         return None
 
     async def find(self, digests: Sequence[bytes], cuts: Iterable[int]) -> Record | None:
@@ -55,7 +55,7 @@ class Checkpoints:
             record = self._open(key, value, digests[cut])
             if record is not None:
                 await self.store.touch([key], self._ttl)
-                return _covering(cut, remember(self._memory, key, record, _REMEMBERED))
+                return covering(cut, remember(self._memory, key, record, _REMEMBERED))
         return None
 
     async def publish(self, digests: Sequence[bytes], record: Record) -> Record:
@@ -71,7 +71,7 @@ class Checkpoints:
         holds = self._open(key, taken, digests[cut])
         if taken is not None and holds is None and not self._sealer.is_later(taken):  # damaged: nobody can use it
             await self.store.put(key, self._sealer.seal(key, _encode(record)), self._ttl)
-        return _covering(cut, remember(self._memory, key, holds or record, _REMEMBERED))
+        return covering(cut, remember(self._memory, key, holds or record, _REMEMBERED))
 
     async def recall_part(self, tag: str, content: bytes) -> str | None:
         """The summary that was made from exactly this content before: of the tag's conversation, or of another one,
@@ -105,7 +105,7 @@ class Checkpoints:
         return None
 
 
-def _covering(cut: int, record: Record) -> Record:
+def covering(cut: int, record: Record) -> Record:
     """The record for a request of which it covers so many messages: some clients leave their oldest out (trails)."""
     return record if record.covered == cut else msgspec.structs.replace(record, covered=cut)
 

@@ -6,11 +6,10 @@ import asyncio
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from msgspec import structs
-
 from policies.record import Record
 from proxy.background import Background
 from proxy.cases import Case
+from proxy.checkpoints import covering
 from proxy.compactor import CompactionError, Compactor, Job
 from proxy.lineages import Lineages
 from proxy.session_index import SessionIndex
@@ -120,7 +119,7 @@ class Compactions:
         """The record of another request's flight; None where it found one of another branch. Raises CompactionError,
         and TimeoutError where it takes longer than the job may wait; a `firm` flight is waited for like one's own."""
         patience = job.deadline if job.must else job.policy.join_wait
-        record = covering(case, await self._landed(flight, None if firm else patience))
+        record = _seen_by(case, await self._landed(flight, None if firm else patience))
         if record is not None and record.covered > job.covered:
             return record
         self._forget(flight)
@@ -177,11 +176,10 @@ class Compactions:
         return record
 
 
-def covering(case: Case, record: Record) -> Record | None:
-    """The record of another request for this one, of which it may cover fewer messages: some leave their oldest out.
-    None where it covers what this one does not begin with."""
+def _seen_by(case: Case, record: Record) -> Record | None:
+    """The record of another request for this one; None where it covers what this one does not begin with."""
     cut = case.cut_at(bytes.fromhex(record.digest))
-    return None if cut is None else structs.replace(record, covered=cut)
+    return None if cut is None else covering(cut, record)
 
 
 def _is_as_firm(other: Job, job: Job) -> bool:

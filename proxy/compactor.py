@@ -24,7 +24,7 @@ from policies.prompting import Continuity, Prompt, Prompts, fill, fill_aligned
 from policies.record import Record, Segment, Span, Spent, Written
 from policies.settings import PolicySettings
 from policies.texts import Texts, texts_for
-from policies.trail import Resumed
+from policies.trail import Resumed, left_out
 from policies.transcript import Block, CountTokens, Utterance, newest_within, render
 from policies.validation import Answer, Invalid, Valid, split_timeline, validate
 from proxy.checkpoints import Checkpoints, hash_tag, key_of
@@ -114,7 +114,7 @@ class Job:
             first_digest=self.digests[min(covered + 1, cut)].hex(),
             last_digest=self.digests[cut].hex(),
             first_user=self._first_user,
-            anchor=conversation.anchor(cut) if self.resumed is None or not self.resumed.shift else None,
+            anchor=left_out(conversation, cut, self.resumed),
         )
 
     @cached_property

@@ -139,7 +139,7 @@ class Cooler:
         return self._sealer.read(key, taken, _decode) or texts
 
     def _shorten(self, request: ChatRequest, batch: Batch, summaries: Sequence[str | None]) -> tuple[str | None, ...]:
-        count = partial(self._tokenizer.count, encoding=request.encoding)
+        count = self.counter(request)
         head = request.conversation.head_length
         texts: list[str | None] = []
         for position, summary in zip(batch.members, summaries, strict=True):
@@ -152,26 +152,25 @@ class Cooler:
     def _replaced(
         self, request: ChatRequest, conversation: Conversation, forms: Mapping[int, str], following: tuple[Coming, ...]
     ) -> Cooled:
-        count = partial(self._tokenizer.count, encoding=request.encoding)
-        shorter: dict[int, tuple[bytes, int]] = {}
-        for position, form in forms.items():
-            index = conversation.head_length + position
-            raw = with_text(request.message_bytes(index), form)
-            described = describe(chat.decode(raw), count)
-            if described is not None:
-                shorter[index] = raw, described.tokens
-        return Cooled(conversation, {}, following).with_shorter(shorter)
+        head = conversation.head_length
+        raws = {head + i: with_text(request.message_bytes(head + i), form) for i, form in forms.items()}
+        return Cooled(conversation, {}, following).with_shorter(self._weighed(request, raws))
 
     def _cut(self, request: ChatRequest, view: Cooled, limits: Mapping[int, int]) -> Cooled:
-        count = partial(self._tokenizer.count, encoding=request.encoding)
-        shorter: dict[int, tuple[bytes, int]] = {}
-        for index, limit in limits.items():
-            tokens = view.conversation.messages[index].tokens
-            raw = shortened(view.replaced.get(index) or request.message_bytes(index), _CUT_MARGIN * limit / tokens)
-            described = describe(chat.decode(raw), count)
-            if described is not None and described.tokens < tokens:
-                shorter[index] = raw, described.tokens
-        return view.with_shorter(shorter, is_cut=True)
+        messages = view.conversation.messages
+        raws = {
+            i: shortened(view.replaced.get(i) or request.message_bytes(i), _CUT_MARGIN * limit / messages[i].tokens)
+            for i, limit in limits.items()
+        }
+        weighed = self._weighed(request, raws)
+        smaller = {i: (raw, tokens) for i, (raw, tokens) in weighed.items() if tokens < messages[i].tokens}
+        return view.with_shorter(smaller, is_cut=True)
+
+    def _weighed(self, request: ChatRequest, raws: Mapping[int, bytes]) -> dict[int, tuple[bytes, int]]:
+        """Messages with their tokens, by index."""
+        count = self.counter(request)
+        described = ((index, raw, describe(chat.decode(raw), count)) for index, raw in raws.items())
+        return {index: (raw, message.tokens) for index, raw, message in described if message is not None}
 
 
 def content_key(digests: Sequence[bytes], request: ChatRequest, position: int) -> str:

@@ -110,13 +110,6 @@ def too_small(case: Case) -> str | None:
     return "below_floor" if case.limits.known else "unknown_window"
 
 
-def is_due(case: Case) -> bool:
-    """Whether a summary of a case is made, now or ahead of need, unless there is a record for it."""
-    policy = case.caller.policy
-    due = case.limits.budget.at(min(policy.soft_threshold, policy.compaction_threshold))
-    return case.wish == "force" or case.request.tokens >= due
-
-
 def worthwhile(case: Case, draft: Draft) -> Draft:
     """The draft; the request as it came where a forced record, or one made for a larger model, outweighs its span."""
     heavier = draft.record is not None and draft.tokens >= case.request.tokens

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from concurrent.futures import Executor
 from dataclasses import replace
 from typing import assert_never
 
@@ -25,7 +24,7 @@ from proxy.cases import Case, Copy, Draft, Outcome, body_of, drafted, job_of, st
 from proxy.compactions import Compactions
 from proxy.compactor import CompactionError, Job
 from proxy.cooler import Cooled
-from proxy.decisions import Decider, Decision, bypassed, is_due, too_small, worthwhile
+from proxy.decisions import Decider, Decision, bypassed, too_small, worthwhile
 from proxy.erasures import Erasures
 from proxy.lineages import Lineages
 from proxy.report import CompactionLog
@@ -50,7 +49,6 @@ class Drafter:
         erasures: Erasures,
         trails: Trails,
         tokenizer: Tokenizer,
-        workers: Executor,
         told: CompactionLog,
     ) -> None:
         self._decider = decider
@@ -60,22 +58,17 @@ class Drafter:
         self._erasures = erasures
         self._trails = trails
         self._tokenizer = tokenizer
-        self._workers = workers
         self._told = told
 
     async def placed(self, case: Case) -> Case:
         """The case under the link that its conversation has now; one that needs no store costs no look at it."""
         if bypassed(case) is not None or too_small(case) == "below_floor":
             return case
-        case = await self._erasures.placed(case)
-        if is_due(case) and await self._standing.newest(case) is None:
-            return await self._trails.resumed(case)
-        return case
+        return await self._trails.resumed(await self._erasures.placed(case))
 
     async def first(self, case: Case) -> Draft:
         """The draft before anything was sent; its output's limit fits beside it where that is known."""
-        draft = await self._first(case)
-        return self._fitted(case, draft) or draft
+        return self._fitted(case, await self._first(case))
 
     async def _first(self, case: Case) -> Draft:
         request = case.request
@@ -139,18 +132,18 @@ class Drafter:
         if rung.tail_tokens is not None:
             draft = await self._cut_contents(case, view, draft, record, rung)
         window = stated.limit if stated.kind in (None, "window") else None
-        draft = self._fitted(case, draft, window) or draft
+        draft = self._fitted(case, draft, window)
         return draft if draft.tokens <= SHRINK_AT_LEAST * refused.tokens else None
 
-    def _fitted(self, case: Case, draft: Draft, stated: int | None = None) -> Draft | None:
+    def _fitted(self, case: Case, draft: Draft, stated: int | None = None) -> Draft:
         """The draft with a lower limit for its output, where an upstream that adds both up would refuse it.
 
         stated: the window that it has just named."""
         told = case.route.window.tokens if case.route.window and case.may_lower_output else None
         window, limit = stated or told, case.request.max_output
         if window is None or limit is None or case.real_tokens(draft) + limit <= window:
-            return None
-        return self.lowered(case, draft, StatedLimit(window))
+            return draft
+        return self.lowered(case, draft, StatedLimit(window)) or draft
 
     def lowered(self, case: Case, refused: Draft, stated: StatedLimit) -> Draft | None:
         """The same prompt with less room for the output, where that is what did not fit; else None."""

@@ -101,7 +101,7 @@ async def open_engine(
     siblings = Siblings(checkpoints, erasures, sealer, ttl)
     standing = StandingRecords(checkpoints, siblings, is_answered)
     lineages = Lineages(store, sealer, ttl, time.time)
-    trails = Trails(checkpoints, erasures, sealer, ttl)
+    trails = Trails(checkpoints, standing, erasures, sealer, ttl)
     excerpts = Excerpts(cooler, summarizer, tokenizer, prompts, spending, workers)
     sessions = SessionIndex(store, sealer, ttl, erasures, siblings, time.time)
     background = Background(log)
@@ -119,7 +119,6 @@ async def open_engine(
             erasures,
             trails,
             tokenizer,
-            workers,
             told,
         ),
         Ahead(standing, compactions, excerpts, summarizer, lineages, trails, windows, metrics, log),

@@ -17,11 +17,12 @@ from policies.entries import Entry
 from policies.half_window import Cut
 from policies.plan import Compact
 from policies.record import Record, RoundCounts
+from policies.trail import left_out
 from policies.transcript import CountTokens
 from proxy.cases import Case, Draft, job_of, untouched
 from proxy.checkpoints import Checkpoints
 from proxy.cooler import Cooler
-from proxy.decisions import Decider, Decision, bypassed, is_due, too_small
+from proxy.decisions import Decider, Decision, bypassed, too_small
 from proxy.erasures import Erasures
 from proxy.explanation import (
     Checkpoint,
@@ -140,7 +141,7 @@ class Explainer:
         self._store = LookOnly(checkpoints.store)
         looked_at = checkpoints.over(self._store)
         self._standing = StandingRecords(looked_at, Siblings(looked_at, erasures, sealer, ttl), is_answered)
-        self._trails = Trails(looked_at, erasures, sealer, ttl)
+        self._trails = Trails(looked_at, self._standing, erasures, sealer, ttl)
         self._erasures = erasures
         self._lineages = lineages
         self._sealer = sealer
@@ -151,7 +152,7 @@ class Explainer:
     async def explain(self, case: Case, received: ChatRequest) -> Explanation:
         """`received` is the request as it came; the case's may begin behind a separator."""
         case = replace(case, link=await self._erasures.link(case.session))
-        if bypassed(case) is None and is_due(case) and await self._standing.newest(case) is None:
+        if bypassed(case) is None:
             case = await self._trails.resumed(case)
         # What is not frozen yet may look otherwise when it is: a cooler must not remember it.
         cooler = Cooler(self._store, self._sealer, self._ttl, self._tokenizer, self._workers)
@@ -334,7 +335,7 @@ def _carried(case: Case, outlook: _Outlook, count: CountTokens) -> tuple[list[En
         said, spoken, budget = list(record.entries), (), case.limits.budget
     else:
         return [], 0, 0
-    anchor = None if case.origin and case.origin.resumed.shift else case.conversation.anchor(outlook.covered)
+    anchor = left_out(case.conversation, outlook.covered, case.origin.resumed if case.origin else None)
     most = min(budget.record, case.caller.policy.ledger.max_tokens)
     pinned = ledger.fit([entry for entry in said if entry.position != anchor], most, count)
     actions = len(record.actions if record else ()) + len(key_actions(spoken))

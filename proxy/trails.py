@@ -20,6 +20,7 @@ from policies.trail import (
     began_anew,
     changed_at,
     is_unstable,
+    left_out,
     resumed,
     spoken_suffix_of,
     suffix_of,
@@ -29,6 +30,7 @@ from proxy.cases import Case, Origin
 from proxy.checkpoints import Checkpoints, hash_tag
 from proxy.erasures import Erasures
 from proxy.lru import remember
+from proxy.standing import StandingRecords
 from proxy.stores.sealing import Sealer
 
 _LOOKED_UP = 128
@@ -61,8 +63,11 @@ _decode_restarts = msgspec.json.Decoder(Restarts).decode
 class Trails:
     """Notes and follows trails; one per process."""
 
-    def __init__(self, checkpoints: Checkpoints, erasures: Erasures, sealer: Sealer, ttl: float) -> None:
+    def __init__(
+        self, checkpoints: Checkpoints, standing: StandingRecords, erasures: Erasures, sealer: Sealer, ttl: float
+    ) -> None:
         self._checkpoints = checkpoints
+        self._standing = standing
         self._store = checkpoints.store
         self._erasures = erasures
         self._sealer = sealer
@@ -71,7 +76,10 @@ class Trails:
         self._trails: OrderedDict[str, Trail] = OrderedDict()
 
     async def resumed(self, case: Case) -> Case:
-        """The case as a part of the conversation that it goes on from; as it is where it goes on from none."""
+        """The case as a part of the conversation that it goes on from, where a summary of it would be made and there is
+        no record for it; as it is where it goes on from none."""
+        if not _is_due(case) or await self._standing.newest(case) is not None:
+            return case
         body = case.conversation.body
         cuts = sorted(case.cuts, reverse=True)[:_LOOKED_UP]
         exact = [(cut, _pointer(case, name)) for cut in cuts if (name := suffix_of(body, cut)) is not None]
@@ -112,8 +120,7 @@ class Trails:
         names = {suffix_of(body, record.covered), spoken_suffix_of(body, record.covered)} - {None}
         if names and record.covered <= LONGEST:
             came = case.origin.resumed if case.origin else None
-            anchor = None if came and came.shift else case.conversation.anchor(record.covered)
-            trail = trail_of(body[: record.covered], came, anchor)
+            trail = trail_of(body[: record.covered], came, left_out(case.conversation, record.covered, came))
             await self._put(_key(case.tag, record.digest), _encode(trail))
             pointer = _encode(_Pointer(case.first_link, bytes.fromhex(record.digest)))
             for name in filter(None, names):
@@ -154,6 +161,13 @@ class Trails:
 
     async def _put(self, key: str, value: bytes) -> None:
         await self._store.put(key, self._sealer.seal(key, value), self._ttl)
+
+
+def _is_due(case: Case) -> bool:
+    """Whether a summary of a case is made, now or ahead of need, unless there is a record for it."""
+    policy = case.caller.policy
+    due = case.limits.budget.at(min(policy.soft_threshold, policy.compaction_threshold))
+    return case.wish == "force" or case.request.tokens >= due
 
 
 def _key(tag: str, digest: str) -> str:

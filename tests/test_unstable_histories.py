@@ -142,11 +142,7 @@ async def test_models_are_left_alone_behind_a_sliding_window_too(tmp_path: Path,
 
 
 async def test_what_has_changed_is_sent_behind_every_later_record_too(tmp_path: Path) -> None:
-    agent = long_history(rounds=4)
-    agent.says("The release is on 2026-11-20 at noon.")
-    for _ in range(30):
-        agent.works()
-    agent.says("Go on, please.")
+    agent = dated_history()
     async with logged_stage(tmp_path) as play:
         await play.send(body(agent.messages))
         said = next(m for m in agent.messages if "2026-11-20" in str(m["content"]))
@@ -177,6 +173,16 @@ def long_history(opening: str = FIRST, rounds: int = 30) -> Agent:
     return agent
 
 
+def dated_history() -> Agent:
+    """The same, with a date in words of the user that are covered."""
+    agent = long_history(rounds=4)
+    agent.says("The release is on 2026-11-20 at noon.")
+    for _ in range(30):
+        agent.works()
+    agent.says("Go on, please.")
+    return agent
+
+
 async def test_a_changed_number_in_the_words_of_the_user_is_another_history(tmp_path: Path) -> None:
     agent = long_history()
     async with logged_stage(tmp_path) as play:
@@ -190,11 +196,7 @@ async def test_a_changed_number_in_the_words_of_the_user_is_another_history(tmp_
 
 
 async def test_what_has_changed_is_sent_beside_the_record(tmp_path: Path) -> None:
-    agent = long_history(rounds=4)
-    agent.says("The release is on 2026-11-20 at noon.")
-    for _ in range(30):
-        agent.works()
-    agent.says("Go on, please.")
+    agent = dated_history()
     async with logged_stage(tmp_path) as play:
         await play.send(body(agent.messages))
         calls = play.model.summary_calls
