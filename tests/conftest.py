@@ -24,6 +24,13 @@ settings.load_profile("ci" if os.environ.get("CI") else "default")
 _numbers = itertools.count()
 
 
+def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
+    """Bytes that are no text name no test: the time is in a gzip header, and xdist's workers must collect the same."""
+    if isinstance(val, bytes) and not (val.isascii() and val.decode().isprintable()):
+        return argname
+    return None
+
+
 @pytest.fixture
 def anyio_backend() -> str:
     """The event loop of tests that do not choose one themselves."""
