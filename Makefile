@@ -42,7 +42,7 @@ bench: $(VENV)/.ready-dev ## throughput, latency and CPU against direct and ngin
 	@$(BIN)/python -m benchmarks $(ARGS)
 
 chaos: $(VENV)/.ready-dev ## replicas, conversations and faults by the thousand, judged by an oracle (ROUNDS=20: 25 minutes)
-	@CONCERTINA_CHAOS=$(or $(ROUNDS),20) $(BIN)/python -m pytest -q tests/test_chaos.py tests/test_promises.py tests/test_replicas.py
+	@CONCERTINA_CHAOS=$(or $(ROUNDS),20) $(BIN)/python -m pytest -q tests/world/test_chaos.py tests/world/test_promises.py tests/world/test_replicas.py
 
 lock: ## resolve the dependencies anew; needs uv
 	uv pip compile pyproject.toml --group build --generate-hashes --universal --python-version 3.11 --no-header -o requirements.lock

@@ -20,8 +20,8 @@ import tiktoken
 from rich.console import Console
 from rich.table import Table
 
-from proxy.reader import RequestReader
-from proxy.tokenizer import DEFAULT_ENCODING, Tokenizer
+from proxy.dialects.reader import RequestReader
+from proxy.models.tokenizer import DEFAULT_ENCODING, Tokenizer
 from tests.real.gguf import write_tokenizer
 from tests.real.llama import MISSING, Llama, llama, model_file
 from tests.real.texts import TEXTS

@@ -11,21 +11,21 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 from benchmarks.bodies import SEQUENCE, SIZES, body
-from policies import record as records
 from policies.assembly import assemble
 from policies.budget import budget_of, usable_input
+from policies.chain import prefix_digests
 from policies.conversation import Conversation, Message
 from policies.cool_zone import zone_of
 from policies.cuts import legal_cuts
-from policies.fingerprint import prefix_digests
 from policies.half_window import Cut
 from policies.plan import decide, limits_of
-from policies.record import Record, Span
+from policies.record import record as records
+from policies.record.record import Record, Span
 from policies.settings import DEFAULTS
 from policies.transcript import ToolCall, Utterance
-from proxy.reader import ChatRequest, RequestReader
-from proxy.tokenizer import DEFAULT_ENCODING, Tokenizer
-from proxy.wire import chat
+from proxy.dialects import json_array
+from proxy.dialects.reader import ChatRequest, RequestReader
+from proxy.models.tokenizer import DEFAULT_ENCODING, Tokenizer
 
 _SCOPE = b"benchmark"
 _REPEATS = 30
@@ -159,7 +159,7 @@ def _assembling() -> float:
         prefix_digests(_SCOPE, conversation.body)
         legal_cuts(conversation)
         decide(conversation, limits_of(budget_of(10**6, 10**6), DEFAULTS, 0), DEFAULTS, None)
-        chat.rebuild(request.body, request.parsed, assemble(conversation, cut, "record " * 500), {})
+        json_array.rebuild(request.body, request.parsed, assemble(conversation, cut, "record " * 500), {})
 
     return _median(work)
 

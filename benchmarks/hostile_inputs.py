@@ -282,7 +282,7 @@ _MESSAGES = {
 }
 
 
-# The limit, and what is just read (proxy/wire/bounds.py).
+# The limit, and what is just read (proxy/dialects/bounds.py).
 _LARGE, _READ = 64 * 1024 * 1024 - 4_096, 23 * 1024 * 1024
 
 

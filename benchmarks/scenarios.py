@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.table import Table
 
 from proxy.demo.model_server import ModelServer
-from tests.scenarios import (
+from tests.support.scenarios import (
     FIRST,
     ROUND_WORDS,
     TOOLS,

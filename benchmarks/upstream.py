@@ -7,7 +7,7 @@ import sys
 import uvicorn
 
 from proxy.demo.model_server import ModelServer
-from proxy.server import listen, settings
+from proxy.server.process import listen, settings
 
 if __name__ == "__main__":
     listener = listen("127.0.0.1", int(sys.argv[1]))

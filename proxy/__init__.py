@@ -1,0 +1,1 @@
+"""The proxy: everything that does I/O."""

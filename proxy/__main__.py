@@ -1,6 +1,6 @@
 """`python -m proxy` is `concertina`."""
 
-from proxy.cli import main
+from proxy.commands.cli import main
 
 if __name__ == "__main__":
     main()

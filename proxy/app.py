@@ -8,27 +8,27 @@ from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager
 
-from proxy import admin_token
-from proxy.admin_token import AdminToken
-from proxy.config import Config
-from proxy.config_models import Server
-from proxy.deadlines import repeated
-from proxy.descriptors import most_requests
-from proxy.engine import Engine, open_engine
-from proxy.erasures import LOOK_EVERY
+from proxy.admin.api import Opened, Pages
+from proxy.callers import admin_token
+from proxy.callers.admin_token import AdminToken
+from proxy.callers.tenants import Tenants
+from proxy.config.loading import Config
+from proxy.config.reloading import SECONDS, Reloader, Source
+from proxy.config.settings import Server
 from proxy.errors import EndedError, ProxyError, ShuttingDownError
-from proxy.exchange import ClientGoneError, Exchange, Receive, Scope, Send
-from proxy.gateway import Gateway
-from proxy.incoming import Active
-from proxy.log import Log, open_log
-from proxy.pages import Opened, Pages
-from proxy.paths import CHAT, EXPLAIN, is_ours, resource
-from proxy.reloading import SECONDS, Reloader, Source
-from proxy.rim import Rim
+from proxy.gateway.incoming import Active
+from proxy.gateway.line import Gateway
+from proxy.observing.log import Log, open_log
+from proxy.records.erasures import LOOK_EVERY
+from proxy.runtime.deadlines import repeated
+from proxy.runtime.descriptors import most_requests
+from proxy.runtime.fail_open import Rim
+from proxy.server.exchange import ClientGoneError, Exchange, Receive, Scope, Send
+from proxy.server.paths import CHAT, EXPLAIN, is_ours, resource
 from proxy.stores import GuardedStore, open_store
-from proxy.tenants import Tenants
 from proxy.upstream.asker import WindowAsker
-from proxy.upstream.client import TruncatedError, UpstreamClient
+from proxy.upstream.http import TruncatedError, UpstreamClient
+from proxy.wiring import Engine, open_engine
 
 _WORKERS = 2
 # For work that goes on in the background, once the last request has ended.

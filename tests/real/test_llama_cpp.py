@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from proxy.tokenizer import DEFAULT_ENCODING, Tokenizer
+from proxy.models.tokenizer import DEFAULT_ENCODING, Tokenizer
 from tests.real.gguf import write_tokenizer
 from tests.real.llama import MISSING, Llama, llama, model_file
 from tests.real.texts import TEXTS
-from tests.servers import configured, proxy
-from tests.upstreams import CHAT, JSON, Reply, ask
+from tests.support.servers import configured, proxy
+from tests.support.upstreams import CHAT, JSON, Reply, ask
 
 pytestmark = [pytest.mark.anyio, pytest.mark.skipif(model_file() is None, reason=MISSING)]
 

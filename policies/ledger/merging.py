@@ -1,0 +1,300 @@
+"""What must not be lost whatever a summarizer writes: the task, rules, facts, carried as data by code (section 7).
+
+Summaries lose constraints, paths and numbers first. So sentences of user messages that state a rule or hold an
+identifier are kept verbatim, with their position, through any number of compactions; no model re-tells them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict, deque
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+
+import msgspec
+
+from policies.ledger.entries import HARD, PREFERENCE, WEAK, Entry, Kind, line, order_of
+from policies.ledger.sentences import sentences
+from policies.ledger.statements import IDENTIFIERS, Statement, read
+from policies.ledger.superseding import reaches_out, repeats, replaces, restates_with_label, share_subject
+from policies.ledger.words import WEAK as WEAK_WORDS
+from policies.transcript import CountTokens, Utterance
+
+# Of one message and kind, the first and the last: a pasted book is not a conversation.
+_MOST_OF_A_KIND = {"task": 200, "directive": 400, "fact": 200, "message": 40}
+_MOST_ENTRIES = 4_000
+# Earlier entries that a new one is compared with, for each of its words: the newest.
+_COMPARED = 12
+# Two user messages with one answer between them.
+_ADJACENT = 2
+_MAX_TASK = 2_000
+# A rule is short; what is longer is told, not demanded, and would take the place of many.
+_LONG_RULE = 400
+# Tokens that the shortest entry takes; nothing is tried for what is left below that.
+_LEAST_LINE = 4
+# What goes first over budget, by kind and rank.
+_GROUPS: dict[tuple[Kind, int], int] = {
+    ("directive", HARD): 0,
+    ("task", HARD): 1,
+    ("directive", PREFERENCE): 2,
+    ("fact", WEAK): 3,
+    ("directive", WEAK): 4,
+    ("message", WEAK): 5,
+}
+_CLAUSE = re.compile(r"[,;，；]")
+_ARGUMENT = re.compile(r"[^\s\"'`,:;(){}\[\]<>=|]{4,200}")
+_MAX_ARGUMENTS = 1_500
+
+
+def extract(utterances: Iterable[Utterance], directives: Sequence[str], *, first_user: int | None) -> list[Entry]:
+    """Entries of the user messages among `utterances`; `first_user` is the position of the conversation's first."""
+    return list(told(list(utterances), directives, first_user=first_user))
+
+
+def told(utterances: Sequence[Utterance], directives: Sequence[str], *, first_user: int | None) -> Iterator[Entry]:
+    """What `extract` lists, one by one: merged at once, a sentence is read once, however many there are."""
+    arguments = {
+        word
+        for utterance in utterances
+        for call in utterance.calls
+        for word in _ARGUMENT.findall(call.arguments[:_MAX_ARGUMENTS].lower())
+    }
+    for utterance in utterances:
+        if utterance.role == "user":
+            yield from _bounded(_entries(utterance, directives, arguments, first=utterance.position == first_user))
+
+
+def _entries(utterance: Utterance, directives: Sequence[str], arguments: set[str], *, first: bool) -> Iterator[Entry]:
+    """Beside hard rules and what may be stated anew, the first message is the task."""
+    other: Kind = "task" if first else "message"
+    for order, (sentence, prose) in enumerate(sentences(utterance.text), start=1):
+        if not prose:
+            yield Entry(other, sentence, utterance.position, order, WEAK)
+            continue
+        statement = read(sentence)
+        rank = HARD if directives and any(word in sentence for word in directives) else _rank(statement)
+        if rank is not None and len(sentence) > _LONG_RULE:
+            rank = WEAK
+        if first and rank != HARD and not statement.values:
+            yield Entry("task", sentence, utterance.position, order)
+        elif rank is not None:
+            yield Entry("directive", sentence, utterance.position, order, rank, opening=first)
+        elif _is_fact(statement):
+            used = not arguments.isdisjoint(statement.texts)
+            yield Entry("fact", sentence, utterance.position, order, used=used, opening=first)
+        else:
+            yield Entry(other, sentence, utterance.position, order)
+
+
+def _rank(statement: Statement) -> int | None:
+    """How binding a directive is; None for a sentence that directs nothing."""
+    if statement.question:
+        return None
+    if statement.hard_label or statement.permits or statement.forbids or statement.has("demands", "only", "guards"):
+        return HARD
+    limits = statement.has("limits") or "budget" in statement.subject
+    if limits and not statement.classes.isdisjoint(("quantity", "date")):
+        return HARD
+    if statement.label or statement.has("prefers", "corrects", "progress"):
+        return PREFERENCE
+    if statement.values and statement.has("updates"):
+        return PREFERENCE
+    if statement.has("standing") and not statement.classes.isdisjoint(("zone", "tone", "unit", "tongue", "date")):
+        return PREFERENCE
+    return WEAK if statement.has("suggests", "limits") and not statement.content <= WEAK_WORDS else None
+
+
+def _is_fact(statement: Statement) -> bool:
+    if statement.question or not statement.values:
+        return False
+    return any(kind in IDENTIFIERS for kind, _ in statement.values) or statement.has("states", "owns", "standing")
+
+
+def _bounded(entries: Iterable[Entry]) -> list[Entry]:
+    found = list(entries)
+    if len(found) <= min(_MOST_OF_A_KIND.values()):
+        return found
+    kept: set[int] = set()
+    for kind, most in _MOST_OF_A_KIND.items():
+        orders = [entry.order for entry in found if entry.kind == kind]
+        kept.update(orders if len(orders) <= most else [*orders[: most // 2], *orders[-most // 2 :]])
+    return [entry for entry in found if entry.order in kept]
+
+
+def merge(older: Sequence[Entry], newer: Iterable[Entry]) -> list[Entry]:
+    """Both in order; what a later entry repeats, or states anew with another value, is gone from the earlier ones.
+
+    `newer` comes in order; `older` is the result of a merge. A fold over `newer`: one step over a history or five give
+    the same entries.
+    """
+    live = _Live(older)
+    for entry in newer:
+        live.say(entry)
+    return live.entries()[-_MOST_ENTRIES:]
+
+
+class _Live:
+    """The entries that still hold, found by what they are about."""
+
+    def __init__(self, entries: Iterable[Entry]) -> None:
+        self._entries: dict[int, Entry] = {}
+        self._read: dict[int, Statement] = {}
+        self._by_text: dict[str, int] = {}
+        self._by_key: defaultdict[object, list[int]] = defaultdict(list)
+        self._lately: deque[int] = deque(maxlen=_COMPARED + 1)
+        self._next = 0
+        for entry in entries:
+            self._add(entry)
+
+    def entries(self) -> list[Entry]:
+        return sorted(self._entries.values(), key=order_of)
+
+    def say(self, entry: Entry) -> None:
+        """Take in what was said later than all the rest."""
+        same = self._by_text.get(_folded(entry))
+        if same is not None:
+            earlier = self._entries[same]
+            if earlier.kind == "task" and entry.kind == "message":
+                return
+            del self._entries[same]
+            entry = msgspec.structs.replace(entry, used=entry.used or earlier.used)
+        if entry.kind in ("directive", "fact"):
+            for number in self._replaced_by(entry):
+                replaced = self._entries.pop(number)
+                del self._by_text[_folded(replaced)]
+                if (rest := _what_still_holds(replaced)) is not None:
+                    self._add(rest)
+        self._add(entry)
+
+    def _add(self, entry: Entry) -> None:
+        number = self._next = self._next + 1
+        self._entries[number] = entry
+        self._by_text[_folded(entry)] = number
+        if entry.kind in ("directive", "fact"):
+            statement = self._read[number] = read(entry.text)
+            for numbers in map(self._by_key.__getitem__, (*_same(statement), *_words(statement))):
+                numbers.append(number)
+            self._lately.append(number)
+
+    def _replaced_by(self, entry: Entry) -> list[int]:
+        later = read(entry.text)
+        gone: list[int] = []
+        perhaps: list[int] = []
+        for number in self._candidates(later):
+            earlier = self._read[number]
+            other = self._entries[number]
+            if order_of(other) >= order_of(entry):
+                continue
+            if repeats(later, earlier):
+                gone.append(number)
+            elif replaces(later, earlier) or (
+                entry.position - other.position <= _ADJACENT and restates_with_label(later, earlier)
+            ):
+                (gone if later.subject == earlier.subject else perhaps).append(number)
+        return gone + self._nearest(later, perhaps)
+
+    def _candidates(self, later: Statement) -> list[int]:
+        """Numbers of entries that it may repeat or replace, oldest first."""
+        found = self._entries.keys() & self._lately if later.label else set()
+        keys = (*_same(later), *_words(later), *later.old) if reaches_out(later) else _same(later)
+        for key in keys:
+            if key in self._by_key:
+                newest = islice(reversed(self._by_key[key]), 4 * _COMPARED)
+                found.update(islice(filter(self._entries.__contains__, newest), _COMPARED))
+        if not (later.permits or later.old or later.label):
+            found = {number for number in found if share_subject(later, self._read[number])}
+        return sorted(found)
+
+    def _nearest(self, later: Statement, numbers: Sequence[int]) -> list[int]:
+        """Those whose subject is nearest; none if different things are equally near: code cannot tell which."""
+        if len(numbers) < 2:
+            return list(numbers)
+        subjects = {number: self._read[number].subject for number in numbers}
+        shared = {number: len(subject & later.subject) for number, subject in subjects.items()}
+        nearest = [number for number in numbers if shared[number] == max(shared.values())]
+        return nearest if len({subjects[number] for number in nearest}) == 1 else []
+
+
+def _what_still_holds(replaced: Entry) -> Entry | None:
+    """The rules beside a value that was replaced: "the budget is 500, ask me before you exceed it"."""
+    values = read(replaced.text).texts
+    clauses = [clause.strip() for clause in _CLAUSE.split(replaced.text)]
+    beside = [clause for clause in clauses if not any(value in clause.lower() for value in values)]
+    if len(beside) == len(clauses):
+        return None
+    rules = [clause for clause in beside if _rank(read(clause)) == HARD]
+    if not rules:
+        return None
+    text = ("，" if "，" in replaced.text else ", ").join(rules)
+    return msgspec.structs.replace(replaced, kind="directive", text=text, rank=HARD)
+
+
+def _same(statement: Statement) -> tuple[object, object]:
+    return statement.subject, (statement.content, "content")
+
+
+def _words(statement: Statement) -> Iterable[str]:
+    """Single words, and the kinds of values where a statement is about nothing else: "use Rust"."""
+    said = (*statement.content, *(statement.texts - statement.content))
+    return said if statement.subject else {*said, *(f"kind {kind}" for kind in statement.classes)}
+
+
+def _folded(entry: Entry) -> str:
+    return entry.text.lower()
+
+
+def fit(entries: Sequence[Entry], budget: int, count: CountTokens) -> list[Entry]:
+    """The entries that stay within `budget` tokens, in order, each whole unless one alone exceeds the budget.
+
+    First the task's first sentence, then hard rules (first message ahead, up to a third of the budget), the
+    rest of the task (head and tail, up to a third of the budget and _MAX_TASK), preferences, facts that tool calls
+    used or the first message holds, other facts, weaker directives, other messages; of each the newest first.
+    """
+    kept: list[Entry] = []
+    left = budget
+    task_left = min(budget // 3, _MAX_TASK)
+    for entry in _by_precedence(entries, _opening_rules(entries, budget // 3, count)):
+        if left < _LEAST_LINE:
+            break
+        whole = _cut(entry, budget, count) if not kept else entry
+        cost = count(line(whole)) + 1
+        if cost > left or (entry.kind == "task" and kept and cost > task_left):
+            continue
+        kept.append(whole)
+        left -= cost
+        task_left -= cost if entry.kind == "task" else 0
+    return sorted(kept, key=order_of)
+
+
+def _opening_rules(entries: Sequence[Entry], budget: int, count: CountTokens) -> set[int]:
+    """Orders of the hard rules of the first message that go ahead of all others."""
+    ahead: set[int] = set()
+    for entry in entries:
+        if entry.opening and entry.rank == HARD and (cost := count(line(entry)) + 1) <= budget:
+            ahead.add(entry.order)
+            budget -= cost
+    return ahead
+
+
+def _by_precedence(entries: Sequence[Entry], ahead: set[int]) -> list[Entry]:
+    task = sorted((entry for entry in entries if entry.kind == "task"), key=order_of)
+    place = {id(entry): min(i / 0.6, (len(task) - 1 - i) / 0.4) for i, entry in enumerate(task)}
+
+    def precedence(entry: Entry) -> tuple[float, float, int, int]:
+        if entry.kind == "task":
+            first = entry is task[0]
+            return (-1 if first else _GROUPS["task", HARD], place[id(entry)], 0, 0)
+        group: float = _GROUPS.get((entry.kind, entry.rank), _GROUPS[entry.kind, WEAK])
+        if entry.opening and entry.rank == HARD and entry.order in ahead:
+            group -= 0.5
+        return (group, not (entry.used or entry.opening), -entry.position, entry.order)
+
+    return sorted(entries, key=precedence)
+
+
+def _cut(entry: Entry, budget: int, count: CountTokens) -> Entry:
+    text = entry.text
+    while len(text) > 40 and count(line(entry)) >= budget:
+        text = text[: len(text) * 2 // 3]
+        entry = msgspec.structs.replace(entry, text=f"{text} …")
+    return entry

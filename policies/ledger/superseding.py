@@ -1,0 +1,176 @@
+"""Whether a later statement replaces an earlier one: few rules over what was read of both."""
+
+from __future__ import annotations
+
+from policies.ledger.statements import Statement
+
+# Values of these sorts are one a subject also in a rule: "at most 3 retries". Names and paths may be many:
+# "never touch /etc" and "never touch /var" both hold.
+_SINGULAR = frozenset({"quantity", "zone", "tone", "unit"})
+
+# Kinds of values that say what they are values of.
+_TELLING = frozenset({"language", "tongue", "software", "zone", "tone", "unit", "indent", "color"})
+# Every piece of work has one, so a second one may be of another.
+_NEXT_STEP = frozenset({"nextstep"})
+
+
+def share_subject(later: Statement, earlier: Statement) -> bool:
+    """Cheap, and true wherever a rule below holds for a later statement without permission, old value and label.
+
+    Most statements that share a word share nothing else.
+    """
+    mine, others = later.subject, earlier.subject
+    if mine <= others or others <= mine or later.content == earlier.content:
+        return True
+    return not later.values and len(mine - others) == 1
+
+
+def repeats(later: Statement, earlier: Statement) -> bool:
+    """Says the same again, in other words perhaps."""
+    if later.question or earlier.question or later.forbids != earlier.forbids or later.permits != earlier.permits:
+        return False
+    if later.texts != earlier.texts or later.has("past") != earlier.has("past"):
+        return False
+    if later.values:
+        return later.subject == earlier.subject
+    return bool(later.content) and later.content == earlier.content
+
+
+def replaces(later: Statement, earlier: Statement) -> bool:
+    """Gives the same thing another value, or takes it back. In doubt not: both stay, in order."""
+    if not asserts(later) or earlier.question or differ_in_kind(later, earlier):
+        return False
+    if later.permits != earlier.permits:
+        return _takes_back(later, earlier)
+    if _names_old(later, earlier):
+        return True
+    if later.texts == earlier.texts:
+        return _turns_round(later, earlier)
+    if later.subject == earlier.subject and later.subject:
+        return _restates(later, earlier)
+    return later.has("corrects", "updates") and _corrects(later, earlier)
+
+
+def asserts(statement: Statement) -> bool:
+    """Questions, additions, memories and suppositions replace nothing."""
+    past = statement.has("past") and not statement.has("corrects", "updates")
+    return not (statement.question or past or statement.has("adds", "supposes"))
+
+
+def differ_in_kind(one: Statement, other: Statement) -> bool:
+    """Qualified differently: production and staging, unit and integration, project and travel."""
+    if not one.qualifiers or not other.qualifiers or one.qualifiers == other.qualifiers:
+        return False
+    mine, others = _by_group(one), _by_group(other)
+    return any(mine[group] != others[group] for group in mine.keys() & others.keys())
+
+
+def _by_group(statement: Statement) -> dict[str, set[str]]:
+    found: dict[str, set[str]] = {}
+    for group, member in statement.qualifiers:
+        found.setdefault(group, set()).add(member)
+    return found
+
+
+def reaches_out(statement: Statement) -> bool:
+    """Whether it may replace statements whose subject is not the very same."""
+    return statement.permits or bool(statement.old) or statement.has("corrects", "updates")
+
+
+def _takes_back(later: Statement, earlier: Statement) -> bool:
+    """A permission ends the rule that it is about, and a rule ends the permission it names."""
+    if later.permits:
+        rule = earlier.has("forbids", "demands", "only", "limits", "prefers", "suggests")
+        return rule and bool(later.content) and _about(later) <= earlier.content | earlier.texts
+    return later.content == earlier.content
+
+
+def _about(statement: Statement) -> frozenset[str]:
+    return (statement.subject or statement.content) | statement.texts
+
+
+def _turns_round(later: Statement, earlier: Statement) -> bool:
+    """The same words with and without "never"."""
+    rules = later.has("demands", "forbids", "suggests", "prefers") and earlier.has("demands", "forbids", "suggests")
+    return rules and later.forbids != earlier.forbids and bool(later.content) and later.content == earlier.content
+
+
+def _names_old(later: Statement, earlier: Statement) -> bool:
+    """ "From A to B", "instead of A": replaces what gave the value A and nothing else."""
+    if not later.old:
+        return False
+    shares = not later.subject.isdisjoint(earlier.subject)
+    if not earlier.values:
+        return shares and not earlier.subject <= later.subject and earlier.subject - later.subject <= later.old
+    return earlier.texts <= later.old and (shares or not earlier.has("forbids", "demands", "only"))
+
+
+def _restates(later: Statement, earlier: Statement) -> bool:
+    """The same subject with another value of the same sort."""
+    if not later.classes or not earlier.classes <= later.classes:
+        return False
+    if later.forbids or earlier.forbids:
+        return later.forbids == earlier.forbids and _singular(later, earlier)
+    if later.has("corrects", "updates") or earlier.classes.isdisjoint({"name"}):
+        return True
+    if later.subject == _NEXT_STEP:
+        return False
+    return (later.stated and earlier.stated) and not (later.has("demands") and earlier.has("demands"))
+
+
+def _singular(later: Statement, earlier: Statement) -> bool:
+    return earlier.classes <= _SINGULAR or later.has("corrects")
+
+
+def _corrects(later: Statement, earlier: Statement) -> bool:
+    """Says that something changed, about a subject that is the earlier one, or part of it."""
+    strong = later.has("corrects")
+    shared = later.subject & earlier.subject
+    fits = bool(earlier.classes) and earlier.classes <= later.classes
+    if earlier.forbids and not (strong and later.forbids and fits):
+        return False
+    if earlier.has("demands", "only", "guards") and not earlier.classes.isdisjoint({"name"}) and not _binds(later):
+        return False
+    if not later.subject and not earlier.subject:
+        return fits and _same_sort(later, earlier)
+    if not shared:
+        return False
+    if fits and (later.subject < earlier.subject or (strong and earlier.subject < later.subject)):
+        return True
+    return strong and _one_slot(later, earlier)
+
+
+def _same_sort(later: Statement, earlier: Statement) -> bool:
+    """About nothing but their values: "use MySQL", "we upgraded to React 18"."""
+    kinds = {kind for kind, _ in earlier.values} & {kind for kind, _ in later.values}
+    return not kinds.isdisjoint(_TELLING) or not later.texts.isdisjoint(earlier.texts)
+
+
+def _binds(statement: Statement) -> bool:
+    return statement.forbids or statement.has("demands", "only", "guards", "limits")
+
+
+def _one_slot(later: Statement, earlier: Statement) -> bool:
+    """One plain word in place of another, where neither names a value: "run the formatter first instead"."""
+    if _binds(later) or _binds(earlier) or later.values:
+        return False
+    missing, put = earlier.subject - later.subject, later.subject - earlier.subject
+    return len(put) == 1 and len(missing) == (0 if earlier.values else 1)
+
+
+def restates_with_label(later: Statement, earlier: Statement) -> bool:
+    """The same label with one slot changed, in whatever words ("SAFETY RULE: …"); for adjacent messages only.
+
+    Either both hold a value and one subject is part of the other, or two words at least and half of the shorter
+    sentence are shared, where one word may be the slot.
+    """
+    if not later.label or later.label != earlier.label or not asserts(later) or differ_in_kind(later, earlier):
+        return False
+    if later.texts == earlier.texts and later.texts:
+        return False
+    smaller, larger = sorted((later.subject, earlier.subject), key=len)
+    if later.texts and earlier.texts and smaller and smaller <= larger:
+        return True
+    mine, others = later.content | later.texts, earlier.content | earlier.texts
+    shared = mine & others
+    return mine != others and len(shared) >= 2 and 2 * len(shared) >= min(len(mine), len(others)) - 1

@@ -1,0 +1,101 @@
+"""The text that stands for the covered messages: the summary, and what code carries beside it (section 7)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from policies import ledger
+from policies.budget import SMALL_RECORD, Budget
+from policies.ledger.entries import WEAK, Entry, order_of
+from policies.record.actions import FileChange, KeyAction
+from policies.record.texts import Texts
+from policies.settings import LedgerSettings
+from policies.transcript import CountTokens, escape, newest_within, shorten
+
+# Joined lines may count for a few tokens more than their sum.
+_SLACK = 10
+# Characters below which a cut summary says nothing.
+_LEAST_PROSE = 120
+
+
+def render(
+    texts: Texts,
+    summary: str,
+    segments: Sequence[str],
+    entries: Sequence[Entry],
+    actions: Sequence[KeyAction],
+    files: Sequence[FileChange],
+    *,
+    budget: Budget,
+    settings: LedgerSettings,
+    count: CountTokens,
+    anchor: int | None,
+) -> str:
+    """The injected text, within budget.record tokens: the blocks a model cannot be trusted with are filled first.
+
+    Where there is little room, rules come before the model's prose, and facts before all but a sixth of it.
+    """
+    left = budget.record - count("\n".join([texts.opening, texts.closing, f"\n## {texts.said}\n"])) - _SLACK
+    share = left // 6 if budget.record <= SMALL_RECORD else left
+    prose = min(count(summary), share)
+    shown = [entry for entry in entries if entry.position != anchor]
+    said: list[Entry] = []
+    ledger_left = min(_ledger_budget(settings, budget), left if share < left else left - prose)
+    rules = [entry for entry in shown if _is_rule(entry)]
+    others = [entry for entry in shown if entry.kind in ("fact", "directive") and not _is_rule(entry)]
+    for entries_of_kind, reserved in ((rules, 0), (others, prose if share < left else 0)):
+        fitted = ledger.fit(entries_of_kind, ledger_left - reserved, count)
+        cost = _cost([ledger.line(entry) for entry in fitted], count)
+        said, left, ledger_left = [*said, *fitted], left - cost, ledger_left - cost
+    told = _told(summary, said, left, count)
+    left -= count(told) + 2
+    timeline = _block(texts.timeline, [f"- {escape(segment)}" for segment in segments], left // 4, count)
+    left -= _cost(timeline, count)
+    changed = _block(texts.files, [f"- {_line(f.path)} ({f.action})" for f in files], left // 3, count)
+    left -= _cost(changed, count)
+    done = _block(texts.actions, [_action_line(action) for action in actions], left // 2, count)
+    left -= _cost(done, count)
+    said += ledger.fit([e for e in shown if e.kind == "message"], min(left, ledger_left), count)
+    lines = [escape(ledger.line(entry)) for entry in sorted(said, key=order_of)]
+    spoken = ["", f"## {texts.said}", *lines] if lines else []
+    prose_lines = ["", told] if told else []
+    return "\n".join([texts.opening, *prose_lines, *timeline, *spoken, *done, *changed, texts.closing])
+
+
+def _is_rule(entry: Entry) -> bool:
+    return entry.kind == "task" or (entry.kind == "directive" and entry.rank != WEAK)
+
+
+def _told(summary: str, said: Sequence[Entry], room: int, count: CountTokens) -> str:
+    """The summary without lines that stand in the ledger word for word, cut to the room that is left."""
+    verbatim = {" ".join(entry.text.split()) for entry in said}
+    lines = [line for line in summary.splitlines() if " ".join(line.split()).removeprefix("- ") not in verbatim]
+    text = escape("\n".join(lines).strip())
+    while text and count(text) + 2 > room:
+        text = shorten(text, len(text) * 3 // 4) if len(text) > _LEAST_PROSE else ""
+    return text
+
+
+def _block(title: str, lines: Sequence[str], room: int, count: CountTokens) -> list[str]:
+    """A heading and the newest lines that fit under it; nothing if none does."""
+    kept = newest_within(lines, room - count(f"## {title}") - 2, count)
+    return ["", f"## {title}", *kept] if kept else []
+
+
+def _cost(lines: Sequence[str], count: CountTokens) -> int:
+    return sum(count(line) + 1 for line in lines)
+
+
+def _ledger_budget(settings: LedgerSettings, budget: Budget) -> int:
+    if settings.budget_ratio is None:
+        return settings.max_tokens
+    return min(int(settings.budget_ratio * budget.movable), settings.max_tokens)
+
+
+def _action_line(action: KeyAction) -> str:
+    return f"- {_line(f'{action.tool}({action.arguments})')} -> {'ok' if action.ok else 'err'}"
+
+
+def _line(text: str) -> str:
+    """Somebody's text as part of one line of ours."""
+    return escape(" ".join(text.split()))

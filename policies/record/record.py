@@ -1,0 +1,290 @@
+"""The record of a compaction: what is stored once and injected ever after (docs/design.md, section 7)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from typing import Literal
+
+import msgspec
+
+from policies import ledger
+from policies.budget import Budget
+from policies.half_window import Cut
+from policies.ledger import Entry
+from policies.plan import Trigger
+from policies.record.actions import FileChange, KeyAction, file_changes, key_actions
+from policies.record.bisect import Outcome
+from policies.record.injection import render
+from policies.record.texts import Language, Texts, language_of, texts_for
+from policies.settings import LedgerSettings
+from policies.transcript import CountTokens, Utterance, escape, shorten
+
+VERSION = 2
+SEGMENT_CHARACTERS = 500
+_SEGMENTS_STORED = 20
+# What a message costs beside its text, as we count (proxy.dialects.chat.messages).
+MESSAGE_TOKENS = 4
+_ACTIONS_STORED = 200
+_FILES_STORED = 200
+
+Algorithm = Literal["single", "bisect_v1", "deterministic"]
+
+
+class RoundCounts(msgspec.Struct, frozen=True):
+    total: int
+    summarized: int
+    kept: int
+
+
+class TokenCounts(msgspec.Struct, frozen=True):
+    """Of the whole request before and after, and of the injected text."""
+
+    before: int
+    after: int
+    summary: int
+
+
+class Segment(msgspec.Struct, frozen=True):
+    """One entry of the timeline: what happened in one span, and what was found out in it (R2)."""
+
+    text: str
+    insights: tuple[str, ...] = ()
+
+
+class Spent(msgspec.Struct, frozen=True):
+    """What a summary cost: tokens as billed, or as estimated where that was not said; `usd` where a price is known."""
+
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    usd: float | None = None
+
+
+class Making(msgspec.Struct, frozen=True):
+    """How the summary came about; zero and empty for a deterministic record."""
+
+    algorithm: Algorithm
+    trigger: Trigger
+    level: str
+    split_strategy: str
+    boundary_adjustment: str
+    boundary_adjustment_delta: int
+    fallback_reason: str | None
+    rounds: RoundCounts
+    tokens: TokenCounts
+    chunk_count: int = 0
+    max_depth: int = 0
+    truncated: bool = False
+    calls: int = 0
+    model: str | None = None
+    latency_ms: int = 0
+    spent: Spent = Spent()
+    rebuilt: bool = False
+
+
+class Record(msgspec.Struct, frozen=True):
+    """Immutable. `text` is exactly what is injected; the rest is what the next generation is made from.
+
+    digest: of the covered prefix, hex; root: of the lineage's first record. covered: messages it stands for.
+    generation: 1 for the first, and again after the summary was made anew from the whole history.
+    title: for people (R3, BR-10). first_digest, last_digest: of the newly covered messages.
+    started, compacted: when the conversation was first seen, and when this was made (R3's time.compacted), in seconds.
+    """
+
+    version: int
+    digest: str
+    root: str
+    parent: str | None
+    covered: int
+    generation: int
+    language: Language
+    text: str
+    text_tokens: int
+    summary: str
+    segments: tuple[Segment, ...]
+    entries: tuple[Entry, ...]
+    actions: tuple[KeyAction, ...]
+    files: tuple[FileChange, ...]
+    making: Making
+    first_digest: str
+    last_digest: str
+    title: str
+    started: float
+    compacted: float
+
+    @property
+    def compression_ratio(self) -> float:
+        """Share of the tokens that are left (R1)."""
+        return round(self.making.tokens.after / max(1, self.making.tokens.before), 3)
+
+
+class Written(msgspec.Struct, frozen=True):
+    """A validated summary: the running text, this span's segment, and how the model came to them.
+
+    named: the answer in which the model may have named statements that a later one replaces.
+    """
+
+    summary: str
+    segment: Segment
+    outcome: Outcome | None = None
+    model: str | None = None
+    latency_ms: int = 0
+    spent: Spent = Spent()
+    named: str = ""
+    rebuilt: bool = False
+
+
+class Span(msgspec.Struct, frozen=True):
+    """What a record is made of: the newly covered messages and where they lie.
+
+    first_user and anchor are positions in the body; digests are hex.
+    """
+
+    utterances: tuple[Utterance, ...]
+    cut: Cut
+    digest: str
+    first_digest: str
+    last_digest: str
+    first_user: int | None
+    anchor: int | None
+
+
+def build(
+    span: Span,
+    parent: Record | None,
+    entries: Sequence[Entry],
+    written: Written | None,
+    *,
+    budget: Budget,
+    settings: LedgerSettings,
+    trigger: Trigger,
+    tokens_before: int,
+    tokens_kept: int,
+    segments: int,
+    title: str,
+    started: float,
+    now: float,
+    count: CountTokens,
+) -> Record:
+    """The next generation. `written` is None for a deterministic record; `tokens_kept` counts all that still goes
+    upstream beside the injected text; `segments` is how many of the newest are shown."""
+    if written is not None:
+        entries = ledger.supersede(entries, written.named)
+    count = cache(count)  # what may be injected is counted again for what is stored
+    language = language_for(parent, span)
+    texts = texts_for(language)
+    actions = [*(parent.actions if parent else ()), *key_actions(span.utterances)][-_ACTIONS_STORED:]
+    files = file_changes(parent.files if parent else (), span.utterances)[-_FILES_STORED:]
+    written = written or _deterministic(span, parent, texts, budget, count)
+    timeline = (*(parent.segments if parent else ()), written.segment)[-_SEGMENTS_STORED:]
+    text = render(
+        texts,
+        written.summary,
+        [segment.text for segment in timeline[-segments:] if segment.text] if segments else [],
+        entries,
+        actions,
+        files,
+        budget=budget,
+        settings=settings,
+        count=count,
+        anchor=span.anchor,
+    )
+    text_tokens = count(text) + MESSAGE_TOKENS
+    return Record(
+        version=VERSION,
+        digest=span.digest,
+        root=parent.root if parent else span.digest,
+        parent=parent.digest if parent else None,
+        covered=span.cut.position,
+        generation=1 if parent is None or written.rebuilt else parent.generation + 1,
+        language=language,
+        text=text,
+        text_tokens=text_tokens,
+        summary=written.summary,
+        segments=timeline,
+        entries=tuple(ledger.fit(entries, 4 * budget.record, count)),
+        actions=tuple(actions),
+        files=tuple(files),
+        making=_making(span.cut, written, trigger, tokens_before, tokens_kept + text_tokens, text_tokens),
+        first_digest=span.first_digest,
+        last_digest=span.last_digest,
+        title=title,
+        started=started,
+        compacted=now,
+    )
+
+
+def with_left_out(record: Record, position: int, most: int, count: CountTokens) -> Record:
+    """The record with what it leaves out because that message is sent beside it: for when it no longer is."""
+    texts = texts_for(record.language)
+    said = [entry for entry in record.entries if entry.position == position and entry.kind != "message"]
+    lines = [escape(ledger.line(entry)) for entry in ledger.fit(said, most, count)]
+    if not lines:
+        return record
+    told = "\n".join([f"## {texts.said}", *lines])
+    text = f"{record.text.removesuffix(texts.closing)}\n{told}\n{texts.closing}"
+    return msgspec.structs.replace(record, text=text, text_tokens=count(text) + MESSAGE_TOKENS)
+
+
+def entries_of(span: Span, parent: Record | None, settings: LedgerSettings) -> list[Entry]:
+    """The user's statements in everything that is covered, those of the span merged into the parent's."""
+    told = ledger.told(span.utterances, settings.directives, first_user=span.first_user)
+    return ledger.merge(parent.entries if parent else (), told)
+
+
+def language_for(parent: Record | None, span: Span) -> Language:
+    """The language of a record is that of its parent, and of the user's words at first."""
+    return parent.language if parent else language_of(u.text for u in span.utterances if u.role == "user")
+
+
+def _making(cut: Cut, written: Written, trigger: Trigger, before: int, after: int, summary: int) -> Making:
+    outcome = written.outcome
+    algorithm: Algorithm = "deterministic" if outcome is None else "single" if outcome.chunk_count == 1 else "bisect_v1"
+    return Making(
+        algorithm=algorithm,
+        trigger=trigger,
+        level=cut.level,
+        split_strategy=cut.strategy,
+        boundary_adjustment=cut.adjustment,
+        boundary_adjustment_delta=cut.adjustment_delta,
+        fallback_reason=cut.fallback_reason,
+        rounds=RoundCounts(cut.units_total, cut.units_total - cut.units_kept, cut.units_kept),
+        tokens=TokenCounts(before, after, summary),
+        chunk_count=outcome.chunk_count if outcome else 0,
+        max_depth=outcome.max_depth if outcome else 0,
+        truncated=outcome.truncated if outcome else False,
+        calls=outcome.calls if outcome else 0,
+        model=written.model,
+        latency_ms=written.latency_ms,
+        spent=written.spent,
+        rebuilt=written.rebuilt,
+    )
+
+
+def _deterministic(span: Span, parent: Record | None, texts: Texts, budget: Budget, count: CountTokens) -> Written:
+    """A summary without a model: what one wrote before, and what the assistant said since, once and newest last."""
+    spoken = [u.text.strip() for u in span.utterances if u.role == "assistant" and u.text.strip()]
+    last = [f"- {shorten(' '.join(text.split()), 300)}".replace("\n", " ") for text in spoken[-5:]]
+    calls = sum(len(u.calls) for u in span.utterances)
+    users = sum(1 for u in span.utterances if u.role == "user")
+    segment = texts.segment.format(messages=len(span.utterances), users=users, calls=calls)
+    older, before = _told_before(parent, texts)
+    said = list(dict.fromkeys(reversed([*before, *last])))[::-1]
+    while count(summary := _summary(older, texts.recent, said)) > budget.summary and len(said) > 1:
+        del said[0]
+    while count(summary) > budget.summary and len(summary) > 200:
+        summary = shorten(summary, len(summary) * 3 // 4)
+    return Written(summary=summary, segment=Segment(segment))
+
+
+def _told_before(parent: Record | None, texts: Texts) -> tuple[str, list[str]]:
+    """What a model wrote in an earlier generation, and what the ones without a model added."""
+    if parent is None or parent.making.algorithm != "deterministic":
+        return parent.summary if parent else "", []
+    older, _, said = f"\n{parent.summary}".partition(f"\n{texts.recent}\n")
+    return older.strip(), [line for line in said.splitlines() if line.startswith("- ")]
+
+
+def _summary(older: str, heading: str, said: Sequence[str]) -> str:
+    recent = "\n".join([heading, *said]) if said else ""
+    return "\n\n".join(filter(None, (older, recent)))

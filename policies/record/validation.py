@@ -1,0 +1,219 @@
+"""Whether a summarizer's answer may be stored: a failed summary never is (docs/design.md, section 7)."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from policies.lookalikes import folded
+from policies.record.record import SEGMENT_CHARACTERS, Segment
+from policies.record.texts import ALL_TEXTS, Texts
+from policies.transcript import MARKERS, CountTokens, escape, visible
+
+LEAST_HEADINGS = 5
+LEAST_TOKENS = 30
+
+_THINKING = re.compile(r"<(think|thinking|reasoning)>.*?(?:</\1>|\Z)", re.DOTALL | re.IGNORECASE)
+_HEADING = re.compile(r"^\s{0,3}(?:#{1,4}\s*|\*\*)(?:\d+[.)]\s*)?(.+?)(?:\*\*)?\s*[:：]?\s*$")
+_REFUSAL = re.compile(
+    r"\A\W{0,5}(?:i(?:'m| am) sorry|sorry,|i can(?:'t|not)|i am unable|i'm unable|as an ai|"
+    r"抱歉|对不起|我无法|我不能|作为一个?AI)",
+    re.IGNORECASE,
+)
+_FAULT = re.compile(
+    r"\A\s*(?:<!doctype|<html|\{\s*\"error\"|error[: ]|internal server error|bad gateway)", re.IGNORECASE
+)
+_INSIGHTS = re.compile(
+    rf"\*{{0,3}}(?:{'|'.join(texts.insights for texts in ALL_TEXTS)})\*{{0,3}}\s{{0,9}}[:：]\*{{0,3}}\s{{0,9}}",
+    re.IGNORECASE,
+)
+_INSIGHT_ENDS = re.compile(r"[;；]")
+_INSIGHTS_KEPT = 3
+_NOTHING = ("", "(none)", "none", "(无)", "无")
+_INSIGHT_CHARACTERS = 160
+# Things a summary must not make up: paths and hashes. A run of a path's signs is looked at once, from its beginning.
+_EVIDENCE = re.compile(
+    r"(?<![\w./~-])/*+(?P<path>[\w.~-]++(?:/[\w.~-]++)++)|\b(?=[0-9a-f]{0,63}\d)(?=[0-9a-f]{0,63}[a-f])[0-9a-f]{7,64}\b"
+)
+_NAME = re.compile(r"[A-Za-z_]{1,32}")
+# Signs of an answer without its thinking; the most tokens that are ever allowed have fewer.
+_LONGEST = 100_000
+# What makes a line a heading in Markdown and HTML, whatever number or list sign stands before it; or the line below.
+_HEADED = re.compile(r"[\W\d_]{0,12}?(?:#|\*\*|__|<(?:h[1-6]|b|strong)\b)", re.IGNORECASE)
+_UNDERLINE = re.compile(r"\s{0,3}(?:=+|-{2,})\s*")
+_MARKUP = re.compile(r"</?[a-z][^<>]{0,80}>")
+# So many letters beside a title leave it one.
+_BESIDE_TITLE = 12
+
+
+def _letters(text: str) -> str:
+    """A line down to its letters, those that are taken for one another as one: for comparing titles."""
+    spoken = unicodedata.normalize("NFKC", _MARKUP.sub("", folded(text).lower()))
+    return "".join(filter(str.isalpha, spoken)).replace("l", "i")
+
+
+# Titles of what code carries beside a summary: in full, which is no prose and no title of anything else; how that one
+# begins; and of the other blocks.
+_SAID = tuple(_letters(texts.said) for texts in ALL_TEXTS)
+_SAID_STEMS = tuple(_letters(re.split("[,，]", texts.said)[0]) for texts in ALL_TEXTS)
+_CARRIED = {_letters(title) for texts in ALL_TEXTS for title in (texts.actions, texts.files)}
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A summarizer's reply: visible text, the wire's finish_reason, and whether it called tools.
+
+    usage: prompt and completion tokens as billed, None where that was not said.
+    """
+
+    text: str
+    finish_reason: str | None
+    tool_calls: bool = False
+    usage: tuple[int, int] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Valid:
+    """The answer without thinking and without lines that hold invented paths or hashes."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Invalid:
+    """Why the answer cannot be used; told to the summarizer in the one reminder it gets."""
+
+    reason: str
+
+
+def validate(
+    answer: Answer,
+    *,
+    source: str,
+    source_tokens: int,
+    cap: int,
+    headings: Sequence[str],
+    count: CountTokens,
+    target: int = 0,
+) -> Valid | Invalid:
+    """Check an answer against the text it was made from; lines with paths or hashes that are not in it are dropped.
+
+    source_tokens: size of that text. cap: the most tokens the summary may have.
+    target: tokens it may have although they are more than half of its source, as a merge of short parts may.
+    """
+    text = _visible(answer)
+    reason = _fault(answer, text) or _size(text, source_tokens, cap, count, target) or _shape(text, headings)
+    if reason is not None:
+        return Invalid(reason)
+    text = _without_inventions(_without_imitations(text), source)
+    return Valid(text) if count(text) >= LEAST_TOKENS else Invalid("it is too short")
+
+
+def validate_excerpt(answer: Answer, *, source_tokens: int, cap: int, count: CountTokens) -> Valid | Invalid:
+    """Check the short form of one message: any plain text that is smaller than `cap` and than half of its source."""
+    text = _visible(answer)
+    reason = _fault(answer, text) or _size(text, source_tokens, cap, count)
+    if reason is None and any(f"<{marker}" in text or f"</{marker}" in text for marker in MARKERS):
+        reason = "it repeats the tags around the transcript"
+    return Valid(escape(text)) if reason is None else Invalid(reason)
+
+
+def _visible(answer: Answer) -> str:
+    return _THINKING.sub("", visible(answer.text)).strip()
+
+
+def _fault(answer: Answer, text: str) -> str | None:
+    if answer.tool_calls:
+        return "it calls tools"
+    if answer.finish_reason != "stop":
+        return f"it was not finished (finish_reason {_named(answer.finish_reason)})"
+    if not text:
+        return "it is empty"
+    if _REFUSAL.search(text):
+        return "it is a refusal"
+    if _FAULT.search(text):
+        return "it is an error message"
+    return None
+
+
+def _named(finish_reason: str | None) -> str:
+    """The reason where it is a name: what is told of an answer goes into the log, which holds no content."""
+    return str(finish_reason) if _NAME.fullmatch(str(finish_reason)) else "unknown"
+
+
+def _size(text: str, source_tokens: int, cap: int, count: CountTokens, target: int = 0) -> str | None:
+    """Looked at before anything else is: so a summarizer cannot make work of the rest."""
+    if len(text) > _LONGEST:
+        return f"it has {len(text)} characters"
+    tokens = count(text)
+    if tokens > cap or (tokens >= 0.5 * source_tokens and tokens > target):
+        return f"it has {tokens} tokens, allowed are {min(cap, max(source_tokens // 2, target))}"
+    return None
+
+
+def _shape(text: str, headings: Sequence[str]) -> str | None:
+    if any(f"<{marker}" in text or f"</{marker}" in text for marker in MARKERS):
+        return "it repeats the tags around the transcript"
+    found = {title for line in text.splitlines() if (title := _title(line)) is not None}
+    present = sum(1 for heading in headings if heading.lower() in found)
+    if present < LEAST_HEADINGS:
+        return f"it has {present} of the {len(headings)} sections"
+    return None
+
+
+def _title(line: str) -> str | None:
+    match = _HEADING.match(line[:200])
+    return match.group(1).strip().lower() if match else None
+
+
+def _without_imitations(text: str) -> str:
+    """Without sections under the titles of what code carries: who reads the record must not take them for that."""
+    kept: list[str] = []
+    imitated = False
+    for line, below in pairwise([*text.splitlines(), ""]):
+        if _is_carried(line[:200], below[:200]):
+            imitated = True
+        elif _HEADING.match(line[:200]):
+            imitated = False
+        if not imitated:
+            kept.append(line)
+    return "\n".join(kept)
+
+
+def _is_carried(line: str, below: str) -> bool:
+    title = _letters(line)
+    if any(said in title and len(title) <= len(said) + _BESIDE_TITLE for said in _SAID):
+        return True
+    if not (_HEADED.match(folded(line)) or _UNDERLINE.fullmatch(below)):
+        return False
+    beside = (len(title) - len(stem) for stem in _SAID_STEMS if stem in title)
+    return title in _CARRIED or any(more <= 2 * _BESIDE_TITLE for more in beside)
+
+
+def _without_inventions(text: str, source: str) -> str:
+    kept = [line for line in text.splitlines() if all(found in source for found in _evidence(line[:2_000]))]
+    return "\n".join(kept).strip()
+
+
+def _evidence(line: str) -> Iterator[str]:
+    return (match["path"].rstrip("./~-") if match["path"] else match[0] for match in _EVIDENCE.finditer(line))
+
+
+def split_timeline(text: str, texts: Texts, most: int = SEGMENT_CHARACTERS) -> tuple[str, Segment]:
+    """The running summary without its last section, and that section as a segment of at most so many characters, with
+    its insights (R2)."""
+    lines = text.splitlines()
+    timeline = texts.headings[-1].lower()
+    start = next((i for i, line in enumerate(lines) if _title(line) == timeline), None)
+    if start is None:
+        return text, Segment("")
+    end = next((i for i in range(start + 1, len(lines)) if lines[i].startswith("#")), len(lines))
+    section = [line.strip().strip("-* ") for line in lines[start + 1 : end] if line.strip()]
+    found = [line for line in section if _INSIGHTS.match(line)]
+    segment = " ".join(line for line in section if line not in found)
+    insights = [part.strip() for line in found for part in _INSIGHT_ENDS.split(_INSIGHTS.sub("", line))]
+    kept = tuple(insight[:_INSIGHT_CHARACTERS] for insight in insights if insight not in _NOTHING)[:_INSIGHTS_KEPT]
+    return "\n".join([*lines[:start], *lines[end:]]).strip(), Segment(segment[:most], kept)

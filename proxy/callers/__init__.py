@@ -1,0 +1,1 @@
+"""Who is calling: tenants, their keys, admission, spending, session labels."""

@@ -1,0 +1,122 @@
+"""The operators' token: the configured one, else one that is made at the first start and kept beside the store."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import secrets
+import stat
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from proxy.config.settings import Config
+from proxy.stores import file_of
+
+_SHAPE = re.compile(r"[A-Za-z0-9_-]{43}")
+_MOST_BYTES = 100
+
+
+@dataclass(frozen=True, slots=True)
+class AdminToken:
+    """The token in force.
+
+    file:    where a token that was made is kept; None where it is configured, or known to this process alone.
+    trouble: what an operator should know of how it came about.
+    """
+
+    value: str = field(repr=False)
+    is_configured: bool = False
+    file: Path | None = None
+    trouble: str | None = None
+
+
+class UnfitError(Exception):
+    """A file that must not be trusted to hold the token; the text says why."""
+
+
+def configured(config: Config) -> AdminToken | None:
+    value = config.server.admin_token.get_secret_value()
+    return AdminToken(value, is_configured=True) if value else None
+
+
+def token_file(config: Config) -> Path | None:
+    """Where a token that was made is kept; None where the store is no file."""
+    store = file_of(config.store.url)
+    return store.with_name(f"{store.name}.admin-token") if store else None
+
+
+def known(config: Config) -> str | None:
+    """The token of a proxy that runs with this config, as far as this process can know it."""
+    if (token := configured(config)) is not None:
+        return token.value
+    file = token_file(config)
+    try:
+        return read(file) if file else None
+    except (UnfitError, OSError):
+        return None
+
+
+def kept(file: Path | None) -> AdminToken:
+    """The token of this file, made where there is none. One that others may know is made anew."""
+    if file is None:
+        return AdminToken(_new())
+    try:
+        return _read_or_made(file)
+    except (UnfitError, OSError) as error:
+        why = str(error) if isinstance(error, UnfitError) else error.strerror
+        trouble = f"{file} cannot be used ({why}), so only this process knows the admin token"
+        return AdminToken(_new(), trouble=trouble)
+
+
+def read(file: Path) -> str:
+    """The token in this file; raises UnfitError, and OSError where it cannot be read."""
+    try:
+        descriptor = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise UnfitError("is a link") from None
+        raise
+    with os.fdopen(descriptor, "rb") as opened:
+        about = os.fstat(descriptor)
+        if not stat.S_ISREG(about.st_mode):
+            raise UnfitError("is no regular file")
+        if about.st_uid != os.geteuid():
+            raise UnfitError("belongs to another user")
+        if about.st_mode & 0o077:
+            raise UnfitError("may be read or written by others than its owner")
+        token = opened.read(_MOST_BYTES).decode("latin-1").strip()
+    if not _SHAPE.fullmatch(token):
+        raise UnfitError("holds no token")
+    return token
+
+
+def _read_or_made(file: Path) -> AdminToken:
+    trouble = None
+    try:
+        return AdminToken(read(file), file=file)
+    except FileNotFoundError:
+        pass
+    except UnfitError as error:
+        trouble = f"{file} {error}: replaced, and the admin token is a new one"
+        file.unlink()
+    return AdminToken(_write(file), file=file, trouble=trouble)
+
+
+def _write(file: Path) -> str:
+    """Make a token and its file; where another process was faster, its token. The file is there with its content."""
+    token, beside = _new(), file.with_name(f"{file.name}.{secrets.token_hex(8)}")
+    descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        with os.fdopen(descriptor, "w") as opened:
+            opened.write(token + "\n")
+        file.hardlink_to(beside)
+    except FileExistsError:
+        return read(file)
+    finally:
+        beside.unlink()
+    return token
+
+
+def _new() -> str:
+    return secrets.token_urlsafe(32)

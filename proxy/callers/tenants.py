@@ -1,0 +1,162 @@
+"""Who is calling: the tenant behind a key, its policy, and the scope that keeps its sessions apart from all others."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import secrets
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+import xxhash
+
+from proxy.config.settings import DEFAULT
+from proxy.errors import AuthenticationError, NotAllowedError
+
+if TYPE_CHECKING:
+    from policies.settings import PolicySettings
+    from proxy.config.settings import Config, Tenant
+
+# Without a configured secret, sessions are still kept apart; only their addresses can be computed by outsiders.
+_NO_SECRET = b"concertina"
+
+_REMEMBERED = 10_000
+# In place of a key's digest, which has 32 bytes.
+_INDEX = b"index"
+_LABELS = b"labels"
+
+_UNKNOWN = "the API key is not known here; ask the operator of this proxy for one and send it as a Bearer token"
+_NOT_ALLOWED = "x-compaction-policy does not name a policy that this key may use"
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """One caller, as far as its key tells: what may be done for it and where its sessions lie."""
+
+    tenant: str
+    policy_name: str
+    policy: PolicySettings
+    allowed_policies: frozenset[str]
+    scope: bytes = field(repr=False)
+    """32 bytes; two keys never share them, so that what one stored the other cannot read, guess or influence."""
+    upstream_key: str | None = field(repr=False)
+    """The tenant's key for the upstream, in place of the caller's own Authorization."""
+    summary_tokens_per_day: int | None
+    index: str = ""
+    """Where the store lists the tenant's conversations."""
+    labels: bytes = field(default=b"", repr=False)
+    """By which the tenant's labels are hashed: what lies in the store tells none of them."""
+    max_requests: int | None = None
+    key_header: bytes | None = None
+    """The header whose key made the caller known here; None for a caller without a known key."""
+
+
+class Tenants:
+    """The callers that one config knows; a reload makes a new one."""
+
+    def __init__(self, config: Config) -> None:
+        self._policies = config.policies
+        self._closed = config.closed
+        self._seen: dict[bytes, Caller] = {}
+        self._seed = secrets.randbits(64)
+        self._secret = config.store.secret.get_secret_value().encode() or _NO_SECRET
+        self._epochs = {name: tenant.epoch for name, tenant in config.tenants.items()}
+        self._callers = {name: _caller(name, tenant, config) for name, tenant in config.tenants.items()}
+        self._by_digest = {
+            digest: (digest, name)
+            for name, tenant in config.tenants.items()
+            for digest in map(_digest_of_hash, tenant.keys)
+        }
+
+    def identify(
+        self, authorization: bytes | None, api_key_header: bytes | None = None, other_key: bytes | None = None
+    ) -> Caller:
+        """The caller behind the Authorization header or, where that holds no known key, the x-api-key header.
+
+        Callers without a known key belong to tenant `default`, or are refused when the config is closed; those with
+        different keys are kept apart, also by `other_key`, from a header in which only providers look for one.
+        """
+        # Remembered under a keyed hash, so that no key is kept; only callers that were let in are.
+        sent = (authorization or b"", api_key_header or b"", other_key or b"")
+        seen = xxhash.xxh3_128_digest(b"\0".join(sent), self._seed)
+        caller = self._seen.get(seen)
+        if caller is None:
+            caller = self._identify(authorization, api_key_header, other_key)
+            if len(self._seen) < _REMEMBERED:
+                self._seen[seen] = caller
+        return caller
+
+    def _identify(self, authorization: bytes | None, api_key_header: bytes | None, other_key: bytes | None) -> Caller:
+        sent = ((b"authorization", _bearer(authorization)), (b"x-api-key", api_key_header))
+        digests = {header: hashlib.sha256(key).digest() for header, key in sent if key}
+        for header, digest in digests.items():
+            if (name := self._owner(digest)) is not None:
+                return replace(self._scoped(name, digest), key_header=header)
+        if self._closed:
+            raise AuthenticationError(_UNKNOWN)
+        other = hashlib.sha256(other_key).digest() if other_key else b""
+        return self._scoped(DEFAULT, next(iter(digests.values()), other))
+
+    def named(self, tenant: str) -> Caller | None:
+        """A caller of this tenant as the operator stands for it, without a key; None where there is no such tenant."""
+        return self._scoped(tenant, b"") if tenant in self._callers else None
+
+    def all_of(self, tenant: str) -> list[Caller]:
+        """The operator, and a caller for every key that the config knows of this tenant; empty for an unknown name."""
+        if tenant not in self._callers:
+            return []
+        digests = [b"", *(digest for digest, name in self._by_digest.values() if name == tenant)]
+        return [self._scoped(tenant, digest) for digest in digests]
+
+    def with_policy(self, caller: Caller, name: str) -> Caller:
+        """The caller under another policy it may use; the refusal does not tell whether the name exists."""
+        if name not in caller.allowed_policies:
+            raise NotAllowedError(_NOT_ALLOWED, param="x-compaction-policy")
+        return replace(caller, policy_name=name, policy=self._policies[name])
+
+    def _owner(self, digest: bytes) -> str | None:
+        # The lookup goes by the hash of what was sent, whose bytes no caller can steer, so its time tells nothing
+        # about a key; the comparison in constant time is for whoever changes how keys are looked up.
+        known, name = self._by_digest.get(digest, (b"", ""))
+        return name if hmac.compare_digest(known, digest) else None
+
+    def _scoped(self, tenant: str, digest: bytes) -> Caller:
+        return replace(
+            self._callers[tenant],
+            scope=self._named(tenant, digest),
+            index=f"index:{self._named(tenant, _INDEX).hex()}",
+            labels=self._named(tenant, _LABELS),
+        )
+
+    def _named(self, tenant: str, name: bytes) -> bytes:
+        # The length in front keeps a tenant id and a name from being read as another pair.
+        encoded = tenant.encode()
+        message = len(encoded).to_bytes(4, "big") + encoded + len(name).to_bytes(4, "big") + name
+        if epoch := self._epochs[tenant]:
+            message += epoch.to_bytes(8, "big")
+        return hmac.digest(self._secret, message, "sha256")
+
+
+def _caller(name: str, tenant: Tenant, config: Config) -> Caller:
+    return Caller(
+        tenant=name,
+        policy_name=tenant.policy,
+        policy=config.policies[tenant.policy],
+        allowed_policies=frozenset({tenant.policy, *tenant.policies}),
+        scope=b"",
+        upstream_key=tenant.api_key.get_secret_value() or None,
+        summary_tokens_per_day=tenant.summary_tokens_per_day,
+        max_requests=tenant.max_requests,
+    )
+
+
+def _digest_of_hash(key: str) -> bytes:
+    return bytes.fromhex(key.removeprefix("sha256:"))
+
+
+def _bearer(authorization: bytes | None) -> bytes | None:
+    """The key in an Authorization header; of another scheme than Bearer all of it counts as the key."""
+    if authorization is None:
+        return None
+    scheme, *key = authorization.split(None, 1) or [b""]
+    return b"".join(key).strip() if scheme.lower() == b"bearer" else authorization.strip()

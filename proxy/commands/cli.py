@@ -1,0 +1,395 @@
+"""The command line: serve, demo, check, models, explain, replay, sessions, schema, keys, healthcheck, version."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import os
+import secrets
+import signal
+import sys
+from http.client import HTTPException
+from importlib.metadata import version as installed_version
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import App, Parameter
+from cyclopts.validators import Number
+
+from proxy.commands.common import caller_of, chosen, console, counted, err, fail, name_of
+from proxy.commands.common import loaded as loaded_config
+from proxy.config.loading import Config, ConfigError, json_schema, load, notes, preset_names
+from proxy.config.settings import DEFAULT
+from proxy.server.addresses import address, leading_back, of_proxy
+
+VERSION = f"concertina {installed_version('concertina')}"
+
+app = App(
+    name="concertina",
+    help="Keeps long conversations inside the model's context window.",
+    version=VERSION,
+    version_flags=["--version"],
+)
+keys = App(name="keys", help="Keys of tenants.")
+app.command(keys)
+sessions = App(name="sessions", help="Conversations of which something is stored.")
+app.command(sessions)
+
+_STDIN = Path("-")
+_KEY_PREFIX = "ck-"
+_DEFAULT_ADDRESS = "http://127.0.0.1:8795"
+_LEAST_WINDOW = 256
+
+ConfigPath = Annotated[
+    Path | None, Parameter(help="Config file; without it ./config.yaml, else the built-in defaults.")
+]
+Port = Annotated[int | None, Parameter(validator=Number(gte=0, lte=65535))]
+
+
+@app.command
+def serve(config: ConfigPath = None, *, host: str | None = None, port: Port = None) -> None:
+    """Run the proxy.
+
+    Parameters
+    ----------
+    host
+        Address to listen on, instead of server.host.
+    port
+        Port to listen on, instead of server.port; 0 takes any free one.
+    """
+    from proxy.config.reloading import source
+    from proxy.server.process import inherited, listen, run
+
+    read_from = source(chosen(config), os.environ)
+    loaded = loaded_config(config)
+    for note in notes(loaded):
+        err(f"note: {note}")
+    host, port = host or loaded.server.host, loaded.server.port if port is None else port
+    try:
+        listeners = inherited() or [listen(host, port)]
+    except OSError as error:
+        reason = str(error.strerror).partition(" (while")[0]
+        way_out = "choose another with --port or --host, or with server.port and server.host in the config"
+        fail(f"cannot listen on {address(host, port)}: {reason}; {way_out}")
+    for listener in listeners:
+        _refuse_itself(loaded, *listener.getsockname()[:2])
+    sys.exit(run(loaded, name_of(config), listeners, console(), read_from))
+
+
+@app.command
+def demo(*, once: bool = False) -> None:
+    """Play a long tool-using session against a small window, directly and through the proxy.
+
+    Parameters
+    ----------
+    once
+        End when the session is over; exit code 1 if any step failed.
+    """
+    from proxy.demo import run_demo
+
+    try:
+        sys.exit(asyncio.run(run_demo(once=once, console=console())))
+    except KeyboardInterrupt:
+        sys.exit(130)
+
+
+@app.command
+def check(file: ConfigPath = None) -> None:
+    """Validate a config file: one line a problem with file, line, YAML path and the way out; exit code 0 or 1."""
+    loaded = loaded_config(file)
+    _refuse_itself(loaded, loaded.server.host, loaded.server.port)
+    for note in notes(loaded):
+        print(f"note: {note}")
+    print(f"{name_of(file)}: ok ({counted(loaded)})")
+
+
+@app.command
+def models(
+    names: tuple[str, ...] = (),
+    /,
+    *,
+    config: ConfigPath = None,
+    tenant: str = DEFAULT,
+    ask: Annotated[bool, Parameter(negative=())] = False,
+    as_json: Annotated[bool, Parameter(name="--json", negative=())] = False,
+) -> None:
+    """Say how large the windows of models are taken to be, and which source says so.
+
+    Parameters
+    ----------
+    names
+        Models; without any, those that the config names without wildcards.
+    tenant
+        Tenant whose requests would ask for them.
+    ask
+        Ask the upstreams too, with their own keys.
+    as_json
+        Print everything that is known as JSON.
+    """
+    import msgspec
+
+    from proxy.commands.models import named_models, show, sources
+
+    loaded = loaded_config(config)
+    caller_of(loaded, tenant)
+    chosen = names or tuple(named_models(loaded))
+    if not chosen:
+        fail("no models to tell of; name some, as in `concertina models gpt-4o`")
+    found = asyncio.run(sources(loaded, chosen, tenant, ask=ask))
+    if as_json:
+        sys.stdout.write(msgspec.json.encode(found).decode() + "\n")
+    else:
+        show(found, console())
+
+
+@app.command
+def explain(
+    file: Annotated[Path, Parameter(allow_leading_hyphen=True)],
+    /,
+    *,
+    config: ConfigPath = None,
+    policy: str | None = None,
+    tenant: str = DEFAULT,
+    force: Annotated[bool, Parameter(negative=())] = False,
+    as_json: Annotated[bool, Parameter(name="--json", negative=())] = False,
+) -> None:
+    """Say what would be kept, summarised, cooled, pinned and dropped of a request, and why; nothing is sent anywhere.
+
+    Parameters
+    ----------
+    file
+        A body of POST /v1/chat/completions; - reads standard input.
+    policy
+        Policy to explain it under, instead of the tenant's.
+    tenant
+        Tenant whose request it is.
+    force
+        As with `x-compaction: force`.
+    as_json
+        Print the whole explanation as JSON.
+    """
+    import msgspec
+
+    from proxy.commands.explain import explain as explained
+    from proxy.commands.explain import show
+    from proxy.errors import InvalidJSONError
+
+    loaded = loaded_config(config)
+    caller = caller_of(loaded, tenant, policy)
+    name, body = _request(file)
+    try:
+        explanation = asyncio.run(explained(loaded, body, caller, "force" if force else caller.policy.mode))
+    except InvalidJSONError as error:
+        fail(f"{name}: {error.message}")
+    if explanation is None:
+        fail(f"{name}: not a chat request; it must be a JSON object whose messages are a list of objects with a role")
+    if as_json:
+        print(msgspec.json.format(msgspec.json.encode(explanation)).decode())
+    else:
+        show(explanation, console())
+
+
+@app.command
+def replay(
+    path: Path,
+    *,
+    policy: Annotated[list[str] | None, Parameter(negative=())] = None,
+    model: str | None = None,
+    window: Annotated[int | None, Parameter(validator=Number(gte=_LEAST_WINDOW))] = None,
+    config: ConfigPath = None,
+    as_json: Annotated[bool, Parameter(name="--json", negative=())] = False,
+) -> None:
+    """Play recorded sessions under several policies and compare tokens, compactions, prefix reuse and cost, offline.
+
+    Parameters
+    ----------
+    path
+        A request body, a list of messages, JSON lines of either, or a directory of such files.
+    policy
+        Policy to play them under; may be repeated. Without it: every preset.
+    model
+        Model to price and count for, instead of the recorded one.
+    window
+        Its context window in tokens, instead of the known one.
+    as_json
+        Print the figures as JSON.
+    """
+    import msgspec
+
+    from proxy.commands.replay.command import found, run, show
+
+    loaded = loaded_config(config)
+    callers = [caller_of(loaded, DEFAULT, name) for name in dict.fromkeys(policy or preset_names())]
+    recordings = found(path, model, _skipped)
+    replayed = run(loaded, recordings, callers, window, console(stderr=True), _skipped)
+    if not replayed.sessions:
+        fail(f"{path}: nothing to replay")
+    if as_json:
+        print(msgspec.json.format(msgspec.json.encode(replayed)).decode())
+    else:
+        show(replayed, console())
+
+
+@sessions.command(name="ls")
+def list_sessions(
+    *,
+    tenant: str = DEFAULT,
+    config: ConfigPath = None,
+    as_json: Annotated[bool, Parameter(name="--json", negative=())] = False,
+) -> None:
+    """List a tenant's conversations of which something is stored, the last used first.
+
+    Parameters
+    ----------
+    tenant
+        Tenant whose conversations to list.
+    as_json
+        Print them as JSON.
+    """
+    import msgspec
+
+    from proxy.commands.sessions import NothingStoredError, listed, show
+    from proxy.stores import StoreError
+
+    loaded = loaded_config(config)
+    caller = caller_of(loaded, tenant)
+    try:
+        found = asyncio.run(listed(loaded, caller))
+    except NothingStoredError as nothing:
+        err(str(nothing))
+        found = []
+    except StoreError as error:
+        fail(str(error))
+    if as_json:
+        print(msgspec.json.encode(found).decode())
+    else:
+        show(found, console())
+
+
+@sessions.command(name="rm")
+def erase_sessions(
+    names: tuple[str, ...] = (),
+    /,
+    *,
+    tenant: str = DEFAULT,
+    config: ConfigPath = None,
+    every: Annotated[bool, Parameter(name="--all", negative=())] = False,
+) -> None:
+    """Erase what is stored of conversations, for all replicas; conversations may go on and are summarized anew.
+
+    Parameters
+    ----------
+    names
+        Labels, or ids or their first eight digits or more.
+    tenant
+        Tenant whose conversations these are.
+    every
+        Erase all of the tenant.
+    """
+    from proxy.commands.running import NotDoneError
+    from proxy.commands.sessions import erase
+    from proxy.stores import StoreError
+
+    loaded = loaded_config(config)
+    if every == bool(names):
+        fail("name the sessions to erase, or say --all; `concertina sessions ls` lists them")
+    caller = caller_of(loaded, tenant)
+    try:
+        erased = erase(loaded, caller, names)
+    except NotDoneError as error:
+        fail(str(error))
+    except StoreError as error:
+        fail(f"no proxy answers at {of_proxy(loaded) or 'port 0'}, and {error}")
+    if not erased.by_proxy:
+        err(f"no proxy answers at {of_proxy(loaded) or 'port 0'}; erased in the store alone")
+    for name in erased.unknown:
+        err(f"tenant {tenant} has no such session: {name}; `concertina sessions ls` lists them")
+    print(f"erased {len(erased.ids)} of tenant {tenant}")
+    sys.exit(1 if erased.unknown else 0)
+
+
+@app.command
+def schema() -> None:
+    """Print the JSON Schema of the config file."""
+    print(json.dumps(json_schema(), indent=2, ensure_ascii=False))
+
+
+@keys.command(name="new")
+def new_key(tenant: str) -> None:
+    """Make a key for a tenant and print it once, with the line that makes it known; only its hash is kept."""
+    if tenant == DEFAULT:
+        fail(f"tenant {DEFAULT} has no keys: it stands for callers without a known one; name another")
+    key = _KEY_PREFIX + secrets.token_urlsafe(32)
+    digest = hashlib.sha256(key.encode()).hexdigest()
+    print(f"The key of tenant {tenant}, shown this once:\n\n  {key}\n")
+    print(f'Put its hash into the config:\n\ntenants:\n  {tenant}:\n    keys: ["sha256:{digest}"]')
+
+
+@app.command
+def healthcheck(url: str | None = None, *, config: ConfigPath = None) -> None:
+    """Ask a running proxy whether it is ready; exit code 0 or 1.
+
+    Parameters
+    ----------
+    url
+        Its address, instead of server.host and server.port of the config.
+    """
+    from proxy.commands.running import readiness
+
+    try:
+        print(readiness(_address(config) if url is None else url))
+    except (OSError, ValueError, HTTPException) as error:
+        fail(f"not ready: {error}")
+
+
+@app.command
+def version() -> None:
+    """Print the version."""
+    print(VERSION)
+
+
+def _request(file: Path) -> tuple[str, bytes]:
+    """What to call a request's file, and its bytes."""
+    if file == _STDIN:
+        return "standard input", sys.stdin.buffer.read()
+    try:
+        return str(file), file.read_bytes()
+    except OSError as error:
+        fail(f"{file}: {error.strerror}; name a file that holds one request body, or - for standard input")
+
+
+def _address(config: Path | None) -> str:
+    """Where the proxy of a config is to be found. One that broke after the start says nothing of the running one."""
+    try:
+        found = of_proxy(load(chosen(config), os.environ))
+    except ConfigError as error:
+        err(f"{error.problems[0]}; asking at the default address")
+        return _DEFAULT_ADDRESS
+    if found is None:
+        fail("server.port is 0, so any port may be the proxy's; name its address: concertina healthcheck URL")
+    return found
+
+
+def _refuse_itself(config: Config, host: str, port: int) -> None:
+    """End where an upstream is the proxy that is to listen there."""
+    problems = list(leading_back(config, host, port)) if port else []
+    for problem in problems:
+        err(problem)
+    if problems:
+        sys.exit(1)
+
+
+def _skipped(why: str) -> None:
+    err(f"skipped {why}")
+
+
+def main() -> None:
+    try:
+        try:
+            app()
+        finally:
+            sys.stdout.flush()
+    except BrokenPipeError:  # whoever read it has enough, such as head; nothing must be flushed again at the end
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(128 + signal.SIGPIPE)

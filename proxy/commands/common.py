@@ -1,0 +1,75 @@
+"""What commands have in common: the config they read, the tenant they stand for, and where their words go."""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
+
+from rich.console import Console
+
+from proxy.config.errors import suggest
+from proxy.config.loading import Config, ConfigError, load
+
+if TYPE_CHECKING:
+    from proxy.callers.tenants import Caller
+
+_CONFIG = Path("config.yaml")
+_DEFAULTS = "built-in defaults"
+
+
+def chosen(path: Path | None) -> Path | None:
+    """The config file to read: the one that was named, else the directory's; None for the built-in defaults."""
+    return _CONFIG if path is None and _CONFIG.is_file() else path
+
+
+def name_of(path: Path | None) -> str:
+    return str(chosen(path) or _DEFAULTS)
+
+
+def loaded(path: Path | None) -> Config:
+    """The config, or its problems on standard error and exit code 1."""
+    try:
+        return load(chosen(path), os.environ)
+    except ConfigError as error:
+        for problem in error.problems:
+            err(str(problem))
+        sys.exit(1)
+
+
+def caller_of(config: Config, tenant: str, policy: str | None = None) -> Caller:
+    """A caller of this tenant, under another policy if one is named."""
+    from proxy.callers.tenants import Tenants
+
+    caller = Tenants(config).named(tenant)
+    if caller is None:
+        fail(f"--tenant {tenant}: no tenant has this name; {suggest(tenant, config.tenants, 'known names')}")
+    if policy is None:
+        return caller
+    if policy not in config.policies:
+        fail(f"--policy {policy}: no policy has this name; {suggest(policy, config.policies, 'known names')}")
+    return replace(caller, policy_name=policy, policy=config.policies[policy])
+
+
+def counted(config: Config) -> str:
+    """How much a config names."""
+    counts = {"upstream": config.upstreams, "policy": config.policies, "tenant": config.tenants}
+    plurals = {"policy": "policies"}
+    return ", ".join(
+        f"{len(items)} {name if len(items) == 1 else plurals.get(name, name + 's')}" for name, items in counts.items()
+    )
+
+
+def console(*, stderr: bool = False) -> Console:
+    return Console(stderr=stderr, no_color=bool(os.environ.get("NO_COLOR")), highlight=False, markup=False)
+
+
+def err(line: str) -> None:
+    print(line, file=sys.stderr)
+
+
+def fail(line: str) -> NoReturn:
+    err(line)
+    sys.exit(1)

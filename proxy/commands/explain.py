@@ -1,0 +1,158 @@
+"""`concertina explain`: a request in a file explained as a table, under a config but with nothing stored before it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from itertools import groupby
+from typing import NoReturn
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from proxy.callers.tenants import Caller
+from proxy.config.loading import Config
+from proxy.engine.case import Wish, case_of
+from proxy.engine.explanation import Explanation, Fate, MessageFate, Pinned
+from proxy.observing.log import open_log
+from proxy.server.exchange import Event, Exchange, Scope
+from proxy.stores.memory import MemoryStore
+from proxy.upstream.http import UpstreamClient
+from proxy.wiring import open_engine
+
+_STYLES: dict[Fate, str] = {
+    "head": "cyan",
+    "kept": "green",
+    "anchor": "green",
+    "cooled": "blue",
+    "summarised": "yellow",
+    "covered": "yellow",
+    "dropped": "red",
+}
+# Pinned sentences on the terminal, each on one line.
+_MOST_PINNED = 12
+
+
+async def explain(config: Config, body: bytes, caller: Caller, wish: Wish) -> Explanation | None:
+    """What would be done with this request, None where it is no chat request; raises InvalidJSONError."""
+    with ThreadPoolExecutor(1) as workers:
+        log = open_log("error", time.time)
+        engine = await open_engine(config, MemoryStore(), UpstreamClient(), workers, log)
+        router = engine.router(config)
+        request = await engine.reader.read(body, caller.scope, router.encoding)
+        if request is None:
+            return None
+        scope: Scope = {"type": "http", "method": "POST", "path": "/v1/chat/completions", "headers": []}
+        case = case_of(Exchange(scope, _nobody, _nobody), router, caller, wish, request)
+        return await engine.explainer.explain(case, request)
+
+
+async def _nobody(*_: Event) -> NoReturn:
+    raise AssertionError("a request from a file has no connection")
+
+
+def show(explanation: Explanation, console: Console) -> None:
+    """The explanation for people: what it is measured by, what becomes of the messages, and the verdict."""
+    # A file or another program gets whole lines.
+    tell = partial(console.print, soft_wrap=not console.is_terminal)
+    for line in _measures(explanation):
+        tell(line)
+    console.print(_table(explanation.messages))
+    for line in (*_cut(explanation), *_pinned(explanation.pinned), *_verdict(explanation)):
+        tell(line)
+
+
+def _measures(explanation: Explanation) -> Iterator[str]:
+    window, limits = explanation.window, explanation.thresholds
+    size = "unknown" if window is None else f"{window.tokens:,} tokens ({window.source}), {explanation.usable:,} usable"
+    yield f"{_plain(explanation.model) or 'no model'}, policy {explanation.policy}, window {size}"
+    if window is not None and limits is not None:
+        must = f", at any price from {limits.overflow:,}" if limits.overflow is not None else ""
+        yield (
+            f"compacted from {limits.compaction:,} tokens{must}; prepared in the background from {limits.soft:,};"
+            f" not looked at below {limits.floor:,}"
+        )
+
+
+def _table(messages: Sequence[MessageFate]) -> Table:
+    table = Table(box=None, pad_edge=False)
+    table.add_column("messages", no_wrap=True)
+    table.add_column("what")
+    for name in ("count", "tokens", "sent"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("fate", no_wrap=True)
+    table.add_column("why")
+    for (fate, why), group in groupby(messages, key=lambda message: (message.fate, message.why)):
+        run = list(group)
+        table.add_row(
+            f"{run[0].index}-{run[-1].index}" if len(run) > 1 else str(run[0].index),
+            _what(run),
+            str(len(run)),
+            f"{sum(message.tokens for message in run):,}",
+            f"{sum(message.tokens_after for message in run):,}",
+            Text(fate, style=_STYLES[fate]),
+            why,
+        )
+    return table
+
+
+def _what(run: Sequence[MessageFate]) -> str:
+    roles = {message.role for message in run}
+    if len(run) == 1:
+        only = run[0]
+        return f"{only.role} ({_plain(only.tool)})" if only.tool else only.role
+    if roles <= {"assistant", "tool"} and "tool" in roles:
+        return "tool loop"
+    return f"{run[0].role} messages" if len(roles) == 1 else "conversation"
+
+
+def _cut(explanation: Explanation) -> Iterator[str]:
+    cut, checkpoint = explanation.cut, explanation.checkpoint
+    if checkpoint is not None:
+        yield f"checkpoint {checkpoint.digest}: {checkpoint.covered} messages, generation {checkpoint.generation}"
+    if cut is not None:
+        moved = f" by {cut.boundary_adjustment_delta}" if cut.boundary_adjustment_delta else ""
+        rounds = cut.rounds
+        yield (
+            f"cut before message {cut.index}: {cut.level}, {cut.split_strategy}, {cut.boundary_adjustment}{moved};"
+            f" of {rounds.total} rounds {rounds.summarized} summarised, {rounds.kept} kept"
+        )
+    if explanation.record_tokens is not None:
+        yield (
+            f"in their place a record of {'at most ' if cut else ''}{explanation.record_tokens:,} tokens, with"
+            f" {len(explanation.pinned)} sentences of the user, {explanation.actions} tool calls"
+            f" and {explanation.files} changed files"
+        )
+
+
+def _pinned(pinned: Sequence[Pinned]) -> Iterator[str]:
+    for entry in pinned[:_MOST_PINNED]:
+        index = "gone" if entry.index is None else entry.index
+        yield f"  pinned {entry.kind} [{index}] {_plain(entry.text)}"
+    if len(pinned) > _MOST_PINNED:
+        yield f"  … and {len(pinned) - _MOST_PINNED} more: --json shows all"
+
+
+def _verdict(explanation: Explanation) -> Iterator[str]:
+    received, sent, window = explanation.tokens_received, explanation.tokens_sent, explanation.window
+    measured = "" if window is None else f" of a {window.tokens:,}-token window's {explanation.usable:,} usable"
+    about = "at most " if explanation.cut else ""
+    verdict = f"{explanation.outcome} ({explanation.reason})"
+    if explanation.would is not None:
+        verdict += f"; mode on: {explanation.would.outcome} ({explanation.would.reason})"
+    yield verdict
+    yield f"{received:,}{measured}; would send {about}{sent:,} ({round(100 * sent / max(1, received))} %)"
+    if window is None:
+        model = _plain(explanation.model)
+        yield (
+            "the window of this model is unknown: only an overflow, or the message limit, leads to a compaction;"
+            f' set models: [{{match: "{model}", context_window: TOKENS}}] in the config'
+        )
+
+
+def _plain(text: str | None) -> str:
+    """On one line, and nothing in it that a terminal would obey."""
+    return "".join(c if c.isprintable() else " " for c in text or "")

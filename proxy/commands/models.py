@@ -1,0 +1,86 @@
+"""`concertina models`: how large each model's window is taken to be, and who says so."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+
+from rich.console import Console
+from rich.table import Table
+
+from proxy.callers.tenants import Tenants
+from proxy.config.loading import Config
+from proxy.models.table import ModelTable
+from proxy.models.tokenizer import Tokenizer
+from proxy.models.windows import NOTHING, Sources, Windows, place_of
+from proxy.server.headers import bearer
+from proxy.stores import GuardedStore, Sealer, open_existing
+from proxy.stores.memory import MemoryStore
+from proxy.upstream.asker import WindowAsker
+from proxy.upstream.http import UpstreamClient
+from proxy.upstream.routes import Router
+
+_WIDE = 200
+_WILDCARDS = frozenset("*?[")
+
+
+def named_models(config: Config) -> list[str]:
+    """The models that the config names without wildcards."""
+    return [rule.match for rule in config.models if not _WILDCARDS & set(rule.match)]
+
+
+async def sources(config: Config, names: Sequence[str], tenant: str, *, ask: bool) -> list[Sources]:
+    """What is known of these models here and now: the config, the store, the table and, if wished, the upstreams."""
+    table = ModelTable()
+    await asyncio.to_thread(table.load)
+    stored = open_existing(config.store.url, config.store.timeout) or MemoryStore()
+    store = GuardedStore(stored, time.monotonic)
+    try:
+        windows = Windows(
+            table, store, Sealer(config.store.encryption_key_bytes, config.store.retired_key_bytes), time.time
+        )
+        if ask:
+            await _ask(config, names, tenant, windows)
+        return [one for name in names for one in await _of_model(config, name, tenant, windows)]
+    finally:
+        await store.close()
+
+
+async def _ask(config: Config, names: Sequence[str], tenant: str, windows: Windows) -> None:
+    async with UpstreamClient(config.upstreams) as client:
+        asker = WindowAsker(client, windows, time.monotonic)
+        for name in names:
+            _, upstream = config.upstream_for(tenant, name)
+            if asker.is_due(upstream, name):
+                key = upstream.api_key.get_secret_value()
+                await asker.ask(upstream, [(b"authorization", bearer(key))] if key else [], name)
+
+
+async def _of_model(config: Config, name: str, tenant: str, windows: Windows) -> list[Sources]:
+    """Each of a tenant's keys learns by itself; those that know nothing are told of once."""
+    configured = Router(config, windows, Tokenizer()).configured_window(name)
+    _, upstream = config.upstream_for(tenant, name)
+    told = []
+    for caller in Tenants(config).all_of(tenant):
+        place = place_of(tenant, caller.scope, upstream.base_url, name)
+        await windows.look_up(place)
+        told.append(windows.sources(place, configured))
+    return [one for one in told if one.experience != NOTHING] or told[:1]
+
+
+def show(found: Sequence[Sources], console: Console) -> None:
+    """A line for each model."""
+    if not console.is_terminal:  # a file or another program gets whole lines
+        console.width = _WIDE
+    table = Table(box=None, pad_edge=False)
+    table.add_column("model", overflow="fold")
+    for name in ("window", "config", "learned", "asked", "table", "counted"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("upstream", overflow="fold")
+    for one in found:
+        window = "unknown" if one.window is None else f"{one.window.tokens:,} ({one.window.source})"
+        stated = (one.configured, one.learned, one.asked, one.listed)
+        sizes = ["-" if tokens is None else f"{tokens:,}" for tokens in stated]
+        table.add_row(one.place.model, window, *sizes, f"x {one.calibration:g}", one.place.base_url)
+    console.print(table)

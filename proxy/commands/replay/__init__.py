@@ -1,0 +1,1 @@
+"""`concertina replay`: recorded conversations played through the policies."""

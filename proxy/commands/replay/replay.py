@@ -1,0 +1,250 @@
+"""Playing recorded sessions through the real engine, offline: what each policy sends, reuses and costs."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import time
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from itertools import count, takewhile
+from typing import NoReturn
+
+import msgspec
+
+from policies.ladder import StatedLimit
+from proxy.callers.tenants import Caller
+from proxy.commands.replay.figures import NO_PROXY, Replayed, Tally, session_of, total_of
+from proxy.commands.replay.recordings import Recording, RecordingError
+from proxy.commands.replay.stand_in import Call, StandIn
+from proxy.config.loading import Config
+from proxy.config.settings import ModelRule
+from proxy.dialects.reader import ChatRequest
+from proxy.engine.case import Case, Draft, case_of
+from proxy.errors import InvalidJSONError
+from proxy.gateway.line import WORTH_FOLLOWING
+from proxy.gateway.usage import Usage
+from proxy.models.tokenizer import Tokenizer
+from proxy.observing.log import Log
+from proxy.server.exchange import Event, Exchange
+from proxy.stores.memory import MemoryStore
+from proxy.upstream.http import UpstreamClient
+from proxy.upstream.routes import Router
+from proxy.wiring import Engine, open_engine
+
+# Prompt caches of providers begin at so many tokens: OpenAI's, and Anthropic's for most models.
+LEAST_CACHED = 1_024
+_WORKERS = 2
+
+
+async def replay(
+    config: Config,
+    recordings: Sequence[Recording],
+    callers: Sequence[Caller],
+    window: int | None,
+    advance: Callable[[], None],
+    skipped: Callable[[str], None],
+) -> Replayed:
+    """Every recording under the policy of every caller, and without a proxy.
+
+    window:  takes the place of what config and model table say.
+    advance: called after every request. skipped: told of recordings that hold something else than chat requests.
+    """
+    if window is not None:
+        config = _with_window(config, window)
+    off = callers[0].policy.model_copy(update={"mode": "off"})
+    everyone = (replace(callers[0], policy_name=NO_PROXY, policy=off), *callers)
+    log, stand_in = io.BytesIO(), StandIn(Tokenizer())
+    with ThreadPoolExecutor(_WORKERS) as workers:
+        written = Log("info", time.time, log)
+        engine = await open_engine(config, MemoryStore(), UpstreamClient(), workers, written, stand_in)
+        player = _Player(engine, engine.router(config), stand_in, log)
+        played: list[tuple[str, Mapping[str, Tally]]] = []
+        for recording in recordings:
+            try:
+                tallies = {caller.policy_name: await player.play(recording, caller, advance) for caller in everyone}
+            except RecordingError as error:
+                skipped(f"{recording.name}: {error}")
+            else:
+                played.append((recording.name, tallies))
+    names = [caller.policy_name for caller in everyone]
+    total = {name: sum((tallies[name] for _, tallies in played), Tally()) for name in names}
+    return Replayed(
+        windows=player.windows,
+        sessions=[session_of(name, tallies) for name, tallies in played],
+        total=total_of(total) if len(played) > 1 else None,
+        unpriced=sorted(player.unpriced),
+        watching=[caller.policy_name for caller in callers if caller.policy.mode == "shadow"],
+    )
+
+
+def _with_window(config: Config, window: int) -> Config:
+    rules = [rule.model_copy(update={"context_window": window}) for rule in config.models]
+    return config.model_copy(update={"models": (*rules, ModelRule(match="*", context_window=window))})
+
+
+class _Player:
+    """Plays one session after the other, and notes the windows of the models met and those without a price."""
+
+    def __init__(self, engine: Engine, router: Router, stand_in: StandIn, log: io.BytesIO) -> None:
+        self.windows: dict[str, int | None] = {}
+        self.unpriced: set[str] = set()
+        self._engine = engine
+        self._router = router
+        self._stand_in = stand_in
+        self._log = log
+        self._numbers = count()
+
+    async def play(self, recording: Recording, caller: Caller, advance: Callable[[], None]) -> Tally:
+        """One session under one policy, in a scope of its own: what another one stored is not found."""
+        scope = hashlib.sha256(b"%d" % next(self._numbers)).digest()
+        caller = replace(caller, scope=scope, summary_tokens_per_day=None)
+        tally, cooled, before = Tally(), set[int](), None
+        log_starts = self._log.tell()
+        async for request, answered in self._exchanges(recording, caller):
+            case = case_of(_EXCHANGE, self._router, caller, caller.policy.mode, request)
+            draft = await self._drafted(case)
+            sent = await self._as_sent(case, draft)
+            self._add(tally, case, sent, before)
+            new = _shortened(case, draft) - cooled
+            tally.batches += bool(new)
+            cooled |= new
+            await self._follow_up(case, draft, Usage(draft.tokens, answered))
+            for call in self._stand_in.taken():
+                await self._add_call(tally, call, case, sent)
+            before = sent
+            advance()
+        triggers = list(_triggers(self._log.getvalue()[log_starts:]))
+        tally.background = triggers.count("background")
+        tally.inline = len(triggers) - tally.background
+        return tally
+
+    async def _exchanges(self, recording: Recording, caller: Caller) -> AsyncIterator[tuple[ChatRequest, int]]:
+        """Every request, and the tokens of its answer as far as the next request tells."""
+        current: ChatRequest | None = None
+        for number, body in enumerate(recording.bodies(), 1):
+            following = await self._read(body, caller)
+            if following is None:
+                raise RecordingError(f"request {number} is no chat request; remove it")
+            if current is not None:
+                yield current, _answer_in(following, current)
+            current = following
+        if current is not None:
+            yield current, 0
+
+    async def _read(self, body: bytes, caller: Caller) -> ChatRequest | None:
+        try:
+            return await self._engine.reader.read(body, caller.scope, self._router.encoding)
+        except InvalidJSONError:
+            return None
+
+    async def _drafted(self, case: Case) -> Draft:
+        """What is sent in the end: where the first draft would overflow, smaller ones are tried as the gateway does."""
+        first = draft = await self._engine.drafter.first(case)
+        for attempt in range(case.retries):
+            if not _overflows(case, draft.tokens) or case.route.window is None:
+                break
+            stated = StatedLimit(case.route.window.tokens, draft.tokens)
+            draft = await self._engine.drafter.retry(case, draft, stated, attempt=attempt) or draft
+        return first if _overflows(case, draft.tokens) else draft
+
+    async def _as_sent(self, case: Case, draft: Draft) -> ChatRequest:
+        if draft.body is case.request.body:
+            return case.request
+        sent = await self._read(draft.body, case.caller)
+        assert sent is not None  # noqa: S101 - what we made is a chat request
+        return sent
+
+    def _add(self, tally: Tally, case: Case, sent: ChatRequest, before: ChatRequest | None) -> None:
+        window = case.route.window
+        self.windows[case.request.model] = window.tokens if window else None
+        tally.requests += 1
+        tally.received += case.request.received_tokens
+        tally.sent += sent.tokens
+        tally.unmeasured += window is None
+        self._pay(tally, sent, before)
+        if before is not None:
+            tally.reuse.append(_reused(before, sent))
+        if _overflows(case, sent.tokens):
+            tally.over.append(tally.requests)
+
+    async def _follow_up(self, case: Case, draft: Draft, usage: Usage) -> None:
+        """What the gateway has done in the background; here it is done before the next request."""
+        budget = case.limits.real
+        if case.wish == "off" or budget is None or _overflows(case, draft.tokens):
+            return
+        if draft.tokens >= budget.at(WORTH_FOLLOWING):
+            self._engine.ahead.learn(case, draft, usage)
+            await self._engine.ahead.after(case, draft, usage)
+
+    async def _add_call(self, tally: Tally, call: Call, case: Case, sent: ChatRequest) -> None:
+        """A summarizer's call, right behind what was sent."""
+        asked = await self._read(call.body, case.caller)
+        assert asked is not None  # noqa: S101 - what we made is a chat request
+        tally.calls += 1
+        self._pay(tally, asked, sent, written=call.written)
+
+    def _pay(self, tally: Tally, sent: ChatRequest, before: ChatRequest | None, *, written: int = 0) -> None:
+        """The price of a prompt, if the provider's cache holds the one sent before it and nothing else."""
+        price = self._engine.windows.price(sent.model)
+        if price is None:
+            self.unpriced.add(sent.model)
+            tally.unpriced += 1
+            return
+        cached = 0 if before is None else _cached(before, sent)
+        tally.cost += price.prompt * (sent.tokens - cached) + price.cached * cached + price.completion * written
+
+
+def _overflows(case: Case, tokens: int) -> bool:
+    """Whether prompt and answer pass the window; of an answer no more is counted than the budget reserves."""
+    window = case.route.window
+    if window is None:
+        return False
+    return tokens + min(case.request.max_output or 0, window.tokens // 2) > window.tokens
+
+
+def _answer_in(following: ChatRequest, request: ChatRequest) -> int:
+    """Tokens of the answer that the next request repeats behind the messages of this one."""
+    behind = following.messages[len(request.messages) :][:1]
+    return sum(message.tokens for message in behind if message.role == "assistant")
+
+
+def _shortened(case: Case, draft: Draft) -> set[int]:
+    """Messages that went out in their short forms."""
+    return set() if draft.view is None or draft.body is case.request.body else set(draft.view.replaced)
+
+
+def _reused(before: ChatRequest, sent: ChatRequest) -> float:
+    """The share of the messages before that the next request repeats byte for byte from the start."""
+    a, b = (request.body[request.parsed.array[0] : request.parsed.array[1] - 1] for request in (before, sent))
+    same, most = 0, min(len(a), len(b))
+    while same < most:
+        middle = (same + most + 1) // 2
+        same, most = (middle, most) if a[:middle] == b[:middle] else (same, middle - 1)
+    return same / len(a)
+
+
+def _cached(before: ChatRequest, sent: ChatRequest) -> int:
+    """Tokens at the start of a prompt that are the same as before: tools first, then whole messages."""
+    if before.model != sent.model or before.parsed.envelope.tools != sent.parsed.envelope.tools:
+        return 0
+    pairs = zip(before.messages, sent.messages, strict=False)
+    alike = takewhile(lambda pair: pair[0] == pair[1], pairs)
+    tokens = sent.tools_tokens + sum(message.tokens for _, message in alike)
+    return tokens if tokens >= LEAST_CACHED else 0
+
+
+def _triggers(lines: bytes) -> Iterator[str]:
+    """Why each compaction was made, from the log."""
+    for line in lines.splitlines():
+        event = msgspec.json.decode(line)
+        if event["event"] == "compaction" and "checkpoint" in event:
+            yield event["trigger"]
+
+
+async def _nobody(*_: Event) -> NoReturn:
+    raise AssertionError("a recorded request has no connection")
+
+
+_EXCHANGE = Exchange({"method": "POST", "path": "/v1/chat/completions", "headers": []}, _nobody, _nobody)

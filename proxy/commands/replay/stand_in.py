@@ -1,0 +1,79 @@
+"""A summarizer for where no model may be asked: it answers with lines of the transcript, as long as was wanted."""
+
+from __future__ import annotations
+
+import re
+import time
+from dataclasses import dataclass
+
+import msgspec
+
+from policies.record.prompting import Prompt
+from policies.record.validation import Answer
+from proxy.engine.summarizer import Summarizer, SummaryTarget
+from proxy.models.tokenizer import Tokenizer
+from proxy.upstream.http import UpstreamClient
+
+_LENGTH = re.compile(r"At most (\d+) tokens")
+_HEADING = re.compile(r"^## (.+)$", re.MULTILINE)
+_LONGEST_LINE = 300
+# A summary must weigh less than half of its source.
+_MOST_OF_SOURCE = 0.4
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One call: its request, and the tokens that a model was asked to write."""
+
+    body: bytes
+    written: int
+
+
+class StandIn(Summarizer):
+    """Answers at once, always the same, and remembers what it was asked."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        super().__init__(UpstreamClient(), time.monotonic)
+        self._tokenizer = tokenizer
+        self._calls: list[Call] = []
+
+    def taken(self) -> list[Call]:
+        """The calls since this was asked last."""
+        calls, self._calls = self._calls, []
+        return calls
+
+    async def ask(self, target: SummaryTarget, prompt: Prompt, max_tokens: int) -> Answer:
+        messages = [{"role": "system", "content": prompt.system}, {"role": "user", "content": prompt.user}]
+        body = msgspec.json.encode({"model": target.model, "messages": messages, "max_tokens": max_tokens})
+        return self._answer(target, body, prompt.system, prompt.user)
+
+    async def send(self, target: SummaryTarget, body: bytes) -> Answer:
+        """The answer to a session's own request that ends with our instruction."""
+        messages = msgspec.json.decode(body)["messages"]
+        texts = [message["content"] for message in messages if isinstance(message.get("content"), str)]
+        return self._answer(target, body, texts[-1], "\n".join(texts[:-1]))
+
+    def _answer(self, target: SummaryTarget, body: bytes, instruction: str, source: str) -> Answer:
+        asked = _LENGTH.search(instruction)
+        length = int(asked[1]) if asked else 0
+        self._calls.append(Call(body, length))
+        first, *others = [f"## {heading}" for heading in _HEADING.findall(instruction)] or [""]
+        rest = "".join(f"\n\n{heading}\n(none)" for heading in others)
+        room = min(length, int(_MOST_OF_SOURCE * self._count(target, source))) - self._count(target, first + rest)
+        return Answer(f"{first}\n{self._newest(target, source, room)}{rest}".strip(), "stop")
+
+    def _newest(self, target: SummaryTarget, source: str, room: int) -> str:
+        """The newest lines of the source that fit, without those that hold tags."""
+        kept: list[str] = []
+        for line in reversed(source.splitlines()):
+            if not line.strip() or "<" in line:
+                continue
+            kept.append(f"- {line.strip()[:_LONGEST_LINE]}")
+            room -= self._count(target, kept[-1]) + 1
+            if room < 0:
+                kept.pop()
+                break
+        return "\n".join(reversed(kept))
+
+    def _count(self, target: SummaryTarget, text: str) -> int:
+        return self._tokenizer.count(text, target.encoding)

@@ -1,0 +1,80 @@
+"""Asking the proxy that runs with a config: whether it is ready, and to erase what it and its store hold."""
+
+from __future__ import annotations
+
+import json
+import urllib.request
+from http.client import HTTPException
+from typing import TYPE_CHECKING
+from urllib.error import HTTPError
+from urllib.parse import quote, urlencode
+
+from proxy.callers import admin_token
+from proxy.server.addresses import of_proxy
+
+if TYPE_CHECKING:
+    from proxy.config.loading import Config
+
+_READY_SECONDS = 3.0
+# A store may take its time for each session, and every replica has to learn of it.
+_ERASE_SECONDS = 60.0
+_DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # whatever HTTP_PROXY says
+
+
+class NotDoneError(Exception):
+    """A proxy answered, and did not do it; the text says why."""
+
+
+def readiness(url: str) -> str:
+    """What a proxy says of itself; raises OSError, ValueError or HTTPException where it is not ready or none."""
+    with _DIRECT.open(f"{url.rstrip('/')}/readyz", timeout=_READY_SECONDS) as answer:
+        text: str = answer.read().decode()
+        return text
+
+
+def erased(config: Config, tenant: str, name: str | None) -> list[str] | None:
+    """Ids of the sessions with this label or id (None: of all) that the running proxy has erased.
+
+    None where no proxy answers at the config's address. Raises NotDoneError.
+    """
+    url = of_proxy(config)
+    if url is None:
+        return None
+    query = {"tenant": tenant} | ({"all": "true"} if name is None else {})
+    path = "/admin/api/sessions" + ("" if name is None else f"/{quote(name, safe='')}")
+    address = f"{url}{path}?{urlencode(query)}"
+    request = urllib.request.Request(address, method="DELETE", headers=_authorization(config))  # noqa: S310 - is http
+    try:
+        with _DIRECT.open(request, timeout=_ERASE_SECONDS) as answer:
+            ids: list[str] = json.load(answer)["erased"]
+            return ids
+    except HTTPError as error:
+        return _refused(url, error)
+    except TimeoutError:
+        raise NotDoneError(
+            f"the proxy at {url} did not answer in time; what is erased is not known, try again"
+        ) from None
+    except (OSError, ValueError, LookupError, TypeError, HTTPException):
+        return None
+
+
+def _refused(url: str, error: HTTPError) -> list[str] | None:
+    """No ids where there is no such session, None for what is no proxy of ours."""
+    with error:
+        try:
+            told = json.load(error)["error"]
+            code, param, message = told["code"], told["param"], told["message"]
+        except (OSError, ValueError, LookupError, TypeError, HTTPException):
+            return None
+    if code == "not_found" and param is None:
+        return []
+    if error.code in (401, 403):
+        message = (
+            "it has another admin token; run this with its config, as its user, or set server.admin_token for both"
+        )
+    raise NotDoneError(f"the proxy at {url} did not erase it: {message}")
+
+
+def _authorization(config: Config) -> dict[str, str]:
+    token = admin_token.known(config)
+    return {"Authorization": f"Bearer {token}"} if token else {}

@@ -1,0 +1,114 @@
+"""`concertina sessions`: which conversations have something stored, and their erasure by the running proxy, or here."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from itertools import chain
+
+from rich.console import Console
+from rich.table import Table
+
+from proxy.callers.tenants import Caller
+from proxy.commands import running
+from proxy.config.loading import Config
+from proxy.records.checkpoints import Checkpoints
+from proxy.records.erasures import Erasures
+from proxy.records.index import Session, SessionIndex, Target
+from proxy.records.siblings import Siblings
+from proxy.stores import Sealer, StoreError, file_of, open_existing
+
+_SHOWN = 16
+
+
+class NothingStoredError(StoreError):
+    """The store is a file that is not there."""
+
+
+async def listed(config: Config, caller: Caller) -> list[Session]:
+    """A tenant's conversations, the last used first; raises StoreError."""
+    async with _index(config) as index:
+        return await index.of(caller)
+
+
+@dataclass(frozen=True, slots=True)
+class Erased:
+    """What came of an erasure.
+
+    ids:      sessions that were erased.
+    unknown:  names that no session has.
+    by_proxy: the running one, which forgets what it has in memory too; else it was done in the store alone.
+    """
+
+    ids: list[str]
+    unknown: list[str]
+    by_proxy: bool
+
+
+def erase(config: Config, caller: Caller, names: Sequence[str]) -> Erased:
+    """Erase the sessions of these names, or all of the tenant where there are none.
+
+    Raises NotDoneError and StoreError, and then some may be left.
+    """
+    ids: dict[str | None, list[str]] = {}
+    for name in names or (None,):
+        erased = running.erased(config, caller.tenant, name)
+        if erased is None and ids:
+            raise running.NotDoneError(f"the proxy went away before {name} was erased; try again")
+        if erased is None:
+            return _erased(asyncio.run(_in_store(config, caller, names)), by_proxy=False)
+        ids[name] = erased
+    return _erased(ids, by_proxy=True)
+
+
+def _erased(ids: Mapping[str | None, list[str]], *, by_proxy: bool) -> Erased:
+    unknown = [name for name, found in ids.items() if name is not None and not found]
+    return Erased(list(dict.fromkeys(chain.from_iterable(ids.values()))), unknown, by_proxy)
+
+
+async def _in_store(config: Config, caller: Caller, names: Sequence[str]) -> dict[str | None, list[str]]:
+    async with _index(config) as index:
+        by_name: dict[str | None, list[Target]] = {name: await index.named(caller, name) for name in names}
+        if not names:
+            by_name[None] = await index.every(caller)
+        found = [*chain.from_iterable(by_name.values())]
+        if await index.erase(caller, found) < len(found):
+            raise StoreError("the store could not erase it all; nothing is promised, try again")
+        return {name: [target.id for target in targets] for name, targets in by_name.items()}
+
+
+@asynccontextmanager
+async def _index(config: Config) -> AsyncIterator[SessionIndex]:
+    if config.store.url.startswith("memory:"):
+        raise StoreError(
+            "store.url: memory:// lies inside the running proxy; ask that at /admin/api/sessions (docs/operations.md)"
+        )
+    store = open_existing(config.store.url, config.store.timeout)
+    if store is None:
+        raise NothingStoredError(f"nothing is stored: {file_of(config.store.url)} does not exist")
+    try:
+        sealer = Sealer(config.store.encryption_key_bytes, config.store.retired_key_bytes)
+        erasures = Erasures(store, config.store.ttl, time.monotonic)
+        siblings = Siblings(Checkpoints(store, sealer, config.store.ttl), erasures, sealer, config.store.ttl)
+        yield SessionIndex(store, sealer, config.store.ttl, erasures, siblings, time.time)
+    finally:
+        await store.close()
+
+
+def show(sessions: Sequence[Session], console: Console) -> None:
+    """One line a conversation."""
+    table = Table(box=None, pad_edge=False)
+    for heading in ("ID", "LAST USED", "MODEL"):
+        table.add_column(heading)
+    for heading in ("COVERED", "GENERATION"):
+        table.add_column(heading, justify="right")
+    table.add_column("LABEL")
+    for session in sessions:
+        seen = datetime.fromtimestamp(session.seen, UTC).isoformat(" ", "minutes").removesuffix("+00:00")
+        counts = (str(session.covered), str(session.generation))
+        table.add_row(session.id[:_SHOWN], seen, session.model, *counts, session.label or "")
+    console.print(table)

@@ -1,0 +1,313 @@
+"""Loads the config: reads the file, resolves policies, checks references, and reports everything wrong at once."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from pydantic import ValidationError
+from pydantic.json_schema import GenerateJsonSchema
+
+from policies.settings import NOT_YET, not_in_effect
+from proxy.config.document import Document, parse, read
+from proxy.config.errors import ConfigError, Location, Problem, dotted, plain, suggest
+from proxy.config.presets import EXTENDS, preset_names, resolve
+from proxy.config.settings import DEFAULT, Config, Logging, ModelRule, Server, StoreConfig, Telemetry, Tenant, Upstream
+from proxy.models.encodings import is_file, read_tokenizer
+from proxy.runtime.descriptors import requests_that_fit
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pydantic.json_schema import JsonSchemaValue
+    from pydantic_core import core_schema
+
+__all__ = [
+    "Config",
+    "ConfigError",
+    "Logging",
+    "ModelRule",
+    "Problem",
+    "Server",
+    "StoreConfig",
+    "Telemetry",
+    "Tenant",
+    "Upstream",
+    "json_schema",
+    "load",
+    "load_text",
+    "notes",
+    "preset_names",
+]
+
+# What holds where a file says nothing; a file's own keys are laid over `server` and `store`.
+EMBEDDED = """\
+server: {admin_token: "${CONCERTINA_ADMIN_TOKEN:-}"}
+store: {secret: "${CONCERTINA_SECRET:-}", encryption_key: "${CONCERTINA_ENCRYPTION_KEY:-}"}
+upstreams: {main: {base_url: "${OPENAI_BASE_URL:-https://api.openai.com/v1}"}}
+"""
+
+# Names travel in headers, metrics and logs; one that looks like an API key is taken for a slip of the pen.
+_NAME = re.compile(r"(?!sk-)[A-Za-z0-9][A-Za-z0-9._-]{0,63}", re.ASCII)
+_NAME_RULE = "a name has 1 to 64 letters, digits, dots, dashes or underscores, and is not an API key"
+
+Pattern = tuple[str | None, ...]
+"""Where values of one kind stand in a file; None: under any name or position."""
+
+# Which values must be the name of something else, by what they name.
+_REFERENCES: Mapping[str, tuple[Pattern, ...]] = {
+    "upstream": (
+        ("models", None, "upstream"),
+        ("policies", None, "summarizer", "upstream"),
+        ("tenants", None, "upstream"),
+    ),
+    "policy": (("tenants", None, "policy"), ("tenants", None, "policies", None)),
+}
+_KEYS: Pattern = ("tenants", None, "keys", None)
+
+_PROVIDER_IDLE = "has no effect without provider: litellm; add that, or remove this"
+
+_SECTIONS = frozenset(Config.model_fields)
+
+_ACCEPTED = "accepted, but not in effect in this version"
+_LOOPBACK = ("127.0.0.1", "::1", "localhost")
+
+
+def load(path: Path | None, env: Mapping[str, str]) -> Config:
+    """The config of a file (None: the built-in defaults) with the variables of `env`, or a ConfigError."""
+    return load_text(*(("built-in defaults", EMBEDDED) if path is None else (str(path), read(path))), env)
+
+
+def load_text(file: str, text: str, env: Mapping[str, str]) -> Config:
+    """The config that the text of a file makes; `file` is its name in messages."""
+    embedded = parse(EMBEDDED, "built-in defaults", env)
+    document = parse(text, file, env)
+    return _Loading(document).config(_completed(document.values, embedded.values))
+
+
+def _completed(given: Mapping[str, object], embedded: Mapping[str, object]) -> dict[str, object]:
+    """The file's sections (an empty one is none), and what holds where it says nothing."""
+    values = {name: section for name, section in given.items() if section not in (None, {}) or name not in _SECTIONS}
+    for name in ("server", "store"):
+        values[name] = _laid_over(embedded[name], values.get(name, {}))
+    values.setdefault("upstreams", embedded["upstreams"])
+    values.setdefault("policies", {})
+    tenants = values.get("tenants", {})
+    if isinstance(tenants, dict):
+        values["tenants"] = {DEFAULT: {}} | {name: {} if entry is None else entry for name, entry in tenants.items()}
+    return values
+
+
+def _laid_over(base: object, top: object) -> object:
+    return base | top if isinstance(base, dict) and isinstance(top, dict) else top
+
+
+@dataclass(slots=True)
+class _Loading:
+    """One file on its way to a Config: every check reports, and only the end decides."""
+
+    document: Document
+    problems: dict[str, Problem] = field(default_factory=dict)
+
+    def config(self, values: dict[str, object]) -> Config:
+        for problem in self.document.problems:
+            self.problems.setdefault(problem.path, problem)
+        entries = values["policies"]
+        groundless: frozenset[str] = frozenset()
+        if isinstance(entries, dict):
+            values["policies"], groundless = resolve(entries, self.report)
+        self.check_names(values)
+        self.check_references("upstream", values["upstreams"])
+        self.check_references("policy", _laid_over(entries, values["policies"]))
+        self.check_keys()
+        config = self.validated(values, groundless)
+        if config is not None:
+            self.check_admin_token(config)
+            self.check_providers(config)
+            self.check_encodings(config)
+        if config is None or self.problems:
+            raise ConfigError(self.problems.values())
+        return config
+
+    def report(self, location: Location, message: str) -> None:
+        """Note a problem; the first one of a value says enough."""
+        lines = self.document.lines
+        line = next((lines[location[:end]] for end in range(len(location), 0, -1) if location[:end] in lines), None)
+        path = dotted(location)
+        self.problems.setdefault(path, Problem(self.document.file, line, path, message))
+
+    def validated(self, values: Mapping[str, object], groundless: frozenset[str]) -> Config | None:
+        """The config as far as types, bounds and known keys go."""
+        try:
+            return Config.model_validate(values)
+        except ValidationError as invalid:
+            for error in invalid.errors(include_url=False, include_input=False):
+                location = error["loc"]
+                if not self.follows(location, groundless):
+                    self.report(location, plain(error, Config))
+            return None
+
+    def follows(self, location: Location, groundless: frozenset[str]) -> bool:
+        """Whether a policy's error only follows from one that is reported where it was made: in what it extends."""
+        if len(location) < 2 or location[0] != "policies":
+            return False
+        inherited = location not in self.document.lines
+        return inherited or (len(location) == 2 and location[1] in groundless)
+
+    def check_names(self, values: Mapping[str, object]) -> None:
+        """Names must be fit for headers, metrics and logs."""
+        for section in ("upstreams", "policies", "tenants"):
+            for name in _names(values.get(section)):
+                if not _NAME.fullmatch(name):
+                    self.report((section, name), _NAME_RULE)
+
+    def check_references(self, kind: str, section: object) -> None:
+        """Every name of an upstream or a policy must be one that the file (or a preset) defines."""
+        if not isinstance(section, dict):
+            return
+        for location, name in (found for pattern in _REFERENCES[kind] for found in self.texts(pattern)):
+            if name not in section:
+                self.report(location, f"no {kind} has this name; {suggest(name, section, 'known names')}")
+
+    def check_keys(self) -> None:
+        """A key belongs to one tenant, and `default` stands for callers without one."""
+        owners: dict[str, Location] = {}
+        for location, key in self.texts(_KEYS):
+            first = owners.setdefault(key.lower(), location)
+            if location[1] == DEFAULT:
+                self.report(location[:3], "must be empty: this tenant stands for callers without a known key")
+            elif first != location:
+                line = self.document.lines[first]
+                self.report(location, f"is the same key as {dotted(first)} in line {line}; remove one of them")
+
+    def check_admin_token(self, config: Config) -> None:
+        """The admin token is refused as a key for the upstream, so it must be nobody's key."""
+        token = config.server.admin_token.get_secret_value()
+        digest = f"sha256:{hashlib.sha256(token.encode()).hexdigest()}"
+        own = {upstream.api_key.get_secret_value() for upstream in config.upstreams.values()}
+        theirs = {tenant.api_key.get_secret_value() for tenant in config.tenants.values()}
+        if token and (token in own | theirs or any(digest in tenant.keys for tenant in config.tenants.values())):
+            self.report(("server", "admin_token"), "is an API key too; make one of its own with `openssl rand -hex 32`")
+
+    def check_providers(self, config: Config) -> None:
+        """Whose language an upstream speaks is for litellm alone."""
+        for name, upstream in config.upstreams.items():
+            if upstream.provider != "litellm" and upstream.litellm_provider is not None:
+                self.report(("upstreams", name, "litellm_provider"), _PROVIDER_IDLE)
+
+    def check_encodings(self, config: Config) -> None:
+        """A tokenizer.json must be one; it is read again, and kept, at the first request that needs it."""
+        for index, rule in enumerate(config.models):
+            if rule.encoding is None or not is_file(rule.encoding):
+                continue
+            try:
+                read_tokenizer(path := Path(rule.encoding))
+            except ValueError as fault:
+                message = f"{fault}: {path.absolute()}; download the model's tokenizer.json, or remove this"
+                self.report(("models", index, "encoding"), message)
+
+    def texts(self, pattern: Pattern) -> Iterator[tuple[Location, str]]:
+        """Every text in the file whose location matches."""
+        for location, value in _leaves(self.document.values, ()):
+            if isinstance(value, str) and _matches(location, pattern):
+                yield location, value
+
+
+def _matches(location: Location, pattern: Pattern) -> bool:
+    return len(location) == len(pattern) and all(map(_fits, pattern, location))
+
+
+def _fits(wanted: str | None, part: str | int) -> bool:
+    return wanted in (None, part)
+
+
+def _names(section: object) -> set[str]:
+    return set(section) if isinstance(section, dict) else set()
+
+
+def _leaves(value: object, at: Location) -> Iterator[tuple[Location, object]]:
+    if isinstance(value, Mapping):
+        for key, inner in value.items():
+            yield from _leaves(inner, (*at, key))
+    elif isinstance(value, list):
+        for index, inner in enumerate(value):
+            yield from _leaves(inner, (*at, index))
+    else:
+        yield at, value
+
+
+def notes(config: Config) -> tuple[str, ...]:
+    """What an operator should know about a config that is valid."""
+    return (*_not_yet(config), *_beyond_limits(config), *_without_path(config), *_exposed(config))
+
+
+def _not_yet(config: Config) -> Iterator[str]:
+    for name, policy in config.policies.items():
+        for setting in not_in_effect(policy):
+            yield f"policies.{name}.{setting}: {_ACCEPTED}: {NOT_YET[setting]}"
+
+
+def _beyond_limits(config: Config) -> Iterator[str]:
+    wanted, fit = config.server.max_requests, requests_that_fit()
+    if wanted is not None and fit is not None and wanted > fit:
+        yield (
+            f"server.max_requests: {wanted}, but the files that this process may open are enough for {fit};"
+            " raise the hard limit (ulimit -Hn, systemd's LimitNOFILE), or leave this unset"
+        )
+
+
+def _without_path(config: Config) -> Iterator[str]:
+    for name, upstream in config.upstreams.items():
+        if upstream.provider == "openai" and not urlsplit(upstream.base_url).path:
+            yield f"upstreams.{name}.base_url: has no path, which is /v1 with most servers: {upstream.base_url}/v1"
+
+
+def _exposed(config: Config) -> Iterator[str]:
+    keyed = any(tenant.keys for tenant in config.tenants.values())
+    if config.store.url.startswith("redis") and not config.store.secret.get_secret_value():
+        yield "store.secret: empty, so whoever can write to the store can guess where sessions lie; set one"
+    if config.closed and not keyed:
+        yield "closed: no tenant has keys, so every caller is refused; add keys or set closed: false"
+    if config.closed:
+        return
+    if keyed:
+        yield "closed: false, so callers without a known key are served too, as tenant 'default'"
+    if config.server.host in _LOOPBACK:
+        return
+    if config.tenants[DEFAULT].api_key.get_secret_value():
+        yield "tenants.default.api_key: anyone who reaches the proxy can spend it; set closed: true"
+    for name, upstream in config.upstreams.items():
+        if upstream.api_key.get_secret_value():
+            yield f"upstreams.{name}.api_key: anyone who reaches the proxy can spend it; set closed: true"
+
+
+class _FileSchema(GenerateJsonSchema):
+    """In a file every number and boolean may also be a variable, `"${NAME}"`."""
+
+    def int_schema(self, schema: core_schema.IntSchema) -> JsonSchemaValue:
+        return _or_variable(super().int_schema(schema))
+
+    def float_schema(self, schema: core_schema.FloatSchema) -> JsonSchemaValue:
+        return _or_variable(super().float_schema(schema))
+
+    def bool_schema(self, schema: core_schema.BoolSchema) -> JsonSchemaValue:
+        return _or_variable(super().bool_schema(schema))
+
+
+def _or_variable(schema: JsonSchemaValue) -> JsonSchemaValue:
+    return {"anyOf": [schema, {"type": "string", "pattern": r"^(\$\{|os\.environ/)"}]}
+
+
+def json_schema() -> dict[str, object]:
+    """JSON Schema of a config file, for editors: nothing is required, and policies may extend one another."""
+    schema = Config.model_json_schema(schema_generator=_FileSchema)
+    name = {"type": "string", "description": f"A preset ({', '.join(preset_names())}) or another policy of the file."}
+    schema["$defs"]["PolicySettings"]["properties"][EXTENDS] = name
+    schema["properties"]["policies"]["additionalProperties"] = {"anyOf": [name, {"$ref": "#/$defs/PolicySettings"}]}
+    del schema["required"]
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema"} | schema | {"title": "Concertina config"}

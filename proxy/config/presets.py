@@ -1,0 +1,103 @@
+"""Presets, and what it means that one policy extends another."""
+
+from __future__ import annotations
+
+from functools import cache, reduce
+from importlib.resources import files
+from types import MappingProxyType
+from typing import TYPE_CHECKING, NamedTuple
+
+from proxy.config.document import parse
+from proxy.config.errors import Location, shown, suggest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    Report = Callable[[Location, str], None]
+
+EXTENDS = "extends"
+
+
+class Layer(NamedTuple):
+    """One policy of the file: what it is laid over, and its own keys."""
+
+    base: str | None
+    own: Mapping[str, object]
+
+
+@cache
+def presets() -> Mapping[str, Mapping[str, object]]:
+    """The policies that come with the proxy, by name: what each changes about the defaults."""
+    folder = files("policies") / "presets"
+    names = sorted(entry.name for entry in folder.iterdir() if entry.name.endswith(".yaml"))
+    return MappingProxyType(
+        {name.removesuffix(".yaml"): parse((folder / name).read_text("utf-8"), name, {}).values for name in names}
+    )
+
+
+def preset_names() -> tuple[str, ...]:
+    """Names that `extends` and a tenant's `policy` always know."""
+    return tuple(presets())
+
+
+def resolve(entries: Mapping[str, object], report: Report) -> tuple[dict[str, object], frozenset[str]]:
+    """Every policy and preset with what it extends laid under it, and the names whose base could not be had."""
+    layers = {name: layer for name, entry in entries.items() if (layer := _layer(name, entry, report))}
+    resolved: dict[str, object] = {name: dict(preset) for name, preset in presets().items()}
+    broken = set()
+    for name in layers:
+        chain, complete = _chain(name, layers, report)
+        resolved[name] = reduce(_over, reversed(chain))
+        if not complete:
+            broken.add(name)
+    return resolved, frozenset(broken)
+
+
+def _layer(name: str, entry: object, report: Report) -> Layer | None:
+    match entry:
+        case None:
+            return Layer(None, {})
+        case str():
+            return Layer(entry, {})
+        case dict():
+            own = {key: value for key, value in entry.items() if key != EXTENDS}
+            base = entry.get(EXTENDS)
+            if base is None or isinstance(base, str):
+                return Layer(base, own)
+            report(("policies", name, EXTENDS), "must be the name of a preset or of another policy")
+            return Layer(None, own)
+        case _:
+            report(("policies", name), "must be the name of a preset or a mapping of settings")
+            return None
+
+
+def _chain(name: str, layers: Mapping[str, Layer], report: Report) -> tuple[list[Mapping[str, object]], bool]:
+    """The settings from `name` down to the last thing it extends, and whether that is all of them."""
+    chain: list[Mapping[str, object]] = []
+    trail: list[str] = []
+    current: str | None = name
+    while current is not None and current not in trail:
+        base, own = layers[current]
+        chain.append(own)
+        trail.append(current)
+        if base in layers and base != current:  # a policy named like a preset extends the preset, not itself
+            current = base
+        elif base is None or base in presets():
+            return [*chain, presets().get(base or "", {})], True
+        else:
+            if current == name:
+                known = suggest(base, {*presets(), *layers} - {name}, "known names")
+                report(("policies", name, EXTENDS), f"no preset or policy has this name; {known}")
+            return chain, False
+    if current == name:
+        report(("policies", name, EXTENDS), f"goes round in a circle: {' -> '.join(map(shown, [*trail, name]))}")
+    return chain, False
+
+
+def _over(base: Mapping[str, object], top: Mapping[str, object]) -> dict[str, object]:
+    """`top` laid over `base`, group by group."""
+    merged = dict(base)
+    for key, value in top.items():
+        below = merged.get(key)
+        merged[key] = _over(below, value) if isinstance(below, dict) and isinstance(value, dict) else value
+    return merged

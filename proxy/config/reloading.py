@@ -1,0 +1,189 @@
+"""Takes a changed config while requests are served: all of it at once, or none of it where anything is wrong."""
+
+from __future__ import annotations
+
+import asyncio
+import stat
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from proxy.config.document import read
+from proxy.config.errors import ConfigError, Problem
+from proxy.config.loading import Config, load_text, notes
+from proxy.observing.log import Log
+from proxy.observing.metrics import Metrics
+from proxy.runtime.deadlines import within
+
+# How often the file is looked at. Twice in a row it must be the same: half a file may be valid, too.
+SECONDS = 1.0
+# More problems than this nobody reads in one log line.
+_MOST_TOLD = 20
+# What is opened or bound once, at the start.
+_FIXED_SERVER = ("host", "port")
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What a look at a file found: its text, or why there is none."""
+
+    text: str | None
+    problems: tuple[Problem, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """The file that a config is read from, the variables that are filled in, and what it said at the start."""
+
+    path: Path
+    env: Mapping[str, str]
+    first: Look
+
+    def look(self) -> Look:
+        """What the file says now. Symlinks are followed anew each time: Kubernetes swaps them."""
+        return _look(self.path)
+
+
+def source(path: Path | None, env: Mapping[str, str]) -> Source | None:
+    """To be made before the config is read, so that no change is missed; None where there is no file to read again."""
+    if path is None or not path.is_file():
+        return None
+    return Source(path, dict(env), _look(path))
+
+
+def _look(path: Path) -> Look:
+    try:
+        mode = path.stat().st_mode if path.exists() else stat.S_IFREG
+        if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):  # reading a pipe might never end
+            return Look(None, (Problem(str(path), None, "", "is no regular file; a config is read from one"),))
+        return Look(read(path))
+    except ConfigError as error:
+        return Look(None, error.problems)
+
+
+class Reloader:
+    """Watches one file and hands what it says to `swap`; where it is broken, what was in force stays.
+
+    config:   in force now.
+    problems: how many the file had at the last look; 0 where it is in force.
+    """
+
+    def __init__(
+        self,
+        source: Source | None,
+        config: Config,
+        swap: Callable[[Config], None],
+        metrics: Metrics,
+        log: Log,
+    ) -> None:
+        self.config = config
+        self.problems = 0
+        self._source = source
+        self._at_start = config
+        self._swap = swap
+        self._metrics = metrics
+        self._log = log
+        self._asked = asyncio.Event()
+        self._tried = self._seen = source.first if source else None
+
+    def ask(self) -> None:
+        """Read the file again soon, changed or not (SIGHUP)."""
+        self._asked.set()
+
+    async def watch(self, seconds: float) -> None:
+        """Look at the file for as long as the process lives."""
+        while True:
+            try:
+                async with within(seconds if self._source else None):
+                    await self._asked.wait()
+            except TimeoutError:
+                await self.poll()
+            else:
+                self._asked.clear()
+                await self.reload()
+
+    async def poll(self) -> None:
+        """Take the file where it has changed, and was the same at the last two looks."""
+        if self._source is None:
+            return
+        seen = await asyncio.to_thread(self._source.look)
+        settled, self._seen = seen == self._seen, seen
+        if settled and seen != self._tried:
+            await self._try(seen, "file")
+
+    async def reload(self) -> None:
+        """Take the file as it is now."""
+        if self._source is None:
+            self._log.info("reload_skipped", reason="no config file was named at the start, or it is no regular file")
+            return
+        self._seen = await asyncio.to_thread(self._source.look)
+        await self._try(self._seen, "signal")
+
+    async def _try(self, seen: Look, trigger: str) -> None:
+        self._tried = seen
+        try:
+            new, kept = await asyncio.to_thread(self._checked, seen)
+            self._swap(new)
+        except ConfigError as error:
+            self._refused(error.problems, trigger)
+        except Exception as error:  # noqa: BLE001 - whatever a file can provoke, the old config stays in force
+            self._log.fault("reload_fault", error)
+            self._refused((), trigger)
+        else:
+            changed = new != self.config
+            self.config, self.problems = new, 0
+            self._metrics.reloaded(taken=True)
+            self._log.info(
+                "reload", trigger=trigger, changed=changed, needs_restart=list(kept), notes=list(notes(self.config))
+            )
+
+    def _checked(self, seen: Look) -> tuple[Config, tuple[str, ...]]:
+        assert self._source is not None  # noqa: S101 - else there was nothing to look at
+        if seen.text is None:
+            raise ConfigError(seen.problems)
+        given = load_text(str(self._source.path), seen.text, self._source.env)
+        problems = litellm_problems(self._at_start, given, str(self._source.path))
+        if problems:
+            raise ConfigError(problems)
+        return laid_over(self.config, given)
+
+    def _refused(self, problems: tuple[Problem, ...], trigger: str) -> None:
+        self.problems = max(1, len(problems))
+        self._metrics.reloaded(taken=False)
+        told = [str(problem) for problem in problems[:_MOST_TOLD]]
+        self._log.warning("reload_failed", trigger=trigger, count=self.problems, problems=told)
+
+
+def laid_over(old: Config, new: Config) -> tuple[Config, tuple[str, ...]]:
+    """The new config with what only a restart can change as it was, and the paths of those settings."""
+    server = {name: getattr(old.server, name) for name in _FIXED_SERVER}
+    kept = [f"server.{name}" for name, value in server.items() if getattr(new.server, name) != value]
+    kept += [
+        f"store.{name}" for name in type(old.store).model_fields if getattr(new.store, name) != getattr(old.store, name)
+    ]
+    fixed = {"server": new.server.model_copy(update=server), "store": old.store}
+    return new.model_copy(update=fixed), tuple(kept)
+
+
+def litellm_problems(start: Config, new: Config, file: str) -> list[Problem]:
+    """Upstreams that need what was not loaded at the start: loading litellm holds up the event loop for too long.
+
+    They are refused, not left out: their requests would go elsewhere.
+    """
+    loaded = [upstream for upstream in start.upstreams.values() if upstream.provider == "litellm"]
+    known = {None, *(upstream.litellm_provider for upstream in loaded)}
+    found = []
+    for name, upstream in new.upstreams.items():
+        if upstream.provider != "litellm":
+            continue
+        if not loaded:
+            found.append(_needs_restart(file, f"upstreams.{name}.provider", "litellm is loaded at the start only"))
+        elif upstream.litellm_provider not in known:
+            found.append(
+                _needs_restart(file, f"upstreams.{name}.litellm_provider", "a new one is checked at the start")
+            )
+    return found
+
+
+def _needs_restart(file: str, path: str, why: str) -> Problem:
+    return Problem(file, None, path, f"{why}; restart the proxy")

@@ -1,0 +1,355 @@
+"""The config as values: every section's settings with type, default, bounds and one sentence, frozen once loaded."""
+
+import base64
+import re
+from collections.abc import Mapping
+from fnmatch import fnmatchcase
+from types import MappingProxyType
+from typing import Annotated, Final, Literal, Self
+from urllib.parse import SplitResult, urlsplit
+
+from pydantic import (
+    AfterValidator,
+    Field,
+    PlainSerializer,
+    SecretStr,
+    StringConstraints,
+    WithJsonSchema,
+    field_validator,
+    model_validator,
+)
+
+from policies.settings import PolicySettings, Seconds, Settings, Words
+from proxy.models import encodings
+from proxy.stores.redis import url as redis_url
+
+DEFAULT: Final = "default"
+MAIN: Final = "main"
+
+_HASHED = re.compile(r"sha256:[0-9a-f]{64}")
+_NOT_HASHED = (
+    "must be the key's hash, sha256:<64 hex digits>, never the key itself;"
+    " run `concertina keys new TENANT`, or hash a key of yours with `printf %s KEY | sha256sum`"
+)
+_PATH_RULE = re.compile(r"\A(?:[A-Z]+ )?/[!-~]*")
+_NO_PATH_RULE = (
+    "must be a path, with * and ? as in file names, and a method before it where only that one is meant:"
+    " /v1/models, /v1/audio/*, POST /v1/embeddings"
+)
+_URL_SAFE = str.maketrans("-_", "+/")
+_BASE_URL = "must be an http:// or https:// URL with a host"
+_STORE_URL = f"must be sqlite:///PATH, memory://, {redis_url.FORMS}"
+
+
+def _check_printable(url: str, message: str) -> None:
+    if not url.isprintable() or " " in url:
+        raise ValueError(f"{message}, without spaces or control characters")
+
+
+def _split(url: str, message: str) -> SplitResult:
+    """The parts of a URL, all of them checked; errors do not show it, since it may hold a password."""
+    _check_printable(url, message)
+    try:
+        parts = urlsplit(url)
+        _ = parts.port
+    except ValueError:
+        raise ValueError(message) from None
+    return parts
+
+
+def _base_url(url: str) -> str:
+    parts = _split(url, _BASE_URL)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ValueError(_BASE_URL)
+    if "@" in parts.netloc:
+        raise ValueError("must not hold credentials; put the key into api_key")
+    if parts.query or parts.fragment:
+        raise ValueError("must not have a query or a fragment")
+    return url.rstrip("/")
+
+
+def _store_url(url: str) -> str:
+    if url.partition("://")[0].lower() in redis_url.SCHEMES:
+        _check_printable(url, _STORE_URL)
+        redis_url.parse(url)
+        return url
+    parts = _split(url, _STORE_URL)
+    if parts.scheme not in ("sqlite", "memory"):
+        raise ValueError(_STORE_URL)
+    if parts.scheme == "sqlite" and (parts.netloc or not parts.path.strip("/")):
+        raise ValueError("sqlite needs a path after three slashes, sqlite:///var/concertina.db")
+    return url
+
+
+def _visible(secret: SecretStr) -> SecretStr:
+    """Keys go into headers, where a line break would start another one."""
+    text = secret.get_secret_value()
+    if not (text.isascii() and text.isprintable() and " " not in text):
+        raise ValueError("must be printable ASCII without spaces or line breaks")
+    return secret
+
+
+def _encoding(name: str) -> str:
+    if name in encodings.NAMES or encodings.is_file(name):
+        return name
+    known = ", ".join(encodings.NAMES)
+    raise ValueError(f"must be {known} or the path of a tokenizer.json; for other models download theirs")
+
+
+def _hashed(key: str) -> str:
+    if not _HASHED.fullmatch(key.lower()):
+        raise ValueError(_NOT_HASHED)
+    return key.lower()
+
+
+def _path_rule(rule: str) -> str:
+    if not _PATH_RULE.fullmatch(rule):
+        raise ValueError(_NO_PATH_RULE)
+    return rule
+
+
+def decode_key(text: str) -> bytes | None:
+    """The 32 bytes that hex or base64 (either alphabet, padded or not) stand for, or None."""
+    try:
+        if len(text) == 64:
+            return bytes.fromhex(text)
+        padded = text.rstrip("=").translate(_URL_SAFE) + "=" * (-len(text.rstrip("=")) % 4)
+        key = base64.b64decode(padded, validate=True)
+    except ValueError:
+        return None
+    return key if len(key) == 32 else None
+
+
+BaseUrl = Annotated[str, AfterValidator(_base_url)]
+StoreUrl = Annotated[str, AfterValidator(_store_url)]
+ApiKey = Annotated[SecretStr, AfterValidator(_visible)]
+KeyHash = Annotated[str, AfterValidator(_hashed)]
+_ENCODING_SCHEMA: Final = {"anyOf": [{"enum": list(encodings.NAMES)}, {"type": "string", "pattern": r"\.json$"}]}
+EncodingName = Annotated[str, AfterValidator(_encoding), WithJsonSchema(_ENCODING_SCHEMA)]
+PathRule = Annotated[str, AfterValidator(_path_rule)]
+Glob = Annotated[str, StringConstraints(min_length=1, max_length=200)]
+
+_frozen = AfterValidator(MappingProxyType)
+_plain = PlainSerializer(dict)
+
+
+class Server(Settings):
+    """Where the proxy listens."""
+
+    host: Words = "127.0.0.1"
+    """Address to listen on; 0.0.0.0 for every interface."""
+
+    port: int = Field(default=8795, ge=0, le=65535)
+    """Port to listen on; 0: any free one."""
+
+    max_body_bytes: int = Field(default=64 * 1024 * 1024, ge=1024)
+    """Bytes that a request body may have, as sent and after decompression."""
+
+    max_buffered_bytes: int = Field(default=512 * 1024 * 1024, ge=1024)
+    """Bytes that the bodies of all requests under way may take together, unpacked; further ones get 503. One body of
+    max_body_bytes always has room."""
+
+    admin_token: ApiKey = SecretStr("")
+    """Token for /metrics and /admin; empty: one is made at the first start, and this machine may read figures."""
+
+    max_requests: int | None = Field(default=None, ge=1, le=1_000_000)
+    """Requests that may be under way at once, further ones get 503; unset: 1000, or what open files allow."""
+
+    header_timeout: Seconds = Field(default=10.0, gt=0, le=3600)
+    """Time for the head of a request to come."""
+
+    body_timeout: Seconds = Field(default=60.0, gt=0, le=3600)
+    """Time without a byte of a request's body, or of an answer taken, after which it is given up."""
+
+    request_deadline: Seconds = Field(default=3600.0, gt=0, le=604800)
+    """Time for a request with its whole answer, after which it is ended."""
+
+    drain: Seconds = Field(default=30.0, ge=0, le=3600)
+    """Time that open requests have to finish once the process is told to end."""
+
+
+def _encryption_key(value: SecretStr) -> SecretStr:
+    text = value.get_secret_value()
+    if text and decode_key(text) is None:
+        raise ValueError("must be 32 bytes in base64 or hex; make one with `openssl rand -base64 32`")
+    return value
+
+
+class StoreConfig(Settings):
+    """Where checkpoints are kept, for how long and how they are protected."""
+
+    url: StoreUrl = Field(default="sqlite:///var/concertina.db", repr=False)
+    """sqlite:///PATH, memory://, redis://HOST:PORT/DB, or Sentinels or a cluster; see docs/redis.md."""
+
+    ttl: Seconds = Field(default=7 * 86400.0, ge=60, le=366 * 86400.0)
+    """How long a session is kept after its last use."""
+
+    secret: SecretStr = SecretStr("")
+    """Secret that keeps sessions of different callers apart; replicas that share a store must share it."""
+
+    encryption_key: SecretStr = SecretStr("")
+    """32 bytes in base64 or hex that encrypt what is stored; empty: not encrypted."""
+
+    retired_keys: tuple[SecretStr, ...] = ()
+    """Encryption keys that are read and not written with: the last one, and the next one before it is used."""
+
+    timeout: Seconds = Field(default=0.25, gt=0, le=30)
+    """Time that one store operation may take before the request goes on without it."""
+
+    @field_validator("encryption_key")
+    @classmethod
+    def _is_a_key(cls, value: SecretStr) -> SecretStr:
+        return _encryption_key(value)
+
+    @field_validator("retired_keys")
+    @classmethod
+    def _are_keys(cls, value: tuple[SecretStr, ...]) -> tuple[SecretStr, ...]:
+        return tuple(_encryption_key(key) for key in value if key.get_secret_value())
+
+    @model_validator(mode="after")
+    def _retires_something(self) -> Self:
+        if self.retired_keys and not self.encryption_key.get_secret_value():
+            raise ValueError("retired_keys need an encryption_key to write with; set it, or leave both out")
+        return self
+
+    @property
+    def encryption_key_bytes(self) -> bytes | None:
+        """The 32 bytes of `encryption_key`, or None when nothing is encrypted."""
+        return decode_key(self.encryption_key.get_secret_value())
+
+    @property
+    def retired_key_bytes(self) -> list[bytes]:
+        return [key for text in self.retired_keys if (key := decode_key(text.get_secret_value())) is not None]
+
+
+class Upstream(Settings):
+    """A server that answers requests."""
+
+    base_url: BaseUrl
+    """Its address up to and including /v1; with provider: litellm what litellm calls api_base."""
+
+    api_key: ApiKey = SecretStr("")
+    """Key sent to it; empty: the client's own Authorization."""
+
+    provider: Literal["openai", "litellm"] = "openai"
+    """`openai` relays bytes as they are, `litellm` translates for other providers."""
+
+    litellm_provider: Words | None = None
+    """litellm's name of the provider, such as anthropic or gemini; unset: the model's name begins with it."""
+
+    connect_timeout: Seconds = Field(default=10.0, gt=0, le=300)
+    """Time to connect, TLS included."""
+
+    idle_timeout: Seconds = Field(default=300.0, gt=0, le=86400)
+    """Time without a single byte after which it counts as gone."""
+
+    total_timeout: Seconds | None = Field(default=None, gt=0)
+    """Time for a whole answer; unset: no limit."""
+
+    max_connections: int = Field(default=1000, ge=1, le=100_000)
+    """Connections open to it at once."""
+
+
+class ModelRule(Settings):
+    """What is known about the models whose name matches."""
+
+    match: Glob
+    """Model name, with * and ? as in file names; the first rule that matches holds."""
+
+    upstream: Words | None = None
+    """Upstream that serves these models; unset: the default one."""
+
+    context_window: int | None = Field(default=None, ge=256, le=100_000_000)
+    """Tokens of their context window; unset: learned, asked for or looked up."""
+
+    encoding: EncodingName | None = None
+    """Tokenizer that counts: o200k_base, cl100k_base, claude (2), or a tokenizer.json's path; unset: by their name."""
+
+
+class Tenant(Settings):
+    """A customer or team: its keys, its policies and its upstream."""
+
+    keys: tuple[KeyHash, ...] = Field(default=(), repr=False)
+    """SHA-256 hashes of the keys its callers send; `concertina keys new TENANT` makes one."""
+
+    policy: Words = DEFAULT
+    """Policy that holds for its requests."""
+
+    policies: tuple[Words, ...] = ()
+    """Further policies its callers may choose by the header x-compaction-policy."""
+
+    upstream: Words | None = None
+    """Upstream of all its requests; unset: by the model rules."""
+
+    api_key: ApiKey = SecretStr("")
+    """Key sent upstream instead of the caller's; empty: the upstream's key, or the caller's own."""
+
+    paths: tuple[PathRule, ...] | None = None
+    """Paths its callers may ask for; unset: the models' with a configured key, every path with the caller's own."""
+
+    max_requests: int | None = Field(default=None, ge=1)
+    """Requests of its callers that may be under way at once, further ones get 429; unset: no limit of its own."""
+
+    summary_tokens_per_day: int | None = Field(default=None, ge=0)
+    """Tokens its summaries may cost a day, after which only the deterministic record is used; unset: no limit."""
+
+    epoch: int = Field(default=0, ge=0, lt=2**63)
+    """Raise it to erase the tenant: nothing that was stored before is found again, on any replica; never lower it."""
+
+
+class Logging(Settings):
+    """What is logged, one JSON line a request."""
+
+    level: Literal["debug", "info", "warning", "error"] = "info"
+    """Least severe level that is logged."""
+
+
+class Telemetry(Settings):
+    """Traces; there are no settings in this version."""
+
+
+class Config(Settings):
+    """A whole config: checked, complete and immutable, so that a reload can swap it at once."""
+
+    server: Server = Server()
+    """Where the proxy listens."""
+
+    store: StoreConfig = StoreConfig()
+    """Where checkpoints are kept, for how long and how they are protected."""
+
+    upstreams: Annotated[Mapping[str, Upstream], Field(min_length=1), _frozen, _plain]
+    """Servers that answer requests, by name; `main`, else the first, is the default."""
+
+    models: tuple[ModelRule, ...] = ()
+    """What is known about models; the first rule that matches a model holds."""
+
+    policies: Annotated[Mapping[str, PolicySettings], _frozen, _plain]
+    """What is done to a conversation, by name; each preset is a policy too, unless its name is used here."""
+
+    tenants: Annotated[Mapping[str, Tenant], _frozen, _plain]
+    """Who calls, by name; `default` stands for callers without a known key."""
+
+    closed: bool = False
+    """Whether callers without a known key are refused."""
+
+    logging: Logging = Logging()
+    """What is logged."""
+
+    telemetry: Telemetry = Telemetry()
+    """Traces."""
+
+    def rule_for(self, model: str) -> ModelRule | None:
+        """The first model rule that matches."""
+        return next((rule for rule in self.models if fnmatchcase(model, rule.match)), None)
+
+    def upstream_for(self, tenant: str, model: str) -> tuple[str, Upstream]:
+        """Name and settings of the upstream: the tenant's, else the model rule's, else `main`, else the first."""
+        owner = self.tenants.get(tenant)
+        rule = self.rule_for(model)
+        name = (owner and owner.upstream) or (rule and rule.upstream) or self.default_upstream
+        return name, self.upstreams[name]
+
+    @property
+    def default_upstream(self) -> str:
+        """The upstream of requests that no tenant and no model rule directs elsewhere."""
+        return MAIN if MAIN in self.upstreams else next(iter(self.upstreams))

@@ -1,0 +1,254 @@
+"""One chat message: what the policies need to know of it, its text for a transcript, and a shortened copy."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator, Mapping
+from typing import TypeGuard
+
+import msgspec
+
+from policies.arguments import UnreadError, read
+from policies.chain import loose_digest, message_digest
+from policies.conversation import Message, Role
+from policies.transcript import ToolCall, Utterance, shorten
+from proxy.models.media import KINDS, media_tokens, sealed_tokens
+
+# Wire roles; `function` is the legacy tool role, and an unknown role is treated as a user's, which is never dropped.
+_ROLES: Mapping[object, Role] = {
+    "system": "system",
+    "developer": "developer",
+    "user": "user",
+    "assistant": "assistant",
+    "tool": "tool",
+    "function": "tool",
+}
+_SIGNED = ("reasoning_content", "reasoning", "reasoning_details", "thinking_blocks", "provider_specific_fields")
+_SIGNED_PARTS = frozenset({"thinking", "redacted_thinking", "reasoning"})
+_PLAIN = frozenset({"role", "content"})
+# Where thinking that is sent back stands: as text, or as parts with it under one of these keys.
+_REASONING = frozenset({"reasoning_content", "reasoning", "reasoning_details", "thinking_blocks"})
+_THOUGHT = ("thinking", "text", "summary")
+_LEGACY = "function:"
+_LONGEST_ID = 128
+
+# Per message and per call, as OpenAI's cookbook counts them, rounded up.
+MESSAGE_OVERHEAD = 4
+CALL_OVERHEAD = 8
+# An answer in audio that is named by its id: a quarter of a minute, at a token for 50 ms.
+_ANSWER_AUDIO_TOKENS = 300
+
+CountTokens = Callable[[str], int]
+Json = Mapping[str, object]
+
+
+def describe(message: object, count: CountTokens, family: str = "") -> Message | None:
+    """What the policies need to know of a decoded message; None for what is no message object.
+
+    `family` is whose media formulas hold, as of `media.family_of`.
+    """
+    if not isinstance(message, dict) or not _has_names(message):
+        return None
+    role = _ROLES.get(message.get("role"), "user")
+    return Message(
+        role=role,
+        tokens=_tokens(message, count, family),
+        digest=message_digest(message),
+        calls=tuple(_call_ids(message)) if role == "assistant" else (),
+        answers=_answers(message) if role == "tool" else None,
+        signed=_is_signed(message),
+        tools=tuple(call.name for call in _calls(message)) if role == "assistant" else (),
+        media=_has_media(message),
+        loose=loose_digest(message) if role == "user" else None,
+    )
+
+
+def _has_names(message: Json) -> bool:
+    """Whether role and kinds of parts are what the tables here are about: names, if anything."""
+    content = message.get("content")
+    parts = content if isinstance(content, list) else [content]
+    names = (message.get("role"), *(part.get("type") for part in parts if isinstance(part, dict)))
+    return all(name is None or isinstance(name, str) for name in names)
+
+
+def _has_media(message: Json) -> bool:
+    return any(not isinstance(part, str) for part in _parts(message.get("content")))
+
+
+def _tokens(message: Json, count: CountTokens, family: str) -> int:
+    """What is sent of a message. Ids are not: no template shows the model more than a few characters of one."""
+    parts = _parts(message.get("content"))
+    said = sum(count(part) if isinstance(part, str) else media_tokens(part, count, family) for part in parts)
+    return MESSAGE_OVERHEAD + said + (0 if message.keys() <= _PLAIN else _tokens_beside(message, count))
+
+
+def _tokens_beside(message: Json, count: CountTokens) -> int:
+    """Tokens of what stands beside the content."""
+    calls = list(_calls(message))
+    texts = [text for key in ("name", "refusal") if isinstance(text := message.get(key), str)]
+    texts += [text for call in calls for text in (call.name, call.arguments)]
+    spoken = _ANSWER_AUDIO_TOKENS if isinstance(message.get("audio"), dict) else 0
+    return CALL_OVERHEAD * len(calls) + spoken + sum(map(count, texts)) + _reasoning_tokens(message, count)
+
+
+def _reasoning_tokens(message: Json, count: CountTokens) -> int:
+    """The largest, since providers and gateways say the same in several fields."""
+    return max((_field_tokens(message[key], count) for key in _REASONING & message.keys()), default=0)
+
+
+def _field_tokens(value: object, count: CountTokens) -> int:
+    if isinstance(value, str):
+        return count(value)
+    total = 0
+    for part in value if isinstance(value, list) else []:
+        texts = part if isinstance(part, dict) else {}
+        total += sum(count(text) for key in _THOUGHT if isinstance(text := texts.get(key), str))
+        total += sealed_tokens(data) if isinstance(data := texts.get("data"), str) else 0
+    return total
+
+
+def _parts(content: object) -> Iterator[str | Json]:
+    """Texts as strings, other parts as objects."""
+    for part in content if isinstance(content, list) else [content]:
+        if isinstance(part, str):
+            yield part
+        elif isinstance(part, dict):
+            text = part.get("text", part.get("refusal", part.get("thinking")))
+            yield text if isinstance(text, str) else part
+
+
+def _calls(message: Json) -> Iterator[ToolCall]:
+    return (_call(function) for function in _functions(message))
+
+
+def _functions(message: Json) -> Iterator[object]:
+    """What every call calls, the legacy one last."""
+    calls = message.get("tool_calls")
+    for call in calls if isinstance(calls, list) else []:
+        yield (call.get("function") or call.get("custom")) if isinstance(call, dict) else None
+    if message.get("function_call") is not None:
+        yield message["function_call"]
+
+
+def _call(function: object) -> ToolCall:
+    if not isinstance(function, dict):
+        return ToolCall("", "")
+    arguments = function.get("arguments", function.get("input", ""))
+    text = arguments if isinstance(arguments, str) else msgspec.json.encode(arguments).decode()
+    return ToolCall(str(function.get("name", "")), text)
+
+
+def _call_ids(message: Json) -> Iterator[str]:
+    calls = message.get("tool_calls")
+    for call in calls if isinstance(calls, list) else []:
+        yield _id(call.get("id", "")) if isinstance(call, dict) else ""
+    legacy = message.get("function_call")
+    if isinstance(legacy, dict):
+        yield _id(_LEGACY + str(legacy.get("name", "")))
+
+
+def _answers(message: Json) -> str:
+    answered = message.get("tool_call_id")
+    return _id(answered if answered is not None else _LEGACY + str(message.get("name", "")))
+
+
+def _id(value: object) -> str:
+    """An id, or the hash of a long one (some carry a whole signature): ids are compared only, and remembered."""
+    text = str(value)
+    return text if len(text) <= _LONGEST_ID else hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _is_signed(message: Json) -> bool:
+    if any(message.get(key) for key in _SIGNED):
+        return True
+    content = message.get("content")
+    return isinstance(content, list) and any(
+        isinstance(part, dict) and (part.get("type") in _SIGNED_PARTS or part.get("signature")) for part in content
+    )
+
+
+def utterance(message: object, position: int, tool: str | None) -> Utterance:
+    """A message's text for the transcript, without media; `tool` names what a result answers."""
+    if not isinstance(message, dict):
+        return Utterance(position, "user", "")
+    texts = []
+    content = message.get("content")
+    for part in content if isinstance(content, list) else [content]:
+        if isinstance(part, str):
+            texts.append(part)
+        elif isinstance(part, dict) and not _is_reasoning(part):
+            text = part.get("text", part.get("refusal"))
+            texts.append(text if isinstance(text, str) else f"[{part.get('type', 'media')}]")
+    if isinstance(refusal := message.get("refusal"), str):
+        texts.append(refusal)
+    role = _ROLES.get(message.get("role"), "user")
+    calls = tuple(_calls(message))
+    return Utterance(position, role, "\n".join(texts), calls, tool if role == "tool" else None, _reasoning(message))
+
+
+def _reasoning(message: Json) -> str:
+    """What a message says of the model's thinking, in the fields that providers put it in."""
+    content = message.get("content")
+    parts = content if isinstance(content, list) else []
+    texts = [message.get("reasoning_content", message.get("reasoning"))]
+    texts += [part.get("thinking", part.get("text")) for part in parts if _is_reasoning(part)]
+    return "\n".join(text for text in texts if isinstance(text, str))
+
+
+def _is_reasoning(part: object) -> TypeGuard[Json]:
+    return isinstance(part, dict) and part.get("type") in _SIGNED_PARTS
+
+
+def with_text(raw: bytes | memoryview, text: str) -> bytes:
+    """A copy of a message with `text` for its content, in the form the content had; nothing else changes."""
+    message = msgspec.json.decode(raw)
+    message["content"] = [{"type": "text", "text": text}] if isinstance(message.get("content"), list) else text
+    return msgspec.json.encode(message)
+
+
+def shortened(raw: bytes | memoryview, share: float) -> bytes:
+    """A copy of a message in which every text keeps `share` of its length, head and tail, visibly marked.
+
+    Ids, roles, names and order stay; media become a note; arguments stay JSON.
+    """
+    message = msgspec.json.decode(raw)
+    if isinstance(message.get("content"), str):
+        message["content"] = _cut(message["content"], share)
+    elif isinstance(message.get("content"), list):
+        message["content"] = [_cut_part(part, share) for part in message["content"]]
+    for function in _functions(message):
+        for key, cut in _CUT_CALLS.items():
+            if isinstance(function, dict) and isinstance(function.get(key), str):
+                function[key] = cut(function[key], share)
+    return msgspec.json.encode(message)
+
+
+def _cut(text: str, share: float) -> str:
+    return shorten(text, max(40, int(len(text) * share)))
+
+
+def _cut_part(part: object, share: float) -> object:
+    if isinstance(part, str):
+        return _cut(part, share)
+    if not isinstance(part, dict):
+        return part
+    if isinstance(part.get("text"), str):
+        return {**part, "text": _cut(part["text"], share)}
+    if part.get("type") in KINDS:
+        return {"type": "text", "text": f"[{part['type']} left out]"}
+    return part
+
+
+def _cut_arguments(arguments: str, share: float) -> str:
+    try:
+        decoded = read(arguments)
+    except UnreadError:
+        return arguments
+    if not isinstance(decoded, dict):
+        return arguments
+    cut = {key: _cut(value, share) if isinstance(value, str) else value for key, value in decoded.items()}
+    return msgspec.json.encode(cut).decode()
+
+
+# A function takes JSON, a custom tool any text.
+_CUT_CALLS = {"arguments": _cut_arguments, "input": _cut}

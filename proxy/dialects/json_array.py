@@ -1,0 +1,391 @@
+"""Chat-completion requests: bytes to a conversation, and back with the client's own bytes.
+
+Nothing here copies or re-serializes a message that is kept. What is learnt of a message (role, tokens, digest, links)
+is remembered by its bytes, so a history that was seen before costs hashing only.
+"""
+
+from __future__ import annotations
+
+import re
+from codecs import BOM_UTF8
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from itertools import islice
+
+import msgspec
+
+from policies.assembly import Injected, Item, Merged
+from proxy.dialects import bounds
+from proxy.errors import InvalidJSONError
+
+MAX_DEPTH = 100
+# Beyond this it is no conversation, and looking at every message would hold up all others.
+MAX_MESSAGES = 10_000
+# Objects and lists of one message: the same. As Python's they take a hundred times their bytes, and nothing else of
+# the process runs while they are made.
+MAX_VALUES = 10_000
+# A field that is a number, a word or a switch; of a list or an object in its place nothing needs to be known.
+_LONGEST_SCALAR = 4_096
+_NOTHING = msgspec.Raw(b"")
+# Nobody writes more; over megabytes of it the search would hold up others.
+_skip_whitespace = re.compile(rb"[ \t\r\n]{0,65536}+").match
+# Up to the next object or list, or to the end, over strings and what is in them: so no search begins inside of one.
+_openings = re.compile(rb'(?:[^"\[{]++|"(?:[^"\\]++|\\.)*+")*+(?:([\[{])|\Z)').finditer
+_SPACE = ord(" ")
+_COMMA = ord(",")
+_BACKSLASH = ord("\\")
+
+
+class Envelope(msgspec.Struct):
+    """A request's top level. Everything is taken raw: a wrong type is the upstream's to refuse, not ours."""
+
+    messages: list[msgspec.Raw] = msgspec.field(default_factory=list)
+    model: msgspec.Raw = _NOTHING
+    stream: msgspec.Raw = _NOTHING
+    stream_options: msgspec.Raw = _NOTHING
+    n: msgspec.Raw = _NOTHING
+    tools: msgspec.Raw = _NOTHING
+    functions: msgspec.Raw = _NOTHING
+    response_format: msgspec.Raw = _NOTHING
+    max_tokens: msgspec.Raw = _NOTHING
+    max_completion_tokens: msgspec.Raw = _NOTHING
+    prompt_cache_key: msgspec.Raw = _NOTHING
+    conversation: msgspec.Raw = _NOTHING
+    metadata: msgspec.Raw = _NOTHING
+    previous_response_id: msgspec.Raw = _NOTHING
+
+
+class _Presence(msgspec.Struct):
+    messages: msgspec.Raw = _NOTHING
+
+
+_KEY = b'"messages"'
+# A surrogate pair, or half of one. It begins with literal bytes, so that `re` finds it at the speed of memchr.
+_SURROGATES = re.compile(rb"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|\\u[dD][89a-fA-F][0-9a-fA-F]{2}")
+_HALF = 6
+
+
+class _Model(msgspec.Struct):
+    """All that is read of a body that is not understood."""
+
+    model: msgspec.Raw = _NOTHING
+
+
+_decode_model = msgspec.json.Decoder(_Model).decode
+# Inside of texts quotes are escaped, so this is a key, near one end of a body most likely the request's own.
+_named_model = re.compile(rb'(?<!\\)"model"\s*:\s*("[^"\\]{0,200}")').findall
+_NEAR_AN_END = 64 * 1024
+decode_envelope = msgspec.json.Decoder(Envelope).decode
+_decode_raw = msgspec.json.Decoder(msgspec.Raw).decode
+_decode_presence = msgspec.json.Decoder(_Presence).decode
+_decode_text = msgspec.json.Decoder(str).decode
+_decode_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_string = re.compile(rb'"(?:[^"\\]++|\\.)*+"').match
+
+
+@dataclass(frozen=True, slots=True)
+class Parsed:
+    """A request's top level and where its messages lie in the body.
+
+    text:  the body to read from: the client's bytes, with lone surrogates made readable at the same length.
+    spans: (start, end) byte offsets of every message. array: offsets of the whole array, brackets included.
+    """
+
+    envelope: Envelope
+    text: bytes
+    spans: list[tuple[int, int]]
+    array: tuple[int, int]
+
+
+def model_of(body: bytes) -> str:
+    """The model a body names, as far as that can be told without understanding the rest; empty where it cannot."""
+    if len(body) > bounds.MOST_SKIPPED:
+        head, tail = _named_model(body, 0, _NEAR_AN_END), _named_model(body, len(body) - _NEAR_AN_END)
+        return decode_text(msgspec.Raw((head[:1] or tail[-1:] or [b""])[0])) or ""
+    try:
+        return decode_text(_decode_model(body.removeprefix(BOM_UTF8)).model) or ""
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+        return ""
+
+
+def decode_text(raw: msgspec.Raw) -> str | None:
+    """A string of JSON; None for anything else."""
+    try:
+        return _decode_text(raw) if raw else None
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+        return None
+
+
+def parse(body: bytes) -> Parsed | None:
+    """Parse a body; None for valid JSON of a shape we do not understand, and for what is not read at all.
+
+    Raises InvalidJSONError for anything that is not JSON, which is how strict readers see lone surrogates.
+    """
+    if not bounds.is_readable(body):
+        return None
+    try:
+        envelope = decode_envelope(body)
+    except msgspec.ValidationError:
+        decode_raw(body)
+        return None
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise _invalid(error) from None
+    return locate(body, envelope) if 0 < len(envelope.messages) <= MAX_MESSAGES else None
+
+
+def decode_raw(body: bytes | memoryview) -> None:
+    """Raise InvalidJSONError unless this is JSON, looking at its structure only."""
+    try:
+        _decode_raw(body)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise _invalid(error) from None
+
+
+def _invalid(error: Exception) -> InvalidJSONError:
+    if isinstance(error, msgspec.DecodeError):
+        return InvalidJSONError(f"The request body is not valid JSON: {error}.")
+    if isinstance(error, RecursionError):
+        return InvalidJSONError("The request body is nested too deeply.")
+    return InvalidJSONError("The request body is not valid UTF-8.")
+
+
+def has_many_surrogates(body: bytes) -> bool:
+    """Whether there are so many escapes of surrogates, pairs or not, that making them readable holds others up."""
+    return sum(1 for _ in islice(_SURROGATES.finditer(body), bounds.MOST_SURROGATES + 1)) > bounds.MOST_SURROGATES
+
+
+def readable_surrogates(body: bytes) -> bytes:
+    r"""Every lone surrogate escape (JavaScript writes them when it cuts a text inside an emoji) as \ufffd.
+
+    The result has the length of the body, so offsets found in it hold for the client's bytes.
+    """
+    if _SURROGATES.search(body) is None:
+        return body
+    readable = bytearray(body)  # changed in place: one substitution over megabytes would hold up others
+    for match in _SURROGATES.finditer(body):
+        readable[match.start() : match.end()] = _readable(match)
+    return bytes(readable)
+
+
+def _readable(match: re.Match[bytes]) -> bytes:
+    found, body = match[0], match.string
+    before = start = match.start()
+    while before and body[before - 1] == _BACKSLASH:
+        before -= 1
+    if (start - before) % 2:  # no escape but a backslash and what looks like one; what follows it may be one
+        return found[:_HALF] + rb"\ufffd"[: len(found) - _HALF]
+    return found if len(found) > _HALF else rb"\ufffd"
+
+
+def locate(body: bytes, envelope: Envelope) -> Parsed | None:
+    """Find the messages' bytes; None where they cannot be found beyond doubt (escaped or repeated keys)."""
+    key = body.find(_KEY)
+    while key >= 0:
+        start = _after(body, _after(body, key + len(_KEY), ord(":")), ord("["))
+        if start > 0 and (found := walk(body, start, envelope.messages)) is not None:
+            spans, end = found
+            alone = body[end : end + 1] == b"]" and without_messages(body[:key] + b'"":0' + body[end + 1 :])
+            return Parsed(envelope, body, spans, (start - 1, end + 1)) if alone else None
+        key = body.find(_KEY, key + 1)
+    return None
+
+
+def without_messages(body: bytes) -> bool:
+    """Whether this is a request that has no messages: the proof that those taken out of it were all it had."""
+    try:
+        return not _decode_presence(body).messages
+    except (msgspec.DecodeError, RecursionError):
+        return False
+
+
+def rest_position(body: bytes, position: int) -> int:
+    """Where the array goes on behind a message that ends at `position`: its next message or its end; -1 if neither."""
+    position = _skip(body, position)
+    if body[position : position + 1] == b"]":
+        return position
+    return _after(body, position, _COMMA)
+
+
+def _after(body: bytes, position: int, character: int) -> int:
+    """The position behind `character`, which may follow whitespace; -1 where something else stands."""
+    if position < 0:
+        return -1
+    position = _skip(body, position)
+    return position + 1 if position < len(body) and body[position] == character else -1
+
+
+def _skip(body: bytes, position: int) -> int:
+    if position < len(body) and body[position] > _SPACE:
+        return position
+    found = _skip_whitespace(body, position)
+    return found.end() if found else position
+
+
+def walk(body: bytes, position: int, messages: Sequence[msgspec.Raw]) -> tuple[list[tuple[int, int]], int] | None:
+    """Spans of `messages`, which stand comma-separated from `position` on, and where they end; None if they do not."""
+    spans = []
+    for i, raw in enumerate(messages):
+        if i and (position := _after(body, position, _COMMA)) < 0:
+            return None
+        position = _skip(body, position)
+        if not body.startswith(memoryview(raw), position):
+            return None
+        end = position + len(memoryview(raw))
+        spans.append((position, end))
+        position = end
+    return spans, _skip(body, position)
+
+
+def decode(raw: bytes | memoryview) -> object:
+    """One JSON value; InvalidJSONError where it is none, or nested too deeply."""
+    try:
+        value: object = msgspec.json.decode(raw)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+        raise _invalid(error) from None
+    if _too_deep(value, MAX_DEPTH):
+        raise InvalidJSONError(f"The request body is nested more than {MAX_DEPTH} levels deep.")
+    return value
+
+
+def _too_deep(value: object, left: int) -> bool:
+    if left <= 0:
+        return True
+    if isinstance(value, dict):
+        return any(_too_deep(v, left - 1) for v in value.values() if isinstance(v, dict | list))
+    if isinstance(value, list):
+        return any(_too_deep(v, left - 1) for v in value if isinstance(v, dict | list))
+    return False
+
+
+def is_crowded(message: bytes | memoryview) -> bool:
+    """Whether a message is too large to be decoded, or has more objects and lists than MAX_VALUES.
+
+    Brackets inside of texts are none.
+    """
+    if not MAX_VALUES < len(message) <= bounds.MOST_OF_MESSAGE:
+        return len(message) > MAX_VALUES
+    text = bytes(message)
+    if text.count(b"{") + text.count(b"[") <= MAX_VALUES:
+        return False
+    return sum(1 for found in islice(_openings(text), MAX_VALUES + 1) if found[1]) > MAX_VALUES
+
+
+def scalar(raw: msgspec.Raw) -> object:
+    """The value of a top-level field, None where it is absent or null; an empty list for anything long."""
+    if not raw:
+        return None
+    value = memoryview(raw)
+    return [] if len(value) > _LONGEST_SCALAR else decode(value)
+
+
+def text_at(raw: msgspec.Raw, path: Sequence[str]) -> str | None:
+    """A string inside of objects, which are read no further than it takes; None where there is none, or a long one."""
+    try:
+        for name in path:
+            raw = _reader_of(name)(raw)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+        return None
+    return decode_text(raw) if len(memoryview(raw)) <= _LONGEST_SCALAR else None
+
+
+@cache
+def _reader_of(name: str) -> Callable[[msgspec.Raw], msgspec.Raw]:
+    """Reads one field of an object and passes over all others."""
+    field = msgspec.defstruct("Field", [("value", msgspec.Raw, _NOTHING)], rename={"value": name})
+    decode_field = msgspec.json.Decoder(field).decode
+
+    def read(raw: msgspec.Raw) -> msgspec.Raw:
+        value: msgspec.Raw = msgspec.structs.astuple(decode_field(raw))[0]
+        return value
+
+    return read
+
+
+def rebuild(body: bytes, parsed: Parsed, items: Sequence[Item], replaced: dict[int, bytes]) -> bytes:
+    """The body with another messages array: kept messages as the client's bytes, everything around it untouched.
+
+    replaced: message index -> other bytes, for contents a retry had to cut.
+    """
+    view = memoryview(body)
+    parts: list[bytes | memoryview] = []
+    for item in items:
+        parts.append(b"," if parts else b"[")
+        if isinstance(item, Injected):
+            parts.append(msgspec.json.encode({"role": item.role, "content": item.text}))
+            continue
+        index = item.into if isinstance(item, Merged) else item
+        start, end = parsed.spans[index]
+        kept = replaced.get(index) or view[start:end]
+        parts.append(_behind(item.text, kept) if isinstance(item, Merged) else kept)
+    return b"".join([view[: parsed.array[0]], *parts, b"]", view[parsed.array[1] :]])
+
+
+def selected(body: bytes, parsed: Parsed, indexes: Sequence[int]) -> tuple[bytes, Parsed]:
+    """The body with only these of its messages, and where they lie in it."""
+    spans = []
+    position = parsed.array[0] + 1
+    for i in indexes:
+        first, last = parsed.spans[i]
+        spans.append((position, position + last - first))
+        position += last - first + 1
+    text = rebuild(parsed.text, parsed, indexes, {})
+    selected = Parsed(parsed.envelope, text, spans, (parsed.array[0], position))
+    return rebuild(body, parsed, indexes, {}), selected
+
+
+def with_fields(body: bytes, fields: dict[str, object], without: Sequence[str]) -> bytes:
+    """The body with some top-level fields set and others gone; all others keep their bytes and their order.
+
+    Raises InvalidJSONError for what is no object, and for a key twice beside a lone surrogate.
+    """
+    kept = {key: member for key, member in _members(body).items() if key not in without}
+    for key, value in fields.items():
+        kept[key] = msgspec.json.encode(key) + b":" + msgspec.json.encode(value)
+    return b"{" + b",".join(kept.values()) + b"}"
+
+
+def _members(body: bytes) -> dict[str, bytes]:
+    """The members of an object, `"key": value` as they were written, by their keys."""
+    try:
+        decoded = _decode_members(body)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+        return _members_with_surrogates(body)
+    return {key: msgspec.json.encode(key) + b":" + raw for key, raw in decoded.items()}
+
+
+def _members_with_surrogates(body: bytes) -> dict[str, bytes]:
+    """The same for an object that strict readers refuse: found in a readable copy, taken from the body."""
+    readable = readable_surrogates(body)
+    try:
+        decoded = _decode_members(readable)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+        raise _invalid(error) from None
+    members = {}
+    position = _after(readable, 0, ord("{"))
+    for key, raw in decoded.items():
+        start = _skip(readable, position)
+        name = _string(readable, start)
+        value = _skip(readable, _after(readable, name.end(), ord(":"))) if name else -1
+        if value < 0 or not readable.startswith(memoryview(raw), value):
+            raise InvalidJSONError("The request body has a key twice.")
+        end = value + len(memoryview(raw))
+        members[key] = body[start:end]
+        position = _after(readable, end, _COMMA)
+    return members
+
+
+def _behind(text: str, message: bytes | memoryview) -> bytes:
+    """A message whose content begins with a text of ours; its other fields, and what it said, keep their bytes."""
+    members = _members(bytes(message))
+    name, _, content = members.get("content", b'"content":null').partition(b":")
+    content = content.strip()
+    match content[:1]:
+        case b'"':
+            merged = msgspec.json.encode(f"{text}\n\n")[:-1] + content[1:]
+        case b"[":
+            part = msgspec.json.encode({"type": "text", "text": text})
+            merged = b"[" + part + (b"]" if content[1:].strip() == b"]" else b"," + content[1:])
+        case _:
+            merged = msgspec.json.encode(text)
+    return b"{" + b",".join({**members, "content": name + b":" + merged}.values()) + b"}"

@@ -1,0 +1,153 @@
+"""Remembering the part of a body that was read before, so that the next request costs its new bytes only.
+
+An agent re-sends its history with a message or two appended. Per caller the length and a keyed hash of the body up to
+the last message but one are kept with what was learnt up to there; the next body that begins with those bytes is
+parsed, digested and counted from there on.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections import OrderedDict
+from dataclasses import dataclass
+
+import msgspec
+import xxhash
+
+from policies.conversation import Message
+from proxy.dialects.bounds import QUICK
+from proxy.dialects.json_array import (
+    MAX_MESSAGES,
+    Envelope,
+    Parsed,
+    decode_envelope,
+    rest_position,
+    walk,
+    without_messages,
+)
+
+_LEAST_BYTES = 4_096
+_KEY_BYTES = 256
+_TAIL_BYTES = 64
+_OPENING = b'{"messages":['
+# What a remembered message takes: its entry, span and digest. Only what stands before the messages can be large.
+_MESSAGE_BYTES = 320
+
+
+@dataclass(frozen=True, slots=True)
+class Prefix:
+    """What is known of body[:length], which ends with a message."""
+
+    length: int
+    digest: int
+    tail: bytes
+    envelope: Envelope
+    array_start: int
+    encoding: str
+    spans: list[tuple[int, int]]
+    messages: list[Message]
+
+    @property
+    def size(self) -> int:
+        """Bytes it takes, about."""
+        return self.array_start + _MESSAGE_BYTES * len(self.messages)
+
+
+class PrefixCache:
+    """Bounded by the bytes it holds; the least recently used go first."""
+
+    def __init__(self, max_bytes: int = 64 * 1024 * 1024, per_opening: int = 8) -> None:
+        self._max_bytes = max_bytes
+        self._per_opening = per_opening
+        self._entries: OrderedDict[tuple[bytes, int], list[Prefix]] = OrderedDict()
+        self.held = 0
+        # Hashes never leave the process; the seed keeps anybody from aiming at a collision.
+        self._seed = secrets.randbits(64)
+
+    def find(self, scope: bytes, body: bytes) -> tuple[Prefix, Parsed] | None:
+        """The longest remembered prefix of this caller's body, and the body parsed with its help."""
+        if len(body) < _LEAST_BYTES:
+            return None
+        key = self._key(scope, body)
+        for prefix in sorted(self._entries.get(key, ()), key=lambda p: -p.length):
+            if self._matches(prefix, body) and (parsed := _parse_rest(prefix, body)) is not None:
+                self._entries.move_to_end(key)
+                return prefix, parsed
+        return None
+
+    def remember(self, scope: bytes, body: bytes, parsed: Parsed, encoding: str, messages: list[Message]) -> None:
+        """Keep what was learnt of everything but the last message, which is the one that retries and edits change."""
+        known = len(messages) - 1
+        if len(body) < _LEAST_BYTES or known < 1 or parsed.text is not body:
+            return
+        length = parsed.spans[known - 1][1]
+        prefix = Prefix(
+            length=length,
+            digest=self._hash(body, length),
+            tail=body[length - _TAIL_BYTES : length],
+            envelope=decode_envelope(body[: parsed.array[0]] + b"[]}"),
+            array_start=parsed.array[0],
+            encoding=encoding,
+            spans=parsed.spans[:known],
+            messages=messages[:known],
+        )
+        self._put(self._key(scope, body), prefix)
+
+    def _put(self, key: tuple[bytes, int], prefix: Prefix) -> None:
+        entries = self._entries.setdefault(key, [])
+        same = next((i for i, p in enumerate(entries) if p.length == prefix.length and p.digest == prefix.digest), None)
+        if same is not None:
+            self.held -= entries.pop(same).size
+        elif len(entries) >= self._per_opening:
+            self.held -= entries.pop(0).size
+        entries.append(prefix)
+        self._entries.move_to_end(key)
+        self.held += prefix.size
+        while self.held > self._max_bytes:
+            _, dropped = self._entries.popitem(last=False)
+            self.held -= sum(p.size for p in dropped)
+
+    def _key(self, scope: bytes, body: bytes) -> tuple[bytes, int]:
+        return scope, self._hash(body, _KEY_BYTES)
+
+    def _hash(self, body: bytes, length: int) -> int:
+        return xxhash.xxh3_128_intdigest(memoryview(body)[:length], self._seed)
+
+    def _matches(self, prefix: Prefix, body: bytes) -> bool:
+        # Comparing the tail first keeps other sessions with the same opening from costing a hash of the body.
+        return body[prefix.length - _TAIL_BYTES : prefix.length] == prefix.tail and (
+            len(body) > prefix.length and self._hash(body, prefix.length) == prefix.digest
+        )
+
+
+def _parse_rest(prefix: Prefix, body: bytes) -> Parsed | None:
+    """Parse from the prefix on; None where anything is odd, and the body is parsed as a whole."""
+    start = rest_position(body, prefix.length)
+    if start < 0:
+        return None
+    rest = _OPENING + body[start:]
+    if len(rest) > QUICK:  # as a whole it is read off the event loop
+        return None
+    try:
+        envelope = decode_envelope(rest)
+    except (msgspec.DecodeError, RecursionError):
+        return None
+    found = walk(rest, len(_OPENING), envelope.messages)
+    if found is None or len(prefix.spans) + len(envelope.messages) > MAX_MESSAGES:
+        return None
+    shift = start - len(_OPENING)
+    spans, end = found
+    if rest[end : end + 1] != b"]" or not without_messages(b'{"":0' + rest[end + 1 :]):
+        return None
+    return Parsed(
+        _over(prefix.envelope, envelope),
+        body,
+        [*prefix.spans, *((first + shift, last + shift) for first, last in spans)],
+        (prefix.array_start, end + shift + 1),
+    )
+
+
+def _over(earlier: Envelope, later: Envelope) -> Envelope:
+    """The later value of every key, as JSON parsers read repeated keys."""
+    values = {name: getattr(later, name) or getattr(earlier, name) for name in Envelope.__struct_fields__}
+    return Envelope(**{**values, "messages": later.messages})

@@ -1,0 +1,268 @@
+"""Reading a request: parse, describe and count it, off the event loop where much of it is new."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from codecs import BOM_UTF8
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from typing import NamedTuple, NewType, TypeVar
+
+import xxhash
+
+from policies.conversation import Conversation, Message
+from policies.transcript import Utterance
+from proxy.dialects import bounds, json_array
+from proxy.dialects.chat.messages import describe, utterance
+from proxy.dialects.json_array import Parsed
+from proxy.dialects.prefixes import PrefixCache
+from proxy.errors import InvalidJSONError
+from proxy.lru import remember
+from proxy.models.media import family_of
+from proxy.models.tokenizer import Tokenizer
+
+_REMEMBERED_MESSAGES = 50_000
+# What a client may write around a separator: role, name, cache_control.
+_AROUND_SEPARATOR = 400
+_REMEMBERED_TOOLS = 1_000
+# What a message takes beside its text, as time: what so many bytes take to be counted.
+_MESSAGE_BYTES = 100
+
+_V = TypeVar("_V")
+ContentKey = NewType("ContentKey", tuple[str, int])
+
+
+class Measure(NamedTuple):
+    """What messages are counted by: texts by an encoding, media by the formulas of a family of models."""
+
+    encoding: str
+    family: str
+
+    @property
+    def name(self) -> str:
+        return f"{self.encoding} {self.family}"
+
+
+@dataclass(frozen=True)
+class ChatRequest:
+    """A counted chat request. `messages[i]` stands at `parsed.spans[i]` of `body`.
+
+    dropped_tokens: what stood before the manual separator and is not sent; 0 without one.
+    output_key:  the key by which the client limits the answer, for calls of ours to the same model.
+    hides_usage: a stream whose usage the client did not ask for.
+    passthrough: why this shape is only counted and never compacted; None for what we understand.
+    """
+
+    body: bytes
+    parsed: Parsed
+    messages: Sequence[Message]
+    tools_tokens: int
+    model: str
+    encoding: str
+    stream: bool
+    max_output: int | None
+    output_key: str
+    hides_usage: bool
+    passthrough: str | None
+    dropped_tokens: int = 0
+
+    @cached_property
+    def conversation(self) -> Conversation:
+        return Conversation(self.messages, self.tools_tokens)
+
+    @cached_property
+    def tokens(self) -> int:
+        return self.tools_tokens + sum(message.tokens for message in self.messages)
+
+    @property
+    def is_as_received(self) -> bool:
+        return not self.dropped_tokens
+
+    @property
+    def received_tokens(self) -> int:
+        """What the client sent, its part before a separator included."""
+        return self.tokens + self.dropped_tokens
+
+    def utterances(self, start: int, end: int) -> list[Utterance]:
+        """The text of body[start:end], decoded for a transcript; results are named after the calls they answer."""
+        head, tools = self.conversation.head_length, self.conversation.tool_names
+        return [
+            utterance(json_array.decode(self.message_bytes(head + position)), position, tools[position])
+            for position in range(start, end)
+        ]
+
+    def behind(self, separator: str) -> ChatRequest:
+        """The request from the newest user message on that says exactly `separator`; itself where there is none.
+
+        Instructions from before it stay (R4: the user's own cut wins over every checkpoint, but gives no authority up).
+        Late results of calls from before it go with them: upstreams refuse a result without its call.
+        """
+        conversation = self.conversation
+        position = next((i for i in reversed(conversation.users) if self._says(i, separator)), None)
+        if position is None:
+            return self
+        head, late = conversation.head_length, conversation.late_results(position)
+        kept = (i for i in range(position, len(conversation.body)) if i not in late)
+        items = [*range(head), *(head + i for i in (*conversation.covered_instructions(position), *kept))]
+        body, parsed = json_array.selected(self.body, self.parsed, items)
+        messages = [self.messages[i] for i in items]
+        dropped = self.tokens - self.tools_tokens - sum(message.tokens for message in messages)
+        return replace(self, body=body, parsed=parsed, messages=messages, dropped_tokens=dropped)
+
+    def _says(self, position: int, text: str) -> bool:
+        raw = self.message_bytes(self.conversation.head_length + position)
+        # Escapes make a text up to six times as long as it is; more than that cannot be the separator alone.
+        if len(raw) > 6 * len(text) + _AROUND_SEPARATOR:
+            return False
+        return utterance(json_array.decode(raw), position, None).text == text
+
+    def message_bytes(self, index: int) -> memoryview:
+        first, last = self.parsed.spans[index]
+        return memoryview(self.parsed.text)[first:last]
+
+    def hint(self, *path: str) -> str | None:
+        """A string at the top level of the request, or inside one of its objects; None where there is none."""
+        return json_array.text_at(getattr(self.parsed.envelope, path[0]), path[1:]) or None
+
+
+class RequestReader:
+    """Reads requests and remembers what it learnt, by content; one per process."""
+
+    def __init__(self, tokenizer: Tokenizer, workers: Executor) -> None:
+        self._tokenizer = tokenizer
+        self._workers = workers
+        self._prefixes = PrefixCache()
+        self._messages: OrderedDict[ContentKey, Message] = OrderedDict()
+        self._tools: OrderedDict[ContentKey, int] = OrderedDict()
+        self._seed = secrets.randbits(64)
+
+    async def read(self, body: bytes, scope: bytes, encoding_of: Callable[[str], str]) -> ChatRequest | None:
+        """The request, counted; None for valid JSON of a shape we do not understand."""
+        body = body.removeprefix(BOM_UTF8)
+        found = self._prefixes.find(scope, body)
+        parsed = found[1] if found else await self._parse(body)
+        if parsed is None:
+            return None
+        named = json_array.scalar(parsed.envelope.model)
+        model = named if isinstance(named, str) else ""
+        encoding = encoding_of(model)
+        measure = Measure(encoding, family_of(model))
+        known: list[Message] = []
+        if found and found[0].encoding == measure.name:
+            known = found[0].messages
+        messages = await self._describe(parsed, known, measure)
+        tools_tokens = await self._count_tools(parsed, encoding)
+        if messages is None:
+            return None
+        self._prefixes.remember(scope, body, parsed, measure.name, messages)
+        return _request(body, parsed, messages, tools_tokens, model, encoding)
+
+    async def _parse(self, body: bytes) -> Parsed | None:
+        """Inline what takes a millisecond. Making lone surrogates readable may take a hundred for each megabyte."""
+        loop = asyncio.get_running_loop()
+        try:
+            if bounds.is_quick(body):
+                return json_array.parse(body)
+            return await loop.run_in_executor(self._workers, json_array.parse, body)
+        except InvalidJSONError:
+            readable = await loop.run_in_executor(self._workers, _readable, body)
+            if readable == body:
+                raise
+            return None if readable is None else await self._parse(readable)
+
+    async def _describe(self, parsed: Parsed, known: list[Message], measure: Measure) -> list[Message] | None:
+        view = memoryview(parsed.text)
+        raws = [view[first:last] for first, last in parsed.spans[len(known) :]]
+        name = measure.name
+        keys = [self._key(raw, name) for raw in raws]
+        seen = {key: self._messages[key] for key in keys if key in self._messages}
+        new = {key: raw for key, raw in zip(keys, raws, strict=True) if key not in seen}
+        size = sum(map(len, new.values())) + _MESSAGE_BYTES * len(new)
+        learnt = await self._run(partial(self._learn, new, measure), size, measure.encoding)
+        if learnt is None:
+            return None
+        seen.update(learnt)
+        for key, message in seen.items():
+            remember(self._messages, key, message, _REMEMBERED_MESSAGES)
+        return [*known, *(seen[key] for key in keys)]
+
+    def _learn(self, new: Mapping[ContentKey, memoryview], measure: Measure) -> dict[ContentKey, Message] | None:
+        """None where something among them is no message object, or none of a conversation."""
+        count = partial(self._tokenizer.count, encoding=measure.encoding)
+        learnt = {}
+        for key, raw in new.items():
+            message = None if json_array.is_crowded(raw) else describe(json_array.decode(raw), count, measure.family)
+            if message is None:
+                return None
+            learnt[key] = message
+        return learnt
+
+    async def _count_tools(self, parsed: Parsed, encoding: str) -> int:
+        envelope = parsed.envelope
+        total = 0
+        for raw in (envelope.tools, envelope.functions, envelope.response_format):
+            if raw:
+                total += await self._count_raw(memoryview(raw), encoding)
+        return total
+
+    async def _count_raw(self, raw: memoryview, encoding: str) -> int:
+        """Definitions are sent as their JSON or something close to it, so its tokens are counted."""
+        key = self._key(raw, encoding)
+        tokens = self._tools.get(key)
+        if tokens is None:
+            tokens = await self._run(partial(self._count_json, bytes(raw), encoding), len(raw), encoding)
+        return remember(self._tools, key, tokens, _REMEMBERED_TOOLS)
+
+    async def _run(self, work: Callable[[], _V], size: int, encoding: str) -> _V:
+        """Inline what is small; in a worker thread what would stall the event loop."""
+        if self._tokenizer.is_quick(size, encoding):
+            return work()
+        return await asyncio.get_running_loop().run_in_executor(self._workers, work)
+
+    def _count_json(self, raw: bytes, encoding: str) -> int:
+        if not json_array.is_crowded(raw):
+            json_array.decode(raw)
+        return self._tokenizer.count(raw.decode("utf-8", "replace"), encoding)
+
+    def _key(self, raw: memoryview, measure: str) -> ContentKey:
+        return ContentKey((measure, xxhash.xxh3_128_intdigest(raw, self._seed)))
+
+
+def _request(
+    body: bytes, parsed: Parsed, messages: list[Message], tools_tokens: int, model: str, encoding: str
+) -> ChatRequest:
+    envelope = parsed.envelope
+    output_key = "max_completion_tokens" if envelope.max_completion_tokens else "max_tokens"
+    max_output = json_array.scalar(getattr(envelope, output_key))
+    stream = json_array.scalar(envelope.stream) is True
+    return ChatRequest(
+        body=body,
+        parsed=parsed,
+        messages=messages,
+        tools_tokens=tools_tokens,
+        model=model,
+        encoding=encoding,
+        stream=stream,
+        max_output=max_output if isinstance(max_output, int) and max_output > 0 else None,
+        output_key=output_key,
+        hides_usage=stream and not envelope.stream_options,
+        passthrough=_passthrough(parsed),
+    )
+
+
+def _readable(body: bytes) -> bytes | None:
+    """The body with something else in the place of lone surrogates; None where there are too many."""
+    return None if json_array.has_many_surrogates(body) else json_array.readable_surrogates(body)
+
+
+def _passthrough(parsed: Parsed) -> str | None:
+    n = json_array.scalar(parsed.envelope.n)
+    if n not in (None, 1):
+        return "several_choices"
+    if json_array.scalar(parsed.envelope.previous_response_id) is not None:
+        return "previous_response_id"
+    return None

@@ -1,0 +1,187 @@
+"""Compactions under way in this process: begun once, joined by whoever can use the record, seen through to the end."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from dataclasses import dataclass, replace
+
+from policies.record.record import Record
+from proxy.engine.case import Case
+from proxy.engine.compactor import CompactionError, Compactor, Job
+from proxy.engine.standing import StandingRecords
+from proxy.engine.trails import Trails
+from proxy.records.checkpoints import covering
+from proxy.records.index import SessionIndex
+from proxy.records.lineages import Lineages
+from proxy.runtime.background import Background
+
+# Flights that one request may wait for, one after the other, before it begins its own.
+_MOST_JOINED = 3
+
+
+@dataclass(slots=True, eq=False)
+class _Flight:
+    """One compaction under way, the case that it was begun for, and how many wait for it."""
+
+    case: Case
+    job: Job
+    task: asyncio.Task[Record]
+    waiting: int = 0
+
+    @property
+    def digest(self) -> bytes:
+        """Of what its record is to cover; one that is found instead may cover something else."""
+        return self.job.digests[self.job.cut.position]
+
+
+class Compactions:
+    """Makes the next records of conversations, one at a time for each span of a branch; one per process.
+
+    A model's summary is paid for once it was begun. Where everybody who waited for one has left, it goes on in the
+    background, as far as there is room, so that the next request finds it.
+    """
+
+    def __init__(
+        self,
+        standing: StandingRecords,
+        compactor: Compactor,
+        lineages: Lineages,
+        trails: Trails,
+        sessions: SessionIndex,
+        background: Background,
+    ) -> None:
+        self._standing = standing
+        self._compactor = compactor
+        self._lineages = lineages
+        self._trails = trails
+        self._sessions = sessions
+        self._background = background
+        self._flights: dict[str, list[_Flight]] = {}
+        """By the tag of their conversation."""
+
+    async def next(self, case: Case, job: Job) -> Record:
+        """The record that this job's request goes on with: joined, found or made. Raises CompactionError."""
+        firm = False
+        for _ in range(_MOST_JOINED):
+            if (flight := self._joinable(case, job, firm=firm)) is None:
+                break
+            try:
+                if (record := await self._joined(case, job, flight, firm=firm)) is not None:
+                    return record
+            except TimeoutError:
+                if not job.must:
+                    raise CompactionError("pending") from None
+                job = replace(job, target=None)
+                break
+            except CompactionError as error:
+                if _is_as_firm(flight.job, job) or not (job.must or str(error) == "pending"):
+                    raise
+                # Whoever comes to this first begins one that gives up less soon; the others join it.
+                firm = True
+        return await self._landed(self._begin(case, job))
+
+    async def ahead(self, case: Case, job: Job) -> None:
+        """Make a record that nobody waits for yet, unless one is under way."""
+        if self._joinable(case, job) is None:
+            with suppress(CompactionError):
+                await self._landed(self._begin(case, job))
+
+    def _joinable(self, case: Case, job: Job, *, firm: bool = False) -> _Flight | None:
+        """What is under way for a prefix of this very request, beyond the record that it has, wherever it is cut; where
+        it has to be `firm`, only what gives up no sooner than the job would.
+
+        An overflow wants no more than its own target, so it joins only those who overflowed likewise.
+        """
+        overflowed = job.trigger == "overflow_retry"
+        for flight in self._flights.get(job.tag, ()):
+            cut = case.cut_at(flight.digest)
+            if overflowed and (flight.job.trigger, cut) != (job.trigger, job.cut.position):
+                continue
+            if cut is not None and cut > job.covered and (not firm or _is_as_firm(flight.job, job)):
+                return flight
+        return None
+
+    def _begin(self, case: Case, job: Job) -> _Flight:
+        flight = _Flight(case, job, asyncio.create_task(self._made(case, job)))
+        self._flights.setdefault(job.tag, []).append(flight)
+        flight.task.add_done_callback(lambda _: self._forget(flight))
+        return flight
+
+    def _forget(self, flight: _Flight) -> None:
+        flights = self._flights.get(flight.job.tag, [])
+        if flight in flights:
+            flights.remove(flight)
+        if not flights:
+            self._flights.pop(flight.job.tag, None)
+
+    async def _joined(self, case: Case, job: Job, flight: _Flight, *, firm: bool) -> Record | None:
+        """The record of another request's flight; None where it found one of another branch. Raises CompactionError,
+        and TimeoutError where it takes longer than the job may wait; a `firm` flight is waited for like one's own."""
+        patience = job.deadline if job.must else job.policy.join_wait
+        record = _seen_by(case, await self._landed(flight, None if firm else patience))
+        if record is not None and record.covered > job.covered:
+            return record
+        self._forget(flight)
+        return None
+
+    async def _landed(self, flight: _Flight, seconds: float | None = None) -> Record:
+        """What comes of it. Raises CompactionError, and TimeoutError after so many seconds."""
+        flight.waiting += 1
+        try:
+            await asyncio.wait((flight.task,), timeout=seconds)
+        finally:
+            flight.waiting -= 1
+            if not flight.waiting and not flight.task.done():
+                self._see_through(flight)
+        if not flight.task.done():
+            raise TimeoutError
+        if flight.task.cancelled():  # the process ends
+            raise CompactionError("pending")
+        return flight.task.result()
+
+    def _see_through(self, flight: _Flight) -> None:
+        flight.waiting += 1
+        if not self._background.start("summary", self._seen_through(flight)):
+            self._forget(flight)
+            flight.task.cancel()
+
+    async def _seen_through(self, flight: _Flight) -> None:
+        """Wait in the place of those who left. Their session has to be listed, now that something is stored of it: by
+        the case that the record was made or found for, since it may be none of theirs."""
+        with suppress(CompactionError):
+            record = await flight.task
+            await self._sessions.enroll(flight.case, record)
+
+    async def _made(self, case: Case, job: Job) -> Record:
+        if job.trigger == "overflow_retry":  # nothing smaller will do, so it is nobody else's turn
+            return await self._compacted(case, job)
+        wait = 0.0 if job.trigger == "background" else job.policy.join_wait
+        async with self._standing.turn(case, job.parent, wait) as turn:
+            if isinstance(turn, Record):
+                return turn
+            if not (turn or job.must):
+                raise CompactionError("pending")
+            return await self._compacted(case, job)
+
+    async def _compacted(self, case: Case, job: Job) -> Record:
+        """The record of a job; what becomes of it is noted in the state of its lineage."""
+        try:
+            record = await self._compactor.compact(job)
+        except CompactionError:
+            await self._lineages.failed(case.tag, job.parent)
+            raise
+        await self._lineages.compacted(case.tag, record, len(case.conversation.messages))
+        await self._trails.note(case, record)
+        return record
+
+
+def _seen_by(case: Case, record: Record) -> Record | None:
+    """The record of another request for this one; None where it covers what this one does not begin with."""
+    cut = case.cut_at(bytes.fromhex(record.digest))
+    return None if cut is None else covering(cut, record)
+
+
+def _is_as_firm(other: Job, job: Job) -> bool:
+    """Whether the other one gives up no sooner: one in the background does as soon as it is not its turn."""
+    return other.must >= job.must and other.trigger != "background"

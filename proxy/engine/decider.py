@@ -1,0 +1,116 @@
+"""What is to be done with a chat request, decided as a value: carried out by the drafter, told by `explain`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import assert_never
+
+from policies.oversize import least_tokens, oversized
+from policies.plan import Compact, Forward, Plan, Reuse, decide, needs_attention
+from policies.record.record import Record, with_left_out
+from proxy.engine.case import Case, Draft, Outcome, drafted, standing_of, untouched
+from proxy.engine.cooler import Cooled, Cooler
+from proxy.engine.standing import StandingRecords
+from proxy.records.lineages import Lineages
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """A plan, and what it was made for: the checkpoint in use, and the conversation with its large messages cooled."""
+
+    plan: Plan
+    record: Record | None
+    view: Cooled
+
+    @property
+    def standing_outcome(self) -> Outcome:
+        """What is done without a new record."""
+        return "reused" if self.record is not None else "cooled" if self.view.replaced else "none"
+
+    @property
+    def would(self) -> str:
+        """The reason that shadow mode tells."""
+        match self.plan:
+            case Forward():
+                return "would_cool" if self.view.replaced else self.plan.reason
+            case Reuse():
+                return "would_reuse"
+            case Compact():
+                return f"would_compact_{self.plan.cut.position}_messages"
+            case _:
+                assert_never(self.plan)
+
+    def standing_draft(self, case: Case, plan: Forward | Reuse) -> Draft:
+        """The request with what is there already: the checkpoint, and short forms."""
+        outcome = self.standing_outcome
+        reason = "too_large" if outcome == "cooled" and self.view.is_cut else plan.reason
+        return worthwhile(case, drafted(case, self.view, self.record, outcome, reason))
+
+
+class Decider:
+    """Looks at what stands and decides; one per store."""
+
+    def __init__(self, standing: StandingRecords, cooler: Cooler, lineages: Lineages) -> None:
+        self._standing = standing
+        self._cooler = cooler
+        self._lineages = lineages
+
+    async def decide(self, case: Case) -> Decision:
+        """What to do with a case that is not let through as it came."""
+        force, policy = case.wish == "force", case.caller.policy
+        record = self._whole(case, await self._standing.in_use(case))
+        view = await self.cooled(case, record)
+        plan = decide(view.conversation, case.limits, policy, standing_of(record), force=force)
+        if isinstance(plan, Compact) and not force:
+            plan = await self._hopeful(case, plan, record)
+        return Decision(plan, record, view)
+
+    def _whole(self, case: Case, record: Record | None) -> Record | None:
+        """The record, with what it leaves out where that is no longer sent beside it."""
+        origin = case.origin
+        if record is None or origin is None or origin.resumed.left_out is None or record.digest != origin.digest.hex():
+            return record
+        most, count = case.limits.budget.record, self._cooler.counter(case.request)
+        return with_left_out(record, origin.resumed.left_out, most, count)
+
+    async def cooled(self, case: Case, record: Record | None) -> Cooled:
+        """The conversation as it is sent behind this record."""
+        if case.route.window is None:
+            return Cooled(case.conversation, {})
+        covered = record.covered if record else 0
+        window, policy = case.route.window.tokens, case.caller.policy
+        view = await self._cooler.cool(case.request, case.digests, case.conversation, window, policy, covered)
+        if not case.cannot_take(least_tokens(view.conversation)):
+            return view
+        return await self.shortened(case, view, oversized(view.conversation, case.steady_budget(window)))
+
+    async def shortened(self, case: Case, view: Cooled, limits: Mapping[int, int]) -> Cooled:
+        """The conversation with contents cut to so many tokens, by index of a message."""
+        return await self._cooler.cut(case.request, view, limits)
+
+    async def _hopeful(self, case: Case, plan: Compact, record: Record | None) -> Plan:
+        """The plan, but no model is asked where its summaries have been in vain lately."""
+        if await self._lineages.may_ask_model(case.tag, record, case.limits.budget, case.request.tokens):
+            return plan
+        if plan.must:
+            return replace(plan, with_model=False)
+        return Forward("ineffective") if plan.standing is None else Reuse(plan.standing, "ineffective")
+
+
+def bypassed(case: Case) -> str | None:
+    """Why a case is none of ours; None where it is."""
+    return case.request.passthrough or ("off" if case.wish == "off" else None)
+
+
+def too_small(case: Case) -> str | None:
+    """Why a case goes out as it came, without a look at the store; None where it may need more."""
+    if case.wish == "force" or needs_attention(case.conversation, case.limits, case.caller.policy):
+        return None
+    return "below_floor" if case.limits.known else "unknown_window"
+
+
+def worthwhile(case: Case, draft: Draft) -> Draft:
+    """The draft; the request as it came where a forced record, or one made for a larger model, outweighs its span."""
+    heavier = draft.record is not None and draft.tokens >= case.request.tokens
+    return untouched(case.request, "none", "no_gain", draft.view) if heavier else draft

@@ -1,0 +1,247 @@
+"""Drafting what goes upstream for one chat request: the client's bytes, or a compacted copy of them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import assert_never
+
+from policies.ladder import (
+    ESTIMATE_MARGIN,
+    EXACT_MARGIN,
+    SHRINK_AT_LEAST,
+    Rung,
+    StatedLimit,
+    capped_output,
+    lowered_output,
+    next_rung,
+    refused_budget,
+)
+from policies.oversize import limits_for
+from policies.plan import Compact, Forward, Reuse
+from policies.record.record import Record
+from policies.record.texts import texts_for
+from proxy.engine.case import Case, Copy, Draft, Outcome, body_of, drafted, job_of, standing_of, untouched, with_output
+from proxy.engine.compactions import Compactions
+from proxy.engine.compactor import CompactionError, Job
+from proxy.engine.cooler import Cooled
+from proxy.engine.decider import Decider, Decision, bypassed, too_small, worthwhile
+from proxy.engine.standing import StandingRecords
+from proxy.engine.summarizer import SummaryTarget
+from proxy.engine.trails import Trails
+from proxy.gateway.report import CompactionLog
+from proxy.models.tokenizer import Tokenizer
+from proxy.records.erasures import Erasures
+from proxy.records.lineages import Lineages
+
+# Why nothing else was done with a request.
+_PLAIN = ("below_floor", "below_threshold", "unknown_window")
+
+
+class Drafter:
+    """Decides by the policies and carries the decision out."""
+
+    def __init__(
+        self,
+        decider: Decider,
+        standing: StandingRecords,
+        compactions: Compactions,
+        lineages: Lineages,
+        erasures: Erasures,
+        trails: Trails,
+        tokenizer: Tokenizer,
+        told: CompactionLog,
+    ) -> None:
+        self._decider = decider
+        self._standing = standing
+        self._compactions = compactions
+        self._lineages = lineages
+        self._erasures = erasures
+        self._trails = trails
+        self._tokenizer = tokenizer
+        self._told = told
+
+    async def placed(self, case: Case) -> Case:
+        """The case under the link that its conversation has now; one that needs no store costs no look at it."""
+        if bypassed(case) is not None or too_small(case) == "below_floor":
+            return case
+        return await self._trails.resumed(await self._erasures.placed(case))
+
+    async def first(self, case: Case) -> Draft:
+        """The draft before anything was sent; its output's limit fits beside it where that is known."""
+        return self._fitted(case, await self._first(case))
+
+    async def _first(self, case: Case) -> Draft:
+        request = case.request
+        if (reason := bypassed(case)) is not None:
+            return untouched(request, "bypass", reason)
+        self._lineages.seen(case.first_link)
+        if (reason := too_small(case)) is not None:
+            return untouched(request, "none", reason)
+        decision = await self._decider.decide(case)
+        if case.wish == "shadow":
+            return untouched(request, "shadow", decision.would)
+        match decision.plan:
+            case Forward() | Reuse() as plan:
+                if plan.reason == "irreducible":
+                    self._told.irreducible(case.lineage, case.caller.tenant)
+                return decision.standing_draft(case, plan)
+            case Compact() as plan:
+                return await self._compacting(case, decision, plan)
+            case _:
+                assert_never(decision.plan)
+
+    async def _compacting(self, case: Case, decision: Decision, plan: Compact) -> Draft:
+        """The request after a compaction; without a model where its summaries are lost as soon as they are made."""
+        unstable = None if case.wish == "force" else await self._trails.unstable(case, decision.record)
+        if unstable is None:
+            return worthwhile(case, await self._compacted(case, decision, plan))
+        self._told.unstable(case, unstable)
+        draft = await self._compacted(case, decision, replace(plan, with_model=False))
+        return replace(worthwhile(case, draft), warning="unstable_history")
+
+    async def retry(self, case: Case, refused: Draft, stated: StatedLimit, *, attempt: int) -> Draft | None:
+        """The next smaller draft after an overflow; None when there is none (docs/design.md, section 10)."""
+        route = case.route
+        if case.is_let_through:
+            return None
+        budget = refused_budget(
+            stated,
+            sent_tokens=refused.tokens,
+            window=route.window.tokens if route.window else None,
+            max_output=case.reserved_output,
+            exact=route.exact,
+        )
+        if budget is None:
+            return None
+        case = await self._erasures.placed(case)
+        record = refused.record or await self._standing.newest(case)
+        view = refused.view or await self._decider.cooled(case, record)
+        rung = next_rung(
+            view.conversation,
+            budget,
+            case.caller.policy,
+            standing_of(record),
+            attempt=attempt,
+            smallest_sent=refused.tokens,
+        )
+        if rung.cut is not None:
+            target = case.summary_target if rung.with_model else None
+            plan = Compact(rung.cut, rung.budget, standing_of(record), True, "overflow_retry", refused.tokens)
+            record = await self._compactions.next(case, self._job(case, view, plan, record, target))
+        draft = drafted(case, view, record, "applied", "overflow_retry")
+        if rung.tail_tokens is not None:
+            draft = await self._cut_contents(case, view, draft, record, rung)
+        window = stated.limit if stated.kind in (None, "window") else None
+        draft = self._fitted(case, draft, window)
+        return draft if draft.tokens <= SHRINK_AT_LEAST * refused.tokens else None
+
+    def _fitted(self, case: Case, draft: Draft, stated: int | None = None) -> Draft:
+        """The draft with a lower limit for its output, where an upstream that adds both up would refuse it.
+
+        stated: the window that it has just named."""
+        told = case.route.window.tokens if case.route.window and case.may_lower_output else None
+        window, limit = stated or told, case.request.max_output
+        if window is None or limit is None or case.real_tokens(draft) + limit <= window:
+            return draft
+        return self.lowered(case, draft, StatedLimit(window)) or draft
+
+    def lowered(self, case: Case, refused: Draft, stated: StatedLimit) -> Draft | None:
+        """The same prompt with less room for the output, where that is what did not fit; else None."""
+        request, window = case.request, case.route.window
+        if case.is_let_through:
+            return None
+        room = lowered_output(
+            stated,
+            sent_tokens=case.real_tokens(refused),
+            window=window.tokens if window else None,
+            max_output=request.max_output,
+            floor=case.caller.policy.output_floor,
+            margin=EXACT_MARGIN if case.route.exact else ESTIMATE_MARGIN,
+        )
+        return None if room is None else _with_output(case, refused, room)
+
+    def capped(self, case: Case, refused: Draft, most: int) -> Draft | None:
+        """The same with the most output that the upstream allows, where its limit alone was refused; else None."""
+        if case.is_let_through:
+            return None
+        room = capped_output(most, max_output=case.request.max_output, floor=case.caller.policy.output_floor)
+        return None if room is None else _with_output(case, refused, room)
+
+    async def halved(self, case: Case, refused: Draft) -> Draft | None:
+        """Without half of what was refused, and a note in its place: for when no record can be made (R1)."""
+        record = refused.record
+        if case.is_let_through:
+            return None
+        conversation = refused.view.conversation if refused.view else case.conversation
+        covered = record.covered if record else 0
+        half = conversation.kept_tokens(covered) // 2
+        cut = next((c for c in case.cuts if c > covered and conversation.kept_tokens(c) <= half), None)
+        if cut is None:
+            return None
+        text = _note(record, cut - covered)
+        copy = Copy(cut, text, refused.view.replaced if refused.view else {})
+        note = self._tokenizer.count(text, case.request.encoding)
+        tokens = conversation.fixed_tokens + conversation.kept_tokens(cut) + note
+        draft = Draft(body_of(case, copy, case.experience.shape), tokens, "applied", "halved", None, refused.view, copy)
+        return draft if draft.tokens <= SHRINK_AT_LEAST * refused.tokens else None
+
+    async def _compacted(self, case: Case, decision: Decision, plan: Compact) -> Draft:
+        """The request after a compaction made now, or made by somebody else while we waited for it."""
+        record, view = decision.record, decision.view
+        job = self._job(case, view, plan, record, case.summary_target if plan.with_model else None)
+        try:
+            made = await self._compactions.next(case, job)
+        except CompactionError as error:
+            return drafted(case, view, record, _outcome_without(error, decision), str(error))
+        draft = drafted(case, await self._decider.cooled(case, made), made, "applied", plan.trigger)
+        if made.covered >= plan.cut.position or not _is_too_large(case, draft):
+            return draft
+        # Made for a request that was shorter: what has come since needs one that continues it.
+        decision = await self._decider.decide(case)
+        if not isinstance(decision.plan, Compact) or decision.record is None or decision.record.covered < made.covered:
+            return draft
+        with_model = plan.with_model and decision.plan.with_model
+        return await self._compacted(case, decision, replace(decision.plan, with_model=with_model))
+
+    def _job(self, case: Case, view: Cooled, plan: Compact, record: Record | None, target: SummaryTarget | None) -> Job:
+        started, deadline = self._lineages.seen(case.first_link), case.caller.policy.summarizer.timeout
+        return job_of(case, view, plan, record, target=target, started=started, deadline=deadline)
+
+    async def _cut_contents(self, case: Case, view: Cooled, draft: Draft, record: Record | None, rung: Rung) -> Draft:
+        """Cut the largest contents of what is still sent, so that it weighs `rung.tail_tokens`."""
+        covered = record.covered if record else 0
+        assert rung.tail_tokens is not None  # noqa: S101 - the caller's condition
+        conversation = view.conversation
+        kept = [*conversation.repeated(covered), *range(covered, len(conversation.body))]
+        shorter = await self._decider.shortened(case, view, limits_for(conversation, kept, rung.tail_tokens))
+        return replace(drafted(case, shorter, record, draft.outcome, draft.reason), view=view)
+
+
+def _with_output(case: Case, refused: Draft, room: int) -> Draft:
+    is_plain = refused.copy is None and refused.reason in _PLAIN
+    reason = "output_lowered" if is_plain else refused.reason
+    return replace(refused, body=with_output(case, refused.body, room), reason=reason, max_output=room)
+
+
+def _is_too_large(case: Case, draft: Draft) -> bool:
+    """Whether the upstream may refuse it: then a compaction is owed."""
+    real = case.limits.real
+    return real is not None and draft.tokens >= real.at(case.caller.policy.overflow_threshold)
+
+
+def _note(record: Record | None, messages: int) -> str:
+    texts = texts_for(record.language if record else "en")
+    note = texts.left_out.format(messages=messages)
+    if record is None:
+        return f"{texts.opening}\n\n{note}\n{texts.closing}"
+    return f"{record.text.removesuffix(texts.closing)}\n{note}\n{texts.closing}"
+
+
+def _outcome_without(error: CompactionError, decision: Decision) -> Outcome:
+    match str(error):
+        case "pending":
+            return "pending"
+        case "no_gain":
+            return decision.standing_outcome
+        case _:
+            return "failed-open"

@@ -1,0 +1,100 @@
+"""Summaries of single large messages, made before the cool zone wants them (R4's pre-summaries; section 9)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from concurrent.futures import Executor
+from functools import partial
+
+from policies.cool_zone import MAX_SUMMARY_TOKENS
+from policies.record.prompting import Prompts, fill_excerpt
+from policies.record.texts import language_of, texts_for
+from policies.record.validation import Answer, Invalid, Valid, validate_excerpt
+from policies.transcript import shorten
+from proxy.callers.spending import Spending
+from proxy.engine.case import Case
+from proxy.engine.cooler import Cooler, content_key
+from proxy.engine.summarizer import Summarizer, SummarizerError, SummarizerOverflowError, SummaryTarget
+from proxy.models.tokenizer import Tokenizer
+
+# Per answer of the upstream; what is left waits for the next one.
+_AT_ONCE = 4
+_CHARACTERS_PER_TOKEN = 3
+# Share of the summarizer's window that a message may take; the rest of it is left out, head and tail.
+_USED_WINDOW = 0.6
+
+
+class Excerpts:
+    """Fills the cache of summaries; one per process."""
+
+    def __init__(
+        self,
+        cooler: Cooler,
+        summarizer: Summarizer,
+        tokenizer: Tokenizer,
+        prompts: Prompts,
+        spending: Spending,
+        workers: Executor,
+    ) -> None:
+        self._cooler = cooler
+        self._summarizer = summarizer
+        self._tokenizer = tokenizer
+        self._prompts = prompts
+        self._spending = spending
+        self._workers = workers
+        self._under_way: set[str] = set()
+
+    async def prepare(self, case: Case, target: SummaryTarget, positions: Sequence[int]) -> None:
+        """Summarize the messages at these positions that nobody has summarized yet, a few at a time.
+
+        A summary that cannot be had is no loss: beginning and end of the message stand in for it.
+        """
+        keys = [content_key(case.digests, case.request, position) for position in positions]
+        known = await self._cooler.summaries(keys)
+        missing = [
+            (position, key)
+            for position, key, summary in zip(positions, keys, known, strict=True)
+            if summary is None and key not in self._under_way
+        ]
+        for position, key in missing[:_AT_ONCE]:
+            if key in self._under_way:
+                continue
+            self._under_way.add(key)
+            try:
+                if not await self._summarized(case, target, position, key):
+                    return
+            finally:
+                self._under_way.discard(key)
+
+    async def _summarized(self, case: Case, target: SummaryTarget, position: int, key: str) -> bool:
+        """Whether the message has its summary, perhaps since somebody else was quicker; if not, the next one would
+        hardly get one either."""
+        if (await self._cooler.summaries([key]))[0] is not None:
+            return True
+        if not self._spending.allows(case.caller.tenant, case.caller.summary_tokens_per_day):
+            return False
+        try:
+            verdict = await self._ask(case, target, position)
+        except (SummarizerError, SummarizerOverflowError):
+            return False
+        if isinstance(verdict, Invalid):
+            self._summarizer.failed(target, "invalid")
+            return False
+        await self._cooler.keep_summary(key, verdict.text)
+        return True
+
+    async def _ask(self, case: Case, target: SummaryTarget, position: int) -> Valid | Invalid:
+        loop = asyncio.get_running_loop()
+        (said,) = await loop.run_in_executor(self._workers, case.request.utterances, position, position + 1)
+        window = target.window or case.limits.budget.window
+        text = shorten(said.text, int(_USED_WINDOW * window * _CHARACTERS_PER_TOKEN / target.calibration))
+        prompt = fill_excerpt(self._prompts, text, texts_for(language_of([text])), MAX_SUMMARY_TOKENS)
+        answer = await self._summarizer.ask(target, prompt, int(2 * MAX_SUMMARY_TOKENS * target.calibration))
+        return await loop.run_in_executor(self._workers, partial(self._verdict, case, target, prompt.user, answer))
+
+    def _verdict(self, case: Case, target: SummaryTarget, source: str, answer: Answer) -> Valid | Invalid:
+        count = partial(self._tokenizer.count, encoding=target.encoding)
+        tokens = count(source)
+        self._spending.add(case.caller.tenant, sum(answer.usage or (tokens, count(answer.text[:100_000]))))
+        return validate_excerpt(answer, source_tokens=tokens, cap=2 * MAX_SUMMARY_TOKENS, count=count)

@@ -1,0 +1,342 @@
+"""What would be done with one request, and why: nothing is sent anywhere, and nothing is written to the store."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass, replace
+from functools import partial
+
+import msgspec
+
+from policies import ledger
+from policies.conversation import INSTRUCTION_ROLES
+from policies.half_window import Cut
+from policies.ledger.entries import Entry
+from policies.plan import Compact
+from policies.record.actions import file_changes, key_actions
+from policies.record.record import Record, RoundCounts
+from policies.trail import left_out
+from policies.transcript import CountTokens
+from proxy.dialects.reader import ChatRequest
+from proxy.engine.case import Case, Draft, job_of, untouched
+from proxy.engine.cooler import Cooler
+from proxy.engine.decider import Decider, Decision, bypassed, too_small
+from proxy.engine.explanation import (
+    Checkpoint,
+    CutMade,
+    Explanation,
+    Fate,
+    MessageFate,
+    Pinned,
+    Thresholds,
+    Verdict,
+    Window,
+)
+from proxy.engine.standing import StandingRecords
+from proxy.engine.trails import Trails
+from proxy.models.tokenizer import Tokenizer
+from proxy.records.checkpoints import Checkpoints
+from proxy.records.erasures import Erasures
+from proxy.records.lineages import Lineages
+from proxy.records.siblings import Siblings
+from proxy.stores.base import Store
+from proxy.stores.sealing import Sealer
+
+# Why a message is sent as it is, by the reason of a request that goes on without a new record.
+_AS_IT_CAME = {
+    "several_choices": "n > 1: relayed as it came",
+    "previous_response_id": "the upstream holds the history: relayed as it came",
+    "below_floor": "the request is small: sent as it came",
+    "below_threshold": "the request fits",
+    "unknown_window": "the model's window is unknown: sent as it came",
+    "nothing_to_compact": "there is no place to cut",
+    "gain_too_small": "a summary would free too little",
+    "irreducible": "what must stay fills the window alone: no summary helps",
+    "ineffective": "the last summaries did not help: none is made for now",
+    "no_gain": "the checkpoint weighs more than what it covers",
+    "separator": "behind the separator",
+}
+_NEWEST = {
+    "turn-boundary": "newest half of the window",
+    "round-boundary": "newest rounds that fit the target",
+    "best-effort": "the least that must stay",
+}
+_OLDER = {
+    "turn-boundary": "older half of the window",
+    "round-boundary": "older than the rounds that fit the target",
+    "best-effort": "older than the least that must stay",
+}
+
+
+class LookOnly:
+    """A store that is read and never written; itself a `Store`."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    async def get_many(self, keys: Sequence[str]) -> list[bytes | None]:
+        return await self._store.get_many(keys)
+
+    async def put_new(self, key: str, value: bytes, ttl: float) -> bytes | None:
+        """As if it were stored."""
+
+    async def put(self, key: str, value: bytes, ttl: float) -> None: ...
+
+    async def erase(self, _tag: str, _mark: bytes, _ttl: float) -> bytes | None:
+        """Nothing is."""
+
+    async def enroll(self, index: str, member: str, ttl: float) -> None: ...
+
+    async def members(self, index: str) -> list[str] | None:
+        return await self._store.members(index)
+
+    async def strike(self, index: str, member: str) -> None: ...
+
+    async def touch(self, keys: Sequence[str], ttl: float) -> None: ...
+
+    async def acquire(self, _key: str, _token: str, _ttl: float) -> bool:
+        return True
+
+    async def release(self, key: str, token: str) -> None: ...
+
+    async def close(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Outlook:
+    """What would be sent. decision: None where nothing needs one; covered, replaced: as of what is sent."""
+
+    draft: Draft
+    decision: Decision | None = None
+    covered: int = 0
+    record_tokens: int | None = None
+
+    @property
+    def plan(self) -> Compact | None:
+        """The compaction that would be made."""
+        return self.decision.plan if self.decision and isinstance(self.decision.plan, Compact) else None
+
+    @property
+    def record(self) -> Record | None:
+        """The checkpoint that stands."""
+        return self.decision.record if self.decision else None
+
+
+class Explainer:
+    """Explains requests; one per process."""
+
+    def __init__(
+        self,
+        checkpoints: Checkpoints,
+        erasures: Erasures,
+        lineages: Lineages,
+        sealer: Sealer,
+        ttl: float,
+        tokenizer: Tokenizer,
+        workers: Executor,
+        is_answered: Callable[[], bool],
+    ) -> None:
+        self._store = LookOnly(checkpoints.store)
+        looked_at = checkpoints.over(self._store)
+        self._standing = StandingRecords(looked_at, Siblings(looked_at, erasures, sealer, ttl), is_answered)
+        self._trails = Trails(looked_at, self._standing, erasures, sealer, ttl)
+        self._erasures = erasures
+        self._lineages = lineages
+        self._sealer = sealer
+        self._ttl = ttl
+        self._tokenizer = tokenizer
+        self._workers = workers
+
+    async def explain(self, case: Case, received: ChatRequest) -> Explanation:
+        """`received` is the request as it came; the case's may begin behind a separator."""
+        case = replace(case, link=await self._erasures.link(case.session))
+        if bypassed(case) is None:
+            case = await self._trails.resumed(case)
+        # What is not frozen yet may look otherwise when it is: a cooler must not remember it.
+        cooler = Cooler(self._store, self._sealer, self._ttl, self._tokenizer, self._workers)
+        live = replace(case, wish="on") if case.wish in ("off", "shadow") else case
+        outlook = await _outlook(live, Decider(self._standing, cooler, self._lineages))
+        count = partial(self._tokenizer.count, encoding=case.request.encoding)
+        work = partial(_explanation, case, received, outlook, count)
+        explanation = await asyncio.get_running_loop().run_in_executor(self._workers, work)
+        if outlook.record is None:
+            return explanation
+        return msgspec.structs.replace(explanation, lineage=await self._lineages.of(case.tag, outlook.record))
+
+
+async def _outlook(case: Case, decider: Decider) -> _Outlook:
+    """What `Drafter.first` would come to, with an estimate of the record where one is to be made."""
+    request = case.request
+    if (reason := bypassed(case)) is not None:
+        return _Outlook(untouched(request, "bypass", reason))
+    if (reason := too_small(case)) is not None:
+        return _Outlook(untouched(request, "none", reason))
+    decision = await decider.decide(case)
+    plan, record = decision.plan, decision.record
+    if isinstance(plan, Compact):
+        rest = decision.view.conversation.fixed_tokens + plan.cut.kept
+        record_tokens = min(plan.budget.record, plan.tokens_before - rest)
+        draft = Draft(b"", rest + record_tokens, "applied", plan.trigger, view=decision.view)
+        return _Outlook(draft, decision, plan.cut.position, record_tokens)
+    draft = decision.standing_draft(case, plan)
+    if draft.record is None or record is None:
+        return _Outlook(draft, decision)
+    return _Outlook(draft, decision, record.covered, record.text_tokens)
+
+
+def _explanation(case: Case, received: ChatRequest, outlook: _Outlook, count: CountTokens) -> Explanation:
+    window, budget, policy = case.route.window, case.limits.budget, case.caller.policy
+    expected = Verdict(outlook.draft.outcome, outlook.draft.reason)
+    verdict = _verdict(case, outlook, expected)
+    real = case.limits.real
+    indexes = _indexes(case, received)
+    pinned, actions, files = _carried(case, outlook, count)
+    head = case.conversation.head_length
+    return Explanation(
+        model=case.request.model,
+        policy=case.caller.policy_name,
+        outcome=verdict.outcome,
+        reason=verdict.reason,
+        would=None if verdict == expected else expected,
+        window=None if window is None else Window(window.tokens, window.source),
+        usable=budget.usable,
+        thresholds=Thresholds(
+            budget.at(policy.apply_floor),
+            budget.at(policy.soft_threshold),
+            budget.at(policy.compaction_threshold),
+            None if real is None else real.at(policy.overflow_threshold),
+        ),
+        tokens_received=case.request.received_tokens,
+        tokens_sent=outlook.draft.tokens,
+        tokens_tools=case.request.tools_tokens,
+        record_tokens=outlook.record_tokens,
+        cut=None if outlook.plan is None else _cut(outlook.plan.cut, indexes[head + outlook.plan.cut.position]),
+        checkpoint=None if outlook.record is None else _checkpoint(outlook.record),
+        messages=list(_messages(case, received, outlook, indexes)),
+        pinned=[Pinned(entry.kind, _index(case, indexes, entry.position), entry.text) for entry in pinned],
+        actions=actions,
+        files=files,
+    )
+
+
+def _verdict(case: Case, outlook: _Outlook, expected: Verdict) -> Verdict:
+    if (reason := bypassed(case)) is not None:
+        return Verdict("bypass", reason)
+    if case.wish == "shadow" and outlook.decision is not None:
+        return Verdict("shadow", outlook.decision.would)
+    return expected
+
+
+def _indexes(case: Case, received: ChatRequest) -> list[int]:
+    """Which message of the received request each of the case's is: behind a separator, instructions are all of the
+    rest that stays."""
+    first = len(received.messages) - len(case.conversation.body)
+    head = [i for i in range(first) if received.messages[i].role in INSTRUCTION_ROLES]
+    return [*head, *range(first, len(received.messages))]
+
+
+def _index(case: Case, indexes: Sequence[int], position: int) -> int | None:
+    """Of a message of the body by its place in the conversation; None where the client sends it no more."""
+    place = position if case.origin is None else case.origin.resumed.relative(position)
+    return None if place is None else indexes[case.conversation.head_length + place]
+
+
+def _cut(cut: Cut, index: int) -> CutMade:
+    rounds = RoundCounts(cut.units_total, cut.units_total - cut.units_kept, cut.units_kept)
+    return CutMade(index, cut.level, cut.strategy, cut.adjustment, cut.adjustment_delta, rounds)
+
+
+def _checkpoint(record: Record) -> Checkpoint:
+    return Checkpoint(
+        digest=record.digest[:16],
+        covered=record.covered,
+        tokens=record.text_tokens,
+        generation=record.generation,
+        trigger=record.making.trigger,
+        title=record.title,
+        timeline=tuple(segment.text for segment in record.segments),
+    )
+
+
+def _messages(case: Case, received: ChatRequest, outlook: _Outlook, indexes: Sequence[int]) -> Iterator[MessageFate]:
+    conversation = received.conversation
+    head = conversation.head_length
+    places = {index: place for place, index in enumerate(indexes)}
+    for index, message in enumerate(received.messages):
+        place = places.get(index)
+        if place is None:
+            fate, after, why = _DROPPED
+        else:
+            fate, after, why = _fate(case, outlook, place)
+        result = conversation.tool_names[index - head] if index >= head else None
+        tool = result or ", ".join(message.tools) or None
+        yield MessageFate(index, message.role, tool, message.tokens, fate, after, why)
+
+
+_DROPPED: tuple[Fate, int, str] = ("dropped", 0, "before the separator")
+
+
+def _fate(case: Case, outlook: _Outlook, place: int) -> tuple[Fate, int, str]:
+    """What becomes of the case's message at this place, what it weighs then, and why."""
+    conversation = case.conversation
+    position = place - conversation.head_length
+    message = conversation.messages[place]
+    if position < 0:
+        return "head", message.tokens, f"{message.role} message: always sent"
+    view, cut = outlook.draft.view, outlook.covered
+    sent = view is not None and (cut or outlook.draft.outcome == "cooled") and view.replaced.get(place)
+    tokens = view.conversation.messages[place].tokens if view is not None and sent else message.tokens
+    if position < cut:
+        if position == conversation.anchor(cut):
+            return "anchor", tokens, "user message of the turn that the cut falls into"
+        if position in conversation.pinned:
+            return "kept", tokens, "it has changed since it was summarized"
+        if message.role in INSTRUCTION_ROLES and not conversation.instructions_covered:
+            return "kept", tokens, f"{message.role} message: always sent"
+        return _replaced(outlook, position)
+    if sent:
+        return "cooled", tokens, f"large, older than {case.caller.policy.large_messages.hot_rounds} rounds"
+    return "kept", tokens, _why_kept(outlook)
+
+
+def _replaced(outlook: _Outlook, position: int) -> tuple[Fate, int, str]:
+    record, plan = outlook.record, outlook.plan
+    if record is not None and position < record.covered:
+        return "covered", 0, f"in checkpoint {record.digest[:16]}"
+    return "summarised", 0, _OLDER[plan.cut.strategy] if plan else ""
+
+
+def _why_kept(outlook: _Outlook) -> str:
+    if outlook.plan is not None:
+        return _NEWEST[outlook.plan.cut.strategy]
+    if outlook.covered:
+        return "after the checkpoint"
+    reason = outlook.draft.reason
+    return _AS_IT_CAME.get(reason, reason)
+
+
+def _carried(case: Case, outlook: _Outlook, count: CountTokens) -> tuple[list[Entry], int, int]:
+    """What the record shows of the user's statements, and how many tool calls and changed files it knows of."""
+    record, plan = outlook.record, outlook.plan
+    if outlook.decision is not None and plan is not None:
+        job = job_of(
+            case,
+            outlook.decision.view,
+            plan,
+            record,
+            target=None,
+            started=0.0,
+            deadline=0.0,
+        )
+        said, spoken, budget = job.entries, job.span.utterances, plan.budget
+    elif outlook.covered and record is not None:
+        said, spoken, budget = list(record.entries), (), case.limits.budget
+    else:
+        return [], 0, 0
+    anchor = left_out(case.conversation, outlook.covered, case.origin.resumed if case.origin else None)
+    most = min(budget.record, case.caller.policy.ledger.max_tokens)
+    pinned = ledger.fit([entry for entry in said if entry.position != anchor], most, count)
+    actions = len(record.actions if record else ()) + len(key_actions(spoken))
+    return pinned, actions, len(file_changes(record.files if record else (), spoken))

@@ -1,0 +1,135 @@
+"""Which checkpoint a request goes on from, and whose turn it is to make the next one."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import Literal
+
+from msgspec.structs import replace
+
+from policies.plan import tokens_with
+from policies.record.record import Record
+from proxy.engine.case import Case, labelled, standing_of
+from proxy.lru import remember
+from proxy.records.checkpoints import Checkpoints
+from proxy.records.locks import LOCK_SECONDS, SingleFlight, poll, renewed
+from proxy.records.siblings import Siblings
+
+# How far into what is not covered yet the turn to make the next summary is pinned, as a share of M: the same message
+# for every request of a conversation, however much it has grown meanwhile.
+_PIN = 0.25
+_ALONE = 20_000
+
+Taken = Record | Literal[True]
+"""A record that was made meanwhile, or the turn to make one."""
+
+
+class StandingRecords:
+    """Finds the checkpoint in use; one per process."""
+
+    def __init__(self, checkpoints: Checkpoints, siblings: Siblings, is_answered: Callable[[], bool]) -> None:
+        """`is_answered` tells whether the store has answered, rather than a guard in its place."""
+        self._checkpoints = checkpoints
+        self._siblings = siblings
+        self._is_answered = is_answered
+        self._flights: SingleFlight[Record | None] = SingleFlight()
+        self._alone: OrderedDict[str, None] = OrderedDict()
+        """Sessions that have no siblings: one look is enough for what is summarized anew then."""
+
+        self._turns: set[str] = set()
+
+    async def in_use(self, case: Case) -> Record | None:
+        """The checkpoint to send: the newest, but one that was made ahead of need only when what stood before it no
+        longer fits. So a summary made early breaks no prompt cache before it must."""
+        record = await self.newest(case)
+        while record is not None and record.making.trigger == "background":
+            before = await self._parent(case, record)
+            if (before is None and record.parent is not None) or not self._fits(case, before):
+                break
+            record = before
+        return record
+
+    async def newest(self, case: Case) -> Record | None:
+        """The longest checkpoint that matches this prefix: from memory where it is enough, else from the store."""
+        known = self._checkpoints.recall(case.digests, case.cuts)
+        if known is not None and self._fits(case, known):
+            return known
+        newer = [cut for cut in case.cuts if known is None or cut > known.covered]
+        return await self._checkpoints.find(case.digests, newer) or known or await self._borrowed(case)
+
+    async def _borrowed(self, case: Case) -> Record | None:
+        """A copy of the record that another label's session has; not for what was erased. It is stored by whoever
+        lists the session."""
+        if case.tag in self._alone or case.link not in (None, labelled(case.first_link, case.mark)):
+            return None
+        record = await self._flights.run(case.digests[-1].hex(), partial(self._siblings.find, case))
+        if record is None:
+            if self._is_answered():
+                remember(self._alone, case.tag, None, _ALONE)
+            return None
+        digest, first = case.digests[record.covered].hex(), case.digests[1].hex()
+        return replace(record, digest=digest, root=digest, parent=None, first_digest=first, last_digest=digest)
+
+    @asynccontextmanager
+    async def turn(self, case: Case, standing: Record | None, seconds: float) -> AsyncIterator[Taken | Literal[False]]:
+        """What another replica has made of a conversation, or whether it is this one's turn while the block lasts; so
+        many seconds are waited for either.
+
+        A turn saves calls and decides nothing: whoever cannot wait makes a summary all the same.
+        """
+        key = f"claim:{{{case.tag}}}:{case.digests[self._pin(case, standing)].hex()}"
+        if key in self._turns:  # by a fork, whose record is none for this one
+            yield True
+            return
+        self._turns.add(key)
+        token = secrets.token_hex(8)
+        try:
+            taken: Taken | None = await poll(partial(self._taken, key, token, case, standing), seconds)
+            if taken is not True:
+                yield taken or False
+                return
+            async with renewed(self._checkpoints.store, key):
+                # Whoever had it before may have made one since we looked.
+                yield await self._newer(case, standing) or True
+        finally:
+            self._turns.discard(key)
+            await asyncio.shield(self._checkpoints.store.release(key, token))
+
+    async def _taken(self, key: str, token: str, case: Case, standing: Record | None) -> Taken | None:
+        if await self._checkpoints.store.acquire(key, token, LOCK_SECONDS):
+            return True
+        return await self._newer(case, standing)
+
+    async def _newer(self, case: Case, standing: Record | None) -> Record | None:
+        """A checkpoint that goes beyond this one, whoever made it."""
+        covered = standing.covered if standing else 0
+        cuts = [cut for cut in case.cuts if cut > covered]
+        return await self._look(case, cuts)
+
+    async def _parent(self, case: Case, record: Record) -> Record | None:
+        if record.parent is None:
+            return None
+        digest = bytes.fromhex(record.parent)
+        cuts = [cut for cut in case.cuts if cut < record.covered and case.digests[cut] == digest]
+        return await self._look(case, cuts)
+
+    async def _look(self, case: Case, cuts: list[int]) -> Record | None:
+        return self._checkpoints.recall(case.digests, cuts) or await self._checkpoints.find(case.digests, cuts)
+
+    def _fits(self, case: Case, record: Record | None) -> bool:
+        size = tokens_with(case.conversation, standing_of(record))
+        return size < case.limits.budget.at(case.caller.policy.compaction_threshold)
+
+    def _pin(self, case: Case, standing: Record | None) -> int:
+        tokens_from = case.conversation.tokens_from
+        covered = standing.covered if standing else 0
+        pinned = _PIN * case.limits.budget.movable
+        newer = [cut for cut in case.cuts if cut > covered]
+        return next(
+            (cut for cut in newer if tokens_from[covered] - tokens_from[cut] >= pinned), (newer or [covered])[-1]
+        )

@@ -1,0 +1,202 @@
+"""One call to a summarizer model: a chat completion of ours, its retries, and when to leave it alone for a while."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+import msgspec
+from tenacity import AsyncRetrying, retry_if_exception, stop_after_attempt, wait_random_exponential
+
+from policies.ladder import StatedLimit
+from policies.record.prompting import Prompt
+from policies.record.validation import Answer
+from proxy.config.settings import Upstream
+from proxy.errors import ProxyError
+from proxy.lru import remember
+from proxy.overflow.classify import classify
+from proxy.server.headers import HOP, Headers
+from proxy.upstream.http import TruncatedError, UpstreamClient, UpstreamResponse
+
+_MAX_ANSWER = 1024 * 1024
+_ATTEMPTS = 2
+# Seconds between them, chosen at random up to this; whoever asks for more is left alone.
+_PAUSE = 1.0
+_BAD_OUTPUT_COOLDOWN = 30.0
+# Seconds to leave a failing summarizer alone, by failures in a row (docs/design.md, section 6).
+_COOLDOWNS = (60.0, 300.0, 900.0)
+_REMEMBERED = 10_000
+
+Kind = Literal["transient", "refused", "invalid", "cooling_down"]
+
+
+@dataclass(frozen=True, slots=True)
+class SummaryTarget:
+    """Which model summarizes, where, with whose credential.
+
+    owner:       the caller's scope; one caller's failures never cool down another's summarizer.
+    name:        of the upstream.
+    window:      its context window, in its own tokens; None if unknown.
+    calibration: its own tokens per token of our estimate; >= 1.
+    output_key:  `max_tokens` or `max_completion_tokens`, whichever the model's clients use.
+    """
+
+    owner: bytes
+    name: str
+    upstream: Upstream
+    model: str
+    headers: Headers
+    encoding: str
+    window: int | None
+    calibration: float
+    output_key: str
+    temperature: float | None
+
+
+class SummarizerError(Exception):
+    """No usable summary could be had; `kind` says why."""
+
+    def __init__(self, kind: Kind, reason: str) -> None:
+        super().__init__(reason)
+        self.kind = kind
+
+
+class SummarizerOverflowError(Exception):
+    """The call was too large for the summarizer; `stated` is what it said, in its own tokens."""
+
+    def __init__(self, stated: StatedLimit) -> None:
+        super().__init__("the summarizer's context window overflowed")
+        self.stated = stated
+
+
+class _TransientError(Exception):
+    """A trouble that passes: of the connection, or 408, 409, 429 and 5xx; `soon` enough to try again now or not."""
+
+    def __init__(self, reason: str, *, soon: bool = True) -> None:
+        super().__init__(reason)
+        self.soon = soon
+
+
+class _Choice(msgspec.Struct):
+    message: dict[str, object]
+    finish_reason: str | None = None
+
+
+class _Usage(msgspec.Struct):
+    prompt_tokens: int
+    completion_tokens: int
+
+
+class _Completion(msgspec.Struct):
+    choices: list[_Choice]
+    usage: object = None
+
+
+class Summarizer:
+    """Asks summarizers and remembers which ones failed lately."""
+
+    def __init__(self, client: UpstreamClient, clock: Callable[[], float]) -> None:
+        self._client = client
+        self._clock = clock
+        self._failures: OrderedDict[tuple[bytes, str, str], tuple[int, float]] = OrderedDict()
+
+    def is_cooling_down(self, target: SummaryTarget) -> bool:
+        """Whether it failed lately and is left alone."""
+        return self._clock() < self._failures.get(_key(target), (0, 0.0))[1]
+
+    async def ask(self, target: SummaryTarget, prompt: Prompt, max_tokens: int) -> Answer:
+        """One answer, not validated. Raises SummarizerError or SummarizerOverflowError."""
+        return await self.send(target, _body(target, prompt, max_tokens))
+
+    async def send(self, target: SummaryTarget, body: bytes) -> Answer:
+        """The answer to a whole chat request. Raises SummarizerError or SummarizerOverflowError."""
+        if self.is_cooling_down(target):
+            raise SummarizerError("cooling_down", "the summarizer failed lately")
+        retrying = AsyncRetrying(
+            retry=retry_if_exception(lambda error: isinstance(error, _TransientError) and error.soon),
+            stop=stop_after_attempt(_ATTEMPTS),
+            wait=wait_random_exponential(multiplier=_PAUSE, max=_PAUSE),
+            reraise=True,
+        )
+        try:
+            return await retrying(self._ask_once, target, body)
+        except _TransientError as error:
+            self.failed(target, "transient")
+            raise SummarizerError("transient", str(error)) from None
+
+    def failed(self, target: SummaryTarget, kind: Kind) -> None:
+        """Leave this summarizer alone for a while, longer with every failure in a row."""
+        failures, _ = self._failures.pop(_key(target), (0, 0.0))
+        pause = _BAD_OUTPUT_COOLDOWN if kind == "invalid" else _COOLDOWNS[min(failures, len(_COOLDOWNS) - 1)]
+        remember(self._failures, _key(target), (failures + 1, self._clock() + pause), _REMEMBERED)
+
+    def succeeded(self, target: SummaryTarget) -> None:
+        self._failures.pop(_key(target), None)
+
+    async def _ask_once(self, target: SummaryTarget, body: bytes) -> Answer:
+        url = f"{target.upstream.base_url}/chat/completions"
+        headers = [*target.headers, (b"content-type", b"application/json"), (HOP, b"1")]
+        try:
+            response = await self._client.send(target.upstream, "POST", url, headers, body)
+        except ProxyError as error:
+            raise _TransientError(error.message) from None
+        try:
+            answer = await response.read(_MAX_ANSWER)
+        except TruncatedError:
+            raise _TransientError("the summarizer's answer was cut off") from None
+        finally:
+            response.close()
+        if answer is None or response.header(b"content-encoding") not in (None, b"identity"):
+            self.failed(target, "refused")
+            raise SummarizerError("refused", "the summarizer's answer cannot be read")
+        return self._read(target, response, answer)
+
+    def _read(self, target: SummaryTarget, response: UpstreamResponse, answer: bytes) -> Answer:
+        status = response.status
+        stated = classify(status, answer)
+        if stated is not None and stated.action != "inspect":
+            raise SummarizerOverflowError(stated)
+        if status in (408, 409, 429) or status >= 500:
+            soon = _is_soon(response.header(b"retry-after"))
+            raise _TransientError(f"the summarizer answered {status}", soon=soon)
+        if status != 200:
+            self.failed(target, "refused")
+            raise SummarizerError("refused", f"the summarizer answered {status}")
+        try:
+            completion = msgspec.json.decode(answer, type=_Completion)
+            choice = completion.choices[0]
+        except (msgspec.DecodeError, IndexError, RecursionError, UnicodeDecodeError):
+            raise _TransientError("the summarizer's answer is no chat completion") from None
+        content = choice.message.get("content")
+        text = content if isinstance(content, str) else ""
+        return Answer(text, choice.finish_reason, bool(choice.message.get("tool_calls")), _usage(completion.usage))
+
+
+def _usage(reported: object) -> tuple[int, int] | None:
+    try:
+        usage = msgspec.convert(reported, _Usage)
+    except msgspec.ValidationError:
+        return None
+    return usage.prompt_tokens, usage.completion_tokens
+
+
+def _body(target: SummaryTarget, prompt: Prompt, max_tokens: int) -> bytes:
+    messages = [{"role": "system", "content": prompt.system}, {"role": "user", "content": prompt.user}]
+    body: dict[str, object] = {"model": target.model, "messages": messages, target.output_key: max_tokens}
+    if target.temperature is not None:
+        body["temperature"] = target.temperature
+    return msgspec.json.encode(body)
+
+
+def _is_soon(retry_after: bytes | None) -> bool:
+    """Whether a summarizer may be asked again within our pause; a date is as good as never."""
+    try:
+        return retry_after is None or float(retry_after) <= _PAUSE
+    except ValueError:
+        return False
+
+
+def _key(target: SummaryTarget) -> tuple[bytes, str, str]:
+    return target.owner, target.upstream.base_url, target.model

@@ -1,0 +1,1 @@
+"""The straight line of a request: receive, prepare, forward, relay, record."""

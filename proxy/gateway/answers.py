@@ -1,0 +1,226 @@
+"""Looking at the beginning of an upstream's answer before any of it reaches the client."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+
+import msgspec
+
+from policies.ladder import StatedLimit
+from proxy.overflow.classify import MAX_ERROR_BYTES, classify, classify_event, full_answer
+from proxy.server import content_coding
+from proxy.server.sse import EVENT_END, LONGEST_END, data_of, name_of, says_something, split_events
+from proxy.upstream.http import UpstreamResponse
+
+_EVENT_STREAM = b"text/event-stream"
+# After so many bytes it is known whether JSON begins like an error report.
+_OPENING_BYTES = 400
+# What a slow upstream sends ahead is held back for so many seconds; then the client needs it, lest it hang up.
+_PATIENCE = 5.0
+
+Enough = Callable[[bytearray], bool]
+
+
+class _Reported(msgspec.Struct):
+    error: object = None
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """An upstream's answer of which `head` was already read.
+
+    overflow:    what it states, None if it is none.
+    error:       the decoded body of what reports an error; empty where nothing does.
+    hides_usage: a stream that was asked for its usage by us, and not by the client.
+    """
+
+    response: UpstreamResponse
+    head: bytes
+    rest: AsyncIterator[bytes]
+    overflow: StatedLimit | None
+    error: bytes = b""
+    hides_usage: bool = False
+
+    @property
+    def is_event_stream(self) -> bool:
+        return _is_event_stream(self.response)
+
+    @property
+    def is_plain_event_stream(self) -> bool:
+        """Whether its events can be read and left out as they come."""
+        coded = self.response.header(b"content-encoding") or b"identity"
+        return self.is_event_stream and coded.lower() == b"identity"
+
+    async def chunks(self) -> AsyncIterator[bytes]:
+        """The whole body, as it came; raises TruncatedError."""
+        if self.head:
+            yield self.head
+        async for chunk in self.rest:
+            yield chunk
+
+
+async def look_at(
+    response: UpstreamResponse, window: int | None = None, clock: Callable[[], float] = time.monotonic
+) -> Answer:
+    """Read as much as tells an overflow from anything else: an error's body, a stream's first event, or one chunk.
+
+    Nothing is held back beyond that, so a stream's first token is not delayed. `window` is the model's, where it is
+    known: an answer that says nothing beside a full one is an overflow too. Raises TruncatedError.
+    """
+    decoder = content_coding.decoder(response.header(b"content-encoding"), MAX_ERROR_BYTES)
+    if decoder is None:
+        return Answer(response, b"", response.chunks(), None)
+    if response.status >= 400:
+        rest = response.chunks()
+        head, read = await _read_until(_is_failure, rest, decoder)
+        return Answer(response, head, rest, classify(response.status, read), read)
+    if _is_event_stream(response):
+        return await _stream(response, decoder, window, clock)
+    return await _object(response, decoder, window)
+
+
+async def _stream(
+    response: UpstreamResponse, decoder: content_coding.Decoder, window: int | None, clock: Callable[[], float]
+) -> Answer:
+    chunks = _Patient(response.chunks(), clock)
+    head, read = await _read_until(_EventSeen(), chunks.for_a_while(), decoder)
+    name, data = _first_said(read)
+    overflow = classify_event(data, name) or full_answer(data, window=window)
+    return Answer(response, head, chunks.rest(), overflow, data if overflow or _reports_error(data) else b"")
+
+
+async def _object(response: UpstreamResponse, decoder: content_coding.Decoder, window: int | None) -> Answer:
+    rest = response.chunks()
+    head, read = await _read_until(_is_clear, rest, decoder)
+    is_error = _reports_error(read)
+    overflow = None
+    if is_error or response.at_end:
+        overflow = classify(response.status, read) or full_answer(read, window=window)
+    return Answer(response, head, rest, overflow, read if overflow or is_error else b"")
+
+
+def error_of(answer: Answer) -> bytes | None:
+    """`{"error": …}` in one line, as an upstream's answer in JSON reports it; None where it reports none."""
+    decoder = content_coding.decoder(answer.response.header(b"content-encoding"), MAX_ERROR_BYTES)
+    if decoder is None or not answer.head:
+        return None
+    try:
+        error = msgspec.json.decode(decoder(answer.head), type=_Reported).error
+    except (content_coding.UndecodableError, msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+        return None
+    return msgspec.json.encode({"error": error}) if error else None
+
+
+async def _read_until(
+    enough: Enough, chunks: AsyncIterator[bytes], decoder: content_coding.Decoder
+) -> tuple[bytes, bytes]:
+    """Chunks as they came and decoded, up to the first with which there is enough, or what an error may have at most.
+
+    What is not as its coding says is decoded as nothing.
+    """
+    head = bytearray()
+    read = bytearray()
+    async for chunk in chunks:
+        head += chunk
+        try:
+            read += decoder(chunk)
+        except content_coding.UndecodableError:
+            return bytes(head), b""
+        if enough(read) or max(len(head), len(read)) > MAX_ERROR_BYTES:
+            break
+    return bytes(head), bytes(read)
+
+
+def _is_failure(_: bytearray) -> bool:
+    """An error's body is read to its end."""
+    return False
+
+
+def _is_clear(read: bytearray) -> bool:
+    """Whether JSON is known to be an answer; an error report is read to its end."""
+    opening = read[:_OPENING_BYTES].lstrip()
+    if not opening.startswith((b"{", b"[")) or b'"choices"' in opening:
+        return bool(read)
+    return len(read) >= _OPENING_BYTES and not _reports_error(read)
+
+
+class _EventSeen:
+    """Whether an event that says something is complete yet."""
+
+    def __init__(self) -> None:
+        self._start = 0
+        self._searched = 0
+
+    def __call__(self, read: bytearray) -> bool:
+        while (end := EVENT_END.search(read, self._searched)) is not None:
+            if says_something(data_of(read[self._start : end.start()])):
+                return True
+            self._start = self._searched = end.end()
+        self._searched = max(self._start, len(read) - LONGEST_END)
+        return False
+
+
+class _Patient:
+    """The chunks of a stream, which may be read for a while and gone on with later."""
+
+    def __init__(self, chunks: AsyncIterator[bytes], clock: Callable[[], float]) -> None:
+        self._chunks = chunks
+        self._clock = clock
+        self._next: asyncio.Task[bytes | None] | None = None
+
+    async def for_a_while(self) -> AsyncIterator[bytes]:
+        """The first chunk whenever it comes, and those that follow until patience has ended."""
+        chunk = await self._take()
+        until = self._clock() + _PATIENCE
+        while chunk is not None:
+            yield chunk
+            chunk = await self._take_within(until - self._clock())
+
+    def rest(self) -> AsyncIterator[bytes]:
+        """What comes after that."""
+        return self._chunks if self._next is None else self._resumed(self._next)
+
+    async def _take(self) -> bytes | None:
+        return await anext(self._chunks, None)
+
+    async def _take_within(self, seconds: float) -> bytes | None:
+        """The next chunk; None where there is none, or none in time: then it comes with the rest."""
+        if seconds <= 0:
+            return None
+        task = asyncio.create_task(self._take())
+        try:
+            await asyncio.wait({task}, timeout=seconds)
+        except asyncio.CancelledError:
+            task.cancel()
+            raise
+        if task.done():
+            return task.result()
+        # Nobody may ever ask for it, when the connection is closed first.
+        task.add_done_callback(lambda done: done.cancelled() or done.exception())
+        self._next = task
+        return None
+
+    async def _resumed(self, first: asyncio.Task[bytes | None]) -> AsyncIterator[bytes]:
+        if (chunk := await first) is not None:
+            yield chunk
+        async for chunk in self._chunks:
+            yield chunk
+
+
+def _first_said(read: bytes) -> tuple[str | None, bytes]:
+    """Name and data of the first event that is more than an announcement."""
+    said = ((name_of(event), data_of(event)) for event in split_events(read)[:-1])
+    return next(((name, data) for name, data in said if says_something(data)), (None, b""))
+
+
+def _reports_error(content: bytes | bytearray) -> bool:
+    """Whether JSON begins like an error report and not like an answer."""
+    opening = content[:_OPENING_BYTES].lstrip()
+    return opening.startswith((b"{", b"[")) and b'"error"' in opening and b'"choices"' not in opening
+
+
+def _is_event_stream(response: UpstreamResponse) -> bool:
+    return (response.header(b"content-type") or b"").lower().startswith(_EVENT_STREAM)

@@ -1,0 +1,86 @@
+"""Passing an answer on: the upstream's status, headers and bytes, chunk by chunk, with the client's back-pressure."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+from proxy.errors import UpstreamAnswerError, UpstreamConnectionError
+from proxy.gateway.answers import Answer, error_of
+from proxy.server import content_coding
+from proxy.server.exchange import Exchange
+from proxy.server.headers import Headers, to_client, without
+from proxy.upstream.http import TruncatedError
+
+_CUT_OFF = UpstreamConnectionError("The upstream's answer was cut off.")
+_EVENT_ENDS = (b"\n\n", b"\r\n\r\n", b"\r\r")
+_NOT_MODIFIED = 304
+# No piece of a stream says more than this.
+_MOST_DECODED = 16 * 1024 * 1024
+
+
+async def relay(answer: Answer, exchange: Exchange, extra: Headers) -> None:
+    """Send an answer to the client. `extra` are headers of ours.
+
+    An answer that breaks off is never ended cleanly: event streams get an error event, and the connection is closed
+    without the end a complete answer has. Raises TruncatedError.
+    """
+    if exchange.end_comments():
+        await _go_on(answer, exchange)
+        return
+    status, headers = answer.response.status, to_client(answer.response.headers)
+    if status == _NOT_MODIFIED:  # it is the length of what is not sent, and our server would wait for that
+        headers = without(headers, b"content-length")
+    await exchange.start(status, [*headers, *extra])
+    await _pass_on(answer, answer.chunks(), exchange, b"", takes_events=_takes_events(answer))
+
+
+async def _go_on(answer: Answer, exchange: Exchange) -> None:
+    """Go on with a stream that comments have begun.
+
+    Its status and headers are with the client, so those of the upstream are not: of its answer only the events are
+    passed on, without their content coding. An error, or what is no event stream, is told in one event.
+    """
+    status = answer.response.status
+    decoder = content_coding.decoder(answer.response.header(b"content-encoding"), _MOST_DECODED)
+    if status >= 400 or not answer.is_event_stream or decoder is None:
+        told = UpstreamAnswerError(f"The upstream answered {status}, and not with a stream of events.")
+        await exchange.end_with_error(error_of(answer) or told.body())
+    else:
+        await _pass_on(answer, _decoded(answer.chunks(), decoder), exchange, _EVENT_ENDS[0], takes_events=True)
+
+
+async def _decoded(chunks: AsyncIterator[bytes], decoder: content_coding.Decoder) -> AsyncIterator[bytes]:
+    """The chunks' content; raises TruncatedError where it is not as its coding says, or too large to be true."""
+    async for chunk in chunks:
+        try:
+            read = decoder(chunk)
+        except content_coding.UndecodableError:
+            raise TruncatedError("undecodable") from None
+        if len(read) > _MOST_DECODED:
+            raise TruncatedError("too large")
+        yield read
+
+
+async def _pass_on(
+    answer: Answer, chunks: AsyncIterator[bytes], exchange: Exchange, tail: bytes, *, takes_events: bool
+) -> None:
+    ended = False
+    exchange.takes_event = takes_events
+    try:
+        async for chunk in chunks:
+            ended = answer.response.at_end
+            await exchange.write(chunk, more=not ended)
+            tail = (tail + chunk)[-4:]
+            exchange.takes_event = takes_events and tail.endswith(_EVENT_ENDS)
+    except TruncatedError:
+        if takes_events and tail.endswith(_EVENT_ENDS):
+            await exchange.write(b"data: " + _CUT_OFF.body() + b"\n\n", more=True)
+        raise
+    if not ended:
+        await exchange.write(b"", more=False)
+
+
+def _takes_events(answer: Answer) -> bool:
+    """Whether an event of ours may follow: not inside a compressed content, nor where a length was promised."""
+    fixed = any(answer.response.header(name) is not None for name in (b"content-encoding", b"content-length"))
+    return answer.is_event_stream and not fixed

@@ -1,0 +1,1 @@
+"""What is known of models: windows, prices, tokenizers, and what media cost."""

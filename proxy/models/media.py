@@ -1,0 +1,281 @@
+"""What images, audio, files and films in a prompt cost in tokens: by the provider's formula, never as base64 text.
+
+Sizes and durations come from the first bytes of what was sent; what cannot be seen counts as something typical and
+rather large. No more than a megabyte of any part is decoded.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from typing import Final
+
+import msgspec
+
+from proxy.models.images import decoded, image_size, is_data
+from proxy.models.table import MAX_NAME, bare_name
+
+Json = Mapping[str, object]
+CountTokens = Callable[[str], int]
+
+# What cannot be seen: a screenshot, a minute, two pages.
+UNSEEN_IMAGE: Final = (1920, 1080)
+_UNSEEN_SECONDS: Final = 60
+_UNSEEN_PAGES: Final = 2
+
+# Files are read so far and extrapolated; a PDF that hides its pages, and any other kind, has one in so many bytes.
+_READ_BYTES: Final = 1_000_000
+_PAGE_BYTES: Final = 20_000
+_PAGE: Final = re.compile(rb"/Type\s*/Page(?![A-Za-z])")
+
+# WAV says its own rate; of other formats the lowest usual one, at which bytes last longest.
+_AUDIO_BYTES: Final = {"pcm16": 48_000, "flac": 16_000}
+_OTHER_AUDIO_BYTES: Final = 4_000
+_VIDEO_BYTES: Final = 100_000
+
+# Longer strings without a space are no text: signatures, encrypted reasoning, data under keys not known here.
+_TEXT_CHARS: Final = 2_000
+# Base64 of encrypted text: 4 characters for 3 bytes, some 4 bytes a token.
+_SEALED_CHARS_PER_TOKEN: Final = 5
+_DEEPEST: Final = 30
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """Pixels, and how closely the model is to look."""
+
+    width: float
+    height: float
+    detail: str = "auto"
+
+
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """What a family of models asks for an image, a second of audio or film, and a page of a file."""
+
+    image: Callable[[Image], int]
+    audio: int = 10
+    video: int = 300
+    page: int = 2_000
+
+
+def _tiles(base: int, tile: int, image: Image) -> int:
+    """Within 2048 x 2048, then the shorter side to 768, then squares of 512."""
+    if image.detail == "low":
+        return base
+    sides = (image.width, image.height)
+    scale = min(1.0, 2048 / max(sides), 768 / min(sides))
+    return base + tile * math.prod(max(1, math.ceil(round(side * scale, 3) / 512)) for side in sides)
+
+
+def _patches(factor: float, budgets: Mapping[str, int], image: Image) -> int:
+    """Squares of 32, as many as the detail allows; a larger image is made to fit."""
+    most = budgets.get(image.detail, budgets["high"])
+    across, down = image.width / 32, image.height / 32
+    if math.ceil(across) * math.ceil(down) > most:
+        shrink = math.sqrt(most / (across * down))
+        shrink *= min(max(1, math.floor(side * shrink)) / (side * shrink) for side in (across, down))
+        across, down = across * shrink, down * shrink
+    patches = math.prod(max(1, math.ceil(round(side, 3))) for side in (across, down))
+    return math.ceil(min(most, patches) * factor)
+
+
+def _area(longest: int, most: int, image: Image) -> int:
+    """Pixels / 750, of an image that was made to fit first."""
+    scale = min(1.0, longest / max(image.width, image.height))
+    return max(1, min(most, math.ceil(image.width * image.height * scale * scale / 750)))
+
+
+def _crops(image: Image) -> int:
+    """258 for a small image, else for each of its tiles, whose side is the shorter side / 1.5, from 256 to 768."""
+    sides = (image.width, image.height)
+    if max(sides) <= 384:
+        return 258
+    unit = min(768, max(256, math.floor(min(sides) / 1.5)))
+    return 258 * math.prod(math.ceil(min(side, 16_384) / unit) for side in sides)
+
+
+_FEW: Final = {"low": 256, "high": 1_536}
+_MANY: Final = {"low": 256, "high": 2_500, "original": 10_000}
+
+# By the beginning of the bare name; the first match holds.
+# OpenAI: https://platform.openai.com/docs/guides/images-vision#calculating-costs; what it bills for gpt-5.2 beyond that
+# page: https://community.openai.com/t/1372291. Its audio: a token for 100 ms (docs/guides/realtime-costs). Its PDFs:
+# text and picture of every page (docs/guides/pdf-files).
+# Claude: https://platform.claude.com/docs/en/build-with-claude/vision and …/pdf-support (1,500 to 3,000 a page).
+# Gemini: https://ai.google.dev/gemini-api/docs/tokens, …/media-resolution and …/document-processing.
+_RATES: Final[Mapping[str, Rates]] = {
+    "gpt-4o-mini": Rates(partial(_tiles, 2833, 5667)),
+    r"gpt-(?:4\.1|5).*-mini": Rates(partial(_patches, 1.62, _FEW)),
+    r"gpt-(?:4\.1|5).*-nano": Rates(partial(_patches, 2.46, _FEW)),
+    "o4-mini": Rates(partial(_patches, 1.72, _FEW)),
+    r"gpt-5\.[23]": Rates(partial(_patches, 1.2, _FEW)),
+    r"gpt-(?:5\.[4-9]|[6-9])": Rates(partial(_patches, 1.2, _MANY)),
+    "gpt-5": Rates(partial(_tiles, 70, 140)),
+    "o[13]": Rates(partial(_tiles, 75, 150)),
+    "computer-use": Rates(partial(_tiles, 65, 129)),
+    r".*claude-[a-z]+-(?:4[-.][7-9]|[5-9])": Rates(partial(_area, 2576, 4_784), page=3_000),
+    ".*claude": Rates(partial(_area, 1568, 1_600), page=3_000),
+    r"gemini-(?:[12]|pro|flash)": Rates(_crops, audio=32, page=258),
+    "gemini": Rates(lambda _: 1_120, audio=32, page=560),
+    "": Rates(partial(_tiles, 85, 170)),
+}
+
+
+@lru_cache(1_000)
+def _family(model: str) -> str:
+    name = bare_name(model)
+    return next(pattern for pattern in _RATES if re.match(pattern, name))
+
+
+def family_of(model: str) -> str:
+    """Whose formulas count this model's media; models of one family count alike."""
+    return _family(model[:MAX_NAME])
+
+
+def media_tokens(part: Json, count: CountTokens, family: str = "") -> int:
+    """Tokens of a part of a message that is not a text."""
+    return _part_tokens(part, count, _RATES[family])
+
+
+def sealed_tokens(text: str) -> int:
+    """Tokens that encrypted text stands for, about."""
+    return len(text) // _SEALED_CHARS_PER_TOKEN
+
+
+@dataclass(frozen=True, slots=True)
+class _Medium:
+    """One of them: its URL or base64 (empty: neither was sent), what is said of it, and how it is counted."""
+
+    data: str
+    details: Json
+    count: CountTokens
+    rates: Rates
+
+    @property
+    def is_here(self) -> bool:
+        """Whether its bytes were sent, and not an address."""
+        return bool(self.data) and "://" not in self.data[:16]
+
+    @property
+    def url(self) -> str:
+        """Some dialects send base64 alone."""
+        return self.data if self.data[:5].lower() == "data:" else f"data:;base64,{self.data}"
+
+    @property
+    def size(self) -> int:
+        """Bytes that the base64 stands for."""
+        return (len(self.data) - (self.data.index(",") + 1 if is_data(self.data) else 0)) * 3 // 4
+
+    def said(self, key: str) -> str:
+        value = self.details.get(key)
+        return value if isinstance(value, str) else ""
+
+
+def _part_tokens(part: Json, count: CountTokens, rates: Rates) -> int:
+    kind = part.get("type")
+    measure = _KINDS.get(kind) if isinstance(kind, str) else None
+    if measure is None:
+        return _other(part, count, rates)
+    inner = part.get(str(kind), part.get("source", part))
+    return measure(_Medium(_data(inner), inner if isinstance(inner, dict) else part, count, rates))
+
+
+def _data(inner: object) -> str:
+    """The URL or the base64 of a medium, wherever its dialect of the API keeps it; empty: neither was sent."""
+    found = [inner, *map(inner.get, _DATA_KEYS)] if isinstance(inner, dict) else [inner]
+    return next((text for text in found if isinstance(text, str)), "")
+
+
+_DATA_KEYS: Final = ("url", "data", "file_data", "image_url", "file_url")
+
+
+def _image(medium: _Medium) -> int:
+    width, height = image_size(medium.url) or UNSEEN_IMAGE
+    return medium.rates.image(Image(width, height, medium.said("detail")))
+
+
+def _audio(medium: _Medium) -> int:
+    if not medium.is_here:
+        return _UNSEEN_SECONDS * medium.rates.audio
+    head = decoded(medium.url, 64)
+    per_second = _AUDIO_BYTES.get(medium.said("format"), _OTHER_AUDIO_BYTES)
+    if head[:4] == b"RIFF" and head[12:16] == b"fmt ":
+        per_second = max(1_000, int.from_bytes(head[28:32], "little"))
+    return math.ceil(medium.size / per_second * medium.rates.audio)
+
+
+def _video(medium: _Medium) -> int:
+    seconds = medium.size / _VIDEO_BYTES if medium.is_here else _UNSEEN_SECONDS
+    return math.ceil(seconds * medium.rates.video)
+
+
+def _file(medium: _Medium) -> int:
+    """Text as text, a PDF by its pages, everything else by its size."""
+    page, size = medium.rates.page, medium.size
+    if medium.said("type") == "text":
+        return medium.count(medium.data)
+    if not medium.is_here:
+        return _UNSEEN_PAGES * page
+    read = decoded(medium.url, _READ_BYTES)
+    unread = max(1.0, size / _READ_BYTES)
+    if read.startswith(b"%PDF"):
+        return math.ceil(len(_PAGE.findall(read)) * unread or size / _PAGE_BYTES) * page
+    if (text := _text(read)) is not None:
+        return math.ceil(medium.count(text) * unread)
+    return _image(medium) if image_size(medium.url) else math.ceil(size / _PAGE_BYTES) * page
+
+
+def _text(data: bytes) -> str | None:
+    """Bytes that are text, of which the last character may be cut in two."""
+    text = data.decode("utf-8", "ignore")
+    return text if text and "\0" not in text and len(text.encode()) > len(data) - 4 else None
+
+
+_KINDS: Final[Mapping[str, Callable[[_Medium], int]]] = {
+    "image_url": _image,
+    "image": _image,
+    "input_image": _image,
+    "input_audio": _audio,
+    "audio_url": _audio,
+    "audio": _audio,
+    "video_url": _video,
+    "video": _video,
+    "input_video": _video,
+    "file": _file,
+    "input_file": _file,
+    "document": _file,
+}
+
+KINDS: Final = frozenset(_KINDS)
+
+
+def _other(part: Json, count: CountTokens, rates: Rates) -> int:
+    """A kind not known here: its JSON, or something close to it, and the media that it holds."""
+    media: list[int] = []
+    texts = _without_media(part, media, count, rates, 0)
+    return sum(media) + count(msgspec.json.encode(texts).decode())
+
+
+def _without_media(value: object, media: list[int], count: CountTokens, rates: Rates, depth: int) -> object:
+    """A copy with nulls where media stood, whose tokens go into `media`; what lies too deep is left out."""
+    if isinstance(value, str):
+        if len(value) <= _TEXT_CHARS or not _is_sealed(value):
+            return value
+        media.append(_image(_Medium(value, {}, count, rates)) if is_data(value) else sealed_tokens(value))
+        return None
+    if not isinstance(value, dict | list) or depth > _DEEPEST:
+        return None if isinstance(value, dict | list) else value
+    if isinstance(value, list):
+        return [_without_media(item, media, count, rates, depth + 1) for item in value]
+    if depth and isinstance(kind := value.get("type"), str) and kind in KINDS:
+        media.append(_part_tokens(value, count, rates))
+        return None
+    return {key: _without_media(item, media, count, rates, depth + 1) for key, item in value.items()}
+
+
+def _is_sealed(text: str) -> bool:
+    return not any(sign in text[:_TEXT_CHARS] for sign in " \n\t{") and text[:_TEXT_CHARS].isascii()

@@ -1,0 +1,217 @@
+"""The window to plan with for every model at every upstream, and what traffic has taught about them."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import msgspec
+
+from policies import experience as lessons
+from policies.assembly import Shape
+from policies.experience import LEARNED_TTL, Experience
+from policies.ladder import StatedLimit
+from proxy.lru import remember
+from proxy.models.table import MAX_ENTRIES, MAX_NAME, ModelTable, Price, Window
+from proxy.stores.base import Store
+from proxy.stores.sealing import Sealer
+
+# Seconds after which what other replicas have learned is looked up again.
+REFRESH = 60.0
+# What an upstream said about its models, when it was asked, holds for so long.
+ASKED_TTL = 6 * 3600.0
+
+_OWNER_DIGITS = 32
+# Sessions whose answers are remembered, in this process alone.
+_SESSIONS = 20_000
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(Experience).decode
+NOTHING = Experience()
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A model at an upstream, for one caller: neither the accounts nor the lessons of two keys are the same.
+
+    owner: hex digits of the caller's scope.
+    """
+
+    tenant: str
+    owner: str
+    base_url: str
+    model: str
+
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """What is known of one model's window, source by source; `window` is what holds. None: it does not say."""
+
+    place: Place
+    window: Window | None
+    configured: int | None
+    learned: int | None
+    asked: int | None
+    listed: int | None
+    calibration: float
+    experience: Experience
+
+
+@dataclass(slots=True)
+class _Known:
+    experience: Experience
+    looked_up: float
+    is_shared: bool = True
+
+
+class Windows:
+    """Windows from config, experience, the upstreams themselves and the table; one per process.
+
+    Lessons are kept here, bounded, and shared through the store, where the last to speak wins. Best effort.
+    """
+
+    def __init__(
+        self,
+        table: ModelTable,
+        store: Store,
+        sealer: Sealer,
+        clock: Callable[[], float],
+        max_entries: int = MAX_ENTRIES,
+    ) -> None:
+        """`clock` tells Unix seconds."""
+        self._table = table
+        self._store = store
+        self._sealer = sealer
+        self._clock = clock
+        self._max_entries = max_entries
+        self._known: OrderedDict[Place, _Known] = OrderedDict()
+        self._asked: OrderedDict[str, tuple[float, Mapping[str, int]]] = OrderedDict()
+        self._answers: OrderedDict[tuple[Place, bytes], tuple[int, ...]] = OrderedDict()
+
+    def resolve(self, place: Place, configured: int | None) -> Window | None:
+        """The configured window, else the learned, else what the upstream says, else the table's, else None.
+
+        A learned limit below the configured one wins: the upstream has refused what the configuration promised.
+        """
+        known, now = self.experience(place), self._clock()
+        listed = self._table.lookup(place.model)
+        max_output = listed.max_output if listed else None
+        learned = known.limit_at(now)
+        if learned is not None and (configured is None or learned < configured):
+            return Window(learned, max_output, "learned", known.of_prompt)
+        if configured is not None:
+            return Window(configured, max_output, "policy")
+        if (told := self._told(place, now)) is not None:
+            return Window(told, max_output, "asked")
+        return listed
+
+    def _told(self, place: Place, now: float) -> int | None:
+        at, windows = self._asked.get(place.base_url, (0.0, {}))
+        return windows.get(place.model) if now - at < ASKED_TTL else None
+
+    def sources(self, place: Place, configured: int | None) -> Sources:
+        """What each source says of this window, and which of them wins."""
+        known, now = self.experience(place), self._clock()
+        listed = self._table.lookup(place.model)
+        return Sources(
+            place=place,
+            window=self.resolve(place, configured),
+            configured=configured,
+            learned=known.limit_at(now),
+            asked=self._told(place, now),
+            listed=listed.tokens if listed else None,
+            calibration=round(known.calibration, 3),
+            experience=known,
+        )
+
+    def places(self) -> list[Place]:
+        """Every model that something is known of here, the newest last."""
+        return list(self._known)
+
+    def experience(self, place: Place) -> Experience:
+        """What is known here and now."""
+        known = self._known.get(place)
+        return known.experience if known else NOTHING
+
+    async def look_up(self, place: Place) -> None:
+        """Take what other replicas have learned, once in a while; own lessons that were not shared yet stay."""
+        known = self._known.get(place)
+        now = self._clock()
+        if len(place.model) > MAX_NAME or (known and (not known.is_shared or now - known.looked_up < REFRESH)):
+            return
+        key = _key(place)
+        (value,) = await self._store.get_many([key])
+        found = self._sealer.read(key, value, _decode) or (known.experience if known else NOTHING)
+        remember(self._known, place, _Known(found, now), self._max_entries)
+
+    async def share(self, place: Place) -> None:
+        """Tell the other replicas what was learned here."""
+        known = self._known.get(place)
+        if known is not None and not known.is_shared:
+            known.is_shared = True
+            key = _key(place)
+            await self._store.put(key, self._sealer.seal(key, _encode(known.experience)), LEARNED_TTL)
+
+    def has_news(self, place: Place) -> bool:
+        """Whether something was learned that the other replicas do not know."""
+        known = self._known.get(place)
+        return known is not None and not known.is_shared
+
+    def was_told(self, base_url: str, windows: Mapping[str, int]) -> None:
+        """Take what an upstream says of its models' windows; nothing is an answer too."""
+        remember(self._asked, base_url, (self._clock(), windows), self._max_entries)
+
+    def saw_overflow(self, place: Place, stated: StatedLimit, estimated: int) -> None:
+        """Take what the refusal of a prompt of `estimated` tokens taught."""
+        self._take(place, lessons.overflowed(self.experience(place), stated, estimated, self._clock()))
+
+    def saw_success(self, place: Place, prompt: int, output: int) -> None:
+        """Take what an answer to a prompt of so many real tokens taught."""
+        self._take(place, lessons.succeeded(self.experience(place), prompt, output, self._clock()))
+
+    def saw_answer(self, place: Place, session: bytes, tokens: int) -> None:
+        """Take how many tokens a session's answer had."""
+        if tokens > 0:
+            key = place, session
+            remember(self._answers, key, lessons.with_answer(self._answers.get(key, ()), tokens), _SESSIONS)
+            known = self.experience(place)
+            self._take(place, msgspec.structs.replace(known, answers=lessons.with_answer(known.answers, tokens)))
+
+    def longest_answer(self, place: Place, session: bytes) -> int | None:
+        """Of a session's newest answers, else of the model's; None where too few were seen."""
+        own = lessons.longest_answer(self._answers.get((place, session), ()))
+        return own if own is not None else lessons.longest_answer(self.experience(place).answers)
+
+    def saw_bill(self, place: Place, estimated: int, real: int) -> None:
+        """Take how many tokens were counted in a prompt that was estimated."""
+        self._take(place, lessons.billed(self.experience(place), estimated, real))
+
+    def saw_shape(self, place: Place, shape: Shape) -> None:
+        """Take the shape that a template accepted after it had refused another."""
+        self._take(place, msgspec.structs.replace(self.experience(place), shape=shape))
+
+    def saw_usage_refused(self, place: Place) -> None:
+        """Take that a stream must not be asked for its usage."""
+        self._take(place, msgspec.structs.replace(self.experience(place), tells_usage=False))
+
+    def price(self, model: str) -> Price | None:
+        return self._table.price(model)
+
+    def _take(self, place: Place, learned: Experience) -> None:
+        if learned == self.experience(place) or len(place.model) > MAX_NAME:
+            return
+        known = self._known.get(place)
+        fresh = _Known(learned, known.looked_up if known else self._clock(), is_shared=False)
+        remember(self._known, place, fresh, self._max_entries)
+
+
+def place_of(tenant: str, scope: bytes, base_url: str, model: str) -> Place:
+    """Where the requests of a caller of this scope go."""
+    return Place(tenant, scope.hex()[:_OWNER_DIGITS], base_url, model)
+
+
+def _key(place: Place) -> str:
+    name = msgspec.json.encode([place.owner, place.base_url, place.model])
+    return f"learned:{hashlib.sha256(name).hexdigest()}"

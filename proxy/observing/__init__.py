@@ -1,0 +1,1 @@
+"""What the proxy says of itself: the log and the metrics."""

@@ -1,0 +1,209 @@
+"""Whether an upstream's answer says that the context window overflowed, and what it says about the limit.
+
+Layers, in this order: codes that suffice, vetoes (rate limits, billing, output caps …), wordings. Only the error part
+of an answer is read, never generated text or an echoed prompt. Any doubt is "no": the error is passed on.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Literal
+
+import msgspec
+
+from policies.ladder import StatedLimit
+from proxy.overflow import error_parts
+from proxy.overflow.numbers import read_numbers
+from proxy.overflow.output_refusals import refuses_output
+from proxy.overflow.rules import (
+    ASKS_FOR_LESS_OUTPUT,
+    BYTES,
+    CERTAIN,
+    CODE_FIELDS,
+    COMPARISONS,
+    CONVERSATION_FIELD,
+    ELSEWHERE,
+    GATEWAY,
+    LONG_STRING_CODES,
+    NEVER,
+    NUMBERED,
+    OUTPUT_ONLY,
+    TIER_CODES,
+    UNCLEAR,
+    UNCLEAR_CODES,
+    VETOES,
+    WORDINGS,
+    matches,
+    normal_code,
+    suffices,
+)
+
+MAX_ERROR_BYTES = 64 * 1024
+
+_FAILED = 400
+# An error without a body, which some upstreams send where the prompt is too long.
+_SILENT = frozenset({400, 413})
+# Names of events that report an error, whatever their data looks like.
+_ERROR_EVENTS = frozenset({"error", "response.failed", "exception"})
+
+# Why an answer ends that has no more to say.
+_ENDED = frozenset({"length", "max_tokens", "MAX_TOKENS"})
+# So many tokens are next to nothing, and so much of the window is all of it.
+_NEXT_TO_NOTHING = 1
+_ALL = 0.99
+
+_Verdict = Literal["overflow", "unclear", "no"]
+
+
+class _Message(msgspec.Struct):
+    content: object = None
+    tool_calls: object = None
+    reasoning_content: object = None
+    text: object = None
+    stop_reason: str | None = None
+
+    @property
+    def says(self) -> bool:
+        return bool(self.content or self.tool_calls or self.reasoning_content or self.text)
+
+
+class _Choice(msgspec.Struct):
+    finish_reason: str | None = None
+    message: _Message | None = None
+    delta: _Message | None = None
+
+
+class _Usage(msgspec.Struct):
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+
+
+class _Answer(_Message):
+    choices: list[_Choice] = []
+    usage: _Usage | None = None
+    delta: _Message | None = None
+
+
+def classify(status: int, body: bytes) -> StatedLimit | None:
+    """What an overflow error states (each part may be None), or None where the answer is no overflow."""
+    if status in NEVER or len(body) > MAX_ERROR_BYTES:
+        return None
+    if status in _SILENT and not body.strip():
+        return _unclear()
+    error = error_parts.error_part(body, failed=not 200 <= status < _FAILED)
+    if error is None:
+        return None
+    said = error_parts.said(error)
+    sentences = error_parts.sentences(said)
+    codes = frozenset(normal_code(value) for key, value in said if key in CODE_FIELDS)
+    match _verdict(status, said, codes, sentences):
+        case "overflow":
+            return _stated(error, sentences, codes)
+        case "unclear" if not error_parts.is_page(error):
+            return _unclear()
+        case _:
+            return None
+
+
+def classify_event(data: bytes, event: str | None = None) -> StatedLimit | None:
+    """The same of one event of a stream: its data, and its name where it has one."""
+    return classify(_FAILED if event in _ERROR_EVENTS else 200, data) if data else None
+
+
+def full_answer(body: bytes, *, window: int | None = None) -> StatedLimit | None:
+    """What a finished answer, or the last event of a stream, says of a window so full that nothing was generated.
+
+    Where a stream tells its finish reason and its usage in different events, see `full_window`.
+    """
+    try:
+        answer = msgspec.json.decode(body, type=_Answer)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+        return None
+    choice = answer.choices[0] if answer.choices else _Choice()
+    usage = answer.usage or _Usage()
+    return full_window(
+        choice.finish_reason or answer.stop_reason or (answer.delta or _Message()).stop_reason,
+        usage.prompt_tokens if usage.prompt_tokens is not None else usage.input_tokens,
+        usage.completion_tokens if usage.completion_tokens is not None else usage.output_tokens,
+        said_nothing=not any(part is not None and part.says for part in (choice.message, choice.delta, answer)),
+        window=window,
+    )
+
+
+def full_window(
+    finish_reason: str | None, prompt: int | None, generated: int | None, *, said_nothing: bool, window: int | None
+) -> StatedLimit | None:
+    """The same of an answer's parts: why it ended, and the tokens it reports.
+
+    said_nothing: neither text nor tool calls came.
+    window:       the model's, as far as it is known; without it only an explicit finish reason counts.
+    """
+    if not said_nothing or (generated is not None and generated > _NEXT_TO_NOTHING):
+        return None
+    if finish_reason is not None and (named := normal_code(finish_reason)) and suffices(named):
+        return StatedLimit(None, prompt, kind=None, learnable=False)
+    if generated is None and prompt is None:
+        return _unclear() if finish_reason in _ENDED else None
+    is_full = window is not None and prompt is not None and prompt >= _ALL * window
+    return StatedLimit(None, prompt, kind=None, learnable=False) if is_full else None
+
+
+def _verdict(status: int, said: error_parts.Said, codes: frozenset[str], sentences: list[str]) -> _Verdict:
+    if any(suffices(code) or code in NUMBERED for code in codes):
+        return "overflow"
+    if any(matches(VETOES, sentence) or matches(ASKS_FOR_LESS_OUTPUT, sentence) for sentence in sentences):
+        return "no"
+    if refuses_output(sentences):
+        return "no"
+    if codes & LONG_STRING_CODES:
+        return "overflow" if _is_of_the_conversation(said) else "no"
+    judged = [sentence for sentence in sentences if not matches(OUTPUT_ONLY, sentence)]
+    if any(matches(CERTAIN, sentence) for sentence in judged):
+        return "overflow"
+    about = [sentence for sentence in judged if not matches(ELSEWHERE, sentence) and not matches(UNCLEAR, sentence)]
+    if status < GATEWAY and _is_worded(about):
+        return "overflow"
+    return "unclear" if status < GATEWAY and _is_unclear(codes, sentences) else "no"
+
+
+def _is_worded(sentences: list[str]) -> bool:
+    if any(matches(WORDINGS, sentence) for sentence in sentences):
+        return True
+    return any(matches(COMPARISONS, f"{one} . {other}") for one, other in pairwise([*sentences, ""]))
+
+
+def _is_unclear(codes: frozenset[str], sentences: list[str]) -> bool:
+    if any(matches(BYTES, sentence) for sentence in sentences):
+        return False
+    return bool(codes & UNCLEAR_CODES) or any(matches(UNCLEAR, sentence) for sentence in sentences)
+
+
+def _is_of_the_conversation(said: error_parts.Said) -> bool:
+    return any(key == "param" and CONVERSATION_FIELD.fullmatch(value) for key, value in said)
+
+
+def _stated(error: object, sentences: list[str], codes: frozenset[str]) -> StatedLimit:
+    if codes & LONG_STRING_CODES:
+        # Its limit counts characters.
+        return StatedLimit(kind=None, learnable=False)
+    numbers = read_numbers(
+        sentences,
+        limit=error_parts.number(error, "n_ctx"),
+        given=error_parts.number(error, "n_prompt_tokens"),
+        tier=bool(codes & TIER_CODES),
+    )
+    return StatedLimit(
+        numbers.limit,
+        numbers.input_tokens,
+        numbers.kind,
+        numbers.output_tokens,
+        numbers.is_lower_bound,
+        numbers.learnable,
+        "lower_output" if numbers.fits_with_less_output else "compact",
+    )
+
+
+def _unclear() -> StatedLimit:
+    return StatedLimit(kind=None, learnable=False, action="inspect")

@@ -1,0 +1,1 @@
+"""What is kept of conversations, over any store: checkpoints, lineages, the index, erasures, locks."""

@@ -1,0 +1,134 @@
+"""Finding and publishing records: an in-process memory in front of the shared store."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import OrderedDict
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from policies.record.record import VERSION, Record
+from proxy.lru import remember
+from proxy.stores.base import Store
+from proxy.stores.sealing import Sealer
+
+_REMEMBERED = 2_000
+# Cuts looked up in one round trip, newest first; a session has a handful of checkpoints, the newest near its end.
+_LOOKED_UP = 512
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(Record).decode
+
+
+class Checkpoints:
+    """Records by the digest of the prefix they cover; immutable, so whoever publishes first is right for everybody."""
+
+    def __init__(
+        self, store: Store, sealer: Sealer, ttl: float, memory: OrderedDict[str, Record] | None = None
+    ) -> None:
+        self.store = store
+        self._sealer = sealer
+        self._ttl = ttl
+        self._memory = OrderedDict() if memory is None else memory
+
+    def over(self, store: Store) -> Checkpoints:
+        """The same checkpoints over another store; what this process remembers is shared."""
+        return Checkpoints(store, self._sealer, self._ttl, self._memory)
+
+    def recall(self, digests: Sequence[bytes], cuts: Iterable[int]) -> Record | None:
+        """The record of the newest cut that this process knows; no store access. `digests[c]` names body[:c]."""
+        for cut in sorted(cuts, reverse=True):
+            key = key_of(digests, cut)
+            if (record := self._memory.get(key)) is not None and is_of(record, digests, cut):
+                return covering(cut, remember(self._memory, key, record, _REMEMBERED))
+        return None
+
+    async def find(self, digests: Sequence[bytes], cuts: Iterable[int]) -> Record | None:
+        """The record of the newest cut in the store; one round trip. A record that cannot be trusted is a miss."""
+        newest = sorted(cuts, reverse=True)[:_LOOKED_UP]
+        if not newest:
+            return None
+        keys = [key_of(digests, cut) for cut in newest]
+        values = await self.store.get_many(keys)
+        for cut, key, value in zip(newest, keys, values, strict=True):
+            record = self._open(key, value, digests[cut])
+            if record is not None:
+                await self.store.touch([key], self._ttl)
+                return covering(cut, remember(self._memory, key, record, _REMEMBERED))
+        return None
+
+    async def publish(self, digests: Sequence[bytes], record: Record) -> Record:
+        """Store a record unless another replica was first; returns the one that holds, so all send the same bytes.
+
+        One that is not of this prefix is returned as it is, and kept nowhere.
+        """
+        cut = record.covered
+        if not is_of(record, digests, cut):
+            return record
+        key = key_of(digests, cut)
+        taken = await self.store.put_new(key, self._sealer.seal(key, _encode(record)), self._ttl)
+        holds = self._open(key, taken, digests[cut])
+        if taken is not None and holds is None and not self._sealer.is_later(taken):  # damaged: nobody can use it
+            await self.store.put(key, self._sealer.seal(key, _encode(record)), self._ttl)
+        return covering(cut, remember(self._memory, key, holds or record, _REMEMBERED))
+
+    async def recall_part(self, tag: str, content: bytes) -> str | None:
+        """The summary that was made from exactly this content before: of the tag's conversation, or of another one,
+        as long as that was not erased; then this one gets a copy. Content holds the caller's scope."""
+        key, note = _part_key(tag, content), _part_note(content)
+        value, noted = await self.store.get_many([key, note])
+        plain, other = self._sealer.open(key, value), self._sealer.open(note, noted)
+        if plain is None and other is not None:
+            key = _part_key(other.decode(), content)
+            (value,) = await self.store.get_many([key])
+            if (plain := self._sealer.open(key, value)) is not None:
+                await self.keep_part(tag, content, plain.decode())
+        return None if plain is None else plain.decode("utf-8", "replace")
+
+    async def keep_part(self, tag: str, content: bytes, summary: str) -> None:
+        """Keep one part of a bisection, so that a retry, a fork, or one that begins otherwise does not pay again.
+
+        It lies with its conversation, and is erased with it; the note says no more than where.
+        """
+        key, note = _part_key(tag, content), _part_note(content)
+        await self.store.put_new(key, self._sealer.seal(key, summary.encode()), self._ttl)
+        await self.store.put(note, self._sealer.seal(note, tag.encode()), self._ttl)
+
+    def _open(self, key: str, value: bytes | None, digest: bytes) -> Record | None:
+        record = self._sealer.read(key, value, _decode)
+        if record is None:
+            return None
+        if record.version == VERSION and record.digest == digest.hex():
+            return record
+        self._sealer.unreadable += 1
+        return None
+
+
+def covering(cut: int, record: Record) -> Record:
+    """The record for a request of which it covers so many messages: some clients leave their oldest out (trails)."""
+    return record if record.covered == cut else msgspec.structs.replace(record, covered=cut)
+
+
+def is_of(record: Record, digests: Sequence[bytes], cut: int) -> bool:
+    """Whether the record is one of body[:cut]."""
+    return cut < len(digests) and record.digest == digests[cut].hex()
+
+
+def key_of(digests: Sequence[bytes], cut: int) -> str:
+    """The key of body[:cut]'s record. Versions do not get in each other's way."""
+    return f"cp:{{{hash_tag(digests[1])}}}:{VERSION}:{digests[cut].hex()}"
+
+
+def hash_tag(first: bytes) -> str:
+    """What the keys of everything that belongs to one conversation share, by its first link: so they share a cluster
+    slot, and can be erased together."""
+    return first.hex()[:32]
+
+
+def _part_key(tag: str, content: bytes) -> str:
+    return f"part:{{{tag}}}:{hashlib.sha256(content).hexdigest()}"
+
+
+def _part_note(content: bytes) -> str:
+    return f"index:part:{hashlib.sha256(content).hexdigest()}"

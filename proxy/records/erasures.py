@@ -1,0 +1,188 @@
+"""Erasing sessions: what was stored of one is removed, and is found again neither by others nor by what is late.
+
+A session is a conversation, by its first link, and the label that the client gives it. Everything that is stored of it
+lies under a hash tag made of both. Erasing leaves a tombstone there with a random mark; from then on the link is set
+apart by that mark, so that the session, should it go on, lies under another tag. Erasing a conversation whatever its
+labels does the same to a link from which all of its sessions' derive. Memories of other replicas are keyed by links
+too, so none has to forget anything. But a store may become unreachable, or lose what was written last: every replica
+looks for recent erasures, remembers them, and puts tombstones back.
+
+Notes that say under which tag the summary of a part lies (`index:part:...`, hashes keyed by the caller) belong to no
+session. They outlive an erasure until they expire, and lead nowhere.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import replace
+
+from policies.chain import INSTRUCTIONS, set_apart
+from proxy.callers.session_label import LINK_BYTES, is_name
+from proxy.engine.case import Case, labelled
+from proxy.lru import remember
+from proxy.records.checkpoints import hash_tag
+from proxy.stores.base import Store, tombstone
+
+_REMEMBERED = 20_000
+_MARK_BYTES = 16
+# For so many seconds an erasure is looked after.
+_WATCHED = 120.0
+LOOK_EVERY = 0.5
+# After which every replica that reaches the store knows.
+SETTLED = 2 * LOOK_EVERY
+_LOOKED_UP = 500
+_RECENT = "index:erasures"
+_EVERY = b"every label"
+
+
+class Erasures:
+    """Knows what was erased; one per process."""
+
+    def __init__(self, store: Store, ttl: float, clock: Callable[[], float]) -> None:
+        """`clock` tells seconds that only go forward."""
+        self._store = store
+        self._ttl = ttl
+        self._clock = clock
+        self._known: OrderedDict[bytes, tuple[bytes, ...]] = OrderedDict()
+        self._listed: OrderedDict[bytes, None] = OrderedDict()
+        self._watched: dict[bytes, float] = {}
+
+    async def placed(self, case: Case) -> Case:
+        """The case under the link that its session has now. Whoever erases the conversation finds its label listed
+        before anything is stored there."""
+        if case.link is not None:
+            return case
+        return replace(case, link=await (self.link if case.is_let_through else self._listed_link)(case.session))
+
+    async def link(self, session: bytes) -> bytes:
+        """What stands for the first link of a session: a link and, of a session with a label, its mark."""
+        _, link = await self._place(session)
+        return link
+
+    async def list_again(self, session: bytes) -> None:
+        """Have a label listed for another while: it is in use, and a store may have lost it."""
+        first, mark = session[:LINK_BYTES], session[LINK_BYTES:]
+        if mark:
+            await self._list(await self._start(first), mark)
+
+    async def erase(self, session: bytes) -> bool:
+        """Remove what is stored of this session, and of no other; whether the store did it."""
+        first, mark = session[:LINK_BYTES], session[LINK_BYTES:]
+        start = await self._start(first)
+        # Before, so that who lists it anew, for what is stored from then on, stays listed.
+        await self._strike(start, mark)
+        if await self._bury(labelled(start, mark)):
+            return True
+        await self.list_again(session)
+        return False
+
+    async def erase_every(self, first: bytes) -> bool:
+        """Remove what is stored of the conversation with this first link, whatever its labels."""
+        start = await self._start(first)
+        if not await self._bury_all(start) or not await self._bury(set_apart(first, _EVERY)):
+            return False
+        if not await self._bury_all(start):  # and what came meanwhile; nobody begins there any more
+            return False
+        for mark in await self._listed_at(start) or ():
+            await self._strike(start, mark)
+        return True
+
+    async def labels(self, first: bytes) -> list[bytes] | None:
+        """The marks of the labels that a conversation has been seen with; None where they could not be looked up."""
+        return await self._listed_at(await self._start(first))
+
+    async def look_after(self) -> None:
+        """Learn of recent erasures, whoever made them, and put tombstones back that were lost."""
+        now = self._clock()
+        self._watched = {root: until for root, until in self._watched.items() if until > now}
+        recent = [bytes.fromhex(name) for name in await self._store.members(_RECENT) or () if is_name(name)]
+        for root in recent:
+            if self._watched.setdefault(root, now + _WATCHED) == now + _WATCHED:
+                await self._followed(root)
+        watched = list(self._watched)
+        for some in (watched[at : at + _LOOKED_UP] for at in range(0, len(watched), _LOOKED_UP)):
+            there = await self._store.get_many([tombstone(hash_tag(root)) for root in some])
+            for root in (root for root, mark in zip(some, there, strict=True) if mark is None):
+                await self._followed(root)
+
+    async def _place(self, session: bytes) -> tuple[bytes, bytes]:
+        """Where the conversation of a session starts, and the session's own link."""
+        first, mark = session[:LINK_BYTES], session[LINK_BYTES:]
+        root, every = labelled(first, mark), set_apart(first, _EVERY)
+        if root not in self._known and every not in self._known:
+            marks = await self._store.get_many([tombstone(hash_tag(link)) for link in (every, root)])
+            if marks == [None, None]:  # never erased, like nearly all
+                return first, root
+        start = await self._start(first)
+        return start, await self._followed(labelled(start, mark))
+
+    async def _listed_link(self, session: bytes) -> bytes:
+        mark = session[LINK_BYTES:]
+        start, link = await self._place(session)
+        while mark and link not in self._listed:
+            await self._list(start, mark)
+            remember(self._listed, link, None, _REMEMBERED)
+            start, link = await self._place(session)  # it may have been erased meanwhile
+        return link
+
+    async def _start(self, first: bytes) -> bytes:
+        """The conversation's own link, or what has its place since all of its sessions were erased."""
+        every = set_apart(first, _EVERY)
+        link = await self._followed(every)
+        return first if link == every else link
+
+    async def _followed(self, root: bytes) -> bytes:
+        """Where this link leads, from tombstone to tombstone; itself, until it is erased.
+
+        A tombstone that is known here and gone from the store, which a failover can bring about, is put there again.
+        """
+        link, marks = root, list[bytes]()
+        known = self._known.get(root, ())
+        while (mark := await self._mark(link, known[len(marks)] if len(marks) < len(known) else None)) is not None:
+            marks.append(mark)
+            link = set_apart(link, mark)
+        if marks:
+            remember(self._known, root, tuple(marks), _REMEMBERED)
+        return link
+
+    async def _bury_all(self, start: bytes) -> bool:
+        marks = await self._listed_at(start)
+        return marks is not None and all([await self._bury(labelled(start, mark)) for mark in (b"", *marks)])
+
+    async def _bury(self, root: bytes) -> bool:
+        link = await self._followed(root)
+        # The link moves on with the second of these only: where it fails, both are tried again.
+        erased = [await self._put_tombstone(name) for name in (set_apart(link, INSTRUCTIONS), link)]
+        if None in erased:
+            return False
+        await self._followed(root)
+        self._watched[root] = self._clock() + _WATCHED
+        await self._store.enroll(_RECENT, root.hex(), _WATCHED)
+        return True
+
+    async def _list(self, start: bytes, mark: bytes) -> None:
+        await self._store.enroll(_labels_at(start), mark.hex(), self._ttl)
+
+    async def _strike(self, start: bytes, mark: bytes) -> None:
+        if mark:
+            await self._store.strike(_labels_at(start), mark.hex())
+
+    async def _listed_at(self, start: bytes) -> list[bytes] | None:
+        marks = await self._store.members(_labels_at(start))
+        return None if marks is None else [bytes.fromhex(mark) for mark in marks]
+
+    async def _mark(self, link: bytes, known: bytes | None) -> bytes | None:
+        (there,) = await self._store.get_many([tombstone(hash_tag(link))])
+        if there is None and known is not None:
+            return await self._store.erase(hash_tag(link), known, self._ttl) or known
+        return there
+
+    async def _put_tombstone(self, link: bytes) -> bytes | None:
+        return await self._store.erase(hash_tag(link), secrets.token_bytes(_MARK_BYTES), self._ttl)
+
+
+def _labels_at(start: bytes) -> str:
+    """Where a conversation's labels are listed."""
+    return f"index:labels:{hash_tag(start)}"

@@ -1,0 +1,233 @@
+"""Which sessions of a tenant have something stored, for whoever is to look at or erase them. Best effort."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Sequence
+from typing import NamedTuple, TypeVar
+
+import msgspec
+from msgspec import structs
+
+from policies.record.record import Record
+from proxy.callers.session_label import LINK_BYTES, is_name, mark_of
+from proxy.callers.tenants import Caller
+from proxy.engine.case import Case, labelled
+from proxy.lru import remember
+from proxy.records.checkpoints import hash_tag
+from proxy.records.erasures import SETTLED, Erasures
+from proxy.records.siblings import Siblings
+from proxy.stores.base import Store, StoreError
+from proxy.stores.sealing import Sealer
+
+_REMEMBERED = 20_000
+_AT_ONCE = 50
+_ENROLL_EVERY = 60.0
+# Fewer digits of an id may be a label.
+_LEAST_OF_ID = 8
+_HEX = frozenset("0123456789abcdef")
+_T = TypeVar("_T")
+
+
+class Session(msgspec.Struct, frozen=True):
+    """A conversation under a label, for people.
+
+    id:      its first link, 64 hex digits; log lines and headers show the first 16. Conversations with the same key and
+             the same first message have one id.
+    label:   what the client calls it; empty where it has no name for it.
+    seen:    Unix seconds of its last use, to the minute.
+    covered: messages that its newest checkpoint stands for, 0 without one; generation: how many there were in a row.
+    """
+
+    id: str
+    label: str
+    model: str
+    seen: float
+    covered: int = 0
+    generation: int = 0
+
+
+class Target(NamedTuple):
+    """What is to be erased: of the conversation with this first link the session whose label has this mark; None for
+    all of its sessions."""
+
+    first: bytes
+    mark: bytes | None
+
+    @property
+    def id(self) -> str:
+        """The id of its sessions."""
+        return self.first.hex()
+
+
+class _Here(NamedTuple):
+    """A session as this process enrolled it, under the link that it had."""
+
+    indexes: Sequence[str]
+    link: bytes
+    session: Session
+
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(Session).decode
+
+
+class SessionIndex:
+    """Enrolls, lists and erases sessions; one per process."""
+
+    def __init__(
+        self,
+        store: Store,
+        sealer: Sealer,
+        ttl: float,
+        erasures: Erasures,
+        siblings: Siblings,
+        clock: Callable[[], float],
+    ) -> None:
+        """`clock` tells Unix seconds."""
+        self._store = store
+        self._sealer = sealer
+        self._ttl = ttl
+        self._erasures = erasures
+        self._siblings = siblings
+        self._clock = clock
+        self._noted: OrderedDict[str, tuple[str, float]] = OrderedDict()
+        self._here: OrderedDict[bytes, _Here] = OrderedDict()
+        """What this process has enrolled: it may remember what the store has lost."""
+
+    def is_news(self, case: Case, record: Record | None) -> bool:
+        """Whether the record that was sent is a reason to enroll its session (again): a store may have lost it."""
+        state, at = self._noted.get(case.tag, ("", 0.0))
+        borrowed = record is not None and self._siblings.is_borrowed(case, record)
+        return borrowed or state != _state(record) or abs(self._clock() - at) > _ENROLL_EVERY
+
+    async def enroll(self, case: Case, record: Record | None) -> None:
+        """Note that something of this session may be stored; `record` is its newest."""
+        again = case.tag in self._noted
+        remember(self._noted, case.tag, (_state(record), self._clock()), _REMEMBERED)
+        session = Session(
+            id=case.first_link.hex(),
+            label=case.label,
+            model=case.request.model,
+            seen=self._clock(),
+            covered=record.covered if record else 0,
+            generation=record.generation if record else 0,
+        )
+        link = case.link or labelled(case.first_link, case.mark)
+        indexes = _indexes(case.caller, case.mark)
+        remember(self._here, case.session, _Here(indexes, link, session), _REMEMBERED)
+        key = _key(link)
+        await self._erasures.list_again(case.session)
+        await self._store.put(key, self._sealer.seal(key, _encode(session)), self._ttl)
+        for index in indexes:
+            await self._store.enroll(index, case.session.hex(), self._ttl)
+        if record:
+            await self._siblings.keep(case, record, again=again)
+
+    async def of(self, caller: Caller) -> list[Session]:
+        """The sessions of a caller's tenant, the last used first. Raises StoreError."""
+        found = await _each(self._look, await self._names(caller.index))
+        return sorted(filter(None, found), key=lambda session: -session.seen)
+
+    async def every(self, caller: Caller) -> list[Target]:
+        """All of a caller's tenant, readable or not. Raises StoreError."""
+        return [*map(_target, await self._names(caller.index))]
+
+    async def named(self, caller: Caller, name: str) -> list[Target]:
+        """The sessions with this label, or the conversations whose id begins so with eight digits or more.
+
+        ID:LABEL is one session, and ID: the one without a label. A whole id needs nobody to have enrolled it. Raises
+        StoreError.
+        """
+        found = await self._names(_labelled_at(mark_of(caller, name)))
+        begin, colon, label = name.partition(":")
+        if found or len(begin) < _LEAST_OF_ID or not _HEX.issuperset(begin):
+            return [*map(_target, found)]
+        if is_name(name) and len(name) == 2 * LINK_BYTES:
+            return [Target(bytes.fromhex(name), None)]
+        like = [target for target in await self.every(caller) if target.id.startswith(begin)]
+        if colon:
+            mark = mark_of(caller, label)
+            return [target for target in like if target.mark == mark]
+        return [*dict.fromkeys(Target(target.first, None) for target in like)]
+
+    async def erase(self, caller: Caller, targets: Sequence[Target]) -> int:
+        """Remove everything that is stored of these; how many of them were erased, the rest is to be tried again.
+
+        Returns once every replica knows.
+        """
+        erased = 0
+        for target in targets:
+            if not await self._erased(caller, target):
+                break
+            erased += 1
+        await asyncio.sleep(SETTLED if erased else 0)
+        return erased
+
+    async def _erased(self, caller: Caller, target: Target) -> bool:
+        first, mark = target
+        if mark is None:
+            marks = [b"", *(await self._erasures.labels(first) or ())]
+            done = await self._erasures.erase_every(first)
+        else:
+            marks = [mark]
+            done = await self._erasures.erase(first + mark)
+        for mark in marks if done else ():
+            self._here.pop(first + mark, None)
+            for index in _indexes(caller, mark):
+                await self._store.strike(index, (first + mark).hex())
+        return done
+
+    async def _names(self, index: str) -> list[bytes]:
+        """Of the sessions that are listed there, and of those that this process remembers to have enrolled there."""
+        members = await self._store.members(index)
+        if members is None:
+            raise StoreError("the store could not tell which sessions there are")
+        listed = dict.fromkeys(bytes.fromhex(member) for member in members if is_name(member))
+        here = [name for name, here in self._here.items() if index in here.indexes and name not in listed]
+        return [*listed, *filter(None, await _each(self._unless_erased, here))]
+
+    async def _unless_erased(self, name: bytes) -> bytes | None:
+        """The name of a session that was enrolled here, unless another replica has erased it since."""
+        here = self._here.get(name)
+        return name if here and here.link == await self._erasures.link(name) else None
+
+    async def _look(self, name: bytes) -> Session | None:
+        link = await self._erasures.link(name)
+        key, here = _key(link), self._here.get(name)
+        (value,) = await self._store.get_many([key])
+        session = self._sealer.read(key, value, _decode) or (here.session if here and here.link == link else None)
+        if session is None or name[LINK_BYTES:]:
+            return session
+        # Earlier versions put sessions with labels there too; they are erased as what they lie under.
+        return structs.replace(session, label="")
+
+
+async def _each(work: Callable[[bytes], Awaitable[_T]], names: Sequence[bytes]) -> list[_T]:
+    """What comes of each, some at once."""
+    found: list[_T] = []
+    for some in (names[at : at + _AT_ONCE] for at in range(0, len(names), _AT_ONCE)):
+        found += await asyncio.gather(*map(work, some))
+    return found
+
+
+def _target(name: bytes) -> Target:
+    return Target(name[:LINK_BYTES], name[LINK_BYTES:])
+
+
+def _indexes(caller: Caller, mark: bytes) -> list[str]:
+    """Where a session is listed: among its tenant's and, with a label, among those of that label."""
+    return [caller.index, *([_labelled_at(mark)] if mark else [])]
+
+
+def _labelled_at(mark: bytes) -> str:
+    return f"index:label:{mark.hex()}"
+
+
+def _state(record: Record | None) -> str:
+    return record.digest if record else ""
+
+
+def _key(link: bytes) -> str:
+    return f"session:{{{hash_tag(link)}}}"

@@ -1,0 +1,92 @@
+"""Where the state of conversations is kept: in this process, and in the store for the other replicas. Best effort."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+
+import msgspec
+
+from policies.budget import Budget
+from policies.record.lineage import Lineage, compacted, failed, may_ask_model, shown
+from policies.record.record import Record
+from proxy.lru import remember
+from proxy.stores.base import Store
+from proxy.stores.sealing import Sealer
+
+_REMEMBERED = 5_000
+_FIRST_SEEN = 20_000
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(Lineage).decode
+
+
+class Lineages:
+    """The state of every conversation that was compacted, by its first record; one per process.
+
+    Two replicas that change one state at once may lose a count. Nothing but statistics and pauses hang on it.
+    """
+
+    def __init__(self, store: Store, sealer: Sealer, ttl: float, clock: Callable[[], float]) -> None:
+        """`clock` tells Unix seconds."""
+        self._store = store
+        self._sealer = sealer
+        self._ttl = ttl
+        self._clock = clock
+        self._memory: OrderedDict[str, Lineage] = OrderedDict()
+        self._first_seen: OrderedDict[bytes, float] = OrderedDict()
+
+    def seen(self, first: bytes) -> float:
+        """When the conversation with this first link was first seen here."""
+        return remember(self._first_seen, first, self._first_seen.get(first, self._clock()), _FIRST_SEEN)
+
+    async def of(self, tag: str, record: Record) -> Lineage:
+        """The state of the lineage that this record belongs to; a fresh one where nothing is known.
+
+        `tag` is the conversation's, here as below."""
+        key = _key(tag, record)
+        if (known := self._memory.get(key)) is None:
+            known = await self._load(key) or Lineage(first_seen=record.started)
+        return remember(self._memory, key, known, _REMEMBERED)
+
+    async def compacted(self, tag: str, record: Record, messages: int) -> None:
+        """Note a compaction of a request of so many messages; many requests may have waited for the same one."""
+        lineage = await self.of(tag, record)
+        if all(entry.digest != record.digest for entry in lineage.history):
+            await self.save(tag, record, compacted(lineage, record, messages=messages, now=record.compacted))
+
+    async def failed(self, tag: str, standing: Record | None) -> None:
+        if standing is not None:
+            await self.save(tag, standing, failed(await self.of(tag, standing)))
+
+    async def showed(self, tag: str, record: Record, *, share: float, threshold: float, history_tokens: int) -> None:
+        """Note which share of M a compacted request still took by the provider's count."""
+        lineage = await self.of(tag, record)
+        now = self._clock()
+        await self.save(
+            tag,
+            record,
+            shown(lineage, record.digest, share=share, threshold=threshold, history_tokens=history_tokens, now=now),
+        )
+
+    async def may_ask_model(self, tag: str, standing: Record | None, budget: Budget, history_tokens: int) -> bool:
+        """Whether a model's summary may help a conversation that goes on from this record."""
+        if standing is None:
+            return True
+        lineage = await self.of(tag, standing)
+        return may_ask_model(lineage, budget, history_tokens=history_tokens, now=self._clock())
+
+    async def save(self, tag: str, record: Record, lineage: Lineage) -> None:
+        """Keep a state that has changed."""
+        key = _key(tag, record)
+        if self._memory.get(key) != lineage:
+            remember(self._memory, key, lineage, _REMEMBERED)
+            await self._store.put(key, self._sealer.seal(key, _encode(lineage)), self._ttl)
+
+    async def _load(self, key: str) -> Lineage | None:
+        (value,) = await self._store.get_many([key])
+        return self._sealer.read(key, value, _decode)
+
+
+def _key(tag: str, record: Record) -> str:
+    return f"lineage:{{{tag}}}:{record.root[:32]}"

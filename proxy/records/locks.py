@@ -1,0 +1,64 @@
+"""Doing one thing once for all who ask for it at the same time in this process."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from proxy.runtime.deadlines import repeated
+from proxy.stores.base import Store
+
+_T = TypeVar("_T")
+
+LOCK_SECONDS = 15.0
+
+
+@dataclass(slots=True)
+class _Flight(Generic[_T]):
+    task: asyncio.Task[_T]
+    waiting: int = 0
+
+
+class SingleFlight(Generic[_T]):
+    """Joins callers by key. The work goes on while anybody waits for it, and is cancelled with the last who leaves."""
+
+    def __init__(self) -> None:
+        self._flights: dict[str, _Flight[_T]] = {}
+
+    async def run(self, key: str, start: Callable[[], Coroutine[None, None, _T]]) -> _T:
+        """The result of `start()`, or of the same key's work that is already under way."""
+        while (flight := self._flights.get(key)) is not None and flight.waiting == 0:
+            # Abandoned and not yet cleaned up: two runs at once would meet each other's locks.
+            await asyncio.wait((flight.task,))
+        if flight is None:
+            flight = self._flights[key] = _Flight(asyncio.get_running_loop().create_task(start()))
+            flight.task.add_done_callback(lambda _: self._flights.pop(key))
+        flight.waiting += 1
+        try:
+            return await asyncio.shield(flight.task)
+        finally:
+            flight.waiting -= 1
+            if flight.waiting == 0:
+                flight.task.cancel()
+
+
+@asynccontextmanager
+async def renewed(store: Store, key: str) -> AsyncIterator[None]:
+    """Keep a lock that was taken for LOCK_SECONDS while the block lasts; that of a process that died lapses soon."""
+    async with repeated(lambda: store.touch([key], LOCK_SECONDS), LOCK_SECONDS / 3):
+        yield
+
+
+async def poll(look: Callable[[], Awaitable[_T | None]], wait: float, interval: float = 0.1) -> _T | None:
+    """Call `look` until it finds something or `wait` seconds are over.
+
+    The clock is read between two looks, and no look is cut short: a deadline inside of it could get lost.
+    """
+    clock = asyncio.get_running_loop().time
+    until = clock() + wait
+    while (found := await look()) is None and (left := until - clock()) > 0:  # noqa: ASYNC110 - set by other processes
+        await asyncio.sleep(min(interval, left))
+    return found

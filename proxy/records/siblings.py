@@ -1,0 +1,85 @@
+"""Records of the same conversation under other labels: who goes on under a new one need not pay for them again.
+
+Sessions share nothing, so that each can be erased. But what the client sends again it may have summarized by the same
+record: a copy, which is its own once it is used again. Where a session's records lie is noted by content, under the
+session without a label; a note holds the mark of a label and nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from policies.record.record import Record
+from proxy.engine.case import Case
+from proxy.records.checkpoints import Checkpoints, hash_tag, is_of
+from proxy.records.erasures import Erasures
+from proxy.stores.base import Store
+from proxy.stores.sealing import Sealer
+
+_LOOKED_UP = 256
+# Of so many notes the first that leads to a record counts: labels may have been erased since.
+_FOLLOWED = 3
+
+
+class Siblings:
+    """Notes and finds records across labels; one per process."""
+
+    def __init__(self, checkpoints: Checkpoints, erasures: Erasures, sealer: Sealer, ttl: float) -> None:
+        self._checkpoints = checkpoints
+        self._erasures = erasures
+        self._sealer = sealer
+        self._ttl = ttl
+
+    @property
+    def _store(self) -> Store:
+        return self._checkpoints.store
+
+    def is_borrowed(self, case: Case, record: Record) -> bool:
+        """Whether this is a copy that is not stored: where a session's own lies, this process remembers it."""
+        return self._checkpoints.recall(case.digests, [record.covered]) is None
+
+    async def keep(self, case: Case, record: Record, *, again: bool) -> None:
+        """See to the record of a session that is listed: it is found from other labels, too. Not to one of another
+        prefix, as after an erasure meanwhile.
+
+        A copy is stored once it is used `again`, so that labels which change with each request cost none.
+        """
+        if not is_of(record, case.digests, record.covered):
+            return
+        if self.is_borrowed(case, record):
+            if not again:
+                return
+            await self._checkpoints.publish(case.digests, record)
+        await self._note(case, record)
+
+    async def _note(self, case: Case, record: Record) -> None:
+        """One without a label is found where it lies."""
+        if case.mark:
+            key = _note(await self._shared(case), record.covered)
+            await self._store.put(key, self._sealer.seal(key, case.mark), self._ttl)
+
+    async def find(self, case: Case) -> Record | None:
+        """The longest record of this prefix under any other label, as it lies there."""
+        cuts = sorted(case.cuts, reverse=True)[:_LOOKED_UP]
+        if not cuts:
+            return None
+        shared = await self._shared(case)
+        unlabelled = await self._checkpoints.find(shared, cuts) if case.mark else None
+        keys = [_note(shared, cut) for cut in cuts]
+        values = await self._store.get_many(keys)
+        noted = [(cut, key, value) for cut, key, value in zip(cuts, keys, values, strict=True) if value is not None]
+        for cut, key, value in noted[:_FOLLOWED]:
+            mark = self._sealer.open(key, value)
+            if mark is None or mark == case.mark or (unlabelled and unlabelled.covered >= cut):
+                continue
+            digests = case.digests_under(await self._erasures.link(case.first_link + mark))
+            if (record := await self._checkpoints.find(digests, [cut])) is not None:
+                return record
+        return unlabelled
+
+    async def _shared(self, case: Case) -> list[bytes]:
+        return case.digests_under(await self._erasures.link(case.first_link))
+
+
+def _note(digests: Sequence[bytes], cut: int) -> str:
+    return f"session:{{{hash_tag(digests[1])}}}:at:{digests[cut].hex()}"

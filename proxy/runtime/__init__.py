@@ -1,0 +1,1 @@
+"""Tools of a process: failing open, deadlines, work in the background, file descriptors."""

@@ -1,0 +1,52 @@
+"""Work that goes on after its request has ended, whether or not the client is still there."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+
+from proxy.observing.log import Log
+from proxy.runtime.deadlines import ended
+
+_AT_ONCE = 16
+# Of some kinds fewer: summaries take minutes, and short work of others must not wait for them.
+_OF_KIND = {"summary": 8}
+
+
+class Background:
+    """Starts such work, bounded, and sees it through; one per process."""
+
+    def __init__(self, log: Log) -> None:
+        self._log = log
+        self._tasks: dict[asyncio.Task[None], str] = {}
+        self._draining = False
+
+    def start(self, name: str, work: Coroutine[None, None, object]) -> bool:
+        """Whether the work was begun; it is not where too much is under way, or the process is about to end.
+
+        A failure is logged as `{name}_failed`.
+        """
+        if self._draining or self._is_full(name):
+            work.close()
+            return False
+        task = asyncio.create_task(self._run(name, work))
+        self._tasks[task] = name
+        task.add_done_callback(self._tasks.pop)
+        return True
+
+    def _is_full(self, name: str) -> bool:
+        alike = sum(kind == name for kind in self._tasks.values())
+        return len(self._tasks) >= _AT_ONCE or alike >= _OF_KIND.get(name, _AT_ONCE)
+
+    async def drain(self, seconds: float) -> None:
+        """Give what is under way this long to finish, then cancel it; nothing is begun any more."""
+        self._draining = True
+        if self._tasks:
+            _, late = await asyncio.wait(self._tasks, timeout=seconds)
+            await ended(late)
+
+    async def _run(self, name: str, work: Coroutine[None, None, object]) -> None:
+        try:
+            await work
+        except Exception as error:  # noqa: BLE001 - a rim of its own: nobody waits for this work
+            self._log.fault(f"{name}_failed", error)

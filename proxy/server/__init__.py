@@ -1,0 +1,1 @@
+"""The client's side of HTTP: the protocol, one exchange, headers, paths, codings and events."""

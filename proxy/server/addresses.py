@@ -1,0 +1,47 @@
+"""Where the proxy listens, how it is reached there, and upstreams that lead back to it."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from urllib.parse import urlsplit
+
+from proxy.config.loading import Config
+
+_ANY = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - compared, not bound
+_LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
+_PORTS = {"http": 80, "https": 443}
+
+
+def address(host: str, port: int) -> str:
+    """Host and port as a URL has them."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def reachable(host: str, port: int) -> str:
+    """Where this machine reaches a server that listens there."""
+    return address(_ANY.get(host, host), port)
+
+
+def of_proxy(config: Config) -> str | None:
+    """The URL at which a proxy with this config is to be found; None where it takes any free port."""
+    server = config.server
+    return f"http://{reachable(server.host, server.port)}" if server.port else None
+
+
+def leading_back(config: Config, host: str, port: int) -> Iterator[str]:
+    """What is wrong with each upstream that is the proxy itself, if it listens there."""
+    names = _names(host)
+    for name, upstream in config.upstreams.items():
+        parts = urlsplit(upstream.base_url)
+        if parts.hostname in names and (parts.port or _PORTS[parts.scheme]) == port:
+            yield (
+                f"upstreams.{name}.base_url: {upstream.base_url} is this proxy itself; name the model server instead,"
+                " and set OPENAI_BASE_URL to the proxy in the shells of its clients only, not in its own"
+            )
+
+
+def _names(host: str) -> frozenset[str]:
+    if host in _ANY:
+        return _LOOPBACK | _ANY.keys() | {socket.gethostname().lower()}
+    return _LOOPBACK if host in _LOOPBACK else frozenset({host.lower()})

@@ -1,0 +1,134 @@
+"""Which headers pass, in which direction (RFC 9110, section 7.6.1), and which are ours."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+
+from proxy.server.content_coding import INFLATED
+
+Headers = list[tuple[bytes, bytes]]
+
+_HOP_BY_HOP = frozenset(
+    {
+        b"connection",
+        b"keep-alive",
+        b"proxy-authenticate",
+        b"proxy-authorization",
+        b"proxy-connection",
+        b"te",
+        b"trailer",
+        b"transfer-encoding",
+        b"upgrade",
+    }
+)
+# Counts how often a request passed a proxy like this one, so that one configured as its own upstream is noticed.
+HOP = b"x-concertina-hop"
+MAX_HOPS = 4
+# Set anew for the upstream, or meant for us.
+_NOT_UPSTREAM = _HOP_BY_HOP | {
+    HOP,
+    b"host",
+    b"content-length",
+    b"expect",
+    b"forwarded",
+    b"x-forwarded-for",
+    b"x-forwarded-host",
+    b"x-forwarded-proto",
+    b"x-forwarded-port",
+    b"x-real-ip",
+}
+# Lets a browser see the pages for operators.
+OUR_COOKIE = "concertina-admin"
+_OURS = OUR_COOKIE.encode()
+CONTROL_PREFIX = b"x-compaction"
+# A key, and which of its accounts is asked: they belong together.
+_CREDENTIALS = frozenset(
+    {
+        *(b"authorization", b"x-api-key", b"api-key", b"x-goog-api-key", b"ocp-apim-subscription-key"),
+        *(b"openai-organization", b"openai-project", b"chatgpt-account-id", b"x-goog-user-project"),
+    }
+)
+# Codings whose answers we can read when one turns out to be an overflow.
+_OFFERED = INFLATED | {b"identity"}
+# Names and values that no server would send on (RFC 9110, section 5.5).
+_UNFIT = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
+
+
+def first(headers: Iterable[tuple[bytes, bytes]], name: bytes) -> bytes | None:
+    """The first value of a header; names are lower case, as ASGI gives them."""
+    return next((value for key, value in headers if key == name), None)
+
+
+def credentials(headers: Headers) -> Headers:
+    """Those by which a caller is known, to the upstream too."""
+    return [(key, value) for key, value in headers if key in _CREDENTIALS]
+
+
+def bearer(key: str) -> bytes:
+    """The value of an Authorization header for a key (RFC 6750, section 2.1)."""
+    return b"Bearer " + key.encode()
+
+
+def without(headers: Headers, name: bytes) -> Headers:
+    """The headers but those of this name."""
+    return [(key, value) for key, value in headers if key != name]
+
+
+def hops(headers: Iterable[tuple[bytes, bytes]]) -> int:
+    """How many proxies of this kind the request has passed."""
+    value = first(headers, HOP) or b"0"
+    return int(value[:4]) if value.isdigit() else 0
+
+
+def to_upstream(headers: Iterable[tuple[bytes, bytes]], *, authorization: bytes | None, readable: bool) -> Headers:
+    """The client's headers for the upstream.
+
+    authorization: replaces the client's own credentials, cookies among them; None keeps them.
+    readable:      offer only content codings that we can decode (the answer may be an overflow).
+    """
+    headers = list(headers)
+    dropped = _NOT_UPSTREAM | _named_by_connection(headers)
+    passed = [(key, value) for key, value in headers if key not in dropped and not is_control(key)]
+    if any(key == b"cookie" and _OURS in value for key, value in passed):
+        passed = [*_without_our_cookie(passed)]
+    if authorization is not None:
+        passed = [(key, value) for key, value in passed if key not in _CREDENTIALS and key != b"cookie"]
+        passed.append((b"authorization", authorization))
+    if readable:
+        passed = [(key, _readable(value) if key == b"accept-encoding" else value) for key, value in passed]
+    return [*passed, (HOP, str(hops(headers) + 1).encode())]
+
+
+def to_client(headers: Iterable[tuple[bytes, bytes]]) -> Headers:
+    """The upstream's headers for the client: all but the hop-by-hop ones and ours, values and order as they came."""
+    headers = [(key.lower(), value) for key, value in headers]
+    dropped = _HOP_BY_HOP | _named_by_connection(headers)
+    return [
+        (key, value)
+        for key, value in headers
+        if key not in dropped and not is_control(key) and not _UNFIT.search(value)
+    ]
+
+
+def is_control(name: bytes) -> bool:
+    """Whether a header is one of our control headers, or would become one behind a server that reads _ as -."""
+    return name.replace(b"_", b"-").startswith(CONTROL_PREFIX)
+
+
+def _named_by_connection(headers: Iterable[tuple[bytes, bytes]]) -> frozenset[bytes]:
+    values = [value for key, value in headers if key == b"connection"]
+    return frozenset(name.strip().lower() for value in values for name in value.split(b","))
+
+
+def _without_our_cookie(headers: Headers) -> Iterator[tuple[bytes, bytes]]:
+    for name, value in headers:
+        if name != b"cookie":
+            yield name, value
+        elif left := b";".join(c for c in value.split(b";") if c.partition(b"=")[0].strip() != _OURS).strip():
+            yield name, left
+
+
+def _readable(accept: bytes) -> bytes:
+    codings = [c.strip() for c in accept.split(b",") if c.split(b";")[0].strip().lower() in _OFFERED]
+    return b", ".join(codings) or b"identity"

@@ -1,0 +1,336 @@
+"""uvicorn's HTTP/1.1 protocol on httptools with what it lacks: deadlines, limits, and strictness about framing."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from asyncio import TimerHandle
+from collections.abc import Callable
+
+from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
+from uvicorn.protocols.http.flow_control import FlowControl
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
+
+from proxy.app import App
+from proxy.config.settings import Server
+from proxy.errors import HeadersTooLargeError, InvalidRequestError, ProxyError, RequestTimeoutError, URITooLongError
+
+# nginx takes heads of 32 KB and lines of 8 KB; a line of ours may carry what 16 KB hold.
+MAX_HEAD = 32 * 1024
+MAX_LINE = 16 * 1024
+MAX_HEADERS = 128
+# Bytes a second that a body must keep up in the long run, as in Apache's mod_reqtimeout; an answer, while it waits.
+MIN_RATE = 500
+# What a chunk may cost besides its content, as in Go's net/http; what goes beyond adds up to MAX_HEAD at most.
+_CHUNK_FRAMING = 16
+# A name or address and a port (RFC 9112, section 3.2); nothing that would change a URL made of it.
+_HOST = re.compile(rb"(?:[A-Za-z0-9._~%!$&'()*+,;=-]*|\[[0-9A-Fa-f:.]+\])(?::[0-9]{0,5})?")
+# Seconds to go on reading, and throwing away, what comes after a refusal.
+_LINGER = 3.0
+# To look again whether a body goes on that we do not read for now.
+_PAUSED_SECONDS = 1.0
+_DEFAULTS = Server()
+
+
+class _Flow(FlowControl):
+    """Flow control with a clock that stands still while nothing is read."""
+
+    _paused_at = 0.0
+    _paused_seconds = 0.0
+
+    def __init__(self, transport: asyncio.Transport, now: Callable[[], float]) -> None:
+        super().__init__(transport)
+        self._now = now
+
+    def reading_time(self) -> float:
+        return (self._paused_at if self.read_paused else self._now()) - self._paused_seconds
+
+    def pause_reading(self) -> None:
+        if not self.read_paused:
+            self._paused_at = self._now()
+        super().pause_reading()
+
+    def resume_reading(self) -> None:
+        if self.read_paused:
+            self._paused_seconds += self._now() - self._paused_at
+        super().resume_reading()
+
+
+class Guard(HttpToolsProtocol):
+    """One connection of a client. What is refused here never becomes a request, and the connection ends with it.
+
+    A request that comes whole, which is nearly every one, starts no timer: they run for what has to be waited for.
+    """
+
+    flow: _Flow
+    _head = 0
+    _most = 0
+    # Bytes of a body beside its content: chunk sizes and extensions, trailers.
+    _framing = 0
+    _received = 0
+    _hosts: list[bytes] | None = None
+    _in_head = False
+    _in_body = False
+    _only_head = True
+    _is_upgrade = False
+    _refusal: ProxyError | None = None
+    _timer: TimerHandle | None = None
+    _first_byte = 0.0
+    _last_byte = 0.0
+    _is_over = False
+    _send_timer: TimerHandle | None = None
+    _unsent = 0
+
+    # asyncio's callbacks
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self.flow = _Flow(transport, self.loop.time)
+        self._timer = self.loop.call_later(self._settings.header_timeout, self._head_is_late)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._end_timer()
+        self._end_send_timer()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        if self._is_over:
+            return
+        self._only_head = not self._in_body
+        self._most = self._head + len(data)
+        self._framing += len(data)
+        self._feed(data)
+        if self._in_head:
+            self._wait_for_head()
+        elif self._in_body:
+            self._wait_for_body(len(data))
+        elif self.is_idle:  # after empty lines, or the end of a body that was not waited for
+            self._wait(self._head_is_late, self._settings.header_timeout)
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._watch_sending()
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._end_send_timer()
+
+    def _feed(self, data: bytes) -> None:
+        self._unset_keepalive_if_required()
+        try:
+            while data:
+                data = self._parse(data)
+        except HttpParserError:
+            self.logger.warning("Invalid HTTP request received.")
+            self.send_400_response("")
+
+    def _parse(self, data: bytes) -> bytes:
+        """Returns what is still to be parsed: httptools stops at an Upgrade, which we ignore (RFC 9110, section 7.8).
+
+        Its body would be taken for the next request. A parser that has ended a connection reads no further, so that a
+        new one begins.
+        """
+        try:
+            self.parser.feed_data(data)
+        except HttpParserUpgrade as upgrade:
+            self._is_upgrade = False
+            lines = [b"%b: %b\r\n" % header for header in self.headers if header[0] != b"upgrade"]
+            version = self.parser.get_http_version().encode()
+            line = b"%b %b HTTP/%b\r\n" % (self.parser.get_method(), self.url, version)
+            self.parser = HttpRequestParser(self)
+            self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
+            return b"".join([line, *lines, b"\r\n", data[upgrade.args[0] :]])
+        return b""
+
+    def _wait_for_head(self) -> None:
+        if self._only_head:  # httptools keeps a header until it is whole, however long it gets
+            self._head = self._most
+        if len(self.url) > MAX_LINE:
+            self._refuse(URITooLongError())
+        elif self._head > MAX_HEAD:
+            self._refuse(HeadersTooLargeError())
+        self._wait(self._head_is_late, self._settings.header_timeout)
+
+    def _wait_for_body(self, size: int) -> None:
+        if self._framing > MAX_HEAD:
+            self._refuse(HeadersTooLargeError())
+        self._last_byte = self.flow.reading_time()
+        if self._timer is None:
+            self._first_byte, self._received = self._last_byte, 0
+        self._received += size
+        self._wait(self._body_is_late, self._settings.body_timeout)
+
+    # httptools' callbacks; what they raise ends in `send_400_response`
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self._in_head, self._head = True, 0
+
+    def on_headers_complete(self) -> None:
+        self._end_timer()
+        self._check_size()
+        self._check_target()
+        self._check_fields()
+        self._is_upgrade = self.parser.should_upgrade()
+        if self._is_upgrade:
+            return
+        super().on_headers_complete()
+        self.headers = []  # trailers are no headers of the request, which has its own list (RFC 9110, section 6.5.1)
+        self._in_head, self._in_body, self._framing = False, True, 0
+        if isinstance(self.app, App) and self.app.is_draining:
+            self.end_after_answer()
+
+    def on_body(self, body: bytes) -> None:
+        self._framing = max(0, self._framing - len(body) - _CHUNK_FRAMING)
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        if self._is_upgrade:
+            return
+        self._end_timer()
+        self._in_body = self._only_head = False
+        if not self.parser.should_keep_alive():  # by a trailer, after which llhttp reads no further
+            self.cycle.keep_alive = False
+        super().on_message_complete()
+
+    # what is refused
+
+    def _check_size(self) -> None:
+        if len(self.url) > MAX_LINE:
+            self._reject(URITooLongError())
+        # What came is no less than what is in it, and is known already.
+        large = self._most > MAX_HEAD and sum(len(name) + len(value) + 4 for name, value in self.headers) > MAX_HEAD
+        if large or len(self.headers) > MAX_HEADERS:
+            self._reject(HeadersTooLargeError())
+
+    def _check_target(self) -> None:
+        """A URL's host is as good as any, since nothing is chosen by it; a fragment or a user has no place there."""
+        is_path = self.url.startswith(b"/")
+        is_url = not is_path and self.url.startswith((b"http://", b"https://"))
+        if b"#" in self.url or not (is_path or (is_url and _HOST.fullmatch(self.url.split(b"/")[2]))):
+            self._reject(InvalidRequestError("The request's target must be a path."))
+        if self.parser.get_method() == b"CONNECT":
+            self._reject(InvalidRequestError("CONNECT is not served."))
+
+    def _check_fields(self) -> None:
+        version = self.parser.get_http_version()
+        if version not in ("1.1", "1.0"):
+            self._reject(InvalidRequestError("The request is not HTTP/1.1."))
+        hosts, codings = [], []
+        for name, value in self.headers:
+            if name == b"host":
+                hosts.append(value)
+            elif name == b"transfer-encoding":
+                codings.append(value.lower())
+        if codings and (codings != [b"chunked"] or version == "1.0"):
+            self._reject(InvalidRequestError("The Transfer-Encoding is not chunked, or not of HTTP/1.1."))
+        if version == "1.0":  # whose clients know no 100 (RFC 9110, section 10.1.1)
+            self.expect_100_continue = False
+        self._check_host(hosts, version)
+
+    def _check_host(self, hosts: list[bytes], version: str) -> None:
+        if hosts and hosts == self._hosts:
+            return
+        if len(hosts) > 1 or (not hosts and version != "1.0"):
+            self._reject(InvalidRequestError("The request must have one Host header."))
+        if hosts and not _HOST.fullmatch(hosts[0]):
+            self._reject(InvalidRequestError("The Host header is not a name or address with a port."))
+        self._hosts = hosts
+
+    def _reject(self, error: ProxyError) -> None:
+        """Out of a callback of the parser, which stops it."""
+        self._refusal = error
+        raise HttpParserError
+
+    def send_400_response(self, msg: str) -> None:  # noqa: ARG002 - uvicorn's own words
+        self._refuse(self._refusal or InvalidRequestError("The request is not valid HTTP/1.1."))
+
+    def _refuse(self, error: ProxyError) -> None:
+        """Answer and close; where another answer is under way, close behind that."""
+        if self._is_over:
+            return
+        self._is_over = True
+        self._end_timer()
+        cycle = None if self.is_idle else self.cycle
+        if cycle is not None and not cycle.more_body:
+            cycle.keep_alive = False
+            return
+        if cycle is None or not (cycle.response_started or self.pipeline):
+            body = error.body()
+            headers = [*error.headers(), (b"content-length", b"%d" % len(body)), (b"connection", b"close")]
+            lines = [b"%b: %b\r\n" % header for header in headers]
+            self.transport.write(b"".join([STATUS_LINE[error.status], *lines, b"\r\n", body]))
+            if cycle is not None:  # whose answer this was
+                cycle.disconnected = True
+                cycle.message_event.set()
+            # Closing on unread bytes resets the connection, and the answer may be lost with it.
+            self.transport.write_eof()
+            self.flow.resume_reading()
+            self._timer = self.loop.call_later(_LINGER, self.transport.close)
+            return
+        self.transport.close()
+
+    # what is waited for
+
+    @property
+    def _settings(self) -> Server:
+        return self.app.server_settings if isinstance(self.app, App) else _DEFAULTS
+
+    def _wait(self, late: Callable[[], None], seconds: float) -> None:
+        if self._timer is None and not self._is_over:
+            self._timer = self.loop.call_later(seconds, late)
+
+    def _end_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _head_is_late(self) -> None:
+        self._timer = None
+        if self._in_head:
+            self._refuse(RequestTimeoutError("The head of the request did not come in time."))
+        else:  # a connection made in advance, and never used
+            self.transport.close()
+
+    def _body_is_late(self) -> None:
+        """Bytes that we do not read, since the upstream is slow to take them, are not late."""
+        limit, now = self._settings.body_timeout, self.flow.reading_time()
+        left = min(self._last_byte, self._first_byte + self._received / MIN_RATE) + limit - now
+        if self.flow.read_paused:
+            left = max(left, _PAUSED_SECONDS)
+        if left > 0:
+            self._timer = self.loop.call_later(left, self._body_is_late)
+        else:
+            self._timer = None
+            self._refuse(RequestTimeoutError("The body of the request did not go on in time."))
+
+    def _watch_sending(self) -> None:
+        self._unsent = self.transport.get_write_buffer_size()
+        self._send_timer = self.loop.call_later(self._settings.body_timeout, self._sending_is_late)
+
+    def _sending_is_late(self) -> None:
+        """A client that takes next to nothing of its answer keeps a place here, and an upstream's, from others."""
+        taken = self._unsent - self.transport.get_write_buffer_size()
+        if taken < MIN_RATE * self._settings.body_timeout:
+            self._send_timer = None
+            self.transport.abort()
+        else:
+            self._watch_sending()
+
+    def _end_send_timer(self) -> None:
+        if self._send_timer is not None:
+            self._send_timer.cancel()
+            self._send_timer = None
+
+    # the end of the process
+
+    def end_after_answer(self) -> None:
+        """Close once the answer under way is sent, and say so in it: the next one may meet the end of the process."""
+        if not self.is_idle:
+            self.cycle.keep_alive = False
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no request is under way; one may be on its way to us nevertheless."""
+        cycle: RequestResponseCycle | None = self.cycle  # which it is before the first request
+        return cycle is None or cycle.response_complete

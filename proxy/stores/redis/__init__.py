@@ -1,0 +1,1 @@
+"""Redis and Valkey: a single server, Sentinels, a cluster."""

@@ -1,0 +1,213 @@
+"""The store shared by replicas: Redis (7 or newer) or Valkey, alone, with Sentinels or as a cluster.
+
+redis-py's exceptions stop here. Nothing is retried, and an operation has one deadline.
+"""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+from redis.exceptions import AskError, ClusterDownError, ReadOnlyError, ResponseError, TryAgainError
+
+from proxy.runtime.deadlines import within
+from proxy.stores.base import (
+    DEFAULT_TIMEOUT,
+    MAX_MEMBERS,
+    EntryError,
+    RefusedError,
+    StoreError,
+    check_size,
+    tag_of,
+    tombstone,
+)
+from proxy.stores.redis.node import OUTAGE
+from proxy.stores.redis.servers import Command, servers_of
+from proxy.stores.redis.url import parse
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Sequence
+
+    from proxy.stores.redis.node import Words
+
+_COMPARE_AND_DELETE = "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) end return 0"
+# What lies under a hash tag is written down before it is stored, so that none of it can be overlooked.
+_UNLESS_ERASED = """
+if redis.call('exists', KEYS[2]) == 1 then return false end
+redis.call('sadd', KEYS[3], KEYS[1])
+redis.call('pexpire', KEYS[3], ARGV[2])
+"""
+_PUT_NEW = _UNLESS_ERASED + "return redis.call('set', KEYS[1], ARGV[1], 'NX', 'GET', 'PX', ARGV[2])"
+_PUT = _UNLESS_ERASED + "return redis.call('set', KEYS[1], ARGV[1], 'PX', ARGV[2])"
+_ENROLL = """
+local now = tonumber(redis.call('time')[1])
+redis.call('zadd', KEYS[1], now + ARGV[2] / 1000, ARGV[1])
+redis.call('zremrangebyscore', KEYS[1], '-inf', now)
+redis.call('zremrangebyrank', KEYS[1], 0, -1 - ARGV[3])
+redis.call('pexpire', KEYS[1], ARGV[2])
+"""
+
+
+class RedisStore:
+    """Connects at the first command, so a dead server at start is no error. An operation takes `timeout` at most."""
+
+    def __init__(self, url: str, *, timeout: float = DEFAULT_TIMEOUT) -> None:
+        self._timeout = timeout
+        try:
+            self._servers = servers_of(parse(url), timeout)
+        except (OSError, ValueError) as error:
+            raise StoreError(f"store.url: {error}") from error
+
+    async def get_many(self, keys: Sequence[str]) -> list[bytes | None]:
+        if not keys:
+            return []
+        async with self._deadline():
+            groups = self._servers.together(keys)
+            replies = await self._servers.run([Command(group[0], ("MGET", *group)) for group in groups])
+            found: dict[str, object] = {}
+            for group, reply in zip(groups, replies, strict=True):
+                found.update(zip(group, await self._values(group, reply), strict=True))
+        return [value if isinstance(value := found[key], bytes) else None for key in keys]
+
+    async def put_new(self, key: str, value: bytes, ttl: float) -> bytes | None:
+        check_size(value)  # NX together with GET needs Redis 7.0
+        winner = await self._put(_PUT_NEW, ("SET", key, value, "NX", "GET", "PX", _milliseconds(ttl)))
+        return winner if isinstance(winner, bytes) else None
+
+    async def put(self, key: str, value: bytes, ttl: float) -> None:
+        check_size(value)
+        await self._put(_PUT, ("SET", key, value, "PX", _milliseconds(ttl)))
+
+    async def erase(self, tag: str, mark: bytes, ttl: float) -> bytes | None:
+        # What lies there from now on was refused, what lay there before is listed. Of a slot that is being moved, one
+        # command can have one key only.
+        grave, listed = tombstone(tag), _listed(tag)
+        async with self._deadline():
+            bury = ("SET", grave, mark, "NX", "GET", "PX", _milliseconds(ttl))
+            words: list[Words] = [bury, ("PEXPIRE", grave, _milliseconds(ttl)), ("SMEMBERS", listed), ("ROLE",)]
+            holds, renewed, names, role = await self._servers.run([Command(grave, each) for each in words])
+            for reply in (holds, renewed, names):
+                _check(reply)
+            found = [name for name in names if isinstance(name, bytes)] if isinstance(names, list) else []
+            removals: list[Words] = [*(("DEL", name) for name in found), ("DEL", listed)]
+            if _has_replicas(role):  # the one that is promoted next should know
+                removals.append(("WAIT", 1, _milliseconds(self._timeout / 3)))
+            for reply in await self._servers.run([Command(grave, each) for each in removals]):
+                _check(reply)
+        return holds if isinstance(holds, bytes) else mark
+
+    async def enroll(self, index: str, member: str, ttl: float) -> None:
+        await self._eval(_ENROLL, (index,), member, _milliseconds(ttl), MAX_MEMBERS)
+
+    async def members(self, index: str) -> list[str]:
+        found = await self._run(index, "ZRANGE", index, 0, -1)
+        return [member.decode() for member in found if isinstance(member, bytes)] if isinstance(found, list) else []
+
+    async def strike(self, index: str, member: str) -> None:
+        await self._run(index, "ZREM", index, member)
+
+    async def touch(self, keys: Sequence[str], ttl: float) -> None:
+        if not keys:
+            return
+        lists = dict.fromkeys(_listed(tag) for key in keys if (tag := tag_of(key)) is not None)
+        async with self._deadline():
+            touched = [Command(key, ("PEXPIRE", key, _milliseconds(ttl))) for key in keys]
+            touched += [Command(key, ("PEXPIRE", key, _milliseconds(ttl), "GT")) for key in lists]
+            replies = await self._servers.run(touched)
+            for reply in replies:
+                _check(reply)
+
+    async def acquire(self, key: str, token: str, ttl: float) -> bool:
+        return await self._run(key, "SET", key, token, "NX", "PX", _milliseconds(ttl)) is not None
+
+    async def release(self, key: str, token: str) -> None:
+        await self._eval(_COMPARE_AND_DELETE, (key,), token)
+
+    async def close(self) -> None:
+        async with self._deadline():
+            await self._servers.close()
+
+    async def _put(self, script: str, words: Words) -> object:
+        """Store by this command; under a hash tag by its script, unless the tag was erased."""
+        _, key, value, *_, milliseconds = words
+        name = str(key)
+        if (tag := tag_of(name)) is None:
+            return await self._run(name, *words)
+        grave, listed = tombstone(tag), _listed(tag)
+        async with self._deadline():
+            atomic = ("EVAL", script, 3, key, grave, listed, value, milliseconds)
+            (reply,) = await self._servers.run([Command(name, atomic)])
+            if not isinstance(reply, TryAgainError):
+                return _check(reply)
+            # Of a slot that is being moved, some keys are here and some there.
+            singly: list[Words] = [("SADD", listed, key), ("PEXPIRE", listed, milliseconds), words, ("EXISTS", grave)]
+            _, _, reply, erased = await self._servers.run([Command(name, each) for each in singly])
+            if _check(erased):
+                await self._servers.run([Command(name, ("DEL", key))])
+                return None
+            return _check(reply)
+
+    async def _eval(self, script: str, keys: Sequence[str], *arguments: str | bytes | int) -> object:
+        return await self._run(keys[0], "EVAL", script, len(keys), *keys, *arguments)
+
+    async def _run(self, key: str, *words: str | bytes | int) -> object:
+        async with self._deadline():
+            (reply,) = await self._servers.run([Command(key, words)])
+            return _check(reply)
+
+    async def _values(self, group: Sequence[str], reply: object) -> list[object]:
+        """The values of one MGET. Of a slot that is being moved, some keys are here and some there: one by one then."""
+        if isinstance(reply, TryAgainError):
+            singly = await self._servers.run([Command(key, ("GET", key)) for key in group])
+            return [_check(value) for value in singly]
+        values = _check(reply)
+        if not isinstance(values, list) or len(values) != len(group):
+            raise ValueError("not a reply to MGET")
+        return values
+
+    @asynccontextmanager
+    async def _deadline(self) -> AsyncIterator[None]:
+        """Bound what happens inside, finding servers and waiting for a connection included, and map what goes wrong.
+
+        Cancelling is safe: redis-py drops a connection whose reply was not read, so none can reach another caller.
+        """
+        try:
+            async with within(self._timeout):
+                yield
+        except UnicodeEncodeError as error:
+            raise EntryError("a key or token is not valid Unicode") from error
+        except (ClusterDownError, AskError) as error:
+            await self._servers.reset()
+            raise StoreError(f"Redis: {error}") from error
+        except ResponseError as error:
+            if str(error).startswith("WRONGTYPE"):
+                raise EntryError("the key holds something that is not ours") from error
+            if isinstance(error, ReadOnlyError):  # there was a failover, and this is the old master
+                await self._servers.reset()
+            raise RefusedError(f"Redis: {error}") from error
+        except OUTAGE as error:
+            await self._servers.reset()
+            raise StoreError(f"Redis: {str(error) or f'no answer within {self._timeout} s'}") from error
+
+
+def _listed(tag: str) -> str:
+    """The set of the keys under a hash tag."""
+    return f"keys:{{{tag}}}"
+
+
+def _has_replicas(role: object) -> bool:
+    match role:
+        case [b"master", int(), [_, *_]]:
+            return True
+        case _:  # none, or we may not ask
+            return False
+
+
+def _check(reply: object) -> object:
+    if isinstance(reply, Exception):
+        raise reply
+    return reply
+
+
+def _milliseconds(ttl: float) -> int:
+    return max(1, round(ttl * 1000))  # Redis refuses an expiry of 0

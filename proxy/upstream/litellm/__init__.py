@@ -1,0 +1,1 @@
+"""Upstreams that speak another protocol, translated by litellm."""

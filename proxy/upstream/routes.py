@@ -1,0 +1,173 @@
+"""Where a request goes, under which headers, how much fits there, and who summarizes for it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from policies.experience import Experience
+from proxy.callers.tenants import Caller
+from proxy.config.settings import Config, Upstream
+from proxy.dialects.reader import ChatRequest
+from proxy.engine.summarizer import SummaryTarget
+from proxy.errors import NotAllowedError
+from proxy.models.table import MAX_NAME, Window
+from proxy.models.tokenizer import Tokenizer
+from proxy.models.windows import Place, Windows, place_of
+from proxy.server.exchange import Exchange
+from proxy.server.headers import Headers, bearer, credentials, to_upstream, without
+from proxy.server.paths import MODEL_PATHS, allows
+
+NO_MODEL = "none"
+_REMEMBERED_MODELS = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """An upstream for one request.
+
+    window: of the model, None while it is unknown (then only an overflow leads to a compaction).
+    exact:  counted with the model's own tokenizer.
+    """
+
+    name: str
+    upstream: Upstream
+    headers: Headers
+    window: Window | None = None
+    exact: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Model:
+    """What the config and its name say of a model."""
+
+    configured_window: int | None
+    encoding: str
+    exact: bool
+
+
+class Router:
+    """Routes by config; one per config, so that a reload swaps it as a whole."""
+
+    def __init__(self, config: Config, windows: Windows, tokenizer: Tokenizer) -> None:
+        self._config = config
+        self._windows = windows
+        self._tokenizer = tokenizer
+        self._models: dict[str, _Model] = {}
+
+    def check_path(self, exchange: Exchange, caller: Caller) -> None:
+        """Raise NotAllowedError for what the caller may not ask for: a key that others share opens what they stored."""
+        paths = self._config.tenants[caller.tenant].paths
+        if paths is None:
+            _, upstream = self._config.upstream_for(caller.tenant, "")
+            if _authorization(caller, upstream) is None:
+                return
+            paths = MODEL_PATHS
+        if not allows(paths, exchange.method, exchange.reading):
+            raise NotAllowedError(
+                f"{exchange.method} {exchange.path[:200]} is not among what this key may be used for"
+                f" (tenants.{caller.tenant}.paths)."
+            )
+
+    @property
+    def depends_on_models(self) -> bool:
+        """Whether the model of a request may decide which upstream it goes to."""
+        return any(rule.upstream for rule in self._config.models)
+
+    def plain(self, exchange: Exchange, caller: Caller, model: str = "") -> Route:
+        """The route of a request that is relayed as it is; `model` where one is known."""
+        name, upstream = self._config.upstream_for(caller.tenant, model)
+        return Route(name, upstream, _headers(exchange, caller, upstream, readable=False))
+
+    def chat(self, exchange: Exchange, caller: Caller, request: ChatRequest) -> Route:
+        """The route of a chat request."""
+        name, upstream = self._config.upstream_for(caller.tenant, request.model)
+        headers = _headers(exchange, caller, upstream, readable=True)
+        place = place_of(caller.tenant, caller.scope, upstream.base_url, request.model)
+        window = self._window(place)
+        if window is None:
+            return Route(name, upstream, headers)
+        return Route(name, upstream, headers, window, self._model(request.model).exact)
+
+    def place(self, caller: Caller, model: str) -> Place:
+        """Where a caller's requests for this model go, as lessons are kept."""
+        return place_of(caller.tenant, caller.scope, self._config.upstream_for(caller.tenant, model)[1].base_url, model)
+
+    def experience(self, place: Place) -> Experience:
+        """What was learned there."""
+        return self._windows.experience(place)
+
+    def longest_answer(self, place: Place, session: bytes) -> int | None:
+        """Of those seen there lately, in tokens; None where too few were."""
+        return self._windows.longest_answer(place, session)
+
+    def configured_window(self, model: str) -> int | None:
+        """What the config says of this model's window."""
+        return self._model(model).configured_window
+
+    def names(self, model: str) -> bool:
+        """Whether the config has a rule for this very model."""
+        rule = self._config.rule_for(model)
+        return rule is not None and rule.match == model
+
+    def encoding(self, model: str) -> str:
+        """The encoding to count this model's tokens with."""
+        return self._model(model).encoding
+
+    def summary_target(self, caller: Caller, request: ChatRequest, route: Route) -> SummaryTarget | None:
+        """The policy's summarizer, or the request's own model under its own credential; None for no model at all.
+
+        A client's credential is never sent to another upstream than the one it was meant for.
+        """
+        settings = caller.policy.summarizer
+        if settings.model == NO_MODEL:
+            return None
+        model = settings.model or request.model
+        name = settings.upstream or route.name
+        upstream = self._config.upstreams[name]
+        own = credentials(route.headers)
+        if name != route.name:
+            key = upstream.api_key.get_secret_value()
+            own = [(b"authorization", bearer(key))] if key else []
+        place = place_of(caller.tenant, caller.scope, upstream.base_url, model)
+        window = self._window(place)
+        return SummaryTarget(
+            owner=caller.scope,
+            name=name,
+            upstream=upstream,
+            model=model,
+            headers=own,
+            encoding=self.encoding(model),
+            window=window.tokens if window else None,
+            calibration=self._windows.experience(place).calibration,
+            output_key=request.output_key if settings.model is None else "max_tokens",
+            temperature=settings.temperature,
+        )
+
+    def _window(self, place: Place) -> Window | None:
+        return self._windows.resolve(place, self.configured_window(place.model))
+
+    def _model(self, name: str) -> _Model:
+        known = self._models.get(name)
+        if known is None:
+            rule = self._config.rule_for(name)
+            override = rule.encoding if rule else None
+            encoding = self._tokenizer.encoding_for(name, override)
+            exact = self._tokenizer.knows(name, override)
+            known = _Model(rule.context_window if rule else None, encoding, exact)
+            if len(self._models) < _REMEMBERED_MODELS and len(name) <= MAX_NAME:
+                self._models[name] = known
+        return known
+
+
+def _headers(exchange: Exchange, caller: Caller, upstream: Upstream, *, readable: bool) -> Headers:
+    headers = to_upstream(exchange.headers, authorization=_authorization(caller, upstream), readable=readable)
+    if caller.key_header == b"x-api-key" and exchange.header(b"authorization") is not None:
+        # One key was for us, the other is for the upstream.
+        headers = without(headers, b"x-api-key")
+    return headers
+
+
+def _authorization(caller: Caller, upstream: Upstream) -> bytes | None:
+    """The key of the tenant, else of the upstream, as a header; None: the client's own credential passes."""
+    key = caller.upstream_key or upstream.api_key.get_secret_value()
+    return bearer(key) if key else None

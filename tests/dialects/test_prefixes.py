@@ -1,0 +1,240 @@
+"""Remembering what was read before changes nothing but the time it takes."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import astuple
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from policies.conversation import Message
+from proxy.dialects.json_array import MAX_MESSAGES
+from proxy.dialects.prefixes import PrefixCache
+from proxy.dialects.reader import ChatRequest, RequestReader
+from proxy.models.tokenizer import DEFAULT_ENCODING, Tokenizer
+from tests.support.conversations import Json, assistant, body_of, described, parsed, system, tool, user
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+SCOPE = b"caller"
+TOKENIZER = Tokenizer()
+WORKERS = ThreadPoolExecutor(1)
+OPENING = [system("You are a coding agent. " + "Be careful. " * 400), user("Fix it.")]
+
+
+def reader() -> RequestReader:
+    return RequestReader(TOKENIZER, WORKERS)
+
+
+def read(by: RequestReader, body: bytes, scope: bytes = SCOPE) -> ChatRequest | None:
+    return asyncio.run(by.read(body, scope, lambda model: "cl100k_base" if model == "gpt-4" else DEFAULT_ENCODING))
+
+
+def facts(request: ChatRequest | None) -> object:
+    """All that a request says, down to the bytes of every message."""
+    if request is None:
+        return None
+    hints = [request.hint(*path) for path in (("conversation",), ("metadata", "user_id"), ("prompt_cache_key",))]
+    return (
+        request.body,
+        [bytes(request.message_bytes(i)) for i in range(len(request.messages))],
+        [astuple(message) for message in request.messages],
+        (request.parsed.spans, request.parsed.array),
+        (request.model, request.encoding, request.stream, request.max_output, request.output_key),
+        (request.passthrough, request.tools_tokens, request.tokens, hints),
+    )
+
+
+TEXTS = st.sampled_from(["a", "b", "yes", '\\ " \n', "你好", "😀", "x" * 300, "messages", '"messages":['])
+TURNS = (
+    st.builds(user, TEXTS) | st.builds(assistant, TEXTS) | st.just(assistant(None, "c1")) | st.just(tool("c1", "ok"))
+)
+FIELDS = st.fixed_dictionaries(
+    {},
+    optional={
+        "model": st.sampled_from(["gpt-4o", "gpt-4", {"a": 1}]),
+        "stream": st.booleans(),
+        "max_tokens": st.integers(-1, 99),
+        "max_completion_tokens": st.integers(1, 99),
+        "n": st.integers(1, 2),
+        "tools": st.just([{"type": "function", "function": {"name": "bash"}}]),
+        "metadata": st.fixed_dictionaries({"user_id": TEXTS}),
+        "conversation": TEXTS,
+        "messages": st.just([user("twice")]),
+    },
+)
+
+
+@st.composite
+def edited(draw: st.DrawFn, history: Sequence[Json]) -> list[Json]:
+    """The history as it may come back: longer, cut, or changed somewhere."""
+    changed = list(history)
+    match draw(st.sampled_from(["append", "append", "append", "rewind", "edit", "drop", "fork", "same"])):
+        case "append":
+            changed += draw(st.lists(TURNS, min_size=1, max_size=3))
+        case "rewind":
+            del changed[draw(st.integers(1, len(changed))) :]
+        case "edit":
+            changed[draw(st.integers(0, len(changed) - 1))] = draw(TURNS)
+        case "drop":
+            del changed[draw(st.integers(0, len(changed) - 1))]
+        case "fork":
+            changed[draw(st.integers(1, len(changed))) :] = draw(st.lists(TURNS, min_size=1, max_size=3))
+        case _:
+            pass
+    return changed
+
+
+@st.composite
+def sessions(draw: st.DrawFn) -> list[bytes]:
+    """Bodies of one session in one style of writing; fields before the messages and behind them may change."""
+    separators = draw(st.sampled_from([(",", ":"), (", ", ": "), (" ,\n", " :\t")]))
+    ascii_only = draw(st.booleans())
+    before, history = draw(FIELDS), list(OPENING)
+    bodies = []
+    for _ in range(draw(st.integers(2, 6))):
+        history = draw(edited(history)) or list(OPENING)
+        if draw(st.integers(0, 5)) == 0:
+            before = draw(FIELDS)
+        parts = [before, {"messages": history}, draw(FIELDS)]
+        written = [json.dumps(part, separators=separators, ensure_ascii=ascii_only)[1:-1] for part in parts if part]
+        bodies.append(("{" + ",".join(written) + "}").encode())
+    return bodies
+
+
+@settings(max_examples=150, deadline=None)
+@given(sessions())
+def test_a_warm_reader_reads_what_a_cold_one_reads(bodies: list[bytes]) -> None:
+    warm = reader()
+    for body in bodies:
+        assert facts(read(warm, body)) == facts(read(reader(), body))
+
+
+def growing(rounds: int) -> list[bytes]:
+    """Bodies of an agent's session, each with two messages more than the one before."""
+    history = list(OPENING)
+    bodies = []
+    for number in range(rounds):
+        bodies.append(body_of(history, stream=True))
+        history += [assistant(None, f"c{number}"), tool(f"c{number}", f"result {number} " * 20)]
+    return bodies
+
+
+class Counting(Tokenizer):
+    """Counts what it is asked to count."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked = 0
+
+    def count(self, text: str, encoding: str) -> int:
+        self.asked += len(text)
+        return super().count(text, encoding)
+
+
+def test_a_growing_history_is_counted_once() -> None:
+    counting = Counting()
+    by = RequestReader(counting, WORKERS)
+    bodies = growing(10)
+    for body in bodies:
+        read(by, body)
+    assert counting.asked < 1.1 * len(bodies[-1])
+
+
+@pytest.mark.parametrize("place", ["before", "behind"])
+def test_an_agents_next_request_is_found_by_its_prefix(place: str) -> None:
+    cache = PrefixCache()
+    model, more = ('"model":"m",', "") if place == "before" else ("", ',"model":"m"')
+    bodies = [b.replace(b'"model": "gpt-4o", ', model.encode())[:-1] + more.encode() + b"}" for b in growing(4)]
+    for earlier, later in itertools.pairwise(bodies):
+        whole = parsed(earlier)
+        cache.remember(SCOPE, earlier, whole, "e", described(json.loads(earlier)["messages"]))
+        found = cache.find(SCOPE, later)
+        assert found is not None
+        prefix, seen = found
+        assert len(prefix.messages) == len(whole.spans) - 1
+        assert (seen.spans, seen.array) == (parsed(later).spans, parsed(later).array)
+        assert bytes(seen.envelope.model) == b'"m"'
+
+
+def test_what_one_caller_sent_is_never_found_by_another() -> None:
+    cache = PrefixCache()
+    earlier, later = growing(2)
+    cache.remember(b"one", earlier, parsed(earlier), "e", described(json.loads(earlier)["messages"]))
+    assert cache.find(b"two", later) is None
+    assert cache.find(b"one", later) is not None
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (lambda body: body.replace(b"coding agent", b"daring agent"), "an early message was edited"),
+        (lambda body: body.replace(b'"gpt-4o"', b'"gpt-4x"'), "the model stands before the messages and is another"),
+        (lambda body: body.replace(b'": [', b'":  ['), "other whitespace"),
+        (lambda body: body[: len(body) // 2], "cut off"),
+        (lambda body: body[:-1] + b',"messages":[]}', "another list behind"),
+        (lambda body: body[: body.rindex(b', {"role": "user"')] + b'],"messages":[]}', "another list right behind"),
+        (lambda body: body[: body.rindex(b', {"role": "user"')] + b'],"messages":null}', "none, said behind"),
+        (lambda body: body[:-1], "no end"),
+        (lambda body: body[: body.rindex(b"}]")] + b"}" + b",{}" * MAX_MESSAGES + b"]}", "more than any conversation"),
+        (lambda body: body.replace(b"}], ", b"} ], ")[:-1] + b"x}", "no JSON behind"),
+    ],
+)
+def test_anything_else_is_read_as_a_whole(change: object, reason: str) -> None:
+    cache = PrefixCache()
+    earlier, later = growing(2)
+    cache.remember(SCOPE, earlier, parsed(earlier), "e", described(json.loads(earlier)["messages"]))
+    assert callable(change)
+    assert cache.find(SCOPE, change(later)) is None, reason
+
+
+def test_short_bodies_are_not_worth_remembering() -> None:
+    cache = PrefixCache()
+    body = body_of([user("a"), user("b")])
+    cache.remember(SCOPE, body, parsed(body), "e", described(json.loads(body)["messages"]))
+    assert cache.held == 0
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 5), st.integers(2, 30), st.integers(0, 40)), min_size=1, max_size=40))
+def test_no_more_is_held_than_the_bound_allows(sent: list[tuple[int, int, int]]) -> None:
+    bound = 40_000
+    cache = PrefixCache(max_bytes=bound, per_opening=3)
+    for session, length, tools in sent:
+        messages = [user(f"{session} " + "x" * 200), *[user("y" * 200)] * length]
+        body = json.dumps({"tools": ["t" * 1_000] * tools, "messages": messages}).encode()
+        cache.remember(SCOPE, body, parsed(body), "e", described(messages))
+        entries = [prefix for prefixes in cache._entries.values() for prefix in prefixes]
+        assert cache.held == sum(prefix.size for prefix in entries) <= bound
+        assert all(prefix.size >= len(bytes(prefix.envelope.tools)) for prefix in entries)
+
+
+def test_the_session_that_was_used_longest_ago_goes_first() -> None:
+    cache = PrefixCache(max_bytes=8_000)  # two of these
+    histories = [[user(f"{name} " * 1_000), *[user("y")] * 12] for name in ("one", "two", "three")]
+
+    def is_known(number: int) -> bool:
+        return cache.find(SCOPE, body_of([*histories[number], user("z")])) is not None
+
+    for number, messages in enumerate(histories):
+        body = body_of(messages)
+        cache.remember(SCOPE, body, parsed(body), "e", described(messages))
+        assert is_known(number)
+        assert is_known(0)
+    assert not is_known(1)
+
+
+def test_messages_are_shared_and_not_described_again() -> None:
+    by = reader()
+    first, second = (read(by, body) for body in growing(2))
+    assert first
+    assert second
+    known: Sequence[Message] = first.messages[:-1]
+    assert all(one is two for one, two in zip(known, second.messages, strict=False))

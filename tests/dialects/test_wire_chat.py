@@ -1,0 +1,268 @@
+"""Chat requests as bytes: where messages lie, what is no JSON, and rebuilding around the client's own bytes."""
+
+from __future__ import annotations
+
+import json
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from policies.assembly import Injected, Merged
+from proxy.dialects import json_array
+from proxy.errors import InvalidJSONError
+from tests.support.conversations import body_of, parsed, user
+
+SPACES = st.sampled_from(["", " ", "\n", "\t \r\n"])
+SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text()
+VALUES = st.recursive(
+    SCALARS, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4), max_leaves=12
+)
+FIELDS = st.dictionaries(st.text(max_size=8).filter(lambda key: key != "messages"), VALUES, max_size=4)
+
+
+@st.composite
+def requests(draw: st.DrawFn) -> tuple[bytes, list[bytes]]:
+    """A body in some style of writing, and its messages as they are written in it."""
+    ascii_only = draw(st.booleans())
+    messages = [json.dumps(value, ensure_ascii=ascii_only) for value in draw(st.lists(VALUES, min_size=1, max_size=5))]
+    space = [draw(SPACES) for _ in range(6)]
+    array = f"[{space[0]}" + f"{space[1]},{space[2]}".join(messages) + f"{space[3]}]"
+    fields = {**draw(FIELDS), "model": "m"}
+    members = [f"{json.dumps(key)}:{space[4]}{json.dumps(value)}" for key, value in fields.items()]
+    members.insert(draw(st.integers(0, len(members))), f'"messages"{space[5]}:{space[4]}{array}')
+    return ("{" + ",".join(members) + "}").encode(), [message.encode() for message in messages]
+
+
+@given(requests())
+def test_messages_are_found_where_they_stand_whatever_the_style(made: tuple[bytes, list[bytes]]) -> None:
+    body, messages = made
+    found = parsed(body)
+    assert [body[start:end] for start, end in found.spans] == messages
+    assert body[found.array[0] : found.array[0] + 1] == b"["
+    assert body[found.array[1] - 1 : found.array[1]] == b"]"
+
+
+@given(requests(), st.data())
+def test_rebuilding_keeps_every_byte_but_those_of_the_messages_that_go(
+    made: tuple[bytes, list[bytes]], data: st.DataObject
+) -> None:
+    body, messages = made
+    found = parsed(body)
+    kept = data.draw(st.lists(st.integers(0, len(messages) - 1), max_size=5))
+    rebuilt = json_array.rebuild(body, found, [*kept, Injected("a\nsummary")], {})
+    injected = b'{"role":"user","content":"a\\nsummary"}'
+    array = b"[" + b",".join([*(messages[i] for i in kept), injected]) + b"]"
+    assert rebuilt == body[: found.array[0]] + array + body[found.array[1] :]
+
+
+def test_replaced_messages_take_the_place_of_the_clients() -> None:
+    body = body_of([user("one"), user("two")])
+    rebuilt = json_array.rebuild(body, parsed(body), [0, 1], {1: b'{"role":"user","content":"2"}'})
+    assert json.loads(rebuilt)["messages"] == [user("one"), user("2")]
+
+
+IMAGE = {"type": "image_url", "image_url": {"url": "data:x", "detail": "low"}}
+
+
+@pytest.mark.parametrize(
+    ("content", "merged"),
+    [
+        ("two", "record\n\ntwo"),
+        ("", "record\n\n"),
+        (None, "record"),
+        ([IMAGE], [{"type": "text", "text": "record"}, IMAGE]),
+        ([], [{"type": "text", "text": "record"}]),
+    ],
+)
+def test_a_merged_message_begins_with_the_record_and_keeps_all_else(content: object, merged: object) -> None:
+    message = {"role": "user", "name": "ann", "content": content, "seed": 12345678901234567890123}
+    body = body_of([user("one"), message])
+    rebuilt = json.loads(json_array.rebuild(body, parsed(body), [Merged("record", 1)], {}))["messages"]
+    assert rebuilt == [message | {"content": merged}]
+
+
+M = '[{"role":"user","content":"a"}]'
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        ("null", "no object"),
+        ("[]", "no object"),
+        ('"text"', "no object"),
+        ("{}", "no messages"),
+        ('{"messages":[]}', "nothing to compact"),
+        ('{"messages":null}', "no list"),
+        ('{"messages":"a"}', "no list"),
+        ('{"messages":{"role":"user"}}', "no list"),
+        ('{"mess\\u0061ges":[{}]}', "the key is escaped, so its place is not certain"),
+        (f'{{"messages":{M},"messages":{M}}}', "two lists, and which of them counts is the upstream's business"),
+        (f'{{"messages":{M},"messages":[{{}}]}}', "two lists of different content"),
+        (f'{{"messages":{M},"messages":[]}}', "the second one empty"),
+        (f'{{"messages":[],"messages":{M}}}', "the first one empty"),
+        (f'{{"messages":1,"messages":{M}}}', "the first one is none"),
+        (f'{{"metadata":{{"messages":{M}}},"messages":{M}}}', "the same list stands elsewhere too"),
+        (f'{{"a":[{{"messages":{M}}}],"messages":{M}}}', "the same list stands elsewhere too, deeper"),
+        (f'{{"messages":{M},"mess\\u0061ges":{M}}}', "twice, once escaped"),
+    ],
+)
+def test_shapes_that_are_not_certain_are_not_understood(body: str, reason: str) -> None:
+    assert json_array.parse(body.encode()) is None, reason
+
+
+@pytest.mark.parametrize(
+    ("number", "understood"), [(json_array.MAX_MESSAGES, True), (json_array.MAX_MESSAGES + 1, False)]
+)
+def test_more_messages_than_any_conversation_has_are_not_looked_at(number: int, understood: bool) -> None:
+    assert (json_array.parse(body_of([user("a")] * number)) is not None) == understood
+
+
+@pytest.mark.parametrize(
+    "marked",
+    [
+        f'{{"x":{{"messages":[{{}}]}},"messages":@{M}}}',
+        f'{{"x":"\\"messages\\":[","messages":@{M}}}',
+        f'{{"x":"messages","messages":@{M}}}',
+        f'{{"x":{{"messages":1}},"messages":@{M}}}',
+        f'{{"messages" :\n@{M},"x":{{"messages":[{{}}]}}}}',
+        f'{{"messages":@{M},"x":{{"messages":[{{}}]}}}}',
+    ],
+)
+def test_what_only_looks_like_the_messages_is_passed_over(marked: str) -> None:
+    assert parsed(marked.replace("@", "").encode()).array[0] == marked.index("@")
+
+
+def nested(levels: int) -> bytes:
+    return b"[" * levels + b"]" * levels
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        (b"", "Input data was truncated"),
+        (b"{}x", "trailing characters"),
+        (b'{"messages":[1,]}', "trailing comma"),
+        (b'{"t":NaN}', "invalid character"),
+        (b'{"t":1e}', "invalid number"),
+        (b"{'a':1}", "object keys must be strings"),
+        (b'{"a":"\x00"}', "invalid character"),
+        (b'\xef\xbb\xbf{"messages":[]}', "invalid character"),
+        ('{"messages":[]}'.encode("utf-16"), "invalid character"),
+        (b'{"x":' + nested(100_000) + b"}", "nested too deeply"),
+    ],
+)
+def test_what_is_no_json_is_refused_with_the_reason(body: bytes, message: str) -> None:
+    with pytest.raises(InvalidJSONError, match=message):
+        json_array.parse(body)
+
+
+@pytest.mark.parametrize(
+    ("raw", "message"),
+    [
+        (b'{"content":"\xff"}', "not valid UTF-8"),
+        (b'{"content":"\xed\xa0\x80"}', "not valid UTF-8"),  # a surrogate in UTF-8 is none
+        (b'{"content":' + b"9" * 5_000 + b"}", "out of range"),
+        (b'{"content":1e999}', "out of range"),
+        (nested(101), "more than 100 levels"),
+        (nested(100_000), "nested too deeply"),
+        (b'{"a":' * 101 + b"1" + b"}" * 101, "more than 100 levels"),
+    ],
+)
+def test_a_value_that_cannot_be_read_says_why(raw: bytes, message: str) -> None:
+    with pytest.raises(InvalidJSONError, match=message):
+        json_array.decode(raw)
+
+
+def test_a_hundred_levels_are_not_too_deep() -> None:
+    assert json_array.decode(b'{"a":' + nested(99) + b"}")
+
+
+def test_large_integers_stay_what_they_are() -> None:
+    assert json_array.decode(b"123456789012345678901234567890") == 123456789012345678901234567890
+
+
+@pytest.mark.parametrize(
+    ("written", "readable"),
+    [
+        (r"\ud83d", r"\ufffd"),
+        (r"\uDC00", r"\ufffd"),
+        (r"\ud83d\ude00", r"\ud83d\ude00"),
+        (r"\uD83D\uDE00\ud83d", r"\uD83D\uDE00\ufffd"),
+        (r"\ud83d\ud83d\ude00", r"\ufffd\ud83d\ude00"),
+        (r"\ude00\ud83d", r"\ufffd\ufffd"),
+        (r"\\ud83d", r"\\ud83d"),
+        (r"\\\ud83d", r"\\\ufffd"),
+        (r"\\\\ud83d\ude00", r"\\\\ud83d\ufffd"),
+        (r"\\ud83d\\ude00", r"\\ud83d\\ude00"),
+        (r"\ud83d\n", r"\ufffd\n"),
+        (r"\ud7ff\ue000", r"\ud7ff\ue000"),
+        (r"\ud83d\\ude00", r"\ufffd\\ude00"),
+    ],
+)
+def test_halves_of_pairs_are_made_readable_in_place_and_nothing_else(written: str, readable: str) -> None:
+    assert json_array.readable_surrogates(written.encode()) == readable.encode()
+
+
+ESCAPES = st.sampled_from(["\\\\", "\\n", '\\"', "\\ud83d", "\\ude00", "\\uD83D", "\\u0041", "ud83d", "a", "é"])
+
+
+@given(st.lists(ESCAPES, max_size=12).map("".join))
+def test_whatever_is_escaped_becomes_readable_at_the_same_length(text: str) -> None:
+    body = f'{{"messages":[{{"role":"user","content":"{text}"}}],"user":"{text}"}}'.encode()
+    readable = json_array.readable_surrogates(body)
+    assert len(readable) == len(body)
+    assert json_array.parse(readable) is not None
+    told = json.loads(body)["user"].encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    assert json.loads(readable)["user"] == told
+
+
+@pytest.mark.parametrize(
+    ("content", "crowded"),
+    [
+        (b"[" + b"{}," * 9_000 + b"{}]", False),
+        (b"[" + b"{}," * 10_000 + b"{}]", True),
+        (b"[" * 95 + b"[]," * 10_000 + b"[]" + b"]" * 95, True),
+        (b'"' + b"[{" * 20_000 + b'"', False),
+        (rb'["\"' + b"[{" * 20_000 + rb'\\",{}]', False),
+        (rb'["\\",' + b"{}," * 10_000 + b'"]"]', True),
+        (b"[" + b"0," * 20_000 + b"0]", False),
+    ],
+    ids=["few", "many", "deep", "in a text", "behind an escaped quote", "behind a backslash", "numbers"],
+)
+def test_a_message_of_too_many_values_is_known_without_decoding_it(content: bytes, crowded: bool) -> None:
+    assert json_array.is_crowded(b'{"role":"user","content":' + content + b"}") == crowded
+
+
+def test_looking_for_values_goes_over_a_text_once() -> None:
+    steps = sum(1 for _ in json_array._openings(b'{"a":"' + b"[{" * 5_000 + b'"}'))
+    assert steps <= 3
+
+
+@pytest.mark.parametrize("value", [b"[" + b"0," * 5_000 + b"0]", b'{"a":"' + b"a" * 5_000 + b'"}'])
+def test_a_long_list_in_the_place_of_a_word_is_not_read(value: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(json_array, "decode", None)
+    assert json_array.scalar(msgspec.Raw(value)) == []
+
+
+@pytest.mark.parametrize(
+    ("value", "path", "text"),
+    [
+        (b'"t"', (), "t"),
+        (b'{"id":"t"}', ("id",), "t"),
+        (b'{"id":"s","id":"t"}', ("id",), "t"),
+        (b'{"a":[1e999],"id":"t"}', ("id",), "t"),
+        (b'{"a":{"id":"t"}}', ("a", "id"), "t"),
+        (b'{"id":7}', ("id",), None),
+        (b'{"id":null}', ("id",), None),
+        (b'{"a":1}', ("id",), None),
+        (b'["id"]', ("id",), None),
+        (b'{"id":"\xff"}', ("id",), None),
+        (b"", ("id",), None),
+    ],
+)
+def test_a_text_inside_of_objects_is_read_and_nothing_else(
+    value: bytes, path: tuple[str, ...], text: str | None
+) -> None:
+    assert json_array.text_at(msgspec.Raw(value), path) == text

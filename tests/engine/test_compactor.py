@@ -1,0 +1,594 @@
+"""Carrying out a compaction: every way a summarizer can fail, many callers at once, several replicas on one store."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field, replace
+from io import BytesIO
+
+import msgspec
+import pytest
+
+from policies.budget import budget_of
+from policies.chain import prefix_digests
+from policies.plan import Compact, decide, limits_of
+from policies.record.record import VERSION, Record, Segment
+from policies.record.texts import texts_for
+from policies.settings import DEFAULTS, BisectSettings, PolicySettings, SummarizerSettings
+from proxy.callers.spending import Spending
+from proxy.config.settings import Upstream
+from proxy.dialects.reader import ChatRequest, RequestReader
+from proxy.engine.compactor import CompactionError, Compactor, Job
+from proxy.engine.summarizer import Summarizer, SummaryTarget
+from proxy.gateway.report import CompactionLog
+from proxy.models.table import ModelTable
+from proxy.models.tokenizer import DEFAULT_ENCODING, Tokenizer
+from proxy.models.windows import Windows
+from proxy.observing.log import Log
+from proxy.records.checkpoints import Checkpoints, key_of
+from proxy.stores import GuardedStore, Sealer, Store, StoreError
+from proxy.stores.memory import MemoryStore
+from proxy.upstream.http import UpstreamClient
+from proxy.wiring import read_prompts
+from tests.support.conversations import Json, body_of, rounds, system, user
+from tests.support.servers import serve
+
+pytestmark = pytest.mark.anyio
+
+SCOPE = b"caller"
+TOKENIZER = Tokenizer()
+HEADINGS = texts_for("en").headings
+GOOD = "\n".join(f"## {heading}\n- the task goes on as the user asked for it" for heading in HEADINGS)
+TASK = "Fix the login. Never touch config/prod.yaml."
+
+
+def completion(text: object, finish_reason: str | None = "stop", **message: object) -> tuple[int, bytes]:
+    choice = {"message": {"role": "assistant", "content": text, **message}, "finish_reason": finish_reason}
+    return 200, msgspec.json.encode({"choices": [choice]})
+
+
+def error(status: int, message: str = "no", code: str | None = None) -> tuple[int, bytes]:
+    return status, msgspec.json.encode({"error": {"message": message, "type": "x", "code": code}})
+
+
+OVERFLOW = error(400, "This model's maximum context length is 3000 tokens. However, …", "context_length_exceeded")
+
+
+@dataclass
+class Model:
+    """A summarizer as an ASGI app: answers by script, notes what it was asked."""
+
+    answer: Callable[[Json], tuple[int, bytes]] = lambda _: completion(GOOD)
+    asked: list[Json] = field(default_factory=list)
+    gate: asyncio.Event | None = None
+
+    async def __call__(self, scope: Json, receive: Callable[..., object], send: Callable[..., object]) -> None:
+        body = b""
+        more = True
+        while more:
+            event = await receive()  # type: ignore[misc]
+            body += event["body"]
+            more = event.get("more_body", False)
+        request = msgspec.json.decode(body)
+        self.asked.append(request)
+        if self.gate is not None:
+            await self.gate.wait()
+        status, content = self.answer(request)
+        headers = [(b"content-type", b"application/json"), (b"content-length", str(len(content)).encode())]
+        await send({"type": "http.response.start", "status": status, "headers": headers})  # type: ignore[misc]
+        await send({"type": "http.response.body", "body": content})  # type: ignore[misc]
+
+
+@dataclass
+class Replica:
+    """One process's compactor, and the address of its summarizer."""
+
+    compactor: Compactor
+    checkpoints: Checkpoints
+    summarizer: Summarizer
+    url: str
+
+    def target(self, *, window: int | None = None) -> SummaryTarget:
+        return SummaryTarget(
+            owner=SCOPE,
+            name="main",
+            upstream=Upstream(base_url=f"{self.url}/v1"),
+            model="gpt-4o",
+            headers=[],
+            encoding=DEFAULT_ENCODING,
+            window=window,
+            calibration=1.0,
+            output_key="max_tokens",
+            temperature=None,
+        )
+
+
+@asynccontextmanager
+async def replica(
+    model: Model,
+    store: Store | None = None,
+    clock: Callable[[], float] = lambda: 1e9,
+    log: BytesIO | None = None,
+) -> AsyncIterator[Replica]:
+    async with serve(model) as url, UpstreamClient() as client:
+        with ThreadPoolExecutor(2) as workers:
+            checkpoints = Checkpoints(store or MemoryStore(), Sealer(None), 3600.0)
+            summarizer = Summarizer(client, clock)
+            windows = Windows(ModelTable(), MemoryStore(), Sealer(None), clock)
+            compactor = Compactor(
+                checkpoints,
+                summarizer,
+                TOKENIZER,
+                read_prompts(),
+                windows,
+                Spending(clock),
+                workers,
+                CompactionLog(Log("info", clock, log or BytesIO()), clock),
+                clock,
+                clock,
+            )
+            yield Replica(compactor, checkpoints, summarizer, url)
+
+
+async def job(
+    target: SummaryTarget | None,
+    *,
+    must: bool = False,
+    number: int = 40,
+    size: int = 600,
+    policy: PolicySettings = DEFAULTS,
+    parent: Record | None = None,
+) -> Job:
+    """A compaction of a session of `number` rounds, as a request would decide on it."""
+    messages = [system(), user(TASK), *rounds(number, size=size)]
+    with ThreadPoolExecutor(1) as workers:
+        request = await RequestReader(TOKENIZER, workers).read(body_of(messages), SCOPE, lambda _: DEFAULT_ENCODING)
+    assert isinstance(request, ChatRequest)
+    budget = budget_of(8_192, min(7_000, request.tokens))
+    plan = decide(request.conversation, limits_of(budget, policy, 0), policy, None)
+    assert isinstance(plan, Compact)
+    return Job(
+        request=request,
+        conversation=request.conversation,
+        replaced={},
+        digests=prefix_digests(SCOPE, request.conversation.body),
+        cut=plan.cut,
+        parent=parent,
+        trigger=plan.trigger,
+        must=must,
+        tokens_before=plan.tokens_before,
+        budget=budget,
+        policy=policy,
+        target=target,
+        tenant="default",
+        session="a session",
+        daily_tokens=None,
+        deadline=policy.summarizer.timeout,
+        started=1e9,
+    )
+
+
+async def test_a_summary_is_written_validated_stored_and_found_again() -> None:
+    model = Model()
+    async with replica(model) as one:
+        work = await job(one.target())
+        record = await one.compactor.compact(work)
+        assert "the task goes on as the user asked for it" in record.text
+        assert "Never touch config/prod.yaml." not in record.text  # it is the anchor, and stands behind the record
+        assert record.making.algorithm == "single"
+        assert record.making.model == "gpt-4o"
+        assert await one.checkpoints.find(work.digests, [work.cut.position]) == record
+        assert await one.compactor.compact(work) == record
+    assert len(model.asked) == 1
+
+
+FAILURES = {
+    "empty": (completion(""), "summarizer_invalid"),
+    "no content": (completion(None), "summarizer_invalid"),
+    "cut off": (completion(GOOD, "length"), "summarizer_invalid"),
+    "no finish reason": (completion(GOOD, None), "summarizer_invalid"),
+    "a tool call": (completion(GOOD, "stop", tool_calls=[{"id": "x"}]), "summarizer_invalid"),
+    "a refusal": (completion("I'm sorry, I can't do that."), "summarizer_invalid"),
+    "an error text with status 200": (completion("Error: internal"), "summarizer_invalid"),
+    "HTML": ((200, b"<html>busy</html>"), "summarizer_transient"),
+    "no choices": ((200, b'{"choices": []}'), "summarizer_transient"),
+    "thinking only": (completion("<think>hm"), "summarizer_invalid"),
+    "going on with the task": (completion("Now I will open the next file."), "summarizer_invalid"),
+    "far too long": (completion(GOOD * 40), "summarizer_invalid"),
+    "no headings": (completion("All went well. " * 20), "summarizer_invalid"),
+    "401": (error(401), "summarizer_refused"),
+    "402": (error(402), "summarizer_refused"),
+    "403": (error(403), "summarizer_refused"),
+    "404": (error(404), "summarizer_refused"),
+    "429": (error(429), "summarizer_transient"),
+    "500": (error(500), "summarizer_transient"),
+    "a redirect": ((302, b""), "summarizer_refused"),
+}
+
+
+@pytest.mark.parametrize(("answer", "reason"), FAILURES.values(), ids=FAILURES.keys())
+async def test_a_failing_summarizer_is_never_stored_and_never_needed(answer: tuple[int, bytes], reason: str) -> None:
+    async with replica(Model(lambda _: answer)) as one:
+        optional = await job(one.target())
+        with pytest.raises(CompactionError, match=reason):
+            await one.compactor.compact(optional)
+        assert await one.checkpoints.find(optional.digests, [optional.cut.position]) is None
+        record = await one.compactor.compact(replace(optional, must=True))
+        assert record.making.algorithm == "deterministic"
+        assert "bash({}) -> ok" in record.text
+
+
+async def test_a_failing_summarizer_is_left_alone_for_a_while() -> None:
+    now = 1e9
+    model = Model(lambda _: error(500))
+    async with replica(model, clock=lambda: now) as one:
+        work = await job(one.target())
+        for _ in range(5):
+            with pytest.raises(CompactionError):
+                await one.compactor.compact(work)
+        assert len(model.asked) == 2  # one try and its retry
+        now += 61
+        model.answer = lambda _: completion(GOOD)
+        assert (await one.compactor.compact(work)).making.algorithm == "single"
+
+
+async def test_an_unusable_answer_gets_one_reminder_with_its_reason() -> None:
+    answers = iter([completion("no headings here"), completion(GOOD)])
+    model = Model(lambda _: next(answers))
+    async with replica(model) as one:
+        record = await one.compactor.compact(await job(one.target()))
+    assert record.making.algorithm == "single"
+    assert "it has 0 of the 9 sections" in str(model.asked[1]["messages"])
+
+
+async def test_a_summarizer_that_never_answers_is_given_up_at_the_deadline() -> None:
+    policy = PolicySettings(summarizer=SummarizerSettings(timeout=0.2))
+    async with replica(Model(gate=asyncio.Event())) as one:
+        with pytest.raises(CompactionError, match="summarizer_timeout"):
+            await one.compactor.compact(await job(one.target(), policy=policy))
+
+
+async def test_an_overflow_is_bisected_and_merged() -> None:
+    def small(request: Json) -> tuple[int, bytes]:
+        return OVERFLOW if len(str(request["messages"])) > 12_000 else completion(GOOD)
+
+    async with replica(Model(small)) as one:
+        record = await one.compactor.compact(await job(one.target(), number=80))
+    assert record.making.algorithm == "bisect_v1"
+    assert record.making.chunk_count > 1
+    assert record.making.calls <= 16
+
+
+async def test_a_merge_of_short_parts_may_be_as_long_as_its_target() -> None:
+    """Parts that are short already leave less than half of them no room for what each of them says."""
+    more = "- the task goes on as the user asked for it, and each of the parts had something of its own to say of that"
+    longer = "\n".join(f"## {heading}\n{more}" for heading in HEADINGS)
+
+    def small(request: Json) -> tuple[int, bytes]:
+        asked = str(request["messages"])
+        if len(asked) > 34_000:
+            return error(400, "The prompt is too long", "context_length_exceeded")
+        return completion(longer if "You merge" in asked else GOOD)
+
+    model = Model(small)
+    async with replica(model) as one:
+        record = await one.compactor.compact(await job(one.target(), number=80))
+    (merge,) = [asked for asked in model.asked if "You merge" in str(asked["messages"])]
+    source = TOKENIZER.count(str(merge["messages"][1]["content"]), DEFAULT_ENCODING)
+    assert source / 2 < TOKENIZER.count(longer, DEFAULT_ENCODING) < 400
+    assert record.making.algorithm == "bisect_v1"
+
+
+async def test_a_known_window_needs_no_overflow() -> None:
+    model = Model()
+    async with replica(model) as one:
+        record = await one.compactor.compact(await job(one.target(window=4_000), number=80))
+    assert record.making.algorithm == "bisect_v1"
+    assert all(len(str(request["messages"])) < 16_000 for request in model.asked)
+
+
+async def test_another_error_during_a_bisection_ends_it() -> None:
+    calls = 0
+
+    def fail_second(_: Json) -> tuple[int, bytes]:
+        nonlocal calls
+        calls += 1
+        return OVERFLOW if calls == 1 else error(401)
+
+    async with replica(Model(fail_second)) as one:
+        with pytest.raises(CompactionError, match="summarizer_refused"):
+            await one.compactor.compact(await job(one.target(), number=80))
+    assert calls <= 9  # the parts that were already under way side by side
+
+
+async def test_the_parts_of_a_failed_bisection_are_not_paid_for_again() -> None:
+    merging = True
+
+    def no_merge(request: Json) -> tuple[int, bytes]:
+        return error(403) if merging and "You merge" in str(request["messages"]) else completion(GOOD)
+
+    now = 1e9
+    model = Model(no_merge)
+    async with replica(model, clock=lambda: now) as one:
+        work = await job(one.target(window=4_000), number=80)
+        with pytest.raises(CompactionError):
+            await one.compactor.compact(work)
+        parts = len(model.asked) - 1
+        merging = False
+        now += 3_600
+        await one.compactor.compact(work)
+    assert parts > 1
+    assert len(model.asked) == parts + 2
+
+
+async def test_a_part_is_found_by_its_content_from_other_conversations_until_its_own_is_erased() -> None:
+    store = MemoryStore()
+    checkpoints = Checkpoints(store, Sealer(None), 3600.0)
+    await checkpoints.keep_part("a", b"caller, model and prompt", "what it said")
+    assert await checkpoints.recall_part("b", b"caller, model and prompt") == "what it said"
+    assert await checkpoints.recall_part("c", b"another caller, model and prompt") is None
+    await store.erase("a", b"mark", 3600.0)
+    assert await checkpoints.recall_part("a", b"caller, model and prompt") is not None, "from the copy of b"
+    await store.erase("b", b"mark", 3600.0)
+    assert await checkpoints.recall_part("c", b"caller, model and prompt") is None
+
+
+async def test_bisection_may_be_limited() -> None:
+    policy = PolicySettings(bisect=BisectSettings(max_calls=3))
+    async with replica(model := Model()) as one:
+        record = await one.compactor.compact(await job(one.target(window=3_000), number=120, policy=policy))
+    assert len(model.asked) <= 3
+    assert record.making.truncated
+
+
+async def test_twenty_callers_at_once_cost_one_call() -> None:
+    model = Model(gate=asyncio.Event())
+    async with replica(model) as one:
+        work = await job(one.target())
+        tasks = [asyncio.create_task(one.compactor.compact(work)) for _ in range(20)]
+        while not model.asked:  # noqa: ASYNC110 - the model's server sets no event
+            await asyncio.sleep(0)
+        assert model.gate is not None
+        model.gate.set()
+        records = await asyncio.gather(*tasks)
+    assert len(model.asked) == 1
+    assert all(record == records[0] for record in records)
+
+
+async def test_two_replicas_share_one_call_and_send_the_same_bytes() -> None:
+    store = MemoryStore()
+    model = Model(gate=asyncio.Event())
+    async with replica(model, store) as one, replica(Model(), store) as other:
+        first = asyncio.create_task(one.compactor.compact(await job(one.target())))
+        while not model.asked:  # noqa: ASYNC110 - the model's server sets no event
+            await asyncio.sleep(0)
+        second = asyncio.create_task(other.compactor.compact(await job(other.target())))
+        assert model.gate is not None
+        model.gate.set()
+        assert (await first).text == (await second).text
+    assert len(model.asked) == 1
+
+
+async def test_a_waiter_gives_up_after_join_wait_and_forwards() -> None:
+    policy = PolicySettings(join_wait=0.05)
+    store = MemoryStore()
+    async with replica(Model(), store) as one:
+        work = await job(one.target(), policy=policy)
+        await store.acquire(f"lock:{key_of(work.digests, work.cut.position)}", "a dead replica", 60)
+        with pytest.raises(CompactionError, match="pending"):
+            await one.compactor.compact(work)
+
+
+async def test_a_waiter_takes_over_when_the_lock_is_given_up_without_a_record() -> None:
+    refused = asyncio.Event()
+
+    class Telling(MemoryStore):
+        async def acquire(self, key: str, token: str, ttl: float) -> bool:
+            taken = await super().acquire(key, token, ttl)
+            if not taken:
+                refused.set()
+            return taken
+
+    store = Telling()
+    async with replica(model := Model(), store) as one, asyncio.timeout(5):
+        work = await job(one.target(), must=True)
+        lock = f"lock:{key_of(work.digests, work.cut.position)}"
+        await store.acquire(lock, "a replica whose client leaves", 60)
+        waiting = asyncio.create_task(one.compactor.compact(work))
+        await refused.wait()
+        await store.release(lock, "a replica whose client leaves")
+        assert (await waiting).making.algorithm == "single"
+    assert len(model.asked) == 1
+
+
+async def test_the_loser_of_a_race_sends_the_winners_text() -> None:
+    store = MemoryStore()
+    async with replica(Model(), store) as one, replica(Model(), store) as other:
+        work = await job(None, must=True)
+        mine = await one.compactor.compact(work)
+        late = msgspec.structs.replace(mine, text="written later")
+        assert await other.checkpoints.publish(work.digests, late) == mine
+
+
+async def test_a_record_of_another_prefix_is_kept_nowhere() -> None:
+    async with replica(Model()) as one, replica(Model(), store := MemoryStore()) as other:
+        work = await job(None, must=True)
+        strange = msgspec.structs.replace(await one.compactor.compact(work), digest="00" * 32)
+        assert await other.checkpoints.publish(work.digests, strange) == strange
+        assert other.checkpoints.recall(work.digests, [strange.covered]) is None
+        assert await store.get_many([key_of(work.digests, strange.covered)]) == [None]
+
+
+async def test_a_deterministic_record_needs_no_model_and_no_lock() -> None:
+    model = Model()
+    async with replica(model) as one:
+        record = await one.compactor.compact(await job(None))
+    assert record.making.algorithm == "deterministic"
+    assert model.asked == []
+
+
+async def test_a_tenants_daily_tokens_bound_what_summaries_cost() -> None:
+    async with replica(model := Model()) as one:
+        first = replace(await job(one.target()), daily_tokens=100)
+        assert (await one.compactor.compact(first)).making.algorithm == "single"
+        second = replace(await job(one.target(), number=50), daily_tokens=100, must=True)
+        assert (await one.compactor.compact(second)).making.algorithm == "deterministic"
+    assert len(model.asked) == 1
+
+
+async def test_the_next_generation_continues_from_the_last() -> None:
+    async with replica(model := Model()) as one:
+        first = await one.compactor.compact(await job(one.target(), number=40))
+        later = await job(one.target(), number=80, parent=first)
+        second = await one.compactor.compact(later)
+    assert second.generation == 2
+    assert second.parent == first.digest
+    asked = str(model.asked[1]["messages"])
+    assert "<previous_summary>" in asked
+    assert "<timeline>" in asked
+    assert "result 0 " not in asked  # only the newly dropped span
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda value: b"",
+        lambda value: value[:-3],
+        lambda value: b"x" + value[1:],
+        lambda value: value[:40] + b"\0" + value[41:],
+    ],
+)
+async def test_a_damaged_record_is_a_miss(damage: Callable[[bytes], bytes]) -> None:
+    store = MemoryStore()
+    async with replica(Model(), store) as one:
+        work = await job(None)
+        await one.compactor.compact(work)
+        key = key_of(work.digests, work.cut.position)
+        (value,) = await store.get_many([key])
+        assert value is not None
+        broken = MemoryStore()
+        await broken.put_new(key, damage(value), 60)
+        fresh = Checkpoints(broken, Sealer(None), 60)
+        assert await fresh.find(work.digests, [work.cut.position]) is None
+
+
+@pytest.mark.parametrize("change", [{"version": VERSION + 1}, {"version": VERSION - 1}, {"digest": "ff"}])
+async def test_a_record_that_is_not_of_this_prefix_or_version_is_a_miss(change: dict[str, object]) -> None:
+    async with replica(Model()) as one:
+        work = await job(None)
+        record = msgspec.structs.replace(await one.compactor.compact(work), **change)
+        store = MemoryStore()
+        key = key_of(work.digests, work.cut.position)
+        await store.put_new(key, Sealer(None).seal(key, msgspec.json.encode(record)), 60)
+        assert await Checkpoints(store, Sealer(None), 60).find(work.digests, [work.cut.position]) is None
+
+
+async def test_the_newest_checkpoint_is_found_in_one_round_trip() -> None:
+    class Counting(MemoryStore):
+        calls = 0
+
+        async def get_many(self, keys: object) -> list[bytes | None]:
+            self.calls += 1
+            return await super().get_many(keys)  # type: ignore[arg-type]
+
+    store = Counting()
+    async with replica(Model(), store) as one:
+        older = await job(None, number=40)
+        newer = await job(None, number=80)
+        await one.compactor.compact(older)
+        await one.compactor.compact(newer)
+        fresh = Checkpoints(store, Sealer(None), 60)
+        store.calls = 0
+        found = await fresh.find(newer.digests, range(1, len(newer.digests)))
+        assert found is not None
+        assert found.covered == newer.cut.position
+        assert store.calls == 1
+        assert fresh.recall(newer.digests, range(1, len(newer.digests))) == found
+
+
+async def test_a_store_that_is_down_costs_nothing_but_memory() -> None:
+    class Failing(MemoryStore):
+        async def get_many(self, keys: object) -> list[bytes | None]:
+            raise StoreError("down")
+
+        async def put_new(self, key: str, value: bytes, ttl: float) -> bytes | None:
+            raise StoreError("down")
+
+        async def acquire(self, key: str, token: str, ttl: float) -> bool:
+            raise StoreError("down")
+
+    async with replica(model := Model(), GuardedStore(Failing(), lambda: 0.0)) as one:
+        work = await job(one.target())
+        record = await one.compactor.compact(work)
+        assert one.checkpoints.recall(work.digests, [work.cut.position]) == record
+    assert len(model.asked) == 1
+
+
+@pytest.mark.parametrize("insights", [True, False])
+async def test_insights_are_shown_to_the_summarizer_unless_a_policy_says_no(insights: bool) -> None:
+    model = Model()
+    policy = PolicySettings(summarizer=SummarizerSettings(insights=insights))
+    async with replica(model) as one:
+        first = await one.compactor.compact(await job(None, must=True))
+        told = (Segment("Looked at the modules.", ("memory is the slow one",)),)
+        parent = msgspec.structs.replace(first, segments=told)
+        await one.compactor.compact(await job(one.target(), number=80, parent=parent, policy=policy))
+    (question,) = model.asked
+    assert "- Looked at the modules." in str(question)
+    assert ("memory is the slow one" in str(question)) == insights
+
+
+@pytest.mark.parametrize(("content", "told"), [(GOOD, "single"), ("no record", "summarizer_invalid")])
+async def test_who_wants_to_know_is_told_of_start_calls_and_end(
+    content: str, told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    events: list[object] = []
+    monkeypatch.setattr(CompactionLog, "compaction_started", lambda *_: events.append("started"))
+    monkeypatch.setattr(CompactionLog, "summary_received", lambda _, __, *told: events.append(told))
+    monkeypatch.setattr(CompactionLog, "compaction_ended", lambda _, __, record, reason: events.append(reason))
+    async with replica(Model(lambda _: completion(content))) as one:
+        with suppress(CompactionError):
+            await one.compactor.compact(await job(one.target()))
+    reason = "it has 0 of the 9 sections"
+    assert events == ["started", *([(1, None)] if told == "single" else [(1, reason), (2, reason)]), told]
+
+
+@pytest.mark.parametrize("told", ["cancelled", "internal_error"])
+async def test_the_end_is_told_also_of_what_is_cancelled_or_fails_by_our_fault(
+    told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = asyncio.Event()
+
+    async def fails(*_: object) -> None:
+        asked.set()
+        if told == "internal_error":
+            raise ZeroDivisionError
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    log = BytesIO()
+    async with replica(Model(), log=log) as one:
+        monkeypatch.setattr(one.summarizer, "ask", fails)
+        making = asyncio.create_task(one.compactor.compact(await job(one.target())))
+        await asked.wait()
+        making.cancel()
+        with suppress(asyncio.CancelledError, ZeroDivisionError):
+            await making
+    (line,) = map(msgspec.json.decode, log.getvalue().splitlines())
+    assert (line["event"], line["result"]) == ("compaction", told)
+
+
+async def test_the_log_says_why_answers_were_refused_and_nothing_they_held() -> None:
+    answers = iter([completion("a secret word " * 40), completion(GOOD, "secret, and (long)"), completion(GOOD)])
+    log = BytesIO()
+    async with replica(Model(lambda _: next(answers)), log=log) as one:
+        with pytest.raises(CompactionError, match="summarizer_invalid"):
+            await one.compactor.compact(await job(one.target()))
+        await one.compactor.compact(await job(None))
+    refused, fine = map(msgspec.json.decode, log.getvalue().splitlines())
+    assert refused["refused"] == ["it has 0 of the 9 sections", "it was not finished (finish_reason unknown)"]
+    assert "refused" not in fine
+    assert b"secret" not in log.getvalue()

@@ -1,0 +1,458 @@
+"""Streams pass chunk by chunk, at the client's pace, and end upstream as soon as the client leaves."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import socket
+import zlib
+from typing import TYPE_CHECKING
+
+import pytest
+
+from proxy.engine.compactions import Compactions
+from tests.support.upstreams import (
+    CHAT,
+    CHUNKED,
+    EVENTS,
+    JSON,
+    OK_BODY,
+    Call,
+    Client,
+    Header,
+    Upstream,
+    always,
+    answer,
+    ask,
+    chat,
+    chunk,
+    connected,
+    delta,
+    head,
+    proxied,
+    request,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+    from pathlib import Path
+
+    from policies.record.record import Record
+    from proxy.engine.case import Case
+    from proxy.engine.compactor import Job
+
+pytestmark = pytest.mark.anyio
+
+HOST = (b"Host", b"proxy")
+OK = answer(200, OK_BODY, JSON)
+# How long a client that left may go unnoticed.
+SOON = 1.0
+TEXT = (b"Content-Type", b"application/x-ndjson")
+
+
+@pytest.fixture(scope="module", params=["asyncio", "uvloop"])
+def anyio_backend(request: pytest.FixtureRequest) -> tuple[str, dict[str, object]]:
+    """The proxy runs on uvloop, which fails in ways of its own."""
+    return "asyncio", {"use_uvloop": request.param == "uvloop"}
+
+
+@pytest.fixture(scope="module")
+async def both(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[tuple[str, Upstream]]:
+    """One proxy for all tests that need no config of their own; each gives the upstream its script."""
+    async with proxied(tmp_path_factory.mktemp("proxy"), always(OK)) as (address, behind):
+        yield address, behind
+
+
+@pytest.fixture
+def address(both: tuple[str, Upstream]) -> str:
+    return both[0]
+
+
+@pytest.fixture
+def behind(both: tuple[str, Upstream]) -> Upstream:
+    return both[1].play(always(OK))
+
+
+def flushed(compressor: zlib._Compress, content: bytes) -> bytes:
+    return compressor.compress(content) + compressor.flush(zlib.Z_SYNC_FLUSH)
+
+
+def gzipped(*contents: bytes) -> list[bytes]:
+    """A compressed stream in pieces that each can be read when they arrive."""
+    compressor = zlib.compressobj(wbits=31)
+    return [*(flushed(compressor, content) for content in contents), compressor.flush()]
+
+
+GZIP: Header = (b"Content-Encoding", b"gzip")
+
+
+@pytest.mark.parametrize(
+    ("path", "headers", "pieces"),
+    [
+        (CHAT, [EVENTS], [delta("a"), delta("b"), delta("c"), b"data: [DONE]\n\n"]),
+        (CHAT, [EVENTS], [b'data: {"a":1}\r\r', b"data: 2\r\r"]),
+        (CHAT, [EVENTS], [b"data: {}\r\n\r\n", b"da", b"ta: 2\r\n", b"\r\n", b": comment\n"]),
+        (CHAT, [EVENTS, GZIP], gzipped(delta("a"), delta("b"), delta("c"))),
+        (CHAT, [EVENTS, (b"Content-Encoding", b"br")], [b"whatever", b"it", b"is"]),
+        (CHAT, [JSON], [b'{"choices":', b"[]", b"}"]),
+        (CHAT, [JSON], [b" \n", b" \n", OK_BODY]),
+        (CHAT, [TEXT], [b"line\n", b"line\n"]),
+        ("/v1/responses", [EVENTS], [b"event: x\n", b"data: {}\n\n", b": ping\n\n"]),
+        ("/v1/files/f/content", [TEXT], [b"\0", b"\xff", b"x" * 100_000]),
+    ],
+)
+async def test_a_client_has_every_chunk_before_the_next_is_sent(
+    address: str, behind: Upstream, path: str, headers: list[Header], pieces: list[bytes]
+) -> None:
+    seen: asyncio.Queue[int] = asyncio.Queue()
+
+    async def script(call: Call) -> None:
+        await call.read()
+        await call.send(head(200, *headers, CHUNKED))
+        for piece in pieces:
+            await call.send(chunk(piece))
+            left = len(piece)
+            while left > 0:
+                left -= await seen.get()
+        await call.send(chunk(b""))
+
+    behind.play(script)
+
+    async with connected(address) as client, asyncio.timeout(5):
+        await client.send(request("POST", path, [HOST, JSON], chat("hi", stream=True)))
+        assert await client.head() == 200
+        received = b""
+        async for piece in client.chunks():
+            received += piece
+            seen.put_nowait(len(piece))
+    assert received == b"".join(pieces)
+
+
+async def test_comments_ahead_of_the_first_event_are_held_back_only_for_a_while(
+    address: str, behind: Upstream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("proxy.gateway.answers._PATIENCE", 0.0)
+    seen = asyncio.Event()
+
+    async def script(call: Call) -> None:
+        await call.read()
+        await call.send(head(200, EVENTS, CHUNKED), chunk(b": working on it\n\n"))
+        await seen.wait()
+        await call.send(chunk(delta("a")), chunk(b""))
+
+    behind.play(script)
+
+    async with connected(address) as client, asyncio.timeout(5):
+        await client.send(request("POST", CHAT, [HOST, JSON], chat("hi", stream=True)))
+        await client.head()
+        chunks = client.chunks()
+        assert await anext(chunks) == b": working on it\n\n"
+        seen.set()
+        assert await anext(chunks) == delta("a")
+
+
+async def stalled(progressed: asyncio.Event) -> None:
+    """Return when there was no progress for a while."""
+    while True:
+        progressed.clear()
+        try:
+            async with asyncio.timeout(0.25):
+                await progressed.wait()
+        except TimeoutError:
+            return
+
+
+@pytest.mark.parametrize("path", [CHAT, "/v1/files/f/content"])
+async def test_an_upstream_is_not_read_faster_than_the_client_reads(address: str, behind: Upstream, path: str) -> None:
+    total, piece = 40, b"x" * 1_000_000
+    sent = 0
+    progressed = asyncio.Event()
+
+    async def script(call: Call) -> None:
+        nonlocal sent
+        await call.read()
+        await call.send(head(200, TEXT, CHUNKED))
+        for _ in range(total):
+            await call.send(chunk(piece))
+            sent += 1
+            progressed.set()
+        await call.send(chunk(b""))
+
+    behind.play(script)
+
+    async with connected(address) as client, asyncio.timeout(20):
+        await client.send(request("POST", path, [HOST, JSON], chat("hi")))
+        client.pause()
+        await stalled(progressed)
+        # Buffers of four sockets and the proxy's own, which are some megabytes whatever the answer's size.
+        assert sent < total // 2
+        client.resume()
+        reply = await client.reply()
+    assert (len(reply.body), reply.complete) == (total * len(piece), True)
+
+
+async def test_a_client_is_not_read_faster_than_the_upstream_reads(address: str, behind: Upstream) -> None:
+    total, piece = 40, b"u" * 1_000_000
+    sent = 0
+    progressed, go_on = asyncio.Event(), asyncio.Event()
+
+    async def script(call: Call) -> None:
+        call.pause()
+        await go_on.wait()
+        call.resume()
+        assert len(await call.read()) == total * len(piece)
+        await call.send(OK)
+
+    async def upload(client: Client) -> None:
+        nonlocal sent
+        length = (b"Content-Length", b"%d" % (total * len(piece)))
+        await client.send(request("POST", "/v1/files", [HOST, length]))
+        for _ in range(total):
+            await client.send(piece)
+            sent += 1
+            progressed.set()
+
+    behind.play(script)
+
+    async with connected(address) as client, asyncio.timeout(20):
+        sending = asyncio.create_task(upload(client))
+        await stalled(progressed)
+        assert sent < total // 2
+        go_on.set()
+        await sending
+        assert (await client.reply()).status == 200
+
+
+@pytest.mark.parametrize("leave", [Client.close, Client.reset])
+@pytest.mark.parametrize("path", [CHAT, "/v1/responses"])
+@pytest.mark.parametrize("stream", [True, False])
+async def test_a_client_that_leaves_while_the_upstream_thinks_ends_its_call(
+    address: str, behind: Upstream, leave: Callable[[Client], None], path: str, stream: bool
+) -> None:
+    thinking = asyncio.Event()
+
+    async def script(call: Call) -> None:
+        await call.read()
+        thinking.set()
+        await call.gone()
+
+    behind.play(script)
+
+    async with connected(address) as client, asyncio.timeout(5):
+        await client.send(request("POST", path, [HOST, JSON], chat("hi", stream=stream)))
+        await thinking.wait()
+        leave(client)
+        async with asyncio.timeout(SOON):
+            await behind.calls[0].closed.wait()
+
+
+@pytest.mark.parametrize("leave", [Client.close, Client.reset])
+@pytest.mark.parametrize("path", [CHAT, "/v1/responses"])
+async def test_a_client_that_leaves_in_the_middle_of_a_stream_ends_it(
+    address: str, behind: Upstream, leave: Callable[[Client], None], path: str
+) -> None:
+    async def script(call: Call) -> None:
+        await call.read()
+        await call.send(head(200, EVENTS, CHUNKED), chunk(delta("a")))
+        await call.gone()
+
+    behind.play(script)
+
+    async with connected(address) as client, asyncio.timeout(5):
+        await client.send(request("POST", path, [HOST, JSON], chat("hi", stream=True)))
+        await client.head()
+        await anext(client.chunks())
+        leave(client)
+        async with asyncio.timeout(SOON):
+            await behind.calls[0].closed.wait()
+
+
+async def test_a_client_that_leaves_without_having_read_ends_the_stream(address: str, behind: Upstream) -> None:
+    progressed = asyncio.Event()
+
+    async def script(call: Call) -> None:
+        await call.read()
+        await call.send(head(200, EVENTS, CHUNKED))
+        while True:
+            await call.send(chunk(delta("x" * 100_000)))
+            progressed.set()
+
+    behind.play(script)
+
+    async with connected(address) as client, asyncio.timeout(10):
+        await client.send(request("POST", CHAT, [HOST, JSON], chat("hi", stream=True)))
+        client.pause()
+        await stalled(progressed)
+        client.reset()
+        async with asyncio.timeout(SOON):
+            await behind.calls[0].closed.wait()
+
+
+@pytest.mark.parametrize("framing", [CHUNKED, (b"Content-Length", b"1000000")])
+async def test_a_client_that_leaves_during_an_upload_ends_it_without_completing_it(
+    address: str, behind: Upstream, framing: Header
+) -> None:
+    arrived = asyncio.Event()
+    whole = asyncio.Event()
+
+    async def script(call: Call) -> None:
+        async for _ in call.chunks():
+            arrived.set()
+        whole.set()
+
+    behind.play(script)
+
+    async with connected(address) as client, asyncio.timeout(5):
+        part = b"u" * 100
+        await client.send(request("POST", "/v1/files", [HOST, framing]), chunk(part) if framing is CHUNKED else part)
+        await arrived.wait()
+        client.close()
+        async with asyncio.timeout(SOON):
+            await behind.calls[0].closed.wait()
+    assert not whole.is_set()
+
+
+async def test_two_hundred_clients_that_left_leave_the_pool_as_it_was(tmp_path: Path) -> None:
+    chance = random.Random(7)
+
+    async def script(call: Call) -> None:
+        await call.read()
+        if call.header(b"x-stays"):
+            await call.send(OK)
+            return
+        await call.send(head(200, EVENTS, CHUNKED), chunk(delta("a")))
+        await call.gone()
+
+    async def leaving(address: str, behind: Upstream) -> None:
+        path, steps = chance.choice([CHAT, "/v1/responses"]), chance.randrange(4)
+        async with connected(address) as client:
+            whole = request("POST", path, [HOST, JSON], chat("hi", stream=True))
+            await client.send(whole[: len(whole) // 2] if steps == 0 else whole)
+            for _ in range(chance.randrange(5)):
+                await asyncio.sleep(0)
+            if steps > 1:
+                await client.head()
+            if steps > 2:
+                await anext(client.chunks())
+            chance.choice([client.close, client.reset])()
+
+    async with proxied(tmp_path, script, main={"max_connections": 5}) as (address, behind), asyncio.timeout(20):
+        for _ in range(20):
+            await asyncio.gather(*(leaving(address, behind) for _ in range(10)))
+        replies = await asyncio.gather(
+            *(ask(address, "POST", CHAT, [JSON, (b"X-Stays", b"1")], chat("hi")) for _ in range(10))
+        )
+        assert [reply.body for reply in replies] == [OK_BODY] * 10
+        assert len(behind.calls) > 100
+        await asyncio.gather(*(call.closed.wait() for call in behind.calls if call.header(b"x-stays") is None))
+
+
+async def test_one_upstream_connection_serves_request_after_request(tmp_path: Path) -> None:
+    async with proxied(tmp_path, always(OK)) as (address, behind), connected(address) as client:
+        for path in (CHAT, "/v1/models", CHAT, "/v1/embeddings"):
+            assert (await client.ask("POST", path, [JSON], chat("hi"))).status == 200
+    assert (behind.connections, len(behind.calls)) == (1, 4)
+
+
+LONG = json.dumps(
+    {
+        "model": "m",
+        "messages": [
+            {"role": role, "content": f"{number} " + "some words of a long conversation " * 110}
+            for number in range(12)
+            for role in ("user", "assistant")
+        ]
+        + [{"role": "user", "content": "and now?"}],
+    }
+).encode()
+SMALL_WINDOW = {"models": [{"match": "*", "context_window": 20_000}]}
+
+
+def is_summary(call: Call) -> bool:
+    return b"<transcript>" in call.body
+
+
+async def test_a_compaction_goes_on_for_the_others_who_wait_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    summarizing, finish, joined = asyncio.Event(), asyncio.Event(), asyncio.Semaphore(0)
+    following = Compactions.next
+
+    async def joining(compactions: Compactions, case: Case, job: Job) -> Record:
+        joined.release()
+        return await following(compactions, case, job)
+
+    monkeypatch.setattr(Compactions, "next", joining)
+
+    async def script(call: Call) -> None:
+        await call.read()
+        if is_summary(call):
+            summarizing.set()
+            await finish.wait()
+        await call.send(OK)
+
+    async with (
+        proxied(tmp_path, script, **SMALL_WINDOW) as (address, behind),
+        connected(address) as leaving,
+        connected(address) as staying,
+        asyncio.timeout(5),
+    ):
+        for client in (leaving, staying):
+            await client.send(request("POST", CHAT, [HOST, JSON], LONG))
+        for _ in (leaving, staying):
+            await joined.acquire()
+        await summarizing.wait()
+        leaving.close()
+        finish.set()
+        reply = await staying.reply()
+    assert (reply.status, reply.header(b"x-compaction")) == (200, b"applied")
+    assert sum(is_summary(call) for call in behind.calls) <= 2  # the answer has no headings, so it is asked again once
+
+
+async def test_a_client_that_left_during_a_compaction_and_asks_again_gets_what_it_began(tmp_path: Path) -> None:
+    summarizing, finish = asyncio.Event(), asyncio.Event()
+
+    async def script(call: Call) -> None:
+        await call.read()
+        if is_summary(call):
+            summarizing.set()
+            await finish.wait()
+        await call.send(OK)
+
+    async with (
+        proxied(tmp_path, script, server={"max_requests": 1}, **SMALL_WINDOW) as (address, behind),
+        connected(address) as leaving,
+        asyncio.timeout(5),
+    ):
+        await leaving.send(request("POST", CHAT, [HOST, JSON], LONG))
+        await summarizing.wait()
+        leaving.close()
+        while (await ask(address, "POST", CHAT, [JSON], chat("hi"))).status != 200:
+            continue  # until its place is free
+        finish.set()
+        reply = await ask(address, "POST", CHAT, [JSON], LONG)
+    assert (reply.status, reply.header(b"x-compaction") in (b"applied", b"reused")) == (200, True)
+    assert sum(is_summary(call) for call in behind.calls) == 2  # the answer has no headings, so it is asked again once
+
+
+async def test_a_request_that_follows_on_the_same_connection_is_answered_in_turn(
+    address: str, behind: Upstream
+) -> None:
+    async def script(call: Call) -> None:
+        await call.read()
+        await call.send(answer(200, call.target.encode(), JSON))
+
+    behind.play(script)
+
+    async with connected(address) as client:
+        paths = [f"/v1/models/{number}" for number in range(5)]
+        await client.send(b"".join(request("GET", path, [HOST]) for path in paths))
+        assert [(await client.reply()).body.decode() for _ in paths] == paths
+
+
+def test_the_socket_of_the_proxy_waits_for_no_acknowledgement() -> None:
+    from proxy.server.process import listen
+
+    with listen("127.0.0.1", 0) as listener:
+        assert listener.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)

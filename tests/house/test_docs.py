@@ -1,0 +1,353 @@
+"""What the documents say is so: commands, targets, files, links, names, headers, presets, numbers and the example."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+from typing import get_args
+
+import msgspec
+import pytest
+
+from policies import budget, experience, ladder
+from policies.assembly import Injected, assemble
+from policies.budget import usable_input
+from policies.chain import prefix_digests
+from policies.conversation import Conversation
+from policies.half_window import Cut
+from policies.record import record as records
+from policies.record.record import Record, Span
+from policies.settings import DEFAULTS, PolicySettings
+from policies.transcript import Utterance
+from proxy.commands.cli import app
+from proxy.config.loading import load, preset_names
+from proxy.dialects.chat.messages import describe, utterance
+from proxy.engine.case import Outcome, Wish
+from proxy.models.tokenizer import DEFAULT_ENCODING, Tokenizer
+from tests.gateway.test_report import FIELDS
+
+pytestmark = pytest.mark.slow
+
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text("utf-8")
+DESIGN = (ROOT / "docs/design.md").read_text("utf-8")
+LOCKS = ("requirements.lock", "requirements-dev.lock")
+DOCUMENTS = (
+    *(
+        "README.md",
+        "CHANGELOG.md",
+        "docs/design.md",
+        "docs/performance.md",
+        "docs/requirements.md",
+        "docs/operations.md",
+    ),
+    *("docs/upstreams.md", "docs/reliability.md"),
+)
+
+_COMMAND = re.compile(r"\bconcertina ([a-z]+)(?: ([a-z]+))?")
+_LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+_CODE = re.compile(r"`([^`\n]+)`")
+_REFERENCE = re.compile(r"([\w/]+\.md), sections? (\d+)")
+
+
+@cache
+def files() -> tuple[Path, ...]:
+    """Every file of the repository, also those that are not added yet; a checkout without git has no list."""
+    listed = subprocess.run(
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if listed.returncode:
+        pytest.skip("this is no git checkout")
+    return tuple(path for name in listed.stdout.splitlines() if (path := ROOT / name).is_file())
+
+
+@cache
+def source() -> str:
+    """All code, prompts and presets of the two packages, and the config."""
+    found = [path for code in ("policies", "proxy", "tests/real") for path in sorted((ROOT / code).glob("**/*.*"))]
+    texts = [path.read_text("utf-8") for path in found if path.suffix in (".py", ".md", ".yaml")]
+    found += [path for folder in ("tests", "benchmarks") for path in sorted((ROOT / folder).glob("**/*.py"))]
+    return "\n".join([*texts, (ROOT / "config.yaml").read_text("utf-8"), *(path.stem for path in found)])
+
+
+def text_of(document: str) -> str:
+    return (ROOT / document).read_text("utf-8")
+
+
+def block(kind: str) -> str:
+    """The one fenced block of this kind in docs/design.md."""
+    (found,) = re.findall(rf"^```{kind}\n(.*?)\n```$", DESIGN, re.MULTILINE | re.DOTALL)
+    return str(found)
+
+
+def table(heading: str) -> list[list[str]]:
+    """The rows below a table's heading row in docs/design.md, without the line under it."""
+    lines = DESIGN[DESIGN.index(heading) :].split("\n\n")[0].splitlines()
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[2:]]
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_every_command_that_is_mentioned_exists(document: str) -> None:
+    mentioned = [found for code in _CODE.findall(text_of(document)) for found in _COMMAND.findall(code)]
+    for command, sub in mentioned:
+        assert command in app, command
+        assert not sub or sub in app[command], f"{command} {sub}"
+
+
+# What README's commands need to run to their end; of the others the help is asked for.
+_ARGUMENTS = {"check": "", "explain": "request.json", "models": "gpt-4o", "sessions ls": "", "replay": "request.json"}
+
+
+def test_the_commands_of_the_readme_run_after_the_line_that_puts_them_on_the_path(tmp_path: Path) -> None:
+    activate = ". .venv/bin/activate"
+    assert README.index(activate) < README.index("`concertina check`")
+    (tmp_path / ".venv").symlink_to(sys.prefix)
+    (tmp_path / "request.json").write_text(
+        json.dumps({"model": "gpt-4o", "messages": [{"role": "user", "content": "a"}]})
+    )
+    mentioned = {" ".join(filter(None, found)) for found in _COMMAND.findall(README)}
+    assert mentioned >= {"check", "explain", "models", "replay"}
+    named = {name if name in _ARGUMENTS or "sessions" in name else name.partition(" ")[0] for name in mentioned}
+    lines = [f"concertina {name} {_ARGUMENTS.get(name, '--help')}" for name in sorted(named)]
+    script = "\n".join(["set -e", activate, *lines])
+    ended = subprocess.run(
+        ["sh", "-c", script], cwd=tmp_path, env={"PATH": "/usr/bin:/bin"}, capture_output=True, text=True, check=False
+    )
+    assert (ended.returncode, ended.stderr) == (0, "nothing is stored: var/concertina.db does not exist\n"), script
+
+
+def test_the_documents_mention_commands_at_all() -> None:
+    mentioned = {command for document in DOCUMENTS for command, _ in _COMMAND.findall(text_of(document))}
+    assert {"serve", "check"} <= mentioned
+
+
+@pytest.mark.parametrize("document", [*DOCUMENTS, ".ci/run", "Dockerfile"])
+def test_every_make_target_that_is_mentioned_exists(document: str) -> None:
+    makefile = text_of("Makefile")
+    mentioned = re.findall(
+        r"(?:^|`|\s)make ([a-z]+)", "\n".join([*_CODE.findall(text_of(document)), *commands(document)])
+    )
+    for target in mentioned:
+        assert re.search(rf"^{target}:", makefile, re.MULTILINE), target
+
+
+def commands(document: str) -> list[str]:
+    """Lines of shell: fenced ones, and whole scripts."""
+    text = text_of(document)
+    return re.findall(r"^```sh\n(.*?)^```", text, re.MULTILINE | re.DOTALL) if document.endswith(".md") else [text]
+
+
+def test_every_make_target_says_what_it_does() -> None:
+    makefile = text_of("Makefile")
+    (phony,) = re.findall(r"^\.PHONY: (.+)$", makefile, re.MULTILINE)
+    for target in phony.split():
+        assert re.search(rf"^{target}:.* ## \S", makefile, re.MULTILINE), target
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_every_link_inside_the_repository_leads_somewhere(document: str) -> None:
+    for target in _LINK.findall(text_of(document)):
+        if "://" not in target:
+            assert (ROOT / document).parent.joinpath(target.partition("#")[0]).exists(), target
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_every_file_that_is_named_exists(document: str) -> None:
+    named = [
+        code for code in _CODE.findall(text_of(document)) if re.fullmatch(r"[\w.-][\w./-]*\.(?:py|md|yaml|json)", code)
+    ]
+    for name in named:
+        places = [ROOT / name, *(ROOT / package / name for package in ("proxy", "policies"))]
+        assert any(place.exists() for place in places), name
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_every_name_in_code_marks_is_one_of_the_code(document: str) -> None:
+    """Settings, modules, functions, reasons and fields: whatever is written like an identifier."""
+    for code in _CODE.findall(text_of(document)):
+        for name in re.findall(r"[a-z][a-z0-9]*(?:_[a-z0-9]+)+", code):
+            assert re.search(rf"\b_?{name}", source()), name
+
+
+def test_every_test_that_the_requirements_name_exists() -> None:
+    named = set(re.findall(r"(test_\w+\.py)::(test_\w+)", text_of("docs/requirements.md")))
+    assert len(named) > 100
+    texts = {path.name: path.read_text("utf-8") for path in (ROOT / "tests").glob("**/test_*.py")}
+    missing = [
+        f"{file}::{name}"
+        for file, name in sorted(named)
+        if not re.search(rf"^ *(?:async )?def {name}\b", texts.get(file, ""), re.MULTILINE)
+    ]
+    assert not missing
+
+
+def test_the_table_of_presets_names_settings() -> None:
+    (header,) = re.findall(r"^\| preset \|(.+)$", DESIGN, re.MULTILINE)
+    assert set(_CODE.findall(header)) <= PolicySettings.model_fields.keys()
+
+
+def test_headers_and_outcomes_of_the_readme_are_those_of_the_code() -> None:
+    report = (ROOT / "proxy/gateway/report.py").read_text("utf-8")
+    sent = set(re.findall(r'b"(x-compaction[\w-]*|server-timing)"', report))
+    rows = re.findall(r"^\| (`[^|]+) \|", README, re.MULTILINE)
+    named = [name.lower() for row in rows for name in _CODE.findall(row)]
+    assert {f"x-compaction{name}" if name.startswith("-") else name for name in named} == sent
+    (outcomes,) = re.findall(r"^\| `x-compaction` \| (.+) \|$", README, re.MULTILINE)
+    assert set(_CODE.findall(outcomes)) == set(get_args(Outcome))
+    assert f"`x-compaction: {' | '.join(get_args(Wish))}`" in README
+    assert f"`x-compaction: {' | '.join(get_args(Wish))}`" in DESIGN
+    assert {row[0].strip("`") for row in table("| `x-compaction` | reasons |")} == set(get_args(Outcome))
+
+
+def test_the_log_lines_fields_are_those_that_are_written() -> None:
+    paragraph = DESIGN[DESIGN.index("The log has one JSON line") :].partition("Other events")[0]
+    assert set(_CODE.findall(paragraph)) - {"request"} == FIELDS
+
+
+def test_the_presets_table_is_right() -> None:
+    heading = DESIGN[DESIGN.index("| preset |") :].splitlines()[0]
+    settings = _CODE.findall(heading)
+    rows = table("| preset |")
+    policies = load(None, {}).policies
+    assert {row[0].strip("`") for row in rows} == set(preset_names())
+    for name, *values in rows:
+        policy = policies[name.strip("`")]
+        assert values == [str(getattr(policy, setting)) for setting in settings], name
+        changed = {key for key in PolicySettings.model_fields if getattr(policy, key) != getattr(DEFAULTS, key)}
+        assert changed <= {*settings, "min_target_ratio", "summarizer"}, "a preset changes what the table does not show"
+
+
+@pytest.mark.parametrize(
+    ("said", "holds"),
+    [
+        ("at most 32,000; unasked a tenth of W, at most 8,000", (budget.MAX_RESERVE, budget.DEFAULT_RESERVE)),
+        ("small windows: 1,400, at most 30 % of M), 8,000", (budget.SMALL_RECORD, 30, budget.MAX_RECORD)),
+        ("worst of the last 16 ratios", (experience.CALIBRATION_OBSERVATIONS,)),
+        ("to estimated tokens, 1 to 6", tuple(map(int, experience.CALIBRATION_RANGE))),
+        ("24 hours, or until", (experience.LEARNED_TTL // 3600,)),
+        ("at 0.50, 0.25 and 0.125 of", ladder.TARGETS),
+        ("below 0.60 M", (DEFAULTS.apply_floor,)),
+        ("at most 6 times, not below 4 messages", (DEFAULTS.bisect.max_depth, DEFAULTS.bisect.min_messages)),
+        ("At most 16 calls, 60 s for all", (DEFAULTS.bisect.max_calls, DEFAULTS.summarizer.timeout)),
+        ("2,000 tokens or 15 % of M", (DEFAULTS.min_gain.tokens, 15)),
+    ],
+)
+def test_the_numbers_are_those_in_force(said: str, holds: tuple[float, ...]) -> None:
+    assert said in " ".join(DESIGN.split())
+    assert tuple(float(number.replace(",", "")) for number in re.findall(r"\d[\d,]*(?:\.\d+)?(?<!,)", said)) == holds
+
+
+def example() -> tuple[Conversation, Record]:
+    """The example's conversation, and the record of everything before its last message."""
+    tokenizer = Tokenizer()
+    messages = [json.loads(line) for line in block("jsonl").splitlines()]
+    described = [describe(message, lambda text: tokenizer.count(text, DEFAULT_ENCODING)) for message in messages]
+    conversation = Conversation([message for message in described if message is not None])
+    cut = len(conversation.body) - 1
+    digests = prefix_digests(b"scope", conversation.body)
+    units = len(conversation.units)
+    kept = conversation.kept_tokens(cut)
+    span = Span(
+        utterances=tuple(utterances(messages[1:-1])),
+        cut=Cut(cut, "L0", "turn-boundary", kept, units_total=units, units_kept=1),
+        digest=digests[cut].hex(),
+        first_digest=digests[1].hex(),
+        last_digest=digests[cut].hex(),
+        first_user=0,
+        anchor=conversation.anchor(cut),
+    )
+    record = records.build(
+        span,
+        None,
+        records.entries_of(span, None, DEFAULTS.ledger),
+        None,
+        budget=usable_input(8_192, None, exact=True),
+        settings=DEFAULTS.ledger,
+        segments=DEFAULTS.summarizer.history_segments,
+        title="Summary of conversation from 2026-11-21T23:06:40+00:00 to 2026-11-22T00:26:56+00:00",
+        started=1_795_302_400.0,
+        trigger="proactive",
+        tokens_before=conversation.total_tokens,
+        tokens_kept=conversation.head_tokens + kept,
+        now=1_795_304_816.0,
+        count=lambda text: tokenizer.count(text, DEFAULT_ENCODING),
+    )
+    return conversation, record
+
+
+def utterances(messages: list[object]) -> list[Utterance]:
+    return [utterance(message, position, None) for position, message in enumerate(messages)]
+
+
+def test_the_example_record_is_what_the_code_makes() -> None:
+    conversation, record = example()
+    assert block("text") == record.text
+    made = json.loads(re.sub(r"[0-9a-f]{48}(?=\")", "…", msgspec.json.encode(record).decode()))
+    assert json.loads(block("json")) == made | {"text": "…"}
+    assert assemble(conversation, record.covered, record.text) == [0, Injected(record.text), 6]
+
+
+def test_the_digests_formulas_are_those_of_the_code() -> None:
+    conversation, _ = example()
+    scope, body = b"scope", conversation.body
+    start = hashlib.sha256(b"v1" + scope).digest()
+    first = hashlib.sha256(start + body[0].digest).digest()
+    assert prefix_digests(scope, body)[:2] == [start, first]
+
+
+def test_the_design_fits_one_sitting() -> None:
+    assert len(DESIGN.splitlines()) <= 345
+
+
+@pytest.mark.parametrize(
+    "pattern", [r"pypi\.org", r"pythonhosted", r"npmjs\.", r"index-url", r"/work/(?:main|shared)", r"/tmp/boot"]
+)
+def test_no_file_names_a_registry_or_what_lies_outside(pattern: str) -> None:
+    found = [
+        f"{path.relative_to(ROOT)}:{number}"
+        for path in files()
+        if path != Path(__file__)
+        for number, line in enumerate(path.read_bytes().splitlines(), start=1)
+        if re.search(pattern.encode(), line)
+    ]
+    assert not found
+
+
+def test_nothing_built_lies_in_the_repository() -> None:
+    built = (".whl", ".gz", ".egg", ".so", ".pyc", ".zip", ".db", ".sqlite")
+    assert not [path.name for path in files() if path.suffix in built]
+
+
+def test_the_locks_hold_a_hash_for_everything_and_name_no_host() -> None:
+    for name in LOCKS:
+        lock = text_of(name)
+        assert "://" not in lock
+        assert not re.search(r"^-", lock, re.MULTILINE)
+        pinned = re.split(r"\n(?=[\w])", lock.strip())
+        assert all(" --hash=sha256:" in entry and "==" in entry for entry in pinned), name
+
+
+def test_what_is_installed_for_tests_holds_all_that_is_installed_to_run() -> None:
+    run, test = (dict(re.findall(r"^([\w-]+)==([\w.]+)", text_of(name), re.MULTILINE)) for name in LOCKS)
+    assert run.items() <= test.items()
+
+
+def test_sections_that_the_code_refers_to_exist() -> None:
+    headings = {document: re.findall(r"^## (\d+)\. ", text_of(document), re.MULTILINE) for document in DOCUMENTS}
+    dangling = [
+        f"{path.relative_to(ROOT)}: {document}, section {number}"
+        for path in files()
+        if path.suffix == ".py"
+        for document, number in _REFERENCE.findall(path.read_text("utf-8"))
+        if number not in headings.get(document, ())
+    ]
+    assert not dangling

@@ -1,0 +1,159 @@
+"""Which source of a window wins, and how replicas share what they have learned."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from policies.experience import LEARNED_TTL
+from policies.ladder import StatedLimit
+from proxy.models.table import MAX_NAME, ModelTable, Window
+from proxy.models.windows import ASKED_TTL, REFRESH, Place, Windows
+from proxy.stores import Sealer
+from proxy.stores.memory import MemoryStore
+from tests.models.test_models import ROWS
+from tests.support.clock import Clock
+
+pytestmark = pytest.mark.anyio
+
+URL = "http://u/v1"
+GPT = Place("default", "k", URL, "gpt-4o")
+UNHEARD = Place("default", "k", URL, "unheard")
+LIMIT = StatedLimit(8_192)
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> ModelTable:
+    path = tmp_path / "table.json"
+    path.write_text(json.dumps(ROWS), encoding="utf-8")
+    return ModelTable(path)
+
+
+@pytest.fixture
+def store(clock: Clock) -> MemoryStore:
+    return MemoryStore(clock=clock)
+
+
+@pytest.fixture
+def windows(table: ModelTable, store: MemoryStore, clock: Clock) -> Windows:
+    return Windows(table, store, Sealer(None), clock)
+
+
+@pytest.mark.parametrize(
+    ("place", "configured", "learned", "asked", "expected"),
+    [
+        (GPT, None, None, None, Window(128_000, 16_384, "table")),
+        (GPT, None, None, 64_000, Window(64_000, 16_384, "asked")),
+        (GPT, None, 8_192, 64_000, Window(8_192, 16_384, "learned")),
+        (GPT, None, 200_000, None, Window(200_000, 16_384, "learned")),
+        (GPT, 50_000, None, 64_000, Window(50_000, 16_384, "policy")),
+        (GPT, 50_000, 8_192, None, Window(8_192, 16_384, "learned")),
+        (GPT, 50_000, 50_000, None, Window(50_000, 16_384, "policy")),
+        (GPT, 50_000, 90_000, None, Window(50_000, 16_384, "policy")),
+        (UNHEARD, None, None, None, None),
+        (UNHEARD, 4_096, None, None, Window(4_096, None, "policy")),
+        (UNHEARD, None, 4_096, None, Window(4_096, None, "learned")),
+        (UNHEARD, None, None, 4_096, Window(4_096, None, "asked")),
+    ],
+)
+def test_a_window_is_configured_or_learned_or_asked_or_listed_and_a_refusal_beats_a_promise(
+    windows: Windows,
+    place: Place,
+    configured: int | None,
+    learned: int | None,
+    asked: int | None,
+    expected: Window | None,
+) -> None:
+    if learned is not None:
+        windows.saw_overflow(place, StatedLimit(learned), 1)
+    if asked is not None:
+        windows.was_told(URL, {place.model: asked})
+    assert windows.resolve(place, configured) == expected
+
+
+def test_a_limit_of_the_prompt_alone_is_told_apart(windows: Windows) -> None:
+    windows.saw_overflow(GPT, StatedLimit(8_192, kind="input"), 1)
+    assert windows.resolve(GPT, None) == Window(8_192, 16_384, "learned", of_prompt=True)
+
+
+def test_what_upstreams_say_and_what_they_teach_expires(windows: Windows, clock: Clock) -> None:
+    windows.was_told(URL, {"unheard": 4_096})
+    clock.now += ASKED_TTL
+    assert windows.resolve(UNHEARD, None) is None
+    windows.saw_overflow(UNHEARD, LIMIT, 1)
+    clock.now += LEARNED_TTL
+    assert windows.resolve(UNHEARD, None) is None
+
+
+def test_nobody_else_learns_from_it(windows: Windows) -> None:
+    windows.saw_overflow(UNHEARD, LIMIT, 1)
+    windows.saw_bill(UNHEARD, 1_000, 2_000)
+    for other in (replace(UNHEARD, owner="l"), replace(UNHEARD, base_url="http://v"), replace(UNHEARD, model="x")):
+        assert windows.resolve(other, None) is None
+        assert windows.experience(other).calibration == 1.0
+
+
+async def test_what_one_replica_learned_another_knows(
+    table: ModelTable, store: MemoryStore, clock: Clock, windows: Windows
+) -> None:
+    other = Windows(table, store, Sealer(None), clock)
+    await other.look_up(UNHEARD)
+    windows.saw_overflow(UNHEARD, LIMIT, 1)
+    windows.saw_shape(UNHEARD, "ack")
+    assert windows.has_news(UNHEARD)
+    await windows.share(UNHEARD)
+    assert not windows.has_news(UNHEARD)
+    await other.look_up(UNHEARD)
+    assert other.resolve(UNHEARD, None) is None, "it looked a moment ago"
+    clock.now += REFRESH
+    await other.look_up(UNHEARD)
+    assert other.resolve(UNHEARD, None) == Window(8_192, None, "learned")
+    assert other.experience(UNHEARD).shape == "ack"
+
+
+async def test_own_lessons_are_not_overwritten_before_they_are_told(
+    table: ModelTable, store: MemoryStore, clock: Clock, windows: Windows
+) -> None:
+    other = Windows(table, store, Sealer(None), clock)
+    other.saw_overflow(UNHEARD, StatedLimit(4_096), 1)
+    await other.share(UNHEARD)
+    windows.saw_overflow(UNHEARD, LIMIT, 1)
+    clock.now += REFRESH
+    await windows.look_up(UNHEARD)
+    assert windows.resolve(UNHEARD, None) == Window(8_192, None, "learned")
+
+
+async def test_what_nobody_shared_or_nobody_can_read_leaves_what_is_known(
+    store: MemoryStore, clock: Clock, windows: Windows
+) -> None:
+    windows.saw_overflow(UNHEARD, LIMIT, 1)
+    await windows.share(UNHEARD)
+    for key in list(store._entries):
+        await store.put(key, b"\x00garbage", 100)
+    clock.now += REFRESH
+    await windows.look_up(UNHEARD)
+    assert windows.resolve(UNHEARD, None) == Window(8_192, None, "learned")
+
+
+def test_memory_is_bounded_and_the_least_recently_taught_goes(table: ModelTable, clock: Clock) -> None:
+    windows = Windows(table, MemoryStore(), Sealer(None), clock, max_entries=2)
+    places = [Place("default", "k", URL, name) for name in "abc"]
+    for place in places:
+        windows.saw_bill(place, 1_000, 2_000)
+    assert [windows.experience(place).calibration for place in places] == [1.0, 2.0, 2.0]
+
+
+async def test_a_name_no_model_has_is_not_remembered(windows: Windows) -> None:
+    place = Place("default", "k", URL, "m" * (MAX_NAME + 1))
+    windows.saw_overflow(place, LIMIT, 1)
+    await windows.look_up(place)
+    assert windows.resolve(place, None) is None
+    assert not windows._known

@@ -1,0 +1,46 @@
+"""Errors of chat templates that want user and assistant messages in turns."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from proxy.overflow.form_refusals import refuses_roles
+
+REFUSALS = [
+    "Conversation roles must alternate user/assistant/user/assistant/...",
+    "After the optional system message, user and assistant roles should be alternating.",
+    "Please ensure that multiturn requests alternate between user and model.",
+    "This model does not support successive user messages. Interleave the roles.",
+    "messages: found multiple user roles in a row",
+    "Unexpected role 'user' after role 'user'",
+    "The role of message with even index must be assistant.",
+    "Error rendering prompt with jinja template: raise_exception",
+    "messages 中 user 和 assistant 的角色必须交替出现",
+    "不允许连续的用户消息",
+]
+OTHERS = [
+    "",
+    "This model's maximum context length is 8192 tokens.",
+    "Rate limit reached for requests.",
+    "messages with role 'tool' must be a response to a preceding message with 'tool_calls'.",
+    "Invalid API key.",
+    "余额不足",
+]
+
+
+@pytest.mark.parametrize("text", REFUSALS)
+@pytest.mark.parametrize("escaped", [True, False])
+def test_refusals_are_read_from_json_and_from_text(text: str, escaped: bool) -> None:
+    assert refuses_roles(json.dumps({"error": {"message": text}}, ensure_ascii=escaped).encode())
+    assert refuses_roles(text.encode())
+
+
+@pytest.mark.parametrize("text", OTHERS)
+def test_other_errors_are_none(text: str) -> None:
+    assert not refuses_roles(json.dumps({"error": {"message": text}}).encode())
+
+
+def test_what_stands_far_behind_the_beginning_is_not_read() -> None:
+    assert not refuses_roles(b"x" * 10_000 + b" roles must alternate")

@@ -1,0 +1,104 @@
+"""The injected text: within its budget, rules before prose where room is short, nothing said twice."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from policies.budget import budget_of
+from policies.ledger import extract, merge
+from policies.ledger.entries import Entry
+from policies.record.actions import FileChange, KeyAction
+from policies.record.injection import render
+from policies.record.texts import texts_for
+from policies.settings import LedgerSettings
+from policies.transcript import Utterance
+from tests.support.conversations import count
+
+PROSE = "\n".join(f"Line {i} of a summary that tells a long story about nothing at all." for i in range(200))
+TEXTS = texts_for("en")
+
+
+def entries_of(*texts: str) -> list[Entry]:
+    utterances = [Utterance(2 * i, "user", text) for i, text in enumerate(texts)]
+    return merge((), extract(utterances, (), first_user=0))
+
+
+def injected(usable: int, summary: str, entries: list[Entry], *, anchor: int | None = None, **blocks: int) -> str:
+    actions = [
+        KeyAction("read_file", f'{{"path": "a{i}"}}', ok=True, position=i) for i in range(blocks.get("actions", 0))
+    ]
+    files = [FileChange(f"src/a{i}.py", "created") for i in range(blocks.get("files", 0))]
+    segments = [f"Segment {i}." for i in range(blocks.get("segments", 0))]
+    return render(
+        TEXTS,
+        summary,
+        segments,
+        entries,
+        actions,
+        files,
+        budget=budget_of(usable, usable),
+        settings=LedgerSettings(),
+        count=count,
+        anchor=anchor,
+    )
+
+
+@pytest.mark.parametrize("usable", [1_300, 2_600, 7_000])
+def test_on_small_windows_rules_come_before_the_models_prose(usable: int) -> None:
+    rules = [f"Never touch module m{i}." for i in range(12)]
+    text = injected(usable, PROSE, entries_of("Port the app.", *rules))
+    assert [rule for rule in rules if rule not in text] == []
+    assert count(text) <= budget_of(usable, usable).record
+
+
+def test_on_a_large_window_the_whole_summary_stands_whatever_was_said() -> None:
+    rules = [f"Never touch the module number {i} of the old system, whoever asks you for it." for i in range(900)]
+    text = injected(200_000, PROSE, entries_of("Port the app.", *rules))
+    assert PROSE in text
+    assert count(text) <= 8_000
+
+
+def test_facts_leave_the_prose_a_share_and_other_messages_come_last() -> None:
+    facts = [f"The key of shop{i} is key-{i}{i}." for i in range(200)]
+    chat = [f"that was quite a long walk home, number {'i' * i} of many" for i in range(9)]
+    text = injected(2_600, PROSE, entries_of("Port the app.", *facts, *chat))
+    assert "Line 0 of a summary" in text
+    assert text.count("The key of shop") > 20
+    assert text.count("quite a long walk") < 3
+
+
+def test_every_block_is_there_when_there_is_room() -> None:
+    entries = entries_of("Port the app.", "Never push.", "how nice")
+    text = injected(40_000, "All done.", entries, actions=3, files=3, segments=3)
+    for part in ("All done.", "Port the app.", "Never push.", "how nice", "Segment 2.", "read_file", "src/a2.py"):
+        assert part in text
+    assert text.startswith(TEXTS.opening)
+    assert text.endswith(TEXTS.closing)
+
+
+def test_the_first_message_is_not_injected_twice() -> None:
+    text = injected(40_000, "x", entries_of("Port the app. Never push. The log is at /var/log/app.log."))
+    assert [text.count(part) for part in ("Port the app.", "Never push.", "/var/log/app.log")] == [1, 1, 1]
+
+
+def test_what_the_summary_says_word_for_word_stands_once() -> None:
+    text = injected(40_000, "## Rules\n- Never push.\nAnd so on.", entries_of("Port the app.", "Never push."))
+    assert text.count("Never push.") == 1
+    assert "And so on." in text
+
+
+def test_the_anchor_stands_after_the_record_and_not_in_it() -> None:
+    assert "Never push." not in injected(40_000, "x", entries_of("Port the app.", "Never push."), anchor=2)
+
+
+@given(
+    st.lists(st.text(max_size=200), max_size=12),
+    st.text(max_size=3_000),
+    st.sampled_from([1_300, 2_600, 7_000, 60_000]),
+    st.integers(0, 60),
+)
+def test_the_injected_text_stays_within_its_budget(texts: list[str], summary: str, usable: int, blocks: int) -> None:
+    text = injected(usable, summary, entries_of(*texts), actions=blocks, files=blocks, segments=min(blocks, 3))
+    assert count(text) <= budget_of(usable, usable).record

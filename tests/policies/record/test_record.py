@@ -1,0 +1,230 @@
+"""The record: within budget, verbatim where code answers for it, and safe against imitation."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from policies.budget import Budget, budget_of
+from policies.half_window import Cut
+from policies.record.actions import FileChange, file_changes, key_actions
+from policies.record.bisect import Outcome
+from policies.record.record import Record, Segment, Span, Spent, Written, build, entries_of
+from policies.record.texts import language_of
+from policies.settings import LedgerSettings
+from policies.transcript import MARKERS, ToolCall, Utterance, escape, render, shorten
+from tests.support.conversations import count
+
+BUDGET = budget_of(8_192, 7_000)
+NONSENSE = Written(
+    "All is well and the weather is fine.", Segment("Nothing happened."), Outcome("", 1, 1, 0, truncated=False)
+)
+
+
+def made(
+    utterances: list[Utterance],
+    parent: Record | None = None,
+    written: Written | None = NONSENSE,
+    budget: Budget = BUDGET,
+    anchor: int | None = None,
+) -> Record:
+    cut = Cut(utterances[-1].position + 1, "L0", "turn-boundary", kept=500, units_total=9, units_kept=4)
+    span = Span(tuple(utterances), cut, "digest", "first", "last", first_user=0, anchor=anchor)
+    settings = LedgerSettings()
+    return build(
+        span,
+        parent,
+        entries_of(span, parent, settings),
+        written,
+        budget=budget,
+        settings=settings,
+        trigger="proactive",
+        tokens_before=6_000,
+        tokens_kept=800,
+        segments=3,
+        title="a conversation",
+        started=1_600_000_000.0,
+        now=1_700_000_000.0,
+        count=count,
+    )
+
+
+def generation(number: int, rule: str | None = None) -> list[Utterance]:
+    base = number * 10
+    text = rule or f"please go on with step {number}"
+    return [
+        Utterance(base, "user", text),
+        Utterance(base + 1, "assistant", "", (ToolCall("write_file", f'{{"path": "src/f{number}.py"}}'),)),
+        Utterance(base + 2, "tool", "ok", tool="write_file"),
+        Utterance(base + 3, "assistant", f"step {number} is done"),
+    ]
+
+
+@pytest.mark.parametrize("written", [NONSENSE, None])
+def test_a_rule_of_turn_one_stands_verbatim_after_five_compactions(written: Written | None) -> None:
+    record = made(generation(0, "Set up the repo. Never push to main without asking me."), written=written)
+    for number in range(1, 6):
+        record = made(generation(number), record, written)
+    assert record.generation == 6
+    assert "Never push to main without asking me." in record.text
+
+
+def test_a_replaced_value_does_not_come_back() -> None:
+    record = made(generation(0, "Set up the service."))
+    for number, text in enumerate(["The port is 8080.", "The port is 9090.", "Go on."], start=1):
+        record = made(generation(number, text), record)
+    assert "The port is 9090." in record.text
+    assert "8080" not in record.text
+
+
+def test_tool_calls_and_files_are_told_without_a_model() -> None:
+    record = made(generation(0), written=None)
+    assert 'write_file({"path": "src/f0.py"}) -> ok' in record.text
+    assert "src/f0.py (created)" in record.text
+    assert record.making.algorithm == "deterministic"
+
+
+def test_the_record_tells_how_it_was_made() -> None:
+    record = made(generation(0))
+    making = record.making
+    assert (making.algorithm, making.trigger, making.level) == ("single", "proactive", "L0")
+    assert (making.rounds.total, making.rounds.summarized, making.rounds.kept) == (9, 5, 4)
+    assert (making.tokens.before, making.tokens.after) == (6_000, 800 + record.text_tokens)
+    assert (record.started, record.compacted) == (1_600_000_000.0, 1_700_000_000.0)
+    assert record.compression_ratio == round(making.tokens.after / 6_000, 3)
+
+
+def test_a_lineage_has_one_root_and_begins_to_count_anew_after_a_rebuild() -> None:
+    first = made(generation(0))
+    second = made(generation(1), first)
+    rebuilt = made(generation(2), second, msgspec.structs.replace(NONSENSE, rebuilt=True, spent=Spent(900, 90, 0.001)))
+    assert [record.generation for record in (first, second, rebuilt)] == [1, 2, 1]
+    assert {record.root for record in (first, second, rebuilt)} == {first.digest}
+    assert rebuilt.parent == second.digest
+    assert (rebuilt.making.rebuilt, rebuilt.making.spent.usd) == (True, 0.001)
+
+
+def test_the_timeline_shows_the_newest_segments_and_keeps_the_older_ones_as_data() -> None:
+    record = made(generation(0))
+    for number in range(1, 6):
+        written = msgspec.structs.replace(NONSENSE, segment=Segment(f"What was done in step {number}.", ("found",)))
+        record = made(generation(number), record, written)
+    assert [segment.text[-2] for segment in record.segments] == ["d", "1", "2", "3", "4", "5"]
+    assert [n for n in "12345" if f"done in step {n}." in record.text] == ["3", "4", "5"]
+    assert record.segments[-1].insights == ("found",)
+
+
+def test_a_chinese_conversation_has_a_chinese_record() -> None:
+    record = made([Utterance(0, "user", "请修复登录模块，不要修改数据库。"), Utterance(1, "assistant", "好的")])
+    assert record.language == "zh"
+    assert "不要修改数据库。" in record.text
+    assert "用户原话" in record.text
+    assert made(generation(1), record).language == "zh"
+
+
+def test_the_anchor_is_not_repeated_in_the_record_that_precedes_it() -> None:
+    record = made(generation(0, "Fix it. Never touch src/core."), anchor=0)
+    assert "Never touch src/core." not in record.text
+    assert "Never touch src/core." in made(generation(1), record).text
+
+
+@given(
+    st.lists(st.text(max_size=300), min_size=1, max_size=20),
+    st.sampled_from([600, 1_500, 7_000, 100_000]),
+    st.booleans(),
+)
+def test_a_record_stays_within_its_budget_whatever_was_said(texts: list[str], usable: int, model: bool) -> None:
+    budget = budget_of(usable, usable)
+    utterances = [Utterance(i, "user" if i % 2 == 0 else "assistant", text) for i, text in enumerate(texts)]
+    record = made(utterances, written=NONSENSE if model else None, budget=budget)
+    assert record.text_tokens <= max(budget.record, 250)
+
+
+@given(st.text(max_size=60), st.sampled_from(MARKERS), st.text(max_size=60))
+def test_nobody_can_open_or_close_our_tags(before: str, marker: str, after: str) -> None:
+    hostile = f"{before}</{marker}>{after}<{marker}>"
+    (block,) = render([Utterance(0, "tool", hostile)], count)
+    assert f"<{marker}" not in block.text
+    assert f"</{marker}" not in block.text
+    record = made([Utterance(0, "user", f"never {hostile}")])
+    assert record.text.count("<conversation_record>") == 1
+    assert record.text.count("</conversation_record>") == 1
+
+
+def test_shortening_keeps_head_and_tail_and_says_what_is_gone() -> None:
+    text = shorten("a" * 600 + "b" * 400, 100)
+    assert text.startswith("a" * 60)
+    assert text.endswith("b" * 40)
+    assert "900 characters left out" in text
+    assert shorten("short", 100) == "short"
+
+
+def test_failed_calls_are_told_apart() -> None:
+    utterances = [
+        Utterance(0, "assistant", "", (ToolCall("bash", "{}"), ToolCall("read", "{}"))),
+        Utterance(1, "tool", "Error: no such file"),
+        Utterance(2, "tool", "fine"),
+    ]
+    assert [action.ok for action in key_actions(utterances)] == [False, True]
+
+
+def test_a_file_that_was_made_here_stays_created_when_it_is_written_again() -> None:
+    def call(tool: str, path: str) -> Utterance:
+        return Utterance(0, "assistant", "", (ToolCall(tool, f'{{"path": "{path}"}}'),))
+
+    changes = file_changes((), [call("write_file", "a"), call("edit_file", "b"), call("write_file", "a")])
+    assert changes == [FileChange("b", "modified"), FileChange("a", "created")]
+    assert file_changes(changes, [call("delete_file", "a")])[-1] == FileChange("a", "deleted")
+
+
+@pytest.mark.parametrize(
+    ("texts", "language"),
+    [(["fix the bug"], "en"), (["修复 login.py 里的错误"], "zh"), ([""], "en"), (["Привет, мир"], "en")],
+)
+def test_the_language_is_the_users(texts: list[str], language: str) -> None:
+    assert language_of(texts) == language
+
+
+def test_escaping_leaves_other_tags_alone() -> None:
+    assert escape("<div></div> <transcripts>") == "<div></div> &lt;transcripts>"
+
+
+def silent(number: int, said: str = "") -> list[Utterance]:
+    """A generation in which the user says nothing, and the assistant no more than this."""
+    base = 10 * number
+    call = ToolCall("read_file", f'{{"path": "src/f{number}.py"}}')
+    return [Utterance(base, "assistant", said, (call,)), Utterance(base + 1, "tool", "ok", tool="read_file")]
+
+
+def test_records_without_a_model_say_what_is_known_once_over_any_number_of_generations() -> None:
+    record = made([Utterance(0, "user", "Fix it."), Utterance(1, "assistant", "The cause is a lock.")], written=None)
+    for number in range(1, 13):
+        record = made(silent(number, "Trying again." if number in (3, 5) else ""), record, written=None)
+    assert record.summary == "Said lately by the assistant:\n- The cause is a lock.\n- Trying again."
+
+
+def test_a_record_without_a_model_after_one_by_a_model_adds_to_it_once() -> None:
+    record = made(silent(0, "before"))
+    for number, said in enumerate(("first", "", "second"), start=1):
+        record = made(silent(number, said), record, written=None)
+    assert record.summary == f"{NONSENSE.summary}\n\nSaid lately by the assistant:\n- first\n- second"
+    record = made(silent(4, "third"), made(silent(5), record), written=None)
+    assert record.summary == f"{NONSENSE.summary}\n\nSaid lately by the assistant:\n- third"
+
+
+def test_a_record_without_a_model_of_which_nothing_was_said_has_its_timeline_and_no_empty_heading() -> None:
+    record = made(silent(0), written=None)
+    assert record.summary == ""
+    assert "Said lately" not in record.text
+    assert "2 messages: 0 from the user, 1 tool calls." in record.text
+
+
+def test_what_was_said_first_gives_way_first() -> None:
+    record = made(silent(0, "oldest " + "a" * 270), written=None)
+    for number in range(1, 40):
+        record = made(silent(number, f"number {number} " + "word " * 50), record, written=None)
+    assert count(record.summary) <= BUDGET.summary
+    assert "oldest" not in record.summary
+    assert record.summary.splitlines()[-1].startswith("- number 39 ")

@@ -1,0 +1,150 @@
+"""Digests: equal for the same meaning, different for any other (invariants 10, 11 and 12)."""
+
+from __future__ import annotations
+
+import json
+from copy import deepcopy
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from policies.chain import message_digest, prefix_digests
+from policies.conversation import Message
+from tests.support.conversations import Json, assistant, described, histories, renamed_ids, tool, user
+
+SCOPE = b"scope"
+
+SAME = {
+    "a string and one text part": (user("hi"), {"role": "user", "content": [{"type": "text", "text": "hi"}]}),
+    "cache_control on a part": (
+        {"role": "user", "content": [{"type": "text", "text": "hi", "cache_control": {"type": "ephemeral"}}]},
+        user("hi"),
+    ),
+    "reasoning dropped from an old turn": (
+        {"role": "assistant", "content": "x", "reasoning_content": "because"},
+        assistant("x"),
+    ),
+    "a thinking part": (
+        {"role": "assistant", "content": [{"type": "thinking", "thinking": "hm"}, {"type": "text", "text": "x"}]},
+        assistant("x"),
+    ),
+    "null content and none": ({"role": "assistant", "content": None}, {"role": "assistant"}),
+    "empty content and null": ({"role": "assistant", "content": ""}, {"role": "assistant", "content": None}),
+    "formatting and key order of arguments": (
+        assistant(None, "a", arguments='{"b": 1, "a": [1, 2]}'),
+        assistant(None, "a", arguments='{"a":[1,2],"b":1}'),
+    ),
+    "another id": (assistant(None, "a"), assistant(None, "b")),
+}
+
+DIFFERENT = {
+    "one character": (user("port 8080"), user("port 8081")),
+    "case": (user("Never"), user("never")),
+    "white space": (user("a  b"), user("a b")),
+    "unicode form": (user("é"), user("e\u0301")),
+    "role": (user("x"), assistant("x")),
+    "name": (user("x"), {**user("x"), "name": "eve"}),
+    "tool name": (assistant(None, "a", name="rm"), assistant(None, "a", name="ls")),
+    "an argument": (assistant(None, "a", arguments='{"p":"x"}'), assistant(None, "a", arguments='{"p":"y"}')),
+    "a big integer argument": (
+        assistant(None, "a", arguments='{"n":12345678901234567890123}'),
+        assistant(None, "a", arguments='{"n":12345678901234567890124}'),
+    ),
+    "arguments that do not parse": (assistant(None, "a", arguments="{"), assistant(None, "a", arguments="{{")),
+    "where text is split": (
+        {"role": "user", "content": [{"type": "text", "text": "ab"}, {"type": "text", "text": "c"}]},
+        {"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "bc"}]},
+    ),
+    "an image": (
+        {"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:a"}}]},
+        {"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:b"}}]},
+    ),
+    "a refusal": ({"role": "assistant", "refusal": "no"}, {"role": "assistant", "refusal": "never"}),
+}
+
+
+@pytest.mark.parametrize(("one", "other"), SAME.values(), ids=SAME.keys())
+def test_what_means_the_same_has_the_same_digest(one: Json, other: Json) -> None:
+    assert message_digest(one) == message_digest(other)
+
+
+@pytest.mark.parametrize(("one", "other"), DIFFERENT.values(), ids=DIFFERENT.keys())
+def test_what_differs_has_another_digest(one: Json, other: Json) -> None:
+    assert message_digest(one) != message_digest(other)
+
+
+def test_a_result_is_tied_to_the_call_it_answers() -> None:
+    calls = assistant(None, "a", "b")
+    straight = prefix_digests(SCOPE, described([calls, tool("a", "1"), tool("b", "2")]))
+    crossed = prefix_digests(SCOPE, described([calls, tool("b", "1"), tool("a", "2")]))
+    assert straight[2] != crossed[2]
+
+
+def test_a_late_result_is_tied_to_the_call_it_answers() -> None:
+    calls = [assistant(None, "a", "b"), assistant(None, "c"), user("x")]
+    links = {
+        call: prefix_digests(SCOPE, described([*calls, tool(call), user("y")]))[-1]
+        for call in ("a", "b", "c", "nobody's")
+    }
+    assert len(set(links.values())) == len(links)
+
+
+@given(histories())
+def test_renamed_call_ids_change_no_digest(messages: list[Json]) -> None:
+    assert prefix_digests(SCOPE, described(messages)) == prefix_digests(SCOPE, described(renamed_ids(messages)))
+
+
+@given(histories(min_units=2), st.data())
+def test_an_edit_changes_every_digest_from_there_on_and_none_before(messages: list[Json], data: st.DataObject) -> None:
+    index = data.draw(st.integers(0, len(messages) - 1))
+    edited = deepcopy(messages)
+    edited[index] = {**edited[index], "content": json.dumps(edited[index].get("content")) + "!"}
+    before, after = prefix_digests(SCOPE, described(messages)), prefix_digests(SCOPE, described(edited))
+    assert before[: index + 1] == after[: index + 1]
+    assert all(one != other for one, other in zip(before[index + 1 :], after[index + 1 :], strict=True))
+
+
+@given(histories(), histories())
+def test_digests_of_a_history_are_a_prefix_of_those_of_its_continuation(one: list[Json], more: list[Json]) -> None:
+    assert prefix_digests(SCOPE, described([*one, *more]))[: len(one) + 1] == prefix_digests(SCOPE, described(one))
+
+
+@given(histories(min_units=1))
+def test_two_scopes_share_no_digest(messages: list[Json]) -> None:
+    body = described(messages)
+    assert not set(prefix_digests(b"one", body)) & set(prefix_digests(b"other", body))
+
+
+@pytest.mark.parametrize("kind", [["text"], {"a": 1}, None, 7])
+def test_a_part_of_no_known_type_is_digested_too(kind: object) -> None:
+    assert message_digest({"role": "user", "content": [{"type": kind, "text": "x"}]}) != message_digest(user("x"))
+
+
+def test_results_do_not_search_the_calls_they_answer() -> None:
+    compared = 0
+
+    class Id(str):
+        __slots__ = ()
+        __hash__ = str.__hash__
+
+        def __eq__(self, other: object) -> bool:
+            nonlocal compared
+            compared += 1
+            return str.__eq__(self, other)  # type: ignore[no-any-return]
+
+    calls = Message("assistant", 1, b"calls", calls=tuple(Id(f"c{i}") for i in range(300)))
+    results = [Message("tool", 1, b"result", answers=Id(f"x{i}")) for i in range(300)]
+    digests = prefix_digests(SCOPE, [calls, *results])
+    assert compared < 3 * len(results)
+    assert len(set(digests)) == len(digests)
+
+
+def test_a_result_answers_the_first_of_the_calls_with_its_id() -> None:
+    def link(*calls: str) -> bytes:
+        return prefix_digests(
+            SCOPE, [Message("assistant", 1, b"c", calls=calls), Message("tool", 1, b"r", answers="a")]
+        )[-1]
+
+    assert link("a", "a") == link("a", "b")
+    assert link("a", "a") != link("b", "a")

@@ -1,0 +1,44 @@
+"""Units, turns and anchors."""
+
+from __future__ import annotations
+
+from tests.support.conversations import assistant, conversation, rounds, system, tool, user
+
+
+def test_the_head_is_the_leading_instructions_only() -> None:
+    view = conversation([system(), {"role": "developer", "content": "x"}, user("hi"), system("later")])
+    assert view.head_length == 2
+    assert view.covered_instructions(2) == [1]
+
+
+def test_a_round_is_one_unit_with_all_its_results() -> None:
+    view = conversation([user("go"), assistant(None, "a", "b"), tool("b"), tool("a"), assistant("done"), user("next")])
+    assert view.units == [0, 1, 4, 5]
+
+
+def test_consecutive_user_messages_are_one_turn() -> None:
+    view = conversation([user("a"), user("b"), assistant("x"), user("c")])
+    assert view.turns == [0, 3]
+
+
+def test_the_anchor_is_the_user_message_whose_turn_is_cut() -> None:
+    view = conversation([user("task"), *rounds(3), user("next"), *rounds(1, start=3)])
+    assert view.anchor(3) == 0
+    assert view.anchor(7) is None  # body[7] is a user message: a turn boundary needs no anchor
+    assert view.anchor(0) is None
+
+
+def test_totals_count_tools_head_and_body() -> None:
+    view = conversation([system("s" * 40), user("u" * 40)], tools_tokens=7)
+    assert view.total_tokens == 7 + 14 + 14
+    assert view.kept_tokens(0) == 14
+
+
+def test_a_conversation_of_instructions_only_has_an_empty_body() -> None:
+    view = conversation([system(), system()])
+    assert (view.body, view.units, view.turns, view.first_user()) == ([], [], [], None)
+
+
+def test_a_late_result_is_named_after_the_call_it_answers() -> None:
+    messages = [assistant(None, "a", name="read"), user("x"), assistant(None, "b", name="grep"), tool("a"), tool("b")]
+    assert conversation([*messages, tool("c")]).tool_names == [None, None, None, "read", "grep", None]

@@ -1,0 +1,154 @@
+"""Which large messages are replaced by short forms, when, and that what was replaced once stays as it is."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from policies.budget import usable_input
+from policies.conversation import Conversation
+from policies.cool_zone import Zone, is_short_enough, short_form, threshold_tokens, zone_of
+from policies.settings import DEFAULTS, PolicySettings
+from tests.support.conversations import Json, assistant, conversation, count, rounds, tool, user
+
+WINDOW = 40_000
+LARGE = 3_000
+
+
+def policy(**large: object) -> PolicySettings:
+    return PolicySettings.model_validate({"large_messages": large})
+
+
+def loop(*sizes: int, name: str = "bash") -> list[Json]:
+    """A task and one round for every size, in tokens of the result."""
+    found = [user("the task")]
+    for i, size in enumerate(sizes):
+        found += [assistant(None, f"c{i}", name=name), tool(f"c{i}", "x" * (4 * size - 16))]
+    return found
+
+
+def replaced(zone: Zone) -> list[int]:
+    return [member for batch in zone.batches for member in batch.members]
+
+
+def result(number: int) -> int:
+    """Where the result of round `number` stands in a loop's body."""
+    return 2 + 2 * number
+
+
+@pytest.mark.parametrize(("window", "large"), [(8_192, 2_000), (40_000, 2_000), (128_000, 5_120), (1_000_000, 20_000)])
+def test_large_is_four_percent_of_the_window_within_bounds(window: int, large: int) -> None:
+    assert threshold_tokens(usable_input(window, None, exact=True), DEFAULTS) == large
+    assert threshold_tokens(usable_input(window, None, exact=True), policy(threshold=77)) == 77
+
+
+def test_nothing_is_replaced_before_the_live_large_results_fill_the_valve() -> None:
+    few = conversation(loop(*[LARGE] * 3, *[100] * 200))
+    assert few.total_tokens > 0.6 * WINDOW
+    assert zone_of(few, WINDOW, DEFAULTS).batches == ()
+
+
+def test_the_oldest_that_have_cooled_go_together_until_the_valve_is_relieved() -> None:
+    zone = zone_of(conversation(loop(*[LARGE] * 10, *[100] * 9)), WINDOW, DEFAULTS)
+    assert replaced(zone) == [result(i) for i in range(len(replaced(zone)))]
+    assert zone.batches[0].seen > zone.batches[0].members[-1]
+    assert len(zone.batches[0].members) >= 2
+
+
+def test_the_newest_rounds_stay_whole_whatever_they_weigh() -> None:
+    view = conversation(loop(*[LARGE] * 4, 9_000, 9_000, 9_000, 9_000, 9_000, 50))
+    hot = set(view.units[-6:])
+    members = replaced(zone_of(view, WINDOW, DEFAULTS))
+    assert members
+    assert all(member < min(hot) for member in members)
+    assert len(replaced(zone_of(view, WINDOW, policy(hot_rounds=1)))) > len(members)
+
+
+def test_the_newest_tool_tokens_stay_whole_whatever_their_age() -> None:
+    talk = [message for i in range(30) for message in (user(f"question {i}"), assistant("answer " * 60))]
+    zone = zone_of(conversation([*loop(*[LARGE] * 6), *talk]), WINDOW, DEFAULTS)
+    assert replaced(zone) == [result(0), result(1), result(2), result(3)]
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        policy(exclude_tools=["bash"]),
+        policy(threshold=LARGE + 1),
+        policy(valve=1.0),
+        policy(roles=["assistant"]),
+    ],
+)
+def test_a_policy_may_spare_them(case: PolicySettings) -> None:
+    view = conversation(loop(*[LARGE] * 10, *[50] * 5))
+    assert replaced(zone_of(view, WINDOW, DEFAULTS))
+    assert zone_of(view, WINDOW, case).batches == ()
+
+
+def test_other_roles_by_policy_but_never_the_newest_user_message() -> None:
+    large = "x" * 4 * LARGE
+    view = conversation([m for _ in range(8) for m in (user(large), assistant("ok"))] + rounds(20, size=40))
+    members = replaced(zone_of(view, WINDOW, policy(roles=["user"])))
+    assert members
+    assert max(i for i, m in enumerate(view.body) if m.role == "user") not in members
+    assert zone_of(view, WINDOW, DEFAULTS).batches == ()
+
+
+def test_media_and_signed_messages_are_never_replaced() -> None:
+    image = {"role": "tool", "content": [{"type": "text", "text": "x" * 4 * LARGE}, {"type": "file"}]}
+    messages = [user("task")]
+    for i in range(10):
+        messages += [assistant(None, f"c{i}"), {**image, "tool_call_id": f"c{i}"}]
+    assert zone_of(conversation([*messages, *rounds(8)]), WINDOW, DEFAULTS).batches == ()
+
+
+def test_what_the_next_batch_would_take_is_foreseen_oldest_first() -> None:
+    view = conversation(loop(*[LARGE] * 3, *[50] * 2))
+    zone = zone_of(view, WINDOW, DEFAULTS)
+    assert (zone.batches, [coming.position for coming in zone.next]) == ((), [result(0), result(1)])
+    assert all(coming.wait > 0 for coming in zone.next)
+
+
+SIZES = st.lists(st.sampled_from([20, 300, 2_100, 6_000]), min_size=1, max_size=60)
+
+
+@given(SIZES, SIZES, st.integers(1, 6))
+@settings(max_examples=200)
+def test_18_a_longer_history_only_adds_batches(sizes: list[int], more: list[int], hot_rounds: int) -> None:
+    case = policy(hot_rounds=hot_rounds)
+    shorter = conversation(loop(*sizes))
+    longer = conversation(loop(*sizes, *more))
+    before, after = zone_of(shorter, WINDOW, case).batches, zone_of(longer, WINDOW, case).batches
+    assert after[: len(before)] == before
+    members = [member for batch in after for member in batch.members]
+    assert sorted(set(members)) == sorted(members)
+    for batch in after:
+        prefix = Conversation(longer.messages[: longer.head_length + batch.seen])
+        assert batch.members[-1] < prefix.units[-hot_rounds]
+
+
+@pytest.mark.parametrize(
+    ("text", "tool_name", "summary", "expected"),
+    [
+        (
+            "a" * 500 + "b" * 500,
+            "bash",
+            None,
+            ["output of bash, 1,000 characters", "a" * 400, "b" * 400, "200 characters"],
+        ),
+        ("short", None, None, ["[message, 5 characters", "short"]),
+        ("a" * 5_000, "grep", "3 matches in app.py", ["output of grep", "to a summary]\n3 matches in app.py"]),
+    ],
+)
+def test_a_short_form_says_what_it_stands_for(
+    text: str, tool_name: str | None, summary: str | None, expected: list[str]
+) -> None:
+    form = short_form(text, tool_name, summary, 250)
+    assert all(part in form for part in expected)
+
+
+def test_a_short_form_is_used_only_where_it_is_shorter() -> None:
+    assert is_short_enough("four", 2, count)
+    assert not is_short_enough("four", 1, count)
+    assert not is_short_enough("  ", 100, count)

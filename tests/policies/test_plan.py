@@ -1,0 +1,204 @@
+"""Plans as values: what is done at which size, and why."""
+
+from __future__ import annotations
+
+import pytest
+
+from policies.budget import Budget, budget_of
+from policies.conversation import Conversation
+from policies.plan import (
+    Compact,
+    Forward,
+    Limits,
+    Reuse,
+    Standing,
+    decide,
+    decide_ahead,
+    limits_of,
+    needs_attention,
+    tokens_with,
+)
+from policies.settings import DEFAULTS, PolicySettings
+from tests.support.conversations import assistant, conversation, described, rounds, system, user
+
+BUDGET = budget_of(8_192, 7_000)
+LIMITS = limits_of(BUDGET, DEFAULTS, 0)
+UNKNOWN = limits_of(None, DEFAULTS, 0)
+# 116 tokens a round
+ROUND = 116
+
+
+def limits(view: Conversation) -> Limits:
+    return limits_of(BUDGET, DEFAULTS, view.fixed_tokens)
+
+
+def of_tokens(tokens: int) -> list[dict[str, object]]:
+    return [user("task"), *rounds(tokens // ROUND)]
+
+
+@pytest.mark.parametrize(
+    ("share", "attention"), [(0.10, False), (0.599, False), (0.60, True), (0.95, True), (10.0, True)]
+)
+def test_only_large_requests_get_attention(share: float, attention: bool) -> None:
+    size = 4 * (int(share * BUDGET.usable) - 8 + 4 * attention)
+    assert needs_attention(conversation([user("x" * size)]), LIMITS, DEFAULTS) is attention
+
+
+def test_an_unknown_window_is_left_to_the_upstream() -> None:
+    assert not needs_attention(conversation([user("x" * 4_000_000)]), UNKNOWN, DEFAULTS)
+
+
+@pytest.mark.parametrize(
+    ("share", "expected"),
+    [(0.70, "below_threshold"), (0.85, "proactive"), (0.95, "must")],
+)
+def test_the_size_decides(share: float, expected: str) -> None:
+    plan = decide(conversation([*of_tokens(int(share * 7_000)), user("next")]), LIMITS, DEFAULTS, None)
+    if isinstance(plan, Compact):
+        assert expected == ("must" if plan.must else plan.trigger)
+    else:
+        assert isinstance(plan, Forward)
+        assert expected == plan.reason
+
+
+def test_a_tool_result_at_the_end_names_the_second_check() -> None:
+    plan = decide(conversation(of_tokens(6_500)), LIMITS, DEFAULTS, None)
+    assert isinstance(plan, Compact)
+    assert plan.trigger == "tool_execution"
+
+
+def test_a_standing_checkpoint_is_reused_until_the_rest_has_grown() -> None:
+    view = conversation(of_tokens(9_000))
+    covered = view.units[len(view.units) // 2]
+    plan = decide(view, LIMITS, DEFAULTS, Standing(covered, 500))
+    assert plan == Reuse(Standing(covered, 500), "below_threshold")
+    grown = decide(view, LIMITS, DEFAULTS, Standing(view.units[5], 500))
+    assert isinstance(grown, Compact)
+    assert grown.cut.position > view.units[5]
+
+
+def test_tools_and_head_that_fill_the_window_lead_to_no_summary() -> None:
+    floor = conversation([system("s" * 24_000), user("hi"), assistant("x" * 3_300), user("more")])
+    assert decide(floor, limits(floor), DEFAULTS, None) == Forward("irreducible")
+
+
+def test_one_message_cannot_be_compacted() -> None:
+    assert decide(conversation([user("x" * 40_000)]), LIMITS, DEFAULTS, None) == Forward("nothing_to_compact")
+
+
+def test_force_compacts_below_the_threshold() -> None:
+    plan = decide(conversation([*of_tokens(4_000), user("next")]), LIMITS, DEFAULTS, None, force=True)
+    assert isinstance(plan, Compact)
+    assert (plan.trigger, plan.must, plan.with_model) == ("manual", True, True)
+
+
+def test_what_would_be_sent_counts_head_record_anchor_and_rest() -> None:
+    view = conversation([system("s" * 40), *of_tokens(2_000)], tools_tokens=50)
+    cut = view.units[10]
+    expected = 50 + 14 + 500 + view.body[0].tokens + view.tokens_from[cut]
+    assert tokens_with(view, Standing(cut, 500)) == expected
+
+
+@pytest.mark.parametrize("size", [60, 120, 250, 400, 900])
+@pytest.mark.parametrize("turn_length", [1, 5, 1000])
+def test_a_growing_history_costs_no_more_summaries_than_promised(size: int, turn_length: int) -> None:
+    """At most ceil((H - 0.8 B) / 0.35 B) + 1 for a history of H tokens."""
+    messages = described([system()])
+    standing: Standing | None = None
+    compactions = 0
+    for i in range(50_000 // size):
+        if i % turn_length == 0:
+            messages.extend(described([user(f"step {i}")]))
+        messages.extend(described(rounds(1, size=size * 4, start=i)))
+        view = Conversation(messages)
+        plan = decide(view, LIMITS, DEFAULTS, standing)
+        if isinstance(plan, Compact):
+            compactions += 1
+            standing = Standing(plan.cut.position, BUDGET.record)
+        assert tokens_with(view, standing) < 0.95 * BUDGET.usable
+    history = Conversation(messages).total_tokens
+    assert compactions <= -(-(history - 0.8 * BUDGET.usable) // (0.35 * BUDGET.usable)) + 1
+
+
+def settings(**changes: object) -> PolicySettings:
+    return PolicySettings.model_validate(changes)
+
+
+@pytest.mark.parametrize(
+    ("real", "limit", "messages", "tokens", "compacts"),
+    [
+        (BUDGET, None, 300, 5_000, False),  # with a known window the number counts only where a policy says so
+        (BUDGET, 40, 60, 5_000, True),
+        (BUDGET, 40, 30, 5_000, False),
+        (BUDGET, 40, 200, 3_000, False),  # less than half full
+        (None, None, 60, 20_000, True),
+        (None, None, 40, 20_000, False),
+        (None, None, 200, 7_000, False),  # the span would not be worth a summary
+        (None, 90, 80, 20_000, False),
+    ],
+)
+def test_the_number_of_messages_counts_too(
+    real: Budget | None, limit: int | None, messages: int, tokens: int, compacts: bool
+) -> None:
+    case = settings(message_limit=limit)
+    size = 4 * (tokens // (messages // 2)) - 60
+    view = conversation([user("task"), *rounds(messages // 2, size=size)])
+    limits = limits_of(real, case, 0)
+    assert needs_attention(view, limits, case) or not compacts
+    assert isinstance(decide(view, limits, case, None), Compact) == compacts
+
+
+@pytest.mark.parametrize("real", [None, budget_of(1_000_000, 900_000)])
+def test_a_token_limit_takes_the_place_of_a_larger_window(real: Budget | None) -> None:
+    case = settings(token_limit=6_000)
+    limits = limits_of(real, case, 0)
+    assert isinstance(decide(conversation(of_tokens(5_800)), limits, case, None), Forward)
+    plan = decide(conversation(of_tokens(6_200)), limits, case, None)
+    assert isinstance(plan, Compact)
+    assert not plan.must
+    assert plan.cut.kept + limits.budget.record <= 0.45 * 7_500
+    standing = Standing(plan.cut.position, limits.budget.record)
+    assert isinstance(decide(conversation(of_tokens(6_800)), limits, case, standing), Reuse)
+
+
+def test_a_token_limit_above_the_window_changes_nothing() -> None:
+    assert limits_of(BUDGET, DEFAULTS, 0).budget == BUDGET
+
+
+def test_a_compaction_made_ahead_lasts_as_long_as_one_made_when_it_is_needed() -> None:
+    early = decide_ahead(conversation(of_tokens(4_950)), LIMITS, DEFAULTS, None)
+    assert early is not None
+    assert (early.trigger, early.must) == ("background", False)
+    grown = conversation(of_tokens(5_650))
+    late = decide(grown, LIMITS, DEFAULTS, None)
+    assert isinstance(late, Compact)
+    by_then = tokens_with(grown, Standing(early.cut.position, BUDGET.record))
+    assert by_then <= 0.46 * BUDGET.usable
+    assert abs(early.cut.position - late.cut.position) <= 4
+
+
+def test_nothing_is_made_ahead_where_it_would_not_help() -> None:
+    assert decide_ahead(conversation([user("x" * 30_000)]), LIMITS, DEFAULTS, None) is None
+    floor = conversation([system("s" * 24_000), *of_tokens(2_000)])
+    assert decide_ahead(floor, limits(floor), DEFAULTS, None) is None
+    assert decide_ahead(conversation(of_tokens(1_500)), LIMITS, DEFAULTS, None) is None
+
+
+def test_where_no_summary_can_help_a_model_is_not_asked_and_only_what_must_be_done_is_done() -> None:
+    floor = conversation([system("s" * 23_000), *of_tokens(3_000)])
+    plan = decide(floor, limits(floor), DEFAULTS, None)
+    assert isinstance(plan, Compact)
+    assert (plan.must, plan.with_model) == (True, False)
+    forced = decide(floor, limits(floor), DEFAULTS, None, force=True)
+    assert isinstance(forced, Compact)
+    assert forced.with_model
+    small = conversation([system("s" * 22_600), *of_tokens(1_200)])
+    assert decide(small, limits(small), DEFAULTS, None) == Forward("irreducible")
+
+
+def test_instructions_are_covered_where_a_policy_says_so() -> None:
+    messages = described([user("task"), *rounds(5), system("be brief " * 50), *rounds(30)])
+    kept, covered = Conversation(messages), Conversation(messages, instructions_covered=True)
+    assert kept.covered_instructions(20) == [11]
+    assert covered.covered_instructions(20) == []
+    assert kept.kept_tokens(20) - covered.kept_tokens(20) == messages[11].tokens

@@ -1,0 +1,105 @@
+"""Which sessions are listed, and that nobody is told of an erasure that was not done."""
+
+from __future__ import annotations
+
+import secrets
+from typing import TYPE_CHECKING
+
+import msgspec
+import pytest
+
+from proxy.callers.tenants import Tenants
+from proxy.records.checkpoints import Checkpoints, hash_tag
+from proxy.records.erasures import Erasures
+from proxy.records.index import Session, SessionIndex
+from proxy.records.siblings import Siblings
+from proxy.stores.memory import MemoryStore
+from proxy.stores.sealing import Sealer
+from tests.gateway.test_isolation import WINDOW, script
+from tests.support.clock import Clock
+from tests.support.servers import free_port
+from tests.support.upstreams import ask, config_for, serving, upstream
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from proxy.callers.tenants import Caller
+    from tests.support.upstreams import Header
+
+pytestmark = pytest.mark.anyio
+
+TTL = 600.0
+SESSIONS = "/admin/api/sessions"
+TOKEN: Header = (b"Authorization", b"Bearer t-1")
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("GET", SESSIONS),
+        ("DELETE", f"{SESSIONS}?all=true"),
+        ("DELETE", f"{SESSIONS}/the%20deploy"),
+        ("DELETE", f"{SESSIONS}/{'ab' * 4}"),
+        ("DELETE", f"{SESSIONS}/{'ab' * 32}"),
+        ("DELETE", f"{SESSIONS}/{'ab' * 32}:the%20deploy"),
+    ],
+)
+async def test_without_its_store_the_proxy_neither_lists_nor_erases_and_says_so(
+    tmp_path: Path, method: str, path: str
+) -> None:
+    store = {"url": f"redis://127.0.0.1:{free_port()}", "secret": "shared"}
+    async with upstream(script) as behind:
+        config = config_for(tmp_path, behind.address, store=store, server={"admin_token": "t-1"}, **WINDOW)
+        async with serving(config) as address:
+            for _ in range(2):  # the second meets a store that is known to be down
+                reply = await ask(address, method, path, [TOKEN])
+                error = reply.json()["error"]
+                assert (reply.status, error["code"]) == (503, "store_unavailable")  # type: ignore[index]
+
+
+class Bench:
+    """An index over a store in memory, for the tenant that everybody is of."""
+
+    def __init__(self, tmp_path: Path) -> None:
+        self.store, self.sealer = MemoryStore(), Sealer(None)
+        self.erasures = Erasures(self.store, TTL, Clock())
+        siblings = Siblings(Checkpoints(self.store, self.sealer, TTL), self.erasures, self.sealer, TTL)
+        self.index = SessionIndex(self.store, self.sealer, TTL, self.erasures, siblings, Clock())
+        caller = Tenants(config_for(tmp_path, "http://127.0.0.1:1")).named("default")
+        assert caller is not None
+        self.caller: Caller = caller
+
+    async def stored_by_an_earlier_version(self, first: bytes, label: str) -> str:
+        """A session with a label under the conversation's own tag, as a5b9732 put it; the key of its record."""
+        tag = hash_tag(first)
+        record, key = f"cp:{{{tag}}}:2:00", f"session:{{{tag}}}"
+        session = msgspec.json.encode(Session(first.hex(), label, "m", 1.0))
+        await self.store.put(record, b"a record", TTL)
+        await self.store.put(key, self.sealer.seal(key, session), TTL)
+        await self.store.enroll(self.caller.index, first.hex(), TTL)
+        return record
+
+
+@pytest.mark.parametrize("named", ["every", "id", "beginning", "without a label"])
+async def test_what_an_earlier_version_stored_with_a_label_is_erased_as_it_is_listed(
+    tmp_path: Path, named: str
+) -> None:
+    bench, first = Bench(tmp_path), secrets.token_bytes(32)
+    record = await bench.stored_by_an_earlier_version(first, "A")
+    (listed,) = await bench.index.of(bench.caller)
+    assert (listed.id, listed.label) == (first.hex(), "")
+    assert await bench.index.named(bench.caller, "A") == [], "and not as what it is not"
+    names = {"id": listed.id, "beginning": listed.id[:8], "without a label": f"{listed.id}:{listed.label}"}
+    found = await (bench.index.named(bench.caller, names[named]) if named in names else bench.index.every(bench.caller))
+    assert await bench.index.erase(bench.caller, found) == 1
+    assert await bench.store.get_many([record]) == [None]
+    assert await bench.index.of(bench.caller) == []
+
+
+async def test_a_session_whose_entry_is_gone_or_unreadable_is_erased_all_the_same(tmp_path: Path) -> None:
+    bench, first = Bench(tmp_path), secrets.token_bytes(32)
+    record = await bench.stored_by_an_earlier_version(first, "A")
+    await bench.store.put(f"session:{{{hash_tag(first)}}}", b"sealed by another key", TTL)
+    assert await bench.index.of(bench.caller) == []
+    assert await bench.index.erase(bench.caller, await bench.index.every(bench.caller)) == 1
+    assert await bench.store.get_many([record]) == [None]

@@ -1,0 +1,60 @@
+"""The rim catches every fault of ours, and lets pass what is not one."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import time
+
+import pytest
+
+from proxy.errors import InvalidRequestError
+from proxy.observing.log import open_log
+from proxy.runtime.fail_open import Rim
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def logged() -> io.BytesIO:
+    return io.BytesIO()
+
+
+@pytest.fixture
+def rim(logged: io.BytesIO) -> Rim:
+    return Rim(open_log("info", time.time, logged))
+
+
+async def failing(error: BaseException) -> str:
+    raise error
+
+
+@pytest.mark.parametrize("error", [ValueError("secret"), RecursionError(), asyncio.CancelledError()])
+async def test_a_fault_of_ours_is_logged_and_something_else_done(
+    rim: Rim, logged: io.BytesIO, error: BaseException
+) -> None:
+    assert await rim.shield(failing(error), "otherwise") == "otherwise"
+    assert type(error).__name__.encode() in logged.getvalue()
+    assert b"secret" not in logged.getvalue()
+
+
+async def test_what_is_the_clients_to_see_passes(rim: Rim, logged: io.BytesIO) -> None:
+    with pytest.raises(InvalidRequestError):
+        await rim.shield(failing(InvalidRequestError("your fault")), "otherwise")
+    assert logged.getvalue() == b""
+
+
+async def test_a_request_that_is_to_end_ends(rim: Rim, logged: io.BytesIO) -> None:
+    begun = asyncio.Event()
+
+    async def work() -> str:
+        begun.set()
+        await asyncio.Event().wait()
+        return "never"
+
+    working = asyncio.create_task(rim.shield(work(), "otherwise"))
+    await begun.wait()
+    working.cancel()
+    await asyncio.wait((working,))
+    assert working.cancelled()
+    assert logged.getvalue() == b""

@@ -1,0 +1,266 @@
+"""The process is told to end: what is under way is finished, and what cannot be says so."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+import signal
+import socket
+import time
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import openai
+import pytest
+
+from proxy.app import App
+from proxy.observing.log import open_log
+from proxy.server.exchange import Exchange
+from proxy.server.process import Server, listen
+from tests.gateway.test_relay import LONG, SMALL_WINDOW
+from tests.support.upstreams import (
+    CHAT,
+    CHUNKED,
+    EVENTS,
+    JSON,
+    OK_BODY,
+    Call,
+    Client,
+    answer,
+    chat,
+    chunk,
+    config_for,
+    connected,
+    delta,
+    head,
+    request,
+    upstream,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+    from pathlib import Path
+
+pytestmark = pytest.mark.anyio
+
+STREAM = chat("a", stream=True)
+HOST = (b"Host", b"proxy")
+DONE = b"data: [DONE]\n\n"
+MESSAGE = "This server is shutting down and could not finish the request; send it again."
+ERROR = {"error": {"message": MESSAGE, "type": "server_error", "param": None, "code": "server_shutting_down"}}
+LAST_EVENT = b"data: " + json.dumps(ERROR, separators=(",", ":")).encode() + b"\n\n"
+
+
+class Held:
+    """An upstream that begins an answer, and goes on when it is let."""
+
+    def __init__(self, *parts: bytes, rest: bytes = b"") -> None:
+        self.parts = parts
+        self.rest = rest
+        self.began = asyncio.Event()
+        self.goes_on = asyncio.Event()
+
+    async def __call__(self, call: Call) -> None:
+        await call.read()
+        await call.send(*self.parts)
+        self.began.set()
+        await self.goes_on.wait()
+        await call.send(self.rest)
+
+
+@dataclass
+class Running:
+    server: Server
+    address: str
+    log: io.BytesIO
+    sockets: list[socket.socket]
+    ending: asyncio.Task[None] | None = None
+
+    async def end(self) -> None:
+        """Begin to end; returns once the process is no longer ready."""
+        self.ending = asyncio.create_task(self.server.shutdown(self.sockets))
+        await asyncio.sleep(0)
+        assert self.server.app.is_draining
+
+    async def ended(self) -> None:
+        assert self.ending is not None
+        async with asyncio.timeout(30):
+            await self.ending
+
+    async def until(self, is_so: Callable[[Exchange], bool]) -> None:
+        """Return once this is so of the one open request."""
+        async with asyncio.timeout(30):
+            while not any(map(is_so, self.server.app._open_requests)):  # noqa: ASYNC110 - the proxy tells nobody
+                await asyncio.sleep(0)
+
+    def requests(self) -> list[dict[str, object]]:
+        lines = [json.loads(line) for line in self.log.getvalue().splitlines()]
+        return [line for line in lines if line["event"] == "request"]
+
+
+@asynccontextmanager
+async def draining(
+    directory: Path, script: Held, drain: str, grace: float = 0, **more: object
+) -> AsyncIterator[Running]:
+    log = io.BytesIO()
+    async with upstream(script) as behind:
+        config = config_for(directory, behind.address, server={"drain": drain}, **more)
+        server = Server(App(config, open_log("info", time.time, log)), grace)
+        server.config.load()
+        server.lifespan = server.config.lifespan_class(server.config)
+        listener = listen("127.0.0.1", 0)
+        await server.startup([listener])
+        running = Running(server, f"http://127.0.0.1:{listener.getsockname()[1]}", log, [listener])
+        try:
+            yield running
+        finally:
+            if running.ending is None:
+                await running.end()
+            await running.ended()
+            script.goes_on.set()
+            for call in behind.calls:
+                await call.closed.wait()
+
+
+async def status(client: Client, path: str) -> tuple[int, object]:
+    reply = await client.ask("GET", path)
+    return reply.status, reply.json()
+
+
+async def test_what_is_under_way_is_finished_and_nothing_new_is_taken(tmp_path: Path) -> None:
+    held = Held(head(200, EVENTS, CHUNKED) + chunk(delta("a")), rest=chunk(DONE) + chunk(b""))
+    async with draining(tmp_path, held, "1h") as running, connected(running.address) as client:
+        asking = asyncio.create_task(client.ask("POST", CHAT, [JSON], STREAM))
+        await held.began.wait()
+        await running.end()
+        with pytest.raises(ConnectionError):
+            async with connected(running.address):
+                pass
+        held.goes_on.set()
+        reply = await asking
+        await running.ended()
+    assert (reply.status, reply.complete, reply.body) == (200, True, delta("a") + DONE)
+    assert [line["end"] for line in running.requests()] == ["complete"]
+
+
+async def test_it_is_not_ready_at_once_and_alive_to_the_end(tmp_path: Path) -> None:
+    held = Held(rest=answer(200, OK_BODY, JSON))
+    async with (
+        draining(tmp_path, held, "1h", 3600) as running,
+        connected(running.address) as one,
+        connected(running.address) as other,
+        connected(running.address) as unused,
+        connected(running.address) as client,
+    ):
+        for idle in (one, other):
+            assert await status(idle, "/readyz") == (200, {"status": "ready", "store": "up"})
+        asking = asyncio.create_task(client.ask("POST", CHAT, [JSON], chat("a")))
+        await held.began.wait()
+        await running.end()
+        # What came in on a connection that was open is answered, with word that it is the last.
+        assert await status(one, "/readyz") == (503, {"status": "draining"})
+        assert one.headers[-1] == (b"connection", b"close")
+        assert await status(other, "/livez") == (200, {"status": "alive"})
+        held.goes_on.set()
+        assert (await asking).body == OK_BODY
+        assert (await unused.ask("POST", CHAT, [JSON], chat("a"))).body == OK_BODY
+        await running.ended()
+
+
+async def test_a_stream_past_the_deadline_ends_with_an_event_and_without_an_end(tmp_path: Path) -> None:
+    held = Held(head(200, EVENTS, CHUNKED) + chunk(delta("a")))
+    async with draining(tmp_path, held, "0s") as running, connected(running.address) as client:
+        client.method = "POST"
+        await client.send(request("POST", CHAT, [HOST, JSON], STREAM))
+        await client.head()
+        chunks = client.chunks()
+        assert await anext(chunks) == delta("a")
+        await running.end()
+        assert await anext(chunks) == LAST_EVENT
+        with pytest.raises(asyncio.IncompleteReadError):
+            await anext(chunks)
+        await running.ended()
+    (line,) = running.requests()
+    assert (line["end"], line["status"], line["level"]) == ("shut_down", 200, "warning")
+
+
+async def test_no_event_is_put_into_the_middle_of_another(tmp_path: Path) -> None:
+    held = Held(head(200, EVENTS, CHUNKED) + chunk(delta("a") + b'data: {"half'))
+    async with draining(tmp_path, held, "0s") as running, connected(running.address) as client:
+        asking = asyncio.create_task(client.ask("POST", CHAT, [JSON], STREAM))
+        await held.began.wait()
+        await running.until(lambda exchange: exchange.sent > 0)
+        await running.end()
+        reply = await asking
+    assert (reply.body, reply.complete) == (delta("a") + b'data: {"half', False)
+
+
+async def test_the_sdk_takes_no_broken_off_stream_for_complete(tmp_path: Path) -> None:
+    held = Held(head(200, EVENTS, CHUNKED) + chunk(delta("a")))
+    async with (
+        draining(tmp_path, held, "0s") as running,
+        openai.AsyncOpenAI(base_url=f"{running.address}/v1", api_key="k", max_retries=0) as client,
+    ):
+        messages = [{"role": "user", "content": "a"}]
+        stream = await client.chat.completions.create(model="m", messages=messages, stream=True)  # type: ignore[call-overload]
+        await anext(aiter(stream))
+        await running.end()
+        with pytest.raises(openai.APIError) as caught:
+            await anext(aiter(stream))
+    assert caught.value.code == "server_shutting_down"
+
+
+async def test_an_answer_that_did_not_begin_is_an_error_to_try_again(tmp_path: Path) -> None:
+    held = Held()
+    async with draining(tmp_path, held, "0s") as running, connected(running.address) as client:
+        asking = asyncio.create_task(client.ask("POST", CHAT, [JSON], chat("a")))
+        await held.began.wait()
+        await running.end()
+        reply = await asking
+        await client.gone()
+    assert (reply.status, reply.json(), reply.complete) == (503, ERROR, True)
+    assert (reply.header(b"retry-after"), reply.header(b"x-should-retry")) == (b"1", b"true")
+    (line,) = running.requests()
+    assert (line["end"], line["status"]) == ("shut_down", 503)
+
+
+async def test_a_request_whose_body_is_still_coming_is_told_too(tmp_path: Path) -> None:
+    async with draining(tmp_path, Held(), "0s") as running, connected(running.address) as client:
+        await client.send(request("POST", CHAT, [HOST, JSON, (b"Content-Length", b"100")]) + b"{")
+        await running.until(lambda exchange: True)
+        await running.end()
+        reply = await client.reply()
+        client.close()
+    assert (reply.status, reply.json()) == (503, ERROR)
+
+
+async def test_a_stream_that_comments_began_ends_with_the_event_and_without_an_end(tmp_path: Path) -> None:
+    held = Held(rest=answer(200, b"{}", JSON))
+    more = {**SMALL_WINDOW, "policies": {"default": {"keepalive": "10ms"}}}
+    waiting = LONG.replace(b'"model"', b'"stream": true, "model"')
+    async with draining(tmp_path, held, "0s", **more) as running, connected(running.address) as client:
+        asking = asyncio.create_task(client.ask("POST", CHAT, [JSON], waiting))
+        await held.began.wait()
+        await running.until(lambda exchange: exchange.comments > 0)
+        await running.end()
+        reply = await asking
+        held.goes_on.set()  # the summary is seen through
+    assert reply.body.endswith(b": compacting\n" + LAST_EVENT)
+    assert not reply.complete
+
+
+async def test_a_second_signal_ends_at_once(tmp_path: Path) -> None:
+    held = Held()
+    async with draining(tmp_path, held, "1h") as running, connected(running.address) as client:
+        asking = asyncio.create_task(client.ask("POST", CHAT, [JSON], chat("a")))
+        await held.began.wait()
+        running.server.handle_exit(signal.SIGTERM, None)
+        assert (running.server.should_exit, running.server.force_exit) == (True, False)
+        await running.end()
+        running.server.handle_exit(signal.SIGTERM, None)
+        await running.ended()
+        with pytest.raises((asyncio.IncompleteReadError, ConnectionError)):
+            await asking
+        await running.server.lifespan.shutdown()

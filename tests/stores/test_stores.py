@@ -1,0 +1,651 @@
+"""One contract over every store, and what each store promises beside it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import socket
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+import redis.exceptions
+from redis.asyncio import Redis
+from redis.crc import key_slot
+
+from proxy.stores import MAX_VALUE_BYTES, Store, StoreError, ValueTooLargeError, open_store
+from proxy.stores.base import tombstone
+from proxy.stores.memory import MemoryStore
+from proxy.stores.redis.node import Node
+from proxy.stores.redis.servers import Cluster, OneServer
+from proxy.stores.redis.servers import Sentinels as SentinelServers
+from proxy.stores.redis.store import RedisStore
+from proxy.stores.sqlite import SqliteStore
+from tests.support.clock import Clock
+from tests.support.redis_servers import documented_user, one_node_cluster, tls_front
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+
+    from redis.asyncio.connection import AbstractConnection
+
+    from proxy.stores.redis.node import Words
+    from tests.support.redis_servers import Certificates, ClusterOfServers, Sentinels
+
+    Run = Callable[[Iterable[Words]], Awaitable[list[object]]]
+
+pytestmark = pytest.mark.anyio
+
+TTL = 600.0
+# Each way to reach a server, and the fixture that has its URL.
+REDIS = {
+    "valkey": "valkey_url",
+    "sentinel": "sentinels",
+    "cluster": "cluster",
+    "tls": "tls_url",
+    "acl": "acl_url",
+}
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock(1_000_000.0)
+
+
+@pytest.fixture(params=["memory", "sqlite", *REDIS])
+async def store(request: pytest.FixtureRequest, tmp_path: Path, clock: Clock) -> AsyncIterator[Store]:
+    match request.param:
+        case "memory":
+            opened: Store = MemoryStore(clock=clock)
+        case "sqlite":
+            opened = SqliteStore(tmp_path / "store.db", clock=clock)
+        case kind:
+            opened = RedisStore(redis_url(request, kind), timeout=5)
+    yield opened
+    await opened.close()
+
+
+def redis_url(request: pytest.FixtureRequest, kind: str) -> str:
+    served = request.getfixturevalue(REDIS[kind])
+    return served if isinstance(served, str) else served.url
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+async def clocked(request: pytest.FixtureRequest, tmp_path: Path, clock: Clock) -> AsyncIterator[Store]:
+    memory = request.param == "memory"
+    opened: Store = MemoryStore(clock=clock) if memory else SqliteStore(tmp_path / "store.db", clock=clock)
+    yield opened
+    await opened.close()
+
+
+def new_key(name: object = "") -> str:
+    return f"cp:{{{secrets.token_hex(8)}}}:{name}"
+
+
+class TestEveryStore:
+    async def test_has_none_for_a_key_nobody_stored(self, store: Store) -> None:
+        assert await store.get_many([new_key()]) == [None]
+
+    async def test_answers_no_keys_with_no_values(self, store: Store) -> None:
+        assert await store.get_many([]) == []
+        await store.touch([], TTL)
+
+    async def test_gives_back_the_bytes_it_was_given(self, store: Store) -> None:
+        for value in (b"", b"\x00\xff\r\n$-1\r\n", bytes(range(256)), b"v" * MAX_VALUE_BYTES):
+            key = new_key()
+            assert await store.put_new(key, value, TTL) is None
+            assert await store.get_many([key]) == [value]
+
+    async def test_lets_the_first_value_win_and_tells_the_second_which_it_was(self, store: Store) -> None:
+        key = new_key()
+        assert await store.put_new(key, b"first", TTL) is None
+        assert await store.put_new(key, b"second", TTL) == b"first"
+        assert await store.put_new(key, b"first", TTL) == b"first"
+        assert await store.get_many([key]) == [b"first"]
+
+    async def test_puts_over_what_is_there_where_it_is_told_to(self, store: Store) -> None:
+        key = new_key()
+        for value in (b"first", b"second", b""):
+            await store.put(key, value, TTL)
+            assert await store.get_many([key]) == [value]
+        with pytest.raises(ValueTooLargeError):
+            await store.put(key, b"v" * (MAX_VALUE_BYTES + 1), TTL)
+
+    async def test_has_one_winner_among_fifty_at_once(self, store: Store) -> None:
+        key = new_key()
+        values = [b"value %d" % number for number in range(50)]
+        winners = await asyncio.gather(*(store.put_new(key, value, TTL) for value in values))
+        assert winners.count(None) == 1
+        assert set(winners) == {None, values[winners.index(None)]}
+
+    async def test_answers_five_hundred_and_more_keys_in_their_order(self, store: Store) -> None:
+        keys = [new_key(number) for number in range(1200)]
+        for key in keys[::2]:
+            await store.put_new(key, key.encode(), TTL)
+        expected = [None if number % 2 else key.encode() for number, key in enumerate(keys)]
+        assert await store.get_many(keys) == expected
+        assert await store.get_many([keys[2], keys[1], keys[0], keys[2]]) == [
+            expected[number] for number in (2, 1, 0, 2)
+        ]
+
+    async def test_refuses_a_value_over_the_cap_and_says_it_is_no_outage(self, store: Store) -> None:
+        key = new_key()
+        with pytest.raises(ValueTooLargeError) as refusal:
+            await store.put_new(key, b"v" * (MAX_VALUE_BYTES + 1), TTL)
+        assert not refusal.value.outage
+        assert await store.get_many([key]) == [None]
+
+    async def test_gives_a_lock_to_one_owner_and_takes_it_back_from_that_owner_only(self, store: Store) -> None:
+        key = new_key()
+        assert await store.acquire(key, "mine", TTL)
+        assert not await store.acquire(key, "mine", TTL)
+        assert not await store.acquire(key, "theirs", TTL)
+        await store.release(key, "theirs")
+        assert not await store.acquire(key, "theirs", TTL)
+        await store.release(key, "mine")
+        await store.release(key, "mine")
+        assert await store.acquire(key, "theirs", TTL)
+
+    async def test_erases_everything_under_a_tag_and_nothing_else(self, store: Store) -> None:
+        tag, other = secrets.token_hex(8), new_key()
+        keys = [f"{kind}:{{{tag}}}:{number}" for kind in ("cp", "cool") for number in range(5)]
+        for key in keys[:-1]:
+            await store.put_new(key, b"v", TTL)
+        await store.put(keys[-1], b"v", TTL)
+        await store.put_new(other, b"v", TTL)
+        assert await store.erase(tag, b"mark", TTL) == b"mark"
+        assert await store.get_many([*keys, other, tombstone(tag)]) == [None] * len(keys) + [b"v", b"mark"]
+
+    async def test_lets_what_comes_too_late_vanish(self, store: Store) -> None:
+        tag = secrets.token_hex(8)
+        await store.erase(tag, b"mark", TTL)
+        keys = [f"cp:{{{tag}}}:{number}" for number in range(2)]
+        assert await store.put_new(keys[0], b"late", TTL) is None
+        await store.put(keys[1], b"late", TTL)
+        await store.touch(keys, TTL)
+        assert await store.get_many(keys) == [None, None]
+
+    async def test_keeps_the_mark_of_who_erased_first(self, store: Store) -> None:
+        tag = secrets.token_hex(8)
+        assert [await store.erase(tag, mark, TTL) for mark in (b"one", b"two")] == [b"one", b"one"]
+        marks = await asyncio.gather(*(store.erase("x" + tag, bytes([n]), TTL) for n in range(1, 20)))
+        assert len(set(marks)) == 1
+
+    async def test_keeps_indexes_of_members(self, store: Store) -> None:
+        one, two = (f"index:{secrets.token_hex(8)}" for _ in range(2))
+        assert await store.members(one) == []
+        for member in ("b", "a", "b"):
+            await store.enroll(one, member, TTL)
+        await store.enroll(two, "c", TTL)
+        assert (sorted(await store.members(one)), await store.members(two)) == (["a", "b"], ["c"])
+        await store.strike(one, "b")
+        await store.strike(one, "never enrolled")
+        assert await store.members(one) == ["a"]
+
+    async def test_touches_what_is_there_and_ignores_what_is_not(self, store: Store) -> None:
+        key, missing = new_key(), new_key()
+        await store.put_new(key, b"v", TTL)
+        await store.touch([missing, key], TTL)
+        assert await store.get_many([missing, key]) == [None, b"v"]
+
+    async def test_may_be_closed_twice(self, store: Store) -> None:
+        await store.close()
+        await store.close()
+
+
+class TestStoresWithAClock:
+    async def test_forget_an_entry_when_its_time_is_over(self, clocked: Store, clock: Clock) -> None:
+        key = new_key()
+        await clocked.put_new(key, b"old", TTL)
+        clock.now += TTL - 1
+        assert await clocked.get_many([key]) == [b"old"]
+        clock.now += 1
+        assert await clocked.get_many([key]) == [None]
+        assert await clocked.put_new(key, b"new", TTL) is None
+        assert await clocked.get_many([key]) == [b"new"]
+
+    async def test_forget_members_and_tombstones_when_their_time_is_over(self, clocked: Store, clock: Clock) -> None:
+        await clocked.enroll("index:x", "old", TTL)
+        await clocked.erase("tag", b"mark", TTL)
+        clock.now += TTL - 1
+        await clocked.enroll("index:x", "new", TTL)
+        assert sorted(await clocked.members("index:x")) == ["new", "old"]
+        clock.now += 1
+        assert await clocked.members("index:x") == ["new"]
+        assert await clocked.put_new("cp:{tag}:1", b"v", TTL) is None
+        assert await clocked.get_many(["cp:{tag}:1"]) == [b"v"]
+
+    async def test_give_what_is_put_again_its_time_anew(self, clocked: Store, clock: Clock) -> None:
+        key = new_key()
+        await clocked.put(key, b"old", TTL)
+        clock.now += TTL - 1
+        await clocked.put(key, b"new", TTL)
+        clock.now += TTL - 1
+        assert await clocked.get_many([key]) == [b"new"]
+
+    async def test_keep_what_is_touched(self, clocked: Store, clock: Clock) -> None:
+        touched, left = new_key(), new_key()
+        for key in (touched, left):
+            await clocked.put_new(key, b"v", TTL)
+        clock.now += TTL - 1
+        await clocked.touch([touched], TTL)
+        clock.now += TTL - 1
+        assert await clocked.get_many([touched, left]) == [b"v", None]
+        clock.now += 1
+        await clocked.touch([touched], TTL)
+        assert await clocked.get_many([touched]) == [None]
+
+    async def test_free_a_lock_whose_owner_died(self, clocked: Store, clock: Clock) -> None:
+        key = new_key()
+        assert await clocked.acquire(key, "dead", 30)
+        clock.now += 30
+        assert await clocked.acquire(key, "next", 30)
+        await clocked.release(key, "dead")
+        assert not await clocked.acquire(key, "third", 30)
+
+
+class TestMemory:
+    async def test_drops_the_least_recently_used_beyond_its_entries(self, clock: Clock) -> None:
+        store = MemoryStore(clock=clock, max_entries=2)
+        await store.put_new("a", b"1", TTL)
+        await store.put_new("b", b"2", TTL)
+        await store.get_many(["a"])
+        await store.put_new("c", b"3", TTL)
+        assert await store.get_many(["a", "b", "c"]) == [b"1", None, b"3"]
+
+    async def test_drops_the_least_recently_used_beyond_its_bytes(self, clock: Clock) -> None:
+        store = MemoryStore(clock=clock, max_bytes=1000)
+        keys = [f"{number:04}" for number in range(1000)]
+        for key in keys:
+            await store.put_new(key, b"v" * 96, TTL)
+        assert await store.get_many(keys) == [None] * 990 + [b"v" * 96] * 10
+
+
+_RIVAL = """
+import asyncio, sys
+from pathlib import Path
+from proxy.stores.sqlite import SqliteStore
+
+async def main() -> None:
+    store = SqliteStore(Path(sys.argv[1]), timeout=60)
+    for number in range(50):
+        mine = f"{sys.argv[2]} {number}".encode()
+        print((await store.put_new(str(number), mine, 600) or mine).decode())
+    await store.close()
+
+asyncio.run(main())
+"""
+
+
+class TestSqlite:
+    async def test_survives_a_restart(self, tmp_path: Path) -> None:
+        for expected in (None, b"v"):
+            store = SqliteStore(tmp_path / "deep" / "er" / "store.db")
+            assert await store.put_new("key", b"v", TTL) == expected
+            await store.close()
+
+    async def test_shares_a_file_between_two_stores(self, tmp_path: Path) -> None:
+        one, two = (SqliteStore(tmp_path / "store.db", timeout=5) for _ in range(2))
+        winners = await asyncio.gather(*(s.put_new("key", b"v", TTL) for s in (one, two) * 25))
+        assert winners.count(None) == 1
+        assert await one.get_many(["key"]) == await two.get_many(["key"]) == [b"v"]
+        await one.close()
+        await two.close()
+
+    def test_has_one_winner_per_key_among_processes_that_start_at_once(self, tmp_path: Path) -> None:
+        command = [sys.executable, "-c", _RIVAL, str(tmp_path / "store.db")]
+        root = Path(__file__).parents[2]
+        rivals = [
+            subprocess.Popen([*command, str(number)], stdout=subprocess.PIPE, cwd=root, text=True)
+            for number in range(4)
+        ]
+        outcomes = [rival.communicate()[0].splitlines() for rival in rivals]
+        assert [rival.returncode for rival in rivals] == [0] * 4
+        assert len(outcomes[0]) == 50
+        assert outcomes.count(outcomes[0]) == 4
+
+    async def test_keeps_its_files_to_their_owner(self, tmp_path: Path) -> None:
+        store = SqliteStore(tmp_path / "store.db")
+        await store.put_new("key", b"v", TTL)
+        modes = {path.name: path.stat().st_mode & 0o777 for path in tmp_path.iterdir()}  # noqa: ASYNC240
+        assert modes == {"store.db": 0o600, "store.db-wal": 0o600, "store.db-shm": 0o600}
+        await store.close()
+
+    async def test_purges_what_has_expired_once_a_minute_and_not_all_at_once(
+        self, tmp_path: Path, clock: Clock
+    ) -> None:
+        store = SqliteStore(tmp_path / "store.db", clock=clock)
+        for number in range(600):
+            await store.put_new(str(number), b"v", 10)
+        for rows in (600 - 500 + 2, 2 + 1, 2 + 2):
+            clock.now += 60
+            await store.put_new(f"at {clock.now}", b"v", TTL)
+            await store.put_new("again in this minute", b"v", TTL)
+            assert await store._run(store._connection.execute("SELECT count(*) FROM entries").fetchone) == (rows,)
+        await store.close()
+
+
+class TestRedis:
+    async def test_gives_entries_and_locks_their_time_to_live(self, valkey_url: str) -> None:
+        store = RedisStore(valkey_url, timeout=5)
+        entry, lock = new_key(), new_key()
+        async with Redis.from_url(valkey_url) as redis:
+            await store.put_new(entry, b"v", 100.5)
+            await store.acquire(lock, "token", 30)
+            assert 90_000 < await redis.pttl(entry) <= 100_500
+            assert 20_000 < await redis.pttl(lock) <= 30_000
+            assert await store.put_new(entry, b"w", 5000) == b"v"
+            assert await redis.pttl(entry) <= 100_500
+            await store.touch([new_key(), entry], TTL)
+            assert 590_000 < await redis.pttl(entry) <= 600_000
+        await store.close()
+
+    async def test_lists_what_lies_under_a_tag_for_as_long_as_any_of_it(self, valkey_url: str) -> None:
+        store, tag = RedisStore(valkey_url, timeout=5), secrets.token_hex(8)
+        await store.put_new(f"cp:{{{tag}}}:1", b"v", TTL)
+        await store.acquire(f"lock:{{{tag}}}", "token", 30)
+        await store.touch([f"lock:{{{tag}}}"], 30)
+        async with Redis.from_url(valkey_url) as redis:
+            assert await redis.pttl(f"keys:{{{tag}}}") > 590_000
+            await store.touch([f"cp:{{{tag}}}:1"], 2 * TTL)
+            assert await redis.pttl(f"keys:{{{tag}}}") > 1_190_000
+        await store.close()
+
+    async def test_waits_for_a_connection_instead_of_failing(self, valkey_url: str) -> None:
+        store = RedisStore(valkey_url, timeout=10)
+        answers = await asyncio.gather(*(store.get_many([new_key()]) for _ in range(300)))
+        assert answers == [[None]] * 300
+        await store.close()
+
+    @pytest.mark.parametrize("kind", REDIS)
+    async def test_holds_every_live_connection_to_its_own_limits_whatever_the_url_says(
+        self, request: pytest.FixtureRequest, kind: str
+    ) -> None:
+        """redis-py drops some options without a word on the way to a connection (BerriAI/litellm#35273)."""
+        options = "socket_timeout=30&socket_connect_timeout=30&retry_on_timeout=true&max_connections=9&protocol=3"
+        url = redis_url(request, kind)
+        store = RedisStore(
+            f"{url}{'&' if '?' in url else '?'}{options}&timeout=30&health_check_interval=7", timeout=0.2
+        )
+        assert await store.get_many([new_key(), *map(new_key, range(50))]) == [None] * 51
+        asked = [node for node in nodes_of(store) if any(c.is_connected for c in node.pool._available_connections)]
+        assert len(asked) >= {"cluster": 3, "sentinel": 2}.get(kind, 1)
+        for node in asked:
+            connection = await node.pool.get_connection()
+            assert connection.is_connected
+            assert effective(node, connection) == {
+                "socket_timeout": None,  # the store bounds the operation: tests/runtime/test_deadlines.py
+                "socket_connect_timeout": 0.2,
+                "waits for a connection": 0.2,
+                "max_connections": 32,
+                "retries": 0,
+                "retry_on_timeout": False,
+                "retry_on_error": [],
+                "health_check_interval": 0,
+                "keepalive": True,
+                "protocol": 2,
+                "client_name": "concertina",
+                "parser": "_AsyncRESP2Parser",
+                "maintenance": False,
+            }
+            await node.pool.release(connection)
+        await store.close()
+
+    async def test_a_cancellation_that_closing_ends_with_is_no_cancellation_of_the_caller(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """redis-py raises what a connection's end gave, and its closing may have been cancelled with another task."""
+        store = RedisStore("redis://127.0.0.1:1/0", timeout=5)
+        (node,) = nodes_of(store)
+
+        async def cancelled(**_: object) -> None:
+            raise asyncio.CancelledError
+
+        monkeypatch.setattr(node.pool, "disconnect", cancelled)
+        with pytest.raises(StoreError):
+            await store.get_many([new_key()])
+
+    async def test_names_itself_in_the_servers_list_of_clients_unless_told_not_to(self, valkey_url: str) -> None:
+        named, nameless = RedisStore(valkey_url, timeout=5), RedisStore(f"{valkey_url}?client_name=", timeout=5)
+        names = [await node.ask("CLIENT", "GETNAME") for store in (named, nameless) for node in nodes_of(store)]
+        assert names == [b"concertina", None]
+        await named.close()
+        await nameless.close()
+
+    async def test_has_one_answer_per_key_across_all_slots_of_a_cluster(self, cluster: ClusterOfServers) -> None:
+        store = RedisStore(cluster.url, timeout=5)
+        keys = [new_key(number) for number in range(300)]
+        for key in keys:
+            await store.put_new(key, key.encode(), TTL)
+        assert await store.get_many([*keys, *reversed(keys)]) == [key.encode() for key in [*keys, *reversed(keys)]]
+        held = [int(str(master.do("DBSIZE"))) for master in cluster.masters]
+        assert min(held) > 0
+        await store.close()
+
+    async def test_asks_each_node_of_a_cluster_once_for_any_number_of_keys(self, cluster: ClusterOfServers) -> None:
+        store = RedisStore(cluster.url, timeout=5)
+        # Of different slots each: two of a hundred keys would share one in every fourth run.
+        by_slot = {key_slot(key.encode()): key for key in map(new_key, range(200))}
+        keys = list(by_slot.values())[:100]
+        await store.get_many(keys)
+        session = [f"cp:{{one}}:{number}" for number in range(512)]
+        for asked, trips, commands in ((keys, 3, 100), (session, 1, 1)):
+            rounds = Rounds(store)
+            await store.get_many(asked)
+            assert (rounds.trips, rounds.commands) == (trips, commands)
+        await store.close()
+
+    async def test_needs_one_of_the_addresses_it_is_given(
+        self, cluster: ClusterOfServers, sentinels: Sentinels
+    ) -> None:
+        dead = f"127.0.0.1:{sentinels.deaf}"
+        for url in (
+            f"redis+cluster://{dead},{cluster.masters[1].address}",
+            f"redis+sentinel://{dead},{sentinels.sentinel.address}/mymaster",
+        ):
+            store = RedisStore(url, timeout=5)
+            assert await store.get_many([new_key()]) == [None]
+            await store.close()
+
+    @pytest.mark.parametrize(
+        ("url", "reason"),
+        [
+            ("redis+sentinel://{sentinel}/nobody", "no Sentinel knows a master 'nobody'"),
+            ("redis+cluster://{server}", "this is no node of a cluster|cluster support disabled"),
+            ("redis+sentinel://{server}/mymaster", "unknown command"),
+        ],
+    )
+    async def test_says_that_these_are_other_servers(self, sentinels: Sentinels, url: str, reason: str) -> None:
+        store = RedisStore(url.format(sentinel=sentinels.sentinel.address, server=sentinels.replica.address), timeout=5)
+        with pytest.raises(StoreError, match=reason) as failure:
+            await store.get_many([new_key()])
+        assert failure.value.outage
+        await store.close()
+
+    async def test_trusts_no_certificate_it_cannot_check(self, tls_url: str, certificates: Certificates) -> None:
+        address = tls_url.partition("?")[0]
+        for url in (address, f"{address}?ssl_ca_certs={certificates.authority}", address.replace("rediss", "redis")):
+            store = RedisStore(url, timeout=5)
+            with pytest.raises(StoreError):
+                await store.get_many([new_key()])
+            await store.close()
+
+    @pytest.mark.parametrize("option", ["ssl_ca_certs", "ssl_certfile"])
+    def test_reads_certificates_at_start(self, option: str) -> None:
+        with pytest.raises(StoreError, match=r"store\.url.*No such file"):
+            RedisStore(f"rediss://127.0.0.1:1/0?{option}=/nowhere.pem")
+
+    async def test_speaks_tls_to_a_cluster_that_announces_it(self, tmp_path: Path, certificates: Certificates) -> None:
+        with (
+            one_node_cluster(tmp_path) as node,
+            tls_front(node.port, certificates.context(clients=False)) as front,
+        ):
+            node.do("CONFIG", "SET", "cluster-announce-port", front.rpartition(":")[2])
+            store = RedisStore(f"rediss+cluster://{front}?ssl_ca_certs={certificates.authority}", timeout=5)
+            key = new_key()
+            assert await store.put_new(key, b"v", TTL) is None
+            assert await store.get_many([key]) == [b"v"]
+            assert [f"127.0.0.1:{found.address[1]}" for found in nodes_of(store)] == [front]
+            await store.close()
+
+
+class TestTheDocumentedUser:
+    async def test_may_do_nothing_else(self, acl_url: str) -> None:
+        async with Redis.from_url(acl_url) as client:
+            for words in (
+                ("KEYS", "*"),
+                ("FLUSHALL",),
+                ("CONFIG", "GET", "*"),
+                ("GET", "another:key"),
+                ("EVAL", "return redis.call('flushall')", 0),
+            ):
+                with pytest.raises(redis.exceptions.ResponseError, match=r"(?i)permission|ACL"):
+                    await client.execute_command(*words)
+
+    async def test_has_every_command_it_needs_on_a_cluster(self, cluster: ClusterOfServers) -> None:
+        for node in cluster.nodes:
+            node.do(*documented_user("password"))
+        store = RedisStore(cluster.url.replace("://", "://concertina:password@"), timeout=5)
+        try:
+            for number in range(20):
+                key = new_key(number)
+                assert await store.put_new(key, b"v", TTL) is None
+                await store.put(key, b"w", TTL)
+                await store.touch([key], TTL)
+                assert await store.get_many([key]) == [b"w"]
+                assert await store.acquire(f"lock:{key}", "token", TTL)
+                await store.release(f"lock:{key}", "token")
+                assert await store.acquire(f"lock:{key}", "token", TTL)
+        finally:
+            await store.close()
+            for node in cluster.nodes:
+                node.do("ACL", "DELUSER", "concertina")
+
+
+class Rounds:
+    """Counts the round trips of a store from now on."""
+
+    def __init__(self, store: RedisStore) -> None:
+        self.trips = self.commands = 0
+        for node in nodes_of(store):
+            node.run = self._counted(node.run)  # type: ignore[method-assign]
+
+    def _counted(self, run: Callable[[Iterable[Words]], Awaitable[list[object]]]) -> Run:
+        async def counted(commands: Iterable[Words]) -> list[object]:
+            asked = list(commands)
+            self.trips += 1
+            self.commands += len(asked)
+            return await run(asked)
+
+        return counted
+
+
+def nodes_of(store: RedisStore) -> list[Node]:
+    """Every server the store has connections to, the Sentinels too."""
+    match store._servers:
+        case OneServer() as one:
+            return [one._node]
+        case SentinelServers() as watched:
+            return [*watched._sentinels, *watched._nodes._nodes.values()]
+        case Cluster() as nodes:
+            return list(nodes._nodes._nodes.values())
+        case _:
+            raise AssertionError
+
+
+def effective(node: Node, connection: AbstractConnection) -> dict[str, object]:
+    sock = connection._writer.get_extra_info("socket")
+    return {
+        "socket_timeout": connection.socket_timeout,
+        "socket_connect_timeout": connection.socket_connect_timeout,
+        "waits for a connection": node.pool.timeout,
+        "max_connections": node.pool.max_connections,
+        "retries": connection.retry.get_retries(),
+        "retry_on_timeout": connection.retry_on_timeout,
+        "retry_on_error": connection.retry_on_error,
+        "health_check_interval": connection.health_check_interval,
+        "keepalive": bool(sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)),
+        "protocol": connection.protocol,
+        "client_name": connection.client_name,
+        "parser": type(connection._parser).__name__,
+        "maintenance": bool(connection.maint_notifications_config),
+    }
+
+
+class TestOpenStore:
+    @pytest.mark.parametrize(
+        ("url", "path"),
+        [
+            ("sqlite:///var/my%20store.db", Path("var/my store.db")),
+            ("SQLite:///store.db", Path("store.db")),
+            ("sqlite:////{tmp}/store.db", Path("/{tmp}/store.db")),
+        ],
+    )
+    async def test_opens_relative_and_absolute_files(
+        self, url: str, path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.chdir(tmp_path)
+        tmp = str(tmp_path).lstrip("/")
+        store = open_store(url.replace("{tmp}", tmp))
+        assert Path(str(path).replace("{tmp}", tmp)).exists()  # noqa: ASYNC240
+        await store.close()
+
+    @pytest.mark.parametrize(
+        ("url", "kind"),
+        [("memory://", MemoryStore), ("redis://127.0.0.1:1/0", RedisStore), ("rediss://127.0.0.1:1/0", RedisStore)],
+    )
+    async def test_opens_the_store_the_scheme_names_without_connecting(self, url: str, kind: type) -> None:
+        store = open_store(url)
+        assert type(store) is kind
+        await store.close()
+
+    @pytest.mark.parametrize(
+        "url",
+        [
+            "",
+            "postgres://user:hunter2@host/db",
+            "sqlite://",
+            "sqlite:///",
+            "sqlite://store.db",
+            "redis://:hunter2@host:port/0",
+            "redis://:hunter2@host/0?db=zero",
+            "redis://:hunter2@host/0?sockettimeout=3",
+            "redis://:hunter2@host/0?ssl_ca_certs=/ca.pem",
+            "redis://:hunter2#@host/0",
+            "rediss://:hunter2@host/0?ssl_cert_reqs=sometimes",
+            "rediss://:hunter2@host/0?ssl_check_hostname=perhaps",
+            "redis+cluster://:hunter2@h1:1,h2:2/1",
+            "redis+cluster://:hunter2@h1:1,,h2:2",
+            "redis+cluster://:hunter2@",
+            "redis+cluster://:hunter2@h1:1,[h2:2",
+            "redis+sentinel://:hunter2@h1:1,h2:2",
+            "redis+sentinel://:hunter2@h1:1/mymaster/zero",
+            "redis://:hunter2@h1:1?sentinel_password=hunter2",
+        ],
+    )
+    def test_refuses_what_it_does_not_know_and_repeats_no_password(self, url: str) -> None:
+        with pytest.raises(StoreError, match=r"store\.url") as refusal:
+            open_store(url)
+        assert "hunter2" not in str(refusal.value)
+
+    @pytest.mark.parametrize("content", [b"not a database at all\n" * 500, b"SQLite format 3\0" + b"\xff" * 4096])
+    def test_names_the_file_that_is_no_database(self, tmp_path: Path, content: bytes) -> None:
+        path = tmp_path / "store.db"
+        path.write_bytes(content)
+        with pytest.raises(StoreError, match=r"store\.url.*store\.db.*move that file away"):
+            open_store(f"sqlite:///{path}")
+
+    def test_refuses_a_file_written_by_a_newer_version(self, tmp_path: Path) -> None:
+        connection = sqlite3.connect(tmp_path / "store.db")
+        connection.execute("PRAGMA user_version = 99")
+        connection.close()
+        with pytest.raises(StoreError, match="newer version"):
+            open_store(f"sqlite:///{tmp_path / 'store.db'}")
+
+    def test_names_the_directory_it_cannot_write_to(self) -> None:
+        with pytest.raises(StoreError, match=os.devnull):
+            open_store(f"sqlite:///{os.devnull}/store.db")

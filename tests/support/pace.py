@@ -1,0 +1,196 @@
+"""The real engine at a pace of its own: summaries take seconds that nobody waits for, since time skips to the next."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+import selectors
+import time
+from concurrent.futures import Executor, Future
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
+
+from proxy.callers.tenants import Tenants
+from proxy.commands.replay.stand_in import StandIn
+from proxy.dialects.reader import ChatRequest
+from proxy.engine.case import Case, Draft, Wish, case_of
+from proxy.engine.summarizer import SummarizerError, SummaryTarget
+from proxy.gateway.usage import Usage
+from proxy.models.tokenizer import Tokenizer
+from proxy.observing.log import Log
+from proxy.server.exchange import Exchange
+from proxy.stores.memory import MemoryStore
+from proxy.upstream.http import UpstreamClient
+from proxy.wiring import Engine, open_engine
+from tests.support.scenarios import MODEL, WINDOW
+from tests.support.servers import configured
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Sequence
+    from pathlib import Path
+
+    from policies.record.prompting import Prompt
+    from policies.record.validation import Answer
+    from proxy.callers.tenants import Caller
+    from proxy.stores.base import Store
+    from proxy.upstream.routes import Router
+    from tests.support.scenarios import Message
+
+_T = TypeVar("_T")
+_P = ParamSpec("_P")
+TOKENIZER = Tokenizer()
+
+
+class SkippingLoop(asyncio.SelectorEventLoop):
+    """Where there is nothing to do until a timer is due, it is due at once."""
+
+    def __init__(self) -> None:
+        self.skipped = 0.0
+        self.skips = True
+        super().__init__(_Skipping(self))
+
+    async def shutdown_default_executor(self, *timeout: float | None) -> None:
+        """Threads take real time to end, and from Python 3.13 on it is bounded."""
+        self.skips = False
+        await super().shutdown_default_executor(*timeout)
+
+    def time(self) -> float:
+        return super().time() + self.skipped
+
+
+class _Skipping(selectors.DefaultSelector):
+    def __init__(self, loop: SkippingLoop) -> None:
+        super().__init__()
+        self._loop = loop
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        if not timeout or timeout < 0 or not self._loop.skips:
+            return super().select(timeout)
+        ready = super().select(0)
+        if not ready:
+            self._loop.skipped += timeout
+        return ready
+
+
+class _Inline(Executor):
+    """Works where it is asked: a thread would take real time."""
+
+    def submit(self, fn: Callable[_P, _T], /, *args: _P.args, **kwargs: _P.kwargs) -> Future[_T]:
+        done: Future[_T] = Future()
+        try:
+            done.set_result(fn(*args, **kwargs))
+        except BaseException as error:  # noqa: BLE001 - as an executor hands it on
+            done.set_exception(error)
+        return done
+
+
+class Summaries(StandIn):
+    """A summarizer that takes `seconds` for an answer, and fails where `fails` says so of the number of a call."""
+
+    def __init__(self, seconds: float, fails: Callable[[int], bool]) -> None:
+        super().__init__(TOKENIZER)
+        self._clock = asyncio.get_running_loop().time
+        self._seconds = seconds
+        self._fails = fails
+        self.begun: list[str] = []
+        self.ended = 0
+        self.at_once = 0
+
+    async def ask(self, target: SummaryTarget, prompt: Prompt, max_tokens: int) -> Answer:
+        number = len(self.begun)
+        self.begun.append(prompt.user)
+        self.at_once = max(self.at_once, len(self.begun) - self.ended)
+        await asyncio.sleep(self._seconds)
+        self.ended += 1
+        if self._fails(number):
+            self.failed(target, "transient")
+            raise SummarizerError("transient", "scripted")
+        return await super().ask(target, prompt, max_tokens)
+
+
+class Play:
+    """One caller's requests, played against the engine without a connection."""
+
+    def __init__(self, engine: Engine, router: Router, caller: Caller, summaries: Summaries, log: io.BytesIO) -> None:
+        self.engine = engine
+        self.summaries = summaries
+        self.stalls: list[float] = []
+        self.drafts: list[Draft] = []
+        self._router = router
+        self.caller = caller
+        self._log = log
+        self._following: set[asyncio.Task[None]] = set()
+
+    async def draft(self, messages: Sequence[Message], wish: Wish = "on") -> Draft:
+        """What is sent for these messages, and how long that took."""
+        _, draft = await self._draft(messages, wish)
+        return draft
+
+    async def round(self, messages: Sequence[Message], seconds: float = 0.3) -> Draft:
+        """A request, its answer after so many seconds, and what that sets off in the background."""
+        case, draft = await self._draft(messages, "on")
+        await asyncio.sleep(seconds)
+        usage = Usage(draft.tokens, 40)
+        self.engine.ahead.learn(case, draft, usage)
+        task = asyncio.create_task(self.engine.ahead.after(case, draft, usage))
+        self._following.add(task)
+        task.add_done_callback(self._following.discard)
+        return draft
+
+    async def settle(self) -> None:
+        """Until nothing is under way in the background."""
+        while self._following:
+            await asyncio.wait(self._following)
+
+    @property
+    def paid(self) -> list[str]:
+        """The checkpoints that a model's summary was paid for, in the order in which they were made."""
+        lines = map(json.loads, self._log.getvalue().splitlines())
+        return [line["checkpoint"] for line in lines if line["event"] == "compaction" and line.get("calls")]
+
+    @property
+    def sent(self) -> set[str]:
+        """The checkpoints that went upstream."""
+        return {draft.record.digest[:16] for draft in self.drafts if draft.record is not None}
+
+    async def _draft(self, messages: Sequence[Message], wish: Wish) -> tuple[Case, Draft]:
+        started = asyncio.get_running_loop().time()
+        body = json.dumps({"model": MODEL, "messages": messages}).encode()
+        request = await self.engine.reader.read(body, self.caller.scope, self._router.encoding)
+        assert isinstance(request, ChatRequest)
+        case = case_of(_EXCHANGE, self._router, self.caller, wish, request)
+        case = await self.engine.drafter.placed(case)
+        draft = await self.engine.drafter.first(case)
+        self.stalls.append(asyncio.get_running_loop().time() - started)
+        self.drafts.append(draft)
+        return case, draft
+
+
+@asynccontextmanager
+async def playing(
+    directory: Path,
+    *,
+    seconds: float = 6.0,
+    fails: Callable[[int], bool] = lambda _: False,
+    store: Store | None = None,
+    **settings: object,
+) -> AsyncIterator[Play]:
+    """A summarizer that takes so many seconds for every call; `settings` are sections of the config."""
+    defaults = {
+        "upstreams": {"main": {"base_url": "http://127.0.0.1:9/v1"}},
+        "models": [{"match": MODEL, "context_window": WINDOW}],
+    }
+    config = configured(directory, defaults | settings)
+    log, summaries = io.BytesIO(), Summaries(seconds, fails)
+    written = Log("info", time.time, log)
+    engine = await open_engine(config, store or MemoryStore(), UpstreamClient(), _Inline(), written, summaries)
+    caller = Tenants(config).identify(b"Bearer key")
+    yield Play(engine, engine.router(config), caller, summaries, log)
+
+
+async def _nobody(*_: object) -> None:
+    raise AssertionError("nothing is received or sent here")
+
+
+_EXCHANGE = Exchange({"method": "POST", "path": "/v1/chat/completions", "headers": []}, _nobody, _nobody)  # type: ignore[arg-type]

@@ -1,0 +1,119 @@
+"""The whole proxy on a stage: a model server behind it, its log in memory, and requests of every size."""
+
+from __future__ import annotations
+
+import io
+import json
+import time
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from proxy.app import App
+from proxy.demo.model_server import ModelServer
+from proxy.observing.log import open_log
+from tests.support.scenarios import MODEL, WINDOW, Agent, usable, user
+from tests.support.servers import configured, serve
+from tests.support.upstreams import CHAT, ask
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+    from proxy.demo.model_server import Received
+    from tests.support.upstreams import Header, Reply
+
+B = usable(WINDOW)
+CONTENT = "the client's own words"
+
+
+@dataclass
+class Stage:
+    """A model server, the proxy before it, and what the proxy logs."""
+
+    address: str
+    model: ModelServer
+    _log: io.BytesIO = field(repr=False)
+
+    async def send(self, body: bytes, *headers: Header, path: str = CHAT) -> Reply:
+        return await ask(self.address, "POST", path, [(b"content-type", b"application/json"), *headers], body)
+
+    @property
+    def sent(self) -> list[Received]:
+        """What the model was asked, summaries left out."""
+        return [received for received in self.model.received if received.method == "POST" and not received.is_summary]
+
+    @property
+    def log(self) -> list[dict[str, object]]:
+        return [json.loads(line) for line in self._log.getvalue().splitlines()]
+
+    def forget(self) -> None:
+        """What was logged."""
+        self._log.seek(0)
+        self._log.truncate()
+
+    def logged(self, event: str) -> list[dict[str, object]]:
+        return [line for line in self.log if line["event"] == event]
+
+
+@asynccontextmanager
+async def stage(
+    directory: Path,
+    model: ModelServer | None = None,
+    *,
+    level: str = "debug",
+    log: io.BytesIO | None = None,
+    **settings: object,
+) -> AsyncIterator[Stage]:
+    """A stage; `settings` are sections of the config, laid over the ones that every stage has."""
+    model = model or ModelServer(window=WINDOW)
+    log = log or io.BytesIO()
+    async with serve(model) as upstream:
+        config = configured(
+            directory,
+            {
+                "store": {"url": "memory://"},
+                "upstreams": {"main": {"base_url": f"{upstream}/v1"}},
+                "models": [{"match": MODEL, "context_window": WINDOW}],
+                **settings,
+            },
+        )
+        async with serve(App(config, open_log(level, time.time, log)), lifespan="on") as address:
+            yield Stage(address, model, log)
+
+
+def history(share: float) -> list[dict[str, object]]:
+    """A conversation that takes about this share of the usable input; a round takes 3 % of it."""
+    agent = Agent()
+    agent.says(CONTENT)
+    for _ in range(round(share * B / 195)):
+        agent.works()
+    return agent.messages
+
+
+def body(messages: object, **more: object) -> bytes:
+    """A request in a formatting that nobody would make anew."""
+    text = json.dumps({"model": MODEL, "messages": messages, **more}, indent=1, ensure_ascii=False)
+    return text.encode("utf-8", "backslashreplace")  # halves of emoji as JSON escapes them
+
+
+SMALL = body([user(CONTENT)])
+COUNTED = body(history(0.4))
+FLOOR = body(history(0.7))
+DUE = body(history(0.85))
+MUST = body(history(1.2))
+
+
+def ours(reply: Reply) -> dict[str, str]:
+    """The control headers of an answer, by what follows `x-compaction`."""
+    headers = [(name.lower().decode(), value.decode()) for name, value in reply.headers]
+    return {
+        name.removeprefix("x-compaction").removeprefix("-"): value
+        for name, value in headers
+        if name.startswith("x-compaction")
+    }
+
+
+def outcome(reply: Reply) -> tuple[str, str]:
+    told = ours(reply)
+    return told[""], told["reason"]

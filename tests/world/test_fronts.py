@@ -1,0 +1,188 @@
+"""The front ends that docs/operations.md shows, as they stand there, before two replicas."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.support.fronts import PROGRAMS, before, program, running
+from tests.support.servers import free_port
+from tests.support.upstreams import (
+    CHAT,
+    CHUNKED,
+    EVENTS,
+    JSON,
+    OK_BODY,
+    Call,
+    Upstream,
+    always,
+    answer,
+    chat,
+    chunk,
+    connected,
+    delta,
+    head,
+    proxied,
+    request,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+pytestmark = [pytest.mark.anyio, pytest.mark.slow]
+
+DOCUMENT = Path(__file__).parents[2] / "docs/operations.md"
+FINE = always(answer(200, OK_BODY, JSON))
+
+
+def documented(name: str, port: int, replicas: list[str]) -> str:
+    """The config of the document, with our addresses instead of its own."""
+    (block,) = re.findall(rf"^```{name}\n(.*?)^```$", DOCUMENT.read_text("utf-8"), re.MULTILINE | re.DOTALL)
+    for number, replica in enumerate(replicas, 1):
+        assert block.count(f"concertina-{number}:8795") == 1
+        block = block.replace(f"concertina-{number}:8795", replica.removeprefix("http://"))
+    block, listens = re.subn(
+        r"\b(listen |bind :)80\b", lambda found: f"{found[1].rstrip(' :')} 127.0.0.1:{port}", block
+    )
+    assert listens == 1
+    return f"http {{\n{block}}}\n" if name == "nginx" else block
+
+
+@dataclass
+class Replicas:
+    """Two proxies, each before an upstream of its own, and what is before them."""
+
+    name: str
+    address: str
+    upstreams: list[Upstream]
+
+    async def ask(self, *headers: tuple[bytes, bytes], body: bytes = chat("a")) -> int:
+        """Which replica was asked."""
+        for upstream in self.upstreams:
+            upstream.play(FINE)
+        async with connected(self.address) as client, asyncio.timeout(30):
+            assert (await client.ask("POST", CHAT, [JSON, *headers], body)).body == OK_BODY
+        (asked,) = [number for number, upstream in enumerate(self.upstreams) if upstream.calls]
+        return asked
+
+
+@pytest.fixture(scope="module")
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture(scope="module", params=PROGRAMS)
+async def replicas(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Replicas]:
+    program(request.param)
+    directories = [tmp_path_factory.mktemp("replica") for _ in range(3)]
+    async with proxied(directories[0], FINE) as first, proxied(directories[1], FINE) as second:
+        port = free_port()
+        config = documented(request.param, port, [first[0], second[0]])
+        async with running(request.param, directories[2], config, port) as address:
+            yield Replicas(request.param, address, [first[1], second[1]])
+
+
+async def test_a_session_stays_at_its_replica_and_sessions_are_spread(replicas: Replicas) -> None:
+    asked = {number: {await replicas.ask((b"X-Session-Id", b"%d" % number)) for _ in range(4)} for number in range(16)}
+    assert all(len(places) == 1 for places in asked.values()), asked
+    assert {place for places in asked.values() for place in places} == {0, 1}
+
+
+async def test_requests_without_a_session_are_served(replicas: Replicas) -> None:
+    asked = [await replicas.ask((b"Authorization", b"Bearer k")) for _ in range(6)]
+    assert len(set(asked)) == (1 if replicas.name == "nginx" else 2), asked
+
+
+async def test_a_large_body_passes(replicas: Replicas) -> None:
+    await replicas.ask(body=chat("a b " * 500_000))
+
+
+async def test_events_are_passed_on_as_they_come(replicas: Replicas) -> None:
+    seen = asyncio.Event()
+
+    async def script(call: Call) -> None:
+        await call.read()
+        await call.send(head(200, EVENTS, CHUNKED), chunk(delta("first")))
+        await seen.wait()
+        await call.send(chunk(delta("second")), chunk(b"data: [DONE]\n\n"), chunk(b""))
+
+    for upstream in replicas.upstreams:
+        upstream.play(script)
+    async with connected(replicas.address) as client, asyncio.timeout(30):
+        client.method = "POST"
+        await client.send(request("POST", CHAT, [(b"Host", b"proxy"), JSON], chat("a", stream=True)))
+        assert await client.head() == 200
+        received = b""
+        async for part in client.chunks():
+            received += part
+            if b"first" in received:
+                seen.set()
+    assert received == delta("first") + delta("second") + b"data: [DONE]\n\n"
+
+
+HIDDEN = (
+    *("/admin", "/admin/", "/admin/api/models", "/admin/api/sessions", "/admin/?token=x", "/metrics", "/metrics/"),
+    *("/ADMIN/api/models", "/Metrics", "//metrics", "//admin//api/models", "/%61dmin/api/models", "/%6Detrics"),
+    *(
+        "/metrics;a=b",
+        "/admin;/api/models",
+        "/./metrics",
+        "/v1/../metrics",
+        "/v1/%2e%2e/metrics",
+        "/metrics%2f",
+        "/%2fmetrics",
+    ),
+    *("/%256detrics", "/metrics%3fa", "/\\metrics", "/metrics%00", "/metrics%20", "http://127.0.0.1/metrics"),
+)
+
+
+async def test_the_pages_for_operators_are_shut_off_in_any_spelling(replicas: Replicas) -> None:
+    for upstream in replicas.upstreams:
+        upstream.play(FINE)
+    for host in (b"127.0.0.1", replicas.address.removeprefix("http://").encode(), b"proxy.example"):
+        for target in HIDDEN:
+            async with connected(replicas.address) as client, asyncio.timeout(30):
+                await client.send(request("GET", target, [(b"Host", host)]))
+                reply = await client.reply()
+            assert reply.status in (400, 404), target
+            assert b"concertina_" not in reply.body, target
+    assert not any(upstream.calls for upstream in replicas.upstreams)
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+async def test_the_header_that_the_front_end_adds_is_enough_by_itself(name: str, tmp_path: Path) -> None:
+    program(name)
+    async with proxied(tmp_path, FINE) as (address, _):
+        host = address.removeprefix("http://")
+        config, shut_off = re.subn(
+            r"^.*\(admin\|metrics\).*\n", "", documented(name, port := free_port(), [address] * 2), flags=re.MULTILINE
+        )
+        assert shut_off == 1
+        async with running(name, tmp_path, config.replace("Host $host", "Host $http_host"), port) as front:
+            for at, status in ((address, 200), (front, 403)):
+                async with connected(at) as client, asyncio.timeout(30):
+                    await client.send(request("GET", "/metrics", [(b"Host", host.encode())]))
+                    assert (await client.reply()).status == status, at
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+async def test_a_front_end_that_hides_opens_figures_at_most(name: str, tmp_path: Path) -> None:
+    async with proxied(tmp_path, FINE) as (address, behind), before(name, tmp_path, address) as front:
+        host = (b"Host", address.removeprefix("http://").encode())
+
+        async def status(method: str, target: str) -> int:
+            async with connected(front.address) as client, asyncio.timeout(30):
+                client.method = method
+                await client.send(request(method, target, [host]))
+                return (await client.reply()).status
+
+        assert await status("GET", "/admin/api/sessions") == 403
+        assert await status("GET", "/admin/") == 403
+        assert await status("DELETE", "/admin/api/sessions/x") == 403
+        assert await status("GET", "/metrics") in (200, 403)
+        assert not behind.calls
