@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from policies import ledger
 from policies.budget import SMALL_RECORD, Budget
+from policies.ledger import ledger
 from policies.ledger.entries import WEAK, Entry, order_of
 from policies.record.actions import FileChange, KeyAction
 from policies.record.texts import Texts

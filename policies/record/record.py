@@ -8,10 +8,10 @@ from typing import Literal
 
 import msgspec
 
-from policies import ledger
 from policies.budget import Budget
 from policies.half_window import Cut
-from policies.ledger import Entry
+from policies.ledger import ledger
+from policies.ledger.ledger import Entry
 from policies.plan import Trigger
 from policies.record.actions import FileChange, KeyAction, file_changes, key_actions
 from policies.record.bisect import Outcome

@@ -11,12 +11,12 @@ from datetime import UTC, datetime
 from functools import cached_property, partial
 from typing import Literal, Protocol, TypeVar
 
-from policies import ledger
 from policies.assembly import Injected, Item, Merged, Shape, assemble
 from policies.budget import Budget
 from policies.conversation import INSTRUCTION_ROLES, Conversation
 from policies.half_window import Cut
-from policies.ledger import Entry
+from policies.ledger import ledger
+from policies.ledger.ledger import Entry
 from policies.plan import Trigger
 from policies.record import record as records
 from policies.record.bisect import Call, MergeCall, Outcome, Overflow, Result, SummarizeCall, bisect

@@ -10,9 +10,9 @@ from functools import partial
 
 import msgspec
 
-from policies import ledger
 from policies.conversation import INSTRUCTION_ROLES
 from policies.half_window import Cut
+from policies.ledger import ledger
 from policies.ledger.entries import Entry
 from policies.plan import Compact
 from policies.record.actions import file_changes, key_actions

@@ -10,19 +10,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policies.ledger import (
+from policies.ledger import statements
+from policies.ledger.entries import HARD, PREFERENCE, WEAK
+from policies.ledger.ledger import (
     Entry,
     extract,
     fit,
     line,
     merge,
     numbered,
-    statements,
     supersede,
     told,
     without_superseded_section,
 )
-from policies.ledger.entries import HARD, PREFERENCE, WEAK
 from policies.ledger.scanning import _matches, scan
 from policies.ledger.sentences import _END
 from policies.ledger.statements import read
@@ -511,7 +511,7 @@ def test_what_is_replaced_or_repeated_shares_its_subject_or_is_named() -> None:
 
 def test_a_sentence_is_read_once_however_many_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
     remembering = lru_cache(maxsize=16)(statements.read.__wrapped__)
-    monkeypatch.setattr("policies.ledger.merging.read", remembering)
+    monkeypatch.setattr("policies.ledger.ledger.read", remembering)
     utterances = history([f"The port of server{i} is {8000 + i}." for i in range(200)])
     entries = merge((), told(utterances, (), first_user=None))
     assert (len(entries), remembering.cache_info().misses) == (200, 200)
@@ -546,7 +546,7 @@ def test_a_rule_that_no_longer_applies_names_no_old_value() -> None:
 
 def test_clauses_of_a_replaced_statement_are_read_only_beside_its_value(monkeypatch: pytest.MonkeyPatch) -> None:
     reading: list[str] = []
-    monkeypatch.setattr("policies.ledger.merging.read", lambda sentence: reading.append(sentence) or read(sentence))
+    monkeypatch.setattr("policies.ledger.ledger.read", lambda sentence: reading.append(sentence) or read(sentence))
     merge(said("The budget is $500, in total, for all of it."), said("The budget is now $900.", 9))
     assert "The budget is $500" not in reading
     texts = [

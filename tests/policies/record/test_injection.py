@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from policies.budget import budget_of
-from policies.ledger import extract, merge
 from policies.ledger.entries import Entry
+from policies.ledger.ledger import extract, merge
 from policies.record.actions import FileChange, KeyAction
 from policies.record.injection import render
 from policies.record.texts import texts_for

@@ -14,11 +14,14 @@ from itertools import islice
 import msgspec
 
 from policies.ledger.entries import HARD, PREFERENCE, WEAK, Entry, Kind, line, order_of
+from policies.ledger.naming import numbered, supersede, without_superseded_section
 from policies.ledger.sentences import sentences
 from policies.ledger.statements import IDENTIFIERS, Statement, read
 from policies.ledger.superseding import reaches_out, repeats, replaces, restates_with_label, share_subject
 from policies.ledger.words import WEAK as WEAK_WORDS
 from policies.transcript import CountTokens, Utterance
+
+__all__ = ["Entry", "extract", "fit", "line", "merge", "numbered", "supersede", "told", "without_superseded_section"]
 
 # Of one message and kind, the first and the last: a pasted book is not a conversation.
 _MOST_OF_A_KIND = {"task": 200, "directive": 400, "fact": 200, "message": 40}
