@@ -22,6 +22,7 @@ from rich.table import Table
 
 from proxy.dialects.reader import RequestReader
 from proxy.models.tokenizer import DEFAULT_ENCODING, Tokenizer
+from proxy.runtime import workers as threads
 from tests.real.gguf import write_tokenizer
 from tests.real.llama import MISSING, Llama, llama, model_file
 from tests.real.texts import TEXTS
@@ -160,7 +161,7 @@ def _counted(chat: Json, encoding: str) -> int:
     async def count() -> int:
         with ThreadPoolExecutor(1) as workers:
             body = json.dumps({"model": "gpt-4o", **chat}, separators=(",", ":"), ensure_ascii=False).encode()
-            request = await RequestReader(_TOKENIZER, workers).read(body, b"", lambda _: encoding)
+            request = await RequestReader(_TOKENIZER, threads.Workers(workers)).read(body, b"", lambda _: encoding)
             return request.tokens if request else 0
 
     return asyncio.run(count())

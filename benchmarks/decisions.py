@@ -26,6 +26,7 @@ from policies.transcript import ToolCall, Utterance
 from proxy.dialects import json_array
 from proxy.dialects.reader import ChatRequest, RequestReader
 from proxy.models.tokenizer import DEFAULT_ENCODING, Tokenizer
+from proxy.runtime import workers as threads
 
 _SCOPE = b"benchmark"
 _REPEATS = 30
@@ -57,7 +58,7 @@ def _reading(size: int) -> float:
 
     async def run() -> float:
         with ThreadPoolExecutor(2) as workers:
-            reader = RequestReader(tokenizer, workers)
+            reader = RequestReader(tokenizer, threads.Workers(workers))
             times = []
             for i in range(_REPEATS + 3):
                 request = template.replace(SEQUENCE.encode(), b"SEQ%08d" % i)
@@ -167,7 +168,9 @@ def _assembling() -> float:
 def _read(content: bytes) -> ChatRequest:
     async def run() -> ChatRequest | None:
         with ThreadPoolExecutor(1) as workers:
-            return await RequestReader(Tokenizer(), workers).read(content, _SCOPE, lambda _: DEFAULT_ENCODING)
+            return await RequestReader(Tokenizer(), threads.Workers(workers)).read(
+                content, _SCOPE, lambda _: DEFAULT_ENCODING
+            )
 
     request = asyncio.run(run())
     if request is None:

@@ -7,7 +7,10 @@ never meet a summary that was made from another one (docs/design.md, section 8; 
 from __future__ import annotations
 
 import hashlib
+import hmac
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from types import MappingProxyType
 
 import msgspec
@@ -15,11 +18,14 @@ import msgspec
 from policies.arguments import UnreadError, read
 from policies.conversation import Message
 from policies.stamps import without_stamps, without_wrappers
+from policies.trail import Resumed
 
 _Text = Callable[[str], str]
 
 _VERSION = b"v1"
 INSTRUCTIONS = b"instructions"
+LINK_BYTES = 32
+MARK_BYTES = 16
 # What clients move about or drop between requests without changing what was said.
 _REASONING_PARTS = frozenset({"thinking", "redacted_thinking", "reasoning"})
 _RESULTS = ("tool", "function")
@@ -144,3 +150,94 @@ def _link(made: tuple[int, int] | None, latest: int) -> bytes:
         return b"-"
     position, ordinal = made
     return b"%d" % ordinal if position == latest else b"%d of %d" % (ordinal, position)
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """The conversation that a request goes on from, by its first link and by the digest of what ends at `cut`."""
+
+    first: bytes
+    cut: int
+    digest: bytes
+    resumed: Resumed
+
+
+@dataclass(frozen=True)
+class Chain:
+    """The names of one request's conversation: of its prefixes, of its session, and of the place where both are kept.
+
+    scope:  the caller's: nothing of one scope is found from another.
+    body:   the messages without the head.
+    mark:   of the label that the client gives its session; empty where it gives none.
+    covers_instructions: whether records may cover instructions: they never meet requests that keep theirs.
+    link:   the first link that holds for this session; None where nobody looked whether it was erased.
+    origin: where it goes on from a record behind a beginning that is another now.
+    """
+
+    scope: bytes
+    body: Sequence[Message]
+    mark: bytes = b""
+    covers_instructions: bool = False
+    link: bytes | None = None
+    origin: Origin | None = None
+
+    @cached_property
+    def first_link(self) -> bytes:
+        """Names the conversation, at the price of one message."""
+        if self.origin is not None:
+            return self.origin.first
+        return prefix_digests(self.scope, self.body[:1])[-1]
+
+    @property
+    def session(self) -> bytes:
+        """The session's name: the conversation as it began, and the mark of its label."""
+        return self.first_link + self.mark
+
+    @property
+    def name(self) -> str:
+        """The conversation's name for people."""
+        return self.first_link.hex()[:16]
+
+    @property
+    def own_link(self) -> bytes:
+        """The link that holds for this session, as far as anybody looked."""
+        return self.link or labelled(self.first_link, self.mark)
+
+    @cached_property
+    def digests(self) -> list[bytes]:
+        """`digests[i]` names body[:i]."""
+        return self.digests_under(self.own_link)
+
+    def digests_under(self, first: bytes) -> list[bytes]:
+        """The same, as they are named where this stands for the first link."""
+        if self.covers_instructions:
+            first = set_apart(first, INSTRUCTIONS)
+        given = {1: first} | ({self.origin.cut: self.origin.digest} if self.origin else {})
+        return prefix_digests(self.scope, self.body, given)
+
+    @property
+    def tag(self) -> str:
+        """Under which everything of the conversation is stored."""
+        return hash_tag(self.digests[min(1, len(self.digests) - 1)])
+
+
+def mark_of(key: bytes, label: str) -> bytes:
+    """What stands for a label in the store, empty for none: only who has the key can say which label that is."""
+    return hmac.digest(key, label.encode(), "sha256")[:MARK_BYTES] if label else b""
+
+
+def labelled(first: bytes, mark: bytes) -> bytes:
+    """The first link of the session with this label; without one, the conversation's own."""
+    return set_apart(first, mark) if mark else first
+
+
+def hash_tag(first: bytes) -> str:
+    """What the keys of everything that belongs to one conversation share, by its first link: so they share a cluster
+    slot, and can be erased together."""
+    return first.hex()[:32]
+
+
+def is_session(text: str) -> bool:
+    """Whether this names a session, in hex: by the first link of its conversation, and the mark of its label if any."""
+    lengths = (2 * LINK_BYTES, 2 * (LINK_BYTES + MARK_BYTES))
+    return len(text) in lengths and all(digit in "0123456789abcdef" for digit in text)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Generic, Literal, TypeVar
 
 from policies.budget import Budget, budget_of, usable_input
 from policies.conversation import Conversation
@@ -26,6 +27,8 @@ _FULL = 0.75
 ESTIMATE_MARGIN = 0.10
 EXACT_MARGIN = 0.03
 _COUNTED_MARGIN = 32
+
+_D = TypeVar("_D")
 
 LimitKind = Literal["window", "input", "pool", "tier"]
 OverflowAction = Literal["compact", "lower_output", "inspect"]
@@ -51,6 +54,44 @@ class StatedLimit:
     is_lower_bound: bool = False
     learnable: bool = True
     action: OverflowAction = "compact"
+
+
+@dataclass(frozen=True, slots=True)
+class Retry(Generic[_D]):
+    """What to try next: with less room for the output, or the `attempt`-th smaller prompt.
+
+    refused, stated: what was sent last, and what its refusal says.
+    """
+
+    refused: _D
+    stated: StatedLimit
+    attempt: int
+
+    @property
+    def lowers_output(self) -> bool:
+        """Whether it is the same prompt with less room for the output."""
+        return self.attempt < 0
+
+
+Ladder = Generator[Retry[_D], tuple[_D, StatedLimit] | None, None]
+
+
+def retries(refused: _D, stated: StatedLimit, most: int) -> Ladder[_D]:
+    """What to try after an overflow, one after the other, for as long as nothing solves it.
+
+    Whoever runs it sends back what was sent and how that was refused, or None where there was nothing to send.
+    """
+    for attempt in range(-1, most):
+        if (refusal := (yield Retry(refused, stated, attempt))) is not None:
+            refused, stated = refusal
+
+
+def next_retry(ladder: Ladder[_D], refusal: tuple[_D, StatedLimit] | None) -> Retry[_D] | None:
+    """The next step of `retries`, None behind the last."""
+    try:
+        return ladder.send(refusal)
+    except StopIteration:
+        return None
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,20 +15,21 @@ from proxy.callers.tenants import Tenants
 from proxy.config.loading import Config
 from proxy.config.reloading import SECONDS, Reloader, Source
 from proxy.config.settings import Server
-from proxy.errors import EndedError, ProxyError, ShuttingDownError
-from proxy.gateway.incoming import Active
+from proxy.engine.engine import Engine
+from proxy.errors import ClientGoneError, EndedError, ProxyError, ShuttingDownError
 from proxy.gateway.line import Gateway
 from proxy.observing.log import Log, open_log
 from proxy.records.erasures import LOOK_EVERY
 from proxy.runtime.deadlines import repeated
 from proxy.runtime.descriptors import most_requests
-from proxy.runtime.fail_open import Rim
-from proxy.server.exchange import ClientGoneError, Exchange, Receive, Scope, Send
+from proxy.runtime.fail_open import FailOpen
+from proxy.server.exchange import Exchange, Receive, Scope, Send
 from proxy.server.paths import CHAT, EXPLAIN, is_ours, resource
 from proxy.stores import GuardedStore, open_store
+from proxy.upstream.active import Active
 from proxy.upstream.asker import WindowAsker
 from proxy.upstream.http import TruncatedError, UpstreamClient
-from proxy.wiring import Engine, open_engine
+from proxy.wiring import open_engine
 
 _WORKERS = 2
 # For work that goes on in the background, once the last request has ended.
@@ -58,15 +59,15 @@ class App:
             await self._pages(scope, receive, send)
             return
         exchange, gateway = Exchange(scope, receive, send), opened.gateway
-        if is_ours(exchange.reading):
+        if is_ours(exchange.head.reading):
             await self._pages(scope, receive, send)
             return
-        asked = resource(exchange.reading)
+        asked = resource(exchange.head.reading)
         self._open_requests.add(exchange)
         try:
             if asked == EXPLAIN:
                 await gateway.explain(exchange)
-            elif asked == CHAT and exchange.method == "POST":
+            elif asked == CHAT and exchange.head.method == "POST":
                 await gateway.chat(exchange)
             else:
                 await gateway.passthrough(exchange)
@@ -101,34 +102,20 @@ class App:
         async with AsyncExitStack() as opened:
             workers = ThreadPoolExecutor(_WORKERS, thread_name_prefix="concertina")
             opened.callback(workers.shutdown, wait=False, cancel_futures=True)
-            store = GuardedStore(
-                open_store(config.store.url, config.store.timeout), time.monotonic, on_change=self._told
-            )
+            opened_store = open_store(config.store.url, config.store.timeout)
+            store = GuardedStore(opened_store, time.monotonic, on_change=self._store_changed)
             opened.push_async_callback(store.close)
             client = await opened.enter_async_context(UpstreamClient(config.upstreams))
             engine = await open_engine(config, store, client, workers, self._log)
             opened.push_async_callback(engine.background.drain, _DRAIN_SECONDS)
-            gateway = Gateway(
-                self._activate(config, engine),
-                engine.reader,
-                engine.drafter,
-                engine.ahead,
-                engine.explainer,
-                engine.sessions,
-                engine.windows,
-                WindowAsker(client, engine.windows, time.monotonic),
-                client,
-                engine.background,
-                self._log,
-            )
-            reloader = Reloader(self._source, config, self._swap, engine.metrics, self._log)
+            asker, fail_open = WindowAsker(client, engine.windows, time.monotonic), FailOpen(self._log.fault)
+            gateway = Gateway(self._activate(config, engine), engine, asker, client, fail_open)
+            reloader = Reloader(self._source, config, self._swap, engine.observe, self._log)
             self._opened = Opened(store, engine, gateway, reloader)
             watching = asyncio.create_task(reloader.watch(self._look_every))
             opened.callback(watching.cancel)
-            rim = Rim(self._log)
-            await opened.enter_async_context(
-                repeated(lambda: rim.shield(engine.erasures.look_after(), None), LOOK_EVERY)
-            )
+            look_after = repeated(lambda: fail_open.run(engine.erasures.look_after(), None), LOOK_EVERY)
+            await opened.enter_async_context(look_after)
             yield
             self._opened = None
 
@@ -167,7 +154,7 @@ class App:
                 self._log.warning("admin_token", problem=self._made_token.trouble)
         return self._made_token
 
-    def _told(self, available: bool, reason: str) -> None:
+    def _store_changed(self, available: bool, reason: str) -> None:
         (self._log.info if available else self._log.warning)("store_up" if available else "store_down", reason=reason)
 
 

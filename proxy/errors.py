@@ -38,6 +38,10 @@ class ProxyError(Exception):
         return headers
 
 
+class ClientGoneError(Exception):
+    """The client closed the connection; there is nobody to answer."""
+
+
 class InvalidRequestError(ProxyError):
     """The client's fault: it can be sent again only after it was changed."""
 

@@ -19,12 +19,12 @@ from proxy.admin.page import ADMIN_POLICY, admin_page
 from proxy.callers.tenants import Caller
 from proxy.config.reloading import Reloader
 from proxy.config.settings import DEFAULT
+from proxy.engine.engine import Engine
 from proxy.errors import InvalidRequestError, MethodNotAllowedError, NotFoundError, ProxyError, StoreUnavailableError
 from proxy.gateway.line import Gateway
 from proxy.records.index import Target
 from proxy.server.exchange import Receive, Scope, Send
 from proxy.stores import GuardedStore, StoreError
-from proxy.wiring import Engine
 
 _T = TypeVar("_T")
 SESSIONS_PATH = "/admin/api/sessions"

@@ -2,29 +2,23 @@
 
 from __future__ import annotations
 
-import base64
 import hmac
 import ipaddress
 import time
-from collections.abc import Awaitable, Callable, Iterator
-from urllib.parse import unquote_to_bytes, urlsplit
+from collections.abc import Awaitable, Callable
+from urllib.parse import urlsplit
 
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from proxy.callers.admin_token import AdminToken
 from proxy.errors import AuthenticationError, NotAllowedError, ProxyError
-from proxy.server.headers import OUR_COOKIE, Headers
+from proxy.server.headers import OUR_COOKIE
 
 Page = Callable[[Request], Awaitable[Response]]
 
 ADMIN_PATH = "/admin/"
 _COOKIE_SECONDS = 12 * 3600
-# Signs from which on a token is no word that stands in a request by chance.
-_NO_WORD = 16
-_FOR_CREDENTIALS = frozenset(
-    {b"authorization", b"proxy-authorization", b"x-api-key", b"api-key", b"x-goog-api-key", b"cookie"}
-)
 _READING = ("GET", "HEAD")
 _PRIVATE = {"cache-control": "no-store", "x-content-type-options": "nosniff", "referrer-policy": "no-referrer"}
 # What curl, wget, Prometheus, browsers and HTTP libraries send by themselves. A front end that passes on a stranger's
@@ -164,40 +158,3 @@ def _same(given: str, expected: str) -> bool:
 
 def error_page(error: ProxyError) -> Response:
     return Response(error.body(), error.status, {name.decode(): value.decode() for name, value in error.headers()})
-
-
-def carries(token: bytes, headers: Headers, query: bytes) -> bool:
-    """Whether the token stands where a credential may: in a header, a cookie or the query of a request.
-
-    One that is short enough to be a word is looked for in headers alone that are there for credentials.
-    """
-    if len(token) < _NO_WORD:
-        headers, query = [(name, value) for name, value in headers if name in _FOR_CREDENTIALS], b""
-    candidates = (key for key in _candidates(headers, query, len(token)) if hmac.compare_digest(key, token))
-    return bool(token) and any(candidates)
-
-
-def _candidates(headers: Headers, query: bytes, least: int) -> Iterator[bytes]:
-    """What may be a key of this length, encoded or not."""
-    for name, value in headers:
-        if len(value) < least:
-            continue
-        scheme, *rest = value.split(None, 1) or [b""]
-        yield value
-        yield from (key.strip() for key in rest)
-        if scheme.lower() == b"basic":
-            yield from _basic(b"".join(rest))
-        if name == b"cookie":
-            yield from (unquote_to_bytes(cookie.partition(b"=")[2].strip(b' "')) for cookie in value.split(b";"))
-    for parameter in query.split(b"&"):
-        yield from map(unquote_to_bytes, (parameter, parameter.partition(b"=")[2]))
-
-
-def _basic(credentials: bytes) -> Iterator[bytes]:
-    """User and password (RFC 7617), each of which may be a key."""
-    try:
-        decoded = base64.b64decode(credentials.rstrip(b"= ") + b"==")
-    except ValueError:
-        return
-    user, _, password = decoded.partition(b":")
-    yield from (decoded, user, password)

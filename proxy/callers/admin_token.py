@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import base64
 import errno
+import hmac
 import os
 import re
 import secrets
 import stat
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from urllib.parse import unquote_to_bytes
 
 from proxy.config.settings import Config
 from proxy.stores import file_of
 
+# Signs from which on a token is no word that stands in a request by chance.
+_NO_WORD = 16
+_FOR_CREDENTIALS = frozenset(
+    {b"authorization", b"proxy-authorization", b"x-api-key", b"api-key", b"x-goog-api-key", b"cookie"}
+)
 _SHAPE = re.compile(r"[A-Za-z0-9_-]{43}")
 _MOST_BYTES = 100
 
@@ -120,3 +129,40 @@ def _write(file: Path) -> str:
 
 def _new() -> str:
     return secrets.token_urlsafe(32)
+
+
+def carries(token: bytes, headers: Sequence[tuple[bytes, bytes]], query: bytes) -> bool:
+    """Whether the token stands where a credential may: in a header, a cookie or the query of a request.
+
+    One that is short enough to be a word is looked for in headers alone that are there for credentials.
+    """
+    if len(token) < _NO_WORD:
+        headers, query = [(name, value) for name, value in headers if name in _FOR_CREDENTIALS], b""
+    candidates = (key for key in _candidates(headers, query, len(token)) if hmac.compare_digest(key, token))
+    return bool(token) and any(candidates)
+
+
+def _candidates(headers: Sequence[tuple[bytes, bytes]], query: bytes, least: int) -> Iterator[bytes]:
+    """What may be a key of this length, encoded or not."""
+    for name, value in headers:
+        if len(value) < least:
+            continue
+        scheme, *rest = value.split(None, 1) or [b""]
+        yield value
+        yield from (key.strip() for key in rest)
+        if scheme.lower() == b"basic":
+            yield from _basic(b"".join(rest))
+        if name == b"cookie":
+            yield from (unquote_to_bytes(cookie.partition(b"=")[2].strip(b' "')) for cookie in value.split(b";"))
+    for parameter in query.split(b"&"):
+        yield from map(unquote_to_bytes, (parameter, parameter.partition(b"=")[2]))
+
+
+def _basic(credentials: bytes) -> Iterator[bytes]:
+    """User and password (RFC 7617), each of which may be a key."""
+    try:
+        decoded = base64.b64decode(credentials.rstrip(b"= ") + b"==")
+    except ValueError:
+        return
+    user, _, password = decoded.partition(b":")
+    yield from (decoded, user, password)

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import hmac
+from collections.abc import Callable
 
-from proxy.callers.tenants import Caller
 from proxy.dialects.reader import ChatRequest
-from proxy.server.exchange import Exchange
 
 _HEADERS = (
     b"x-session-id",
@@ -23,30 +21,20 @@ _HEADERS = (
 )
 _FIELDS = (("prompt_cache_key",), ("conversation",), ("metadata", "session_id"), ("metadata", "user_id"))
 _LONGEST = 128
-LINK_BYTES = 32
-_MARK_BYTES = 16
 
 
-def mark_of(caller: Caller, label: str) -> bytes:
-    """What stands for a label in the store, empty for none: only the proxy can tell which label that is."""
-    return hmac.digest(caller.labels, label.encode(), "sha256")[:_MARK_BYTES] if label else b""
+def session_label(header: Callable[[bytes], bytes | None], request: ChatRequest) -> str:
+    """The first label a client gave, cut and made printable; empty where it gave none.
 
-
-def is_name(text: str) -> bool:
-    """Whether this names a session, in hex: by the first link of its conversation, and the mark of its label if any."""
-    lengths = (2 * LINK_BYTES, 2 * (LINK_BYTES + _MARK_BYTES))
-    return len(text) in lengths and all(digit in "0123456789abcdef" for digit in text)
-
-
-def session_label(exchange: Exchange, request: ChatRequest) -> str | None:
-    """The first label a client gave, cut and made printable; None where it gave none."""
+    header: the value of a header by its name in lower case.
+    """
     for name in _HEADERS:
-        if value := exchange.header(name):
+        if value := header(name):
             return printable(value.decode("latin-1"), _LONGEST)
     for path in _FIELDS:
         if label := request.hint(*path):
             return printable(label, _LONGEST)
-    return None
+    return ""
 
 
 def printable(text: str, most: int) -> str:

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import groupby
-from typing import NoReturn
 
 from rich.console import Console
 from rich.table import Table
@@ -15,10 +14,10 @@ from rich.text import Text
 
 from proxy.callers.tenants import Caller
 from proxy.config.loading import Config
-from proxy.engine.case import Wish, case_of
+from proxy.engine.case import Mode, case_of
 from proxy.engine.explanation import Explanation, Fate, MessageFate, Pinned
 from proxy.observing.log import open_log
-from proxy.server.exchange import Event, Exchange, Scope
+from proxy.server.head import RequestHead
 from proxy.stores.memory import MemoryStore
 from proxy.upstream.http import UpstreamClient
 from proxy.wiring import open_engine
@@ -36,7 +35,7 @@ _STYLES: dict[Fate, str] = {
 _MOST_PINNED = 12
 
 
-async def explain(config: Config, body: bytes, caller: Caller, wish: Wish) -> Explanation | None:
+async def explain(config: Config, body: bytes, caller: Caller, mode: Mode) -> Explanation | None:
     """What would be done with this request, None where it is no chat request; raises InvalidJSONError."""
     with ThreadPoolExecutor(1) as workers:
         log = open_log("error", time.time)
@@ -45,13 +44,8 @@ async def explain(config: Config, body: bytes, caller: Caller, wish: Wish) -> Ex
         request = await engine.reader.read(body, caller.scope, router.encoding)
         if request is None:
             return None
-        scope: Scope = {"type": "http", "method": "POST", "path": "/v1/chat/completions", "headers": []}
-        case = case_of(Exchange(scope, _nobody, _nobody), router, caller, wish, request)
+        case = case_of(RequestHead("POST", "/v1/chat/completions", []), router, caller, mode, request)
         return await engine.explainer.explain(case, request)
-
-
-async def _nobody(*_: Event) -> NoReturn:
-    raise AssertionError("a request from a file has no connection")
 
 
 def show(explanation: Explanation, console: Console) -> None:

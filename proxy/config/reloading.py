@@ -11,8 +11,8 @@ from pathlib import Path
 from proxy.config.document import read
 from proxy.config.errors import ConfigError, Problem
 from proxy.config.loading import Config, load_text, notes
+from proxy.observing.events import ConfigReloaded, Hook
 from proxy.observing.log import Log
-from proxy.observing.metrics import Metrics
 from proxy.runtime.deadlines import within
 
 # How often the file is looked at. Twice in a row it must be the same: half a file may be valid, too.
@@ -73,7 +73,7 @@ class Reloader:
         source: Source | None,
         config: Config,
         swap: Callable[[Config], None],
-        metrics: Metrics,
+        observe: Hook,
         log: Log,
     ) -> None:
         self.config = config
@@ -81,7 +81,7 @@ class Reloader:
         self._source = source
         self._at_start = config
         self._swap = swap
-        self._metrics = metrics
+        self._observe = observe
         self._log = log
         self._asked = asyncio.Event()
         self._tried = self._seen = source.first if source else None
@@ -132,7 +132,7 @@ class Reloader:
         else:
             changed = new != self.config
             self.config, self.problems = new, 0
-            self._metrics.reloaded(taken=True)
+            self._observe(ConfigReloaded(is_taken=True))
             self._log.info(
                 "reload", trigger=trigger, changed=changed, needs_restart=list(kept), notes=list(notes(self.config))
             )
@@ -149,7 +149,7 @@ class Reloader:
 
     def _refused(self, problems: tuple[Problem, ...], trigger: str) -> None:
         self.problems = max(1, len(problems))
-        self._metrics.reloaded(taken=False)
+        self._observe(ConfigReloaded(is_taken=False))
         told = [str(problem) for problem in problems[:_MOST_TOLD]]
         self._log.warning("reload_failed", trigger=trigger, count=self.problems, problems=told)
 

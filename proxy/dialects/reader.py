@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import secrets
 from codecs import BOM_UTF8
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import NamedTuple, NewType, TypeVar
@@ -24,6 +22,7 @@ from proxy.errors import InvalidJSONError
 from proxy.lru import remember
 from proxy.models.media import family_of
 from proxy.models.tokenizer import Tokenizer
+from proxy.runtime.workers import Workers
 
 _REMEMBERED_MESSAGES = 50_000
 # What a client may write around a separator: role, name, cache_control.
@@ -132,7 +131,7 @@ class ChatRequest:
 class RequestReader:
     """Reads requests and remembers what it learnt, by content; one per process."""
 
-    def __init__(self, tokenizer: Tokenizer, workers: Executor) -> None:
+    def __init__(self, tokenizer: Tokenizer, workers: Workers) -> None:
         self._tokenizer = tokenizer
         self._workers = workers
         self._prefixes = PrefixCache()
@@ -163,13 +162,12 @@ class RequestReader:
 
     async def _parse(self, body: bytes) -> Parsed | None:
         """Inline what takes a millisecond. Making lone surrogates readable may take a hundred for each megabyte."""
-        loop = asyncio.get_running_loop()
         try:
             if bounds.is_quick(body):
                 return json_array.parse(body)
-            return await loop.run_in_executor(self._workers, json_array.parse, body)
+            return await self._workers.run(json_array.parse, body)
         except InvalidJSONError:
-            readable = await loop.run_in_executor(self._workers, _readable, body)
+            readable = await self._workers.run(_readable, body)
             if readable == body:
                 raise
             return None if readable is None else await self._parse(readable)
@@ -221,7 +219,7 @@ class RequestReader:
         """Inline what is small; in a worker thread what would stall the event loop."""
         if self._tokenizer.is_quick(size, encoding):
             return work()
-        return await asyncio.get_running_loop().run_in_executor(self._workers, work)
+        return await self._workers.run(work)
 
     def _count_json(self, raw: bytes, encoding: str) -> int:
         if not json_array.is_crowded(raw):

@@ -4,23 +4,27 @@ from __future__ import annotations
 
 from math import ceil
 
-from policies.experience import MIN_CALIBRATION_TOKENS, was_cut_off
+from policies.experience import was_cut_off
 from policies.plan import Compact, decide_ahead
 from policies.record.lineage import may_rebuild
 from policies.record.record import Record
-from proxy.engine.case import Case, Draft, job_of, standing_of
+from proxy.engine.case import Case
 from proxy.engine.compactions import Compactions
 from proxy.engine.cooler import Cooled
+from proxy.engine.draft import Draft, standing_of
 from proxy.engine.excerpts import Excerpts
+from proxy.engine.job import Job
 from proxy.engine.standing import StandingRecords
-from proxy.engine.summarizer import Summarizer, SummaryTarget
 from proxy.engine.trails import Trails
 from proxy.gateway.usage import Usage
 from proxy.models.windows import Windows
-from proxy.observing.log import Log
-from proxy.observing.metrics import Metrics
+from proxy.observing.events import Hook, PromptBilled
 from proxy.records.lineages import Lineages
+from proxy.upstream.routes import SummaryTarget
+from proxy.upstream.summarizer import Summarizer
 
+# Share of M below which nothing is prepared for the next request.
+_WORTH_FOLLOWING = 0.5
 # Nobody waits for it: all calls together may take this many seconds.
 _DEADLINE = 300.0
 # From this generation on, or after a shortened one, a summary is made anew from the whole history.
@@ -28,6 +32,12 @@ _REBUILD_AT = 5
 # For an estimate of its price: tokens of a shortened tool result, and the share of a window that a transcript may take.
 _LONGEST_RESULT = 700
 _USED_WINDOW = 0.7
+
+
+def is_worth_following(case: Case, sent: Draft) -> bool:
+    """Whether something may be done for the next request once this one's answer is with the client."""
+    real = case.limits.real
+    return real is not None and sent.tokens >= real.at(_WORTH_FOLLOWING)
 
 
 class Ahead:
@@ -42,8 +52,7 @@ class Ahead:
         lineages: Lineages,
         trails: Trails,
         windows: Windows,
-        metrics: Metrics,
-        log: Log,
+        observe: Hook,
     ) -> None:
         self._standing = standing
         self._compactions = compactions
@@ -52,8 +61,7 @@ class Ahead:
         self._lineages = lineages
         self._trails = trails
         self._windows = windows
-        self._metrics = metrics
-        self._log = log
+        self._observe = observe
 
     def learn(self, case: Case, sent: Draft, usage: Usage | None) -> None:
         """Take what the upstream billed for a draft: how it counts, how much it takes, whether it read all of it."""
@@ -61,14 +69,18 @@ class Ahead:
             return
         self._windows.saw_bill(case.place, sent.tokens, usage.prompt_tokens)
         self._windows.saw_success(case.place, usage.prompt_tokens, usage.completion_tokens)
-        self._windows.saw_answer(case.place, case.session, usage.completion_tokens)
-        route, model, tenant = case.route, case.request.model, case.caller.tenant
-        if sent.tokens >= MIN_CALIBRATION_TOKENS:
-            self._metrics.billed(tenant, route.name, model, usage.prompt_tokens / sent.tokens)
-        if was_cut_off(sent.tokens, usage.prompt_tokens):
-            self._metrics.cut_off(tenant, route.name, model)
-            counts = {"tokens_sent": sent.tokens, "tokens_read": usage.prompt_tokens}
-            self._log.warning("cut_off", tenant=tenant, upstream=route.name, session=case.lineage, **counts)
+        self._windows.saw_answer(case.place, case.chain.session, usage.completion_tokens)
+        self._observe(
+            PromptBilled(
+                tenant=case.caller.tenant,
+                upstream=case.route.name,
+                model=case.request.model,
+                session=case.chain.name,
+                estimated=sent.tokens,
+                billed=usage.prompt_tokens,
+                cut_off=was_cut_off(sent.tokens, usage.prompt_tokens),
+            )
+        )
 
     async def after(self, case: Case, sent: Draft, usage: Usage | None) -> None:
         """R3's double check, part 2, for a draft that was answered; `usage` is what the upstream billed."""
@@ -78,13 +90,13 @@ class Ahead:
         prompt, total = _shares(case, sent, usage)
         if sent.record is not None:
             await self._lineages.showed(
-                case.tag,
+                case.chain.tag,
                 sent.record,
                 share=prompt,
                 threshold=policy.compaction_threshold,
                 history_tokens=case.request.tokens,
             )
-        target = case.summary_target
+        target = case.summarizer
         if target is None or self._summarizer.is_cooling_down(target) or sent.warning == "unstable_history":
             return
         view = sent.view or Cooled(case.conversation, {})
@@ -100,28 +112,23 @@ class Ahead:
         if (standing and standing.digest) != (used and used.digest):
             return
         plan = decide_ahead(view.conversation, case.limits, case.caller.policy, standing_of(standing))
-        if plan is None or not await self._lineages.may_ask_model(case.tag, standing, budget, case.request.tokens):
+        if plan is None or not await self._lineages.may_ask_model(
+            case.chain.tag, standing, budget, case.request.tokens
+        ):
             return
         if await self._trails.unstable(case, standing) is not None:
             return
-        job = job_of(
-            case,
-            view,
-            plan,
-            standing,
-            target=target,
-            started=self._lineages.seen(case.first_link),
-            deadline=_DEADLINE,
-            rebuild=await self._is_rebuilt(case, standing, target, plan),
-        )
-        await self._compactions.ahead(case, job)
+        started = self._lineages.seen(case.chain.first_link)
+        rebuild = await self._is_rebuilt(case, standing, target, plan)
+        job = Job(case, view, plan, standing, target, started, _DEADLINE, rebuild)
+        await self._compactions.ahead(job)
 
     async def _is_rebuilt(self, case: Case, standing: Record | None, target: SummaryTarget, plan: Compact) -> bool:
         """Whether a chain of summaries of summaries is old enough to begin anew, and it costs no more than promised."""
         if standing is None or not (standing.generation >= _REBUILD_AT or standing.making.truncated):
             return False
         return may_rebuild(
-            await self._lineages.of(case.tag, standing),
+            await self._lineages.of(case.chain.tag, standing),
             case.limits.budget,
             case.caller.policy.compaction_threshold,
             history_tokens=case.request.tokens,

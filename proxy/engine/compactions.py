@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 
 from policies.record.record import Record
 from proxy.engine.case import Case
-from proxy.engine.compactor import CompactionError, Compactor, Job
+from proxy.engine.compactor import CompactionError, Compactor
+from proxy.engine.job import Job
 from proxy.engine.standing import StandingRecords
 from proxy.engine.trails import Trails
 from proxy.records.checkpoints import covering
@@ -22,9 +23,8 @@ _MOST_JOINED = 3
 
 @dataclass(slots=True, eq=False)
 class _Flight:
-    """One compaction under way, the case that it was begun for, and how many wait for it."""
+    """One compaction under way, and how many wait for it."""
 
-    case: Case
     job: Job
     task: asyncio.Task[Record]
     waiting: int = 0
@@ -32,7 +32,7 @@ class _Flight:
     @property
     def digest(self) -> bytes:
         """Of what its record is to cover; one that is found instead may cover something else."""
-        return self.job.digests[self.job.cut.position]
+        return self.job.digest
 
 
 class Compactions:
@@ -60,66 +60,66 @@ class Compactions:
         self._flights: dict[str, list[_Flight]] = {}
         """By the tag of their conversation."""
 
-    async def next(self, case: Case, job: Job) -> Record:
+    async def next(self, job: Job) -> Record:
         """The record that this job's request goes on with: joined, found or made. Raises CompactionError."""
         firm = False
         for _ in range(_MOST_JOINED):
-            if (flight := self._joinable(case, job, firm=firm)) is None:
+            if (flight := self._joinable(job, firm=firm)) is None:
                 break
             try:
-                if (record := await self._joined(case, job, flight, firm=firm)) is not None:
+                if (record := await self._joined(job, flight, firm=firm)) is not None:
                     return record
             except TimeoutError:
-                if not job.must:
+                if not job.plan.must:
                     raise CompactionError("pending") from None
                 job = replace(job, target=None)
                 break
             except CompactionError as error:
-                if _is_as_firm(flight.job, job) or not (job.must or str(error) == "pending"):
+                if _is_as_firm(flight.job, job) or not (job.plan.must or str(error) == "pending"):
                     raise
                 # Whoever comes to this first begins one that gives up less soon; the others join it.
                 firm = True
-        return await self._landed(self._begin(case, job))
+        return await self._landed(self._begin(job))
 
-    async def ahead(self, case: Case, job: Job) -> None:
+    async def ahead(self, job: Job) -> None:
         """Make a record that nobody waits for yet, unless one is under way."""
-        if self._joinable(case, job) is None:
+        if self._joinable(job) is None:
             with suppress(CompactionError):
-                await self._landed(self._begin(case, job))
+                await self._landed(self._begin(job))
 
-    def _joinable(self, case: Case, job: Job, *, firm: bool = False) -> _Flight | None:
+    def _joinable(self, job: Job, *, firm: bool = False) -> _Flight | None:
         """What is under way for a prefix of this very request, beyond the record that it has, wherever it is cut; where
         it has to be `firm`, only what gives up no sooner than the job would.
 
         An overflow wants no more than its own target, so it joins only those who overflowed likewise.
         """
-        overflowed = job.trigger == "overflow_retry"
-        for flight in self._flights.get(job.tag, ()):
-            cut = case.cut_at(flight.digest)
-            if overflowed and (flight.job.trigger, cut) != (job.trigger, job.cut.position):
+        overflowed = job.plan.trigger == "overflow_retry"
+        for flight in self._flights.get(job.case.chain.tag, ()):
+            cut = job.case.cut_at(flight.digest)
+            if overflowed and (flight.job.plan.trigger, cut) != (job.plan.trigger, job.plan.cut.position):
                 continue
             if cut is not None and cut > job.covered and (not firm or _is_as_firm(flight.job, job)):
                 return flight
         return None
 
-    def _begin(self, case: Case, job: Job) -> _Flight:
-        flight = _Flight(case, job, asyncio.create_task(self._made(case, job)))
-        self._flights.setdefault(job.tag, []).append(flight)
+    def _begin(self, job: Job) -> _Flight:
+        flight = _Flight(job, asyncio.create_task(self._made(job)))
+        self._flights.setdefault(job.case.chain.tag, []).append(flight)
         flight.task.add_done_callback(lambda _: self._forget(flight))
         return flight
 
     def _forget(self, flight: _Flight) -> None:
-        flights = self._flights.get(flight.job.tag, [])
+        flights = self._flights.get(flight.job.case.chain.tag, [])
         if flight in flights:
             flights.remove(flight)
         if not flights:
-            self._flights.pop(flight.job.tag, None)
+            self._flights.pop(flight.job.case.chain.tag, None)
 
-    async def _joined(self, case: Case, job: Job, flight: _Flight, *, firm: bool) -> Record | None:
+    async def _joined(self, job: Job, flight: _Flight, *, firm: bool) -> Record | None:
         """The record of another request's flight; None where it found one of another branch. Raises CompactionError,
         and TimeoutError where it takes longer than the job may wait; a `firm` flight is waited for like one's own."""
-        patience = job.deadline if job.must else job.policy.join_wait
-        record = _seen_by(case, await self._landed(flight, None if firm else patience))
+        patience = job.deadline if job.plan.must else job.policy.join_wait
+        record = _seen_by(job.case, await self._landed(flight, None if firm else patience))
         if record is not None and record.covered > job.covered:
             return record
         self._forget(flight)
@@ -151,28 +151,29 @@ class Compactions:
         the case that the record was made or found for, since it may be none of theirs."""
         with suppress(CompactionError):
             record = await flight.task
-            await self._sessions.enroll(flight.case, record)
+            case = flight.job.case
+            await self._sessions.add(case.caller, case.chain, case.label, case.request.model, record)
 
-    async def _made(self, case: Case, job: Job) -> Record:
-        if job.trigger == "overflow_retry":  # nothing smaller will do, so it is nobody else's turn
-            return await self._compacted(case, job)
-        wait = 0.0 if job.trigger == "background" else job.policy.join_wait
-        async with self._standing.turn(case, job.parent, wait) as turn:
+    async def _made(self, job: Job) -> Record:
+        if job.plan.trigger == "overflow_retry":  # nothing smaller will do, so it is nobody else's turn
+            return await self._compacted(job)
+        wait = 0.0 if job.plan.trigger == "background" else job.policy.join_wait
+        async with self._standing.turn(job.case, job.parent, wait) as turn:
             if isinstance(turn, Record):
                 return turn
-            if not (turn or job.must):
+            if not (turn or job.plan.must):
                 raise CompactionError("pending")
-            return await self._compacted(case, job)
+            return await self._compacted(job)
 
-    async def _compacted(self, case: Case, job: Job) -> Record:
+    async def _compacted(self, job: Job) -> Record:
         """The record of a job; what becomes of it is noted in the state of its lineage."""
         try:
             record = await self._compactor.compact(job)
         except CompactionError:
-            await self._lineages.failed(case.tag, job.parent)
+            await self._lineages.failed(job.case.chain.tag, job.parent)
             raise
-        await self._lineages.compacted(case.tag, record, len(case.conversation.messages))
-        await self._trails.note(case, record)
+        await self._lineages.compacted(job.case.chain.tag, record, len(job.case.conversation.messages))
+        await self._trails.note(job.case, record)
         return record
 
 
@@ -184,4 +185,4 @@ def _seen_by(case: Case, record: Record) -> Record | None:
 
 def _is_as_firm(other: Job, job: Job) -> bool:
     """Whether the other one gives up no sooner: one in the background does as soon as it is not its turn."""
-    return other.must >= job.must and other.trigger != "background"
+    return other.plan.must >= job.plan.must and other.plan.trigger != "background"

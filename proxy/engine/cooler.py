@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from functools import partial
 
 import msgspec
 
+from policies.chain import Chain
 from policies.conversation import Conversation
 from policies.cool_zone import Batch, Coming, is_short_enough, short_form, zone_of
-from policies.settings import PolicySettings
 from policies.transcript import CountTokens
 from proxy.dialects import json_array
 from proxy.dialects.chat.messages import describe, shortened, with_text
-from proxy.dialects.reader import ChatRequest
+from proxy.engine.case import Case
 from proxy.lru import remember
 from proxy.models.tokenizer import Tokenizer
-from proxy.records.checkpoints import hash_tag
+from proxy.runtime.workers import Workers
 from proxy.stores.base import Store
 from proxy.stores.sealing import Sealer
 
@@ -65,7 +63,7 @@ class Cooled:
 class Cooler:
     """Replaces what has cooled down; one per process."""
 
-    def __init__(self, store: Store, sealer: Sealer, ttl: float, tokenizer: Tokenizer, workers: Executor) -> None:
+    def __init__(self, store: Store, sealer: Sealer, ttl: float, tokenizer: Tokenizer, workers: Workers) -> None:
         self._store = store
         self._sealer = sealer
         self._ttl = ttl
@@ -73,34 +71,25 @@ class Cooler:
         self._workers = workers
         self._frozen: OrderedDict[str, tuple[str | None, ...]] = OrderedDict()
 
-    async def cool(
-        self,
-        request: ChatRequest,
-        digests: Sequence[bytes],
-        conversation: Conversation,
-        window: int,
-        policy: PolicySettings,
-        covered: int,
-    ) -> Cooled:
-        """The conversation as it is sent. `digests` are of its prefixes; its first `covered` messages are not sent."""
-        zone = zone_of(conversation, window, policy)
+    async def cool(self, case: Case, covered: int) -> Cooled:
+        """The conversation as it is sent behind a record of its first `covered` messages; the window must be known."""
+        conversation, window = case.conversation, case.route.window
+        assert window is not None  # noqa: S101 - the caller's condition
+        zone = zone_of(conversation, window.tokens, case.caller.policy)
         following = tuple(coming for coming in zone.next if coming.position >= covered)
         batches = [batch for batch in zone.batches if batch.members[-1] >= covered]
         if not batches:
             return Cooled(conversation, {}, following)
-        forms = await self._forms(request, digests, batches)
-        return await asyncio.get_running_loop().run_in_executor(
-            self._workers, partial(self._replaced, request, conversation, forms, following)
-        )
+        forms = await self._forms(case, batches)
+        return await self._workers.run(self._replaced, case, forms, following)
 
-    def counter(self, request: ChatRequest) -> CountTokens:
+    def counter(self, case: Case) -> CountTokens:
         """What counts tokens as this request's are counted."""
-        return partial(self._tokenizer.count, encoding=request.encoding)
+        return partial(self._tokenizer.count, encoding=case.request.encoding)
 
-    async def cut(self, request: ChatRequest, view: Cooled, limits: Mapping[int, int]) -> Cooled:
+    async def cut(self, case: Case, view: Cooled, limits: Mapping[int, int]) -> Cooled:
         """The conversation with contents cut, head and tail; `limits` are tokens by index of a message."""
-        work = partial(self._cut, request, view, limits)
-        return await asyncio.get_running_loop().run_in_executor(self._workers, work)
+        return await self._workers.run(self._cut, case, view, limits)
 
     async def keep_summary(self, key: str, summary: str) -> None:
         """Put a summary of one message into the cache that the next batches look into (R4's summary_cache)."""
@@ -112,9 +101,9 @@ class Cooler:
         opened = [self._sealer.open(key, value) for key, value in zip(keys, values, strict=True)]
         return [None if plain is None else plain.decode("utf-8", "replace") for plain in opened]
 
-    async def _forms(self, request: ChatRequest, digests: Sequence[bytes], batches: Sequence[Batch]) -> dict[int, str]:
+    async def _forms(self, case: Case, batches: Sequence[Batch]) -> dict[int, str]:
         """The short form of every replaced message, by its position: frozen once, then the same for everybody."""
-        keys = [_batch_key(digests, batch) for batch in batches]
+        keys = [_batch_key(case.chain, batch) for batch in batches]
         unknown = [key for key in keys if key not in self._frozen]
         values = await self._store.get_many(unknown)
         for key, value in zip(unknown, values, strict=True):
@@ -122,24 +111,20 @@ class Cooler:
                 remember(self._frozen, key, texts, _REMEMBERED)
         forms: dict[int, str] = {}
         for key, batch in zip(keys, batches, strict=True):
-            texts = self._frozen.get(key) or await self._freeze(key, request, digests, batch)
+            texts = self._frozen.get(key) or await self._freeze(key, case, batch)
             remember(self._frozen, key, texts, _REMEMBERED)
             forms |= {member: text for member, text in zip(batch.members, texts, strict=False) if text is not None}
         return forms
 
-    async def _freeze(
-        self, key: str, request: ChatRequest, digests: Sequence[bytes], batch: Batch
-    ) -> tuple[str | None, ...]:
+    async def _freeze(self, key: str, case: Case, batch: Batch) -> tuple[str | None, ...]:
         """Decide the texts of a batch, unless another replica was first."""
-        summaries = await self.summaries([content_key(digests, request, i) for i in batch.members])
-        texts = await asyncio.get_running_loop().run_in_executor(
-            self._workers, partial(self._shorten, request, batch, summaries)
-        )
+        summaries = await self.summaries([content_key(case, i) for i in batch.members])
+        texts = await self._workers.run(self._shorten, case, batch, summaries)
         taken = await self._store.put_new(key, self._sealer.seal(key, _encode(texts)), self._ttl)
         return self._sealer.read(key, taken, _decode) or texts
 
-    def _shorten(self, request: ChatRequest, batch: Batch, summaries: Sequence[str | None]) -> tuple[str | None, ...]:
-        count = self.counter(request)
+    def _shorten(self, case: Case, batch: Batch, summaries: Sequence[str | None]) -> tuple[str | None, ...]:
+        request, count = case.request, self.counter(case)
         head = request.conversation.head_length
         texts: list[str | None] = []
         for position, summary in zip(batch.members, summaries, strict=True):
@@ -149,36 +134,36 @@ class Cooler:
             texts.append(form if is_short_enough(form, tokens, count) else None)
         return tuple(texts)
 
-    def _replaced(
-        self, request: ChatRequest, conversation: Conversation, forms: Mapping[int, str], following: tuple[Coming, ...]
-    ) -> Cooled:
-        head = conversation.head_length
-        raws = {head + i: with_text(request.message_bytes(head + i), form) for i, form in forms.items()}
-        return Cooled(conversation, {}, following).with_shorter(self._weighed(request, raws))
+    def _replaced(self, case: Case, forms: Mapping[int, str], following: tuple[Coming, ...]) -> Cooled:
+        head = case.conversation.head_length
+        raws = {head + i: with_text(case.request.message_bytes(head + i), form) for i, form in forms.items()}
+        return Cooled(case.conversation, {}, following).with_shorter(self._weighed(case, raws))
 
-    def _cut(self, request: ChatRequest, view: Cooled, limits: Mapping[int, int]) -> Cooled:
+    def _cut(self, case: Case, view: Cooled, limits: Mapping[int, int]) -> Cooled:
         messages = view.conversation.messages
         raws = {
-            i: shortened(view.replaced.get(i) or request.message_bytes(i), _CUT_MARGIN * limit / messages[i].tokens)
+            i: shortened(
+                view.replaced.get(i) or case.request.message_bytes(i), _CUT_MARGIN * limit / messages[i].tokens
+            )
             for i, limit in limits.items()
         }
-        weighed = self._weighed(request, raws)
+        weighed = self._weighed(case, raws)
         smaller = {i: (raw, tokens) for i, (raw, tokens) in weighed.items() if tokens < messages[i].tokens}
         return view.with_shorter(smaller, is_cut=True)
 
-    def _weighed(self, request: ChatRequest, raws: Mapping[int, bytes]) -> dict[int, tuple[bytes, int]]:
+    def _weighed(self, case: Case, raws: Mapping[int, bytes]) -> dict[int, tuple[bytes, int]]:
         """Messages with their tokens, by index."""
-        count = self.counter(request)
+        count = self.counter(case)
         described = ((index, raw, describe(json_array.decode(raw), count)) for index, raw in raws.items())
         return {index: (raw, message.tokens) for index, raw, message in described if message is not None}
 
 
-def content_key(digests: Sequence[bytes], request: ChatRequest, position: int) -> str:
+def content_key(case: Case, position: int) -> str:
     """Where the summary of one message's content lies, wherever in its conversation it stands."""
-    message = request.messages[request.conversation.head_length + position]
-    return f"summary:{{{hash_tag(digests[1])}}}:{hashlib.sha256(digests[1] + message.digest).hexdigest()}"
+    first, message = case.chain.digests[1], case.conversation.body[position]
+    return f"summary:{{{case.chain.tag}}}:{hashlib.sha256(first + message.digest).hexdigest()}"
 
 
-def _batch_key(digests: Sequence[bytes], batch: Batch) -> str:
+def _batch_key(chain: Chain, batch: Batch) -> str:
     members = hashlib.sha256(repr(batch.members).encode()).hexdigest()[:16]
-    return f"cool:{{{hash_tag(digests[1])}}}:{digests[batch.seen].hex()}:{members}"
+    return f"cool:{{{chain.tag}}}:{chain.digests[batch.seen].hex()}:{members}"

@@ -1,4 +1,4 @@
-"""What is to be done with a chat request, decided as a value: carried out by the drafter, told by `explain`."""
+"""What is to be done with a request, decided as a value: the drafter carries it out, `explain` shows it."""
 
 from __future__ import annotations
 
@@ -9,31 +9,46 @@ from typing import assert_never
 from policies.oversize import least_tokens, oversized
 from policies.plan import Compact, Forward, Plan, Reuse, decide, needs_attention
 from policies.record.record import Record, with_left_out
-from proxy.engine.case import Case, Draft, Outcome, drafted, standing_of, untouched
+from proxy.engine.case import Case, Outcome
 from proxy.engine.cooler import Cooled, Cooler
+from proxy.engine.draft import Draft, drafted, standing_of, untouched
 from proxy.engine.standing import StandingRecords
 from proxy.records.lineages import Lineages
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
-    """A plan, and what it was made for: the checkpoint in use, and the conversation with its large messages cooled."""
+class Bypass:
+    """Relay it uncompacted: the client asked for that, or its shape is none that we change."""
 
-    plan: Plan
-    record: Record | None
-    view: Cooled
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What to do, the checkpoint in use, and the conversation with its large messages cooled; None where nobody looked
+    for them."""
+
+    plan: Bypass | Plan
+    record: Record | None = None
+    view: Cooled | None = None
+
+    @property
+    def cooled(self) -> Cooled:
+        """The conversation that a compaction is planned for."""
+        assert self.view is not None  # noqa: S101 - nobody plans one without a look
+        return self.view
 
     @property
     def standing_outcome(self) -> Outcome:
         """What is done without a new record."""
-        return "reused" if self.record is not None else "cooled" if self.view.replaced else "none"
+        return "reused" if self.record is not None else "cooled" if self.view and self.view.replaced else "none"
 
     @property
     def would(self) -> str:
         """The reason that shadow mode tells."""
         match self.plan:
-            case Forward():
-                return "would_cool" if self.view.replaced else self.plan.reason
+            case Bypass() | Forward():
+                return "would_cool" if self.view and self.view.replaced else self.plan.reason
             case Reuse():
                 return "would_reuse"
             case Compact():
@@ -41,8 +56,10 @@ class Decision:
             case _:
                 assert_never(self.plan)
 
-    def standing_draft(self, case: Case, plan: Forward | Reuse) -> Draft:
+    def standing_draft(self, case: Case, plan: Bypass | Forward | Reuse) -> Draft:
         """The request with what is there already: the checkpoint, and short forms."""
+        if self.view is None:
+            return untouched(case.request, "bypass" if isinstance(plan, Bypass) else "none", plan.reason)
         outcome = self.standing_outcome
         reason = "too_large" if outcome == "cooled" and self.view.is_cut else plan.reason
         return worthwhile(case, drafted(case, self.view, self.record, outcome, reason))
@@ -57,8 +74,12 @@ class Decider:
         self._lineages = lineages
 
     async def decide(self, case: Case) -> Decision:
-        """What to do with a case that is not let through as it came."""
-        force, policy = case.wish == "force", case.caller.policy
+        """What to do with a case."""
+        if (reason := bypass_reason(case)) is not None:
+            return Decision(Bypass(reason))
+        if (reason := small_reason(case)) is not None:
+            return Decision(Forward(reason))
+        force, policy = case.mode == "force", case.caller.policy
         record = self._whole(case, await self._standing.in_use(case))
         view = await self.cooled(case, record)
         plan = decide(view.conversation, case.limits, policy, standing_of(record), force=force)
@@ -68,10 +89,10 @@ class Decider:
 
     def _whole(self, case: Case, record: Record | None) -> Record | None:
         """The record, with what it leaves out where that is no longer sent beside it."""
-        origin = case.origin
+        origin = case.chain.origin
         if record is None or origin is None or origin.resumed.left_out is None or record.digest != origin.digest.hex():
             return record
-        most, count = case.limits.budget.record, self._cooler.counter(case.request)
+        most, count = case.limits.budget.record, self._cooler.counter(case)
         return with_left_out(record, origin.resumed.left_out, most, count)
 
     async def cooled(self, case: Case, record: Record | None) -> Cooled:
@@ -79,33 +100,33 @@ class Decider:
         if case.route.window is None:
             return Cooled(case.conversation, {})
         covered = record.covered if record else 0
-        window, policy = case.route.window.tokens, case.caller.policy
-        view = await self._cooler.cool(case.request, case.digests, case.conversation, window, policy, covered)
+        window = case.route.window.tokens
+        view = await self._cooler.cool(case, covered)
         if not case.cannot_take(least_tokens(view.conversation)):
             return view
         return await self.shortened(case, view, oversized(view.conversation, case.steady_budget(window)))
 
     async def shortened(self, case: Case, view: Cooled, limits: Mapping[int, int]) -> Cooled:
         """The conversation with contents cut to so many tokens, by index of a message."""
-        return await self._cooler.cut(case.request, view, limits)
+        return await self._cooler.cut(case, view, limits)
 
     async def _hopeful(self, case: Case, plan: Compact, record: Record | None) -> Plan:
         """The plan, but no model is asked where its summaries have been in vain lately."""
-        if await self._lineages.may_ask_model(case.tag, record, case.limits.budget, case.request.tokens):
+        if await self._lineages.may_ask_model(case.chain.tag, record, case.limits.budget, case.request.tokens):
             return plan
         if plan.must:
             return replace(plan, with_model=False)
         return Forward("ineffective") if plan.standing is None else Reuse(plan.standing, "ineffective")
 
 
-def bypassed(case: Case) -> str | None:
+def bypass_reason(case: Case) -> str | None:
     """Why a case is none of ours; None where it is."""
-    return case.request.passthrough or ("off" if case.wish == "off" else None)
+    return case.request.passthrough or ("off" if case.mode == "off" else None)
 
 
-def too_small(case: Case) -> str | None:
+def small_reason(case: Case) -> str | None:
     """Why a case goes out as it came, without a look at the store; None where it may need more."""
-    if case.wish == "force" or needs_attention(case.conversation, case.limits, case.caller.policy):
+    if case.mode == "force" or needs_attention(case.conversation, case.limits, case.caller.policy):
         return None
     return "below_floor" if case.limits.known else "unknown_window"
 

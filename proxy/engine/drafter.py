@@ -20,18 +20,20 @@ from policies.oversize import limits_for
 from policies.plan import Compact, Forward, Reuse
 from policies.record.record import Record
 from policies.record.texts import texts_for
-from proxy.engine.case import Case, Copy, Draft, Outcome, body_of, drafted, job_of, standing_of, untouched, with_output
+from proxy.engine.case import Case, Outcome
 from proxy.engine.compactions import Compactions
-from proxy.engine.compactor import CompactionError, Job
+from proxy.engine.compactor import CompactionError
 from proxy.engine.cooler import Cooled
-from proxy.engine.decider import Decider, Decision, bypassed, too_small, worthwhile
+from proxy.engine.decider import Bypass, Decider, Decision, bypass_reason, small_reason, worthwhile
+from proxy.engine.draft import Copy, Draft, body_of, drafted, standing_of, untouched, with_output
+from proxy.engine.job import Job
 from proxy.engine.standing import StandingRecords
-from proxy.engine.summarizer import SummaryTarget
 from proxy.engine.trails import Trails
-from proxy.gateway.report import CompactionLog
 from proxy.models.tokenizer import Tokenizer
+from proxy.observing.events import Hook, Irreducible, UnstableHistory
 from proxy.records.erasures import Erasures
 from proxy.records.lineages import Lineages
+from proxy.upstream.routes import SummaryTarget
 
 # Why nothing else was done with a request.
 _PLAIN = ("below_floor", "below_threshold", "unknown_window")
@@ -49,7 +51,7 @@ class Drafter:
         erasures: Erasures,
         trails: Trails,
         tokenizer: Tokenizer,
-        told: CompactionLog,
+        observe: Hook,
     ) -> None:
         self._decider = decider
         self._standing = standing
@@ -58,32 +60,32 @@ class Drafter:
         self._erasures = erasures
         self._trails = trails
         self._tokenizer = tokenizer
-        self._told = told
+        self._observe = observe
 
     async def placed(self, case: Case) -> Case:
         """The case under the link that its conversation has now; one that needs no store costs no look at it."""
-        if bypassed(case) is not None or too_small(case) == "below_floor":
+        if bypass_reason(case) is not None or small_reason(case) == "below_floor":
             return case
-        return await self._trails.resumed(await self._erasures.placed(case))
+        return await self._trails.resumed(await self._placed(case))
+
+    async def _placed(self, case: Case) -> Case:
+        chain = await self._erasures.placed(case.chain, stores=not case.is_let_through)
+        return case if chain is case.chain else replace(case, chain=chain)
 
     async def first(self, case: Case) -> Draft:
         """The draft before anything was sent; its output's limit fits beside it where that is known."""
         return self._fitted(case, await self._first(case))
 
     async def _first(self, case: Case) -> Draft:
-        request = case.request
-        if (reason := bypassed(case)) is not None:
-            return untouched(request, "bypass", reason)
-        self._lineages.seen(case.first_link)
-        if (reason := too_small(case)) is not None:
-            return untouched(request, "none", reason)
         decision = await self._decider.decide(case)
-        if case.wish == "shadow":
-            return untouched(request, "shadow", decision.would)
+        if not isinstance(decision.plan, Bypass):
+            self._lineages.seen(case.chain.first_link)
+        if case.mode == "shadow" and decision.view is not None:
+            return untouched(case.request, "shadow", decision.would)
         match decision.plan:
-            case Forward() | Reuse() as plan:
+            case Bypass() | Forward() | Reuse() as plan:
                 if plan.reason == "irreducible":
-                    self._told.irreducible(case.lineage, case.caller.tenant)
+                    self._observe(Irreducible(case.chain.name, case.caller.tenant))
                 return decision.standing_draft(case, plan)
             case Compact() as plan:
                 return await self._compacting(case, decision, plan)
@@ -92,10 +94,11 @@ class Drafter:
 
     async def _compacting(self, case: Case, decision: Decision, plan: Compact) -> Draft:
         """The request after a compaction; without a model where its summaries are lost as soon as they are made."""
-        unstable = None if case.wish == "force" else await self._trails.unstable(case, decision.record)
+        unstable = None if case.mode == "force" else await self._trails.unstable(case, decision.record)
         if unstable is None:
             return worthwhile(case, await self._compacted(case, decision, plan))
-        self._told.unstable(case, unstable)
+        message = case.conversation.messages[unstable.index]
+        self._observe(UnstableHistory(unstable.root, case.chain.name, case.caller.tenant, unstable.index, message.role))
         draft = await self._compacted(case, decision, replace(plan, with_model=False))
         return replace(worthwhile(case, draft), warning="unstable_history")
 
@@ -113,7 +116,7 @@ class Drafter:
         )
         if budget is None:
             return None
-        case = await self._erasures.placed(case)
+        case = await self._placed(case)
         record = refused.record or await self._standing.newest(case)
         view = refused.view or await self._decider.cooled(case, record)
         rung = next_rung(
@@ -125,9 +128,9 @@ class Drafter:
             smallest_sent=refused.tokens,
         )
         if rung.cut is not None:
-            target = case.summary_target if rung.with_model else None
+            target = case.summarizer if rung.with_model else None
             plan = Compact(rung.cut, rung.budget, standing_of(record), True, "overflow_retry", refused.tokens)
-            record = await self._compactions.next(case, self._job(case, view, plan, record, target))
+            record = await self._compactions.next(self._job(case, view, plan, record, target))
         draft = drafted(case, view, record, "applied", "overflow_retry")
         if rung.tail_tokens is not None:
             draft = await self._cut_contents(case, view, draft, record, rung)
@@ -141,7 +144,7 @@ class Drafter:
         stated: the window that it has just named."""
         told = case.route.window.tokens if case.route.window and case.may_lower_output else None
         window, limit = stated or told, case.request.max_output
-        if window is None or limit is None or case.real_tokens(draft) + limit <= window:
+        if window is None or limit is None or case.real_tokens(draft.tokens) + limit <= window:
             return draft
         return self.lowered(case, draft, StatedLimit(window)) or draft
 
@@ -152,7 +155,7 @@ class Drafter:
             return None
         room = lowered_output(
             stated,
-            sent_tokens=case.real_tokens(refused),
+            sent_tokens=case.real_tokens(refused.tokens),
             window=window.tokens if window else None,
             max_output=request.max_output,
             floor=case.caller.policy.output_floor,
@@ -167,7 +170,7 @@ class Drafter:
         room = capped_output(most, max_output=case.request.max_output, floor=case.caller.policy.output_floor)
         return None if room is None else _with_output(case, refused, room)
 
-    async def halved(self, case: Case, refused: Draft) -> Draft | None:
+    def halved(self, case: Case, refused: Draft) -> Draft | None:
         """Without half of what was refused, and a note in its place: for when no record can be made (R1)."""
         record = refused.record
         if case.is_let_through:
@@ -187,10 +190,10 @@ class Drafter:
 
     async def _compacted(self, case: Case, decision: Decision, plan: Compact) -> Draft:
         """The request after a compaction made now, or made by somebody else while we waited for it."""
-        record, view = decision.record, decision.view
-        job = self._job(case, view, plan, record, case.summary_target if plan.with_model else None)
+        record, view = decision.record, decision.cooled
+        job = self._job(case, view, plan, record, case.summarizer if plan.with_model else None)
         try:
-            made = await self._compactions.next(case, job)
+            made = await self._compactions.next(job)
         except CompactionError as error:
             return drafted(case, view, record, _outcome_without(error, decision), str(error))
         draft = drafted(case, await self._decider.cooled(case, made), made, "applied", plan.trigger)
@@ -204,8 +207,8 @@ class Drafter:
         return await self._compacted(case, decision, replace(decision.plan, with_model=with_model))
 
     def _job(self, case: Case, view: Cooled, plan: Compact, record: Record | None, target: SummaryTarget | None) -> Job:
-        started, deadline = self._lineages.seen(case.first_link), case.caller.policy.summarizer.timeout
-        return job_of(case, view, plan, record, target=target, started=started, deadline=deadline)
+        started, deadline = self._lineages.seen(case.chain.first_link), case.caller.policy.summarizer.timeout
+        return Job(case, view, plan, record, target, started, deadline)
 
     async def _cut_contents(self, case: Case, view: Cooled, draft: Draft, record: Record | None, rung: Rung) -> Draft:
         """Cut the largest contents of what is still sent, so that it weighs `rung.tail_tokens`."""

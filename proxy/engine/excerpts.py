@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
-from concurrent.futures import Executor
 from functools import partial
 
 from policies.cool_zone import MAX_SUMMARY_TOKENS
@@ -15,8 +13,10 @@ from policies.transcript import shorten
 from proxy.callers.spending import Spending
 from proxy.engine.case import Case
 from proxy.engine.cooler import Cooler, content_key
-from proxy.engine.summarizer import Summarizer, SummarizerError, SummarizerOverflowError, SummaryTarget
 from proxy.models.tokenizer import Tokenizer
+from proxy.runtime.workers import Workers
+from proxy.upstream.routes import SummaryTarget
+from proxy.upstream.summarizer import Summarizer, SummarizerError, SummarizerOverflowError
 
 # Per answer of the upstream; what is left waits for the next one.
 _AT_ONCE = 4
@@ -35,7 +35,7 @@ class Excerpts:
         tokenizer: Tokenizer,
         prompts: Prompts,
         spending: Spending,
-        workers: Executor,
+        workers: Workers,
     ) -> None:
         self._cooler = cooler
         self._summarizer = summarizer
@@ -50,7 +50,7 @@ class Excerpts:
 
         A summary that cannot be had is no loss: beginning and end of the message stand in for it.
         """
-        keys = [content_key(case.digests, case.request, position) for position in positions]
+        keys = [content_key(case, position) for position in positions]
         known = await self._cooler.summaries(keys)
         missing = [
             (position, key)
@@ -85,13 +85,12 @@ class Excerpts:
         return True
 
     async def _ask(self, case: Case, target: SummaryTarget, position: int) -> Valid | Invalid:
-        loop = asyncio.get_running_loop()
-        (said,) = await loop.run_in_executor(self._workers, case.request.utterances, position, position + 1)
+        (said,) = await self._workers.run(case.request.utterances, position, position + 1)
         window = target.window or case.limits.budget.window
         text = shorten(said.text, int(_USED_WINDOW * window * _CHARACTERS_PER_TOKEN / target.calibration))
         prompt = fill_excerpt(self._prompts, text, texts_for(language_of([text])), MAX_SUMMARY_TOKENS)
         answer = await self._summarizer.ask(target, prompt, int(2 * MAX_SUMMARY_TOKENS * target.calibration))
-        return await loop.run_in_executor(self._workers, partial(self._verdict, case, target, prompt.user, answer))
+        return await self._workers.run(self._verdict, case, target, prompt.user, answer)
 
     def _verdict(self, case: Case, target: SummaryTarget, source: str, answer: Answer) -> Valid | Invalid:
         count = partial(self._tokenizer.count, encoding=target.encoding)

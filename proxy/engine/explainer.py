@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -20,9 +18,10 @@ from policies.record.record import Record, RoundCounts
 from policies.trail import left_out
 from policies.transcript import CountTokens
 from proxy.dialects.reader import ChatRequest
-from proxy.engine.case import Case, Draft, job_of, untouched
+from proxy.engine.case import Case
 from proxy.engine.cooler import Cooler
-from proxy.engine.decider import Decider, Decision, bypassed, too_small
+from proxy.engine.decider import Decider, Decision, bypass_reason
+from proxy.engine.draft import Draft
 from proxy.engine.explanation import (
     Checkpoint,
     CutMade,
@@ -34,6 +33,7 @@ from proxy.engine.explanation import (
     Verdict,
     Window,
 )
+from proxy.engine.job import Job
 from proxy.engine.standing import StandingRecords
 from proxy.engine.trails import Trails
 from proxy.models.tokenizer import Tokenizer
@@ -41,6 +41,7 @@ from proxy.records.checkpoints import Checkpoints
 from proxy.records.erasures import Erasures
 from proxy.records.lineages import Lineages
 from proxy.records.siblings import Siblings
+from proxy.runtime.workers import Workers
 from proxy.stores.base import Store
 from proxy.stores.sealing import Sealer
 
@@ -106,22 +107,22 @@ class LookOnly:
 
 @dataclass(frozen=True, slots=True)
 class _Outlook:
-    """What would be sent. decision: None where nothing needs one; covered, replaced: as of what is sent."""
+    """What would be sent. covered: messages that a record stands for; record_tokens: what that weighs."""
 
     draft: Draft
-    decision: Decision | None = None
+    decision: Decision
     covered: int = 0
     record_tokens: int | None = None
 
     @property
     def plan(self) -> Compact | None:
         """The compaction that would be made."""
-        return self.decision.plan if self.decision and isinstance(self.decision.plan, Compact) else None
+        return self.decision.plan if isinstance(self.decision.plan, Compact) else None
 
     @property
     def record(self) -> Record | None:
         """The checkpoint that stands."""
-        return self.decision.record if self.decision else None
+        return self.decision.record
 
 
 class Explainer:
@@ -135,7 +136,7 @@ class Explainer:
         sealer: Sealer,
         ttl: float,
         tokenizer: Tokenizer,
-        workers: Executor,
+        workers: Workers,
         is_answered: Callable[[], bool],
     ) -> None:
         self._store = LookOnly(checkpoints.store)
@@ -151,34 +152,30 @@ class Explainer:
 
     async def explain(self, case: Case, received: ChatRequest) -> Explanation:
         """`received` is the request as it came; the case's may begin behind a separator."""
-        case = replace(case, link=await self._erasures.link(case.session))
-        if bypassed(case) is None:
+        link = await self._erasures.link(case.chain.session)
+        case = replace(case, chain=replace(case.chain, link=link))
+        if bypass_reason(case) is None:
             case = await self._trails.resumed(case)
         # What is not frozen yet may look otherwise when it is: a cooler must not remember it.
         cooler = Cooler(self._store, self._sealer, self._ttl, self._tokenizer, self._workers)
-        live = replace(case, wish="on") if case.wish in ("off", "shadow") else case
+        live = replace(case, mode="on") if case.mode in ("off", "shadow") else case
         outlook = await _outlook(live, Decider(self._standing, cooler, self._lineages))
         count = partial(self._tokenizer.count, encoding=case.request.encoding)
-        work = partial(_explanation, case, received, outlook, count)
-        explanation = await asyncio.get_running_loop().run_in_executor(self._workers, work)
+        explanation = await self._workers.run(_explanation, case, received, outlook, count)
         if outlook.record is None:
             return explanation
-        return msgspec.structs.replace(explanation, lineage=await self._lineages.of(case.tag, outlook.record))
+        return msgspec.structs.replace(explanation, lineage=await self._lineages.of(case.chain.tag, outlook.record))
 
 
 async def _outlook(case: Case, decider: Decider) -> _Outlook:
     """What `Drafter.first` would come to, with an estimate of the record where one is to be made."""
-    request = case.request
-    if (reason := bypassed(case)) is not None:
-        return _Outlook(untouched(request, "bypass", reason))
-    if (reason := too_small(case)) is not None:
-        return _Outlook(untouched(request, "none", reason))
     decision = await decider.decide(case)
     plan, record = decision.plan, decision.record
     if isinstance(plan, Compact):
-        rest = decision.view.conversation.fixed_tokens + plan.cut.kept
+        view = decision.cooled
+        rest = view.conversation.fixed_tokens + plan.cut.kept
         record_tokens = min(plan.budget.record, plan.tokens_before - rest)
-        draft = Draft(b"", rest + record_tokens, "applied", plan.trigger, view=decision.view)
+        draft = Draft(b"", rest + record_tokens, "applied", plan.trigger, view=view)
         return _Outlook(draft, decision, plan.cut.position, record_tokens)
     draft = decision.standing_draft(case, plan)
     if draft.record is None or record is None:
@@ -222,9 +219,9 @@ def _explanation(case: Case, received: ChatRequest, outlook: _Outlook, count: Co
 
 
 def _verdict(case: Case, outlook: _Outlook, expected: Verdict) -> Verdict:
-    if (reason := bypassed(case)) is not None:
+    if (reason := bypass_reason(case)) is not None:
         return Verdict("bypass", reason)
-    if case.wish == "shadow" and outlook.decision is not None:
+    if case.mode == "shadow" and outlook.decision.view is not None:
         return Verdict("shadow", outlook.decision.would)
     return expected
 
@@ -239,7 +236,7 @@ def _indexes(case: Case, received: ChatRequest) -> list[int]:
 
 def _index(case: Case, indexes: Sequence[int], position: int) -> int | None:
     """Of a message of the body by its place in the conversation; None where the client sends it no more."""
-    place = position if case.origin is None else case.origin.resumed.relative(position)
+    place = position if case.chain.origin is None else case.chain.origin.resumed.relative(position)
     return None if place is None else indexes[case.conversation.head_length + place]
 
 
@@ -320,22 +317,14 @@ def _why_kept(outlook: _Outlook) -> str:
 def _carried(case: Case, outlook: _Outlook, count: CountTokens) -> tuple[list[Entry], int, int]:
     """What the record shows of the user's statements, and how many tool calls and changed files it knows of."""
     record, plan = outlook.record, outlook.plan
-    if outlook.decision is not None and plan is not None:
-        job = job_of(
-            case,
-            outlook.decision.view,
-            plan,
-            record,
-            target=None,
-            started=0.0,
-            deadline=0.0,
-        )
+    if plan is not None:
+        job = Job(case, outlook.decision.cooled, plan, record, target=None, started=0.0, deadline=0.0)
         said, spoken, budget = job.entries, job.span.utterances, plan.budget
     elif outlook.covered and record is not None:
         said, spoken, budget = list(record.entries), (), case.limits.budget
     else:
         return [], 0, 0
-    anchor = left_out(case.conversation, outlook.covered, case.origin.resumed if case.origin else None)
+    anchor = left_out(case.conversation, outlook.covered, case.resumed)
     most = min(budget.record, case.caller.policy.ledger.max_tokens)
     pinned = ledger.fit([entry for entry in said if entry.position != anchor], most, count)
     actions = len(record.actions if record else ()) + len(key_actions(spoken))

@@ -12,9 +12,11 @@ from typing import Literal
 
 from msgspec.structs import replace
 
+from policies.chain import labelled
 from policies.plan import tokens_with
 from policies.record.record import Record
-from proxy.engine.case import Case, labelled, standing_of
+from proxy.engine.case import Case
+from proxy.engine.draft import standing_of
 from proxy.lru import remember
 from proxy.records.checkpoints import Checkpoints
 from proxy.records.locks import LOCK_SECONDS, SingleFlight, poll, renewed
@@ -56,23 +58,28 @@ class StandingRecords:
 
     async def newest(self, case: Case) -> Record | None:
         """The longest checkpoint that matches this prefix: from memory where it is enough, else from the store."""
-        known = self._checkpoints.recall(case.digests, case.cuts)
+        known = self._checkpoints.recall(case.chain.digests, case.cuts)
         if known is not None and self._fits(case, known):
             return known
         newer = [cut for cut in case.cuts if known is None or cut > known.covered]
-        return await self._checkpoints.find(case.digests, newer) or known or await self._borrowed(case)
+        return await self._checkpoints.find(case.chain.digests, newer) or known or await self._borrowed(case)
 
     async def _borrowed(self, case: Case) -> Record | None:
         """A copy of the record that another label's session has; not for what was erased. It is stored by whoever
         lists the session."""
-        if case.tag in self._alone or case.link not in (None, labelled(case.first_link, case.mark)):
+        if case.chain.tag in self._alone or case.chain.link not in (
+            None,
+            labelled(case.chain.first_link, case.chain.mark),
+        ):
             return None
-        record = await self._flights.run(case.digests[-1].hex(), partial(self._siblings.find, case))
+        record = await self._flights.run(
+            case.chain.digests[-1].hex(), partial(self._siblings.find, case.chain, case.cuts)
+        )
         if record is None:
             if self._is_answered():
-                remember(self._alone, case.tag, None, _ALONE)
+                remember(self._alone, case.chain.tag, None, _ALONE)
             return None
-        digest, first = case.digests[record.covered].hex(), case.digests[1].hex()
+        digest, first = case.chain.digests[record.covered].hex(), case.chain.digests[1].hex()
         return replace(record, digest=digest, root=digest, parent=None, first_digest=first, last_digest=digest)
 
     @asynccontextmanager
@@ -82,7 +89,7 @@ class StandingRecords:
 
         A turn saves calls and decides nothing: whoever cannot wait makes a summary all the same.
         """
-        key = f"claim:{{{case.tag}}}:{case.digests[self._pin(case, standing)].hex()}"
+        key = f"claim:{{{case.chain.tag}}}:{case.chain.digests[self._pin(case, standing)].hex()}"
         if key in self._turns:  # by a fork, whose record is none for this one
             yield True
             return
@@ -115,11 +122,13 @@ class StandingRecords:
         if record.parent is None:
             return None
         digest = bytes.fromhex(record.parent)
-        cuts = [cut for cut in case.cuts if cut < record.covered and case.digests[cut] == digest]
+        cuts = [cut for cut in case.cuts if cut < record.covered and case.chain.digests[cut] == digest]
         return await self._look(case, cuts)
 
     async def _look(self, case: Case, cuts: list[int]) -> Record | None:
-        return self._checkpoints.recall(case.digests, cuts) or await self._checkpoints.find(case.digests, cuts)
+        return self._checkpoints.recall(case.chain.digests, cuts) or await self._checkpoints.find(
+            case.chain.digests, cuts
+        )
 
     def _fits(self, case: Case, record: Record | None) -> bool:
         size = tokens_with(case.conversation, standing_of(record))

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 import msgspec
 
+from policies.chain import Origin, hash_tag
 from policies.record.record import Record
 from policies.trail import (
     LONGEST,
@@ -26,10 +27,10 @@ from policies.trail import (
     suffix_of,
     trail_of,
 )
-from proxy.engine.case import Case, Origin
+from proxy.engine.case import Case
 from proxy.engine.standing import StandingRecords
 from proxy.lru import remember
-from proxy.records.checkpoints import Checkpoints, hash_tag
+from proxy.records.checkpoints import Checkpoints
 from proxy.records.erasures import Erasures
 from proxy.stores.sealing import Sealer
 
@@ -101,17 +102,20 @@ class Trails:
         """The case behind what a pointer leads to, None where it does not go on from there; and the tag of that."""
         if pointer is None:
             return None, ""
-        link = await self._erasures.link(pointer.first + case.mark)
-        tag = hash_tag(case.digests_under(link)[1])
+        link = await self._erasures.link(pointer.first + case.chain.mark)
+        tag = hash_tag(case.chain.digests_under(link)[1])
         trail = await self._trail(tag, pointer.digest.hex())
         if trail is None:
             return None, ""
         found = None if cut is None else resumed(trail, case.conversation.body, cut)
         if found is None or cut is None:
             return None, tag
-        there = replace(case, link=link, origin=Origin(pointer.first, cut, pointer.digest, found))
+        origin = Origin(pointer.first, cut, pointer.digest, found)
+        there = replace(case, chain=replace(case.chain, link=link, origin=origin))
         # Without its record the trail names what nobody has: another one must not lie under that name.
-        known = self._checkpoints.recall(there.digests, [cut]) or await self._checkpoints.find(there.digests, [cut])
+        known = self._checkpoints.recall(there.chain.digests, [cut]) or await self._checkpoints.find(
+            there.chain.digests, [cut]
+        )
         return (None if known is None else there), tag
 
     async def note(self, case: Case, record: Record) -> None:
@@ -119,20 +123,20 @@ class Trails:
         body = case.conversation.body
         names = {suffix_of(body, record.covered), spoken_suffix_of(body, record.covered)} - {None}
         if names and record.covered <= LONGEST:
-            came = case.origin.resumed if case.origin else None
+            came = case.resumed
             trail = trail_of(body[: record.covered], came, left_out(case.conversation, record.covered, came))
-            await self._put(_key(case.tag, record.digest), _encode(trail))
-            pointer = _encode(_Pointer(case.first_link, bytes.fromhex(record.digest)))
+            await self._put(_key(case.chain.tag, record.digest), _encode(trail))
+            pointer = _encode(_Pointer(case.chain.first_link, bytes.fromhex(record.digest)))
             for name in filter(None, names):
                 await self._put(_pointer(case, name), pointer)
-        known = await self._known(case.kin or case.tag, record.parent)
+        known = await self._known(case.kin or case.chain.tag, record.parent)
         by_model = record.making.model is not None
-        began = began_anew(known, case.tag, record.digest, body, tokens=case.request.tokens, by_model=by_model)
-        await self._keep(_restarts(case.tag, record.parent), began)
+        began = began_anew(known, case.chain.tag, record.digest, body, tokens=case.request.tokens, by_model=by_model)
+        await self._keep(_restarts(case.chain.tag, record.parent), began)
 
     async def unstable(self, case: Case, standing: Record | None) -> Instability | None:
         """Why summaries that go on from this record would be lost as soon as they are made; None where they are not."""
-        tag = case.kin or case.tag
+        tag = case.kin or case.chain.tag
         known = await self._known(tag, standing.digest if standing else None)
         if not is_unstable(known, case.conversation.body, case.limits.budget, tokens=case.request.tokens):
             return None
@@ -167,7 +171,7 @@ def _is_due(case: Case) -> bool:
     """Whether a summary of a case is made, now or ahead of need, unless there is a record for it."""
     policy = case.caller.policy
     due = case.limits.budget.at(min(policy.soft_threshold, policy.compaction_threshold))
-    return case.wish == "force" or case.request.tokens >= due
+    return case.mode == "force" or case.request.tokens >= due
 
 
 def _key(tag: str, digest: str) -> str:
@@ -181,4 +185,4 @@ def _restarts(tag: str, parent: str | None) -> str:
 def _pointer(case: Case, suffix: bytes) -> str:
     """Of one caller and one label; what covers instructions never meets what keeps them."""
     covers = b"+" if case.conversation.instructions_covered else b"-"
-    return f"index:trail:{hashlib.sha256(case.caller.scope + covers + suffix + case.mark).hexdigest()}"
+    return f"index:trail:{hashlib.sha256(case.caller.scope + covers + suffix + case.chain.mark).hexdigest()}"

@@ -5,18 +5,20 @@ from __future__ import annotations
 from dataclasses import replace
 
 from policies.assembly import Shape
-from policies.ladder import StatedLimit, is_plausible
+from policies.ladder import Retry, StatedLimit, is_plausible, next_retry, retries
 from proxy.dialects import json_array
-from proxy.engine.case import Case, Draft, reshaped
+from proxy.engine.case import Case, learned
+from proxy.engine.draft import Draft, reshaped
 from proxy.engine.drafter import Drafter
 from proxy.errors import ProxyError, UpstreamConnectionError
 from proxy.gateway.answers import Answer, look_at
-from proxy.gateway.incoming import Incoming, Prepared
+from proxy.gateway.incoming import Incoming
+from proxy.gateway.report import commenting
 from proxy.models.windows import Windows
-from proxy.observing.log import Log
+from proxy.observing.events import Hook, RetriesExhausted, ShapeLearned
 from proxy.overflow.form_refusals import refuses_roles, refuses_usage
 from proxy.overflow.output_refusals import most_output
-from proxy.runtime.fail_open import Rim
+from proxy.runtime.fail_open import FailOpen
 from proxy.server.headers import Headers, without
 from proxy.server.paths import chat_url
 from proxy.upstream.http import TruncatedError, UpstreamClient, UpstreamResponse
@@ -29,146 +31,164 @@ _FAULT = Draft(b"", 0, "failed-open", "internal_error")
 class Forwarder:
     """The way from a draft to an answer, before any of it reaches the client."""
 
-    def __init__(self, drafter: Drafter, windows: Windows, client: UpstreamClient, rim: Rim, log: Log) -> None:
+    def __init__(
+        self, drafter: Drafter, windows: Windows, client: UpstreamClient, fail_open: FailOpen, observe: Hook
+    ) -> None:
         self._drafter = drafter
         self._windows = windows
         self._client = client
-        self._rim = rim
-        self._log = log
+        self._fail_open = fail_open
+        self._observe = observe
 
-    async def forward(self, incoming: Incoming, prepared: Prepared) -> tuple[Answer, Draft]:
+    async def forward(self, incoming: Incoming) -> tuple[Answer, Draft]:
         """Send the draft; while the upstream overflows before the first byte reached the client, send smaller ones.
 
-        First with less room for the output, if that may be enough. The last error of a ladder in vain is the first.
-        Where the output's limit alone was refused, it is lowered once, and the prompt stays unless that overflows.
+        The last error of a ladder in vain is the first. Where the output's limit alone was refused, it is lowered once,
+        and the prompt stays unless that overflows.
         """
-        case = prepared.case
-        answer, sent = first = await self._deliver(incoming, prepared, prepared.draft)
+        case = incoming.case
+        answer, sent = first = await self._deliver(incoming, incoming.sent)
         if case is None or not case.retries:
             return first
         most = None
         if answer.overflow is None:
-            answer, sent = await self._capped(incoming, prepared, case, first)
+            answer, sent = await self._capped(incoming, case, first)
             if answer.overflow is None:
                 return answer, sent
             most = sent.max_output
-        lowered = await self._rim.shield(self._lowered(case, sent, answer.overflow, most), None)
-        for attempt in range(-1 if lowered else 0, case.retries):
-            await self._rim.shield(self._learn(case, sent, answer.overflow), None)
-            smaller = lowered if attempt < 0 else await self._smaller(incoming, case, sent, answer.overflow, attempt)
-            if smaller is not None:
-                smaller = await self._rim.shield(self._within(case, smaller, most), smaller)
-                try:
-                    answer, sent = await self._deliver(incoming, prepared, smaller)
-                except ProxyError:
-                    break  # the upstream did answer once: that answer is the client's
-                if answer.overflow is None:
-                    return answer, sent
-        if sent is not prepared.draft:
-            self._log.warning("max_iterations", tenant=case.caller.tenant, session=case.lineage, retries=case.retries)
-        return first
+        return await self._smaller(incoming, case, sent, answer.overflow, most) or first
 
-    async def unread(self, incoming: Incoming, prepared: Prepared) -> tuple[Answer, Draft]:
+    async def unread(self, incoming: Incoming) -> tuple[Answer, Draft]:
         """Send the client's bytes and read nothing of the answer: for when a fault of ours stood in the way."""
-        response = await self._respond(incoming, prepared, prepared.route.headers, incoming.body)
-        return Answer(response, b"", response.chunks(), None), prepared.draft
+        response = await self._respond(incoming, incoming.to.headers, incoming.body)
+        return Answer(response, b"", response.chunks(), None), incoming.sent
 
-    async def _capped(
-        self, incoming: Incoming, prepared: Prepared, case: Case, refused: tuple[Answer, Draft]
-    ) -> tuple[Answer, Draft]:
+    async def _smaller(
+        self, incoming: Incoming, case: Case, sent: Draft, stated: StatedLimit, most: int | None
+    ) -> tuple[Answer, Draft] | None:
+        """The first answer to a smaller request that is no overflow; None where there is none.
+
+        most: the most output that the upstream allows, where it has said so.
+        """
+        ladder = retries(sent, stated, case.retries)
+        case = self._learned(incoming, case, sent, stated)
+        refusal: tuple[Draft, StatedLimit] | None = None
+        while (step := next_retry(ladder, refusal)) is not None:
+            smaller, refusal = await self._draft(incoming, case, step, most), None
+            if smaller is None:
+                continue
+            try:
+                answer, sent = await self._deliver(incoming, smaller)
+            except ProxyError:
+                break  # the upstream did answer once: that answer is the client's
+            if answer.overflow is None:
+                return answer, sent
+            refusal = sent, answer.overflow
+            case = self._learned(incoming, case, *refusal)
+        if sent is not incoming.sent:
+            self._observe(RetriesExhausted(case.caller.tenant, case.chain.name, case.retries))
+        return None
+
+    async def _draft(self, incoming: Incoming, case: Case, step: Retry[Draft], most: int | None) -> Draft | None:
+        """What a step of the ladder sends; where a fault of ours leaves nothing, that without half of the history."""
+        if step.lowers_output:
+            lowered = self._fail_open.call(lambda: self._drafter.lowered(case, step.refused, step.stated), None)
+            is_more = lowered is None or most is None or lowered.max_output is None or lowered.max_output < most
+            return lowered if is_more else None
+        with commenting(incoming, case, self._fail_open):
+            retry = self._drafter.retry(case, step.refused, step.stated, attempt=step.attempt)
+            smaller = await self._fail_open.run(retry, _FAULT, incoming.patience)
+            if smaller is _FAULT:
+                smaller = self._fail_open.call(lambda: self._drafter.halved(case, step.refused), None)
+        if smaller is None or most is None or (smaller.max_output is not None and smaller.max_output <= most):
+            return smaller
+        draft = smaller
+        return self._fail_open.call(lambda: self._drafter.capped(case, draft, most), None) or draft
+
+    def _learned(self, incoming: Incoming, case: Case, sent: Draft, stated: StatedLimit) -> Case:
+        """The case with what this refusal taught."""
+
+        def learn() -> Case:
+            self._windows.saw_overflow(case.place, stated, sent.tokens)
+            return learned(case, incoming.active.router)
+
+        return self._fail_open.call(learn, case)
+
+    async def _capped(self, incoming: Incoming, case: Case, refused: tuple[Answer, Draft]) -> tuple[Answer, Draft]:
         """What is answered to the most output that a refusal allows; the refusal itself where that fails, unless the
         prompt overflows then."""
-        capped = await self._rim.shield(self._capped_draft(case, *refused), None)
+        capped = self._fail_open.call(lambda: self._capped_draft(case, *refused), None)
         if capped is None:
             return refused
         try:
-            answer, sent = await self._deliver(incoming, prepared, capped)
+            answer, sent = await self._deliver(incoming, capped)
         except ProxyError:
             return refused
         if answer.overflow is not None:
             return answer, sent
         return refused if answer.response.status >= _FAILED or answer.error else (answer, sent)
 
-    async def _capped_draft(self, case: Case, answer: Answer, sent: Draft) -> Draft | None:
+    def _capped_draft(self, case: Case, answer: Answer, sent: Draft) -> Draft | None:
         most = most_output(answer.response.status, answer.error) if answer.error else None
         return None if most is None else self._drafter.capped(case, sent, most)
 
-    async def _lowered(self, case: Case, sent: Draft, stated: StatedLimit, most: int | None) -> Draft | None:
-        lowered = self._drafter.lowered(case, sent, stated)
-        if lowered is None or most is None or lowered.max_output is None:
-            return lowered
-        return lowered if lowered.max_output < most else None
-
-    async def _within(self, case: Case, draft: Draft, most: int | None) -> Draft:
-        """A draft with the most output that the upstream allows, where that is known."""
-        if most is None or (draft.max_output is not None and draft.max_output <= most):
-            return draft
-        return self._drafter.capped(case, draft, most) or draft
-
-    async def _learn(self, case: Case, sent: Draft, stated: StatedLimit) -> None:
-        self._windows.saw_overflow(case.place, stated, sent.tokens)
-
-    async def _smaller(
-        self, incoming: Incoming, case: Case, sent: Draft, stated: StatedLimit, attempt: int
-    ) -> Draft | None:
-        """The next smaller draft; where a fault of ours leaves none, that without half of the history."""
-        with incoming.commenting(case, self._rim):
-            smaller = await self._rim.shield(
-                self._drafter.retry(case, sent, stated, attempt=attempt), _FAULT, incoming.patience
-            )
-            if smaller is _FAULT:
-                return await self._rim.shield(self._drafter.halved(case, sent), None)
-            return smaller
-
-    async def _deliver(self, incoming: Incoming, prepared: Prepared, draft: Draft) -> tuple[Answer, Draft]:
+    async def _deliver(self, incoming: Incoming, draft: Draft) -> tuple[Answer, Draft]:
         """Send a draft; where a template refuses the record's place among the messages, in its other shapes too."""
-        case = prepared.case
-        refusal = await self._send(incoming, prepared, draft)
+        case = incoming.case
+        refusal = await self._send(incoming, draft)
         if case is None:
             return refusal, draft
         if refusal.overflow is not None and not _is_plausible(case, draft, refusal.overflow):
             return replace(refusal, overflow=None), draft
         if not refuses_roles(refusal.error):
             return refusal, draft
-        for shape, other in await self._rim.shield(_reshaped(case, draft), []):
+        others: list[tuple[Shape, Draft]] = self._fail_open.call(lambda: list(reshaped(case, draft)), [])
+        for shape, other in others:
             try:
-                answer = await self._send(incoming, prepared, other)
+                answer = await self._send(incoming, other)
             except ProxyError:
                 break
             if not refuses_roles(answer.error):
                 self._windows.saw_shape(case.place, shape)
-                self._log.info("shape", upstream=case.route.name, tenant=case.caller.tenant, shape=shape)
+                self._observe(ShapeLearned(case.route.name, case.caller.tenant, shape))
                 return answer, other
         return refusal, draft
 
-    async def _send(self, incoming: Incoming, prepared: Prepared, draft: Draft) -> Answer:
+    async def _send(self, incoming: Incoming, draft: Draft) -> Answer:
         """Send a draft; one that is ours anyway asks a stream for its usage, unless this upstream refuses that."""
-        case, headers, body = prepared.case, prepared.route.headers, draft.body
+        case, headers, body = incoming.case, incoming.to.headers, draft.body
         if case is None or (body is case.request.body and case.request.is_as_received):
-            return await self._request(incoming, prepared, headers, incoming.body)
+            return await self._request(incoming, headers, incoming.body)
         # A compressed request that was compacted goes out as it is.
         headers = without(headers, b"content-encoding")
-        asking = await self._rim.shield(_asking(case, draft), None)
+        asking = self._fail_open.call(lambda: self._asking(case, draft), None)
         if asking is not None:
             # What was not asked for is taken out again, which compressed events do not allow.
             plain = [*without(headers, b"accept-encoding"), (b"accept-encoding", b"identity")]
-            answer = await self._request(incoming, prepared, plain, asking)
+            answer = await self._request(incoming, plain, asking)
             if not refuses_usage(answer.error):
                 return replace(answer, hides_usage=answer.is_plain_event_stream)
             self._windows.saw_usage_refused(case.place)
-        return await self._request(incoming, prepared, headers, body)
+        return await self._request(incoming, headers, body)
 
-    async def _request(self, incoming: Incoming, prepared: Prepared, headers: Headers, body: bytes) -> Answer:
-        response = await self._respond(incoming, prepared, headers, body)
-        window = prepared.route.window.tokens if prepared.route.window else None
+    def _asking(self, case: Case, draft: Draft) -> bytes | None:
+        """The draft with a question for the usage; None where the stream tells it anyway, or must not be asked."""
+        tells_usage = self._windows.experience(case.place).tells_usage
+        if draft.copy is None or not case.request.hides_usage or not tells_usage:
+            return None
+        return json_array.with_fields(draft.body, {"stream_options": {"include_usage": True}}, without=())
+
+    async def _request(self, incoming: Incoming, headers: Headers, body: bytes) -> Answer:
+        response = await self._respond(incoming, headers, body)
+        window = incoming.to.window
         try:
-            return await look_at(response, window)
+            return await look_at(response, window.tokens if window else None)
         except TruncatedError:
             raise UpstreamConnectionError("The upstream closed the connection in the middle of its answer.") from None
 
-    async def _respond(self, incoming: Incoming, prepared: Prepared, headers: Headers, body: bytes) -> UpstreamResponse:
-        upstream = prepared.route.upstream
-        url = chat_url(upstream.base_url, incoming.exchange.target)
+    async def _respond(self, incoming: Incoming, headers: Headers, body: bytes) -> UpstreamResponse:
+        upstream = incoming.to.upstream
+        url = chat_url(upstream.base_url, incoming.exchange.head.target)
         response = await self._client.send(upstream, "POST", url, headers, body)
         incoming.opened.callback(response.close)
         return response
@@ -176,15 +196,4 @@ class Forwarder:
 
 def _is_plausible(case: Case, draft: Draft, stated: StatedLimit) -> bool:
     window = case.route.window
-    return is_plausible(stated, case.real_tokens(draft), window.tokens if window else None)
-
-
-async def _asking(case: Case, draft: Draft) -> bytes | None:
-    """The draft with a question for the usage; None where the stream tells it anyway, or must not be asked."""
-    if draft.copy is None or not case.request.hides_usage or not case.experience.tells_usage:
-        return None
-    return json_array.with_fields(draft.body, {"stream_options": {"include_usage": True}}, without=())
-
-
-async def _reshaped(case: Case, draft: Draft) -> list[tuple[Shape, Draft]]:
-    return list(reshaped(case, draft))
+    return is_plausible(stated, case.real_tokens(draft.tokens), window.tokens if window else None)

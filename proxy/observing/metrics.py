@@ -10,6 +10,9 @@ from prometheus_client import CollectorRegistry, Counter, Histogram, generate_la
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from policies.experience import MIN_CALIBRATION_TOKENS
+from proxy.observing.events import ConfigReloaded, Event, PromptBilled
+
 # Models are named by clients: beyond this many series they share one.
 _MOST_SERIES = 300
 _OTHER = "other"
@@ -52,17 +55,19 @@ class Metrics:
         for result in _RESULTS:
             self._reloads.labels(result)
 
-    def billed(self, tenant: str, upstream: str, model: str, ratio: float) -> None:
-        """Note real tokens per estimated token of one prompt."""
-        self._estimates.labels(*self._named(tenant, upstream, model)).observe(ratio)
-
-    def cut_off(self, tenant: str, upstream: str, model: str) -> None:
-        """Note a prompt that was not read whole."""
-        self._cut_off.labels(*self._named(tenant, upstream, model)).inc()
-
-    def reloaded(self, *, taken: bool) -> None:
-        """Note that the config was read again."""
-        self._reloads.labels(_RESULTS[0] if taken else _RESULTS[1]).inc()
+    def __call__(self, event: Event) -> None:
+        """The hook."""
+        match event:
+            case PromptBilled():
+                series = self._named(event.tenant, event.upstream, event.model)
+                if event.estimated >= MIN_CALIBRATION_TOKENS:
+                    self._estimates.labels(*series).observe(event.billed / event.estimated)
+                if event.cut_off:
+                    self._cut_off.labels(*series).inc()
+            case ConfigReloaded():
+                self._reloads.labels(_RESULTS[0] if event.is_taken else _RESULTS[1]).inc()
+            case _:
+                pass
 
     def watch_store(
         self, available: Callable[[], bool], errors: Mapping[str, int], unreadable: Callable[[], int]

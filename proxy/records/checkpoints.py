@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
+from policies.chain import hash_tag
 from policies.record.record import VERSION, Record
 from proxy.lru import remember
 from proxy.stores.base import Store
@@ -118,12 +119,6 @@ def is_of(record: Record, digests: Sequence[bytes], cut: int) -> bool:
 def key_of(digests: Sequence[bytes], cut: int) -> str:
     """The key of body[:cut]'s record. Versions do not get in each other's way."""
     return f"cp:{{{hash_tag(digests[1])}}}:{VERSION}:{digests[cut].hex()}"
-
-
-def hash_tag(first: bytes) -> str:
-    """What the keys of everything that belongs to one conversation share, by its first link: so they share a cluster
-    slot, and can be erased together."""
-    return first.hex()[:32]
 
 
 def _part_key(tag: str, content: bytes) -> str:

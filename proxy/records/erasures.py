@@ -18,11 +18,8 @@ from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import replace
 
-from policies.chain import INSTRUCTIONS, set_apart
-from proxy.callers.session_label import LINK_BYTES, is_name
-from proxy.engine.case import Case, labelled
+from policies.chain import INSTRUCTIONS, LINK_BYTES, Chain, hash_tag, is_session, labelled, set_apart
 from proxy.lru import remember
-from proxy.records.checkpoints import hash_tag
 from proxy.stores.base import Store, tombstone
 
 _REMEMBERED = 20_000
@@ -49,12 +46,12 @@ class Erasures:
         self._listed: OrderedDict[bytes, None] = OrderedDict()
         self._watched: dict[bytes, float] = {}
 
-    async def placed(self, case: Case) -> Case:
-        """The case under the link that its session has now. Whoever erases the conversation finds its label listed
-        before anything is stored there."""
-        if case.link is not None:
-            return case
-        return replace(case, link=await (self.link if case.is_let_through else self._listed_link)(case.session))
+    async def placed(self, chain: Chain, *, stores: bool) -> Chain:
+        """The chain under the link that its session has now. Where something of it may be stored, its label is listed
+        before, so that an erasure of the whole conversation finds it."""
+        if chain.link is not None:
+            return chain
+        return replace(chain, link=await (self._listed_link if stores else self.link)(chain.session))
 
     async def link(self, session: bytes) -> bytes:
         """What stands for the first link of a session: a link and, of a session with a label, its mark."""
@@ -97,7 +94,7 @@ class Erasures:
         """Learn of recent erasures, whoever made them, and put tombstones back that were lost."""
         now = self._clock()
         self._watched = {root: until for root, until in self._watched.items() if until > now}
-        recent = [bytes.fromhex(name) for name in await self._store.members(_RECENT) or () if is_name(name)]
+        recent = [bytes.fromhex(name) for name in await self._store.members(_RECENT) or () if is_session(name)]
         for root in recent:
             if self._watched.setdefault(root, now + _WATCHED) == now + _WATCHED:
                 await self._followed(root)

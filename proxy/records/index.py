@@ -5,17 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
 import msgspec
 from msgspec import structs
 
+from policies.chain import LINK_BYTES, Chain, hash_tag, is_session, mark_of
 from policies.record.record import Record
-from proxy.callers.session_label import LINK_BYTES, is_name, mark_of
-from proxy.callers.tenants import Caller
-from proxy.engine.case import Case, labelled
 from proxy.lru import remember
-from proxy.records.checkpoints import hash_tag
 from proxy.records.erasures import SETTLED, Erasures
 from proxy.records.siblings import Siblings
 from proxy.stores.base import Store, StoreError
@@ -28,6 +25,16 @@ _ENROLL_EVERY = 60.0
 _LEAST_OF_ID = 8
 _HEX = frozenset("0123456789abcdef")
 _T = TypeVar("_T")
+
+
+class Owner(Protocol):
+    """Whose sessions: the index that lists them, and the key of their labels' marks."""
+
+    @property
+    def index(self) -> str: ...
+
+    @property
+    def labels(self) -> bytes: ...
 
 
 class Session(msgspec.Struct, frozen=True):
@@ -74,7 +81,7 @@ _decode = msgspec.json.Decoder(Session).decode
 
 
 class SessionIndex:
-    """Enrolls, lists and erases sessions; one per process."""
+    """Lists and erases sessions; one per process."""
 
     def __init__(
         self,
@@ -96,76 +103,76 @@ class SessionIndex:
         self._here: OrderedDict[bytes, _Here] = OrderedDict()
         """What this process has enrolled: it may remember what the store has lost."""
 
-    def is_news(self, case: Case, record: Record | None) -> bool:
+    def is_news(self, chain: Chain, record: Record | None) -> bool:
         """Whether the record that was sent is a reason to enroll its session (again): a store may have lost it."""
-        state, at = self._noted.get(case.tag, ("", 0.0))
-        borrowed = record is not None and self._siblings.is_borrowed(case, record)
+        state, at = self._noted.get(chain.tag, ("", 0.0))
+        borrowed = record is not None and self._siblings.is_borrowed(chain, record)
         return borrowed or state != _state(record) or abs(self._clock() - at) > _ENROLL_EVERY
 
-    async def enroll(self, case: Case, record: Record | None) -> None:
+    async def add(self, owner: Owner, chain: Chain, label: str, model: str, record: Record | None) -> None:
         """Note that something of this session may be stored; `record` is its newest."""
-        again = case.tag in self._noted
-        remember(self._noted, case.tag, (_state(record), self._clock()), _REMEMBERED)
+        again = chain.tag in self._noted
+        remember(self._noted, chain.tag, (_state(record), self._clock()), _REMEMBERED)
         session = Session(
-            id=case.first_link.hex(),
-            label=case.label,
-            model=case.request.model,
+            id=chain.first_link.hex(),
+            label=label,
+            model=model,
             seen=self._clock(),
             covered=record.covered if record else 0,
             generation=record.generation if record else 0,
         )
-        link = case.link or labelled(case.first_link, case.mark)
-        indexes = _indexes(case.caller, case.mark)
-        remember(self._here, case.session, _Here(indexes, link, session), _REMEMBERED)
+        link = chain.own_link
+        indexes = _indexes(owner, chain.mark)
+        remember(self._here, chain.session, _Here(indexes, link, session), _REMEMBERED)
         key = _key(link)
-        await self._erasures.list_again(case.session)
+        await self._erasures.list_again(chain.session)
         await self._store.put(key, self._sealer.seal(key, _encode(session)), self._ttl)
         for index in indexes:
-            await self._store.enroll(index, case.session.hex(), self._ttl)
+            await self._store.enroll(index, chain.session.hex(), self._ttl)
         if record:
-            await self._siblings.keep(case, record, again=again)
+            await self._siblings.keep(chain, record, again=again)
 
-    async def of(self, caller: Caller) -> list[Session]:
+    async def of(self, owner: Owner) -> list[Session]:
         """The sessions of a caller's tenant, the last used first. Raises StoreError."""
-        found = await _each(self._look, await self._names(caller.index))
+        found = await _each(self._look, await self._names(owner.index))
         return sorted(filter(None, found), key=lambda session: -session.seen)
 
-    async def every(self, caller: Caller) -> list[Target]:
+    async def every(self, owner: Owner) -> list[Target]:
         """All of a caller's tenant, readable or not. Raises StoreError."""
-        return [*map(_target, await self._names(caller.index))]
+        return [*map(_target, await self._names(owner.index))]
 
-    async def named(self, caller: Caller, name: str) -> list[Target]:
+    async def named(self, owner: Owner, name: str) -> list[Target]:
         """The sessions with this label, or the conversations whose id begins so with eight digits or more.
 
         ID:LABEL is one session, and ID: the one without a label. A whole id needs nobody to have enrolled it. Raises
         StoreError.
         """
-        found = await self._names(_labelled_at(mark_of(caller, name)))
+        found = await self._names(_labelled_at(mark_of(owner.labels, name)))
         begin, colon, label = name.partition(":")
         if found or len(begin) < _LEAST_OF_ID or not _HEX.issuperset(begin):
             return [*map(_target, found)]
-        if is_name(name) and len(name) == 2 * LINK_BYTES:
+        if is_session(name) and len(name) == 2 * LINK_BYTES:
             return [Target(bytes.fromhex(name), None)]
-        like = [target for target in await self.every(caller) if target.id.startswith(begin)]
+        like = [target for target in await self.every(owner) if target.id.startswith(begin)]
         if colon:
-            mark = mark_of(caller, label)
+            mark = mark_of(owner.labels, label)
             return [target for target in like if target.mark == mark]
         return [*dict.fromkeys(Target(target.first, None) for target in like)]
 
-    async def erase(self, caller: Caller, targets: Sequence[Target]) -> int:
+    async def erase(self, owner: Owner, targets: Sequence[Target]) -> int:
         """Remove everything that is stored of these; how many of them were erased, the rest is to be tried again.
 
         Returns once every replica knows.
         """
         erased = 0
         for target in targets:
-            if not await self._erased(caller, target):
+            if not await self._erased(owner, target):
                 break
             erased += 1
         await asyncio.sleep(SETTLED if erased else 0)
         return erased
 
-    async def _erased(self, caller: Caller, target: Target) -> bool:
+    async def _erased(self, owner: Owner, target: Target) -> bool:
         first, mark = target
         if mark is None:
             marks = [b"", *(await self._erasures.labels(first) or ())]
@@ -175,7 +182,7 @@ class SessionIndex:
             done = await self._erasures.erase(first + mark)
         for mark in marks if done else ():
             self._here.pop(first + mark, None)
-            for index in _indexes(caller, mark):
+            for index in _indexes(owner, mark):
                 await self._store.strike(index, (first + mark).hex())
         return done
 
@@ -184,7 +191,7 @@ class SessionIndex:
         members = await self._store.members(index)
         if members is None:
             raise StoreError("the store could not tell which sessions there are")
-        listed = dict.fromkeys(bytes.fromhex(member) for member in members if is_name(member))
+        listed = dict.fromkeys(bytes.fromhex(member) for member in members if is_session(member))
         here = [name for name, here in self._here.items() if index in here.indexes and name not in listed]
         return [*listed, *filter(None, await _each(self._unless_erased, here))]
 
@@ -216,9 +223,9 @@ def _target(name: bytes) -> Target:
     return Target(name[:LINK_BYTES], name[LINK_BYTES:])
 
 
-def _indexes(caller: Caller, mark: bytes) -> list[str]:
+def _indexes(owner: Owner, mark: bytes) -> list[str]:
     """Where a session is listed: among its tenant's and, with a label, among those of that label."""
-    return [caller.index, *([_labelled_at(mark)] if mark else [])]
+    return [owner.index, *([_labelled_at(mark)] if mark else [])]
 
 
 def _labelled_at(mark: bytes) -> str:

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from policies.chain import Chain, hash_tag
 from policies.record.record import Record
-from proxy.engine.case import Case
-from proxy.records.checkpoints import Checkpoints, hash_tag, is_of
+from proxy.records.checkpoints import Checkpoints, is_of
 from proxy.records.erasures import Erasures
 from proxy.stores.base import Store
 from proxy.stores.sealing import Sealer
@@ -34,51 +34,51 @@ class Siblings:
     def _store(self) -> Store:
         return self._checkpoints.store
 
-    def is_borrowed(self, case: Case, record: Record) -> bool:
+    def is_borrowed(self, chain: Chain, record: Record) -> bool:
         """Whether this is a copy that is not stored: where a session's own lies, this process remembers it."""
-        return self._checkpoints.recall(case.digests, [record.covered]) is None
+        return self._checkpoints.recall(chain.digests, [record.covered]) is None
 
-    async def keep(self, case: Case, record: Record, *, again: bool) -> None:
+    async def keep(self, chain: Chain, record: Record, *, again: bool) -> None:
         """See to the record of a session that is listed: it is found from other labels, too. Not to one of another
         prefix, as after an erasure meanwhile.
 
         A copy is stored once it is used `again`, so that labels which change with each request cost none.
         """
-        if not is_of(record, case.digests, record.covered):
+        if not is_of(record, chain.digests, record.covered):
             return
-        if self.is_borrowed(case, record):
+        if self.is_borrowed(chain, record):
             if not again:
                 return
-            await self._checkpoints.publish(case.digests, record)
-        await self._note(case, record)
+            await self._checkpoints.publish(chain.digests, record)
+        await self._note(chain, record)
 
-    async def _note(self, case: Case, record: Record) -> None:
+    async def _note(self, chain: Chain, record: Record) -> None:
         """One without a label is found where it lies."""
-        if case.mark:
-            key = _note(await self._shared(case), record.covered)
-            await self._store.put(key, self._sealer.seal(key, case.mark), self._ttl)
+        if chain.mark:
+            key = _note(await self._shared(chain), record.covered)
+            await self._store.put(key, self._sealer.seal(key, chain.mark), self._ttl)
 
-    async def find(self, case: Case) -> Record | None:
-        """The longest record of this prefix under any other label, as it lies there."""
-        cuts = sorted(case.cuts, reverse=True)[:_LOOKED_UP]
+    async def find(self, chain: Chain, cuts: Sequence[int]) -> Record | None:
+        """The longest record of one of these prefixes under any other label, as it lies there."""
+        cuts = sorted(cuts, reverse=True)[:_LOOKED_UP]
         if not cuts:
             return None
-        shared = await self._shared(case)
-        unlabelled = await self._checkpoints.find(shared, cuts) if case.mark else None
+        shared = await self._shared(chain)
+        unlabelled = await self._checkpoints.find(shared, cuts) if chain.mark else None
         keys = [_note(shared, cut) for cut in cuts]
         values = await self._store.get_many(keys)
         noted = [(cut, key, value) for cut, key, value in zip(cuts, keys, values, strict=True) if value is not None]
         for cut, key, value in noted[:_FOLLOWED]:
             mark = self._sealer.open(key, value)
-            if mark is None or mark == case.mark or (unlabelled and unlabelled.covered >= cut):
+            if mark is None or mark == chain.mark or (unlabelled and unlabelled.covered >= cut):
                 continue
-            digests = case.digests_under(await self._erasures.link(case.first_link + mark))
+            digests = chain.digests_under(await self._erasures.link(chain.first_link + mark))
             if (record := await self._checkpoints.find(digests, [cut])) is not None:
                 return record
         return unlabelled
 
-    async def _shared(self, case: Case) -> list[bytes]:
-        return case.digests_under(await self._erasures.link(case.first_link))
+    async def _shared(self, chain: Chain) -> list[bytes]:
+        return chain.digests_under(await self._erasures.link(chain.first_link))
 
 
 def _note(digests: Sequence[bytes], cut: int) -> str:

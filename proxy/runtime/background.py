@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 
-from proxy.observing.log import Log
 from proxy.runtime.deadlines import ended
 
 _AT_ONCE = 16
@@ -16,8 +15,9 @@ _OF_KIND = {"summary": 8}
 class Background:
     """Starts such work, bounded, and sees it through; one per process."""
 
-    def __init__(self, log: Log) -> None:
-        self._log = log
+    def __init__(self, fault: Callable[[str, BaseException], None]) -> None:
+        """`fault` logs an error of ours under a name."""
+        self._fault = fault
         self._tasks: dict[asyncio.Task[None], str] = {}
         self._draining = False
 
@@ -49,4 +49,4 @@ class Background:
         try:
             await work
         except Exception as error:  # noqa: BLE001 - a rim of its own: nobody waits for this work
-            self._log.fault(f"{name}_failed", error)
+            self._fault(f"{name}_failed", error)

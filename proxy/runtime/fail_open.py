@@ -3,24 +3,33 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from proxy.errors import ProxyError
-from proxy.observing.log import Log
 from proxy.runtime.deadlines import within
 
 _T = TypeVar("_T")
 
 
-class Rim:
-    """Shields a request from faults of ours; they are logged as `failed_open`."""
+class FailOpen:
+    """Shields a request from faults of ours; they are logged as `failed_open`. Errors for the client pass."""
 
-    def __init__(self, log: Log) -> None:
-        self._log = log
+    def __init__(self, fault: Callable[[str, BaseException], None]) -> None:
+        """`fault` logs an error of ours under a name."""
+        self._fault = fault
 
-    async def shield(self, work: Awaitable[_T], otherwise: _T, seconds: float | None = None) -> _T:
-        """What the work gives, `otherwise` where it fails or takes too many seconds; errors for the client pass."""
+    def call(self, work: Callable[[], _T], otherwise: _T) -> _T:
+        """What `work` returns; `otherwise` where it fails."""
+        try:
+            return work()
+        except ProxyError:
+            raise
+        except Exception as error:  # noqa: BLE001 - the one place
+            return self._failed_open(error, otherwise)
+
+    async def run(self, work: Awaitable[_T], otherwise: _T, seconds: float | None = None) -> _T:
+        """What the work gives; `otherwise` where it fails or takes too many seconds."""
         try:
             if seconds is None:
                 return await work
@@ -36,5 +45,5 @@ class Rim:
             return self._failed_open(error, otherwise)
 
     def _failed_open(self, error: BaseException, otherwise: _T) -> _T:
-        self._log.fault("failed_open", error)
+        self._fault("failed_open", error)
         return otherwise

@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import io
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, MutableMapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, MutableMapping
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from proxy.errors import BodyTooLargeError, ProxyError
+from proxy.errors import BodyTooLargeError, ClientGoneError, ProxyError
 from proxy.runtime.deadlines import Ending, within
+from proxy.server.head import RequestHead
 from proxy.server.headers import Headers, first
-from proxy.server.paths import Reading, reading
 
 # ASGI's own types: events and scopes are open dictionaries by specification.
 Scope = MutableMapping[str, Any]
@@ -30,10 +30,6 @@ _FIT = re.compile(rb"[A-Za-z0-9][A-Za-z0-9._:/=-]{0,127}")
 _EVENTS: Headers = [(b"content-type", b"text/event-stream"), (b"cache-control", b"no-cache")]
 
 
-class ClientGoneError(Exception):
-    """The client closed the connection; there is nobody to answer."""
-
-
 class Exchange:
     """Wraps an ASGI scope, receive and send. Only one reader at a time: the body first, then the disconnect.
 
@@ -44,11 +40,7 @@ class Exchange:
     """
 
     def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        self.method: str = scope["method"]
-        self.path: str = scope["path"]
-        self.target = _target(scope)
-        self.headers: Headers = scope["headers"]
-        self._first = dict(reversed(self.headers))
+        self.head = RequestHead(scope["method"], _target(scope), scope["headers"])
         self.started = False
         self.status = 0
         self.sent = 0
@@ -64,30 +56,10 @@ class Exchange:
         self._body_read = asyncio.Event()
 
     @property
-    def reading(self) -> Reading:
-        """What its path means, however it is spelled."""
-        return reading(self.target.partition("?")[0].encode("latin-1"))
-
-    @property
     def request_id(self) -> str | None:
         """What the client, else the upstream, calls this request; None where neither does in a form fit for a log."""
-        given = (self.header(_REQUEST_ID), first(self._answer, _REQUEST_ID))
+        given = (self.head.header(_REQUEST_ID), first(self._answer, _REQUEST_ID))
         return next((value.decode() for value in given if value and _FIT.fullmatch(value)), None)
-
-    @property
-    def query(self) -> bytes:
-        return self.target.partition("?")[2].encode("latin-1")
-
-    def header(self, name: bytes) -> bytes | None:
-        """The first value of a header, by its name in lower case."""
-        return self._first.get(name)
-
-    def repeats(self, names: Iterable[bytes]) -> bytes | None:
-        """The first of these headers that was sent more than once."""
-        if len(self._first) == len(self.headers):
-            return None
-        sent = [name for name, _ in self.headers]
-        return next((name for name in names if sent.count(name) > 1), None)
 
     async def body(self, limit: int, hold: Callable[[int], None] = lambda _: None) -> bytes:
         """The whole body; raises BodyTooLargeError past `limit` bytes, before they are buffered.
@@ -102,7 +74,7 @@ class Exchange:
 
     async def chunks(self, limit: int) -> AsyncIterator[bytes]:
         """The body as it arrives; raises BodyTooLargeError and ClientGoneError."""
-        declared = self.header(b"content-length") or b""
+        declared = self.head.header(b"content-length") or b""
         if declared.isdigit() and int(declared[:20]) > limit:
             raise _too_large(limit)
         size = 0
@@ -164,7 +136,7 @@ class Exchange:
             self.end_comments()
 
     @contextmanager
-    def commenting(self, interval: float, headers: Callable[[], Awaitable[Headers]]) -> Iterator[None]:
+    def commenting(self, interval: float, headers: Callable[[], Headers]) -> Iterator[None]:
         """When what is done inside takes over `interval` seconds, begin an event stream with a comment.
 
         Further ones follow at that interval until `end_comments`. `headers` are asked for when they are needed.
@@ -181,13 +153,13 @@ class Exchange:
             self._commenting.cancel()
         return self._begun
 
-    def _begin(self, interval: float, headers: Callable[[], Awaitable[Headers]]) -> None:
+    def _begin(self, interval: float, headers: Callable[[], Headers]) -> None:
         if self._commenting is None:
             self._commenting = asyncio.create_task(self._comment(interval, headers))
 
-    async def _comment(self, interval: float, headers: Callable[[], Awaitable[Headers]]) -> None:
+    async def _comment(self, interval: float, headers: Callable[[], Headers]) -> None:
         """Cancelled while it waits, and no later: what it began to write is written."""
-        await self.start(200, [*_EVENTS, *await headers()])
+        await self.start(200, [*_EVENTS, *headers()])
         self._begun = True
         while True:
             await self.write(_COMMENT, more=True)

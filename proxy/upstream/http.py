@@ -14,9 +14,8 @@ from multidict import CIMultiDict
 from yarl import URL
 
 from proxy.config.settings import Upstream
-from proxy.errors import OutOfFilesError, ProxyError, UpstreamConnectionError, UpstreamTimeoutError
+from proxy.errors import ClientGoneError, OutOfFilesError, ProxyError, UpstreamConnectionError, UpstreamTimeoutError
 from proxy.runtime.descriptors import are_used_up
-from proxy.server.exchange import ClientGoneError
 from proxy.upstream.litellm.translator import Translator
 from proxy.upstream.response import TruncatedError, UpstreamResponse
 

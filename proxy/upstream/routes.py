@@ -8,12 +8,11 @@ from policies.experience import Experience
 from proxy.callers.tenants import Caller
 from proxy.config.settings import Config, Upstream
 from proxy.dialects.reader import ChatRequest
-from proxy.engine.summarizer import SummaryTarget
 from proxy.errors import NotAllowedError
 from proxy.models.table import MAX_NAME, Window
 from proxy.models.tokenizer import Tokenizer
 from proxy.models.windows import Place, Windows, place_of
-from proxy.server.exchange import Exchange
+from proxy.server.head import RequestHead
 from proxy.server.headers import Headers, bearer, credentials, to_upstream, without
 from proxy.server.paths import MODEL_PATHS, allows
 
@@ -37,6 +36,29 @@ class Route:
 
 
 @dataclass(frozen=True, slots=True)
+class SummaryTarget:
+    """Which model summarizes, where, with whose credential.
+
+    owner:       the caller's scope; one caller's failures never cool down another's summarizer.
+    name:        of the upstream.
+    window:      its context window, in its own tokens; None if unknown.
+    calibration: its own tokens per token of our estimate; >= 1.
+    output_key:  `max_tokens` or `max_completion_tokens`, whichever the model's clients use.
+    """
+
+    owner: bytes
+    name: str
+    upstream: Upstream
+    model: str
+    headers: Headers
+    encoding: str
+    window: int | None
+    calibration: float
+    output_key: str
+    temperature: float | None
+
+
+@dataclass(frozen=True, slots=True)
 class _Model:
     """What the config and its name say of a model."""
 
@@ -54,7 +76,7 @@ class Router:
         self._tokenizer = tokenizer
         self._models: dict[str, _Model] = {}
 
-    def check_path(self, exchange: Exchange, caller: Caller) -> None:
+    def check_path(self, head: RequestHead, caller: Caller) -> None:
         """Raise NotAllowedError for what the caller may not ask for: a key that others share opens what they stored."""
         paths = self._config.tenants[caller.tenant].paths
         if paths is None:
@@ -62,9 +84,9 @@ class Router:
             if _authorization(caller, upstream) is None:
                 return
             paths = MODEL_PATHS
-        if not allows(paths, exchange.method, exchange.reading):
+        if not allows(paths, head.method, head.reading):
             raise NotAllowedError(
-                f"{exchange.method} {exchange.path[:200]} is not among what this key may be used for"
+                f"{head.method} {head.path[:200]} is not among what this key may be used for"
                 f" (tenants.{caller.tenant}.paths)."
             )
 
@@ -73,15 +95,15 @@ class Router:
         """Whether the model of a request may decide which upstream it goes to."""
         return any(rule.upstream for rule in self._config.models)
 
-    def plain(self, exchange: Exchange, caller: Caller, model: str = "") -> Route:
+    def plain(self, head: RequestHead, caller: Caller, model: str = "") -> Route:
         """The route of a request that is relayed as it is; `model` where one is known."""
         name, upstream = self._config.upstream_for(caller.tenant, model)
-        return Route(name, upstream, _headers(exchange, caller, upstream, readable=False))
+        return Route(name, upstream, _headers(head, caller, upstream, readable=False))
 
-    def chat(self, exchange: Exchange, caller: Caller, request: ChatRequest) -> Route:
+    def chat(self, head: RequestHead, caller: Caller, request: ChatRequest) -> Route:
         """The route of a chat request."""
         name, upstream = self._config.upstream_for(caller.tenant, request.model)
-        headers = _headers(exchange, caller, upstream, readable=True)
+        headers = _headers(head, caller, upstream, readable=True)
         place = place_of(caller.tenant, caller.scope, upstream.base_url, request.model)
         window = self._window(place)
         if window is None:
@@ -159,9 +181,9 @@ class Router:
         return known
 
 
-def _headers(exchange: Exchange, caller: Caller, upstream: Upstream, *, readable: bool) -> Headers:
-    headers = to_upstream(exchange.headers, authorization=_authorization(caller, upstream), readable=readable)
-    if caller.key_header == b"x-api-key" and exchange.header(b"authorization") is not None:
+def _headers(head: RequestHead, caller: Caller, upstream: Upstream, *, readable: bool) -> Headers:
+    headers = to_upstream(head.headers, authorization=_authorization(caller, upstream), readable=readable)
+    if caller.key_header == b"x-api-key" and head.header(b"authorization") is not None:
         # One key was for us, the other is for the upstream.
         headers = without(headers, b"x-api-key")
     return headers

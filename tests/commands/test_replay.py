@@ -28,10 +28,10 @@ from proxy.commands.replay.stand_in import StandIn
 from proxy.config.loading import load, preset_names
 from proxy.demo.model_server import ModelServer
 from proxy.dialects.chat.messages import describe
-from proxy.engine.summarizer import SummaryTarget
 from proxy.models.table import ModelTable, Price
 from proxy.models.tokenizer import DEFAULT_ENCODING, Tokenizer
 from proxy.models.windows import Windows
+from proxy.upstream.routes import SummaryTarget
 from proxy.wiring import read_prompts
 from tests.support.scenarios import MODEL, WINDOW, Agent, Message, prefix_reuse, session, stage, user
 

@@ -18,6 +18,7 @@ from proxy.dialects.json_array import MAX_MESSAGES
 from proxy.dialects.prefixes import PrefixCache
 from proxy.dialects.reader import ChatRequest, RequestReader
 from proxy.models.tokenizer import DEFAULT_ENCODING, Tokenizer
+from proxy.runtime import workers as threads
 from tests.support.conversations import Json, assistant, body_of, described, parsed, system, tool, user
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ OPENING = [system("You are a coding agent. " + "Be careful. " * 400), user("Fix 
 
 
 def reader() -> RequestReader:
-    return RequestReader(TOKENIZER, WORKERS)
+    return RequestReader(TOKENIZER, threads.Workers(WORKERS))
 
 
 def read(by: RequestReader, body: bytes, scope: bytes = SCOPE) -> ChatRequest | None:
@@ -141,7 +142,7 @@ class Counting(Tokenizer):
 
 def test_a_growing_history_is_counted_once() -> None:
     counting = Counting()
-    by = RequestReader(counting, WORKERS)
+    by = RequestReader(counting, threads.Workers(WORKERS))
     bodies = growing(10)
     for body in bodies:
         read(by, body)

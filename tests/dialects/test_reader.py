@@ -17,6 +17,7 @@ from proxy.dialects.chat.messages import describe
 from proxy.dialects.reader import ChatRequest, RequestReader
 from proxy.errors import InvalidJSONError
 from proxy.models.tokenizer import DEFAULT_ENCODING, INLINE_BYTES, Tokenizer
+from proxy.runtime import workers as threads
 from tests.support.conversations import assistant, body_of, system, tool, user
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ class Workers(Executor):
 
 
 def read(body: bytes, by: RequestReader | None = None) -> ChatRequest | None:
-    reader = by or RequestReader(TOKENIZER, Workers())
+    reader = by or RequestReader(TOKENIZER, threads.Workers(Workers()))
     return asyncio.run(reader.read(body, b"caller", lambda _: DEFAULT_ENCODING))
 
 
@@ -149,9 +150,9 @@ def test_lone_surrogates_may_stand_anywhere(place: bytes) -> None:
 
 def test_making_surrogates_readable_is_work_for_a_thread() -> None:
     workers = Workers()
-    read(LONE, RequestReader(TOKENIZER, workers))
+    read(LONE, RequestReader(TOKENIZER, threads.Workers(workers)))
     assert workers.jobs == 1
-    read(body_of(SOME), RequestReader(TOKENIZER, workers))
+    read(body_of(SOME), RequestReader(TOKENIZER, threads.Workers(workers)))
     assert workers.jobs == 1
 
 
@@ -173,7 +174,7 @@ def test_what_cannot_be_read_is_the_clients_mistake(body: bytes) -> None:
 
 def test_large_new_text_is_counted_in_a_thread_and_known_text_not_at_all() -> None:
     workers = Workers()
-    reader = RequestReader(TOKENIZER, workers)
+    reader = RequestReader(TOKENIZER, threads.Workers(workers))
     large = user("word " * (INLINE_BYTES // 5 + 1))
     read(body_of([large]), reader)
     assert workers.jobs == 1
@@ -183,7 +184,7 @@ def test_large_new_text_is_counted_in_a_thread_and_known_text_not_at_all() -> No
 
 def test_large_definitions_are_counted_in_a_thread_once() -> None:
     workers = Workers()
-    reader = RequestReader(TOKENIZER, workers)
+    reader = RequestReader(TOKENIZER, threads.Workers(workers))
     for _ in range(3):
         read(body_of(SOME, tools=["word " * INLINE_BYTES]), reader)
     assert workers.jobs == 1
@@ -198,13 +199,13 @@ def test_an_encoding_that_is_not_loaded_is_loaded_in_a_thread() -> None:
             return super().count(text, encoding)
 
     with ThreadPoolExecutor(1, thread_name_prefix="worker") as workers:
-        read(body_of([user("hi")]), RequestReader(Watched(), workers))
+        read(body_of([user("hi")]), RequestReader(Watched(), threads.Workers(workers)))
     assert names
     assert all(name.startswith("worker") for name in names)
 
 
 def test_one_text_under_two_encodings_is_counted_twice() -> None:
-    reader = RequestReader(TOKENIZER, Workers())
+    reader = RequestReader(TOKENIZER, threads.Workers(Workers()))
     counted = {
         encoding: asyncio.run(reader.read(body_of([user("naïve 你好")]), b"c", lambda _, e=encoding: e))
         for encoding in ("o200k_base", "cl100k_base")
@@ -222,7 +223,7 @@ def test_results_are_named_after_the_calls_they_answer() -> None:
 def test_memory_of_messages_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("proxy.dialects.reader._REMEMBERED_MESSAGES", 10)
     monkeypatch.setattr("proxy.dialects.reader._REMEMBERED_TOOLS", 3)
-    reader = RequestReader(TOKENIZER, Workers())
+    reader = RequestReader(TOKENIZER, threads.Workers(Workers()))
     for number in range(30):
         read(body_of([user(f"{number}")], tools=[number]), reader)
     assert (len(reader._messages), len(reader._tools)) == (10, 3)
@@ -238,8 +239,12 @@ def test_a_history_seen_under_one_encoding_is_counted_anew_under_another() -> No
         assert request is not None
         return request.tokens
 
-    reader = RequestReader(TOKENIZER, Workers())
-    assert tokens(reader, "gpt-4o") < tokens(reader, "gpt-4") == tokens(RequestReader(TOKENIZER, Workers()), "gpt-4")
+    reader = RequestReader(TOKENIZER, threads.Workers(Workers()))
+    assert (
+        tokens(reader, "gpt-4o")
+        < tokens(reader, "gpt-4")
+        == tokens(RequestReader(TOKENIZER, threads.Workers(Workers())), "gpt-4")
+    )
 
 
 def test_messages_that_are_the_same_are_described_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -257,7 +262,7 @@ def test_messages_that_are_the_same_are_described_once(monkeypatch: pytest.Monke
 def test_many_small_messages_are_described_off_the_event_loop() -> None:
     for messages, jobs in (([user("hi")] * 2_000, 0), ([user(f"{i}") for i in range(2_000)], 1)):
         workers = Workers()
-        assert read(body_of(messages), RequestReader(TOKENIZER, workers)) is not None
+        assert read(body_of(messages), RequestReader(TOKENIZER, threads.Workers(workers))) is not None
         assert workers.jobs == jobs
 
 

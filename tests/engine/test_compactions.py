@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from proxy.engine import compactor
+from proxy.engine import writer
 from proxy.stores.memory import MemoryStore
 from tests.support.pace import SkippingLoop, playing
 from tests.support.scenarios import FIRST, WINDOW, Agent, one_user, user
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from proxy.engine.case import Draft
+    from proxy.engine.draft import Draft
     from tests.support.pace import Play
     from tests.support.scenarios import Message
 
@@ -259,7 +259,9 @@ async def test_what_a_fork_that_left_had_joined_is_kept_for_its_own_branch_only(
     ):
         trunk = Agent()
         case, _ = await one._draft(trunk.says(FIRST), "on")
-        await one.engine.sessions.enroll(case, None)  # listed already, so that records are kept at once
+        await one.engine.sessions.add(
+            case.caller, case.chain, case.label, case.request.model, None
+        )  # listed already, so that records are kept at once
         waiting, messages = await fork_that_joins(one, other)
         waiting.cancel()
         await one.engine.background.drain(10.0)
@@ -328,22 +330,22 @@ async def test_a_large_result_is_summarized_once_where_rounds_are_quicker_than_t
             agent.works()
         case, _ = await play._draft(agent.messages, "on")
         large = [index for index, message in enumerate(case.conversation.body) if message.role == "tool"][:3]
-        assert case.summary_target is not None
-        preparing = partial(play.engine.ahead._excerpts.prepare, case, case.summary_target, large)
+        assert case.summarizer is not None
+        preparing = partial(play.engine.ahead._excerpts.prepare, case, case.summarizer, large)
         await asyncio.gather(preparing(), preparing())
     assert len(play.summaries.begun) == len(set(play.summaries.begun)) == 3
 
 
 async def test_nothing_is_rendered_for_a_summarizer_that_rests(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rendered = 0
-    render = compactor.render
+    render = writer.render
 
     def counting(*given: object) -> object:
         nonlocal rendered
         rendered += 1
         return render(*given)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(compactor, "render", counting)
+    monkeypatch.setattr(writer, "render", counting)
     async with playing(tmp_path, fails=lambda _: True) as play:
         for _ in range(5):
             draft = await play.draft(history(0.85))

@@ -13,25 +13,34 @@ import msgspec
 import pytest
 
 from policies.budget import budget_of
-from policies.chain import prefix_digests
+from policies.chain import Chain
+from policies.experience import Experience
 from policies.plan import Compact, decide, limits_of
 from policies.record.record import VERSION, Record, Segment
 from policies.record.texts import texts_for
 from policies.settings import DEFAULTS, BisectSettings, PolicySettings, SummarizerSettings
 from proxy.callers.spending import Spending
+from proxy.callers.tenants import Caller
 from proxy.config.settings import Upstream
 from proxy.dialects.reader import ChatRequest, RequestReader
-from proxy.engine.compactor import CompactionError, Compactor, Job
-from proxy.engine.summarizer import Summarizer, SummaryTarget
-from proxy.gateway.report import CompactionLog
+from proxy.engine.case import Case
+from proxy.engine.compactor import CompactionError, Compactor
+from proxy.engine.cooler import Cooled
+from proxy.engine.job import Job
+from proxy.engine.writer import Writer
 from proxy.models.table import ModelTable
 from proxy.models.tokenizer import DEFAULT_ENCODING, Tokenizer
 from proxy.models.windows import Windows
 from proxy.observing.log import Log
+from proxy.observing.log_lines import LogLines
 from proxy.records.checkpoints import Checkpoints, key_of
+from proxy.runtime import workers as threads
+from proxy.runtime.workers import Workers
 from proxy.stores import GuardedStore, Sealer, Store, StoreError
 from proxy.stores.memory import MemoryStore
 from proxy.upstream.http import UpstreamClient
+from proxy.upstream.routes import Route, SummaryTarget
+from proxy.upstream.summarizer import Summarizer
 from proxy.wiring import read_prompts
 from tests.support.conversations import Json, body_of, rounds, system, user
 from tests.support.servers import serve
@@ -114,22 +123,14 @@ async def replica(
     log: BytesIO | None = None,
 ) -> AsyncIterator[Replica]:
     async with serve(model) as url, UpstreamClient() as client:
-        with ThreadPoolExecutor(2) as workers:
+        with ThreadPoolExecutor(2) as executor:
             checkpoints = Checkpoints(store or MemoryStore(), Sealer(None), 3600.0)
             summarizer = Summarizer(client, clock)
             windows = Windows(ModelTable(), MemoryStore(), Sealer(None), clock)
-            compactor = Compactor(
-                checkpoints,
-                summarizer,
-                TOKENIZER,
-                read_prompts(),
-                windows,
-                Spending(clock),
-                workers,
-                CompactionLog(Log("info", clock, log or BytesIO()), clock),
-                clock,
-                clock,
-            )
+            spending, workers = Spending(clock), Workers(executor)
+            lines = LogLines(Log("info", clock, log or BytesIO()))
+            writer = Writer(checkpoints, summarizer, TOKENIZER, read_prompts(), windows, spending, workers, clock)
+            compactor = Compactor(checkpoints, summarizer, writer, spending, TOKENIZER, workers, lines, clock)
             yield Replica(compactor, checkpoints, summarizer, url)
 
 
@@ -141,34 +142,25 @@ async def job(
     size: int = 600,
     policy: PolicySettings = DEFAULTS,
     parent: Record | None = None,
+    summary_tokens_per_day: int | None = None,
 ) -> Job:
     """A compaction of a session of `number` rounds, as a request would decide on it."""
     messages = [system(), user(TASK), *rounds(number, size=size)]
     with ThreadPoolExecutor(1) as workers:
-        request = await RequestReader(TOKENIZER, workers).read(body_of(messages), SCOPE, lambda _: DEFAULT_ENCODING)
+        request = await RequestReader(TOKENIZER, threads.Workers(workers)).read(
+            body_of(messages), SCOPE, lambda _: DEFAULT_ENCODING
+        )
     assert isinstance(request, ChatRequest)
     budget = budget_of(8_192, min(7_000, request.tokens))
     plan = decide(request.conversation, limits_of(budget, policy, 0), policy, None)
     assert isinstance(plan, Compact)
-    return Job(
-        request=request,
-        conversation=request.conversation,
-        replaced={},
-        digests=prefix_digests(SCOPE, request.conversation.body),
-        cut=plan.cut,
-        parent=parent,
-        trigger=plan.trigger,
-        must=must,
-        tokens_before=plan.tokens_before,
-        budget=budget,
-        policy=policy,
-        target=target,
-        tenant="default",
-        session="a session",
-        daily_tokens=None,
-        deadline=policy.summarizer.timeout,
-        started=1e9,
-    )
+    chain = Chain(SCOPE, request.conversation.body)
+    caller = Caller("default", "default", policy, frozenset(), SCOPE, None, summary_tokens_per_day)
+    route = Route("elsewhere", Upstream(base_url="http://127.0.0.1:1/v1"), [])
+    case = Case(request, caller, "on", route, chain, "", Experience(), None, target)
+    plan = replace(plan, must=must, budget=budget)
+    cooled = Cooled(request.conversation, {})
+    return Job(case, cooled, plan, parent, target, started=1e9, deadline=policy.summarizer.timeout)
 
 
 async def test_a_summary_is_written_validated_stored_and_found_again() -> None:
@@ -180,7 +172,7 @@ async def test_a_summary_is_written_validated_stored_and_found_again() -> None:
         assert "Never touch config/prod.yaml." not in record.text  # it is the anchor, and stands behind the record
         assert record.making.algorithm == "single"
         assert record.making.model == "gpt-4o"
-        assert await one.checkpoints.find(work.digests, [work.cut.position]) == record
+        assert await one.checkpoints.find(work.case.chain.digests, [work.plan.cut.position]) == record
         assert await one.compactor.compact(work) == record
     assert len(model.asked) == 1
 
@@ -215,8 +207,8 @@ async def test_a_failing_summarizer_is_never_stored_and_never_needed(answer: tup
         optional = await job(one.target())
         with pytest.raises(CompactionError, match=reason):
             await one.compactor.compact(optional)
-        assert await one.checkpoints.find(optional.digests, [optional.cut.position]) is None
-        record = await one.compactor.compact(replace(optional, must=True))
+        assert await one.checkpoints.find(optional.case.chain.digests, [optional.plan.cut.position]) is None
+        record = await one.compactor.compact(replace(optional, plan=replace(optional.plan, must=True)))
         assert record.making.algorithm == "deterministic"
         assert "bash({}) -> ok" in record.text
 
@@ -377,7 +369,7 @@ async def test_a_waiter_gives_up_after_join_wait_and_forwards() -> None:
     store = MemoryStore()
     async with replica(Model(), store) as one:
         work = await job(one.target(), policy=policy)
-        await store.acquire(f"lock:{key_of(work.digests, work.cut.position)}", "a dead replica", 60)
+        await store.acquire(f"lock:{key_of(work.case.chain.digests, work.plan.cut.position)}", "a dead replica", 60)
         with pytest.raises(CompactionError, match="pending"):
             await one.compactor.compact(work)
 
@@ -395,7 +387,7 @@ async def test_a_waiter_takes_over_when_the_lock_is_given_up_without_a_record() 
     store = Telling()
     async with replica(model := Model(), store) as one, asyncio.timeout(5):
         work = await job(one.target(), must=True)
-        lock = f"lock:{key_of(work.digests, work.cut.position)}"
+        lock = f"lock:{key_of(work.case.chain.digests, work.plan.cut.position)}"
         await store.acquire(lock, "a replica whose client leaves", 60)
         waiting = asyncio.create_task(one.compactor.compact(work))
         await refused.wait()
@@ -410,16 +402,16 @@ async def test_the_loser_of_a_race_sends_the_winners_text() -> None:
         work = await job(None, must=True)
         mine = await one.compactor.compact(work)
         late = msgspec.structs.replace(mine, text="written later")
-        assert await other.checkpoints.publish(work.digests, late) == mine
+        assert await other.checkpoints.publish(work.case.chain.digests, late) == mine
 
 
 async def test_a_record_of_another_prefix_is_kept_nowhere() -> None:
     async with replica(Model()) as one, replica(Model(), store := MemoryStore()) as other:
         work = await job(None, must=True)
         strange = msgspec.structs.replace(await one.compactor.compact(work), digest="00" * 32)
-        assert await other.checkpoints.publish(work.digests, strange) == strange
-        assert other.checkpoints.recall(work.digests, [strange.covered]) is None
-        assert await store.get_many([key_of(work.digests, strange.covered)]) == [None]
+        assert await other.checkpoints.publish(work.case.chain.digests, strange) == strange
+        assert other.checkpoints.recall(work.case.chain.digests, [strange.covered]) is None
+        assert await store.get_many([key_of(work.case.chain.digests, strange.covered)]) == [None]
 
 
 async def test_a_deterministic_record_needs_no_model_and_no_lock() -> None:
@@ -432,9 +424,9 @@ async def test_a_deterministic_record_needs_no_model_and_no_lock() -> None:
 
 async def test_a_tenants_daily_tokens_bound_what_summaries_cost() -> None:
     async with replica(model := Model()) as one:
-        first = replace(await job(one.target()), daily_tokens=100)
+        first = await job(one.target(), summary_tokens_per_day=100)
         assert (await one.compactor.compact(first)).making.algorithm == "single"
-        second = replace(await job(one.target(), number=50), daily_tokens=100, must=True)
+        second = await job(one.target(), number=50, summary_tokens_per_day=100, must=True)
         assert (await one.compactor.compact(second)).making.algorithm == "deterministic"
     assert len(model.asked) == 1
 
@@ -466,13 +458,13 @@ async def test_a_damaged_record_is_a_miss(damage: Callable[[bytes], bytes]) -> N
     async with replica(Model(), store) as one:
         work = await job(None)
         await one.compactor.compact(work)
-        key = key_of(work.digests, work.cut.position)
+        key = key_of(work.case.chain.digests, work.plan.cut.position)
         (value,) = await store.get_many([key])
         assert value is not None
         broken = MemoryStore()
         await broken.put_new(key, damage(value), 60)
         fresh = Checkpoints(broken, Sealer(None), 60)
-        assert await fresh.find(work.digests, [work.cut.position]) is None
+        assert await fresh.find(work.case.chain.digests, [work.plan.cut.position]) is None
 
 
 @pytest.mark.parametrize("change", [{"version": VERSION + 1}, {"version": VERSION - 1}, {"digest": "ff"}])
@@ -481,9 +473,11 @@ async def test_a_record_that_is_not_of_this_prefix_or_version_is_a_miss(change: 
         work = await job(None)
         record = msgspec.structs.replace(await one.compactor.compact(work), **change)
         store = MemoryStore()
-        key = key_of(work.digests, work.cut.position)
+        key = key_of(work.case.chain.digests, work.plan.cut.position)
         await store.put_new(key, Sealer(None).seal(key, msgspec.json.encode(record)), 60)
-        assert await Checkpoints(store, Sealer(None), 60).find(work.digests, [work.cut.position]) is None
+        assert (
+            await Checkpoints(store, Sealer(None), 60).find(work.case.chain.digests, [work.plan.cut.position]) is None
+        )
 
 
 async def test_the_newest_checkpoint_is_found_in_one_round_trip() -> None:
@@ -502,11 +496,11 @@ async def test_the_newest_checkpoint_is_found_in_one_round_trip() -> None:
         await one.compactor.compact(newer)
         fresh = Checkpoints(store, Sealer(None), 60)
         store.calls = 0
-        found = await fresh.find(newer.digests, range(1, len(newer.digests)))
+        found = await fresh.find(newer.case.chain.digests, range(1, len(newer.case.chain.digests)))
         assert found is not None
-        assert found.covered == newer.cut.position
+        assert found.covered == newer.plan.cut.position
         assert store.calls == 1
-        assert fresh.recall(newer.digests, range(1, len(newer.digests))) == found
+        assert fresh.recall(newer.case.chain.digests, range(1, len(newer.case.chain.digests))) == found
 
 
 async def test_a_store_that_is_down_costs_nothing_but_memory() -> None:
@@ -523,7 +517,7 @@ async def test_a_store_that_is_down_costs_nothing_but_memory() -> None:
     async with replica(model := Model(), GuardedStore(Failing(), lambda: 0.0)) as one:
         work = await job(one.target())
         record = await one.compactor.compact(work)
-        assert one.checkpoints.recall(work.digests, [work.cut.position]) == record
+        assert one.checkpoints.recall(work.case.chain.digests, [work.plan.cut.position]) == record
     assert len(model.asked) == 1
 
 
@@ -539,21 +533,6 @@ async def test_insights_are_shown_to_the_summarizer_unless_a_policy_says_no(insi
     (question,) = model.asked
     assert "- Looked at the modules." in str(question)
     assert ("memory is the slow one" in str(question)) == insights
-
-
-@pytest.mark.parametrize(("content", "told"), [(GOOD, "single"), ("no record", "summarizer_invalid")])
-async def test_who_wants_to_know_is_told_of_start_calls_and_end(
-    content: str, told: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    events: list[object] = []
-    monkeypatch.setattr(CompactionLog, "compaction_started", lambda *_: events.append("started"))
-    monkeypatch.setattr(CompactionLog, "summary_received", lambda _, __, *told: events.append(told))
-    monkeypatch.setattr(CompactionLog, "compaction_ended", lambda _, __, record, reason: events.append(reason))
-    async with replica(Model(lambda _: completion(content))) as one:
-        with suppress(CompactionError):
-            await one.compactor.compact(await job(one.target()))
-    reason = "it has 0 of the 9 sections"
-    assert events == ["started", *([(1, None)] if told == "single" else [(1, reason), (2, reason)]), told]
 
 
 @pytest.mark.parametrize("told", ["cancelled", "internal_error"])

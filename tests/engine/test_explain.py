@@ -19,12 +19,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from proxy.callers.tenants import Tenants
-from proxy.engine.case import Case, Draft, Wish, case_of
+from proxy.engine.case import Case, Mode, case_of
 from proxy.engine.cooler import content_key
 from proxy.engine.decider import worthwhile
+from proxy.engine.draft import Draft
 from proxy.engine.explanation import Explanation
 from proxy.observing.log import Log
-from proxy.server.exchange import Exchange
+from proxy.server.head import RequestHead
 from proxy.stores.memory import MemoryStore
 from proxy.upstream.http import UpstreamClient
 from proxy.wiring import Engine, open_engine
@@ -372,18 +373,17 @@ class Bench:
     engine: Engine
     store: Watched
 
-    async def compare(self, messages: Sequence[Message], wish: Wish) -> tuple[Explanation, Draft]:
+    async def compare(self, messages: Sequence[Message], mode: Mode) -> tuple[Explanation, Draft]:
         """What is explained, and what is done with the same request right afterwards."""
-        case, explanation = await self.explain(messages, wish)
+        case, explanation = await self.explain(messages, mode)
         return explanation, await self.engine.drafter.first(case)
 
-    async def explain(self, messages: Sequence[Message], wish: Wish) -> tuple[Case, Explanation]:
+    async def explain(self, messages: Sequence[Message], mode: Mode) -> tuple[Case, Explanation]:
         caller = Tenants(self.config).identify(None)
         router = self.engine.router(self.config)
         request = await self.engine.reader.read(body(messages), caller.scope, router.encoding)
         assert request is not None
-        exchange = Exchange({"type": "http", "method": "POST", "path": "/", "headers": []}, None, None)  # type: ignore[arg-type]
-        case = case_of(exchange, router, caller, wish, request)
+        case = case_of(RequestHead("POST", "/", []), router, caller, mode, request)
         written = self.store.writes
         explanation = await self.engine.explainer.explain(replace(case), request)
         assert self.store.writes == written, "nothing is written"
@@ -438,15 +438,15 @@ def test_outcome_and_cut_are_those_of_the_draft(bench: Opened, settings_: dict[s
 
     @given(STEPS, st.sampled_from(["on", "on", "shadow", "off"]))
     @settings(max_examples=60, derandomize=True, deadline=None, suppress_health_check=list(HealthCheck))
-    def agree(steps: list[tuple[str, int]], wish: Wish) -> None:
+    def agree(steps: list[tuple[str, int]], mode: Mode) -> None:
         used = bench(settings_)
 
         async def play() -> None:
             for messages in play_steps(steps):
-                explanation, draft = await used.compare(messages, wish)
+                explanation, draft = await used.compare(messages, mode)
                 assert (explanation.outcome, explanation.reason) == (draft.outcome, draft.reason)
                 seen.add(explanation.outcome)
-                if wish != "on":
+                if mode != "on":
                     continue
                 if explanation.cut is not None:
                     assert draft.record is not None
@@ -484,7 +484,7 @@ def test_a_short_form_that_is_not_frozen_yet_is_not_remembered(bench: Opened) ->
         case, before = await used.explain(messages, "on")
         (first, *_) = [message.index for message in before.messages if message.fate == "cooled"]
         cooler = used.engine.drafter._decider._cooler
-        await cooler.keep_summary(content_key(case.digests, case.request, first - 1), "nothing new in it")
+        await cooler.keep_summary(content_key(case, first - 1), "nothing new in it")
         after, draft = await used.compare(messages, "on")
         assert after.tokens_sent == draft.tokens < before.tokens_sent
 

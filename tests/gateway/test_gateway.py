@@ -30,7 +30,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from proxy.engine.case import Case, Draft
+    from proxy.engine.case import Case
+    from proxy.engine.draft import Draft
     from tests.support.stages import Stage
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
@@ -281,6 +282,7 @@ FAULTS = {
     ),
     "routing": (
         "proxy.upstream.routes.Router.chat",
+        "proxy.engine.case.session_label",
         "proxy.engine.case.usable_input",
         "proxy.models.windows.Windows.resolve",
     ),
@@ -299,20 +301,19 @@ FAULTS = {
         "proxy.stores.sealing.Sealer.seal",
     ),
     "summarizing": (
-        "proxy.engine.summarizer.Summarizer.ask",
+        "proxy.upstream.summarizer.Summarizer.ask",
         "proxy.callers.spending.Spending.allows",
-        "proxy.engine.compactor.bisect",
-        "proxy.engine.compactor.render",
-        "proxy.engine.compactor.validate",
+        "proxy.engine.writer.bisect",
+        "proxy.engine.writer.render",
+        "proxy.engine.writer.validate",
         "proxy.engine.compactor.records.build",
     ),
-    "assembling": ("proxy.engine.case.assemble", "proxy.dialects.json_array.rebuild"),
+    "assembling": ("proxy.engine.draft.assemble", "proxy.dialects.json_array.rebuild"),
 }
 # Faults after the upstream was asked: its answer must reach the client all the same.
 AFTERWARDS = (
     "proxy.models.windows.Windows.has_news",
-    "proxy.gateway.incoming.headers_of",
-    "proxy.gateway.report.session_label",
+    "proxy.gateway.line.headers_of",
 )
 
 

@@ -39,8 +39,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from policies.record.record import Record
-    from proxy.engine.case import Case
-    from proxy.engine.compactor import Job
+    from proxy.engine.job import Job
 
 pytestmark = pytest.mark.anyio
 
@@ -379,9 +378,9 @@ async def test_a_compaction_goes_on_for_the_others_who_wait_for_it(
     summarizing, finish, joined = asyncio.Event(), asyncio.Event(), asyncio.Semaphore(0)
     following = Compactions.next
 
-    async def joining(compactions: Compactions, case: Case, job: Job) -> Record:
+    async def joining(compactions: Compactions, job: Job) -> Record:
         joined.release()
-        return await following(compactions, case, job)
+        return await following(compactions, job)
 
     monkeypatch.setattr(Compactions, "next", joining)
 

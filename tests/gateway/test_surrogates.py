@@ -81,7 +81,7 @@ async def test_half_an_emoji_is_no_reason_to_fail_where_the_output_is_lowered(tm
 
 
 FAULTS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
-    "asking for the usage": lambda patch: patch.setattr(forwarding, "_asking", broken),
+    "asking for the usage": lambda patch: patch.setattr(forwarding.Forwarder, "_asking", broken),
     "its fields": lambda patch: patch.setattr(json_array, "with_fields", broken),
     "looking at the answer": lambda patch: patch.setattr(forwarding, "look_at", broken),
     "what a stream says": lambda patch: patch.setattr(answers, "says_something", broken),

@@ -27,7 +27,7 @@ from policies.transcript import Utterance
 from proxy.commands.cli import app
 from proxy.config.loading import load, preset_names
 from proxy.dialects.chat.messages import describe, utterance
-from proxy.engine.case import Outcome, Wish
+from proxy.engine.case import Mode, Outcome
 from proxy.models.tokenizer import DEFAULT_ENCODING, Tokenizer
 from tests.gateway.test_report import FIELDS
 
@@ -203,8 +203,8 @@ def test_headers_and_outcomes_of_the_readme_are_those_of_the_code() -> None:
     assert {f"x-compaction{name}" if name.startswith("-") else name for name in named} == sent
     (outcomes,) = re.findall(r"^\| `x-compaction` \| (.+) \|$", README, re.MULTILINE)
     assert set(_CODE.findall(outcomes)) == set(get_args(Outcome))
-    assert f"`x-compaction: {' | '.join(get_args(Wish))}`" in README
-    assert f"`x-compaction: {' | '.join(get_args(Wish))}`" in DESIGN
+    assert f"`x-compaction: {' | '.join(get_args(Mode))}`" in README
+    assert f"`x-compaction: {' | '.join(get_args(Mode))}`" in DESIGN
     assert {row[0].strip("`") for row in table("| `x-compaction` | reasons |")} == set(get_args(Outcome))
 
 

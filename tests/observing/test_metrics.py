@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from proxy.observing import metrics as module
+from proxy.observing.events import ConfigReloaded
 from proxy.observing.metrics import Metrics
 from tests.support.clock import Clock
 
@@ -44,7 +45,7 @@ async def test_figures_are_kept_for_a_second(monkeypatch: pytest.MonkeyPatch) ->
     renderer, clock = Renderer(monkeypatch), Clock()
     metrics = Metrics(clock)
     before = await metrics.exposition()
-    metrics.reloaded(taken=True)
+    metrics(ConfigReloaded(is_taken=True))
     clock.now += 0.9
     assert await metrics.exposition() == before
     clock.now += 0.2

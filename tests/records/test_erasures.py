@@ -16,13 +16,11 @@ from typing import TYPE_CHECKING
 import pytest
 from redis.asyncio import Redis
 
-from policies.chain import INSTRUCTIONS, prefix_digests, set_apart
-from proxy.callers.session_label import mark_of
+from policies.chain import INSTRUCTIONS, hash_tag, labelled, mark_of, prefix_digests, set_apart
 from proxy.callers.tenants import Tenants
 from proxy.config.loading import load
 from proxy.dialects.chat.messages import describe
-from proxy.engine.case import labelled
-from proxy.records.checkpoints import Checkpoints, hash_tag
+from proxy.records.checkpoints import Checkpoints
 from proxy.records.erasures import Erasures
 from proxy.records.index import SessionIndex
 from proxy.records.siblings import Siblings
@@ -283,7 +281,7 @@ def first_link_of(caller: Header, config: Config) -> bytes:
 
 def tag_of_session(caller: Header, config: Config, label: bytes = LABEL[1]) -> str:
     """Under which everything of `BODY` lies, for this caller and label."""
-    mark = mark_of(Tenants(config).identify(caller[1]), label.decode())
+    mark = mark_of(Tenants(config).identify(caller[1]).labels, label.decode())
     return hash_tag(labelled(first_link_of(caller, config), mark))
 
 
@@ -613,7 +611,7 @@ async def test_an_erased_label_leaves_no_mark_and_is_listed_again_if_it_goes_on(
         behind = await opened.enter_async_context(upstream(script))
         one, two = await replicas(opened, tmp_path, behind, valkey_url)
         config = load(tmp_path / "one/config.yaml", {})
-        mark = mark_of(Tenants(config).identify(caller[1]), LABEL[1].decode()).hex().encode()
+        mark = mark_of(Tenants(config).identify(caller[1]).labels, LABEL[1].decode()).hex().encode()
         start = f"index:labels:{hash_tag(first_link_of(caller, config))}"
         for again in (False, True):
             assert await outcome(two, caller, LABEL) == b"applied"

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 import msgspec
 import pytest
 
+from policies.chain import hash_tag
 from proxy.callers.tenants import Tenants
-from proxy.records.checkpoints import Checkpoints, hash_tag
+from proxy.records.checkpoints import Checkpoints
 from proxy.records.erasures import Erasures
 from proxy.records.index import Session, SessionIndex
 from proxy.records.siblings import Siblings

@@ -9,11 +9,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from proxy.callers.session_label import mark_of
+from policies.chain import hash_tag, labelled, mark_of
 from proxy.callers.tenants import Tenants
 from proxy.commands.sessions import listed
-from proxy.engine.case import labelled
-from proxy.records.checkpoints import hash_tag
 from proxy.stores.base import StoreError, tag_of
 from proxy.stores.sqlite import SqliteStore
 from tests.gateway.test_isolation import WINDOW, script, sent, summaries
@@ -56,7 +54,7 @@ async def tags(config: Config) -> set[str]:
     caller = Tenants(config).named("default")
     assert caller is not None
     sessions = await listed(config, caller)
-    return {hash_tag(labelled(bytes.fromhex(s.id), mark_of(caller, s.label))) for s in sessions}
+    return {hash_tag(labelled(bytes.fromhex(s.id), mark_of(caller.labels, s.label))) for s in sessions}
 
 
 @pytest.mark.parametrize("wished", ["off", "shadow", "on", "force"])
@@ -78,7 +76,7 @@ async def test_all_that_is_stored_belongs_to_a_session_that_is_listed(tmp_path: 
 def mark(name: str, config: Config) -> str:
     caller = Tenants(config).named("default")
     assert caller is not None
-    return mark_of(caller, name).hex()
+    return mark_of(caller.labels, name).hex()
 
 
 async def test_a_label_that_changes_with_each_request_costs_no_copies(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ def logged() -> io.BytesIO:
 
 @pytest.fixture
 def background(logged: io.BytesIO) -> Background:
-    return Background(open_log("debug", time.time, logged))
+    return Background(open_log("debug", time.time, logged).fault)
 
 
 async def test_work_goes_on_when_whoever_began_it_was_cancelled(background: Background) -> None:

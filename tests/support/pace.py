@@ -14,14 +14,16 @@ from typing import TYPE_CHECKING, ParamSpec, TypeVar
 from proxy.callers.tenants import Tenants
 from proxy.commands.replay.stand_in import StandIn
 from proxy.dialects.reader import ChatRequest
-from proxy.engine.case import Case, Draft, Wish, case_of
-from proxy.engine.summarizer import SummarizerError, SummaryTarget
+from proxy.engine.case import Case, Mode, case_of
+from proxy.engine.draft import Draft
 from proxy.gateway.usage import Usage
 from proxy.models.tokenizer import Tokenizer
 from proxy.observing.log import Log
-from proxy.server.exchange import Exchange
+from proxy.server.head import RequestHead
 from proxy.stores.memory import MemoryStore
 from proxy.upstream.http import UpstreamClient
+from proxy.upstream.routes import SummaryTarget
+from proxy.upstream.summarizer import SummarizerError
 from proxy.wiring import Engine, open_engine
 from tests.support.scenarios import MODEL, WINDOW
 from tests.support.servers import configured
@@ -122,9 +124,9 @@ class Play:
         self._log = log
         self._following: set[asyncio.Task[None]] = set()
 
-    async def draft(self, messages: Sequence[Message], wish: Wish = "on") -> Draft:
+    async def draft(self, messages: Sequence[Message], mode: Mode = "on") -> Draft:
         """What is sent for these messages, and how long that took."""
-        _, draft = await self._draft(messages, wish)
+        _, draft = await self._draft(messages, mode)
         return draft
 
     async def round(self, messages: Sequence[Message], seconds: float = 0.3) -> Draft:
@@ -154,12 +156,12 @@ class Play:
         """The checkpoints that went upstream."""
         return {draft.record.digest[:16] for draft in self.drafts if draft.record is not None}
 
-    async def _draft(self, messages: Sequence[Message], wish: Wish) -> tuple[Case, Draft]:
+    async def _draft(self, messages: Sequence[Message], mode: Mode) -> tuple[Case, Draft]:
         started = asyncio.get_running_loop().time()
         body = json.dumps({"model": MODEL, "messages": messages}).encode()
         request = await self.engine.reader.read(body, self.caller.scope, self._router.encoding)
         assert isinstance(request, ChatRequest)
-        case = case_of(_EXCHANGE, self._router, self.caller, wish, request)
+        case = case_of(_HEAD, self._router, self.caller, mode, request)
         case = await self.engine.drafter.placed(case)
         draft = await self.engine.drafter.first(case)
         self.stalls.append(asyncio.get_running_loop().time() - started)
@@ -184,13 +186,11 @@ async def playing(
     config = configured(directory, defaults | settings)
     log, summaries = io.BytesIO(), Summaries(seconds, fails)
     written = Log("info", time.time, log)
-    engine = await open_engine(config, store or MemoryStore(), UpstreamClient(), _Inline(), written, summaries)
+    engine = await open_engine(
+        config, store or MemoryStore(), UpstreamClient(), _Inline(), written, summarizer=summaries
+    )
     caller = Tenants(config).identify(b"Bearer key")
     yield Play(engine, engine.router(config), caller, summaries, log)
 
 
-async def _nobody(*_: object) -> None:
-    raise AssertionError("nothing is received or sent here")
-
-
-_EXCHANGE = Exchange({"method": "POST", "path": "/v1/chat/completions", "headers": []}, _nobody, _nobody)  # type: ignore[arg-type]
+_HEAD = RequestHead("POST", "/v1/chat/completions", [])

@@ -21,7 +21,7 @@ import pytest
 
 from policies.record.texts import texts_for
 from proxy.app import App, create_app
-from proxy.engine.summarizer import Summarizer
+from proxy.upstream.summarizer import Summarizer
 from tests.gateway.test_isolation import SUMMARY
 from tests.gateway.test_relay import LONG, SMALL_WINDOW, is_summary
 from tests.support.clock import Clock
@@ -73,7 +73,7 @@ def times(whole: int) -> int:
 @pytest.fixture(autouse=True)
 def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
     """Between a summarizer's two tries."""
-    monkeypatch.setattr("proxy.engine.summarizer._PAUSE", 0.0)
+    monkeypatch.setattr("proxy.upstream.summarizer._PAUSE", 0.0)
 
 
 def completion(content: object, finish: str | None = "stop", **message: object) -> bytes:

@@ -5,15 +5,13 @@ from __future__ import annotations
 import hashlib
 import io
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import count, takewhile
-from typing import NoReturn
 
-import msgspec
-
-from policies.ladder import StatedLimit
+from policies.ladder import Retry, StatedLimit, next_retry, retries
+from policies.plan import Trigger
 from proxy.callers.tenants import Caller
 from proxy.commands.replay.figures import NO_PROXY, Replayed, Tally, session_of, total_of
 from proxy.commands.replay.recordings import Recording, RecordingError
@@ -21,17 +19,20 @@ from proxy.commands.replay.stand_in import Call, StandIn
 from proxy.config.loading import Config
 from proxy.config.settings import ModelRule
 from proxy.dialects.reader import ChatRequest
-from proxy.engine.case import Case, Draft, case_of
+from proxy.engine.ahead import is_worth_following
+from proxy.engine.case import Case, case_of, learned
+from proxy.engine.draft import Draft
+from proxy.engine.engine import Engine
 from proxy.errors import InvalidJSONError
-from proxy.gateway.line import WORTH_FOLLOWING
 from proxy.gateway.usage import Usage
 from proxy.models.tokenizer import Tokenizer
+from proxy.observing.events import CompactionEnded, Event
 from proxy.observing.log import Log
-from proxy.server.exchange import Event, Exchange
+from proxy.server.head import RequestHead
 from proxy.stores.memory import MemoryStore
 from proxy.upstream.http import UpstreamClient
 from proxy.upstream.routes import Router
-from proxy.wiring import Engine, open_engine
+from proxy.wiring import open_engine
 
 # Prompt caches of providers begin at so many tokens: OpenAI's, and Anthropic's for most models.
 LEAST_CACHED = 1_024
@@ -55,11 +56,16 @@ async def replay(
         config = _with_window(config, window)
     off = callers[0].policy.model_copy(update={"mode": "off"})
     everyone = (replace(callers[0], policy_name=NO_PROXY, policy=off), *callers)
-    log, stand_in = io.BytesIO(), StandIn(Tokenizer())
+    stand_in, triggers = StandIn(Tokenizer()), list[Trigger]()
+
+    def count(event: Event) -> None:
+        if isinstance(event, CompactionEnded) and event.record is not None:
+            triggers.append(event.trigger)
+
     with ThreadPoolExecutor(_WORKERS) as workers:
-        written = Log("info", time.time, log)
-        engine = await open_engine(config, MemoryStore(), UpstreamClient(), workers, written, stand_in)
-        player = _Player(engine, engine.router(config), stand_in, log)
+        log = Log("error", time.time, io.BytesIO())
+        engine = await open_engine(config, MemoryStore(), UpstreamClient(), workers, log, count, summarizer=stand_in)
+        player = _Player(engine, engine.router(config), stand_in, triggers)
         played: list[tuple[str, Mapping[str, Tally]]] = []
         for recording in recordings:
             try:
@@ -87,13 +93,13 @@ def _with_window(config: Config, window: int) -> Config:
 class _Player:
     """Plays one session after the other, and notes the windows of the models met and those without a price."""
 
-    def __init__(self, engine: Engine, router: Router, stand_in: StandIn, log: io.BytesIO) -> None:
+    def __init__(self, engine: Engine, router: Router, stand_in: StandIn, triggers: list[Trigger]) -> None:
         self.windows: dict[str, int | None] = {}
         self.unpriced: set[str] = set()
         self._engine = engine
         self._router = router
         self._stand_in = stand_in
-        self._log = log
+        self._triggers = triggers
         self._numbers = count()
 
     async def play(self, recording: Recording, caller: Caller, advance: Callable[[], None]) -> Tally:
@@ -101,9 +107,9 @@ class _Player:
         scope = hashlib.sha256(b"%d" % next(self._numbers)).digest()
         caller = replace(caller, scope=scope, summary_tokens_per_day=None)
         tally, cooled, before = Tally(), set[int](), None
-        log_starts = self._log.tell()
+        self._triggers.clear()
         async for request, answered in self._exchanges(recording, caller):
-            case = case_of(_EXCHANGE, self._router, caller, caller.policy.mode, request)
+            case = case_of(_HEAD, self._router, caller, caller.policy.mode, request)
             draft = await self._drafted(case)
             sent = await self._as_sent(case, draft)
             self._add(tally, case, sent, before)
@@ -115,9 +121,8 @@ class _Player:
                 await self._add_call(tally, call, case, sent)
             before = sent
             advance()
-        triggers = list(_triggers(self._log.getvalue()[log_starts:]))
-        tally.background = triggers.count("background")
-        tally.inline = len(triggers) - tally.background
+        tally.background = self._triggers.count("background")
+        tally.inline = len(self._triggers) - tally.background
         return tally
 
     async def _exchanges(self, recording: Recording, caller: Caller) -> AsyncIterator[tuple[ChatRequest, int]]:
@@ -141,13 +146,22 @@ class _Player:
 
     async def _drafted(self, case: Case) -> Draft:
         """What is sent in the end: where the first draft would overflow, smaller ones are tried as the gateway does."""
-        first = draft = await self._engine.drafter.first(case)
-        for attempt in range(case.retries):
-            if not _overflows(case, draft.tokens) or case.route.window is None:
-                break
-            stated = StatedLimit(case.route.window.tokens, draft.tokens)
-            draft = await self._engine.drafter.retry(case, draft, stated, attempt=attempt) or draft
-        return first if _overflows(case, draft.tokens) else draft
+        first = await self._engine.drafter.first(case)
+        if (stated := _refusal(case, first)) is None:
+            return first
+        ladder, refusal = retries(first, stated, case.retries), None
+        while (step := next_retry(ladder, refusal)) is not None:
+            draft, refusal = await self._smaller(case, step), None
+            if draft is not None:
+                if (stated := _refusal(case, draft)) is None:
+                    return draft
+                refusal = draft, stated
+        return first
+
+    async def _smaller(self, case: Case, step: Retry[Draft]) -> Draft | None:
+        if step.lowers_output:
+            return self._engine.drafter.lowered(case, step.refused, step.stated)
+        return await self._engine.drafter.retry(case, step.refused, step.stated, attempt=step.attempt)
 
     async def _as_sent(self, case: Case, draft: Draft) -> ChatRequest:
         if draft.body is case.request.body:
@@ -171,12 +185,9 @@ class _Player:
 
     async def _follow_up(self, case: Case, draft: Draft, usage: Usage) -> None:
         """What the gateway has done in the background; here it is done before the next request."""
-        budget = case.limits.real
-        if case.wish == "off" or budget is None or _overflows(case, draft.tokens):
-            return
-        if draft.tokens >= budget.at(WORTH_FOLLOWING):
+        if case.mode != "off" and not _overflows(case, draft.tokens) and is_worth_following(case, draft):
             self._engine.ahead.learn(case, draft, usage)
-            await self._engine.ahead.after(case, draft, usage)
+            await self._engine.ahead.after(learned(case, self._router), draft, usage)
 
     async def _add_call(self, tally: Tally, call: Call, case: Case, sent: ChatRequest) -> None:
         """A summarizer's call, right behind what was sent."""
@@ -194,6 +205,14 @@ class _Player:
             return
         cached = 0 if before is None else _cached(before, sent)
         tally.cost += price.prompt * (sent.tokens - cached) + price.cached * cached + price.completion * written
+
+
+def _refusal(case: Case, draft: Draft) -> StatedLimit | None:
+    """What its upstream would say to a draft; None where it fits, or nobody knows."""
+    window = case.route.window
+    if window is None or not _overflows(case, draft.tokens):
+        return None
+    return StatedLimit(window.tokens, draft.tokens)
 
 
 def _overflows(case: Case, tokens: int) -> bool:
@@ -235,16 +254,4 @@ def _cached(before: ChatRequest, sent: ChatRequest) -> int:
     return tokens if tokens >= LEAST_CACHED else 0
 
 
-def _triggers(lines: bytes) -> Iterator[str]:
-    """Why each compaction was made, from the log."""
-    for line in lines.splitlines():
-        event = msgspec.json.decode(line)
-        if event["event"] == "compaction" and "checkpoint" in event:
-            yield event["trigger"]
-
-
-async def _nobody(*_: Event) -> NoReturn:
-    raise AssertionError("a recorded request has no connection")
-
-
-_EXCHANGE = Exchange({"method": "POST", "path": "/v1/chat/completions", "headers": []}, _nobody, _nobody)
+_HEAD = RequestHead("POST", "/v1/chat/completions", [])

@@ -10,9 +10,10 @@ import msgspec
 
 from policies.record.prompting import Prompt
 from policies.record.validation import Answer
-from proxy.engine.summarizer import Summarizer, SummaryTarget
 from proxy.models.tokenizer import Tokenizer
 from proxy.upstream.http import UpstreamClient
+from proxy.upstream.routes import SummaryTarget
+from proxy.upstream.summarizer import Summarizer
 
 _LENGTH = re.compile(r"At most (\d+) tokens")
 _HEADING = re.compile(r"^## (.+)$", re.MULTILINE)

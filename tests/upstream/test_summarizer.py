@@ -13,8 +13,9 @@ import pytest
 from policies.record.prompting import Prompt
 from policies.record.validation import Answer
 from proxy.config.settings import Upstream
-from proxy.engine.summarizer import Summarizer, SummarizerError, SummarizerOverflowError, SummaryTarget
 from proxy.upstream.http import UpstreamClient
+from proxy.upstream.routes import SummaryTarget
+from proxy.upstream.summarizer import Summarizer, SummarizerError, SummarizerOverflowError
 from tests.support.clock import Clock
 from tests.support.servers import free_port
 from tests.support.upstreams import JSON, Call, Script, answer, head, in_turn, upstream, value
@@ -31,7 +32,7 @@ PROMPT = Prompt("You keep records.", "<transcript>…</transcript>")
 
 @pytest.fixture(autouse=True)
 def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("proxy.engine.summarizer._PAUSE", 0.0)
+    monkeypatch.setattr("proxy.upstream.summarizer._PAUSE", 0.0)
 
 
 def completion(content: object, finish: str | None = "stop", **message: object) -> bytes:

@@ -10,7 +10,7 @@ import pytest
 
 from proxy.errors import InvalidRequestError
 from proxy.observing.log import open_log
-from proxy.runtime.fail_open import Rim
+from proxy.runtime.fail_open import FailOpen
 
 pytestmark = pytest.mark.anyio
 
@@ -21,8 +21,8 @@ def logged() -> io.BytesIO:
 
 
 @pytest.fixture
-def rim(logged: io.BytesIO) -> Rim:
-    return Rim(open_log("info", time.time, logged))
+def fail_open(logged: io.BytesIO) -> FailOpen:
+    return FailOpen(open_log("info", time.time, logged).fault)
 
 
 async def failing(error: BaseException) -> str:
@@ -31,20 +31,20 @@ async def failing(error: BaseException) -> str:
 
 @pytest.mark.parametrize("error", [ValueError("secret"), RecursionError(), asyncio.CancelledError()])
 async def test_a_fault_of_ours_is_logged_and_something_else_done(
-    rim: Rim, logged: io.BytesIO, error: BaseException
+    fail_open: FailOpen, logged: io.BytesIO, error: BaseException
 ) -> None:
-    assert await rim.shield(failing(error), "otherwise") == "otherwise"
+    assert await fail_open.run(failing(error), "otherwise") == "otherwise"
     assert type(error).__name__.encode() in logged.getvalue()
     assert b"secret" not in logged.getvalue()
 
 
-async def test_what_is_the_clients_to_see_passes(rim: Rim, logged: io.BytesIO) -> None:
+async def test_what_is_the_clients_to_see_passes(fail_open: FailOpen, logged: io.BytesIO) -> None:
     with pytest.raises(InvalidRequestError):
-        await rim.shield(failing(InvalidRequestError("your fault")), "otherwise")
+        await fail_open.run(failing(InvalidRequestError("your fault")), "otherwise")
     assert logged.getvalue() == b""
 
 
-async def test_a_request_that_is_to_end_ends(rim: Rim, logged: io.BytesIO) -> None:
+async def test_a_request_that_is_to_end_ends(fail_open: FailOpen, logged: io.BytesIO) -> None:
     begun = asyncio.Event()
 
     async def work() -> str:
@@ -52,7 +52,7 @@ async def test_a_request_that_is_to_end_ends(rim: Rim, logged: io.BytesIO) -> No
         await asyncio.Event().wait()
         return "never"
 
-    working = asyncio.create_task(rim.shield(work(), "otherwise"))
+    working = asyncio.create_task(fail_open.run(work(), "otherwise"))
     await begun.wait()
     working.cancel()
     await asyncio.wait((working,))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Literal
 
 import msgspec
@@ -13,12 +12,12 @@ from tenacity import AsyncRetrying, retry_if_exception, stop_after_attempt, wait
 from policies.ladder import StatedLimit
 from policies.record.prompting import Prompt
 from policies.record.validation import Answer
-from proxy.config.settings import Upstream
 from proxy.errors import ProxyError
 from proxy.lru import remember
 from proxy.overflow.classify import classify
-from proxy.server.headers import HOP, Headers
+from proxy.server.headers import HOP
 from proxy.upstream.http import TruncatedError, UpstreamClient, UpstreamResponse
+from proxy.upstream.routes import SummaryTarget
 
 _MAX_ANSWER = 1024 * 1024
 _ATTEMPTS = 2
@@ -30,29 +29,6 @@ _COOLDOWNS = (60.0, 300.0, 900.0)
 _REMEMBERED = 10_000
 
 Kind = Literal["transient", "refused", "invalid", "cooling_down"]
-
-
-@dataclass(frozen=True, slots=True)
-class SummaryTarget:
-    """Which model summarizes, where, with whose credential.
-
-    owner:       the caller's scope; one caller's failures never cool down another's summarizer.
-    name:        of the upstream.
-    window:      its context window, in its own tokens; None if unknown.
-    calibration: its own tokens per token of our estimate; >= 1.
-    output_key:  `max_tokens` or `max_completion_tokens`, whichever the model's clients use.
-    """
-
-    owner: bytes
-    name: str
-    upstream: Upstream
-    model: str
-    headers: Headers
-    encoding: str
-    window: int | None
-    calibration: float
-    output_key: str
-    temperature: float | None
 
 
 class SummarizerError(Exception):

@@ -1,0 +1,93 @@
+"""What is sent for a request: the client's bytes, or a copy that differs from them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from policies.assembly import SHAPES, Item, Shape, assemble
+from policies.plan import Standing, tokens_with
+from policies.record.record import Record
+from proxy.dialects import json_array
+from proxy.dialects.reader import ChatRequest
+from proxy.engine.case import Case, Outcome
+from proxy.engine.cooler import Cooled
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """How the copy that is sent differs from what the client sent.
+
+    covered, text: the length of the body's part that is left out, and what stands in its place; None for nothing.
+    replaced:      message index -> other bytes.
+    """
+
+    covered: int
+    text: str | None
+    replaced: dict[int, bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """What to send: the body, its size in tokens of our estimate, and why it looks as it does.
+
+    view: the conversation as it is sent, None where nobody looked.
+    copy: None where the client's bytes are sent.
+    max_output: the lower limit that was put in place of the client's, None where its own holds.
+    warning: of what the client does that compaction cannot help; None for nothing.
+    """
+
+    body: bytes
+    tokens: int
+    outcome: Outcome
+    reason: str
+    record: Record | None = None
+    view: Cooled | None = None
+    copy: Copy | None = None
+    max_output: int | None = None
+    warning: str | None = None
+
+
+def untouched(request: ChatRequest, outcome: Outcome, reason: str, view: Cooled | None = None) -> Draft:
+    """The request as the client sent it, behind its separator if it has one."""
+    if request.dropped_tokens and outcome == "none":
+        outcome, reason = "applied", "separator"
+    return Draft(request.body, request.tokens, outcome, reason, view=view)
+
+
+def drafted(case: Case, view: Cooled, record: Record | None, outcome: Outcome, reason: str) -> Draft:
+    """The request with the oldest part replaced by a record, and large messages by their short forms."""
+    if record is None and not view.replaced:
+        return untouched(case.request, outcome, reason, view)
+    tokens = tokens_with(view.conversation, standing_of(record))
+    copy = Copy(record.covered if record else 0, record.text if record else None, view.replaced)
+    return Draft(body_of(case, copy, case.experience.shape), tokens, outcome, reason, record, view, copy)
+
+
+def reshaped(case: Case, draft: Draft) -> Iterator[tuple[Shape, Draft]]:
+    """A draft in the other shapes that its record may have; nothing where they would not differ."""
+    if draft.copy is None:
+        return
+    tried = {draft.body}
+    for shape in SHAPES:
+        body = with_output(case, body_of(case, draft.copy, shape), draft.max_output)
+        if body not in tried:
+            tried.add(body)
+            yield shape, replace(draft, body=body)
+
+
+def with_output(case: Case, body: bytes, limit: int | None) -> bytes:
+    """A body with this limit for its output; None leaves the client's."""
+    return body if limit is None else json_array.with_fields(body, {case.request.output_key: limit}, without=())
+
+
+def body_of(case: Case, copy: Copy, shape: Shape) -> bytes:
+    request = case.request
+    items: Sequence[Item] = range(len(request.messages))
+    if copy.text is not None:
+        items = assemble(case.conversation, copy.covered, copy.text, shape)
+    return json_array.rebuild(request.body, request.parsed, items, copy.replaced)
+
+
+def standing_of(record: Record | None) -> Standing | None:
+    return None if record is None else Standing(record.covered, record.text_tokens)

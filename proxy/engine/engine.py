@@ -1,0 +1,39 @@
+"""The parts that compact conversations, as one value."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from proxy.config.loading import Config
+from proxy.dialects.reader import RequestReader
+from proxy.engine.ahead import Ahead
+from proxy.engine.drafter import Drafter
+from proxy.engine.explainer import Explainer
+from proxy.models.tokenizer import Tokenizer
+from proxy.models.windows import Windows
+from proxy.observing.events import Hook
+from proxy.observing.metrics import Metrics
+from proxy.records.erasures import Erasures
+from proxy.records.index import SessionIndex
+from proxy.runtime.background import Background
+from proxy.upstream.routes import Router
+
+
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """What turns a chat request into what is sent for it, and what follows an answer."""
+
+    tokenizer: Tokenizer
+    windows: Windows
+    metrics: Metrics
+    observe: Hook
+    reader: RequestReader
+    drafter: Drafter
+    ahead: Ahead
+    explainer: Explainer
+    erasures: Erasures
+    sessions: SessionIndex
+    background: Background
+
+    def router(self, config: Config) -> Router:
+        return Router(config, self.windows, self.tokenizer)

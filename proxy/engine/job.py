@@ -1,0 +1,99 @@
+"""One compaction that was decided on, and what its record is made from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from policies.conversation import INSTRUCTION_ROLES
+from policies.ledger.ledger import Entry
+from policies.plan import Compact
+from policies.record import record as records
+from policies.record.record import Record, Span
+from policies.settings import PolicySettings
+from policies.trail import left_out
+from policies.transcript import Utterance
+from proxy.engine.case import Case
+from proxy.engine.cooler import Cooled
+from proxy.upstream.routes import SummaryTarget
+
+
+@dataclass(frozen=True)
+class Job:
+    """One compaction that was decided on.
+
+    cooled:   the conversation as it is sent. parent: the standing record that this one continues.
+    target:   which model summarizes; None for the deterministic record only.
+    started:  when the conversation was first seen, in Unix seconds.
+    deadline: seconds that all calls together may take.
+    rebuild:  summarize the whole history anew instead of going on from the parent's summary.
+    """
+
+    case: Case
+    cooled: Cooled
+    plan: Compact
+    parent: Record | None
+    target: SummaryTarget | None
+    started: float
+    deadline: float
+    rebuild: bool = False
+
+    @property
+    def policy(self) -> PolicySettings:
+        return self.case.caller.policy
+
+    @property
+    def covered(self) -> int:
+        """Messages that the parent stands for."""
+        return self.parent.covered if self.parent else 0
+
+    @property
+    def digest(self) -> bytes:
+        """Of the prefix that the record is to cover."""
+        return self.case.chain.digests[self.plan.cut.position]
+
+    @property
+    def is_aligned(self) -> bool:
+        """Whether the request's own model summarizes, whose cache holds the prompt."""
+        case, target = self.case, self.target
+        return target is not None and (target.name, target.model) == (case.route.name, case.request.model)
+
+    @cached_property
+    def span(self) -> Span:
+        """The newly covered messages, decoded once; instructions among them go upstream as they are."""
+        digests, cut = self.case.chain.digests, self.plan.cut.position
+        return Span(
+            utterances=self._utterances(self.covered),
+            cut=self.plan.cut,
+            digest=digests[cut].hex(),
+            first_digest=digests[min(self.covered + 1, cut)].hex(),
+            last_digest=digests[cut].hex(),
+            first_user=self._first_user,
+            anchor=left_out(self.cooled.conversation, cut, self.case.resumed),
+        )
+
+    @cached_property
+    def source(self) -> tuple[Utterance, ...]:
+        """What the summarizer is to read: the span, or the whole history."""
+        return self._utterances(0) if self.rebuild else self.span.utterances
+
+    @cached_property
+    def entries(self) -> list[Entry]:
+        """The user's statements so far, as data."""
+        return records.entries_of(self.span, self.parent, self.policy.ledger)
+
+    def _utterances(self, start: int) -> tuple[Utterance, ...]:
+        found = self.case.request.utterances(start, self.plan.cut.position)
+        if not self.cooled.conversation.instructions_covered:
+            found = [u for u in found if u.role not in INSTRUCTION_ROLES]
+        resumed = self.case.resumed
+        if resumed is None:
+            return tuple(found)
+        return tuple(replace(u, position=resumed.absolute(u.position)) for u in found)
+
+    @property
+    def _first_user(self) -> int | None:
+        """The message with the task; None where it is none of those that are left."""
+        first, resumed = self.cooled.conversation.first_user(), self.case.resumed
+        vanished = resumed is not None and first is not None and resumed.absolute(first) != first
+        return None if vanished else first

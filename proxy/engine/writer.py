@@ -1,0 +1,300 @@
+"""Having a model write a summary: as many calls as it takes, each answer validated, each part kept."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+from policies.assembly import Injected, Item, Merged, assemble
+from policies.ledger import ledger
+from policies.record import record as records
+from policies.record.bisect import Call, MergeCall, Outcome, Overflow, Result, SummarizeCall, bisect
+from policies.record.prompting import Continuity, Prompt, Prompts, fill, fill_aligned
+from policies.record.record import Segment, Spent, Written
+from policies.record.texts import Texts, texts_for
+from policies.record.validation import Answer, Invalid, Valid, split_timeline, validate
+from policies.transcript import Block, CountTokens, newest_within, render
+from proxy.callers.spending import Spending
+from proxy.dialects import json_array
+from proxy.engine.job import Job
+from proxy.models.tokenizer import Tokenizer
+from proxy.models.windows import Place, Windows, place_of
+from proxy.records.checkpoints import Checkpoints
+from proxy.runtime.workers import Workers
+from proxy.upstream.routes import SummaryTarget
+from proxy.upstream.summarizer import Summarizer, SummarizerError, SummarizerOverflowError
+
+_PARALLEL_CALLS = 8
+_LEAST_ANSWER = 1_024
+# Share of a summarizer's window that is planned with: its own template and our miscounting take the rest.
+_USED_WINDOW = 0.95
+_LEAST_CAPACITY = 200
+# Share of a summarizer's window for the numbered statements of the user.
+_STATEMENTS_SHARE = 0.1
+# What of a session's request does not go with a question of ours.
+_NOT_ALIGNED = ("stream", "stream_options", "response_format", "functions", "function_call", "logprobs", "top_logprobs")
+
+
+@dataclass(slots=True)
+class Bill:
+    """What the calls of one job have used so far, and why answers were of no use."""
+
+    calls: int = 0
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    refused: list[str] = field(default_factory=list)
+
+    def add(self, used: tuple[int, int], verdict: Valid | Invalid) -> None:
+        self.calls += 1
+        self.prompt_tokens += used[0]
+        self.completion_tokens += used[1]
+        if isinstance(verdict, Invalid):
+            self.refused.append(verdict.reason)
+
+
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """What the calls of one job share."""
+
+    job: Job
+    target: SummaryTarget
+    texts: Texts
+    continuity: Continuity
+    count: CountTokens
+    bill: Bill
+
+    @property
+    def length(self) -> int:
+        """Tokens that the summary should have."""
+        return self.job.policy.summarizer.target_tokens or self.job.plan.budget.summary
+
+    @property
+    def segment(self) -> int:
+        return self.job.policy.summarizer.segment_characters
+
+    def length_of(self, call: Call) -> int:
+        merging = self.job.policy.summarizer.merge_target_tokens if isinstance(call, MergeCall) else None
+        return merging or self.length
+
+
+class Writer:
+    """Writes summaries; one per process."""
+
+    def __init__(
+        self,
+        checkpoints: Checkpoints,
+        summarizer: Summarizer,
+        tokenizer: Tokenizer,
+        prompts: Prompts,
+        windows: Windows,
+        spending: Spending,
+        workers: Workers,
+        ticks: Callable[[], float],
+    ) -> None:
+        """`ticks` tells seconds that only go forward."""
+        self._checkpoints = checkpoints
+        self._summarizer = summarizer
+        self._tokenizer = tokenizer
+        self._prompts = prompts
+        self._windows = windows
+        self._spending = spending
+        self._workers = workers
+        self._ticks = ticks
+
+    async def write(self, job: Job, target: SummaryTarget, bill: Bill) -> Written:
+        """The summary of a job, in as many calls as it takes; what they use is added to `bill`.
+
+        Raises SummarizerError.
+        """
+        started = self._ticks()
+        count = partial(self._tokenizer.count, encoding=target.encoding)
+        blocks = await self._workers.run(lambda: render(job.source, count, job.policy.parts_to_keep))
+        texts = texts_for(records.language_for(job.parent, job.span))
+        room = int(_STATEMENTS_SHARE * (target.window or job.plan.budget.window) / target.calibration)
+        work = _Work(job, target, texts, await self._workers.run(lambda: _continuity(job, room, count)), count, bill)
+        outcome = await self._drive(work, blocks)
+        if outcome.text is None:
+            self._summarizer.failed(target, "invalid")
+            raise SummarizerError("invalid", "no part of the span could be summarized")
+        summary, segment = split_timeline(ledger.without_superseded_section(outcome.text), texts, work.segment)
+        latency = int(1000 * (self._ticks() - started))
+        spent = self._spent(target.model, bill)
+        named = outcome.text
+        return Written(summary, segment, outcome, target.model, latency, spent, named, job.rebuild)
+
+    def _spent(self, model: str, bill: Bill) -> Spent:
+        price = self._windows.price(model)
+        usd = None
+        if price is not None:
+            usd = round(bill.prompt_tokens * price.prompt + bill.completion_tokens * price.completion, 6)
+        return Spent(bill.prompt_tokens, bill.completion_tokens, usd)
+
+    async def _drive(self, work: _Work, blocks: list[Block]) -> Outcome:
+        """Run the bisection: every wave of calls side by side."""
+        around = self._around(work)
+        window = work.target.window
+        capacity = None if window is None else _capacity(work, window, around, work.target.calibration)
+        run = bisect(blocks, work.continuity.summary, capacity, work.job.policy.bisect, work.count)
+        # Of this job alone: nobody's slow summarizer holds up another's.
+        slots = asyncio.Semaphore(_PARALLEL_CALLS)
+        results: tuple[Result, ...] | None = None
+        while True:
+            try:
+                calls = next(run) if results is None else run.send(results)
+            except StopIteration as finished:
+                outcome: Outcome = finished.value
+                return outcome
+            results = await _side_by_side([self._result(work, call, around, slots) for call in calls])
+
+    async def _result(self, work: _Work, call: Call, around: int, slots: asyncio.Semaphore) -> Result:
+        try:
+            async with slots:
+                return await self._summarize(work, call)
+        except SummarizerOverflowError as error:
+            target, stated = work.target, error.stated
+            estimated = around + _content_tokens(call, work.count)
+            self._windows.saw_overflow(_place(work), stated, estimated)
+            if stated.limit is None:
+                return Overflow()
+            calibration = max(1.0, stated.input_tokens / estimated) if stated.input_tokens else target.calibration
+            return Overflow(_capacity(work, stated.limit, around, calibration))
+
+    def _around(self, work: _Work) -> int:
+        """Tokens of a prompt without its transcript."""
+        empty = fill(self._templates(work), SummarizeCall((), 0), work.continuity, work.texts, work.length)
+        return work.count(empty.system) + work.count(empty.user)
+
+    async def _summarize(self, work: _Work, call: Call) -> str:
+        """The summary of one call; a part of several is looked up first and kept afterwards."""
+        prompt = fill(self._templates(work), call, work.continuity, work.texts, work.length_of(call), work.segment)
+        if isinstance(call, SummarizeCall) and call.parts == 1:
+            return await self._aligned(work, prompt) or await self._validated(work, prompt)
+        content = b"\0".join(
+            (work.target.owner, work.target.model.encode(), prompt.system.encode(), prompt.user.encode())
+        )
+        if (known := await self._checkpoints.recall_part(work.job.case.chain.tag, content)) is not None:
+            return known
+        summary = await self._validated(work, prompt)
+        await self._checkpoints.keep_part(work.job.case.chain.tag, content, summary)
+        return summary
+
+    async def _validated(self, work: _Work, prompt: Prompt) -> str:
+        """One validated answer; an unusable one gets a single reminder."""
+        verdict = await self._ask(work, prompt)
+        if isinstance(verdict, Invalid):
+            reminder = self._prompts.reminder.replace("{reason}", verdict.reason)
+            verdict = await self._ask(work, replace(prompt, user=f"{prompt.user}\n\n{reminder}"))
+        if isinstance(verdict, Invalid):
+            self._summarizer.failed(work.target, "invalid")
+            raise SummarizerError("invalid", verdict.reason)
+        return verdict.text
+
+    async def _aligned(self, work: _Work, prompt: Prompt) -> str | None:
+        """The summary asked for at the end of the session's own prompt, None where that is not wanted or fails."""
+        job = work.job
+        if not (job.is_aligned and job.policy.summarizer.cache_aligned) or job.rebuild:
+            return None
+        instruction = fill_aligned(self._templates(work), work.texts, work.length, work.segment)
+        body = await self._workers.run(_aligned_body, job, instruction, _answer_room(work))
+        try:
+            answer = await self._summarizer.send(work.target, body)
+        except (SummarizerError, SummarizerOverflowError):
+            return None
+        verdict = await self._workers.run(self._validate, work, prompt, answer)
+        return verdict.text if isinstance(verdict, Valid) else None
+
+    def _templates(self, work: _Work) -> Prompts:
+        own = work.job.policy.summarizer.prompt
+        if own is None:
+            return self._prompts
+        prompts = self._prompts
+        return replace(
+            prompts,
+            summarize=f"{prompts.summarize}\n{own}",
+            merge=f"{prompts.merge}\n{own}",
+            aligned=f"{prompts.aligned}\n{own}",
+        )
+
+    async def _ask(self, work: _Work, prompt: Prompt) -> Valid | Invalid:
+        answer = await self._summarizer.ask(work.target, prompt, _answer_room(work))
+        return await self._workers.run(self._validate, work, prompt, answer)
+
+    def _validate(self, work: _Work, prompt: Prompt, answer: Answer) -> Valid | Invalid:
+        tokens = work.count(prompt.user)
+        used = answer.usage or (tokens, work.count(answer.text[:100_000]))
+        self._spending.add(work.job.case.caller.tenant, sum(used))
+        verdict = validate(
+            answer,
+            source=prompt.user,
+            source_tokens=tokens,
+            cap=2 * max(work.length, work.job.policy.summarizer.merge_target_tokens or 0),
+            headings=work.texts.headings,
+            count=work.count,
+            target=prompt.target,
+        )
+        work.bill.add(used, verdict)
+        return verdict
+
+
+async def _side_by_side(calls: Sequence[Coroutine[None, None, Result]]) -> tuple[Result, ...]:
+    """All results in order; the first error ends the others and is raised unchanged."""
+    tasks: list[asyncio.Task[Result]] = []
+    try:
+        async with asyncio.TaskGroup() as group:
+            tasks.extend(group.create_task(call) for call in calls)
+    except BaseExceptionGroup as errors:
+        raise errors.exceptions[0] from None
+    return tuple(task.result() for task in tasks)
+
+
+def _continuity(job: Job, room: int, count: CountTokens) -> Continuity:
+    """What of earlier summaries the summarizer is shown (R2's switches), and the newest statements that fit `room`."""
+    settings = job.policy.summarizer
+    statements = tuple(newest_within(ledger.numbered(job.entries), room, count))
+    if job.parent is None:
+        return Continuity(statements=statements)
+    segments = job.parent.segments[-settings.history_segments :] if settings.history_segments else ()
+    if not settings.insights:
+        segments = tuple(Segment(segment.text) for segment in segments)
+    return Continuity(None if job.rebuild else job.parent.summary, segments, statements)
+
+
+def _aligned_body(job: Job, instruction: str, max_tokens: int) -> bytes:
+    """The session's prompt up to the cut and one instruction more, for the same model and tools."""
+    request, conversation = job.case.request, job.cooled.conversation
+    items: Sequence[Item] = range(len(conversation.messages))
+    if job.parent is not None:
+        items = assemble(conversation, job.covered, job.parent.text, job.case.experience.shape)
+    end = conversation.head_length + job.plan.cut.position
+    upto = [item for item in items if isinstance(item, Injected | Merged) or item < end]
+    body = json_array.rebuild(request.body, request.parsed, [*upto, Injected(instruction)], job.cooled.replaced)
+    fields: dict[str, object] = {request.output_key: max_tokens}
+    if request.parsed.envelope.tools:
+        fields["tool_choice"] = "none"
+    return json_array.with_fields(body, fields, without=_NOT_ALIGNED)
+
+
+def _place(work: _Work) -> Place:
+    target = work.target
+    return place_of(work.job.case.caller.tenant, target.owner, target.upstream.base_url, target.model)
+
+
+def _answer_room(work: _Work) -> int:
+    """Tokens the summarizer may write, in its own; the length asked for is in ours."""
+    return max(_LEAST_ANSWER, int(1.3 * work.length * work.target.calibration))
+
+
+def _capacity(work: _Work, window: int, around: int, calibration: float) -> int:
+    """Tokens of transcript that fit one call, of our estimate; `window` is in the summarizer's own tokens."""
+    prompt = int((_USED_WINDOW * window - _answer_room(work)) / calibration)
+    return max(_LEAST_CAPACITY, prompt - around)
+
+
+def _content_tokens(call: Call, count: CountTokens) -> int:
+    match call:
+        case SummarizeCall():
+            return sum(block.tokens for block in call.blocks)
+        case MergeCall():
+            return sum(map(count, call.texts))

@@ -1,0 +1,163 @@
+"""What happens to requests, as frozen values: told to hooks, which write log lines, count and show.
+
+Nothing that tells an event knows who listens. No event holds content or a key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+from policies.half_window import Cut
+from policies.plan import Trigger
+from policies.record.record import Record
+
+End = Literal["complete", "shut_down", "deadline", "refused", "client_gone", "truncated", "aborted"]
+
+
+@dataclass(frozen=True, slots=True)
+class RequestEnded:
+    """A request that has ended, whichever way; None and 0 for what never came to be known.
+
+    ms, overhead_ms: milliseconds that it took, and those before it was sent. sent: bytes of the answer's body.
+    """
+
+    end: End
+    tenant: str | None
+    policy: str | None
+    method: str
+    path: str
+    id: str | None
+    status: int
+    ms: float
+    bytes: int
+    comments: int
+    upstream: str | None = None
+    overhead_ms: float | None = None
+    model: str | None = None
+    compaction: str | None = None
+    reason: str | None = None
+    tokens_sent: int | None = None
+    tokens_received: int | None = None
+    session: str | None = None
+    max_output: int | None = None
+    checkpoint: str | None = None
+    code: str | None = None
+    cause: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionEnded:
+    """A compaction, and what came of it (R1's callbacks).
+
+    result: how the record was made, else why there is none. refused: why answers of the model were of no use.
+    """
+
+    tenant: str
+    session: str
+    trigger: Trigger
+    result: str
+    ms: float
+    cut: Cut
+    tokens_before: int
+    refused: tuple[str, ...]
+    record: Record | None
+
+
+@dataclass(frozen=True, slots=True)
+class PromptBilled:
+    """What an upstream counted in a prompt that we had estimated. cut_off: it has read less than half of it."""
+
+    tenant: str
+    upstream: str
+    model: str
+    session: str
+    estimated: int
+    billed: int
+    cut_off: bool
+
+
+@dataclass(frozen=True, slots=True)
+class RetriesExhausted:
+    """An overflow that no smaller request solved."""
+
+    tenant: str
+    session: str
+    retries: int
+
+
+@dataclass(frozen=True, slots=True)
+class ShapeLearned:
+    """A template that refuses the record's place among the messages takes this shape."""
+
+    upstream: str
+    tenant: str
+    shape: str
+
+
+@dataclass(frozen=True, slots=True)
+class Irreducible:
+    """What every request of a session carries is too large for a summary to help."""
+
+    session: str
+    tenant: str
+
+
+@dataclass(frozen=True, slots=True)
+class UnstableHistory:
+    """Messages of a session change that were sent before, so that summaries of it are lost.
+
+    root: the first conversation that was seen of it. message, role: of the one that changed.
+    """
+
+    root: str
+    session: str
+    tenant: str
+    message: int
+    role: str
+
+
+@dataclass(frozen=True, slots=True)
+class StoreChanged:
+    """The store answers again, or no longer."""
+
+    is_up: bool
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigReloaded:
+    """The config was read again, and put in force or refused."""
+
+    is_taken: bool
+
+
+Event = (
+    RequestEnded
+    | CompactionEnded
+    | PromptBilled
+    | RetriesExhausted
+    | ShapeLearned
+    | Irreducible
+    | UnstableHistory
+    | StoreChanged
+    | ConfigReloaded
+)
+Hook = Callable[[Event], None]
+
+
+class Hooks:
+    """Tells every hook of an event. One that fails is a fault of ours, and no other one's."""
+
+    def __init__(self, *hooks: Hook, fault: Callable[[str, BaseException], None]) -> None:
+        """`fault` logs an error of ours under a name."""
+        self._hooks = hooks
+        self._fault = fault
+
+    def __call__(self, event: Event) -> None:
+        for hook in self._hooks:
+            try:
+                hook(event)
+            except Exception as error:  # noqa: BLE001 - whoever listens must not break what happens
+                self._fault("hook_failed", error)

@@ -1,0 +1,103 @@
+"""The lines that events leave in the log (docs/design.md, "Log")."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+
+from policies.record.record import Record
+from proxy.lru import remember
+from proxy.observing import events
+from proxy.observing.events import Event
+from proxy.observing.log import Log
+
+# Conversations that a warning was given for.
+_WARNED = 10_000
+_MOST_REASONS = 8
+_WARNINGS = ("shut_down", "deadline", "truncated", "aborted")
+
+
+class LogLines:
+    """A hook that writes one line an event; some warnings once a conversation."""
+
+    def __init__(self, log: Log) -> None:
+        self._log = log
+        self._warned: OrderedDict[str, bool] = OrderedDict()
+
+    def __call__(self, event: Event) -> None:
+        match event:
+            case events.RequestEnded():
+                self._request(event)
+            case events.CompactionEnded():
+                self._log.info("compaction", **_compaction(event))
+            case events.PromptBilled(cut_off=True):
+                where = {"tenant": event.tenant, "upstream": event.upstream, "session": event.session}
+                self._log.warning("cut_off", **where, tokens_sent=event.estimated, tokens_read=event.billed)
+            case events.RetriesExhausted():
+                where = {"tenant": event.tenant, "session": event.session}
+                self._log.warning("max_iterations", **where, retries=event.retries)
+            case events.ShapeLearned():
+                self._log.info("shape", upstream=event.upstream, tenant=event.tenant, shape=event.shape)
+            case events.Irreducible():
+                self._once(event.session, "irreducible", session=event.session, tenant=event.tenant)
+            case events.UnstableHistory():
+                where = {"session": event.session, "tenant": event.tenant, "role": event.role}
+                self._once(event.root, "unstable_history", message=event.message, **where)
+            case events.StoreChanged():
+                write = self._log.info if event.is_up else self._log.warning
+                write("store_up" if event.is_up else "store_down", reason=event.reason)
+            case _:
+                pass
+
+    def _request(self, event: events.RequestEnded) -> None:
+        fields = {name: value for name in event.__slots__ if (value := getattr(event, name)) is not None}
+        for name in ("status", "comments"):
+            if not fields[name]:
+                del fields[name]
+        (self._log.warning if event.end in _WARNINGS else self._log.info)("request", **fields)
+
+    def _once(self, key: str, event: str, **fields: object) -> None:
+        """Warn once a conversation, though it may look like another one each time."""
+        if key not in self._warned:
+            self._log.warning(event, **fields)
+        remember(self._warned, key, True, _WARNED)
+
+
+def _compaction(event: events.CompactionEnded) -> dict[str, object]:
+    cut = event.cut
+    fields: dict[str, object] = {
+        "tenant": event.tenant,
+        "session": event.session,
+        "trigger": event.trigger,
+        "result": event.result,
+        "ms": round(event.ms, 1),
+        "cut": cut.level,
+        "strategy": cut.strategy,
+        "fallback_reason": cut.fallback_reason,
+        "adjustment": cut.adjustment,
+        "adjustment_delta": cut.adjustment_delta,
+        "rounds": cut.units_total,
+        "rounds_kept": cut.units_kept,
+        "covered": cut.position,
+        "tokens_before": event.tokens_before,
+    }
+    if event.refused:
+        fields["refused"] = list(event.refused[:_MOST_REASONS])
+    return fields if event.record is None else fields | _record(event.record)
+
+
+def _record(record: Record) -> dict[str, object]:
+    making = record.making
+    return {
+        "checkpoint": record.digest[:16],
+        "generation": record.generation,
+        "tokens_after": making.tokens.after,
+        "tokens_summary": making.tokens.summary,
+        "ratio": record.compression_ratio,
+        "calls": making.calls,
+        "chunks": making.chunk_count,
+        "depth": making.max_depth,
+        "truncated": making.truncated,
+        "model": making.model,
+        "summarizer_ms": making.latency_ms,
+        "usd": making.spent.usd,
+    }

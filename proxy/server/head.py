@@ -1,0 +1,48 @@
+"""What a client said before the body of its request."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+
+from proxy.server.headers import Headers
+from proxy.server.paths import Reading, reading
+
+
+@dataclass(frozen=True)
+class RequestHead:
+    """Method, target and headers of a request; `target` is path and query as the client wrote them."""
+
+    method: str
+    target: str
+    headers: Headers
+
+    @property
+    def path(self) -> str:
+        """As the client wrote it."""
+        return self.target.partition("?")[0]
+
+    @property
+    def query(self) -> bytes:
+        return self.target.partition("?")[2].encode("latin-1")
+
+    @property
+    def reading(self) -> Reading:
+        """What its path means, however it is spelled."""
+        return reading(self.path.encode("latin-1"))
+
+    def header(self, name: bytes) -> bytes | None:
+        """The first value of a header, by its name in lower case."""
+        return self._first.get(name)
+
+    def repeats(self, names: Iterable[bytes]) -> bytes | None:
+        """The first of these headers that was sent more than once."""
+        if len(self._first) == len(self.headers):
+            return None
+        sent = [name for name, _ in self.headers]
+        return next((name for name in names if sent.count(name) > 1), None)
+
+    @cached_property
+    def _first(self) -> dict[bytes, bytes]:
+        return dict(reversed(self.headers))

@@ -1,0 +1,21 @@
+"""What a config gives to requests."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from proxy.callers.admin_token import AdminToken
+from proxy.callers.tenants import Tenants
+from proxy.config.settings import Server
+from proxy.upstream.routes import Router
+
+
+@dataclass(frozen=True, slots=True)
+class Active:
+    """The config in force, as one immutable value; a reload swaps it as a whole."""
+
+    tenants: Tenants
+    router: Router
+    server: Server
+    max_requests: int
+    admin_token: AdminToken
