@@ -18,7 +18,7 @@ from tests.support.scenarios import MODEL, RULES, WINDOW, Agent, Message, most_c
 from tests.support.stages import B, Stage, body, history, ours, outcome, stage
 
 pytestmark = pytest.mark.anyio
-SOON = 10.0
+SOON = 60.0
 
 
 async def until(holds: Callable[[], bool]) -> None:
@@ -36,7 +36,8 @@ def made(play: Stage) -> list[object]:
 async def test_a_summary_is_made_in_the_background_and_used_when_it_is_needed(tmp_path: Path) -> None:
     async with stage(tmp_path) as play:
         assert outcome(await play.send(body(history(0.72)))) == ("none", "below_threshold")
-        await until(lambda: made(play) == [("background", "single")])
+        await play.settled()
+        assert made(play) == [("background", "single")]
         assert outcome(await play.send(body(history(0.75)))) == ("none", "below_threshold")
         reply = await play.send(body(history(0.83)))
         assert outcome(reply) == ("reused", "below_threshold")
@@ -49,13 +50,11 @@ async def test_a_session_that_grows_by_small_steps_gets_its_summaries_in_the_bac
         outcomes = []
         for request in one_user(Agent(words=60), rounds=150):
             reply = await play.send(body(request))
+            await play.settled()
             outcomes.append(outcome(reply)[0])
-            if int(ours(reply)["tokens-sent"]) > 0.72 * B:
-                await until(lambda: len(made(play)) == play.model.summary_calls)
         received = int(ours(reply)["tokens-received"])
         assert received > 1.5 * WINDOW
-        assert {"none", "reused"} <= set(outcomes) <= {"none", "reused", "applied"}
-        assert outcomes.count("applied") <= 2  # a busy machine is late with one
+        assert set(outcomes) == {"none", "reused"}
         assert 1 < play.model.summary_calls <= most_calls(received, B)
         arrays = [json.loads(sent.body)["messages"] for sent in play.sent]
         breaks = sum(later[: len(earlier)] != earlier for earlier, later in pairwise(arrays))
@@ -66,7 +65,7 @@ async def test_what_the_upstream_counts_decides_and_not_our_estimate(tmp_path: P
     model = ModelServer(window=WINDOW, token_ratio=1.3)
     async with stage(tmp_path, model) as play:
         assert outcome(await play.send(body(history(0.56))))[0] == "none"
-        await until(lambda: bool(made(play)))
+        await play.settled()
         assert outcome(await play.send(body(history(0.65))))[0] == "reused"
         assert play.model.summary_calls == 1
 
@@ -75,7 +74,8 @@ async def test_a_stream_tells_its_usage_too(tmp_path: Path) -> None:
     model = ModelServer(window=WINDOW, token_ratio=1.3)
     async with stage(tmp_path, model) as play:
         await play.send(body(history(0.56), stream=True, stream_options={"include_usage": True}))
-        await until(lambda: made(play) == [("background", "single")])
+        await play.settled()
+        assert made(play) == [("background", "single")]
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,7 @@ async def test_a_request_waits_a_moment_for_a_summary_under_way_and_then_goes_on
         await asyncio.sleep(0)
         model.let_summaries_go.set()
         await waiting
-        await until(lambda: bool(made(play)))
+        await play.settled()
         assert outcome(await play.send(body(history(0.86)))) == ("reused", "below_threshold")
         assert model.summary_calls == 1
 
@@ -111,10 +111,14 @@ async def test_a_background_summary_outlives_the_client_that_caused_it(tmp_path:
         await play.send(body(history(0.75)), (b"connection", b"close"))
         await until(lambda: model.summary_calls == 1)
         model.let_summaries_go.set()
-        await until(lambda: made(play) == [("background", "single")])
+        await play.settled()
+        assert made(play) == [("background", "single")]
 
 
-async def test_a_replica_that_dies_leaves_the_summary_to_the_next_request(tmp_path: Path) -> None:
+async def test_a_replica_that_dies_leaves_the_summary_to_the_next_request(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("proxy.app._DRAIN_SECONDS", 0)
     shared: dict[str, object] = {"store": {"url": f"sqlite:///{tmp_path}/shared.db", "secret": "s"}}
     model = ModelServer(window=WINDOW, summaries="slow")
     async with stage(tmp_path, model, **shared) as play:
@@ -172,7 +176,8 @@ async def test_a_large_result_is_summarized_before_its_time_comes_and_the_summar
     policy = {**LOUD, "large_messages": {"threshold": 400, "hot_rounds": 10}, "soft_threshold": 1}
     async with stage(tmp_path, policies={"default": policy}) as play:
         assert outcome(await play.send(body(loud(9, tokens=450)))) == ("none", "below_threshold")
-        await until(lambda: bool(excerpts(play)))
+        await play.settled()
+        assert excerpts(play)
         assert outcome(await play.send(body(loud(9, tokens=450, small=5)))) == ("cooled", "below_threshold")
         texts = [message["content"] for message in json.loads(play.sent[-1].body)["messages"]]
         assert sum("A long message of" in str(text) for text in texts) >= 1
@@ -282,8 +287,7 @@ async def test_after_five_generations_the_summary_is_made_anew_from_the_whole_hi
     async with stage(tmp_path, model, models=models, policies=policies) as play:
         for request in one_user(Agent(words=60), rounds=320):
             reply = await play.send(body(request))
-            if int(ours(reply)["tokens-sent"]) > 0.72 * B:
-                await until(lambda: len(made(play)) == model.summary_calls)
+            await play.settled()
         generations = [line["generation"] for line in play.logged("compaction")]
         assert generations[:6] == [1, 2, 3, 4, 5, 1]
         asked = [call.body for call in model.received if call.is_summary]

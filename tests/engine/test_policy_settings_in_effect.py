@@ -10,10 +10,9 @@ import pytest
 
 from policies.transcript import Part, ToolCall, Utterance, render
 from proxy.demo.model_server import ModelServer
-from tests.engine.test_ahead import made, until
 from tests.support.conversations import count
 from tests.support.scenarios import MODEL, WINDOW, Agent, one_user
-from tests.support.stages import CONTENT, Stage, body, history, ours, outcome, stage
+from tests.support.stages import CONTENT, Stage, body, history, outcome, stage
 
 pytestmark = pytest.mark.anyio
 
@@ -49,9 +48,8 @@ async def asked(directory: Path, **summarizer: object) -> tuple[Stage, list[dict
     policies: dict[str, object] = {"default": {"summarizer": summarizer}}
     async with stage(directory, policies=policies) as play:
         for request in one_user(Agent(words=110), rounds=110):
-            reply = await play.send(body(request))
-            if float(ours(reply)["tokens-sent"]) > 0.7 * 7_128:
-                await until(lambda: len(made(play)) == play.model.summary_calls)
+            await play.send(body(request))
+            await play.settled()
     return play, [json.loads(call.body) for call in play.model.received if call.is_summary]
 
 

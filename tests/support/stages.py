@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import json
 import time
@@ -34,9 +35,18 @@ class Stage:
     address: str
     model: ModelServer
     _log: io.BytesIO = field(repr=False)
+    _app: App = field(repr=False)
 
     async def send(self, body: bytes, *headers: Header, path: str = CHAT) -> Reply:
         return await ask(self.address, "POST", path, [(b"content-type", b"application/json"), *headers], body)
+
+    async def settled(self) -> None:
+        """Until every request has ended, and so has what it set off in the background."""
+        assert self._app._opened is not None
+        while self._app._open_requests:  # noqa: ASYNC110 - a request's end sets no event
+            await asyncio.sleep(0)
+        while under_way := self._app._opened.engine.background._tasks:
+            await asyncio.wait(under_way)
 
     @property
     def sent(self) -> list[Received]:
@@ -78,8 +88,9 @@ async def stage(
                 **settings,
             },
         )
-        async with serve(App(config, open_log(level, time.time, log)), lifespan="on") as address:
-            yield Stage(address, model, log)
+        app = App(config, open_log(level, time.time, log))
+        async with serve(app, lifespan="on") as address:
+            yield Stage(address, model, log, app)
 
 
 def history(share: float) -> list[dict[str, object]]:
