@@ -238,9 +238,11 @@ async def test_an_unusable_answer_gets_one_reminder_with_its_reason() -> None:
 
 async def test_a_summarizer_that_never_answers_is_given_up_at_the_deadline() -> None:
     policy = PolicySettings(summarizer=SummarizerSettings(timeout=0.2))
-    async with replica(Model(gate=asyncio.Event())) as one:
+    gate = asyncio.Event()
+    async with replica(Model(gate=gate)) as one:
         with pytest.raises(CompactionError, match="summarizer_timeout"):
             await one.compactor.compact(await job(one.target(), policy=policy))
+        gate.set()
 
 
 async def test_an_overflow_is_bisected_and_merged() -> None:
@@ -385,7 +387,7 @@ async def test_a_waiter_takes_over_when_the_lock_is_given_up_without_a_record() 
             return taken
 
     store = Telling()
-    async with replica(model := Model(), store) as one, asyncio.timeout(5):
+    async with replica(model := Model(), store) as one, asyncio.timeout(30):
         work = await job(one.target(), must=True)
         lock = f"lock:{key_of(work.case.chain.digests, work.plan.cut.position)}"
         await store.acquire(lock, "a replica whose client leaves", 60)
