@@ -149,7 +149,7 @@ async def test_what_a_reload_is_asked_for_happens_soon(tmp_path: Path) -> None:
     async with standing(tmp_path) as (run, _, other):
         write(run.file, settings(other))
         run.app.reload()
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             while not run.events("reload"):  # noqa: ASYNC110 - nothing tells it but the log
                 await asyncio.sleep(0)
         assert (await run.chat()).body == OTHER_BODY

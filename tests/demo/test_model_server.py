@@ -327,4 +327,4 @@ async def test_a_client_that_leaves_while_it_waits_is_noticed() -> None:
     async with faulty(Fault(between=asyncio.Event().wait)) as (server, response):
         await response.content.readuntil(b"\n\n")
         response.close()
-        await asyncio.wait_for(server.disconnected.wait(), 1)
+        await asyncio.wait_for(server.disconnected.wait(), 30)

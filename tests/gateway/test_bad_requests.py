@@ -241,7 +241,7 @@ def error(row: Row) -> dict[str, object]:
 async def test_a_broken_request_has_its_exact_error_and_reaches_no_upstream(
     address: str, behind: Upstream, row: Row
 ) -> None:
-    async with connected(address) as client, asyncio.timeout(10):
+    async with connected(address) as client, asyncio.timeout(30):
         reply = await client.ask("POST", CHAT, [JSON, *row.headers], row.body)
         assert (reply.status, reply.json(), reply.complete) == (row.status, error(row), True)
         assert reply.header(b"content-type") == b"application/json"
@@ -270,7 +270,7 @@ async def test_a_body_over_the_limit_is_refused_before_it_is_buffered(
     address: str, behind: Upstream, path: str, framing: str, size: int
 ) -> None:
     body = b"x" * size
-    async with connected(address) as client, asyncio.timeout(10):
+    async with connected(address) as client, asyncio.timeout(30):
         with_length = framing == "length"
         frame = (b"Content-Length", b"%d" % size) if with_length else CHUNKED
         await client.send(request("POST", path, [(b"Host", b"x"), frame]))
@@ -286,7 +286,7 @@ async def test_a_body_over_the_limit_is_refused_before_it_is_buffered(
 
 
 async def test_a_length_that_no_body_has_is_refused_without_waiting_for_it(address: str, behind: Upstream) -> None:
-    async with connected(address) as client, asyncio.timeout(10):
+    async with connected(address) as client, asyncio.timeout(30):
         length = (b"Content-Length", b"9" * 18)
         await client.send(request("POST", CHAT, [(b"Host", b"x"), length, (b"Expect", b"100-continue")]))
         assert (await client.reply()).status == 413
@@ -294,7 +294,7 @@ async def test_a_length_that_no_body_has_is_refused_without_waiting_for_it(addre
 
 async def test_a_client_that_asks_first_is_told_to_go_on(address: str, behind: Upstream) -> None:
     body = chat("a")
-    async with connected(address) as client, asyncio.timeout(10):
+    async with connected(address) as client, asyncio.timeout(30):
         length = (b"Content-Length", b"%d" % len(body))
         await client.send(request("POST", CHAT, [(b"Host", b"x"), length, (b"Expect", b"100-continue")]))
         assert await client.head() == 100
@@ -431,7 +431,7 @@ async def test_a_closed_proxy_still_says_that_it_lives(closed: str) -> None:
 async def test_what_is_no_http_ends_the_connection_and_reaches_no_upstream(
     address: str, behind: Upstream, raw: bytes
 ) -> None:
-    async with connected(address) as client, asyncio.timeout(5):
+    async with connected(address) as client, asyncio.timeout(30):
         await client.send(raw)
         assert (await client.reply()).status == 400
         await client.gone()

@@ -116,7 +116,7 @@ async def playing(
         policies = {"default": {"keepalive": "20ms", **policy}}
         config: Config = config_for(directory, play.upstream.address, policies=policies, **SMALL_WINDOW)
         app = App(config, open_log("info", time.time, play.log))
-        async with serve(app, lifespan="on") as play.address, asyncio.timeout(10):
+        async with serve(app, lifespan="on") as play.address, asyncio.timeout(30):
             try:
                 yield play
             finally:

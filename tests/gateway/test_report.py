@@ -254,6 +254,6 @@ class FullDisk(io.BytesIO):
 
 
 async def test_a_log_that_cannot_be_written_costs_nobody_an_answer(tmp_path: Path) -> None:
-    async with stage(tmp_path, log=FullDisk()) as play, asyncio.timeout(2):
+    async with stage(tmp_path, log=FullDisk()) as play, asyncio.timeout(30):
         assert (await play.send(SMALL)).status == 200
         assert (await play.send(b"{")).status == 400

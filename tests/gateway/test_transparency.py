@@ -410,7 +410,7 @@ async def test_an_upload_is_streamed_not_buffered(address: str, behind: Upstream
     def framed(content: bytes) -> bytes:
         return content if framing == "length" else chunk(content)
 
-    async with connected(address) as client, asyncio.timeout(10):
+    async with connected(address) as client, asyncio.timeout(30):
         await client.send(request("POST", "/v1/files", [(b"Host", b"x"), length]), framed(part))
         await arrived.wait()
         await client.send(*[framed(part)] * (size // len(part) - 1))
@@ -427,7 +427,7 @@ async def test_an_upload_that_is_answered_early_leaves_the_connection_in_order(a
         call.close()
 
     behind.script = script
-    async with connected(address) as client, asyncio.timeout(10):
+    async with connected(address) as client, asyncio.timeout(30):
         await client.send(request("PUT", "/v1/files", [(b"Host", b"x"), (b"Content-Length", b"20")]), b"u" * 10)
         reply = await client.reply()
         assert (reply.status, reply.body) == (413, b"too much")

@@ -214,9 +214,9 @@ def test_hostile_texts_are_counted_quietly_and_in_bounded_time(
 ) -> None:
     encoding = tokenizer_json if encoding == "tokenizer.json" else encoding
     tokenizer.warm(encoding)
-    started = time.monotonic()
+    started = time.process_time()
     assert 0 < tokenizer.count(HOSTILE[name], encoding) <= len(HOSTILE[name].encode("utf-8", "surrogatepass"))
-    assert time.monotonic() - started < 10
+    assert time.process_time() - started < 10
     assert capfd.readouterr() == ("", "")
 
 

@@ -41,7 +41,7 @@ def join(flights: SingleFlight[int], work: Work, key: str = "k") -> asyncio.Task
 
 
 async def until(holds: Callable[[], bool]) -> None:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         while not holds():  # noqa: ASYNC110 - it may hang on several things at once
             await asyncio.sleep(0)
 

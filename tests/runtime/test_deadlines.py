@@ -25,7 +25,7 @@ from tests.support.upstreams import CHAT, JSON, Call, ask, delta, head, proxied
 pytestmark = pytest.mark.anyio
 
 STREAM = b'{"model": "m", "messages": [{"role": "user", "content": "hi"}], "stream": true}'
-PATIENCE = 5.0
+PATIENCE = 30.0
 
 
 @pytest.fixture(autouse=True)
@@ -280,7 +280,7 @@ async def test_a_request_has_a_deadline(tmp_path: Path) -> None:
 
 
 async def test_an_answer_past_its_deadline_is_ended_with_an_error_and_never_looks_complete(tmp_path: Path) -> None:
-    async with proxied(tmp_path, half, server={"request_deadline": 0.2}) as (address, _):
+    async with proxied(tmp_path, half, server={"request_deadline": 1}) as (address, _):
         reply = await ask(address, "POST", CHAT, [JSON], STREAM)
     assert (reply.status, reply.complete) == (200, False)
     assert b"request_deadline" in reply.body

@@ -241,10 +241,10 @@ async def test_a_client_that_takes_nothing_of_its_answer_is_given_up(tmp_path: P
 async def test_an_answer_that_takes_longer_than_a_request_may_is_waited_for(tmp_path: Path) -> None:
     async def slow(call: object) -> None:
         await call.read()  # type: ignore[attr-defined]
-        await asyncio.sleep(0.1)
+        await asyncio.sleep(0.4)
         await call.send(answer(200, OK_BODY, JSON))  # type: ignore[attr-defined]
 
-    server = {"header_timeout": "20ms", "body_timeout": "20ms"}
+    server = {"header_timeout": "200ms", "body_timeout": "200ms"}
     async with proxied(tmp_path, slow, server=server) as (address, _), connected(address) as client:
         assert (await client.ask("POST", CHAT, [JSON], BODY)).status == 200
 
