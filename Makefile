@@ -21,7 +21,7 @@ serve: $(VENV)/.ready ## run the proxy with config.yaml
 	@$(BIN)/concertina serve $(ARGS)
 
 test: $(VENV)/.ready-dev ## all tests, against a real Valkey
-	@$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile $(ARGS)
+	@$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist worksteal $(ARGS)
 
 test-quick: $(VENV)/.ready-dev ## tests for another Python: make test-quick PYTHON=python3.13 VENV=.venv-3.13
 	@$(BIN)/python -m pytest -m "not slow" $(ARGS)
