@@ -48,6 +48,12 @@ def anyio_backend() -> str:
     return "asyncio"
 
 
+@pytest.fixture
+def one_replica(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No other has to learn of an erasure, so none is waited for."""
+    monkeypatch.setattr("proxy.session_index.SETTLED", 0)
+
+
 @pytest.fixture(scope="session")
 def valkey_server() -> Iterator[str]:
     """The server's URL, without a database."""

@@ -293,6 +293,7 @@ async def outcome(address: str, *headers: Header) -> bytes | None:
     return (await sent(address, *headers)).header(b"x-compaction")
 
 
+@pytest.mark.usefixtures("one_replica")
 @pytest.mark.parametrize("kind", ["memory", "sqlite", "valkey"])
 async def test_erasing_one_label_leaves_the_other_whole_and_nothing_of_its_own(
     tmp_path: Path, valkey_url: str, kind: str
@@ -318,6 +319,7 @@ async def test_erasing_one_label_leaves_the_other_whole_and_nothing_of_its_own(
             assert labels_of(await enrolled(address, 1)) == ["A"]
 
 
+@pytest.mark.usefixtures("one_replica")
 async def test_a_session_without_a_label_is_one_beside_those_with_labels(tmp_path: Path) -> None:
     caller = bearer("one")
     async with (
@@ -443,6 +445,7 @@ async def commanded(
             yield address, command
 
 
+@pytest.mark.usefixtures("one_replica")
 @pytest.mark.parametrize("server", [{"admin_token": "t-1"}, {}], ids=["configured", "made"])
 async def test_sessions_are_listed_and_erased_from_the_command_line(tmp_path: Path, server: dict[str, str]) -> None:
     caller = bearer("one")
@@ -460,6 +463,10 @@ async def test_sessions_are_listed_and_erased_from_the_command_line(tmp_path: Pa
         await shown(command)
         every = await command("sessions", "rm", "--all")
         assert (every.returncode, every.stdout, every.stderr) == (0, "erased 1 of tenant default\n", "")
+
+
+async def test_a_command_that_names_no_session_or_tenant_says_so(tmp_path: Path) -> None:
+    async with commanded(tmp_path, f"sqlite:///{tmp_path}/store.db") as (_, command):
         for arguments, said in (
             (("rm", "the deploy"), "has no such session"),
             (("rm",), "name the sessions to erase, or say --all"),
@@ -486,6 +493,7 @@ async def shown(command: Callable[..., Awaitable[Ended]]) -> dict[str, str]:
     return session  # type: ignore[no-any-return]
 
 
+@pytest.mark.usefixtures("one_replica")
 async def test_what_is_in_the_memory_of_the_proxy_alone_is_erased_through_it(tmp_path: Path) -> None:
     caller = bearer("one")
     async with commanded(tmp_path, "memory://", admin_token="t-1") as (address, command):
@@ -507,6 +515,7 @@ async def test_a_proxy_without_its_store_erases_nothing_and_the_command_says_so(
             assert re.match(r"the proxy at \S+ did not erase it: The store", failed.stderr)
 
 
+@pytest.mark.usefixtures("one_replica")
 async def test_a_store_file_that_was_deleted_under_the_proxy_is_erased_through_it(tmp_path: Path) -> None:
     """It serves on from the file's inode: erasing in a new file would erase nothing of it."""
     caller = bearer("one")
@@ -557,6 +566,7 @@ async def test_what_answers_and_is_no_proxy_is_none(tmp_path: Path) -> None:
         assert (failed.returncode, "no proxy answers" in failed.stderr) == (1, True)
 
 
+@pytest.mark.usefixtures("one_replica")
 async def test_all_of_a_tenant_is_erased_only_if_that_is_said(tmp_path: Path) -> None:
     caller = bearer("one")
     async with commanded(tmp_path, "memory://", admin_token="t-1") as (address, _):

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from proxy.callers.tenants import Caller
     from tests.support.upstreams import Header
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("one_replica")]
 
 TTL = 600.0
 SESSIONS = "/admin/api/sessions"
