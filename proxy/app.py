@@ -25,6 +25,7 @@ from proxy.runtime.descriptors import most_requests
 from proxy.runtime.fail_open import FailOpen
 from proxy.server.exchange import Exchange, Receive, Scope, Send
 from proxy.server.paths import CHAT, EXPLAIN, is_ours, resource
+from proxy.server.protocol import Served
 from proxy.stores import GuardedStore, open_store
 from proxy.upstream.active import Active
 from proxy.upstream.asker import WindowAsker
@@ -36,7 +37,7 @@ _WORKERS = 2
 _DRAIN_SECONDS = 10.0
 
 
-class App:
+class App(Served):
     """The ASGI application. Chat and relayed requests go straight to the gateway; our own pages through Starlette."""
 
     def __init__(
@@ -47,18 +48,17 @@ class App:
         self._source = source
         self._look_every = look_every
         self._log = log or open_log(config.logging.level, time.time)
-        self.is_draining = False
         self._open_requests: set[Exchange] = set()
         self._opened: Opened | None = None
+        self._gateway: Gateway
         self._made_token: AdminToken | None = None
         self._pages = Pages(lambda: self._opened, lambda: self.is_draining, lifespan=lambda _: self._open())
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        opened = self._opened
-        if scope["type"] != "http" or opened is None:
+        if scope["type"] != "http" or self._opened is None:
             await self._pages(scope, receive, send)
             return
-        exchange, gateway = Exchange(scope, receive, send), opened.gateway
+        exchange, gateway = Exchange(scope, receive, send), self._gateway
         if is_ours(exchange.head.reading):
             await self._pages(scope, receive, send)
             return
@@ -83,16 +83,13 @@ class App:
 
     @property
     def server_settings(self) -> Server:
-        """Of the config in force."""
         return self._config.server
 
     def drain(self) -> float:
-        """Be no longer ready, since the process is about to end; returns the seconds that open requests have left."""
         self.is_draining = True
         return self._config.server.drain
 
     def break_off(self) -> None:
-        """End every open request now, each with an error its client can read."""
         for exchange in self._open_requests:
             exchange.end(ShuttingDownError())
 
@@ -111,7 +108,7 @@ class App:
             asker, fail_open = WindowAsker(client, engine.windows, time.monotonic), FailOpen(self._log.fault)
             gateway = Gateway(self._activate(config, engine), engine, asker, client, fail_open)
             reloader = Reloader(self._source, config, self._swap, engine.observe, self._log)
-            self._opened = Opened(store, engine, gateway, reloader)
+            self._gateway, self._opened = gateway, Opened(store, engine, lambda: gateway.active, reloader)
             watching = asyncio.create_task(reloader.watch(self._look_every))
             opened.callback(watching.cancel)
             look_after = repeated(lambda: fail_open.run(engine.erasures.look_after(), None), LOOK_EVERY)
@@ -131,14 +128,14 @@ class App:
     def _swap(self, config: Config) -> None:
         """Put a config in force for the requests to come; those under way keep what they began with."""
         assert self._opened is not None  # noqa: S101 - opened before there is anything to swap
-        self._opened.gateway.active = self._activate(config, self._opened.engine)
+        self._gateway.active = self._activate(config, self._opened.engine)
         self._config = config
         self._log.set_level(config.logging.level)
 
     @property
     def admin_token(self) -> AdminToken | None:
         """In force now; None before the app is open."""
-        return self._opened.gateway.active.admin_token if self._opened else None
+        return self._gateway.active.admin_token if self._opened else None
 
     def _activate(self, config: Config, engine: Engine) -> Active:
         """What the gateway needs of a config, as one value."""
@@ -156,7 +153,3 @@ class App:
 
     def _store_changed(self, available: bool, reason: str) -> None:
         (self._log.info if available else self._log.warning)("store_up" if available else "store_down", reason=reason)
-
-
-def create_app(config: Config, source: Source | None = None) -> App:
-    return App(config, source=source)

@@ -21,10 +21,10 @@ from proxy.config.reloading import Reloader
 from proxy.config.settings import DEFAULT
 from proxy.engine.engine import Engine
 from proxy.errors import InvalidRequestError, MethodNotAllowedError, NotFoundError, ProxyError, StoreUnavailableError
-from proxy.gateway.line import Gateway
 from proxy.records.index import Target
 from proxy.server.exchange import Receive, Scope, Send
 from proxy.stores import GuardedStore, StoreError
+from proxy.upstream.active import Active
 
 _T = TypeVar("_T")
 SESSIONS_PATH = "/admin/api/sessions"
@@ -42,7 +42,7 @@ class Opened:
 
     store: GuardedStore
     engine: Engine
-    gateway: Gateway
+    active: Callable[[], Active]
     reloader: Reloader
 
 
@@ -57,7 +57,7 @@ class Pages:
     ) -> None:
         self._find = opened
         self._is_draining = is_draining
-        self._operators = operators = Operators(lambda: self._opened.gateway.active.admin_token)
+        self._operators = operators = Operators(lambda: self._opened.active().admin_token)
         self._overview = operators.only(self._links)
         self._app = Starlette(
             routes=[
@@ -112,11 +112,11 @@ class Pages:
         return Response(exposition, media_type="text/plain; version=0.0.4; charset=utf-8")
 
     async def _links(self, request: Request) -> Response:
-        content = admin_page(request.scope["server"], self._opened.gateway.active.admin_token.file)
+        content = admin_page(request.scope["server"], self._opened.active().admin_token.file)
         return HTMLResponse(content, headers={"content-security-policy": ADMIN_POLICY})
 
     async def _models(self, _: Request) -> Response:
-        router, windows = self._opened.gateway.active.router, self._opened.engine.windows
+        router, windows = self._opened.active().router, self._opened.engine.windows
         known = [windows.sources(place, router.configured_window(place.model)) for place in windows.places()]
         return Response(msgspec.json.encode({"models": known}), media_type="application/json")
 
@@ -146,7 +146,7 @@ class Pages:
 
     def _tenant(self, request: Request) -> Caller:
         name = request.query_params.get("tenant", DEFAULT)
-        caller = self._opened.gateway.active.tenants.named(name)
+        caller = self._opened.active().tenants.named(name)
         if caller is None:
             raise NotFoundError("No tenant has this name; say which by ?tenant=NAME.", param="tenant")
         return caller

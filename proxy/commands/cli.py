@@ -58,8 +58,9 @@ def serve(config: ConfigPath = None, *, host: str | None = None, port: Port = No
     port
         Port to listen on, instead of server.port; 0 takes any free one.
     """
+    from proxy.commands.serve import run
     from proxy.config.reloading import source
-    from proxy.server.process import inherited, listen, run
+    from proxy.server.process import inherited, listen
 
     read_from = source(chosen(config), os.environ)
     loaded = loaded_config(config)

@@ -13,7 +13,7 @@ import aiohttp
 import msgspec
 from rich.console import Console
 
-from proxy.app import create_app
+from proxy.app import App
 from proxy.config.loading import Config, load
 from proxy.demo import show
 from proxy.demo.model_server import MODELS, WINDOW, ModelServer
@@ -153,6 +153,6 @@ def _config(directory: Path, upstream: str) -> Config:
 async def _open_proxy(config: Config, opened: AsyncExitStack) -> str:
     """The proxy at its usual port, or at any other if that is taken."""
     try:
-        return await opened.enter_async_context(serving(create_app(config), port=PORT, lifespan="on"))
+        return await opened.enter_async_context(serving(App(config), port=PORT, lifespan="on"))
     except OSError:
-        return await opened.enter_async_context(serving(create_app(config), lifespan="on"))
+        return await opened.enter_async_context(serving(App(config), lifespan="on"))

@@ -11,9 +11,9 @@ from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
 from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
-from proxy.app import App
 from proxy.config.settings import Server
 from proxy.errors import HeadersTooLargeError, InvalidRequestError, ProxyError, RequestTimeoutError, URITooLongError
+from proxy.server.exchange import Receive, Scope, Send
 
 # nginx takes heads of 32 KB and lines of 8 KB; a line of ours may carry what 16 KB hold.
 MAX_HEAD = 32 * 1024
@@ -30,6 +30,28 @@ _LINGER = 3.0
 # To look again whether a body goes on that we do not read for now.
 _PAUSED_SECONDS = 1.0
 _DEFAULTS = Server()
+
+
+class Served:
+    """Base of an application with a config, and an end in order; a client of another one may take as long as usual."""
+
+    is_draining = False
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        raise NotImplementedError
+
+    def drain(self) -> float:
+        """Be no longer ready, since the process is about to end; returns the seconds that open requests have left."""
+        raise NotImplementedError
+
+    def break_off(self) -> None:
+        """End every open request now, each with an error its client can read."""
+        raise NotImplementedError
+
+    @property
+    def server_settings(self) -> Server:
+        """Of the config in force."""
+        return _DEFAULTS
 
 
 class _Flow(FlowControl):
@@ -177,7 +199,7 @@ class Guard(HttpToolsProtocol):
         super().on_headers_complete()
         self.headers = []  # trailers are no headers of the request, which has its own list (RFC 9110, section 6.5.1)
         self._in_head, self._in_body, self._framing = False, True, 0
-        if isinstance(self.app, App) and self.app.is_draining:
+        if isinstance(self.app, Served) and self.app.is_draining:
             self.end_after_answer()
 
     def on_body(self, body: bytes) -> None:
@@ -274,7 +296,7 @@ class Guard(HttpToolsProtocol):
 
     @property
     def _settings(self) -> Server:
-        return self.app.server_settings if isinstance(self.app, App) else _DEFAULTS
+        return self.app.server_settings if isinstance(self.app, Served) else _DEFAULTS
 
     def _wait(self, late: Callable[[], None], seconds: float) -> None:
         if self._timer is None and not self._is_over:

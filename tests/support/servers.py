@@ -23,9 +23,9 @@ __all__ = ["configured", "free_port", "proxy", "serve"]
 @asynccontextmanager
 async def proxy(config: Config, *, port: int = 0) -> AsyncIterator[str]:
     """The address of the whole proxy."""
-    from proxy.app import create_app
+    from proxy.app import App
 
-    async with serve(create_app(config), port=port, lifespan="on") as address:
+    async with serve(App(config), port=port, lifespan="on") as address:
         yield address
 
 

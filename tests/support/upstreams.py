@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Self
 
 import uvicorn
 
-from proxy.app import create_app
+from proxy.app import App
 from proxy.server.process import listen, settings
 from tests.support.servers import configured
 
@@ -340,7 +340,7 @@ async def ask(
 @asynccontextmanager
 async def serving(config: Config) -> AsyncIterator[str]:
     """The address of the whole proxy, served as `concertina serve` does it."""
-    served = settings(create_app(config))
+    served = settings(App(config))
     served.load()
     server = uvicorn.Server(served)
     server.lifespan = served.lifespan_class(served)

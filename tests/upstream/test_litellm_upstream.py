@@ -613,10 +613,10 @@ async def test_it_is_ready_and_nobody_was_asked_who_should_not_be(served: Served
 def test_without_such_an_upstream_litellm_is_not_loaded(tmp_path: Path) -> None:
     code = (
         "import asyncio, sys\n"
-        "from proxy.app import create_app\n"
+        "from proxy.app import App\n"
         "from proxy.config.loading import load\n"
         "async def main():\n"
-        "    async with create_app(load(None, {}))._open(): pass\n"
+        "    async with App(load(None, {}))._open(): pass\n"
         "asyncio.run(main())\n"
         "print({'litellm', 'httpx', 'openai'} & set(sys.modules))"
     )

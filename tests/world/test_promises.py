@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from policies.record.texts import texts_for
-from proxy.app import App, create_app
+from proxy.app import App
 from proxy.upstream.summarizer import Summarizer
 from tests.gateway.test_isolation import SUMMARY
 from tests.gateway.test_relay import LONG, SMALL_WINDOW, is_summary
@@ -218,7 +218,7 @@ async def trouble(
             },
             "logging": {"level": "error"},
         }
-        async with serve(create_app(configured(directory, settings)), lifespan="on") as played.address:
+        async with serve(App(configured(directory, settings)), lifespan="on") as played.address:
             yield played
 
 
@@ -319,7 +319,7 @@ async def test_every_client_that_leaves_stops_costing(tmp_path: Path) -> None:
     cases = list(product(("waiting", "compacting", "begun"), (True, False), (Client.close, Client.reset)))
     whole = times(1_000)
     async with upstream(leaving.script) as behind, asyncio.timeout(PATIENCE):
-        app = create_app(config_for(tmp_path, behind.address, **SMALL_WINDOW))
+        app = App(config_for(tmp_path, behind.address, **SMALL_WINDOW))
         async with serve(app, lifespan="on") as leaving.address:
             for start in range(0, whole, 25):
                 batch = ((number, *cases[number % len(cases)]) for number in range(start, min(start + 25, whole)))
