@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-
-import msgspec
 
 from policies.chain import Chain
 from policies.conversation import Conversation
@@ -17,8 +14,8 @@ from policies.transcript import CountTokens
 from proxy.dialects import json_array
 from proxy.dialects.chat.messages import describe, shortened, with_text
 from proxy.engine.case import Case
-from proxy.lru import remember
 from proxy.models.tokenizer import Tokenizer
+from proxy.records.shelf import Shelf
 from proxy.runtime.workers import Workers
 from proxy.stores.base import Store
 from proxy.stores.sealing import Sealer
@@ -27,8 +24,7 @@ _REMEMBERED = 5_000
 # Cutting to a share of the characters leaves a little more than that share of the tokens.
 _CUT_MARGIN = 0.85
 
-_encode = msgspec.json.Encoder().encode
-_decode = msgspec.json.Decoder(tuple[str | None, ...]).decode
+_Texts = tuple[str | None, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,12 +60,12 @@ class Cooler:
     """Replaces what has cooled down; one per process."""
 
     def __init__(self, store: Store, sealer: Sealer, ttl: float, tokenizer: Tokenizer, workers: Workers) -> None:
+        self._frozen = Shelf(store, sealer, ttl, _Texts, _REMEMBERED)
         self._store = store
         self._sealer = sealer
         self._ttl = ttl
         self._tokenizer = tokenizer
         self._workers = workers
-        self._frozen: OrderedDict[str, tuple[str | None, ...]] = OrderedDict()
 
     async def cool(self, case: Case, covered: int) -> Cooled:
         """The conversation as it is sent behind a record of its first `covered` messages; the window must be known."""
@@ -104,26 +100,23 @@ class Cooler:
     async def _forms(self, case: Case, batches: Sequence[Batch]) -> dict[int, str]:
         """The short form of every replaced message, by its position: frozen once, then the same for everybody."""
         keys = [_batch_key(case.chain, batch) for batch in batches]
-        unknown = [key for key in keys if key not in self._frozen]
-        values = await self._store.get_many(unknown)
-        for key, value in zip(unknown, values, strict=True):
-            if (texts := self._sealer.read(key, value, _decode)) is not None:
-                remember(self._frozen, key, texts, _REMEMBERED)
+        unknown = [key for key in keys if self._frozen.recall(key) is None]
+        for key, texts in zip(unknown, await self._frozen.look_up(unknown), strict=True):
+            if texts is not None:
+                self._frozen.keep(key, texts)
         forms: dict[int, str] = {}
         for key, batch in zip(keys, batches, strict=True):
-            texts = self._frozen.get(key) or await self._freeze(key, case, batch)
-            remember(self._frozen, key, texts, _REMEMBERED)
+            texts = self._frozen.keep(key, self._frozen.recall(key) or await self._freeze(key, case, batch))
             forms |= {member: text for member, text in zip(batch.members, texts, strict=False) if text is not None}
         return forms
 
-    async def _freeze(self, key: str, case: Case, batch: Batch) -> tuple[str | None, ...]:
+    async def _freeze(self, key: str, case: Case, batch: Batch) -> _Texts:
         """Decide the texts of a batch, unless another replica was first."""
         summaries = await self.summaries([content_key(case, i) for i in batch.members])
         texts = await self._workers.run(self._shorten, case, batch, summaries)
-        taken = await self._store.put_new(key, self._sealer.seal(key, _encode(texts)), self._ttl)
-        return self._sealer.read(key, taken, _decode) or texts
+        return await self._frozen.put_new(key, texts)
 
-    def _shorten(self, case: Case, batch: Batch, summaries: Sequence[str | None]) -> tuple[str | None, ...]:
+    def _shorten(self, case: Case, batch: Batch, summaries: Sequence[str | None]) -> _Texts:
         request, count = case.request, self.counter(case)
         head = request.conversation.head_length
         texts: list[str | None] = []

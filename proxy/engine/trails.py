@@ -7,7 +7,6 @@ holds the conversation's first link and a digest, and leads nowhere once that is
 from __future__ import annotations
 
 import hashlib
-from collections import OrderedDict
 from dataclasses import dataclass, replace
 
 import msgspec
@@ -29,9 +28,9 @@ from policies.trail import (
 )
 from proxy.engine.case import Case
 from proxy.engine.standing import StandingRecords
-from proxy.lru import remember
 from proxy.records.checkpoints import Checkpoints
 from proxy.records.erasures import Erasures
+from proxy.records.shelf import Shelf
 from proxy.stores.sealing import Sealer
 
 _LOOKED_UP = 128
@@ -39,8 +38,6 @@ _LOOKED_UP = 128
 _FOLLOWED = 3
 _REMEMBERED = 5_000
 _TRAILS_REMEMBERED = 500
-
-_encode = msgspec.json.Encoder().encode
 
 
 class _Pointer(msgspec.Struct, frozen=True):
@@ -56,11 +53,6 @@ class Instability:
     index: int
 
 
-_decode_pointer = msgspec.json.Decoder(_Pointer).decode
-_decode_trail = msgspec.json.Decoder(Trail).decode
-_decode_restarts = msgspec.json.Decoder(Restarts).decode
-
-
 class Trails:
     """Notes and follows trails; one per process."""
 
@@ -69,12 +61,10 @@ class Trails:
     ) -> None:
         self._checkpoints = checkpoints
         self._standing = standing
-        self._store = checkpoints.store
         self._erasures = erasures
-        self._sealer = sealer
-        self._ttl = ttl
-        self._restarts: OrderedDict[str, Restarts] = OrderedDict()
-        self._trails: OrderedDict[str, Trail] = OrderedDict()
+        self._pointers = Shelf(checkpoints.store, sealer, ttl, _Pointer)
+        self._trails = Shelf(checkpoints.store, sealer, ttl, Trail, _TRAILS_REMEMBERED)
+        self._restarts = Shelf(checkpoints.store, sealer, ttl, Restarts, _REMEMBERED)
 
     async def resumed(self, case: Case) -> Case:
         """The case as a part of the conversation that it goes on from, where a summary of it would be made and there is
@@ -86,15 +76,15 @@ class Trails:
         exact = [(cut, _pointer(case, name)) for cut in cuts if (name := suffix_of(body, cut)) is not None]
         spoken = [(cut, _pointer(case, name)) for cut in cuts if (name := spoken_suffix_of(body, cut)) is not None]
         keys = list(dict.fromkeys(key for _, key in [*exact, *spoken]))
-        values = dict(zip(keys, await self._store.get_many(keys), strict=True))
+        pointers = dict(zip(keys, await self._pointers.look_up(keys), strict=True))
         kin = ""
-        for cut, key in [(cut, key) for cut, key in exact if values[key] is not None][:_FOLLOWED]:
-            found, tag = await self._followed(case, cut, self._sealer.read(key, values[key], _decode_pointer))
+        for cut, key in [(cut, key) for cut, key in exact if pointers[key] is not None][:_FOLLOWED]:
+            found, tag = await self._followed(case, cut, pointers[key])
             if found is not None:
                 return found
             kin = kin or tag
-        for _, key in [(cut, key) for cut, key in spoken if values[key] is not None][: 0 if kin else _FOLLOWED]:
-            _, tag = await self._followed(case, None, self._sealer.read(key, values[key], _decode_pointer))
+        for _, key in [(cut, key) for cut, key in spoken if pointers[key] is not None][: 0 if kin else _FOLLOWED]:
+            _, tag = await self._followed(case, None, pointers[key])
             kin = kin or tag
         return replace(case, kin=kin) if kin else case
 
@@ -104,7 +94,7 @@ class Trails:
             return None, ""
         link = await self._erasures.link(pointer.first + case.chain.mark)
         tag = hash_tag(case.chain.digests_under(link)[1])
-        trail = await self._trail(tag, pointer.digest.hex())
+        trail = await self._trails.get(_key(tag, pointer.digest.hex()))
         if trail is None:
             return None, ""
         found = None if cut is None else resumed(trail, case.conversation.body, cut)
@@ -125,14 +115,14 @@ class Trails:
         if names and record.covered <= LONGEST:
             came = case.resumed
             trail = trail_of(body[: record.covered], came, left_out(case.conversation, record.covered, came))
-            await self._put(_key(case.chain.tag, record.digest), _encode(trail))
-            pointer = _encode(_Pointer(case.chain.first_link, bytes.fromhex(record.digest)))
+            await self._trails.put(_key(case.chain.tag, record.digest), trail)
+            pointer = _Pointer(case.chain.first_link, bytes.fromhex(record.digest))
             for name in filter(None, names):
-                await self._put(_pointer(case, name), pointer)
+                await self._pointers.put(_pointer(case, name), pointer)
         known = await self._known(case.kin or case.chain.tag, record.parent)
         by_model = record.making.model is not None
         began = began_anew(known, case.chain.tag, record.digest, body, tokens=case.request.tokens, by_model=by_model)
-        await self._keep(_restarts(case.chain.tag, record.parent), began)
+        await self._restarts.put(_restarts(case.chain.tag, record.parent), began)
 
     async def unstable(self, case: Case, standing: Record | None) -> Instability | None:
         """Why summaries that go on from this record would be lost as soon as they are made; None where they are not."""
@@ -140,31 +130,13 @@ class Trails:
         known = await self._known(tag, standing.digest if standing else None)
         if not is_unstable(known, case.conversation.body, case.limits.budget, tokens=case.request.tokens):
             return None
-        trail = await self._trail(tag, known.digest)
+        trail = await self._trails.get(_key(tag, known.digest))
         at = None if trail is None else changed_at(trail, case.conversation.body)
         return None if at is None else Instability(known.root, case.conversation.head_length + at)
 
-    async def _trail(self, tag: str, digest: str) -> Trail | None:
-        key = _key(tag, digest)
-        if (known := self._trails.get(key)) is None:
-            (value,) = await self._store.get_many([key])
-            known = self._sealer.read(key, value, _decode_trail)
-        return known and remember(self._trails, key, known, _TRAILS_REMEMBERED)
-
     async def _known(self, tag: str, parent: str | None) -> Restarts:
         key = _restarts(tag, parent)
-        known = self._restarts.get(key)
-        if known is None:
-            (value,) = await self._store.get_many([key])
-            known = self._sealer.read(key, value, _decode_restarts) or Restarts(tag)
-        return remember(self._restarts, key, known, _REMEMBERED)
-
-    async def _keep(self, key: str, restarts: Restarts) -> None:
-        remember(self._restarts, key, restarts, _REMEMBERED)
-        await self._put(key, _encode(restarts))
-
-    async def _put(self, key: str, value: bytes) -> None:
-        await self._store.put(key, self._sealer.seal(key, value), self._ttl)
+        return await self._restarts.get(key) or self._restarts.keep(key, Restarts(tag))
 
 
 def _is_due(case: Case) -> bool:

@@ -14,6 +14,7 @@ from policies.chain import LINK_BYTES, Chain, hash_tag, is_session, mark_of
 from policies.record.record import Record
 from proxy.lru import remember
 from proxy.records.erasures import SETTLED, Erasures
+from proxy.records.shelf import Shelf
 from proxy.records.siblings import Siblings
 from proxy.stores.base import Store, StoreError
 from proxy.stores.sealing import Sealer
@@ -76,10 +77,6 @@ class _Here(NamedTuple):
     session: Session
 
 
-_encode = msgspec.json.Encoder().encode
-_decode = msgspec.json.Decoder(Session).decode
-
-
 class SessionIndex:
     """Lists and erases sessions; one per process."""
 
@@ -94,8 +91,8 @@ class SessionIndex:
     ) -> None:
         """`clock` tells Unix seconds."""
         self._store = store
-        self._sealer = sealer
         self._ttl = ttl
+        self._shelf = Shelf(store, sealer, ttl, Session)
         self._erasures = erasures
         self._siblings = siblings
         self._clock = clock
@@ -124,9 +121,8 @@ class SessionIndex:
         link = chain.own_link
         indexes = _indexes(owner, chain.mark)
         remember(self._here, chain.session, _Here(indexes, link, session), _REMEMBERED)
-        key = _key(link)
         await self._erasures.list_again(chain.session)
-        await self._store.put(key, self._sealer.seal(key, _encode(session)), self._ttl)
+        await self._shelf.put(_key(link), session)
         for index in indexes:
             await self._store.enroll(index, chain.session.hex(), self._ttl)
         if record:
@@ -202,9 +198,8 @@ class SessionIndex:
 
     async def _look(self, name: bytes) -> Session | None:
         link = await self._erasures.link(name)
-        key, here = _key(link), self._here.get(name)
-        (value,) = await self._store.get_many([key])
-        session = self._sealer.read(key, value, _decode) or (here.session if here and here.link == link else None)
+        here, (stored,) = self._here.get(name), await self._shelf.look_up([_key(link)])
+        session = stored or (here.session if here and here.link == link else None)
         if session is None or name[LINK_BYTES:]:
             return session
         # Earlier versions put sessions with labels there too; they are erased as what they lie under.

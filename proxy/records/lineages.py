@@ -5,20 +5,16 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable
 
-import msgspec
-
 from policies.budget import Budget
 from policies.record.lineage import Lineage, compacted, failed, may_ask_model, shown
 from policies.record.record import Record
 from proxy.lru import remember
+from proxy.records.shelf import Shelf
 from proxy.stores.base import Store
 from proxy.stores.sealing import Sealer
 
 _REMEMBERED = 5_000
 _FIRST_SEEN = 20_000
-
-_encode = msgspec.json.Encoder().encode
-_decode = msgspec.json.Decoder(Lineage).decode
 
 
 class Lineages:
@@ -29,11 +25,8 @@ class Lineages:
 
     def __init__(self, store: Store, sealer: Sealer, ttl: float, clock: Callable[[], float]) -> None:
         """`clock` tells Unix seconds."""
-        self._store = store
-        self._sealer = sealer
-        self._ttl = ttl
+        self._shelf = Shelf(store, sealer, ttl, Lineage, _REMEMBERED)
         self._clock = clock
-        self._memory: OrderedDict[str, Lineage] = OrderedDict()
         self._first_seen: OrderedDict[bytes, float] = OrderedDict()
 
     def seen(self, first: bytes) -> float:
@@ -45,9 +38,7 @@ class Lineages:
 
         `tag` is the conversation's, here as below."""
         key = _key(tag, record)
-        if (known := self._memory.get(key)) is None:
-            known = await self._load(key) or Lineage(first_seen=record.started)
-        return remember(self._memory, key, known, _REMEMBERED)
+        return await self._shelf.get(key) or self._shelf.keep(key, Lineage(first_seen=record.started))
 
     async def compacted(self, tag: str, record: Record, messages: int) -> None:
         """Note a compaction of a request of so many messages; many requests may have waited for the same one."""
@@ -79,13 +70,8 @@ class Lineages:
     async def save(self, tag: str, record: Record, lineage: Lineage) -> None:
         """Keep a state that has changed."""
         key = _key(tag, record)
-        if self._memory.get(key) != lineage:
-            remember(self._memory, key, lineage, _REMEMBERED)
-            await self._store.put(key, self._sealer.seal(key, _encode(lineage)), self._ttl)
-
-    async def _load(self, key: str) -> Lineage | None:
-        (value,) = await self._store.get_many([key])
-        return self._sealer.read(key, value, _decode)
+        if self._shelf.recall(key) != lineage:
+            await self._shelf.put(key, lineage)
 
 
 def _key(tag: str, record: Record) -> str:

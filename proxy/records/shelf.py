@@ -1,0 +1,60 @@
+"""Values of one type in a store: sealed there, remembered here."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import Generic, TypeVar
+
+import msgspec
+
+from proxy.lru import remember
+from proxy.stores.base import Store
+from proxy.stores.sealing import Sealer
+
+_T = TypeVar("_T")
+
+
+class Shelf(Generic[_T]):
+    """A store's values under keys of one kind. What was damaged or sealed for another place is a miss."""
+
+    def __init__(self, store: Store, sealer: Sealer, ttl: float, type_: type[_T], bound: int = 0) -> None:
+        """`bound`: how many values this process remembers; `ttl` is in seconds."""
+        self._store = store
+        self._sealer = sealer
+        self._ttl = ttl
+        self._encode = msgspec.json.Encoder().encode
+        self._decode = msgspec.json.Decoder(type_).decode
+        self._bound = bound
+        self._memory: OrderedDict[str, _T] = OrderedDict()
+
+    def recall(self, key: str) -> _T | None:
+        """What this process remembers."""
+        return self._memory.get(key)
+
+    def keep(self, key: str, value: _T) -> _T:
+        """Remember a value here, and store it nowhere; returns it."""
+        return remember(self._memory, key, value, self._bound)
+
+    async def get(self, key: str) -> _T | None:
+        """The value, from memory or the store."""
+        value = self._memory.get(key)
+        if value is None:
+            (value,) = await self.look_up([key])
+        return value if value is None else self.keep(key, value)
+
+    async def look_up(self, keys: Sequence[str]) -> list[_T | None]:
+        """What the store has, in one round trip; nothing is remembered."""
+        values = await self._store.get_many(keys)
+        return [self._sealer.read(key, value, self._decode) for key, value in zip(keys, values, strict=True)]
+
+    async def put(self, key: str, value: _T) -> None:
+        """Store a value over whatever was there."""
+        self.keep(key, value)
+        await self._store.put(key, self._sealer.seal(key, self._encode(value)), self._ttl)
+
+    async def put_new(self, key: str, value: _T) -> _T:
+        """Store a value unless another replica was first; returns the one that holds."""
+        taken = await self._store.put_new(key, self._sealer.seal(key, self._encode(value)), self._ttl)
+        holds = self._sealer.read(key, taken, self._decode)
+        return value if holds is None else holds
