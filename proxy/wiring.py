@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from concurrent.futures import Executor
+from functools import partial
 from importlib import resources
 
 from policies.record.prompting import Prompts
@@ -78,10 +79,7 @@ async def open_engine(
     siblings = Siblings(checkpoints, erasures, sealer, ttl)
     lineages = Lineages(store, sealer, ttl, time.time)
     sessions = SessionIndex(store, sealer, ttl, erasures, siblings, time.time)
-
-    def is_answered() -> bool:
-        return not isinstance(store, GuardedStore) or store.available
-
+    is_answered = partial(_is_answered, store)
     standing = StandingRecords(checkpoints, siblings, is_answered)
     trails = Trails(checkpoints, standing, erasures, sealer, ttl)
     cooler = Cooler(store, sealer, ttl, tokenizer, workers)
@@ -103,6 +101,11 @@ async def open_engine(
         sessions,
         background,
     )
+
+
+def _is_answered(store: Store) -> bool:
+    """Whether the store has answered, rather than a guard in its place."""
+    return not isinstance(store, GuardedStore) or store.available
 
 
 def read_prompts() -> Prompts:
