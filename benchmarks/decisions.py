@@ -14,7 +14,7 @@ from benchmarks.bodies import SEQUENCE, SIZES, body
 from policies.assembly import assemble
 from policies.budget import budget_of, usable_input
 from policies.chain import prefix_digests
-from policies.conversation import Conversation, Message
+from policies.conversation import Call, Conversation, Message
 from policies.cool_zone import zone_of
 from policies.cuts import legal_cuts
 from policies.half_window import Cut
@@ -74,8 +74,8 @@ def _planning(rounds: int) -> float:
     messages = [Message("user", 100, b"u" * 32)]
     for i in range(rounds):
         messages += [
-            Message("assistant", 60, b"a" * 32, calls=(f"c{i}",)),
-            Message("tool", 140, b"t" * 32, answers=f"c{i}"),
+            Message("assistant", 60, b"a" * 32, calls=(Call(f"c{i}", "bash"),)),
+            Message("tool", 140, b"t" * 32, results=(f"c{i}",), joins=True),
         ]
     limits = limits_of(budget_of(rounds * 200, rounds * 200), DEFAULTS, 0)
     return _median(lambda: decide(Conversation(messages), limits, DEFAULTS, None))
@@ -87,8 +87,8 @@ def _cooling(rounds: int) -> float:
     for i in range(rounds):
         size = 8_000 if i % 10 == 0 else 140
         messages += [
-            Message("assistant", 60, b"a" * 32, calls=(f"c{i}",), tools=("bash",)),
-            Message("tool", size, b"t" * 32, answers=f"c{i}"),
+            Message("assistant", 60, b"a" * 32, calls=(Call(f"c{i}", "bash"),)),
+            Message("tool", size, b"t" * 32, results=(f"c{i}",), joins=True),
         ]
     return _median(lambda: zone_of(Conversation(messages), 128_000, DEFAULTS))
 

@@ -135,9 +135,10 @@ def prefix_digests(
         if message.role == "assistant":
             latest = position
             # Where every id stands first: thousands of results must not each search thousands of calls.
-            made |= {call: (position, ordinal) for ordinal, call in reversed([*enumerate(message.calls)])}
-        elif message.role == "tool":
-            link = _link(made.get(message.answers or ""), latest)
+            for ordinal, call in reversed([*enumerate(message.calls)]):
+                made[call.id] = (position, ordinal)
+        elif message.results:
+            link = b",".join([_link(made.get(result), latest) for result in message.results])
         digests.append(hashlib.sha256(digests[-1] + message.digest + link).digest())
         if (known := given.get(len(digests) - 1)) is not None:
             digests[-1] = known

@@ -7,10 +7,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
-from typing import Literal
+from typing import Literal, NamedTuple
 
 Role = Literal["system", "developer", "user", "assistant", "tool"]
 INSTRUCTION_ROLES = frozenset({"system", "developer"})
+
+
+class Call(NamedTuple):
+    """A tool call: its id, by which its result names it, and the tool it calls."""
+
+    id: str
+    tool: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,8 +25,8 @@ class Message:
     """What the decisions need to know of one message; its bytes stay with the wire layer.
 
     digest: content digest of the canonical form, without links to other messages (docs/design.md, section 8).
-    calls:  ids of the tool calls an assistant message makes; tools: the names of what they call, in their order.
-    answers: the id of the call a tool message answers, None on every other message.
+    calls:  the tool calls it makes.
+    results: ids of the calls whose results it holds. joins: continues the round of the message before it.
     signed: carries reasoning or signature fields that some providers verify.
     media:  carries something that is no text.
     loose:  of a user message, what it shares with one that differs in dates, times and a harness's words alone.
@@ -28,10 +35,10 @@ class Message:
     role: Role
     tokens: int
     digest: bytes
-    calls: tuple[str, ...] = ()
-    answers: str | None = None
+    calls: tuple[Call, ...] = ()
+    results: tuple[str, ...] = ()
+    joins: bool = False
     signed: bool = False
-    tools: tuple[str, ...] = ()
     media: bool = False
     loose: bytes | None = None
 
@@ -87,8 +94,8 @@ class Conversation:
     @cached_property
     def units(self) -> list[int]:
         """Start of every unit: a user message, a round (an assistant message with its tool results), or a stray
-        instruction. A tool message never starts one, save at the very beginning."""
-        return [i for i, m in enumerate(self.body) if i == 0 or m.role != "tool"]
+        instruction. What joins the message before it never starts one, save at the very beginning."""
+        return [i for i, m in enumerate(self.body) if i == 0 or not m.joins]
 
     @cached_property
     def turns(self) -> list[int]:
@@ -139,23 +146,23 @@ class Conversation:
         return self.tokens_from[cut] + instructions + sum(self.body[i].tokens for i in self.repeated(cut))
 
     @cached_property
-    def tool_names(self) -> list[str | None]:
-        """Which tool every tool message is the result of, None on all others and where no call is answered."""
-        names: dict[str, str] = {}
-        found: list[str | None] = []
+    def tools_answered(self) -> list[tuple[str | None, ...]]:
+        """Of every message, which tools its results are of, in their order; None where a result answers no call."""
+        tools: dict[str, str] = {}
+        found: list[tuple[str | None, ...]] = []
         for message in self.body:
-            names |= zip(message.calls, message.tools, strict=False)
-            found.append(names.get(message.answers) if message.answers is not None else None)
+            tools |= message.calls
+            found.append(tuple(map(tools.get, message.results)))
         return found
 
     def late_results(self, start: int) -> set[int]:
         """Positions from `start` on of results whose calls stand before it."""
-        made = {call for message in self.body[:start] for call in message.calls}
+        made = {call.id for message in self.body[:start] for call in message.calls}
         late = set()
         for position in range(start, len(self.body)):
             message = self.body[position]
-            made.difference_update(message.calls)
-            if message.answers in made:
+            made.difference_update(call.id for call in message.calls)
+            if not made.isdisjoint(message.results):
                 late.add(position)
         return late
 

@@ -90,7 +90,7 @@ class _Run:
         weights = (m.tokens if m.role in policy.large_messages.roles else 0 for m in body)
         self._results_before = [*accumulate(weights, initial=0)]
         self._units = conversation.units
-        self._tools = conversation.tool_names
+        self._tools = conversation.tools_answered
         last = -1
         self._last_user = [-1, *(last := i if m.role == "user" else last for i, m in enumerate(body))]
         self._live: deque[int] = deque()
@@ -166,7 +166,7 @@ class _Run:
             return False
         if message.media or message.signed:
             return False
-        return self._tools[position] not in self._settings.exclude_tools
+        return not any(tool in self._settings.exclude_tools for tool in self._tools[position])
 
 
 def short_form(text: str, tool: str | None, summary: str | None, tokens: int) -> str:

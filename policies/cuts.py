@@ -37,11 +37,12 @@ def _open_calls(conversation: Conversation) -> list[int]:
     waiting: dict[str, int] = {}
     for position, message in enumerate(conversation.body):
         for call in message.calls:
-            newest[call] = position
-            waiting.setdefault(call, position)
-        if message.answers in newest:
-            changes[waiting.pop(message.answers, newest[message.answers]) + 1] += 1
-            changes[position + 1] -= 1
+            newest[call.id] = position
+            waiting.setdefault(call.id, position)
+        for result in message.results:
+            if result in newest:
+                changes[waiting.pop(result, newest[result]) + 1] += 1
+                changes[position + 1] -= 1
     return [*accumulate(changes)]
 
 
@@ -50,8 +51,9 @@ def _answered_units(conversation: Conversation) -> set[int]:
     body, units = conversation.body, conversation.units
     answered = set()
     for start, end in pairwise([*units, len(body)]):
-        calls = body[start].calls
-        if not calls or {body[i].answers for i in range(start, end)}.issuperset(calls):
+        unit = body[start:end]
+        calls = [call.id for message in unit for call in message.calls]
+        if not calls or {result for message in unit for result in message.results}.issuperset(calls):
             answered.add(start)
     return answered
 

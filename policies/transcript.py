@@ -62,20 +62,25 @@ _INSTEAD = {"<": "&lt;", "[": "&#91;", "": "> "}
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """One call an assistant made; arguments as the JSON text it wrote."""
+    """One call an assistant made; arguments as the JSON text it wrote, and the id by which a result names it."""
 
     name: str
     arguments: str
+    id: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Utterance:
-    """One message of the covered span, decoded: text without media, reasoning apart. `position` counts in the body."""
+    """What one role says in one message of the covered span: text without media, reasoning apart.
+
+    position: of the message, in the body. answers, tool: of a result, the id of its call and the tool that was called.
+    """
 
     position: int
     role: Role
     text: str
     calls: tuple[ToolCall, ...] = ()
+    answers: str | None = None
     tool: str | None = None
     reasoning: str = ""
 

@@ -41,19 +41,20 @@ class FileChange(msgspec.Struct, frozen=True):
 
 
 def key_actions(utterances: Sequence[Utterance]) -> list[KeyAction]:
-    """Every call of the span, oldest first. Results answer the calls of the round above them in order."""
+    """Every call of the span, oldest first. A result answers the call with its id; where ids are used again, of the
+    newest message that has one waiting, the first."""
     actions: list[KeyAction] = []
-    waiting = 0
+    waiting: dict[str, list[int]] = {}
     for utterance in utterances:
+        waiting |= {call.id: [] for call in utterance.calls}
         for call in utterance.calls:
             arguments = shorten(" ".join(call.arguments.split()), _MAX_ARGUMENTS).replace("\n", " ")
+            waiting[call.id].append(len(actions))
             actions.append(KeyAction(call.name, arguments, ok=True, position=utterance.position))
-        if utterance.role == "assistant":
-            waiting = len(utterance.calls)
-        elif utterance.role == "tool" and waiting:
+        if utterance.answers is not None and (calls := waiting.get(utterance.answers)):
+            answered = calls.pop(0)
             if _FAILED.search(utterance.text[:400]):
-                actions[-waiting] = msgspec.structs.replace(actions[-waiting], ok=False)
-            waiting -= 1
+                actions[answered] = msgspec.structs.replace(actions[answered], ok=False)
     return actions
 
 

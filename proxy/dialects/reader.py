@@ -15,7 +15,7 @@ import xxhash
 from policies.conversation import Conversation, Message
 from policies.transcript import Utterance
 from proxy.dialects import bounds, json_array
-from proxy.dialects.chat.messages import describe, utterance
+from proxy.dialects.chat.messages import describe, utterances
 from proxy.dialects.json_array import Parsed
 from proxy.dialects.prefixes import PrefixCache
 from proxy.errors import InvalidJSONError
@@ -88,10 +88,11 @@ class ChatRequest:
 
     def utterances(self, start: int, end: int) -> list[Utterance]:
         """The text of body[start:end], decoded for a transcript; results are named after the calls they answer."""
-        head, tools = self.conversation.head_length, self.conversation.tool_names
+        head, tools = self.conversation.head_length, self.conversation.tools_answered
         return [
-            utterance(json_array.decode(self.message_bytes(head + position)), position, tools[position])
+            said
             for position in range(start, end)
+            for said in utterances(json_array.decode(self.message_bytes(head + position)), position, tools[position])
         ]
 
     def behind(self, separator: str) -> ChatRequest:
@@ -117,7 +118,7 @@ class ChatRequest:
         # Escapes make a text up to six times as long as it is; more than that cannot be the separator alone.
         if len(raw) > 6 * len(text) + _AROUND_SEPARATOR:
             return False
-        return utterance(json_array.decode(raw), position, None).text == text
+        return [said.text for said in utterances(json_array.decode(raw), position, ())] == [text]
 
     def message_bytes(self, index: int) -> memoryview:
         first, last = self.parsed.spans[index]

@@ -267,8 +267,8 @@ def _messages(case: Case, received: ChatRequest, outlook: _Outlook, indexes: Seq
             fate, after, why = _DROPPED
         else:
             fate, after, why = _fate(case, outlook, place)
-        result = conversation.tool_names[index - head] if index >= head else None
-        tool = result or ", ".join(message.tools) or None
+        results = conversation.tools_answered[index - head] if index >= head else ()
+        tool = ", ".join(filter(None, results)) or ", ".join(call.tool for call in message.calls) or None
         yield MessageFate(index, message.role, tool, message.tokens, fate, after, why)
 
 

@@ -6,12 +6,14 @@ import asyncio
 import json
 import threading
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from itertools import permutations
 from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 import pytest
 
 from policies.conversation import Message
+from policies.record.actions import key_actions
 from proxy.dialects import json_array
 from proxy.dialects.chat.messages import describe
 from proxy.dialects.reader import ChatRequest, RequestReader
@@ -311,6 +313,15 @@ def test_results_of_calls_from_before_a_separator_go_with_them() -> None:
     before, behind = LATE
     kept = understood(body_of([*before, *behind])).behind("/new")
     assert json.loads(kept.body)["messages"] == [before[0], behind[0], *behind[2:]]
+
+
+@pytest.mark.parametrize("order", [*permutations("abc")], ids="".join)
+def test_a_failure_is_told_of_the_call_that_failed_in_whatever_order_results_arrive(order: tuple[str, ...]) -> None:
+    calls = [{"id": call, "type": "function", "function": {"name": call, "arguments": "{}"}} for call in "abc"]
+    said = {"a": "fine", "b": "Error: no such file", "c": "fine"}
+    messages = [user("go"), assistant() | {"tool_calls": calls}, *(tool(call, said[call]) for call in order)]
+    actions = key_actions(understood(body_of(messages)).utterances(0, 5))
+    assert [(action.tool, action.ok) for action in actions] == [("a", True), ("b", False), ("c", True)]
 
 
 def test_without_late_results_all_behind_a_separator_is_sent() -> None:

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policies.conversation import Role
+from policies.conversation import Call, Role
 from policies.transcript import ToolCall
-from proxy.dialects.chat.messages import CALL_OVERHEAD, MESSAGE_OVERHEAD, describe, shortened, utterance, with_text
+from proxy.dialects.chat.messages import CALL_OVERHEAD, MESSAGE_OVERHEAD, describe, shortened, utterances, with_text
 from tests.support.conversations import Json, assistant, count, tool, user
 
 LONG = "word " * 400
@@ -177,7 +177,7 @@ def test_no_value_breaks_the_description_of_a_message(value: object) -> None:
         described = describe(message, count)
         assert described is None or described.tokens >= MESSAGE_OVERHEAD
         if described is not None:
-            assert utterance(message, 0, None).role == described.role
+            assert [said.role for said in utterances(message, 0, ())] == [described.role]
             assert describe(msgspec.json.decode(shortened(msgspec.json.encode(message), 0.1)), count) is not None
             assert describe(msgspec.json.decode(with_text(msgspec.json.encode(message), "short")), count) is not None
 
@@ -191,8 +191,8 @@ def test_calls_and_results_are_linked_by_id_and_by_name_where_there_is_none() ->
     assert answering
     assert legacy
     assert result
-    assert (calling.calls, answering.answers) == (("a", "b"), "b")
-    assert legacy.calls == (result.answers,)
+    assert (calling.calls, answering.results) == ((Call("a", "bash"), Call("b", "bash")), ("b",))
+    assert [call.id for call in legacy.calls] == [*result.results]
 
 
 def test_ids_that_carry_a_whole_signature_are_remembered_by_their_hash() -> None:
@@ -200,9 +200,9 @@ def test_ids_that_carry_a_whole_signature_are_remembered_by_their_hash() -> None
     calling, answering = describe(assistant(None, long), count), describe(tool(long), count)
     assert calling
     assert answering
-    assert calling.calls == (answering.answers,)
-    assert len(calling.calls[0]) == 64
-    assert calling.tools == ("bash",)
+    [call] = calling.calls
+    assert [call.id] == [*answering.results]
+    assert (len(call.id), call.tool) == (64, "bash")
 
 
 @pytest.mark.parametrize(
@@ -229,11 +229,11 @@ def test_a_transcript_has_text_and_calls_and_names_media_without_showing_them() 
         "this",
         {"type": "image_url", "image_url": {"url": "data:…"}},
     ]
-    said = utterance({**assistant(None, "c1"), "content": parts, "refusal": "no"}, 3, None)
+    (said,) = utterances({**assistant(None, "c1"), "content": parts, "refusal": "no"}, 3, ())
     assert (said.position, said.text) == (3, "see\nthis\n[image_url]\nno")
-    assert said.calls == (ToolCall("bash", "{}"),)
-    assert utterance(tool("c1", "done"), 4, "bash").tool == "bash"
-    assert utterance(user("hi"), 4, "bash").tool is None
+    assert said.calls == (ToolCall("bash", "{}", "c1"),)
+    assert [(said.tool, said.answers) for said in utterances(tool("c1", "done"), 4, ["bash"])] == [("bash", "c1")]
+    assert [(said.tool, said.answers) for said in utterances(user("hi"), 4, ["bash"])] == [(None, None)]
 
 
 def test_calls_keep_their_names_when_one_between_them_is_broken() -> None:
@@ -244,7 +244,7 @@ def test_calls_keep_their_names_when_one_between_them_is_broken() -> None:
     calls.insert(1, "broken")
     described = describe(message, count)
     assert described is not None
-    assert (described.calls, described.tools) == (("a", "", "b"), ("bash", "", "grep"))
+    assert described.calls == (("a", "bash"), ("", ""), ("b", "grep"))
 
 
 def short(message: object) -> Json:
@@ -270,7 +270,7 @@ def test_a_shortened_message_is_a_tenth_and_keeps_all_that_links_it(message: Jso
     assert before
     assert after
     assert after.tokens < before.tokens / 4
-    assert (after.role, after.calls, after.answers) == (before.role, before.calls, before.answers)
+    assert (after.role, after.calls, after.results) == (before.role, before.calls, before.results)
 
 
 def test_shortened_arguments_are_still_json_and_keep_what_is_no_long_text() -> None:
@@ -318,5 +318,5 @@ def test_only_the_content_of_a_message_changes_and_its_form_stays(content: objec
     ],
 )
 def test_what_a_model_thought_is_told_apart_from_what_it_said(fields: Json, reasoning: str) -> None:
-    said = utterance({"role": "assistant", "content": "so", **fields}, 0, None)
+    (said,) = utterances({"role": "assistant", "content": "so", **fields}, 0, ())
     assert (said.text, said.reasoning) == ("so", reasoning)

@@ -26,7 +26,7 @@ from policies.settings import DEFAULTS, PolicySettings
 from policies.transcript import Utterance
 from proxy.commands.cli import app
 from proxy.config.loading import load, preset_names
-from proxy.dialects.chat.messages import describe, utterance
+from proxy.dialects.chat.messages import describe, utterances
 from proxy.engine.case import Mode, Outcome
 from proxy.models.tokenizer import DEFAULT_ENCODING, Tokenizer
 from tests.gateway.test_report import FIELDS
@@ -257,7 +257,7 @@ def example() -> tuple[Conversation, Record]:
     units = len(conversation.units)
     kept = conversation.kept_tokens(cut)
     span = Span(
-        utterances=tuple(utterances(messages[1:-1])),
+        utterances=tuple(spoken(messages[1:-1])),
         cut=Cut(cut, "L0", "turn-boundary", kept, units_total=units, units_kept=1),
         digest=digests[cut].hex(),
         first_digest=digests[1].hex(),
@@ -284,8 +284,8 @@ def example() -> tuple[Conversation, Record]:
     return conversation, record
 
 
-def utterances(messages: list[object]) -> list[Utterance]:
-    return [utterance(message, position, None) for position, message in enumerate(messages)]
+def spoken(messages: list[object]) -> list[Utterance]:
+    return [said for position, message in enumerate(messages) for said in utterances(message, position, ())]
 
 
 def test_the_example_record_is_what_the_code_makes() -> None:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from policies.chain import message_digest, prefix_digests
-from policies.conversation import Message
+from policies.conversation import Call, Message
 from tests.support.conversations import Json, assistant, described, histories, renamed_ids, tool, user
 
 SCOPE = b"scope"
@@ -133,8 +133,8 @@ def test_results_do_not_search_the_calls_they_answer() -> None:
             compared += 1
             return str.__eq__(self, other)  # type: ignore[no-any-return]
 
-    calls = Message("assistant", 1, b"calls", calls=tuple(Id(f"c{i}") for i in range(300)))
-    results = [Message("tool", 1, b"result", answers=Id(f"x{i}")) for i in range(300)]
+    calls = Message("assistant", 1, b"calls", calls=tuple(Call(Id(f"c{i}"), "bash") for i in range(300)))
+    results = [Message("tool", 1, b"result", results=(Id(f"x{i}"),)) for i in range(300)]
     digests = prefix_digests(SCOPE, [calls, *results])
     assert compared < 3 * len(results)
     assert len(set(digests)) == len(digests)
@@ -142,8 +142,9 @@ def test_results_do_not_search_the_calls_they_answer() -> None:
 
 def test_a_result_answers_the_first_of_the_calls_with_its_id() -> None:
     def link(*calls: str) -> bytes:
+        made = tuple(Call(call, "bash") for call in calls)
         return prefix_digests(
-            SCOPE, [Message("assistant", 1, b"c", calls=calls), Message("tool", 1, b"r", answers="a")]
+            SCOPE, [Message("assistant", 1, b"c", calls=made), Message("tool", 1, b"r", results=("a",))]
         )[-1]
 
     assert link("a", "a") == link("a", "b")

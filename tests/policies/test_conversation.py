@@ -41,4 +41,4 @@ def test_a_conversation_of_instructions_only_has_an_empty_body() -> None:
 
 def test_a_late_result_is_named_after_the_call_it_answers() -> None:
     messages = [assistant(None, "a", name="read"), user("x"), assistant(None, "b", name="grep"), tool("a"), tool("b")]
-    assert conversation([*messages, tool("c")]).tool_names == [None, None, None, "read", "grep", None]
+    assert conversation([*messages, tool("c")]).tools_answered == [(), (), (), ("read",), ("grep",), (None,)]

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policies.conversation import Conversation, Message
+from policies.conversation import Call, Conversation, Message
 from policies.cuts import legal_cuts
 from tests.support.conversations import Json, assistant, conversation, histories, parted_pairs, rounds, tool, user
 
@@ -93,7 +93,8 @@ def test_what_is_forbidden_for_calls_alone_is_a_cut_behind_or_within_an_open_one
     for unit, cut in zip(starts, view.units, strict=False):
         if cut == 0 or cut in legal or body[cut - 1]["role"] == "user":
             continue
-        unanswered = set(view.body[unit].calls) - {message.answers for message in view.body[unit:cut]}
+        answered = {result for message in view.body[unit:cut] for result in message.results}
+        unanswered = {call.id for call in view.body[unit].calls} - answered
         assert unanswered or parted_pairs(body, cut)
 
 
@@ -109,7 +110,7 @@ def test_looking_for_cuts_takes_time_in_proportion_to_the_messages() -> None:
             return str.__hash__(self)
 
     ids = [Id(f"c{i}") for i in range(2_000)]
-    calls = [Message("assistant", 1, b"c", calls=(call,)) for call in ids]
-    results = [Message("tool", 1, b"r", answers=call) for call in reversed(ids)]
+    calls = [Message("assistant", 1, b"c", calls=(Call(call, "bash"),)) for call in ids]
+    results = [Message("tool", 1, b"r", results=(call,), joins=True) for call in reversed(ids)]
     assert legal_cuts(Conversation([*calls, *results, Message("user", 1, b"u")])) == [4_000]
     assert hashed < 10 * len(ids)

@@ -24,7 +24,7 @@ from policies.record.record import Segment, Written
 from policies.settings import DEFAULTS, BisectSettings, PolicySettings
 from policies.transcript import MARKERS, render
 from proxy.dialects import json_array
-from proxy.dialects.chat.messages import describe, utterance
+from proxy.dialects.chat.messages import describe, utterances
 from tests.policies.record.test_bisect import Model, block, run
 from tests.policies.record.test_record import generation, made
 from tests.support.conversations import (
@@ -207,15 +207,15 @@ def test_13_the_clients_objects_are_never_changed(messages: list[Json]) -> None:
     for position, message in enumerate(messages):
         describe(message, count)
         message_digest(message)
-        utterance(message, position, None)
+        utterances(message, position, ())
     assert messages == before
 
 
 @given(st.text(max_size=50), st.sampled_from(MARKERS), st.sampled_from(["user", "assistant", "tool"]))
 def test_14_what_imitates_our_tags_is_escaped_wherever_it_stands(text: str, marker: str, role: str) -> None:
     hostile = f"{text}</{marker}><{marker}>{text}"
-    said = utterance({"role": role, "content": hostile, "tool_call_id": "c", "name": hostile}, 0, hostile)
-    (shown,) = render([said], count)
+    said = utterances({"role": role, "content": hostile, "tool_call_id": "c", "name": hostile}, 0, [hostile])
+    (shown,) = render(said, count)
     assert f"<{marker}" not in shown.text
     assert f"</{marker}" not in shown.text
 

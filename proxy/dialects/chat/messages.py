@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TypeGuard
 
 import msgspec
 
 from policies.arguments import UnreadError, read
 from policies.chain import loose_digest, message_digest
-from policies.conversation import Message, Role
+from policies.conversation import Call, Message, Role
 from policies.transcript import ToolCall, Utterance, shorten
 from proxy.models.media import KINDS, media_tokens, sealed_tokens
 
@@ -54,10 +55,10 @@ def describe(message: object, count: CountTokens, family: str = "") -> Message |
         role=role,
         tokens=_tokens(message, count, family),
         digest=message_digest(message),
-        calls=tuple(_call_ids(message)) if role == "assistant" else (),
-        answers=_answers(message) if role == "tool" else None,
+        calls=tuple(Call(call.id, call.name) for call in _calls(message)) if role == "assistant" else (),
+        results=(_answered(message),) if role == "tool" else (),
+        joins=role == "tool",
         signed=_is_signed(message),
-        tools=tuple(call.name for call in _calls(message)) if role == "assistant" else (),
         media=_has_media(message),
         loose=loose_digest(message) if role == "user" else None,
     )
@@ -118,36 +119,31 @@ def _parts(content: object) -> Iterator[str | Json]:
 
 
 def _calls(message: Json) -> Iterator[ToolCall]:
-    return (_call(function) for function in _functions(message))
+    return (_call(call_id, function) for call_id, function in _functions(message))
 
 
-def _functions(message: Json) -> Iterator[object]:
-    """What every call calls, the legacy one last."""
+def _functions(message: Json) -> Iterator[tuple[str, object]]:
+    """The id of every call and what it calls, the legacy one last."""
     calls = message.get("tool_calls")
     for call in calls if isinstance(calls, list) else []:
-        yield (call.get("function") or call.get("custom")) if isinstance(call, dict) else None
-    if message.get("function_call") is not None:
-        yield message["function_call"]
+        if isinstance(call, dict):
+            yield _id(call.get("id", "")), call.get("function") or call.get("custom")
+        else:
+            yield "", None
+    if isinstance(legacy := message.get("function_call"), dict):
+        yield _id(_LEGACY + str(legacy.get("name", ""))), legacy
 
 
-def _call(function: object) -> ToolCall:
+def _call(call_id: str, function: object) -> ToolCall:
     if not isinstance(function, dict):
-        return ToolCall("", "")
+        return ToolCall("", "", call_id)
     arguments = function.get("arguments", function.get("input", ""))
     text = arguments if isinstance(arguments, str) else msgspec.json.encode(arguments).decode()
-    return ToolCall(str(function.get("name", "")), text)
+    return ToolCall(str(function.get("name", "")), text, call_id)
 
 
-def _call_ids(message: Json) -> Iterator[str]:
-    calls = message.get("tool_calls")
-    for call in calls if isinstance(calls, list) else []:
-        yield _id(call.get("id", "")) if isinstance(call, dict) else ""
-    legacy = message.get("function_call")
-    if isinstance(legacy, dict):
-        yield _id(_LEGACY + str(legacy.get("name", "")))
-
-
-def _answers(message: Json) -> str:
+def _answered(message: Json) -> str:
+    """The id of the call that a result answers."""
     answered = message.get("tool_call_id")
     return _id(answered if answered is not None else _LEGACY + str(message.get("name", "")))
 
@@ -167,10 +163,10 @@ def _is_signed(message: Json) -> bool:
     )
 
 
-def utterance(message: object, position: int, tool: str | None) -> Utterance:
-    """A message's text for the transcript, without media; `tool` names what a result answers."""
+def utterances(message: object, position: int, tools: Sequence[str | None]) -> list[Utterance]:
+    """A message's text for the transcript, without media; `tools` are those whose results it holds."""
     if not isinstance(message, dict):
-        return Utterance(position, "user", "")
+        return [Utterance(position, "user", "")]
     texts = []
     content = message.get("content")
     for part in content if isinstance(content, list) else [content]:
@@ -182,8 +178,10 @@ def utterance(message: object, position: int, tool: str | None) -> Utterance:
     if isinstance(refusal := message.get("refusal"), str):
         texts.append(refusal)
     role = _ROLES.get(message.get("role"), "user")
-    calls = tuple(_calls(message))
-    return Utterance(position, role, "\n".join(texts), calls, tool if role == "tool" else None, _reasoning(message))
+    said = Utterance(position, role, "\n".join(texts), tuple(_calls(message)), reasoning=_reasoning(message))
+    if role == "tool":
+        said = replace(said, answers=_answered(message), tool=next(iter(tools), None))
+    return [said]
 
 
 def _reasoning(message: Json) -> str:
@@ -216,7 +214,7 @@ def shortened(raw: bytes | memoryview, share: float) -> bytes:
         message["content"] = _cut(message["content"], share)
     elif isinstance(message.get("content"), list):
         message["content"] = [_cut_part(part, share) for part in message["content"]]
-    for function in _functions(message):
+    for _, function in _functions(message):
         for key, cut in _CUT_CALLS.items():
             if isinstance(function, dict) and isinstance(function.get(key), str):
                 function[key] = cut(function[key], share)

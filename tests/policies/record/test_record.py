@@ -163,9 +163,9 @@ def test_shortening_keeps_head_and_tail_and_says_what_is_gone() -> None:
 
 def test_failed_calls_are_told_apart() -> None:
     utterances = [
-        Utterance(0, "assistant", "", (ToolCall("bash", "{}"), ToolCall("read", "{}"))),
-        Utterance(1, "tool", "Error: no such file"),
-        Utterance(2, "tool", "fine"),
+        Utterance(0, "assistant", "", (ToolCall("bash", "{}", "a"), ToolCall("read", "{}", "b"))),
+        Utterance(1, "tool", "Error: no such file", answers="a"),
+        Utterance(2, "tool", "fine", answers="b"),
     ]
     assert [action.ok for action in key_actions(utterances)] == [False, True]
 
