@@ -8,111 +8,25 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from types import MappingProxyType
 
 import msgspec
 
-from policies.arguments import UnreadError, read
 from policies.conversation import Message
-from policies.stamps import without_stamps, without_wrappers
 from policies.trail import Resumed
-
-_Text = Callable[[str], str]
 
 _VERSION = b"v1"
 INSTRUCTIONS = b"instructions"
 LINK_BYTES = 32
 MARK_BYTES = 16
-# What clients move about or drop between requests without changing what was said.
-_REASONING_PARTS = frozenset({"thinking", "redacted_thinking", "reasoning"})
-_RESULTS = ("tool", "function")
-_VOLATILE_KEYS = frozenset({"cache_control", "id", "index", "signature", "thought_signature", "reasoning_details"})
 
 
-def message_digest(message: Mapping[str, object]) -> bytes:
-    """SHA-256 of one chat message's canonical form, 32 bytes.
-
-    Kept: role, name, text, other parts, tool names and arguments. Dropped: cache_control, reasoning and signatures,
-    ids, nulls, the difference between a string and one text part, formatting and key order of arguments, and dates and
-    clock times in the results of tools, which some harnesses write anew with every request. Other text is never
-    normalized. Links between calls and results are added by `prefix_digests`.
-    """
-    return _digest(message, without_stamps if message.get("role") in _RESULTS else str)
-
-
-def loose_digest(message: Mapping[str, object]) -> bytes:
-    """The same without any date or clock time, and without what a harness wraps around a user's words.
-
-    Equal for messages of which one may be sent in the other's place; neither stands for the other.
-    """
-    return _digest(message, lambda text: without_stamps(without_wrappers(text)))
-
-
-def _digest(message: Mapping[str, object], text: _Text) -> bytes:
-    canonical = [
-        message.get("role"),
-        message.get("name"),
-        _content(message.get("content"), text),
-        _calls(message),
-        message.get("refusal"),
-    ]
-    return hashlib.sha256(msgspec.json.encode(canonical, order="sorted")).digest()
-
-
-def _content(content: object, text: _Text) -> list[object]:
-    if content is None or content == "":
-        return []
-    if not isinstance(content, list):
-        return [text(content) if isinstance(content, str) else content]
-    return [canonical for part in content if (canonical := _part(part, text)) is not None]
-
-
-def _part(part: object, text: _Text) -> object:
-    if not isinstance(part, dict):
-        return part
-    kind = part.get("type")
-    if isinstance(kind, str) and kind in _REASONING_PARTS:
-        return None
-    if kind == "text":
-        said = part.get("text")
-        return (text(said) if isinstance(said, str) else said) or None
-    return {"part": _stripped(part)}
-
-
-def _stripped(value: object) -> object:
-    if isinstance(value, dict):
-        return {k: _stripped(v) for k, v in value.items() if v is not None and k not in _VOLATILE_KEYS}
-    if isinstance(value, list):
-        return [_stripped(v) for v in value]
-    return value
-
-
-def _calls(message: Mapping[str, object]) -> list[object]:
-    calls = message.get("tool_calls")
-    canonical = [_call(call) for call in calls] if isinstance(calls, list) else []
-    legacy = message.get("function_call")
-    return canonical if legacy is None else [*canonical, _call({"function": legacy})]
-
-
-def _call(call: object) -> object:
-    if not isinstance(call, dict):
-        return call
-    function = call.get("function") or call.get("custom")
-    if not isinstance(function, dict):
-        return _stripped(call)
-    return [function.get("name"), _arguments(function.get("arguments", function.get("input")))]
-
-
-def _arguments(arguments: object) -> object:
-    if not isinstance(arguments, str):
-        return [_stripped(arguments)]
-    try:
-        return [read(arguments)]
-    except UnreadError:
-        return arguments
+def digest_of(seed: bytes, form: object) -> bytes:
+    """SHA-256 of an item's canonical form, 32 bytes. `seed` tells the dialects apart: no item of one is another's."""
+    return hashlib.sha256(seed + msgspec.json.encode(form, order="sorted")).digest()
 
 
 def set_apart(link: bytes, mark: bytes) -> bytes:

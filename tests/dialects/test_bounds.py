@@ -13,9 +13,9 @@ import pytest
 from msgspec import Raw
 
 from policies.arguments import MOST_BRACKETS, UnreadError, read
-from policies.chain import message_digest
 from proxy.demo.model_server import ModelServer
 from proxy.dialects import bounds, json_array
+from proxy.dialects.chat.canonical import message_digest
 from proxy.server import content_coding
 from tests.support.stages import outcome, stage
 from tests.support.upstreams import CHAT, JSON, OK_BODY, Call, Header, answer, ask, connected, in_turn, proxied, request

@@ -8,7 +8,6 @@ import msgspec
 import pytest
 
 from policies.budget import budget_of, usable_input
-from policies.chain import message_digest
 from policies.cool_zone import short_form, zone_of
 from policies.ladder import StatedLimit, next_rung, refused_budget
 from policies.plan import Compact, Reuse, Standing, decide, decide_ahead, limits_of
@@ -20,6 +19,7 @@ from policies.record.record import Segment
 from policies.record.texts import language_of, texts_for
 from policies.settings import DEFAULTS, BisectSettings
 from policies.transcript import ToolCall, Utterance, render
+from proxy.dialects.chat.canonical import message_digest
 from proxy.wiring import read_prompts
 from tests.policies.record.test_bisect import Model, blocks, run
 from tests.policies.record.test_record import generation, made

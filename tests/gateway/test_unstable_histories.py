@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 import pytest
 
 from policies.budget import budget_of
-from policies.chain import loose_digest, message_digest
 from policies.stamps import without_stamps, without_wrappers
 from policies.trail import (
     Restarts,
@@ -24,6 +23,7 @@ from policies.trail import (
     trail_of,
 )
 from proxy.demo.model_server import ModelServer
+from proxy.dialects.chat.canonical import loose_digest, message_digest
 from tests.support.conversations import assistant, described, rounds, tool
 from tests.support.scenarios import (
     FIRST,

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from policies.assembly import assemble
 from policies.budget import budget_of
-from policies.chain import message_digest, prefix_digests
+from policies.chain import prefix_digests
 from policies.cuts import legal_cuts
 from policies.half_window import choose_cut
 from policies.ladder import SHRINK_AT_LEAST, TARGETS, next_rung
@@ -24,6 +24,7 @@ from policies.record.record import Segment, Written
 from policies.settings import DEFAULTS, BisectSettings, PolicySettings
 from policies.transcript import MARKERS, render
 from proxy.dialects import json_array
+from proxy.dialects.chat.canonical import message_digest
 from proxy.dialects.chat.messages import describe, utterances
 from tests.policies.record.test_bisect import Model, block, run
 from tests.policies.record.test_record import generation, made

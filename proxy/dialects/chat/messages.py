@@ -10,9 +10,9 @@ from typing import TypeGuard
 import msgspec
 
 from policies.arguments import UnreadError, read
-from policies.chain import loose_digest, message_digest
 from policies.conversation import Call, Message, Role
 from policies.transcript import ToolCall, Utterance, shorten
+from proxy.dialects.chat.canonical import Json, loose_digest, message_digest
 from proxy.models.media import KINDS, media_tokens, sealed_tokens
 
 # Wire roles; `function` is the legacy tool role, and an unknown role is treated as a user's, which is never dropped.
@@ -40,7 +40,6 @@ CALL_OVERHEAD = 8
 _ANSWER_AUDIO_TOKENS = 300
 
 CountTokens = Callable[[str], int]
-Json = Mapping[str, object]
 
 
 def describe(message: object, count: CountTokens, family: str = "") -> Message | None:
