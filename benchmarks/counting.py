@@ -21,6 +21,7 @@ from rich.console import Console
 from rich.table import Table
 
 from proxy.dialects.reader import RequestReader
+from proxy.dialects.table import CHAT
 from proxy.models.tokenizer import DEFAULT_ENCODING, Tokenizer
 from proxy.runtime import workers as threads
 from tests.real.gguf import write_tokenizer
@@ -161,7 +162,9 @@ def _counted(chat: Json, encoding: str) -> int:
     async def count() -> int:
         with ThreadPoolExecutor(1) as workers:
             body = json.dumps({"model": "gpt-4o", **chat}, separators=(",", ":"), ensure_ascii=False).encode()
-            request = await RequestReader(_TOKENIZER, threads.Workers(workers)).read(body, b"", lambda _: encoding)
+            request = await RequestReader(_TOKENIZER, threads.Workers(workers)).read(
+                body, b"", lambda _: encoding, CHAT
+            )
             return request.tokens if request else 0
 
     return asyncio.run(count())

@@ -23,8 +23,8 @@ from policies.record import record as records
 from policies.record.record import Record, Span
 from policies.settings import DEFAULTS
 from policies.transcript import ToolCall, Utterance
-from proxy.dialects import json_array
 from proxy.dialects.reader import ChatRequest, RequestReader
+from proxy.dialects.table import CHAT
 from proxy.models.tokenizer import DEFAULT_ENCODING, Tokenizer
 from proxy.runtime import workers as threads
 
@@ -63,7 +63,7 @@ def _reading(size: int) -> float:
             for i in range(_REPEATS + 3):
                 request = template.replace(SEQUENCE.encode(), b"SEQ%08d" % i)
                 started = time.perf_counter()
-                await reader.read(request, _SCOPE, lambda _: DEFAULT_ENCODING)
+                await reader.read(request, _SCOPE, lambda _: DEFAULT_ENCODING, CHAT)
                 times.append(time.perf_counter() - started)
             return 1000 * statistics.median(times[3:])
 
@@ -160,7 +160,7 @@ def _assembling() -> float:
         prefix_digests(_SCOPE, conversation.body)
         legal_cuts(conversation)
         decide(conversation, limits_of(budget_of(10**6, 10**6), DEFAULTS, 0), DEFAULTS, None)
-        json_array.rebuild(request.body, request.parsed, assemble(conversation, cut, "record " * 500), {})
+        CHAT.rebuild(request.body, request.parsed, assemble(conversation, cut, "record " * 500), {})
 
     return _median(work)
 
@@ -169,7 +169,7 @@ def _read(content: bytes) -> ChatRequest:
     async def run() -> ChatRequest | None:
         with ThreadPoolExecutor(1) as workers:
             return await RequestReader(Tokenizer(), threads.Workers(workers)).read(
-                content, _SCOPE, lambda _: DEFAULT_ENCODING
+                content, _SCOPE, lambda _: DEFAULT_ENCODING, CHAT
             )
 
     request = asyncio.run(run())

@@ -15,6 +15,7 @@ from proxy.callers.tenants import Tenants
 from proxy.config.loading import Config
 from proxy.config.reloading import SECONDS, Reloader, Source
 from proxy.config.settings import Server
+from proxy.dialects.table import dialect_of
 from proxy.engine.engine import Engine
 from proxy.errors import ClientGoneError, EndedError, ProxyError, ShuttingDownError
 from proxy.gateway.line import Gateway
@@ -24,7 +25,7 @@ from proxy.runtime.deadlines import repeated
 from proxy.runtime.descriptors import most_requests
 from proxy.runtime.fail_open import FailOpen
 from proxy.server.exchange import Exchange, Receive, Scope, Send
-from proxy.server.paths import CHAT, EXPLAIN, is_ours, resource
+from proxy.server.paths import EXPLAIN, is_ours, resource
 from proxy.server.protocol import Served
 from proxy.stores import GuardedStore, open_store
 from proxy.upstream.active import Active
@@ -67,7 +68,7 @@ class App(Served):
         try:
             if asked == EXPLAIN:
                 await gateway.explain(exchange)
-            elif asked == CHAT and exchange.head.method == "POST":
+            elif dialect_of(asked) is not None and exchange.head.method == "POST":
                 await gateway.chat(exchange)
             else:
                 await gateway.passthrough(exchange)

@@ -14,6 +14,7 @@ from rich.text import Text
 
 from proxy.callers.tenants import Caller
 from proxy.config.loading import Config
+from proxy.dialects.table import CHAT
 from proxy.engine.case import Mode, case_of
 from proxy.engine.explanation import Explanation, Fate, MessageFate, Pinned
 from proxy.observing.log import open_log
@@ -41,7 +42,7 @@ async def explain(config: Config, body: bytes, caller: Caller, mode: Mode) -> Ex
         log = open_log("error", time.time)
         engine = await open_engine(config, MemoryStore(), UpstreamClient(), workers, log)
         router = engine.router(config)
-        request = await engine.reader.read(body, caller.scope, router.encoding)
+        request = await engine.reader.read(body, caller.scope, router.encoding, CHAT)
         if request is None:
             return None
         case = case_of(RequestHead("POST", "/v1/chat/completions", []), router, caller, mode, request)

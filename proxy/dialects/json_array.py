@@ -1,28 +1,26 @@
-"""Chat-completion requests: bytes to a conversation, and back with the client's own bytes.
+"""Requests that are one array of items in an envelope: where the items lie, and another array around their own bytes.
 
-Nothing here copies or re-serializes a message that is kept. What is learnt of a message (role, tokens, digest, links)
-is remembered by its bytes, so a history that was seen before costs hashing only.
+Nothing here copies or re-serializes an item that is kept, and nothing knows what an item says.
 """
 
 from __future__ import annotations
 
 import re
 from codecs import BOM_UTF8
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import islice
 
 import msgspec
 
-from policies.assembly import Injected, Item, Merged
-from proxy.dialects import bounds
+from proxy.dialects import bounds, surrogates
 from proxy.errors import InvalidJSONError
 
 MAX_DEPTH = 100
-# Beyond this it is no conversation, and looking at every message would hold up all others.
-MAX_MESSAGES = 10_000
-# Objects and lists of one message: the same. As Python's they take a hundred times their bytes, and nothing else of
+# Beyond this it is no conversation, and looking at every item would hold up all others.
+MAX_ITEMS = 10_000
+# Objects and lists of one item: the same. As Python's they take a hundred times their bytes, and nothing else of
 # the process runs while they are made.
 MAX_VALUES = 10_000
 # A field that is a number, a word or a switch; of a list or an object in its place nothing needs to be known.
@@ -34,36 +32,14 @@ _skip_whitespace = re.compile(rb"[ \t\r\n]{0,65536}+").match
 _openings = re.compile(rb'(?:[^"\[{]++|"(?:[^"\\]++|\\.)*+")*+(?:([\[{])|\Z)').finditer
 _SPACE = ord(" ")
 _COMMA = ord(",")
-_BACKSLASH = ord("\\")
 
 
-class Envelope(msgspec.Struct):
-    """A request's top level. Everything is taken raw: a wrong type is the upstream's to refuse, not ours."""
+@dataclass(frozen=True, slots=True)
+class Envelope:
+    """A request's top level: its items, and what stands beside them, raw; an absent field is empty."""
 
-    messages: list[msgspec.Raw] = msgspec.field(default_factory=list)
-    model: msgspec.Raw = _NOTHING
-    stream: msgspec.Raw = _NOTHING
-    stream_options: msgspec.Raw = _NOTHING
-    n: msgspec.Raw = _NOTHING
-    tools: msgspec.Raw = _NOTHING
-    functions: msgspec.Raw = _NOTHING
-    response_format: msgspec.Raw = _NOTHING
-    max_tokens: msgspec.Raw = _NOTHING
-    max_completion_tokens: msgspec.Raw = _NOTHING
-    prompt_cache_key: msgspec.Raw = _NOTHING
-    conversation: msgspec.Raw = _NOTHING
-    metadata: msgspec.Raw = _NOTHING
-    previous_response_id: msgspec.Raw = _NOTHING
-
-
-class _Presence(msgspec.Struct):
-    messages: msgspec.Raw = _NOTHING
-
-
-_KEY = b'"messages"'
-# A surrogate pair, or half of one. It begins with literal bytes, so that `re` finds it at the speed of memchr.
-_SURROGATES = re.compile(rb"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|\\u[dD][89a-fA-F][0-9a-fA-F]{2}")
-_HALF = 6
+    items: list[msgspec.Raw]
+    fields: Mapping[str, msgspec.Raw]
 
 
 class _Model(msgspec.Struct):
@@ -76,20 +52,46 @@ _decode_model = msgspec.json.Decoder(_Model).decode
 # Inside of texts quotes are escaped, so this is a key, near one end of a body most likely the request's own.
 _named_model = re.compile(rb'(?<!\\)"model"\s*:\s*("[^"\\]{0,200}")').findall
 _NEAR_AN_END = 64 * 1024
-decode_envelope = msgspec.json.Decoder(Envelope).decode
 _decode_raw = msgspec.json.Decoder(msgspec.Raw).decode
-_decode_presence = msgspec.json.Decoder(_Presence).decode
 _decode_text = msgspec.json.Decoder(str).decode
 _decode_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _string = re.compile(rb'"(?:[^"\\]++|\\.)*+"').match
 
 
+class Array:
+    """Where a dialect's items stand in a request: under which key, and which fields beside it are of use.
+
+    Fields are taken raw: a wrong type is the upstream's to refuse, not ours.
+    """
+
+    def __init__(self, key: str, fields: Sequence[str]) -> None:
+        self.key = msgspec.json.encode(key)
+        self._fields = fields
+        items: tuple[str, object, object] = ("items", list[msgspec.Raw], msgspec.field(default_factory=list))
+        members = [items, *((field, msgspec.Raw, _NOTHING) for field in fields)]
+        envelope = msgspec.defstruct("Envelope", members, rename={"items": key})
+        self._decode = msgspec.json.Decoder(envelope).decode
+        self._read_key = _reader_of(key)
+
+    def envelope(self, body: bytes) -> Envelope:
+        """Of a body; raises as msgspec does where it is no such object."""
+        items, *values = msgspec.structs.astuple(self._decode(body))
+        return Envelope(items, dict(zip(self._fields, values, strict=True)))
+
+    def is_absent(self, body: bytes) -> bool:
+        """Whether this is an object without the array: the proof that the one taken out of it was all it had."""
+        try:
+            return not self._read_key(body)
+        except (msgspec.DecodeError, RecursionError):
+            return False
+
+
 @dataclass(frozen=True, slots=True)
 class Parsed:
-    """A request's top level and where its messages lie in the body.
+    """A request's top level and where its items lie in the body.
 
     text:  the body to read from: the client's bytes, with lone surrogates made readable at the same length.
-    spans: (start, end) byte offsets of every message. array: offsets of the whole array, brackets included.
+    spans: (start, end) byte offsets of every item. array: offsets of the whole array, brackets included.
     """
 
     envelope: Envelope
@@ -117,7 +119,7 @@ def decode_text(raw: msgspec.Raw) -> str | None:
         return None
 
 
-def parse(body: bytes) -> Parsed | None:
+def parse(body: bytes, array: Array) -> Parsed | None:
     """Parse a body; None for valid JSON of a shape we do not understand, and for what is not read at all.
 
     Raises InvalidJSONError for anything that is not JSON, which is how strict readers see lone surrogates.
@@ -125,13 +127,13 @@ def parse(body: bytes) -> Parsed | None:
     if not bounds.is_readable(body):
         return None
     try:
-        envelope = decode_envelope(body)
+        envelope = array.envelope(body)
     except msgspec.ValidationError:
         decode_raw(body)
         return None
     except (msgspec.DecodeError, RecursionError) as error:
         raise _invalid(error) from None
-    return locate(body, envelope) if 0 < len(envelope.messages) <= MAX_MESSAGES else None
+    return _locate(body, envelope, array) if 0 < len(envelope.items) <= MAX_ITEMS else None
 
 
 def decode_raw(body: bytes | memoryview) -> None:
@@ -150,57 +152,21 @@ def _invalid(error: Exception) -> InvalidJSONError:
     return InvalidJSONError("The request body is not valid UTF-8.")
 
 
-def has_many_surrogates(body: bytes) -> bool:
-    """Whether there are so many escapes of surrogates, pairs or not, that making them readable holds others up."""
-    return sum(1 for _ in islice(_SURROGATES.finditer(body), bounds.MOST_SURROGATES + 1)) > bounds.MOST_SURROGATES
-
-
-def readable_surrogates(body: bytes) -> bytes:
-    r"""Every lone surrogate escape (JavaScript writes them when it cuts a text inside an emoji) as \ufffd.
-
-    The result has the length of the body, so offsets found in it hold for the client's bytes.
-    """
-    if _SURROGATES.search(body) is None:
-        return body
-    readable = bytearray(body)  # changed in place: one substitution over megabytes would hold up others
-    for match in _SURROGATES.finditer(body):
-        readable[match.start() : match.end()] = _readable(match)
-    return bytes(readable)
-
-
-def _readable(match: re.Match[bytes]) -> bytes:
-    found, body = match[0], match.string
-    before = start = match.start()
-    while before and body[before - 1] == _BACKSLASH:
-        before -= 1
-    if (start - before) % 2:  # no escape but a backslash and what looks like one; what follows it may be one
-        return found[:_HALF] + rb"\ufffd"[: len(found) - _HALF]
-    return found if len(found) > _HALF else rb"\ufffd"
-
-
-def locate(body: bytes, envelope: Envelope) -> Parsed | None:
-    """Find the messages' bytes; None where they cannot be found beyond doubt (escaped or repeated keys)."""
-    key = body.find(_KEY)
+def _locate(body: bytes, envelope: Envelope, array: Array) -> Parsed | None:
+    """Find the items' bytes; None where they cannot be found beyond doubt (escaped or repeated keys)."""
+    key = body.find(array.key)
     while key >= 0:
-        start = _after(body, _after(body, key + len(_KEY), ord(":")), ord("["))
-        if start > 0 and (found := walk(body, start, envelope.messages)) is not None:
+        start = _after(body, _after(body, key + len(array.key), ord(":")), ord("["))
+        if start > 0 and (found := walk(body, start, envelope.items)) is not None:
             spans, end = found
-            alone = body[end : end + 1] == b"]" and without_messages(body[:key] + b'"":0' + body[end + 1 :])
+            alone = body[end : end + 1] == b"]" and array.is_absent(body[:key] + b'"":0' + body[end + 1 :])
             return Parsed(envelope, body, spans, (start - 1, end + 1)) if alone else None
-        key = body.find(_KEY, key + 1)
+        key = body.find(array.key, key + 1)
     return None
 
 
-def without_messages(body: bytes) -> bool:
-    """Whether this is a request that has no messages: the proof that those taken out of it were all it had."""
-    try:
-        return not _decode_presence(body).messages
-    except (msgspec.DecodeError, RecursionError):
-        return False
-
-
 def rest_position(body: bytes, position: int) -> int:
-    """Where the array goes on behind a message that ends at `position`: its next message or its end; -1 if neither."""
+    """Where the array goes on behind an item that ends at `position`: its next item or its end; -1 if neither."""
     position = _skip(body, position)
     if body[position : position + 1] == b"]":
         return position
@@ -222,10 +188,10 @@ def _skip(body: bytes, position: int) -> int:
     return found.end() if found else position
 
 
-def walk(body: bytes, position: int, messages: Sequence[msgspec.Raw]) -> tuple[list[tuple[int, int]], int] | None:
-    """Spans of `messages`, which stand comma-separated from `position` on, and where they end; None if they do not."""
+def walk(body: bytes, position: int, items: Sequence[msgspec.Raw]) -> tuple[list[tuple[int, int]], int] | None:
+    """Spans of `items`, which stand comma-separated from `position` on, and where they end; None if they do not."""
     spans = []
-    for i, raw in enumerate(messages):
+    for i, raw in enumerate(items):
         if i and (position := _after(body, position, _COMMA)) < 0:
             return None
         position = _skip(body, position)
@@ -258,14 +224,14 @@ def _too_deep(value: object, left: int) -> bool:
     return False
 
 
-def is_crowded(message: bytes | memoryview) -> bool:
-    """Whether a message is too large to be decoded, or has more objects and lists than MAX_VALUES.
+def is_crowded(item: bytes | memoryview) -> bool:
+    """Whether an item is too large to be decoded, or has more objects and lists than MAX_VALUES.
 
     Brackets inside of texts are none.
     """
-    if not MAX_VALUES < len(message) <= bounds.MOST_OF_MESSAGE:
-        return len(message) > MAX_VALUES
-    text = bytes(message)
+    if not MAX_VALUES < len(item) <= bounds.MOST_OF_MESSAGE:
+        return len(item) > MAX_VALUES
+    text = bytes(item)
     if text.count(b"{") + text.count(b"[") <= MAX_VALUES:
         return False
     return sum(1 for found in islice(_openings(text), MAX_VALUES + 1) if found[1]) > MAX_VALUES
@@ -290,62 +256,57 @@ def text_at(raw: msgspec.Raw, path: Sequence[str]) -> str | None:
 
 
 @cache
-def _reader_of(name: str) -> Callable[[msgspec.Raw], msgspec.Raw]:
+def _reader_of(name: str) -> Callable[[bytes | msgspec.Raw], msgspec.Raw]:
     """Reads one field of an object and passes over all others."""
     field = msgspec.defstruct("Field", [("value", msgspec.Raw, _NOTHING)], rename={"value": name})
     decode_field = msgspec.json.Decoder(field).decode
 
-    def read(raw: msgspec.Raw) -> msgspec.Raw:
+    def read(raw: bytes | msgspec.Raw) -> msgspec.Raw:
         value: msgspec.Raw = msgspec.structs.astuple(decode_field(raw))[0]
         return value
 
     return read
 
 
-def rebuild(body: bytes, parsed: Parsed, items: Sequence[Item], replaced: dict[int, bytes]) -> bytes:
-    """The body with another messages array: kept messages as the client's bytes, everything around it untouched.
-
-    replaced: message index -> other bytes, for contents a retry had to cut.
-    """
+def rebuild(body: bytes, parsed: Parsed, items: Iterable[int | bytes]) -> bytes:
+    """The body with another array: kept items, by their index, as the client's bytes; all around it untouched."""
     view = memoryview(body)
     parts: list[bytes | memoryview] = []
     for item in items:
         parts.append(b"," if parts else b"[")
-        if isinstance(item, Injected):
-            parts.append(msgspec.json.encode({"role": item.role, "content": item.text}))
-            continue
-        index = item.into if isinstance(item, Merged) else item
-        start, end = parsed.spans[index]
-        kept = replaced.get(index) or view[start:end]
-        parts.append(_behind(item.text, kept) if isinstance(item, Merged) else kept)
+        if isinstance(item, int):
+            start, end = parsed.spans[item]
+            parts.append(view[start:end])
+        else:
+            parts.append(item)
     return b"".join([view[: parsed.array[0]], *parts, b"]", view[parsed.array[1] :]])
 
 
 def selected(body: bytes, parsed: Parsed, indexes: Sequence[int]) -> tuple[bytes, Parsed]:
-    """The body with only these of its messages, and where they lie in it."""
+    """The body with only these of its items, and where they lie in it."""
     spans = []
     position = parsed.array[0] + 1
     for i in indexes:
         first, last = parsed.spans[i]
         spans.append((position, position + last - first))
         position += last - first + 1
-    text = rebuild(parsed.text, parsed, indexes, {})
+    text = rebuild(parsed.text, parsed, indexes)
     selected = Parsed(parsed.envelope, text, spans, (parsed.array[0], position))
-    return rebuild(body, parsed, indexes, {}), selected
+    return rebuild(body, parsed, indexes), selected
 
 
-def with_fields(body: bytes, fields: dict[str, object], without: Sequence[str]) -> bytes:
+def with_fields(body: bytes, fields: Mapping[str, object], without: Sequence[str]) -> bytes:
     """The body with some top-level fields set and others gone; all others keep their bytes and their order.
 
     Raises InvalidJSONError for what is no object, and for a key twice beside a lone surrogate.
     """
-    kept = {key: member for key, member in _members(body).items() if key not in without}
+    kept = {key: member for key, member in members_of(body).items() if key not in without}
     for key, value in fields.items():
         kept[key] = msgspec.json.encode(key) + b":" + msgspec.json.encode(value)
     return b"{" + b",".join(kept.values()) + b"}"
 
 
-def _members(body: bytes) -> dict[str, bytes]:
+def members_of(body: bytes) -> dict[str, bytes]:
     """The members of an object, `"key": value` as they were written, by their keys."""
     try:
         decoded = _decode_members(body)
@@ -356,7 +317,7 @@ def _members(body: bytes) -> dict[str, bytes]:
 
 def _members_with_surrogates(body: bytes) -> dict[str, bytes]:
     """The same for an object that strict readers refuse: found in a readable copy, taken from the body."""
-    readable = readable_surrogates(body)
+    readable = surrogates.readable(body)
     try:
         decoded = _decode_members(readable)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
@@ -373,19 +334,3 @@ def _members_with_surrogates(body: bytes) -> dict[str, bytes]:
         members[key] = body[start:end]
         position = _after(readable, end, _COMMA)
     return members
-
-
-def _behind(text: str, message: bytes | memoryview) -> bytes:
-    """A message whose content begins with a text of ours; its other fields, and what it said, keep their bytes."""
-    members = _members(bytes(message))
-    name, _, content = members.get("content", b'"content":null').partition(b":")
-    content = content.strip()
-    match content[:1]:
-        case b'"':
-            merged = msgspec.json.encode(f"{text}\n\n")[:-1] + content[1:]
-        case b"[":
-            part = msgspec.json.encode({"type": "text", "text": text})
-            merged = b"[" + part + (b"]" if content[1:].strip() == b"]" else b"," + content[1:])
-        case _:
-            merged = msgspec.json.encode(text)
-    return b"{" + b",".join({**members, "content": name + b":" + merged}.values()) + b"}"

@@ -1,7 +1,7 @@
 """Remembering the part of a body that was read before, so that the next request costs its new bytes only.
 
-An agent re-sends its history with a message or two appended. Per caller the length and a keyed hash of the body up to
-the last message but one are kept with what was learnt up to there; the next body that begins with those bytes is
+An agent re-sends its history with an item or two appended. Per caller the length and a keyed hash of the body up to
+the last item but one are kept with what was learnt up to there; the next body that begins with those bytes is
 parsed, digested and counted from there on.
 """
 
@@ -16,27 +16,18 @@ import xxhash
 
 from policies.conversation import Message
 from proxy.dialects.bounds import QUICK
-from proxy.dialects.json_array import (
-    MAX_MESSAGES,
-    Envelope,
-    Parsed,
-    decode_envelope,
-    rest_position,
-    walk,
-    without_messages,
-)
+from proxy.dialects.json_array import MAX_ITEMS, Array, Envelope, Parsed, rest_position, walk
 
 _LEAST_BYTES = 4_096
 _KEY_BYTES = 256
 _TAIL_BYTES = 64
-_OPENING = b'{"messages":['
-# What a remembered message takes: its entry, span and digest. Only what stands before the messages can be large.
+# What a remembered item takes: its entry, span and digest. Only what stands before the items can be large.
 _MESSAGE_BYTES = 320
 
 
 @dataclass(frozen=True, slots=True)
 class Prefix:
-    """What is known of body[:length], which ends with a message."""
+    """What is known of body[:length], which ends with an item."""
 
     length: int
     digest: int
@@ -64,19 +55,21 @@ class PrefixCache:
         # Hashes never leave the process; the seed keeps anybody from aiming at a collision.
         self._seed = secrets.randbits(64)
 
-    def find(self, scope: bytes, body: bytes) -> tuple[Prefix, Parsed] | None:
+    def find(self, scope: bytes, body: bytes, array: Array) -> tuple[Prefix, Parsed] | None:
         """The longest remembered prefix of this caller's body, and the body parsed with its help."""
         if len(body) < _LEAST_BYTES:
             return None
-        key = self._key(scope, body)
+        key = self._key(scope, body, array)
         for prefix in sorted(self._entries.get(key, ()), key=lambda p: -p.length):
-            if self._matches(prefix, body) and (parsed := _parse_rest(prefix, body)) is not None:
+            if self._matches(prefix, body) and (parsed := _parse_rest(prefix, body, array)) is not None:
                 self._entries.move_to_end(key)
                 return prefix, parsed
         return None
 
-    def remember(self, scope: bytes, body: bytes, parsed: Parsed, encoding: str, messages: list[Message]) -> None:
-        """Keep what was learnt of everything but the last message, which is the one that retries and edits change."""
+    def remember(
+        self, scope: bytes, body: bytes, array: Array, parsed: Parsed, encoding: str, messages: list[Message]
+    ) -> None:
+        """Keep what was learnt of everything but the last item, which is the one that retries and edits change."""
         known = len(messages) - 1
         if len(body) < _LEAST_BYTES or known < 1 or parsed.text is not body:
             return
@@ -85,13 +78,13 @@ class PrefixCache:
             length=length,
             digest=self._hash(body, length),
             tail=body[length - _TAIL_BYTES : length],
-            envelope=decode_envelope(body[: parsed.array[0]] + b"[]}"),
+            envelope=array.envelope(body[: parsed.array[0]] + b"[]}"),
             array_start=parsed.array[0],
             encoding=encoding,
             spans=parsed.spans[:known],
             messages=messages[:known],
         )
-        self._put(self._key(scope, body), prefix)
+        self._put(self._key(scope, body, array), prefix)
 
     def _put(self, key: tuple[bytes, int], prefix: Prefix) -> None:
         entries = self._entries.setdefault(key, [])
@@ -107,8 +100,8 @@ class PrefixCache:
             _, dropped = self._entries.popitem(last=False)
             self.held -= sum(p.size for p in dropped)
 
-    def _key(self, scope: bytes, body: bytes) -> tuple[bytes, int]:
-        return scope, self._hash(body, _KEY_BYTES)
+    def _key(self, scope: bytes, body: bytes, array: Array) -> tuple[bytes, int]:
+        return scope + array.key, self._hash(body, _KEY_BYTES)
 
     def _hash(self, body: bytes, length: int) -> int:
         return xxhash.xxh3_128_intdigest(memoryview(body)[:length], self._seed)
@@ -120,24 +113,25 @@ class PrefixCache:
         )
 
 
-def _parse_rest(prefix: Prefix, body: bytes) -> Parsed | None:
+def _parse_rest(prefix: Prefix, body: bytes, array: Array) -> Parsed | None:
     """Parse from the prefix on; None where anything is odd, and the body is parsed as a whole."""
     start = rest_position(body, prefix.length)
     if start < 0:
         return None
-    rest = _OPENING + body[start:]
+    opening = b"{" + array.key + b":["
+    rest = opening + body[start:]
     if len(rest) > QUICK:  # as a whole it is read off the event loop
         return None
     try:
-        envelope = decode_envelope(rest)
+        envelope = array.envelope(rest)
     except (msgspec.DecodeError, RecursionError):
         return None
-    found = walk(rest, len(_OPENING), envelope.messages)
-    if found is None or len(prefix.spans) + len(envelope.messages) > MAX_MESSAGES:
+    found = walk(rest, len(opening), envelope.items)
+    if found is None or len(prefix.spans) + len(envelope.items) > MAX_ITEMS:
         return None
-    shift = start - len(_OPENING)
+    shift = start - len(opening)
     spans, end = found
-    if rest[end : end + 1] != b"]" or not without_messages(b'{"":0' + rest[end + 1 :]):
+    if rest[end : end + 1] != b"]" or not array.is_absent(b'{"":0' + rest[end + 1 :]):
         return None
     return Parsed(
         _over(prefix.envelope, envelope),
@@ -149,5 +143,4 @@ def _parse_rest(prefix: Prefix, body: bytes) -> Parsed | None:
 
 def _over(earlier: Envelope, later: Envelope) -> Envelope:
     """The later value of every key, as JSON parsers read repeated keys."""
-    values = {name: getattr(later, name) or getattr(earlier, name) for name in Envelope.__struct_fields__}
-    return Envelope(**{**values, "messages": later.messages})
+    return Envelope(later.items, {name: value or earlier.fields[name] for name, value in later.fields.items()})

@@ -5,18 +5,19 @@ from __future__ import annotations
 import secrets
 from codecs import BOM_UTF8
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import NamedTuple, NewType, TypeVar
 
+import msgspec
 import xxhash
 
 from policies.conversation import Conversation, Message
 from policies.transcript import Utterance
-from proxy.dialects import bounds, json_array
-from proxy.dialects.chat.messages import describe, utterances
-from proxy.dialects.json_array import Parsed
+from proxy.dialects import bounds, json_array, surrogates
+from proxy.dialects.base import Dialect
+from proxy.dialects.json_array import Array, Parsed
 from proxy.dialects.prefixes import PrefixCache
 from proxy.errors import InvalidJSONError
 from proxy.lru import remember
@@ -36,26 +37,26 @@ ContentKey = NewType("ContentKey", tuple[str, int])
 
 
 class Measure(NamedTuple):
-    """What messages are counted by: texts by an encoding, media by the formulas of a family of models."""
+    """What messages are read and counted by: texts by an encoding, media by the formulas of a family of models."""
 
+    dialect: Dialect
     encoding: str
     family: str
 
     @property
     def name(self) -> str:
-        return f"{self.encoding} {self.family}"
+        return f"{'/'.join(self.dialect.path)} {self.encoding} {self.family}"
 
 
 @dataclass(frozen=True)
 class ChatRequest:
-    """A counted chat request. `messages[i]` stands at `parsed.spans[i]` of `body`.
+    """A counted request of a conversation. `messages[i]` stands at `parsed.spans[i]` of `body`.
 
     dropped_tokens: what stood before the manual separator and is not sent; 0 without one.
-    output_key:  the key by which the client limits the answer, for calls of ours to the same model.
-    hides_usage: a stream whose usage the client did not ask for.
-    passthrough: why this shape is only counted and never compacted; None for what we understand.
+    The rest as of `Settings`.
     """
 
+    dialect: Dialect
     body: bytes
     parsed: Parsed
     messages: Sequence[Message]
@@ -65,7 +66,8 @@ class ChatRequest:
     stream: bool
     max_output: int | None
     output_key: str
-    hides_usage: bool
+    definitions: tuple[msgspec.Raw, ...]
+    usage_fields: Mapping[str, object]
     passthrough: str | None
     dropped_tokens: int = 0
 
@@ -92,7 +94,7 @@ class ChatRequest:
         return [
             said
             for position in range(start, end)
-            for said in utterances(json_array.decode(self.message_bytes(head + position)), position, tools[position])
+            for said in self._utterances(head + position, position, tools[position])
         ]
 
     def behind(self, separator: str) -> ChatRequest:
@@ -114,11 +116,15 @@ class ChatRequest:
         return replace(self, body=body, parsed=parsed, messages=messages, dropped_tokens=dropped)
 
     def _says(self, position: int, text: str) -> bool:
-        raw = self.message_bytes(self.conversation.head_length + position)
+        head = self.conversation.head_length
+        raw = self.message_bytes(head + position)
         # Escapes make a text up to six times as long as it is; more than that cannot be the separator alone.
         if len(raw) > 6 * len(text) + _AROUND_SEPARATOR:
             return False
-        return [said.text for said in utterances(json_array.decode(raw), position, ())] == [text]
+        return [said.text for said in self._utterances(head + position, position, ())] == [text]
+
+    def _utterances(self, index: int, position: int, tools: Sequence[str | None]) -> list[Utterance]:
+        return self.dialect.items.utterances(json_array.decode(self.message_bytes(index)), position, tools)
 
     def message_bytes(self, index: int) -> memoryview:
         first, last = self.parsed.spans[index]
@@ -126,7 +132,7 @@ class ChatRequest:
 
     def hint(self, *path: str) -> str | None:
         """A string at the top level of the request, or inside one of its objects; None where there is none."""
-        return json_array.text_at(getattr(self.parsed.envelope, path[0]), path[1:]) or None
+        return json_array.text_at(self.parsed.envelope.fields[path[0]], path[1:]) or None
 
 
 class RequestReader:
@@ -140,38 +146,53 @@ class RequestReader:
         self._tools: OrderedDict[ContentKey, int] = OrderedDict()
         self._seed = secrets.randbits(64)
 
-    async def read(self, body: bytes, scope: bytes, encoding_of: Callable[[str], str]) -> ChatRequest | None:
+    async def read(
+        self, body: bytes, scope: bytes, encoding_of: Callable[[str], str], dialect: Dialect
+    ) -> ChatRequest | None:
         """The request, counted; None for valid JSON of a shape we do not understand."""
         body = body.removeprefix(BOM_UTF8)
-        found = self._prefixes.find(scope, body)
-        parsed = found[1] if found else await self._parse(body)
+        found = self._prefixes.find(scope, body, dialect.array)
+        parsed = found[1] if found else await self._parse(body, dialect.array)
         if parsed is None:
             return None
-        named = json_array.scalar(parsed.envelope.model)
-        model = named if isinstance(named, str) else ""
-        encoding = encoding_of(model)
-        measure = Measure(encoding, family_of(model))
+        settings = dialect.settings(parsed.envelope.fields)
+        encoding = encoding_of(settings.model)
+        measure = Measure(dialect, encoding, family_of(settings.model))
         known: list[Message] = []
         if found and found[0].encoding == measure.name:
             known = found[0].messages
         messages = await self._describe(parsed, known, measure)
-        tools_tokens = await self._count_tools(parsed, encoding)
+        tools_tokens = await self._count_definitions(settings.definitions, encoding)
         if messages is None:
             return None
-        self._prefixes.remember(scope, body, parsed, measure.name, messages)
-        return _request(body, parsed, messages, tools_tokens, model, encoding)
+        self._prefixes.remember(scope, body, dialect.array, parsed, measure.name, messages)
+        return ChatRequest(
+            dialect=dialect,
+            body=body,
+            parsed=parsed,
+            messages=messages,
+            tools_tokens=tools_tokens,
+            model=settings.model,
+            encoding=encoding,
+            stream=settings.stream,
+            max_output=settings.max_output,
+            output_key=settings.output_key,
+            definitions=settings.definitions,
+            usage_fields=settings.usage_fields,
+            passthrough=settings.passthrough,
+        )
 
-    async def _parse(self, body: bytes) -> Parsed | None:
+    async def _parse(self, body: bytes, array: Array) -> Parsed | None:
         """Inline what takes a millisecond. Making lone surrogates readable may take a hundred for each megabyte."""
         try:
             if bounds.is_quick(body):
-                return json_array.parse(body)
-            return await self._workers.run(json_array.parse, body)
+                return json_array.parse(body, array)
+            return await self._workers.run(json_array.parse, body, array)
         except InvalidJSONError:
             readable = await self._workers.run(_readable, body)
             if readable == body:
                 raise
-            return None if readable is None else await self._parse(readable)
+            return None if readable is None else await self._parse(readable, array)
 
     async def _describe(self, parsed: Parsed, known: list[Message], measure: Measure) -> list[Message] | None:
         view = memoryview(parsed.text)
@@ -192,6 +213,7 @@ class RequestReader:
     def _learn(self, new: Mapping[ContentKey, memoryview], measure: Measure) -> dict[ContentKey, Message] | None:
         """None where something among them is no message object, or none of a conversation."""
         count = partial(self._tokenizer.count, encoding=measure.encoding)
+        describe = measure.dialect.items.describe
         learnt = {}
         for key, raw in new.items():
             message = None if json_array.is_crowded(raw) else describe(json_array.decode(raw), count, measure.family)
@@ -200,12 +222,10 @@ class RequestReader:
             learnt[key] = message
         return learnt
 
-    async def _count_tools(self, parsed: Parsed, encoding: str) -> int:
-        envelope = parsed.envelope
+    async def _count_definitions(self, definitions: Iterable[msgspec.Raw], encoding: str) -> int:
         total = 0
-        for raw in (envelope.tools, envelope.functions, envelope.response_format):
-            if raw:
-                total += await self._count_raw(memoryview(raw), encoding)
+        for raw in filter(None, definitions):
+            total += await self._count_raw(memoryview(raw), encoding)
         return total
 
     async def _count_raw(self, raw: memoryview, encoding: str) -> int:
@@ -231,37 +251,6 @@ class RequestReader:
         return ContentKey((measure, xxhash.xxh3_128_intdigest(raw, self._seed)))
 
 
-def _request(
-    body: bytes, parsed: Parsed, messages: list[Message], tools_tokens: int, model: str, encoding: str
-) -> ChatRequest:
-    envelope = parsed.envelope
-    output_key = "max_completion_tokens" if envelope.max_completion_tokens else "max_tokens"
-    max_output = json_array.scalar(getattr(envelope, output_key))
-    stream = json_array.scalar(envelope.stream) is True
-    return ChatRequest(
-        body=body,
-        parsed=parsed,
-        messages=messages,
-        tools_tokens=tools_tokens,
-        model=model,
-        encoding=encoding,
-        stream=stream,
-        max_output=max_output if isinstance(max_output, int) and max_output > 0 else None,
-        output_key=output_key,
-        hides_usage=stream and not envelope.stream_options,
-        passthrough=_passthrough(parsed),
-    )
-
-
 def _readable(body: bytes) -> bytes | None:
     """The body with something else in the place of lone surrogates; None where there are too many."""
-    return None if json_array.has_many_surrogates(body) else json_array.readable_surrogates(body)
-
-
-def _passthrough(parsed: Parsed) -> str | None:
-    n = json_array.scalar(parsed.envelope.n)
-    if n not in (None, 1):
-        return "several_choices"
-    if json_array.scalar(parsed.envelope.previous_response_id) is not None:
-        return "previous_response_id"
-    return None
+    return None if surrogates.has_many(body) else surrogates.readable(body)

@@ -12,7 +12,6 @@ from policies.conversation import Conversation
 from policies.cool_zone import Batch, Coming, is_short_enough, short_form, zone_of
 from policies.transcript import CountTokens
 from proxy.dialects import json_array
-from proxy.dialects.chat.messages import describe, shortened, with_text
 from proxy.engine.case import Case
 from proxy.models.tokenizer import Tokenizer
 from proxy.records.shelf import Shelf
@@ -129,11 +128,12 @@ class Cooler:
 
     def _replaced(self, case: Case, forms: Mapping[int, str], following: tuple[Coming, ...]) -> Cooled:
         head = case.conversation.head_length
+        with_text = case.request.dialect.items.with_text
         raws = {head + i: with_text(case.request.message_bytes(head + i), form) for i, form in forms.items()}
         return Cooled(case.conversation, {}, following).with_shorter(self._weighed(case, raws))
 
     def _cut(self, case: Case, view: Cooled, limits: Mapping[int, int]) -> Cooled:
-        messages = view.conversation.messages
+        messages, shortened = view.conversation.messages, case.request.dialect.items.shortened
         raws = {
             i: shortened(
                 view.replaced.get(i) or case.request.message_bytes(i), _CUT_MARGIN * limit / messages[i].tokens
@@ -146,7 +146,7 @@ class Cooler:
 
     def _weighed(self, case: Case, raws: Mapping[int, bytes]) -> dict[int, tuple[bytes, int]]:
         """Messages with their tokens, by index."""
-        count = self.counter(case)
+        count, describe = self.counter(case), case.request.dialect.items.describe
         described = ((index, raw, describe(json_array.decode(raw), count)) for index, raw in raws.items())
         return {index: (raw, message.tokens) for index, raw, message in described if message is not None}
 

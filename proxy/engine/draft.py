@@ -86,7 +86,7 @@ def body_of(case: Case, copy: Copy, shape: Shape) -> bytes:
     items: Sequence[Item] = range(len(request.messages))
     if copy.text is not None:
         items = assemble(case.conversation, copy.covered, copy.text, shape)
-    return json_array.rebuild(request.body, request.parsed, items, copy.replaced)
+    return request.dialect.rebuild(request.body, request.parsed, items, copy.replaced)
 
 
 def standing_of(record: Record | None) -> Standing | None:

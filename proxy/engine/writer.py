@@ -269,9 +269,9 @@ def _aligned_body(job: Job, instruction: str, max_tokens: int) -> bytes:
         items = assemble(conversation, job.covered, job.parent.text, job.case.experience.shape)
     end = conversation.head_length + job.plan.cut.position
     upto = [item for item in items if isinstance(item, Injected | Merged) or item < end]
-    body = json_array.rebuild(request.body, request.parsed, [*upto, Injected(instruction)], job.cooled.replaced)
+    body = request.dialect.rebuild(request.body, request.parsed, [*upto, Injected(instruction)], job.cooled.replaced)
     fields: dict[str, object] = {request.output_key: max_tokens}
-    if request.parsed.envelope.tools:
+    if request.parsed.envelope.fields["tools"]:
         fields["tool_choice"] = "none"
     return json_array.with_fields(body, fields, without=_NOT_ALIGNED)
 

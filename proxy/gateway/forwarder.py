@@ -20,7 +20,7 @@ from proxy.overflow.form_refusals import refuses_roles, refuses_usage
 from proxy.overflow.output_refusals import most_output
 from proxy.runtime.fail_open import FailOpen
 from proxy.server.headers import Headers, without
-from proxy.server.paths import chat_url
+from proxy.server.paths import resource_url
 from proxy.upstream.http import TruncatedError, UpstreamClient, UpstreamResponse
 
 _FAILED = 400
@@ -174,9 +174,9 @@ class Forwarder:
     def _asking(self, case: Case, draft: Draft) -> bytes | None:
         """The draft with a question for the usage; None where the stream tells it anyway, or must not be asked."""
         tells_usage = self._windows.experience(case.place).tells_usage
-        if draft.copy is None or not case.request.hides_usage or not tells_usage:
+        if draft.copy is None or not case.request.usage_fields or not tells_usage:
             return None
-        return json_array.with_fields(draft.body, {"stream_options": {"include_usage": True}}, without=())
+        return json_array.with_fields(draft.body, case.request.usage_fields, without=())
 
     async def _request(self, incoming: Incoming, headers: Headers, body: bytes) -> Answer:
         response = await self._respond(incoming, headers, body)
@@ -188,7 +188,8 @@ class Forwarder:
 
     async def _respond(self, incoming: Incoming, headers: Headers, body: bytes) -> UpstreamResponse:
         upstream = incoming.to.upstream
-        url = chat_url(upstream.base_url, incoming.exchange.head.target)
+        head = incoming.exchange.head
+        url = resource_url(upstream.base_url, head.dialect.path, head.target)
         response = await self._client.send(upstream, "POST", url, headers, body)
         incoming.opened.callback(response.close)
         return response

@@ -190,7 +190,9 @@ class Gateway:
         body = await self._unpacked(incoming)
         if body is None:
             return None
-        return await self._engine.reader.read(body, incoming.caller.scope, incoming.active.router.encoding)
+        return await self._engine.reader.read(
+            body, incoming.caller.scope, incoming.active.router.encoding, incoming.exchange.head.dialect
+        )
 
     async def _unpacked(self, incoming: Incoming) -> bytes | None:
         """What the body says; None for a coding that is not read here, and for what is not read at all."""

@@ -6,8 +6,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
+from proxy.dialects.base import Dialect
+from proxy.dialects.table import CHAT, dialect_of
 from proxy.server.headers import Headers
-from proxy.server.paths import Reading, reading
+from proxy.server.paths import Reading, reading, resource
 
 
 @dataclass(frozen=True)
@@ -31,6 +33,11 @@ class RequestHead:
     def reading(self) -> Reading:
         """What its path means, however it is spelled."""
         return reading(self.path.encode("latin-1"))
+
+    @property
+    def dialect(self) -> Dialect:
+        """In which it is read and answered: that of its path, and chat's on all others."""
+        return dialect_of(resource(self.reading)) or CHAT
 
     def header(self, name: bytes) -> bytes | None:
         """The first value of a header, by its name in lower case."""

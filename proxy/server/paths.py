@@ -26,7 +26,6 @@ _RESOURCES = re.compile(
     r"/(?:assistants|audio|batches|chat|completions|containers|conversations|embeddings|evals|files|fine_tuning|images"
     r"|messages|models|moderations|organization|realtime|responses|threads|uploads|vector_stores|videos)(?:/|$)"
 )
-CHAT = ("chat", "completions")
 EXPLAIN = ("compaction", "explain")
 RESPONSES = ("responses",)
 _SEPARATORS = re.compile(r"[/\\]+")
@@ -145,10 +144,10 @@ def resource(found: Reading) -> tuple[str, ...]:
     return tuple(dropwhile("v1".__eq__, names))
 
 
-def chat_url(base_url: str, target: str) -> str:
-    """The upstream's address for chat, however the client spelled the path: what was counted goes nowhere else."""
+def resource_url(base_url: str, names: Iterable[str], target: str) -> str:
+    """The upstream's address for a resource, however the client spelled it: what was counted goes nowhere else."""
     _, mark, query = target.partition("?")
-    return "/".join((base_url, *CHAT)) + mark + query
+    return "/".join((base_url, *names)) + mark + query
 
 
 def upstream_url(base_url: str, target: str) -> str:

@@ -14,7 +14,7 @@ from msgspec import Raw
 
 from policies.arguments import MOST_BRACKETS, UnreadError, read
 from proxy.demo.model_server import ModelServer
-from proxy.dialects import bounds, json_array
+from proxy.dialects import bounds, json_array, surrogates, table
 from proxy.dialects.chat.canonical import message_digest
 from proxy.server import content_coding
 from tests.support.stages import outcome, stage
@@ -167,21 +167,21 @@ def test_a_message_that_is_too_large_to_be_decoded_is_none_of_a_conversation() -
 
 
 def test_a_long_word_in_a_short_ones_place_is_not_read() -> None:
-    parsed = json_array.parse(of_messages(b"{}").replace(b'"m"', b'"' + b"m" * 10_000 + b'"'))
+    parsed = json_array.parse(of_messages(b"{}").replace(b'"m"', b'"' + b"m" * 10_000 + b'"'), table.CHAT.array)
     assert parsed is not None
-    assert json_array.scalar(parsed.envelope.model) == []
-    assert json_array.text_at(parsed.envelope.model, ()) is None
+    assert json_array.scalar(parsed.envelope.fields["model"]) == []
+    assert json_array.text_at(parsed.envelope.fields["model"], ()) is None
     assert json_array.scalar(Raw(b"9" * 5_000)) == [], "more digits than Python reads"
 
 
 def test_megabytes_of_whitespace_are_not_passed_over() -> None:
-    assert json_array.parse(of_messages(b" " * 60_000 + b"{}")) is not None
-    assert json_array.parse(of_messages(b" " * 100_000 + b"{}")) is None
+    assert json_array.parse(of_messages(b" " * 60_000 + b"{}"), table.CHAT.array) is not None
+    assert json_array.parse(of_messages(b" " * 100_000 + b"{}"), table.CHAT.array) is None
 
 
 def test_surrogates_that_are_too_many_to_be_looked_at() -> None:
-    assert json_array.has_many_surrogates(rb"\ud83d" * (bounds.MOST_SURROGATES + 1))
-    assert not json_array.has_many_surrogates(rb"\ud83d" * 1_000 + b"a" * 1_000_000)
+    assert surrogates.has_many(rb"\ud83d" * (bounds.MOST_SURROGATES + 1))
+    assert not surrogates.has_many(rb"\ud83d" * 1_000 + b"a" * 1_000_000)
 
 
 @pytest.mark.parametrize(

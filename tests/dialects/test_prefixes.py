@@ -14,9 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from policies.conversation import Message
-from proxy.dialects.json_array import MAX_MESSAGES
+from proxy.dialects.json_array import MAX_ITEMS
 from proxy.dialects.prefixes import PrefixCache
 from proxy.dialects.reader import ChatRequest, RequestReader
+from proxy.dialects.table import CHAT
 from proxy.models.tokenizer import DEFAULT_ENCODING, Tokenizer
 from proxy.runtime import workers as threads
 from tests.support.conversations import Json, assistant, body_of, described, parsed, system, tool, user
@@ -35,7 +36,9 @@ def reader() -> RequestReader:
 
 
 def read(by: RequestReader, body: bytes, scope: bytes = SCOPE) -> ChatRequest | None:
-    return asyncio.run(by.read(body, scope, lambda model: "cl100k_base" if model == "gpt-4" else DEFAULT_ENCODING))
+    return asyncio.run(
+        by.read(body, scope, lambda model: "cl100k_base" if model == "gpt-4" else DEFAULT_ENCODING, CHAT)
+    )
 
 
 def facts(request: ChatRequest | None) -> object:
@@ -156,21 +159,21 @@ def test_an_agents_next_request_is_found_by_its_prefix(place: str) -> None:
     bodies = [b.replace(b'"model": "gpt-4o", ', model.encode())[:-1] + more.encode() + b"}" for b in growing(4)]
     for earlier, later in itertools.pairwise(bodies):
         whole = parsed(earlier)
-        cache.remember(SCOPE, earlier, whole, "e", described(json.loads(earlier)["messages"]))
-        found = cache.find(SCOPE, later)
+        cache.remember(SCOPE, earlier, CHAT.array, whole, "e", described(json.loads(earlier)["messages"]))
+        found = cache.find(SCOPE, later, CHAT.array)
         assert found is not None
         prefix, seen = found
         assert len(prefix.messages) == len(whole.spans) - 1
         assert (seen.spans, seen.array) == (parsed(later).spans, parsed(later).array)
-        assert bytes(seen.envelope.model) == b'"m"'
+        assert bytes(seen.envelope.fields["model"]) == b'"m"'
 
 
 def test_what_one_caller_sent_is_never_found_by_another() -> None:
     cache = PrefixCache()
     earlier, later = growing(2)
-    cache.remember(b"one", earlier, parsed(earlier), "e", described(json.loads(earlier)["messages"]))
-    assert cache.find(b"two", later) is None
-    assert cache.find(b"one", later) is not None
+    cache.remember(b"one", earlier, CHAT.array, parsed(earlier), "e", described(json.loads(earlier)["messages"]))
+    assert cache.find(b"two", later, CHAT.array) is None
+    assert cache.find(b"one", later, CHAT.array) is not None
 
 
 @pytest.mark.parametrize(
@@ -184,22 +187,22 @@ def test_what_one_caller_sent_is_never_found_by_another() -> None:
         (lambda body: body[: body.rindex(b', {"role": "user"')] + b'],"messages":[]}', "another list right behind"),
         (lambda body: body[: body.rindex(b', {"role": "user"')] + b'],"messages":null}', "none, said behind"),
         (lambda body: body[:-1], "no end"),
-        (lambda body: body[: body.rindex(b"}]")] + b"}" + b",{}" * MAX_MESSAGES + b"]}", "more than any conversation"),
+        (lambda body: body[: body.rindex(b"}]")] + b"}" + b",{}" * MAX_ITEMS + b"]}", "more than any conversation"),
         (lambda body: body.replace(b"}], ", b"} ], ")[:-1] + b"x}", "no JSON behind"),
     ],
 )
 def test_anything_else_is_read_as_a_whole(change: object, reason: str) -> None:
     cache = PrefixCache()
     earlier, later = growing(2)
-    cache.remember(SCOPE, earlier, parsed(earlier), "e", described(json.loads(earlier)["messages"]))
+    cache.remember(SCOPE, earlier, CHAT.array, parsed(earlier), "e", described(json.loads(earlier)["messages"]))
     assert callable(change)
-    assert cache.find(SCOPE, change(later)) is None, reason
+    assert cache.find(SCOPE, change(later), CHAT.array) is None, reason
 
 
 def test_short_bodies_are_not_worth_remembering() -> None:
     cache = PrefixCache()
     body = body_of([user("a"), user("b")])
-    cache.remember(SCOPE, body, parsed(body), "e", described(json.loads(body)["messages"]))
+    cache.remember(SCOPE, body, CHAT.array, parsed(body), "e", described(json.loads(body)["messages"]))
     assert cache.held == 0
 
 
@@ -211,10 +214,10 @@ def test_no_more_is_held_than_the_bound_allows(sent: list[tuple[int, int, int]])
     for session, length, tools in sent:
         messages = [user(f"{session} " + "x" * 200), *[user("y" * 200)] * length]
         body = json.dumps({"tools": ["t" * 1_000] * tools, "messages": messages}).encode()
-        cache.remember(SCOPE, body, parsed(body), "e", described(messages))
+        cache.remember(SCOPE, body, CHAT.array, parsed(body), "e", described(messages))
         entries = [prefix for prefixes in cache._entries.values() for prefix in prefixes]
         assert cache.held == sum(prefix.size for prefix in entries) <= bound
-        assert all(prefix.size >= len(bytes(prefix.envelope.tools)) for prefix in entries)
+        assert all(prefix.size >= len(bytes(prefix.envelope.fields["tools"])) for prefix in entries)
 
 
 def test_the_session_that_was_used_longest_ago_goes_first() -> None:
@@ -222,11 +225,11 @@ def test_the_session_that_was_used_longest_ago_goes_first() -> None:
     histories = [[user(f"{name} " * 1_000), *[user("y")] * 12] for name in ("one", "two", "three")]
 
     def is_known(number: int) -> bool:
-        return cache.find(SCOPE, body_of([*histories[number], user("z")])) is not None
+        return cache.find(SCOPE, body_of([*histories[number], user("z")]), CHAT.array) is not None
 
     for number, messages in enumerate(histories):
         body = body_of(messages)
-        cache.remember(SCOPE, body, parsed(body), "e", described(messages))
+        cache.remember(SCOPE, body, CHAT.array, parsed(body), "e", described(messages))
         assert is_known(number)
         assert is_known(0)
     assert not is_known(1)

@@ -17,6 +17,7 @@ from policies.record.actions import key_actions
 from proxy.dialects import json_array
 from proxy.dialects.chat.messages import describe
 from proxy.dialects.reader import ChatRequest, RequestReader
+from proxy.dialects.table import CHAT
 from proxy.errors import InvalidJSONError
 from proxy.models.tokenizer import DEFAULT_ENCODING, INLINE_BYTES, Tokenizer
 from proxy.runtime import workers as threads
@@ -48,7 +49,7 @@ class Workers(Executor):
 
 def read(body: bytes, by: RequestReader | None = None) -> ChatRequest | None:
     reader = by or RequestReader(TOKENIZER, threads.Workers(Workers()))
-    return asyncio.run(reader.read(body, b"caller", lambda _: DEFAULT_ENCODING))
+    return asyncio.run(reader.read(body, b"caller", lambda _: DEFAULT_ENCODING, CHAT))
 
 
 def understood(body: bytes) -> ChatRequest:
@@ -209,7 +210,7 @@ def test_an_encoding_that_is_not_loaded_is_loaded_in_a_thread() -> None:
 def test_one_text_under_two_encodings_is_counted_twice() -> None:
     reader = RequestReader(TOKENIZER, threads.Workers(Workers()))
     counted = {
-        encoding: asyncio.run(reader.read(body_of([user("naïve 你好")]), b"c", lambda _, e=encoding: e))
+        encoding: asyncio.run(reader.read(body_of([user("naïve 你好")]), b"c", lambda _, e=encoding: e, CHAT))
         for encoding in ("o200k_base", "cl100k_base")
     }
     assert {request.encoding for request in counted.values() if request} == {"o200k_base", "cl100k_base"}
@@ -237,7 +238,7 @@ def test_a_history_seen_under_one_encoding_is_counted_anew_under_another() -> No
     def tokens(reader: RequestReader, model: str) -> int:
         # The model stands behind the messages, so both requests begin with the same bytes.
         body = msgspec.json.encode({"messages": history, "model": model})
-        request = asyncio.run(reader.read(body, b"caller", TOKENIZER.encoding_for))
+        request = asyncio.run(reader.read(body, b"caller", TOKENIZER.encoding_for, CHAT))
         assert request is not None
         return request.tokens
 
@@ -256,7 +257,7 @@ def test_messages_that_are_the_same_are_described_once(monkeypatch: pytest.Monke
         described.append(message)
         return describe(message, count, family)
 
-    monkeypatch.setattr("proxy.dialects.reader.describe", counting)
+    monkeypatch.setattr("proxy.dialects.chat.messages.describe", counting)
     request = understood(body_of([user("again")] * 500))
     assert (len(request.messages), len(described)) == (500, 1)
 

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from policies.assembly import Injected, Merged
-from proxy.dialects import json_array
+from proxy.dialects import json_array, surrogates
+from proxy.dialects.table import CHAT
 from proxy.errors import InvalidJSONError
 from tests.support.conversations import body_of, parsed, user
 
@@ -51,7 +52,7 @@ def test_rebuilding_keeps_every_byte_but_those_of_the_messages_that_go(
     body, messages = made
     found = parsed(body)
     kept = data.draw(st.lists(st.integers(0, len(messages) - 1), max_size=5))
-    rebuilt = json_array.rebuild(body, found, [*kept, Injected("a\nsummary")], {})
+    rebuilt = CHAT.rebuild(body, found, [*kept, Injected("a\nsummary")], {})
     injected = b'{"role":"user","content":"a\\nsummary"}'
     array = b"[" + b",".join([*(messages[i] for i in kept), injected]) + b"]"
     assert rebuilt == body[: found.array[0]] + array + body[found.array[1] :]
@@ -59,7 +60,7 @@ def test_rebuilding_keeps_every_byte_but_those_of_the_messages_that_go(
 
 def test_replaced_messages_take_the_place_of_the_clients() -> None:
     body = body_of([user("one"), user("two")])
-    rebuilt = json_array.rebuild(body, parsed(body), [0, 1], {1: b'{"role":"user","content":"2"}'})
+    rebuilt = CHAT.rebuild(body, parsed(body), [0, 1], {1: b'{"role":"user","content":"2"}'})
     assert json.loads(rebuilt)["messages"] == [user("one"), user("2")]
 
 
@@ -79,7 +80,7 @@ IMAGE = {"type": "image_url", "image_url": {"url": "data:x", "detail": "low"}}
 def test_a_merged_message_begins_with_the_record_and_keeps_all_else(content: object, merged: object) -> None:
     message = {"role": "user", "name": "ann", "content": content, "seed": 12345678901234567890123}
     body = body_of([user("one"), message])
-    rebuilt = json.loads(json_array.rebuild(body, parsed(body), [Merged("record", 1)], {}))["messages"]
+    rebuilt = json.loads(CHAT.rebuild(body, parsed(body), [Merged("record", 1)], {}))["messages"]
     assert rebuilt == [message | {"content": merged}]
 
 
@@ -109,14 +110,12 @@ M = '[{"role":"user","content":"a"}]'
     ],
 )
 def test_shapes_that_are_not_certain_are_not_understood(body: str, reason: str) -> None:
-    assert json_array.parse(body.encode()) is None, reason
+    assert json_array.parse(body.encode(), CHAT.array) is None, reason
 
 
-@pytest.mark.parametrize(
-    ("number", "understood"), [(json_array.MAX_MESSAGES, True), (json_array.MAX_MESSAGES + 1, False)]
-)
+@pytest.mark.parametrize(("number", "understood"), [(json_array.MAX_ITEMS, True), (json_array.MAX_ITEMS + 1, False)])
 def test_more_messages_than_any_conversation_has_are_not_looked_at(number: int, understood: bool) -> None:
-    assert (json_array.parse(body_of([user("a")] * number)) is not None) == understood
+    assert (json_array.parse(body_of([user("a")] * number), CHAT.array) is not None) == understood
 
 
 @pytest.mark.parametrize(
@@ -155,7 +154,7 @@ def nested(levels: int) -> bytes:
 )
 def test_what_is_no_json_is_refused_with_the_reason(body: bytes, message: str) -> None:
     with pytest.raises(InvalidJSONError, match=message):
-        json_array.parse(body)
+        json_array.parse(body, CHAT.array)
 
 
 @pytest.mark.parametrize(
@@ -202,7 +201,7 @@ def test_large_integers_stay_what_they_are() -> None:
     ],
 )
 def test_halves_of_pairs_are_made_readable_in_place_and_nothing_else(written: str, readable: str) -> None:
-    assert json_array.readable_surrogates(written.encode()) == readable.encode()
+    assert surrogates.readable(written.encode()) == readable.encode()
 
 
 ESCAPES = st.sampled_from(["\\\\", "\\n", '\\"', "\\ud83d", "\\ude00", "\\uD83D", "\\u0041", "ud83d", "a", "é"])
@@ -211,9 +210,9 @@ ESCAPES = st.sampled_from(["\\\\", "\\n", '\\"', "\\ud83d", "\\ude00", "\\uD83D"
 @given(st.lists(ESCAPES, max_size=12).map("".join))
 def test_whatever_is_escaped_becomes_readable_at_the_same_length(text: str) -> None:
     body = f'{{"messages":[{{"role":"user","content":"{text}"}}],"user":"{text}"}}'.encode()
-    readable = json_array.readable_surrogates(body)
+    readable = surrogates.readable(body)
     assert len(readable) == len(body)
-    assert json_array.parse(readable) is not None
+    assert json_array.parse(readable, CHAT.array) is not None
     told = json.loads(body)["user"].encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     assert json.loads(readable)["user"] == told
 

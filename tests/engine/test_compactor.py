@@ -23,6 +23,7 @@ from proxy.callers.spending import Spending
 from proxy.callers.tenants import Caller
 from proxy.config.settings import Upstream
 from proxy.dialects.reader import ChatRequest, RequestReader
+from proxy.dialects.table import CHAT
 from proxy.engine.case import Case
 from proxy.engine.compactor import CompactionError, Compactor
 from proxy.engine.cooler import Cooled
@@ -148,7 +149,7 @@ async def job(
     messages = [system(), user(TASK), *rounds(number, size=size)]
     with ThreadPoolExecutor(1) as workers:
         request = await RequestReader(TOKENIZER, threads.Workers(workers)).read(
-            body_of(messages), SCOPE, lambda _: DEFAULT_ENCODING
+            body_of(messages), SCOPE, lambda _: DEFAULT_ENCODING, CHAT
         )
     assert isinstance(request, ChatRequest)
     budget = budget_of(8_192, min(7_000, request.tokens))

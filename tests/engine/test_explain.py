@@ -19,6 +19,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from proxy.callers.tenants import Tenants
+from proxy.dialects.table import CHAT
 from proxy.engine.case import Case, Mode, case_of
 from proxy.engine.cooler import content_key
 from proxy.engine.decider import worthwhile
@@ -381,7 +382,7 @@ class Bench:
     async def explain(self, messages: Sequence[Message], mode: Mode) -> tuple[Case, Explanation]:
         caller = Tenants(self.config).identify(None)
         router = self.engine.router(self.config)
-        request = await self.engine.reader.read(body(messages), caller.scope, router.encoding)
+        request = await self.engine.reader.read(body(messages), caller.scope, router.encoding, CHAT)
         assert request is not None
         case = case_of(RequestHead("POST", "/", []), router, caller, mode, request)
         written = self.store.writes

@@ -275,7 +275,7 @@ ENDED = ("end", "code", "status", "tenant", "policy", "upstream", "method", "com
 FAULTS = {
     "counting": (
         "proxy.dialects.reader.RequestReader.read",
-        "proxy.dialects.reader.describe",
+        "proxy.dialects.chat.messages.describe",
         "proxy.dialects.reader.json_array.parse",
         "proxy.dialects.prefixes.PrefixCache.find",
         "proxy.dialects.prefixes.PrefixCache.remember",
@@ -391,7 +391,7 @@ async def test_our_own_pages_are_not_relayed(tmp_path: Path, method: str, path: 
 @pytest.mark.parametrize(
     ("content", "place"),
     [
-        pytest.param(SMALL, "proxy.dialects.reader.describe", id="after a fault of ours"),
+        pytest.param(SMALL, "proxy.dialects.chat.messages.describe", id="after a fault of ours"),
         pytest.param(SMALL.replace(b"messages", b"mess\\u0061ges"), None, id="escaped key"),
         pytest.param(body([1]), None, id="no message"),
     ],

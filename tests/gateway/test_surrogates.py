@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from proxy.demo.answers import error
 from proxy.demo.model_server import Fault, ModelServer
-from proxy.dialects import json_array
+from proxy.dialects import json_array, surrogates
+from proxy.dialects.table import CHAT
 from proxy.errors import InvalidJSONError
 from proxy.gateway import answers
 from proxy.gateway import forwarder as forwarding
@@ -120,7 +121,7 @@ def told(play: Stage, reply: object) -> bool:
 def test_setting_a_field_leaves_all_others_their_bytes(members: dict[str, object], spaced: bool) -> None:
     separators = (" , ", " : ") if spaced else (",", ":")
     body = json.dumps(members, separators=separators).encode()
-    if len({json_array.readable_surrogates(json.dumps(key).encode()) for key in members}) < len(members):
+    if len({surrogates.readable(json.dumps(key).encode()) for key in members}) < len(members):
         return  # two keys that strict readers cannot tell apart
     changed = json_array.with_fields(body, {"new": [1]}, without=("gone",))
     expected = {key: value for key, value in members.items() if key != "gone"} | {"new": [1]}
@@ -150,6 +151,6 @@ def test_what_is_no_object_of_distinct_keys_takes_no_fields(body: bytes) -> None
     ],
 )
 def test_a_record_is_put_before_what_a_message_says_byte_for_byte(message: bytes, content: bytes) -> None:
-    merged = json_array._behind("RECORD", message)
+    merged = CHAT.items.merged("RECORD", message)
     assert content in merged
     assert {**json.loads(message), "content": 0} == {**json.loads(merged), "content": 0}

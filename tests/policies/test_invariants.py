@@ -23,9 +23,9 @@ from policies.record.bisect import Call, Outcome, Result
 from policies.record.record import Segment, Written
 from policies.settings import DEFAULTS, BisectSettings, PolicySettings
 from policies.transcript import MARKERS, render
-from proxy.dialects import json_array
 from proxy.dialects.chat.canonical import message_digest
 from proxy.dialects.chat.messages import describe, utterances
+from proxy.dialects.table import CHAT
 from tests.policies.record.test_bisect import Model, block, run
 from tests.policies.record.test_record import generation, made
 from tests.support.conversations import (
@@ -52,7 +52,7 @@ def sent(messages: list[Json], covered: int) -> list[Json]:
     """What goes upstream, decoded, once body[:covered] is replaced by a record."""
     body = body_of(messages)
     items = assemble(conversation(messages), covered, RECORD)
-    found: list[Json] = json.loads(json_array.rebuild(body, parsed(body), items, {}))["messages"]
+    found: list[Json] = json.loads(CHAT.rebuild(body, parsed(body), items, {}))["messages"]
     return found
 
 
@@ -123,7 +123,7 @@ def test_everything_around_the_messages_keeps_its_bytes(case: tuple[list[Json], 
     array = json.dumps(messages, indent=1, ensure_ascii=False)
     body = f'{opening}{array},"stream":false ,"temperature": 0.10}}'.encode("utf-8", "backslashreplace")
     found = parsed(body)
-    rebuilt = json_array.rebuild(body, found, assemble(conversation(messages), cut, RECORD), {})
+    rebuilt = CHAT.rebuild(body, found, assemble(conversation(messages), cut, RECORD), {})
     assert rebuilt.startswith(opening.encode())
     assert rebuilt.endswith(b',"stream":false ,"temperature": 0.10}')
     for first, last in found.spans[-1:]:
@@ -158,7 +158,7 @@ def test_10_with_the_same_checkpoint_a_longer_history_only_appends(
 
     def bytes_sent(history: list[Json]) -> bytes:
         body = body_of(history)
-        rebuilt = json_array.rebuild(body, parsed(body), assemble(conversation(history), cut, RECORD), {})
+        rebuilt = CHAT.rebuild(body, parsed(body), assemble(conversation(history), cut, RECORD), {})
         start, end = parsed(rebuilt).array
         return rebuilt[start : end - 1]
 

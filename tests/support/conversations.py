@@ -9,8 +9,9 @@ from collections.abc import Sequence
 from hypothesis import strategies as st
 
 from policies.conversation import Conversation, Message
-from proxy.dialects import json_array
+from proxy.dialects import json_array, surrogates
 from proxy.dialects.chat.messages import describe
+from proxy.dialects.table import CHAT
 
 Json = dict[str, object]
 
@@ -56,7 +57,7 @@ def body_of(messages: Sequence[object], **fields: object) -> bytes:
 
 def as_read(messages: Sequence[object]) -> list[Json]:
     """As the reader decodes them: with something else in the place of halves of emoji."""
-    read: list[Json] = json.loads(json_array.readable_surrogates(json.dumps(messages).encode()))
+    read: list[Json] = json.loads(surrogates.readable(json.dumps(messages).encode()))
     return read
 
 
@@ -70,7 +71,7 @@ def conversation(messages: Sequence[object], tools_tokens: int = 0) -> Conversat
 
 
 def parsed(body: bytes) -> json_array.Parsed:
-    result = json_array.parse(json_array.readable_surrogates(body))
+    result = json_array.parse(surrogates.readable(body), CHAT.array)
     assert result is not None
     return result
 

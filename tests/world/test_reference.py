@@ -13,7 +13,7 @@ import pytest
 from policies.assembly import assemble
 from policies.cuts import legal_cuts
 from policies.ladder import StatedLimit
-from proxy.dialects import json_array
+from proxy.dialects.table import CHAT
 from proxy.overflow.classify import classify, full_answer
 from tests.support.conversations import Json, body_of, conversation, pairing_defects, parsed
 
@@ -40,7 +40,7 @@ def test_a_real_conversation_is_cut_without_harm_wherever_it_may_be_cut(name: st
     before = pairing_defects(messages)
     cuts = legal_cuts(view)
     for cut in cuts[:: max(1, len(cuts) // 20)]:
-        rebuilt = json_array.rebuild(body, found, assemble(view, cut, "record"), {})
+        rebuilt = CHAT.rebuild(body, found, assemble(view, cut, "record"), {})
         sent = msgspec.json.decode(rebuilt)["messages"]
         assert pairing_defects(sent) <= before
         assert sent[-1] == messages[-1]

@@ -19,6 +19,7 @@ from proxy.commands.replay.stand_in import Call, StandIn
 from proxy.config.loading import Config
 from proxy.config.settings import ModelRule
 from proxy.dialects.reader import ChatRequest
+from proxy.dialects.table import CHAT
 from proxy.engine.ahead import is_worth_following
 from proxy.engine.case import Case, case_of, learned
 from proxy.engine.draft import Draft
@@ -140,7 +141,7 @@ class _Player:
 
     async def _read(self, body: bytes, caller: Caller) -> ChatRequest | None:
         try:
-            return await self._engine.reader.read(body, caller.scope, self._router.encoding)
+            return await self._engine.reader.read(body, caller.scope, self._router.encoding, CHAT)
         except InvalidJSONError:
             return None
 
@@ -246,7 +247,7 @@ def _reused(before: ChatRequest, sent: ChatRequest) -> float:
 
 def _cached(before: ChatRequest, sent: ChatRequest) -> int:
     """Tokens at the start of a prompt that are the same as before: tools first, then whole messages."""
-    if before.model != sent.model or before.parsed.envelope.tools != sent.parsed.envelope.tools:
+    if before.model != sent.model or before.definitions != sent.definitions:
         return 0
     pairs = zip(before.messages, sent.messages, strict=False)
     alike = takewhile(lambda pair: pair[0] == pair[1], pairs)

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeGuard
 
 import msgspec
 
 from policies.arguments import UnreadError, read
+from policies.assembly import Injected
 from policies.conversation import Call, Message, Role
-from policies.transcript import ToolCall, Utterance, shorten
+from policies.transcript import CountTokens, ToolCall, Utterance, shorten
 from proxy.dialects.chat.canonical import Json, loose_digest, message_digest
+from proxy.dialects.json_array import members_of
 from proxy.models.media import KINDS, media_tokens, sealed_tokens
 
 # Wire roles; `function` is the legacy tool role, and an unknown role is treated as a user's, which is never dropped.
@@ -38,8 +40,6 @@ MESSAGE_OVERHEAD = 4
 CALL_OVERHEAD = 8
 # An answer in audio that is named by its id: a quarter of a minute, at a token for 50 ms.
 _ANSWER_AUDIO_TOKENS = 300
-
-CountTokens = Callable[[str], int]
 
 
 def describe(message: object, count: CountTokens, family: str = "") -> Message | None:
@@ -194,6 +194,27 @@ def _reasoning(message: Json) -> str:
 
 def _is_reasoning(part: object) -> TypeGuard[Json]:
     return isinstance(part, dict) and part.get("type") in _SIGNED_PARTS
+
+
+def injected(item: Injected) -> bytes:
+    """A message of ours."""
+    return msgspec.json.encode({"role": item.role, "content": item.text})
+
+
+def merged(text: str, raw: bytes | memoryview) -> bytes:
+    """A message whose content begins with a text of ours; its other fields, and what it said, keep their bytes."""
+    members = members_of(bytes(raw))
+    name, _, content = members.get("content", b'"content":null').partition(b":")
+    content = content.strip()
+    match content[:1]:
+        case b'"':
+            begun = msgspec.json.encode(f"{text}\n\n")[:-1] + content[1:]
+        case b"[":
+            part = msgspec.json.encode({"type": "text", "text": text})
+            begun = b"[" + part + (b"]" if content[1:].strip() == b"]" else b"," + content[1:])
+        case _:
+            begun = msgspec.json.encode(text)
+    return b"{" + b",".join({**members, "content": name + b":" + begun}.values()) + b"}"
 
 
 def with_text(raw: bytes | memoryview, text: str) -> bytes:

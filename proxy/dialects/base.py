@@ -1,0 +1,97 @@
+"""What a dialect is: a row of a table, by which requests are read and written without knowing which one it is.
+
+The parts are modules of pure functions. What all dialects do alike, each with a key or a name of its own, is no part of
+them: it is a function beside them that takes the key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import msgspec
+
+from policies.assembly import Injected, Item, Merged
+from policies.conversation import Message
+from policies.transcript import CountTokens, Utterance
+from proxy.dialects import json_array
+from proxy.dialects.json_array import Array, Parsed
+
+Fields = Mapping[str, msgspec.Raw]
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What a request says beside its items.
+
+    max_output:   the limit of its answer, None without one; output_key: the field by which this client sets it.
+    definitions:  what is sent to the model as JSON: tools, formats.
+    usage_fields: what makes a stream tell its usage; empty where it does anyway, and where the client has settled it.
+    passthrough:  why this shape is only counted and never compacted; None for what we understand.
+    """
+
+    model: str
+    stream: bool
+    max_output: int | None
+    output_key: str
+    definitions: tuple[msgspec.Raw, ...]
+    usage_fields: Mapping[str, object]
+    passthrough: str | None
+
+
+class Items(Protocol):
+    """Reads and writes single items: what stands in the array of a request."""
+
+    def describe(self, item: object, count: CountTokens, family: str = "", /) -> Message | None:
+        """What the policies need to know of a decoded item; None for what is none.
+
+        `family` is whose media formulas hold, as of `media.family_of`.
+        """
+
+    def utterances(self, item: object, position: int, tools: Sequence[str | None], /) -> list[Utterance]:
+        """What a decoded item says, by role; `tools` are those whose results it holds, in their order."""
+
+    def injected(self, item: Injected, /) -> bytes:
+        """An item of ours."""
+
+    def merged(self, text: str, raw: bytes | memoryview, /) -> bytes:
+        """An item whose content begins with a text of ours; what it said itself keeps its bytes."""
+
+    def with_text(self, raw: bytes | memoryview, text: str, /) -> bytes:
+        """An item with another text for its content; nothing else changes."""
+
+    def shortened(self, raw: bytes | memoryview, share: float, /) -> bytes:
+        """An item in which every text keeps this share of its length; what links it to others stays."""
+
+
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    """One way to write conversations.
+
+    path:     of its requests, without /v1. array: where their items stand.
+    settings: what a request's fields say.
+    """
+
+    path: tuple[str, ...]
+    array: Array
+    settings: Callable[[Fields], Settings]
+    items: Items
+
+    def rebuild(self, body: bytes, parsed: Parsed, items: Sequence[Item], replaced: Mapping[int, bytes]) -> bytes:
+        """The body with another array: the client's own bytes but for items of ours, and for those replaced.
+
+        replaced: index of an item -> its other bytes.
+        """
+
+        def piece(item: Item) -> int | bytes:
+            match item:
+                case Injected():
+                    return self.items.injected(item)
+                case Merged():
+                    kept = replaced.get(item.into) or body[slice(*parsed.spans[item.into])]
+                    return self.items.merged(item.text, kept)
+                case _:
+                    return replaced.get(item) or item
+
+        return json_array.rebuild(body, parsed, map(piece, items))

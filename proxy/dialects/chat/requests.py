@@ -1,0 +1,40 @@
+"""A chat request beside its messages."""
+
+from __future__ import annotations
+
+from proxy.dialects.base import Fields, Settings
+from proxy.dialects.json_array import Array, scalar
+
+ARRAY = Array(
+    "messages",
+    (
+        *("model", "stream", "stream_options", "n", "tools", "functions", "response_format", "max_tokens"),
+        *("max_completion_tokens", "prompt_cache_key", "conversation", "metadata", "previous_response_id"),
+    ),
+)
+_ASKS_FOR_USAGE = {"stream_options": {"include_usage": True}}
+
+
+def settings(fields: Fields) -> Settings:
+    """Wrong types are taken as absent."""
+    model = scalar(fields["model"])
+    output_key = "max_completion_tokens" if fields["max_completion_tokens"] else "max_tokens"
+    max_output = scalar(fields[output_key])
+    stream = scalar(fields["stream"]) is True
+    return Settings(
+        model=model if isinstance(model, str) else "",
+        stream=stream,
+        max_output=max_output if isinstance(max_output, int) and max_output > 0 else None,
+        output_key=output_key,
+        definitions=(fields["tools"], fields["functions"], fields["response_format"]),
+        usage_fields=_ASKS_FOR_USAGE if stream and not fields["stream_options"] else {},
+        passthrough=_passthrough(fields),
+    )
+
+
+def _passthrough(fields: Fields) -> str | None:
+    if scalar(fields["n"]) not in (None, 1):
+        return "several_choices"
+    if scalar(fields["previous_response_id"]) is not None:
+        return "previous_response_id"
+    return None

@@ -1,0 +1,15 @@
+"""The dialects that are spoken, found by the path of a request."""
+
+from __future__ import annotations
+
+from proxy.dialects.base import Dialect
+from proxy.dialects.chat import messages, requests
+
+CHAT = Dialect(("chat", "completions"), requests.ARRAY, requests.settings, messages)
+DIALECTS = (CHAT,)
+_BY_PATH = {dialect.path: dialect for dialect in DIALECTS}
+
+
+def dialect_of(path: tuple[str, ...]) -> Dialect | None:
+    """Of requests to this path, as of `paths.resource`; None where no conversations go."""
+    return _BY_PATH.get(path)
