@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import msgspec
-
 
 class ProxyError(Exception):
-    """An error the client sees in OpenAI's shape, `{"error": {message, type, param, code}}`."""
+    """An error the client sees in the shape of its dialect; message, type, param and code are OpenAI's."""
 
     status = 500
     code = "internal_error"
@@ -19,10 +17,6 @@ class ProxyError(Exception):
         self.message = message
         self.param = param
         self.retry_after = retry_after
-
-    def body(self) -> bytes:
-        """The JSON body, as OpenAI writes it (platform.openai.com/docs/guides/error-codes)."""
-        return msgspec.json.encode({"error": self.fields()})
 
     def fields(self) -> dict[str, object]:
         return {"message": self.message, "type": self.type, "param": self.param, "code": self.code}

@@ -12,6 +12,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from proxy.callers.admin_token import AdminToken
+from proxy.dialects.table import CHAT
 from proxy.errors import AuthenticationError, NotAllowedError, ProxyError
 from proxy.server.headers import OUR_COOKIE
 
@@ -157,4 +158,5 @@ def _same(given: str, expected: str) -> bool:
 
 
 def error_page(error: ProxyError) -> Response:
-    return Response(error.body(), error.status, {name.decode(): value.decode() for name, value in error.headers()})
+    body = CHAT.answers.error_body(error.fields())
+    return Response(body, error.status, {name.decode(): value.decode() for name, value in error.headers()})

@@ -6,7 +6,7 @@ them: it is a function beside them that takes the key.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -14,6 +14,8 @@ import msgspec
 
 from policies.assembly import Injected, Item, Merged
 from policies.conversation import Message
+from policies.record.prompting import Prompt
+from policies.record.validation import Answer
 from policies.transcript import CountTokens, Utterance
 from proxy.dialects import json_array
 from proxy.dialects.json_array import Array, Parsed
@@ -66,6 +68,72 @@ class Items(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class Usage:
+    """Tokens of one call, as the upstream counted them; those it had cached are among the prompt's."""
+
+    prompt_tokens: int
+    completion_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How an answer ended: why, the tokens it reports, and whether neither text nor calls came."""
+
+    reason: str | None
+    prompt_tokens: int | None
+    completion_tokens: int | None
+    said_nothing: bool
+
+
+class Answers(Protocol):
+    """Reads what upstreams answer, and words what we answer ourselves. `data` is of one event, or a whole answer.
+
+    ANSWER_KEY: what stands near the beginning of an answer in JSON, and of no report of an error.
+    WAITING:    what a stream may begin with while nothing is there to be said.
+    """
+
+    ANSWER_KEY: bytes
+    WAITING: bytes
+
+    def says_something(self, data: bytes, /) -> bool:
+        """Whether an event is more than an announcement: a role, a filter's verdict or a number comes before it."""
+
+    def ending(self, data: bytes, /) -> Ending | None:
+        """Of an answer, or of a stream's last event; None where it cannot be read."""
+
+    def usage(self, newest_first: Iterable[bytes], /) -> Usage | None:
+        """The last that an answer's events, or the answer as a whole, tell."""
+
+    def is_usage_alone(self, data: bytes, /) -> bool:
+        """Whether an event tells nothing but the usage that was asked for."""
+
+    def error_body(self, error: object, /) -> bytes:
+        """The body of an answer that is an error: its fields, or what an upstream has put in their place."""
+
+    def error_event(self, error: object, /, *, ends: bool) -> bytes:
+        """The same in a stream that has begun; `ends` where nothing follows, so that no client waits for more."""
+
+
+class Questions(Protocol):
+    """Asks a model something of ours.
+
+    OUTPUT_KEY: the field that limits an answer, where no client's request says which one the model knows.
+    """
+
+    OUTPUT_KEY: str
+
+    def ask(self, model: str, prompt: Prompt, limit: tuple[str, int], temperature: float | None, /) -> bytes:
+        """A request of ours; `limit` is of its answer: the field and the tokens."""
+
+    def continued(self, body: bytes, fields: Fields, limit: tuple[str, int], /) -> bytes:
+        """A client's request that ends with an instruction of ours, made one of ours: the same prompt to the model,
+        so that the provider's cache serves it, and nothing that is not for us."""
+
+    def read(self, body: bytes, /) -> Answer | None:
+        """The answer to either; None where it is none."""
+
+
+@dataclass(frozen=True, slots=True)
 class Dialect:
     """One way to write conversations.
 
@@ -77,6 +145,8 @@ class Dialect:
     array: Array
     settings: Callable[[Fields], Settings]
     items: Items
+    answers: Answers
+    questions: Questions
 
     def rebuild(self, body: bytes, parsed: Parsed, items: Sequence[Item], replaced: Mapping[int, bytes]) -> bytes:
         """The body with another array: the client's own bytes but for items of ours, and for those replaced.

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from proxy.dialects.base import Dialect
-from proxy.dialects.chat import messages, requests
+from proxy.dialects.chat import answers, messages, questions, requests
 
-CHAT = Dialect(("chat", "completions"), requests.ARRAY, requests.settings, messages)
+CHAT = Dialect(("chat", "completions"), requests.ARRAY, requests.settings, messages, answers, questions)
 DIALECTS = (CHAT,)
 _BY_PATH = {dialect.path: dialect for dialect in DIALECTS}
 

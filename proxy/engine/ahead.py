@@ -8,6 +8,7 @@ from policies.experience import was_cut_off
 from policies.plan import Compact, decide_ahead
 from policies.record.lineage import may_rebuild
 from policies.record.record import Record
+from proxy.dialects.base import Usage
 from proxy.engine.case import Case
 from proxy.engine.compactions import Compactions
 from proxy.engine.cooler import Cooled
@@ -16,7 +17,6 @@ from proxy.engine.excerpts import Excerpts
 from proxy.engine.job import Job
 from proxy.engine.standing import StandingRecords
 from proxy.engine.trails import Trails
-from proxy.gateway.usage import Usage
 from proxy.models.windows import Windows
 from proxy.observing.events import Hook, PromptBilled
 from proxy.records.lineages import Lineages

@@ -17,7 +17,6 @@ from policies.record.texts import Texts, texts_for
 from policies.record.validation import Answer, Invalid, Valid, split_timeline, validate
 from policies.transcript import Block, CountTokens, newest_within, render
 from proxy.callers.spending import Spending
-from proxy.dialects import json_array
 from proxy.engine.job import Job
 from proxy.models.tokenizer import Tokenizer
 from proxy.models.windows import Place, Windows, place_of
@@ -33,8 +32,6 @@ _USED_WINDOW = 0.95
 _LEAST_CAPACITY = 200
 # Share of a summarizer's window for the numbered statements of the user.
 _STATEMENTS_SHARE = 0.1
-# What of a session's request does not go with a question of ours.
-_NOT_ALIGNED = ("stream", "stream_options", "response_format", "functions", "function_call", "logprobs", "top_logprobs")
 
 
 @dataclass(slots=True)
@@ -270,10 +267,8 @@ def _aligned_body(job: Job, instruction: str, max_tokens: int) -> bytes:
     end = conversation.head_length + job.plan.cut.position
     upto = [item for item in items if isinstance(item, Injected | Merged) or item < end]
     body = request.dialect.rebuild(request.body, request.parsed, [*upto, Injected(instruction)], job.cooled.replaced)
-    fields: dict[str, object] = {request.output_key: max_tokens}
-    if request.parsed.envelope.fields["tools"]:
-        fields["tool_choice"] = "none"
-    return json_array.with_fields(body, fields, without=_NOT_ALIGNED)
+    fields = request.parsed.envelope.fields
+    return request.dialect.questions.continued(body, fields, (request.output_key, max_tokens))
 
 
 def _place(work: _Work) -> Place:

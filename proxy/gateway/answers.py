@@ -6,13 +6,15 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
+from functools import partial
 
 import msgspec
 
 from policies.ladder import StatedLimit
-from proxy.overflow.classify import MAX_ERROR_BYTES, classify, classify_event, full_answer
+from proxy.dialects.base import Answers
+from proxy.overflow.classify import MAX_ERROR_BYTES, classify, classify_event, full_window
 from proxy.server import content_coding
-from proxy.server.sse import EVENT_END, LONGEST_END, data_of, name_of, says_something, split_events
+from proxy.server.sse import EVENT_END, LONGEST_END, data_of, name_of, split_events
 from proxy.upstream.http import UpstreamResponse
 
 _EVENT_STREAM = b"text/event-stream"
@@ -25,6 +27,8 @@ Enough = Callable[[bytearray], bool]
 
 
 class _Reported(msgspec.Struct):
+    """An answer that reports an error, in any dialect."""
+
     error: object = None
 
 
@@ -63,7 +67,7 @@ class Answer:
 
 
 async def look_at(
-    response: UpstreamResponse, window: int | None = None, clock: Callable[[], float] = time.monotonic
+    response: UpstreamResponse, reads: Answers, window: int | None = None, clock: Callable[[], float] = time.monotonic
 ) -> Answer:
     """Read as much as tells an overflow from anything else: an error's body, a stream's first event, or one chunk.
 
@@ -78,32 +82,50 @@ async def look_at(
         head, read = await _read_until(_is_failure, rest, decoder)
         return Answer(response, head, rest, classify(response.status, read), read)
     if _is_event_stream(response):
-        return await _stream(response, decoder, window, clock)
-    return await _object(response, decoder, window)
+        return await _stream(response, decoder, reads, window, clock)
+    return await _object(response, decoder, reads, window)
 
 
 async def _stream(
-    response: UpstreamResponse, decoder: content_coding.Decoder, window: int | None, clock: Callable[[], float]
+    response: UpstreamResponse,
+    decoder: content_coding.Decoder,
+    reads: Answers,
+    window: int | None,
+    clock: Callable[[], float],
 ) -> Answer:
     chunks = _Patient(response.chunks(), clock)
-    head, read = await _read_until(_EventSeen(), chunks.for_a_while(), decoder)
-    name, data = _first_said(read)
-    overflow = classify_event(data, name) or full_answer(data, window=window)
-    return Answer(response, head, chunks.rest(), overflow, data if overflow or _reports_error(data) else b"")
+    head, read = await _read_until(_EventSeen(reads), chunks.for_a_while(), decoder)
+    name, data = _first_said(read, reads)
+    overflow = classify_event(data, name) or full_answer(data, reads, window)
+    return Answer(response, head, chunks.rest(), overflow, data if overflow or _reports_error(data, reads) else b"")
 
 
-async def _object(response: UpstreamResponse, decoder: content_coding.Decoder, window: int | None) -> Answer:
+async def _object(
+    response: UpstreamResponse, decoder: content_coding.Decoder, reads: Answers, window: int | None
+) -> Answer:
     rest = response.chunks()
-    head, read = await _read_until(_is_clear, rest, decoder)
-    is_error = _reports_error(read)
+    head, read = await _read_until(partial(_is_clear, reads), rest, decoder)
+    is_error = _reports_error(read, reads)
     overflow = None
     if is_error or response.at_end:
-        overflow = classify(response.status, read) or full_answer(read, window=window)
+        overflow = classify(response.status, read) or full_answer(read, reads, window)
     return Answer(response, head, rest, overflow, read if overflow or is_error else b"")
 
 
-def error_of(answer: Answer) -> bytes | None:
-    """`{"error": …}` in one line, as an upstream's answer in JSON reports it; None where it reports none."""
+def full_answer(data: bytes, reads: Answers, window: int | None) -> StatedLimit | None:
+    """What a finished answer, or the last event of a stream, says of a window so full that nothing was generated.
+
+    Where a stream tells its finish reason and its usage in different events, see `full_window`.
+    """
+    ending = reads.ending(data)
+    if ending is None:
+        return None
+    prompt, generated = ending.prompt_tokens, ending.completion_tokens
+    return full_window(ending.reason, prompt, generated, said_nothing=ending.said_nothing, window=window)
+
+
+def error_of(answer: Answer) -> object:
+    """The error that an upstream's answer in JSON reports; None where it reports none."""
     decoder = content_coding.decoder(answer.response.header(b"content-encoding"), MAX_ERROR_BYTES)
     if decoder is None or not answer.head:
         return None
@@ -111,7 +133,7 @@ def error_of(answer: Answer) -> bytes | None:
         error = msgspec.json.decode(decoder(answer.head), type=_Reported).error
     except (content_coding.UndecodableError, msgspec.DecodeError, RecursionError, UnicodeDecodeError):
         return None
-    return msgspec.json.encode({"error": error}) if error else None
+    return error or None
 
 
 async def _read_until(
@@ -139,24 +161,25 @@ def _is_failure(_: bytearray) -> bool:
     return False
 
 
-def _is_clear(read: bytearray) -> bool:
+def _is_clear(reads: Answers, read: bytearray) -> bool:
     """Whether JSON is known to be an answer; an error report is read to its end."""
     opening = read[:_OPENING_BYTES].lstrip()
-    if not opening.startswith((b"{", b"[")) or b'"choices"' in opening:
+    if not opening.startswith((b"{", b"[")) or reads.ANSWER_KEY in opening:
         return bool(read)
-    return len(read) >= _OPENING_BYTES and not _reports_error(read)
+    return len(read) >= _OPENING_BYTES and not _reports_error(read, reads)
 
 
 class _EventSeen:
     """Whether an event that says something is complete yet."""
 
-    def __init__(self) -> None:
+    def __init__(self, reads: Answers) -> None:
+        self._reads = reads
         self._start = 0
         self._searched = 0
 
     def __call__(self, read: bytearray) -> bool:
         while (end := EVENT_END.search(read, self._searched)) is not None:
-            if says_something(data_of(read[self._start : end.start()])):
+            if self._reads.says_something(data_of(read[self._start : end.start()])):
                 return True
             self._start = self._searched = end.end()
         self._searched = max(self._start, len(read) - LONGEST_END)
@@ -210,16 +233,16 @@ class _Patient:
             yield chunk
 
 
-def _first_said(read: bytes) -> tuple[str | None, bytes]:
+def _first_said(read: bytes, reads: Answers) -> tuple[str | None, bytes]:
     """Name and data of the first event that is more than an announcement."""
     said = ((name_of(event), data_of(event)) for event in split_events(read)[:-1])
-    return next(((name, data) for name, data in said if says_something(data)), (None, b""))
+    return next(((name, data) for name, data in said if reads.says_something(data)), (None, b""))
 
 
-def _reports_error(content: bytes | bytearray) -> bool:
+def _reports_error(content: bytes | bytearray, reads: Answers) -> bool:
     """Whether JSON begins like an error report and not like an answer."""
     opening = content[:_OPENING_BYTES].lstrip()
-    return opening.startswith((b"{", b"[")) and b'"error"' in opening and b'"choices"' not in opening
+    return opening.startswith((b"{", b"[")) and b'"error"' in opening and reads.ANSWER_KEY not in opening
 
 
 def _is_event_stream(response: UpstreamResponse) -> bool:

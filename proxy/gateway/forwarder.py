@@ -182,7 +182,7 @@ class Forwarder:
         response = await self._respond(incoming, headers, body)
         window = incoming.to.window
         try:
-            return await look_at(response, window.tokens if window else None)
+            return await look_at(response, incoming.exchange.head.dialect.answers, window.tokens if window else None)
         except TruncatedError:
             raise UpstreamConnectionError("The upstream closed the connection in the middle of its answer.") from None
 

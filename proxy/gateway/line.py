@@ -116,7 +116,9 @@ class Gateway:
             answer = tap.answer
         headers: Headers = self._fail_open.call(lambda: headers_of(incoming), [])
         _reword_overflow(incoming, answer, headers)
-        await relay(without_usage(answer) if answer.hides_usage else answer, incoming.exchange, headers)
+        if answer.hides_usage:
+            answer = without_usage(answer, incoming.exchange.head.dialect.answers)
+        await relay(answer, incoming.exchange, headers)
         # Nothing may wait from here on: the server takes a client that has its answer for one that left.
         self._fail_open.call(lambda: self._record(incoming, tap), None)
 
@@ -307,7 +309,7 @@ def _tapped(incoming: Incoming, answer: Answer) -> UsageTap | None:
     case = incoming.case
     if incoming.status != 200 or case is None or case.mode == "off" or case.request.tokens < _WORTH_LOOKING_UP:
         return None
-    return UsageTap(answer)
+    return UsageTap(answer, case.request.dialect.answers)
 
 
 def _may_be_stored(case: Case, sent: Draft) -> bool:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import suppress
 from dataclasses import replace
-from typing import Annotated
 
 import msgspec
 
+from proxy.dialects.base import Answers, Usage
 from proxy.gateway.answers import Answer
 from proxy.server import content_coding
 from proxy.server.sse import EVENT_END, data_of, split_events
@@ -19,55 +20,14 @@ _PIECE = 1024 * 1024
 _KEY = b'"usage"'
 _TRIES = 16
 
-_Tokens = Annotated[int, msgspec.Meta(ge=0, le=100_000_000)]
-
-
-class Usage(msgspec.Struct, frozen=True):
-    """Tokens of one call, as the upstream counted them; those it had cached are among the prompt's."""
-
-    prompt_tokens: _Tokens
-    completion_tokens: _Tokens
-
-
-class _Details(msgspec.Struct):
-    cached_tokens: _Tokens | None = None
-
-
-class _Billed(msgspec.Struct):
-    """A usage in OpenAI's form; some gateways leave the cached part of a prompt out, as Anthropic does."""
-
-    prompt_tokens: _Tokens
-    completion_tokens: _Tokens
-    prompt_tokens_details: _Details | None = None
-    cache_read_input_tokens: _Tokens | None = None
-    cache_creation_input_tokens: _Tokens | None = None
-
-    @property
-    def usage(self) -> Usage:
-        details = self.prompt_tokens_details
-        read = max(self.cache_read_input_tokens or 0, (details and details.cached_tokens) or 0)
-        cached = read + (self.cache_creation_input_tokens or 0)
-        left_out = cached if cached > self.prompt_tokens else 0
-        return Usage(self.prompt_tokens + left_out, self.completion_tokens)
-
-
-class _Reported(msgspec.Struct):
-    usage: _Billed | None = None
-
-
-class _Event(msgspec.Struct):
-    choices: list[msgspec.Raw] | None = None
-    usage: msgspec.Raw = msgspec.Raw(b"")
-
-
-_REPORTED = msgspec.json.Decoder(_Reported)
-_EVENT = msgspec.json.Decoder(_Event)
+_decode = msgspec.json.Decoder(msgspec.Raw).decode
 
 
 class UsageTap:
     """Keeps the end of an answer while it is relayed; `answer` is the one to relay. What is odd is no usage."""
 
-    def __init__(self, answer: Answer) -> None:
+    def __init__(self, answer: Answer, reads: Answers) -> None:
+        self._reads = reads
         self.answer = replace(answer, rest=self._seen(answer.rest))
         self._decoder = content_coding.decoder(answer.response.header(b"content-encoding"), _PIECE)
         self._tail = bytearray()
@@ -106,24 +66,14 @@ class UsageTap:
         if self._decoder is None:
             return None
         tail = bytes(self._tail)
-        return _of_events(tail, cut=self._cut) if self.answer.is_event_stream else _of_object(tail)
+        if not self.answer.is_event_stream:
+            return self._reads.usage(_end_of_object(tail))
+        events = reversed(split_events(tail)[self._cut :])
+        return self._reads.usage(data_of(event) for event in events if _KEY in event)
 
 
-def _of_events(tail: bytes, *, cut: bool) -> Usage | None:
-    """The usage of the last event that has one; some upstreams send `"usage": null` with all others."""
-    for event in reversed(split_events(tail)[cut:]):
-        if _KEY in event:
-            try:
-                reported = _REPORTED.decode(data_of(event))
-            except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
-                return None
-            if reported.usage is not None:
-                return reported.usage.usage
-    return None
-
-
-def _of_object(tail: bytes) -> Usage | None:
-    """The `usage` of an object of which this is the end.
+def _end_of_object(tail: bytes) -> Iterator[bytes]:
+    """An object with the `usage` of the one of which this is the end; nothing where it has none.
 
     Inside a text of JSON quotes are escaped, so the bytes of the key are a key or a value there. With a brace put
     before them the rest is an object by itself only if they are a key of the outermost object: a key further in is
@@ -133,34 +83,33 @@ def _of_object(tail: bytes) -> Usage | None:
     for _ in range(_TRIES):
         end = tail.rfind(_KEY, 1, end)
         if end < 0:
-            return None
+            return
         if tail[end - 1] == ord("\\"):  # the end of a longer key
             continue
-        try:
-            reported = _REPORTED.decode(b"{" + tail[end:]).usage
-        except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
-            continue
-        return None if reported is None else reported.usage
-    return None
+        rest = b"{" + tail[end:]
+        with suppress(msgspec.DecodeError, RecursionError):
+            _decode(rest)
+            yield rest
+            return
 
 
-def without_usage(answer: Answer) -> Answer:
+def without_usage(answer: Answer, reads: Answers) -> Answer:
     """A stream without the event that tells nothing but its usage, for a client that did not ask for it."""
-    return replace(answer, head=b"", rest=_without_usage(answer))
+    return replace(answer, head=b"", rest=_without_usage(answer, reads))
 
 
-async def _without_usage(answer: Answer) -> AsyncIterator[bytes]:
+async def _without_usage(answer: Answer, reads: Answers) -> AsyncIterator[bytes]:
     """Whole events as they come, for one chunk one: what says whether it was the last holds for what is passed on."""
     held = bytearray()
     async for chunk in answer.chunks():
         held += chunk
         end = len(held) if answer.response.at_end else _whole(held)
         if end:
-            passed = _wanted(bytes(held[:end]))
+            passed = _wanted(bytes(held[:end]), reads)
             del held[:end]
             yield passed
     if held:
-        yield _wanted(bytes(held))
+        yield _wanted(bytes(held), reads)
 
 
 def _whole(read: bytearray) -> int:
@@ -168,23 +117,14 @@ def _whole(read: bytearray) -> int:
     return max((end.end() for end in EVENT_END.finditer(read)), default=0)
 
 
-def _wanted(events: bytes) -> bytes:
+def _wanted(events: bytes, reads: Answers) -> bytes:
     if _KEY not in events:
         return events
     passed = []
     start = 0
     for end in [*(end.end() for end in EVENT_END.finditer(events)), len(events)]:
-        if not _is_usage_alone(data_of(events[start:end])):
+        data = data_of(events[start:end])
+        if _KEY not in data or not reads.is_usage_alone(data):
             passed.append(events[start:end])
         start = end
     return b"".join(passed)
-
-
-def _is_usage_alone(data: bytes) -> bool:
-    if _KEY not in data:
-        return False
-    try:
-        event = _EVENT.decode(data)
-    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
-        return False
-    return event.choices == [] and bytes(event.usage) not in (b"", b"null")

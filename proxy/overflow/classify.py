@@ -9,8 +9,6 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import Literal
 
-import msgspec
-
 from policies.ladder import StatedLimit
 from proxy.overflow import error_parts
 from proxy.overflow.numbers import read_numbers
@@ -55,37 +53,6 @@ _ALL = 0.99
 _Verdict = Literal["overflow", "unclear", "no"]
 
 
-class _Message(msgspec.Struct):
-    content: object = None
-    tool_calls: object = None
-    reasoning_content: object = None
-    text: object = None
-    stop_reason: str | None = None
-
-    @property
-    def says(self) -> bool:
-        return bool(self.content or self.tool_calls or self.reasoning_content or self.text)
-
-
-class _Choice(msgspec.Struct):
-    finish_reason: str | None = None
-    message: _Message | None = None
-    delta: _Message | None = None
-
-
-class _Usage(msgspec.Struct):
-    prompt_tokens: int | None = None
-    completion_tokens: int | None = None
-    input_tokens: int | None = None
-    output_tokens: int | None = None
-
-
-class _Answer(_Message):
-    choices: list[_Choice] = []
-    usage: _Usage | None = None
-    delta: _Message | None = None
-
-
 def classify(status: int, body: bytes) -> StatedLimit | None:
     """What an overflow error states (each part may be None), or None where the answer is no overflow."""
     if status in NEVER or len(body) > MAX_ERROR_BYTES:
@@ -112,30 +79,10 @@ def classify_event(data: bytes, event: str | None = None) -> StatedLimit | None:
     return classify(_FAILED if event in _ERROR_EVENTS else 200, data) if data else None
 
 
-def full_answer(body: bytes, *, window: int | None = None) -> StatedLimit | None:
-    """What a finished answer, or the last event of a stream, says of a window so full that nothing was generated.
-
-    Where a stream tells its finish reason and its usage in different events, see `full_window`.
-    """
-    try:
-        answer = msgspec.json.decode(body, type=_Answer)
-    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
-        return None
-    choice = answer.choices[0] if answer.choices else _Choice()
-    usage = answer.usage or _Usage()
-    return full_window(
-        choice.finish_reason or answer.stop_reason or (answer.delta or _Message()).stop_reason,
-        usage.prompt_tokens if usage.prompt_tokens is not None else usage.input_tokens,
-        usage.completion_tokens if usage.completion_tokens is not None else usage.output_tokens,
-        said_nothing=not any(part is not None and part.says for part in (choice.message, choice.delta, answer)),
-        window=window,
-    )
-
-
 def full_window(
     finish_reason: str | None, prompt: int | None, generated: int | None, *, said_nothing: bool, window: int | None
 ) -> StatedLimit | None:
-    """The same of an answer's parts: why it ended, and the tokens it reports.
+    """What a finished answer says of a window so full that nothing was generated: why it ended, and its tokens.
 
     said_nothing: neither text nor tool calls came.
     window:       the model's, as far as it is known; without it only an explicit finish reason counts.

@@ -23,8 +23,6 @@ Send = Callable[[Event], Awaitable[None]]
 
 # Seconds to go on reading what a client sends after it was refused.
 _LINGER = 3.0
-# One newline: after an empty line some SDKs take what stood before it for an event (openai-python#2722).
-_COMMENT = b": compacting\n"
 _REQUEST_ID = b"x-request-id"
 _FIT = re.compile(rb"[A-Za-z0-9][A-Za-z0-9._:/=-]{0,127}")
 _EVENTS: Headers = [(b"content-type", b"text/event-stream"), (b"cache-control", b"no-cache")]
@@ -162,7 +160,7 @@ class Exchange:
         await self.start(200, [*_EVENTS, *headers()])
         self._begun = True
         while True:
-            await self.write(_COMMENT, more=True)
+            await self.write(self.head.dialect.answers.WAITING, more=True)
             self.comments += 1
             self.takes_event = True
             await asyncio.sleep(interval)
@@ -178,26 +176,26 @@ class Exchange:
         await self._send({"type": "http.response.body", "body": chunk, "more_body": more})
         self.sent += len(chunk)
 
-    async def end_with_error(self, error: bytes) -> None:
-        """End a stream that comments began: clients know an error in it by an event like this."""
-        await self.write(b"data: " + error + b"\n\ndata: [DONE]\n\n", more=False)
+    async def end_with_error(self, error: object) -> None:
+        """End a stream that comments began."""
+        await self.write(self.head.dialect.answers.error_event(error, ends=True), more=False)
 
     async def break_off(self, error: ProxyError) -> None:
         """End an answer that is not finished: with the error, and so that no client takes it for complete."""
         if not self.started:
             await self._refuse(error)
         elif self.takes_event:
-            await self.write(b"data: " + error.body() + b"\n\n", more=True)
+            await self.write(self.head.dialect.answers.error_event(error.fields(), ends=False), more=True)
 
     async def refuse(self, error: ProxyError) -> None:
         """Answer with an error of ours, unless an answer has begun already."""
         if self._begun:
-            await self.end_with_error(error.body())
+            await self.end_with_error(error.fields())
         elif not self.started:
             await self._refuse(error)
 
     async def _refuse(self, error: ProxyError) -> None:
-        body = error.body()
+        body = self.head.dialect.answers.error_body(error.fields())
         length = (b"content-length", str(len(body)).encode())
         # Of a body that was not read, nobody can tell where the next request begins.
         close = [] if self._body_read.is_set() else [(b"connection", b"close")]

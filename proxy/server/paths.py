@@ -144,7 +144,7 @@ def resource(found: Reading) -> tuple[str, ...]:
     return tuple(dropwhile("v1".__eq__, names))
 
 
-def resource_url(base_url: str, names: Iterable[str], target: str) -> str:
+def resource_url(base_url: str, names: Iterable[str], target: str = "") -> str:
     """The upstream's address for a resource, however the client spelled it: what was counted goes nowhere else."""
     _, mark, query = target.partition("?")
     return "/".join((base_url, *names)) + mark + query

@@ -12,6 +12,7 @@ from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
 from proxy.config.settings import Server
+from proxy.dialects.table import CHAT
 from proxy.errors import HeadersTooLargeError, InvalidRequestError, ProxyError, RequestTimeoutError, URITooLongError
 from proxy.server.exchange import Receive, Scope, Send
 
@@ -278,7 +279,7 @@ class Guard(HttpToolsProtocol):
             cycle.keep_alive = False
             return
         if cycle is None or not (cycle.response_started or self.pipeline):
-            body = error.body()
+            body = CHAT.answers.error_body(error.fields())
             headers = [*error.headers(), (b"content-length", b"%d" % len(body)), (b"connection", b"close")]
             lines = [b"%b: %b\r\n" % header for header in headers]
             self.transport.write(b"".join([STATUS_LINE[error.status], *lines, b"\r\n", body]))

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from policies.experience import Experience
 from proxy.callers.tenants import Caller
 from proxy.config.settings import Config, Upstream
+from proxy.dialects.base import Dialect
 from proxy.dialects.reader import ChatRequest
 from proxy.errors import NotAllowedError
 from proxy.models.table import MAX_NAME, Window
@@ -43,9 +44,10 @@ class SummaryTarget:
     name:        of the upstream.
     window:      its context window, in its own tokens; None if unknown.
     calibration: its own tokens per token of our estimate; >= 1.
-    output_key:  `max_tokens` or `max_completion_tokens`, whichever the model's clients use.
+    output_key:  the field that limits an answer, as the model's clients name it.
     """
 
+    dialect: Dialect
     owner: bytes
     name: str
     upstream: Upstream
@@ -153,6 +155,7 @@ class Router:
         place = place_of(caller.tenant, caller.scope, upstream.base_url, model)
         window = self._window(place)
         return SummaryTarget(
+            dialect=request.dialect,
             owner=caller.scope,
             name=name,
             upstream=upstream,
@@ -161,7 +164,7 @@ class Router:
             encoding=self.encoding(model),
             window=window.tokens if window else None,
             calibration=self._windows.experience(place).calibration,
-            output_key=request.output_key if settings.model is None else "max_tokens",
+            output_key=request.output_key if settings.model is None else request.dialect.questions.OUTPUT_KEY,
             temperature=settings.temperature,
         )
 

@@ -1,4 +1,4 @@
-"""One call to a summarizer model: a chat completion of ours, its retries, and when to leave it alone for a while."""
+"""One call to a summarizer model: a request of ours, its retries, and when to leave it alone for a while."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Literal
 
-import msgspec
 from tenacity import AsyncRetrying, retry_if_exception, stop_after_attempt, wait_random_exponential
 
 from policies.ladder import StatedLimit
@@ -16,6 +15,7 @@ from proxy.errors import ProxyError
 from proxy.lru import remember
 from proxy.overflow.classify import classify
 from proxy.server.headers import HOP
+from proxy.server.paths import resource_url
 from proxy.upstream.http import TruncatedError, UpstreamClient, UpstreamResponse
 from proxy.upstream.routes import SummaryTarget
 
@@ -55,21 +55,6 @@ class _TransientError(Exception):
         self.soon = soon
 
 
-class _Choice(msgspec.Struct):
-    message: dict[str, object]
-    finish_reason: str | None = None
-
-
-class _Usage(msgspec.Struct):
-    prompt_tokens: int
-    completion_tokens: int
-
-
-class _Completion(msgspec.Struct):
-    choices: list[_Choice]
-    usage: object = None
-
-
 class Summarizer:
     """Asks summarizers and remembers which ones failed lately."""
 
@@ -84,10 +69,11 @@ class Summarizer:
 
     async def ask(self, target: SummaryTarget, prompt: Prompt, max_tokens: int) -> Answer:
         """One answer, not validated. Raises SummarizerError or SummarizerOverflowError."""
-        return await self.send(target, _body(target, prompt, max_tokens))
+        limit = (target.output_key, max_tokens)
+        return await self.send(target, target.dialect.questions.ask(target.model, prompt, limit, target.temperature))
 
     async def send(self, target: SummaryTarget, body: bytes) -> Answer:
-        """The answer to a whole chat request. Raises SummarizerError or SummarizerOverflowError."""
+        """The answer to a whole request of ours. Raises SummarizerError or SummarizerOverflowError."""
         if self.is_cooling_down(target):
             raise SummarizerError("cooling_down", "the summarizer failed lately")
         retrying = AsyncRetrying(
@@ -112,7 +98,7 @@ class Summarizer:
         self._failures.pop(_key(target), None)
 
     async def _ask_once(self, target: SummaryTarget, body: bytes) -> Answer:
-        url = f"{target.upstream.base_url}/chat/completions"
+        url = resource_url(target.upstream.base_url, target.dialect.path)
         headers = [*target.headers, (b"content-type", b"application/json"), (HOP, b"1")]
         try:
             response = await self._client.send(target.upstream, "POST", url, headers, body)
@@ -140,30 +126,10 @@ class Summarizer:
         if status != 200:
             self.failed(target, "refused")
             raise SummarizerError("refused", f"the summarizer answered {status}")
-        try:
-            completion = msgspec.json.decode(answer, type=_Completion)
-            choice = completion.choices[0]
-        except (msgspec.DecodeError, IndexError, RecursionError, UnicodeDecodeError):
-            raise _TransientError("the summarizer's answer is no chat completion") from None
-        content = choice.message.get("content")
-        text = content if isinstance(content, str) else ""
-        return Answer(text, choice.finish_reason, bool(choice.message.get("tool_calls")), _usage(completion.usage))
-
-
-def _usage(reported: object) -> tuple[int, int] | None:
-    try:
-        usage = msgspec.convert(reported, _Usage)
-    except msgspec.ValidationError:
-        return None
-    return usage.prompt_tokens, usage.completion_tokens
-
-
-def _body(target: SummaryTarget, prompt: Prompt, max_tokens: int) -> bytes:
-    messages = [{"role": "system", "content": prompt.system}, {"role": "user", "content": prompt.user}]
-    body: dict[str, object] = {"model": target.model, "messages": messages, target.output_key: max_tokens}
-    if target.temperature is not None:
-        body["temperature"] = target.temperature
-    return msgspec.json.encode(body)
+        read = target.dialect.questions.read(answer)
+        if read is None:
+            raise _TransientError("the summarizer's answer is none of a model")
+        return read
 
 
 def _is_soon(retry_after: bytes | None) -> bool:

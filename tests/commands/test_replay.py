@@ -28,6 +28,7 @@ from proxy.commands.replay.stand_in import StandIn
 from proxy.config.loading import load, preset_names
 from proxy.demo.model_server import ModelServer
 from proxy.dialects.chat.messages import describe
+from proxy.dialects.table import CHAT
 from proxy.models.table import ModelTable, Price
 from proxy.models.tokenizer import DEFAULT_ENCODING, Tokenizer
 from proxy.models.windows import Windows
@@ -462,7 +463,7 @@ def test_a_terminal_sees_how_far_a_long_replay_is(
 
 def _target() -> SummaryTarget:
     upstream = load(None, {}).upstreams["main"]
-    return SummaryTarget(b"", "main", upstream, MODEL, [], DEFAULT_ENCODING, None, 1.0, "max_tokens", None)
+    return SummaryTarget(CHAT, b"", "main", upstream, MODEL, [], DEFAULT_ENCODING, None, 1.0, "max_tokens", None)
 
 
 @pytest.mark.anyio

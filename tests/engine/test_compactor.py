@@ -103,6 +103,7 @@ class Replica:
 
     def target(self, *, window: int | None = None) -> SummaryTarget:
         return SummaryTarget(
+            dialect=CHAT,
             owner=SCOPE,
             name="main",
             upstream=Upstream(base_url=f"{self.url}/v1"),

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, cast
 import pytest
 
 from policies.ladder import StatedLimit
+from proxy.dialects.table import CHAT
 from proxy.gateway.answers import Answer, look_at
 from proxy.overflow.classify import MAX_ERROR_BYTES
 from proxy.server.headers import Headers, first
@@ -56,7 +57,10 @@ async def looked(response: Scripted, *times: float) -> Answer:
     """What was seen; the clock shows these times one after another, then the last of them."""
     left = list(times) or [0.0]
     return await look_at(
-        cast("UpstreamResponse", response), WINDOW, clock=lambda: left.pop(0) if len(left) > 1 else left[0]
+        cast("UpstreamResponse", response),
+        CHAT.answers,
+        WINDOW,
+        clock=lambda: left.pop(0) if len(left) > 1 else left[0],
     )
 
 
@@ -228,7 +232,7 @@ class Gated(Scripted):
 async def test_a_stream_that_says_nothing_for_long_is_passed_on_and_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("proxy.gateway.answers._PATIENCE", 0.001)
     gated = Gated()
-    answer = await look_at(cast("UpstreamResponse", gated))
+    answer = await look_at(cast("UpstreamResponse", gated), CHAT.answers)
     assert (answer.head, answer.overflow) == (ROLE, None)
     gated.go_on.set()
     assert await rest(answer) == ROLE + DELTA
@@ -236,7 +240,7 @@ async def test_a_stream_that_says_nothing_for_long_is_passed_on_and_goes_on(monk
 
 async def test_who_gives_up_waiting_for_a_stream_leaves_nothing_behind() -> None:
     before = asyncio.all_tasks()
-    looking = asyncio.create_task(look_at(cast("UpstreamResponse", Gated())))
+    looking = asyncio.create_task(look_at(cast("UpstreamResponse", Gated()), CHAT.answers))
     for _ in range(10):  # until it waits for a chunk
         await asyncio.sleep(0)
     assert len(asyncio.all_tasks() - before) == 2, "the look, and the chunk that it waits for"

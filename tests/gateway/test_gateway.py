@@ -16,9 +16,10 @@ from backports import zstd
 
 from proxy.demo import answers
 from proxy.demo.model_server import Fault, ModelServer
+from proxy.dialects.base import Usage
 from proxy.dialects.json_array import model_of
 from proxy.engine.ahead import Ahead
-from proxy.gateway.usage import Usage, UsageTap
+from proxy.gateway.usage import UsageTap
 from proxy.runtime.background import Background
 from proxy.stores import GuardedStore
 from tests.support.scenarios import MODEL, WINDOW, user

@@ -11,8 +11,10 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from proxy.dialects.base import Usage
+from proxy.dialects.table import CHAT
 from proxy.gateway.answers import Answer
-from proxy.gateway.usage import Usage, UsageTap
+from proxy.gateway.usage import UsageTap
 from tests.gateway.test_answers import Scripted
 
 if TYPE_CHECKING:
@@ -33,7 +35,7 @@ EVENTS = (b"content-type", b"text/event-stream; charset=utf-8")
 
 def tapped(pieces: Iterable[bytes], *headers: tuple[bytes, bytes], head: bytes = b"") -> UsageTap:
     response = Scripted(pieces, headers=list(headers))
-    return UsageTap(Answer(cast("UpstreamResponse", response), head, response.chunks(), None))
+    return UsageTap(Answer(cast("UpstreamResponse", response), head, response.chunks(), None), CHAT.answers)
 
 
 def read(body: bytes, *headers: tuple[bytes, bytes], size: int = 20_000) -> Usage | None:

@@ -12,8 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from policies.ladder import LimitKind, OverflowAction, StatedLimit
+from proxy.dialects.table import CHAT
+from proxy.gateway.answers import full_answer
 from proxy.overflow import error_parts
-from proxy.overflow.classify import MAX_ERROR_BYTES, classify, classify_event, full_answer, full_window
+from proxy.overflow.classify import MAX_ERROR_BYTES, classify, classify_event, full_window
 
 Shape = Callable[[str], bytes]
 
@@ -271,7 +273,7 @@ def test_answers_that_quote_an_overflow_are_answers(answer: object) -> None:
     assert classify(200, body) is None
     assert classify_event(body) is None
     assert classify(200, b"data: " + body + b"\n\ndata: [DONE]\n\n") is None
-    assert full_answer(body, window=7168) is None
+    assert full_answer(body, CHAT.answers, 7168) is None
 
 
 def test_a_request_that_is_sent_back_is_not_read() -> None:
@@ -317,7 +319,7 @@ FINISHED = [
 
 @pytest.mark.parametrize(("body", "action", "reason"), FINISHED, ids=lambda value: str(value)[:50])
 def test_how_an_answer_ends_can_say_that_the_window_was_full(body: bytes, action: str | None, reason: str) -> None:
-    stated = full_answer(body, window=8192)
+    stated = full_answer(body, CHAT.answers, 8192)
     assert (stated.action if stated else None) == action, reason
     assert stated is None or (stated.limit is None and not stated.learnable)
 
@@ -392,4 +394,4 @@ def test_no_answer_breaks_it(value: object, status: int) -> None:
     body = json.dumps(value).encode()
     classify(status, body)
     classify_event(body, "error")
-    full_answer(body, window=100)
+    full_answer(body, CHAT.answers, 100)

@@ -13,6 +13,7 @@ import pytest
 from policies.record.prompting import Prompt
 from policies.record.validation import Answer
 from proxy.config.settings import Upstream
+from proxy.dialects.table import CHAT
 from proxy.upstream.http import UpstreamClient
 from proxy.upstream.routes import SummaryTarget
 from proxy.upstream.summarizer import Summarizer, SummarizerError, SummarizerOverflowError
@@ -46,6 +47,7 @@ def error(status: int, *headers: tuple[bytes, bytes]) -> bytes:
 
 def target_at(address: str) -> SummaryTarget:
     return SummaryTarget(
+        dialect=CHAT,
         owner=b"caller",
         name="main",
         upstream=Upstream.model_validate({"base_url": f"{address}/v1", "idle_timeout": 5}),

@@ -14,7 +14,8 @@ from policies.assembly import assemble
 from policies.cuts import legal_cuts
 from policies.ladder import StatedLimit
 from proxy.dialects.table import CHAT
-from proxy.overflow.classify import classify, full_answer
+from proxy.gateway.answers import full_answer
+from proxy.overflow.classify import classify
 from tests.support.conversations import Json, body_of, conversation, pairing_defects, parsed
 
 REFERENCE = os.environ.get("CONCERTINA_REFERENCE")
@@ -65,7 +66,7 @@ def errors(*, ambiguous: bool) -> list[Json]:
 
 def verdict_on(row: Json) -> StatedLimit | None:
     body = (row["body"] if isinstance(row["body"], str) else json.dumps(row["body"])).encode()
-    return classify(row["http_status"] or 0, body) or full_answer(body)
+    return classify(row["http_status"] or 0, body) or full_answer(body, CHAT.answers, None)
 
 
 def test_real_overflows_are_recognized_and_look_alikes_are_not() -> None:

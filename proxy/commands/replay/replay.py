@@ -18,6 +18,7 @@ from proxy.commands.replay.recordings import Recording, RecordingError
 from proxy.commands.replay.stand_in import Call, StandIn
 from proxy.config.loading import Config
 from proxy.config.settings import ModelRule
+from proxy.dialects.base import Usage
 from proxy.dialects.reader import ChatRequest
 from proxy.dialects.table import CHAT
 from proxy.engine.ahead import is_worth_following
@@ -25,7 +26,6 @@ from proxy.engine.case import Case, case_of, learned
 from proxy.engine.draft import Draft
 from proxy.engine.engine import Engine
 from proxy.errors import InvalidJSONError
-from proxy.gateway.usage import Usage
 from proxy.models.tokenizer import Tokenizer
 from proxy.observing.events import CompactionEnded, Event
 from proxy.observing.log import Log

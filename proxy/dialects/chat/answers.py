@@ -1,0 +1,153 @@
+"""Chat's answers: completions and the events of their streams, and how errors and waiting look to chat's clients."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Annotated
+
+import msgspec
+
+from proxy.dialects.base import Ending, Usage
+
+ANSWER_KEY = b'"choices"'
+# One newline: after an empty line some SDKs take what stood before it for an event (openai-python#2722).
+WAITING = b": compacting\n"
+# Events that only announce an answer, where a server speaks another dialect's events.
+_ANNOUNCEMENTS = frozenset({"response.created", "response.in_progress", "response.queued", "message_start", "ping"})
+_SAYS = ("content", "tool_calls", "reasoning_content", "text")
+
+_Tokens = Annotated[int, msgspec.Meta(ge=0, le=100_000_000)]
+
+
+class _Choice(msgspec.Struct):
+    message: dict[str, object] | None = None
+    delta: dict[str, object] | None = None
+    text: str | None = None
+    finish_reason: str | None = None
+
+
+class Completion(msgspec.Struct):
+    """An answer or one of its events; the fields from `type` on are of servers that answer in a form of their own."""
+
+    choices: list[_Choice] | None = None
+    usage: object = None
+    error: object = None
+    type: str | None = None
+    content: object = None
+    tool_calls: object = None
+    reasoning_content: object = None
+    text: object = None
+    stop_reason: str | None = None
+    delta: dict[str, object] | None = None
+
+
+class _Details(msgspec.Struct):
+    cached_tokens: _Tokens | None = None
+
+
+class _Billed(msgspec.Struct):
+    """A usage in OpenAI's form; some gateways leave the cached part of a prompt out, as Anthropic does."""
+
+    prompt_tokens: _Tokens
+    completion_tokens: _Tokens
+    prompt_tokens_details: _Details | None = None
+    cache_read_input_tokens: _Tokens | None = None
+    cache_creation_input_tokens: _Tokens | None = None
+
+    @property
+    def usage(self) -> Usage:
+        details = self.prompt_tokens_details
+        read = max(self.cache_read_input_tokens or 0, (details and details.cached_tokens) or 0)
+        cached = read + (self.cache_creation_input_tokens or 0)
+        left_out = cached if cached > self.prompt_tokens else 0
+        return Usage(self.prompt_tokens + left_out, self.completion_tokens)
+
+
+class _Reported(msgspec.Struct):
+    usage: _Billed | None = None
+
+
+class _Counts(msgspec.Struct):
+    """The same where any of it may be missing."""
+
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+
+
+_decode = msgspec.json.Decoder(Completion).decode
+_decode_usage = msgspec.json.Decoder(_Reported).decode
+
+
+def completion(data: bytes) -> Completion | None:
+    """None for what is none."""
+    try:
+        return _decode(data)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+        return None
+
+
+def says_something(data: bytes) -> bool:
+    """What cannot be read may be anything."""
+    if not data:
+        return False
+    event = completion(data)
+    if event is None:
+        return True
+    if event.error is not None or event.choices is None:
+        return event.type not in _ANNOUNCEMENTS
+    return any(map(_has_content, event.choices))
+
+
+def _has_content(choice: _Choice) -> bool:
+    said = choice.delta or {}
+    return bool(choice.text or choice.finish_reason or any(value for key, value in said.items() if key != "role"))
+
+
+def ending(data: bytes) -> Ending | None:
+    """As chat and Messages write it: some servers answer in a form of their own on every path."""
+    answer = completion(data)
+    if answer is None:
+        return None
+    try:
+        counts = msgspec.convert(answer.usage or {}, _Counts)
+    except msgspec.ValidationError:
+        return None
+    choice = answer.choices[0] if answer.choices else _Choice()
+    beside = (answer.delta or {}).get("stop_reason")
+    parts = (choice.message or {}, choice.delta or {}, msgspec.structs.asdict(answer))
+    return Ending(
+        choice.finish_reason or answer.stop_reason or (beside if isinstance(beside, str) else None),
+        counts.prompt_tokens if counts.prompt_tokens is not None else counts.input_tokens,
+        counts.completion_tokens if counts.completion_tokens is not None else counts.output_tokens,
+        said_nothing=not any(part.get(key) for part in parts for key in _SAYS),
+    )
+
+
+def usage(newest_first: Iterable[bytes]) -> Usage | None:
+    """The newest that is told; some upstreams send `"usage": null` with all other events."""
+    for data in newest_first:
+        try:
+            reported = _decode_usage(data).usage
+        except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+            return None
+        if reported is not None:
+            return reported.usage
+    return None
+
+
+def is_usage_alone(data: bytes) -> bool:
+    """It has no choices."""
+    event = completion(data)
+    return event is not None and event.choices == [] and event.usage is not None
+
+
+def error_body(error: object) -> bytes:
+    """As OpenAI writes it (platform.openai.com/docs/guides/error-codes)."""
+    return msgspec.json.encode({"error": error})
+
+
+def error_event(error: object, *, ends: bool) -> bytes:
+    """Clients know an error in a stream by an event like this."""
+    return b"data: " + error_body(error) + b"\n\n" + (b"data: [DONE]\n\n" if ends else b"")

@@ -1,0 +1,45 @@
+"""Chat completions of ours: a prompt to a summarizer, and a client's own conversation with a question at its end."""
+
+from __future__ import annotations
+
+import msgspec
+
+from policies.record.prompting import Prompt
+from policies.record.validation import Answer
+from proxy.dialects.base import Fields
+from proxy.dialects.chat.answers import completion, usage
+from proxy.dialects.json_array import with_fields
+
+OUTPUT_KEY = "max_tokens"
+# What of a client's request does not go with a question of ours.
+_NOT_OURS = ("stream", "stream_options", "response_format", "functions", "function_call", "logprobs", "top_logprobs")
+
+
+def ask(model: str, prompt: Prompt, limit: tuple[str, int], temperature: float | None) -> bytes:
+    """A conversation of one message and its instructions."""
+    output_key, tokens = limit
+    messages = [{"role": "system", "content": prompt.system}, {"role": "user", "content": prompt.user}]
+    body: dict[str, object] = {"model": model, "messages": messages, output_key: tokens}
+    if temperature is not None:
+        body["temperature"] = temperature
+    return msgspec.json.encode(body)
+
+
+def continued(body: bytes, fields: Fields, limit: tuple[str, int]) -> bytes:
+    """The tools stay, since they are part of the prompt; they are not to be called."""
+    output_key, tokens = limit
+    choice = {"tool_choice": "none"} if fields["tools"] else {}
+    return with_fields(body, {output_key: tokens, **choice}, without=_NOT_OURS)
+
+
+def read(body: bytes) -> Answer | None:
+    """The first choice, whole."""
+    answer = completion(body)
+    choice = answer.choices[0] if answer and answer.choices else None
+    if choice is None or choice.message is None:
+        return None
+    content = choice.message.get("content")
+    text = content if isinstance(content, str) else ""
+    billed = usage([body])
+    tokens = (billed.prompt_tokens, billed.completion_tokens) if billed else None
+    return Answer(text, choice.finish_reason, bool(choice.message.get("tool_calls")), tokens)
