@@ -1,0 +1,274 @@
+"""What every dialect must do, by the same conversations written in each."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from itertools import permutations
+
+import pytest
+
+from policies.assembly import Injected, Merged, assemble
+from policies.chain import prefix_digests
+from policies.cuts import legal_cuts
+from policies.record.actions import key_actions
+from policies.record.prompting import Prompt
+from proxy.dialects import json_array
+from proxy.dialects.base import Usage
+from proxy.dialects.table import DIALECTS, dialect_of
+from proxy.errors import UpstreamTimeoutError
+from proxy.server.sse import data_of, split_events
+from tests.support.conversations import count
+from tests.support.dialects import (
+    CUTS,
+    HISTORY,
+    PLAIN,
+    UNITS,
+    WRITERS,
+    Called,
+    Entry,
+    Style,
+    Writer,
+    Written,
+    model,
+    renamed,
+    results,
+    user,
+    written,
+)
+
+SCOPE = b"scope"
+RECORD = "What was said before."
+USAGE = Usage(1_234, 56)
+each = pytest.mark.parametrize("writer", WRITERS, ids=lambda writer: "/".join(writer.dialect.path))
+
+
+def links(found: Written) -> list[bytes]:
+    """The digest of what stands before every entry, and of all."""
+    digests = prefix_digests(SCOPE, found.messages)
+    return [digests[start] for start in found.starts]
+
+
+def item(found: Written, index: int) -> bytes:
+    first, last = found.parsed.spans[index]
+    return found.body[first:last]
+
+
+def test_every_dialect_is_written_here_and_found_by_its_path() -> None:
+    assert [writer.dialect for writer in WRITERS] == [*DIALECTS]
+    assert [dialect_of(dialect.path) for dialect in DIALECTS] == [*DIALECTS]
+    assert dialect_of(("embeddings",)) is None
+
+
+@each
+def test_units_and_cuts_are_those_of_the_conversation(writer: Writer) -> None:
+    found = written(writer, HISTORY)
+    assert found.conversation.units == [found.starts[entry] for entry in UNITS]
+    assert legal_cuts(found.conversation) == [found.starts[entry] for entry in CUTS]
+
+
+@each
+def test_no_cut_parts_a_call_from_a_result_that_comes_late(writer: Writer) -> None:
+    late = [*HISTORY[:2], results(c1="def f(): ..."), model("Meanwhile.", Called("c9")), results(c9="ok")]
+    found = written(writer, [*late, model("Waiting."), results(c2="Error: 3 failed"), *HISTORY[5:]])
+    assert min(legal_cuts(found.conversation)) == found.starts[7]
+
+
+@each
+@pytest.mark.parametrize(
+    "style", [Style(marked=True), Style(parts=True), Style(thinking=True)], ids=["marks", "parts", "thinking"]
+)
+def test_digests_are_the_same_however_a_client_writes_it(writer: Writer, style: Style) -> None:
+    assert links(written(writer, HISTORY, style)) == links(written(writer, HISTORY))
+
+
+@each
+def test_digests_are_the_same_whatever_calls_are_named(writer: Writer) -> None:
+    assert links(written(writer, renamed(HISTORY))) == links(written(writer, HISTORY))
+
+
+@each
+@pytest.mark.parametrize("at", [0, 1, 2, 3, 4, 9])
+def test_an_edit_changes_all_digests_behind_it_and_none_before(writer: Writer, at: int) -> None:
+    before, after = links(written(writer, HISTORY)), links(written(writer, _edited(HISTORY, at)))
+    assert before[: at + 1] == after[: at + 1]
+    assert not set(before[at + 1 :]) & set(after[at + 1 :])
+
+
+def _edited(history: Sequence[Entry], at: int) -> list[Entry]:
+    entry = history[at]
+    if entry.results:
+        changed = results(**{call: f"{text}!" for call, text in entry.results})
+    elif entry.calls:
+        changed = model(entry.text, *(Called(call.id, call.tool, f"{call.path}!") for call in entry.calls))
+    else:
+        changed = Entry(entry.role, f"{entry.text}!")
+    return [*history[:at], changed, *history[at + 1 :]]
+
+
+def test_no_dialect_has_a_digest_of_another() -> None:
+    found = [links(written(writer, HISTORY))[1:] for writer in WRITERS]
+    assert len({link for of_one in found for link in of_one}) == sum(map(len, found))
+
+
+@each
+@pytest.mark.parametrize("order", [*permutations(("c1", "c2", "c3"))], ids="-".join)
+def test_results_are_those_of_the_calls_they_name_in_whatever_order_they_come(
+    writer: Writer, order: tuple[str, ...]
+) -> None:
+    said = {"c1": "fine", "c2": "Error: no such file", "c3": "fine"}
+    calls = model("", Called("c1", "one"), Called("c2", "two"), Called("c3", "three"))
+    found = written(writer, [user("go"), calls, results(**{call: said[call] for call in order})])
+    assert [(action.tool, action.ok) for action in key_actions(found.utterances)] == [
+        ("one", True),
+        ("two", False),
+        ("three", True),
+    ]
+    tools = [said.tool for said in found.utterances if said.role == "tool"]
+    assert tools == [{"c1": "one", "c2": "two", "c3": "three"}[call] for call in order]
+
+
+@each
+def test_what_is_said_is_read_with_its_role(writer: Writer) -> None:
+    said = [
+        (said.role, said.text) for said in written(writer, HISTORY[:4], Style(thinking=True)).utterances if said.text
+    ]
+    assert said == [
+        ("user", "Fix the build."),
+        ("assistant", "I look."),
+        ("tool", "def f(): ..."),
+        ("tool", "Error: 3 failed"),
+    ]
+
+
+@each
+@pytest.mark.parametrize("style", [PLAIN, Style(marked=True, thinking=True)], ids=["plain", "marked"])
+def test_around_a_record_every_byte_is_the_clients(writer: Writer, style: Style) -> None:
+    found = written(writer, HISTORY, style)
+    for cut in legal_cuts(found.conversation):
+        items = assemble(found.conversation, cut, RECORD)
+        rebuilt = found.dialect.rebuild(found.body, found.parsed, items, {})
+        ours = found.dialect.items.injected(Injected(RECORD))
+        kept = [item(found, i) if isinstance(i, int) else ours for i in items]
+        first, last = found.parsed.array
+        assert rebuilt == found.body[:first] + b"[" + b",".join(kept) + b"]" + found.body[last:]
+
+
+@each
+@pytest.mark.parametrize("role", ["user", "assistant"])
+def test_an_item_of_ours_is_read_as_what_it_is(writer: Writer, role: str) -> None:
+    items = writer.dialect.items
+    raw = items.injected(Injected(RECORD, role))  # type: ignore[arg-type]
+    (said,) = items.utterances(json.loads(raw), 0, ())
+    assert (said.role, said.text) == (role, RECORD)
+    assert items.describe(json.loads(raw), count) == written(writer, [Entry(role, RECORD)]).messages[0]
+
+
+@each
+@pytest.mark.parametrize("style", [PLAIN, Style(parts=True)], ids=["text", "parts"])
+def test_a_record_is_merged_before_what_a_user_says(writer: Writer, style: Style) -> None:
+    found = written(writer, HISTORY, style)
+    rebuilt = found.dialect.rebuild(found.body, found.parsed, [Merged(RECORD, 0), *range(1, len(found.messages))], {})
+    parsed = json_array.parse(rebuilt, found.dialect.array)
+    assert parsed is not None
+    texts = [
+        said.text
+        for first, last in parsed.spans
+        for said in found.dialect.items.utterances(json.loads(rebuilt[first:last]), 0, (None,))
+    ]
+    assert texts[0].startswith(RECORD)
+    assert texts[0].endswith("Fix the build.")
+    assert texts[1:] == [said.text for said in found.utterances][1:]
+
+
+@each
+def test_a_shorter_item_keeps_what_links_it(writer: Writer) -> None:
+    long = "word " * 400
+    found = written(writer, [user(long), model(long, Called("c1", path=long)), results(c1=long)])
+    items = writer.dialect.items
+    for index, before in enumerate(found.messages):
+        after = items.describe(json.loads(items.shortened(item(found, index), 0.1)), count)
+        assert after is not None
+        assert after.tokens < before.tokens / 4
+        assert (after.role, after.calls, after.results) == (before.role, before.calls, before.results)
+    last = len(found.messages) - 1
+    replaced = items.with_text(item(found, last), "short")
+    (said,) = items.utterances(json.loads(replaced), last, ("bash",))
+    assert (said.text, said.answers, said.tool) == ("short", "c1", "bash")
+
+
+@each
+def test_what_a_request_says_beside_its_items(writer: Writer) -> None:
+    found = written(writer, HISTORY)
+    settings = found.dialect.settings(found.parsed.envelope.fields)
+    assert (settings.model, settings.stream, settings.max_output, settings.passthrough) == ("m", False, 99, None)
+    assert any(settings.definitions)
+    lowered = json_array.with_fields(found.body, {settings.output_key: 7}, without=())
+    parsed = json_array.parse(lowered, found.dialect.array)
+    assert parsed is not None
+    assert found.dialect.settings(parsed.envelope.fields).max_output == 7
+
+
+@each
+def test_an_answer_is_read_whole_and_in_a_stream(writer: Writer) -> None:
+    answers = writer.dialect.answers
+    whole, events = writer.answer("Fine.", USAGE), writer.events("Fine.", USAGE)
+    assert answers.ANSWER_KEY in whole
+    assert answers.usage([whole]) == USAGE
+    assert answers.usage(event for event in reversed(events) if b'"usage"' in event) == USAGE
+    ending = answers.ending(whole)
+    assert ending is not None
+    assert (ending.prompt_tokens, ending.completion_tokens, ending.said_nothing) == (1_234, 56, False)
+    said = [answers.says_something(event) for event in events]
+    assert said.index(True) == next(i for i, event in enumerate(events) if b"Fine." in event) > 0
+    assert not any(answers.is_usage_alone(event) for event in events[:-1])
+
+
+@each
+def test_an_error_says_the_same_as_a_body_and_in_a_stream(writer: Writer) -> None:
+    answers, error = writer.dialect.answers, UpstreamTimeoutError("Too late.").fields()
+    body = answers.error_body(error)
+    assert "Too late." in json.dumps(json.loads(body))
+    for ends in (False, True):
+        stream = answers.error_event(error, ends=ends)
+        first, *_, rest = split_events(stream)
+        assert "Too late." in json.dumps(json.loads(data_of(first)))
+        assert rest == b"", "the event is whole"
+    assert not answers.says_something(data_of(answers.WAITING))
+
+
+@each
+def test_a_question_is_a_request_like_any_other(writer: Writer) -> None:
+    dialect = writer.dialect
+    body = dialect.questions.ask("m", Prompt("Be brief.", "Sum it up."), (dialect.questions.OUTPUT_KEY, 77), 0.5)
+    parsed = json_array.parse(body, dialect.array)
+    assert parsed is not None
+    settings = dialect.settings(parsed.envelope.fields)
+    assert (settings.model, settings.stream, settings.max_output) == ("m", False, 77)
+    first, last = parsed.spans[-1]
+    assert [said.text for said in dialect.items.utterances(json.loads(body[first:last]), 0, ())] == ["Sum it up."]
+    assert b"Be brief." in body
+
+
+@each
+def test_a_question_at_the_end_of_a_conversation_keeps_its_prompt(writer: Writer) -> None:
+    found = written(writer, HISTORY)
+    dialect, fields = found.dialect, found.parsed.envelope.fields
+    items = [*range(len(found.messages)), Injected("Sum it up.")]
+    asked = dialect.rebuild(found.body, found.parsed, items, {})
+    body = dialect.questions.continued(asked, fields, (dialect.settings(fields).output_key, 77))
+    parsed = json_array.parse(body, dialect.array)
+    assert parsed is not None
+    first, last = parsed.array
+    assert body[first:last].startswith(b"[" + b",".join(item(found, i) for i in range(len(found.messages))))
+    assert dialect.settings(parsed.envelope.fields).definitions == dialect.settings(fields).definitions
+    assert dialect.settings(parsed.envelope.fields).max_output == 77
+
+
+@each
+def test_the_answer_to_a_question_is_its_text_and_what_it_cost(writer: Writer) -> None:
+    answer = writer.dialect.questions.read(writer.answer("Fine.", USAGE))
+    assert answer is not None
+    assert (answer.text, answer.tool_calls, answer.usage) == ("Fine.", False, (1_234, 56))
+    assert writer.dialect.questions.read(writer.dialect.answers.error_body({"message": "no"})) is None
+    assert writer.dialect.questions.read(b"<html>") is None

@@ -1,0 +1,195 @@
+"""The same conversation in every dialect: told once, in words of no dialect, and written by one writer each."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from policies.conversation import Conversation, Message
+from policies.transcript import Utterance
+from proxy.dialects import json_array
+from proxy.dialects.base import Dialect, Usage
+from proxy.dialects.table import CHAT
+from tests.support.conversations import Json, count
+
+
+@dataclass(frozen=True, slots=True)
+class Called:
+    """A tool call: its id, and what is called with which arguments."""
+
+    id: str
+    tool: str = "bash"
+    path: str = "a.py"
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """What one side says at once: words, calls, or results by the ids of their calls."""
+
+    role: str
+    text: str = ""
+    calls: tuple[Called, ...] = ()
+    results: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Style:
+    """What clients change about a conversation without saying anything else.
+
+    marked: a cache's mark on every text. parts: texts as lists of one part. thinking: beside what the model says.
+    """
+
+    marked: bool = False
+    parts: bool = False
+    thinking: bool = False
+
+
+def user(text: str) -> Entry:
+    return Entry("user", text)
+
+
+def model(text: str = "", *calls: Called) -> Entry:
+    return Entry("assistant", text, calls)
+
+
+def results(**texts: str) -> Entry:
+    """All results of a round, in this order."""
+    return Entry("tool", results=tuple(texts.items()))
+
+
+HISTORY = (
+    user("Fix the build."),
+    model("I look.", Called("c1", "read_file"), Called("c2", "run_tests")),
+    results(c1="def f(): ...", c2="Error: 3 failed"),
+    model("", Called("c3", "write_file", "b.py")),
+    results(c3="ok"),
+    model("Done."),
+    user("Now the docs."),
+    model("", Called("c4", "read_file", "README.md")),
+    results(c4="# Title"),
+    model("They are fine."),
+    user("Thanks."),
+)
+# Entries of it that begin a unit, and those before which it may be cut.
+UNITS = (0, 1, 3, 5, 6, 7, 9, 10)
+CUTS = (3, 5, 6, 9, 10)
+
+
+def renamed(history: Sequence[Entry]) -> list[Entry]:
+    """With other ids for the calls."""
+    return [
+        replace(
+            entry,
+            calls=tuple(replace(call, id=f"other_{call.id}") for call in entry.calls),
+            results=tuple((f"other_{call}", text) for call, text in entry.results),
+        )
+        for entry in history
+    ]
+
+
+class Writer(Protocol):
+    """Writes conversations in one dialect, and answers as its servers do."""
+
+    dialect: Dialect
+
+    def items(self, entry: Entry, style: Style) -> list[Json]:
+        """An entry as the items of a request."""
+
+    def fields(self) -> Json:
+        """What stands beside the items: a model, tools, and a limit of 99 tokens for the answer."""
+
+    def answer(self, text: str, usage: Usage) -> bytes:
+        """A whole answer of a model."""
+
+    def events(self, text: str, usage: Usage) -> list[bytes]:
+        """The data of a stream's events: announcements, then the text, then the rest."""
+
+
+class ChatWriter:
+    """Of chat completions."""
+
+    dialect = CHAT
+
+    def items(self, entry: Entry, style: Style) -> list[Json]:
+        if entry.results:
+            return [
+                {"role": "tool", "tool_call_id": call, "content": _content(text, style)} for call, text in entry.results
+            ]
+        message: Json = {"role": entry.role, "content": _content(entry.text, style) if entry.text else None}
+        if entry.calls:
+            message["tool_calls"] = [_chat_call(call) for call in entry.calls]
+        if style.thinking and entry.role == "assistant":
+            message["reasoning_content"] = "because"
+        return [message]
+
+    def fields(self) -> Json:
+        return {"model": "m", "max_tokens": 99, "tools": [{"type": "function", "function": {"name": "bash"}}]}
+
+    def answer(self, text: str, usage: Usage) -> bytes:
+        choice = {"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": "stop"}
+        return json.dumps({"id": "1", "choices": [choice], "usage": _chat_usage(usage)}).encode()
+
+    def events(self, text: str, usage: Usage) -> list[bytes]:
+        deltas: list[Json] = [{"role": "assistant", "content": ""}, {"content": text}, {}]
+        chunks: list[Json] = [{"choices": [{"index": 0, "delta": delta, "finish_reason": None}]} for delta in deltas]
+        return [json.dumps(chunk).encode() for chunk in [*chunks, {"choices": [], "usage": _chat_usage(usage)}]]
+
+
+def _content(text: str, style: Style) -> object:
+    mark = {"cache_control": {"type": "ephemeral"}} if style.marked else {}
+    return [{"type": "text", "text": text} | mark] if style.parts or style.marked else text
+
+
+def _chat_call(call: Called) -> Json:
+    arguments = json.dumps({"path": call.path})
+    return {"id": call.id, "type": "function", "function": {"name": call.tool, "arguments": arguments}}
+
+
+def _chat_usage(usage: Usage) -> Json:
+    return {"prompt_tokens": usage.prompt_tokens, "completion_tokens": usage.completion_tokens}
+
+
+WRITERS: tuple[Writer, ...] = (ChatWriter(),)
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A conversation as bytes, and as it is read. starts: the first item of every entry, and the end of the last."""
+
+    dialect: Dialect
+    body: bytes
+    parsed: json_array.Parsed
+    messages: list[Message]
+    starts: list[int]
+
+    @property
+    def conversation(self) -> Conversation:
+        return Conversation(self.messages)
+
+    @property
+    def utterances(self) -> list[Utterance]:
+        """Of the whole conversation, which has no instructions at its beginning."""
+        tools = self.conversation.tools_answered
+        return [
+            said
+            for position, (first, last) in enumerate(self.parsed.spans)
+            for said in self.dialect.items.utterances(json.loads(self.body[first:last]), position, tools[position])
+        ]
+
+
+PLAIN = Style()
+
+
+def written(writer: Writer, history: Sequence[Entry], style: Style = PLAIN) -> Written:
+    items = [writer.items(entry, style) for entry in history]
+    starts = [sum(map(len, items[:end])) for end in range(len(items) + 1)]
+    key = json.loads(writer.dialect.array.key)
+    body = json.dumps(
+        {**writer.fields(), key: [item for of_entry in items for item in of_entry], "temperature": 0.5}
+    ).encode()
+    parsed = json_array.parse(body, writer.dialect.array)
+    assert parsed is not None
+    described = [writer.dialect.items.describe(json.loads(body[first:last]), count) for first, last in parsed.spans]
+    return Written(writer.dialect, body, parsed, [message for message in described if message is not None], starts)
