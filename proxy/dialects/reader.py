@@ -16,7 +16,7 @@ import xxhash
 from policies.conversation import Conversation, Message
 from policies.transcript import Utterance
 from proxy.dialects import bounds, json_array, surrogates
-from proxy.dialects.base import Dialect
+from proxy.dialects.base import Dialect, Settings
 from proxy.dialects.json_array import Array, Parsed
 from proxy.dialects.prefixes import PrefixCache
 from proxy.errors import InvalidJSONError
@@ -53,7 +53,6 @@ class ChatRequest:
     """A counted request of a conversation. `messages[i]` stands at `parsed.spans[i]` of `body`.
 
     dropped_tokens: what stood before the manual separator and is not sent; 0 without one.
-    The rest as of `Settings`.
     """
 
     dialect: Dialect
@@ -61,14 +60,8 @@ class ChatRequest:
     parsed: Parsed
     messages: Sequence[Message]
     tools_tokens: int
-    model: str
+    settings: Settings
     encoding: str
-    stream: bool
-    max_output: int | None
-    output_key: str
-    definitions: tuple[msgspec.Raw, ...]
-    usage_fields: Mapping[str, object]
-    passthrough: str | None
     dropped_tokens: int = 0
 
     @cached_property
@@ -166,21 +159,7 @@ class RequestReader:
         if messages is None:
             return None
         self._prefixes.remember(scope, body, dialect.array, parsed, measure.name, messages)
-        return ChatRequest(
-            dialect=dialect,
-            body=body,
-            parsed=parsed,
-            messages=messages,
-            tools_tokens=tools_tokens,
-            model=settings.model,
-            encoding=encoding,
-            stream=settings.stream,
-            max_output=settings.max_output,
-            output_key=settings.output_key,
-            definitions=settings.definitions,
-            usage_fields=settings.usage_fields,
-            passthrough=settings.passthrough,
-        )
+        return ChatRequest(dialect, body, parsed, messages, tools_tokens, settings, encoding)
 
     async def _parse(self, body: bytes, array: Array) -> Parsed | None:
         """Inline what takes a millisecond. Making lone surrogates readable may take a hundred for each megabyte."""

@@ -74,7 +74,7 @@ class Ahead:
             PromptBilled(
                 tenant=case.caller.tenant,
                 upstream=case.route.name,
-                model=case.request.model,
+                model=case.request.settings.model,
                 session=case.chain.name,
                 estimated=sent.tokens,
                 billed=usage.prompt_tokens,

@@ -78,7 +78,7 @@ class Case:
             return None
         return usable_input(
             window.tokens,
-            self.request.max_output,
+            self.request.settings.max_output,
             exact=self.route.exact,
             calibration=calibration,
             of_prompt=window.of_prompt,
@@ -88,7 +88,7 @@ class Case:
     @property
     def reserved_output(self) -> int | None:
         """What is kept for the answer of a request that names a limit, where the rest of its limit can be lowered."""
-        limit, window = self.request.max_output, self.route.window
+        limit, window = self.request.settings.max_output, self.route.window
         if limit is None or window is None or not self.may_lower_output:
             return limit
         return reserved_output(window.tokens, limit, self.longest_answer)
@@ -108,7 +108,7 @@ class Case:
     @property
     def longest_answer(self) -> int | None:
         """What its answer is expected to take; None where the output that is asked for has to fit whole."""
-        if self.request.max_output is not None and not self.may_lower_output:
+        if self.request.settings.max_output is not None and not self.may_lower_output:
             return None
         return self.last_answer
 
@@ -129,7 +129,7 @@ class Case:
     @property
     def is_let_through(self) -> bool:
         """Whether it goes out as it came, whatever would be done with it."""
-        return self.request.passthrough is not None or self.mode in ("off", "shadow")
+        return self.request.settings.passthrough is not None or self.mode in ("off", "shadow")
 
     def steady_budget(self, window: int) -> Budget:
         """What a window takes, whatever the request asks for and the last answers were: for what must stay as it is."""
@@ -151,7 +151,8 @@ class Case:
     @cached_property
     def place(self) -> Place:
         """Where it goes, as lessons are kept."""
-        return place_of(self.caller.tenant, self.caller.scope, self.route.upstream.base_url, self.request.model)
+        caller, model = self.caller, self.request.settings.model
+        return place_of(caller.tenant, caller.scope, self.route.upstream.base_url, model)
 
 
 def case_of(head: RequestHead, router: Router, caller: Caller, mode: Mode, request: ChatRequest) -> Case:
@@ -167,7 +168,7 @@ def case_of(head: RequestHead, router: Router, caller: Caller, mode: Mode, reque
         covers_instructions=caller.policy.compress_system_messages,
     )
     route = router.chat(head, caller, request)
-    place = place_of(caller.tenant, caller.scope, route.upstream.base_url, request.model)
+    place = place_of(caller.tenant, caller.scope, route.upstream.base_url, request.settings.model)
     return Case(
         request=request,
         caller=caller,

@@ -152,7 +152,7 @@ class Compactions:
         with suppress(CompactionError):
             record = await flight.task
             case = flight.job.case
-            await self._sessions.add(case.caller, case.chain, case.label, case.request.model, record)
+            await self._sessions.add(case.caller, case.chain, case.label, case.request.settings.model, record)
 
     async def _made(self, job: Job) -> Record:
         if job.plan.trigger == "overflow_retry":  # nothing smaller will do, so it is nobody else's turn

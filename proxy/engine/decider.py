@@ -121,7 +121,7 @@ class Decider:
 
 def bypass_reason(case: Case) -> str | None:
     """Why a case is none of ours; None where it is."""
-    return case.request.passthrough or ("off" if case.mode == "off" else None)
+    return case.request.settings.passthrough or ("off" if case.mode == "off" else None)
 
 
 def small_reason(case: Case) -> str | None:

@@ -78,7 +78,9 @@ def reshaped(case: Case, draft: Draft) -> Iterator[tuple[Shape, Draft]]:
 
 def with_output(case: Case, body: bytes, limit: int | None) -> bytes:
     """A body with this limit for its output; None leaves the client's."""
-    return body if limit is None else json_array.with_fields(body, {case.request.output_key: limit}, without=())
+    if limit is None:
+        return body
+    return json_array.with_fields(body, {case.request.settings.output_key: limit}, without=())
 
 
 def body_of(case: Case, copy: Copy, shape: Shape) -> bytes:

@@ -143,7 +143,7 @@ class Drafter:
 
         stated: the window that it has just named."""
         told = case.route.window.tokens if case.route.window and case.may_lower_output else None
-        window, limit = stated or told, case.request.max_output
+        window, limit = stated or told, case.request.settings.max_output
         if window is None or limit is None or case.real_tokens(draft.tokens) + limit <= window:
             return draft
         return self.lowered(case, draft, StatedLimit(window)) or draft
@@ -157,7 +157,7 @@ class Drafter:
             stated,
             sent_tokens=case.real_tokens(refused.tokens),
             window=window.tokens if window else None,
-            max_output=request.max_output,
+            max_output=request.settings.max_output,
             floor=case.caller.policy.output_floor,
             margin=EXACT_MARGIN if case.route.exact else ESTIMATE_MARGIN,
         )
@@ -167,7 +167,7 @@ class Drafter:
         """The same with the most output that the upstream allows, where its limit alone was refused; else None."""
         if case.is_let_through:
             return None
-        room = capped_output(most, max_output=case.request.max_output, floor=case.caller.policy.output_floor)
+        room = capped_output(most, max_output=case.request.settings.max_output, floor=case.caller.policy.output_floor)
         return None if room is None else _with_output(case, refused, room)
 
     def halved(self, case: Case, refused: Draft) -> Draft | None:

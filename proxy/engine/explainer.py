@@ -192,7 +192,7 @@ def _explanation(case: Case, received: ChatRequest, outlook: _Outlook, count: Co
     pinned, actions, files = _carried(case, outlook, count)
     head = case.conversation.head_length
     return Explanation(
-        model=case.request.model,
+        model=case.request.settings.model,
         policy=case.caller.policy_name,
         outcome=verdict.outcome,
         reason=verdict.reason,

@@ -56,7 +56,7 @@ class Job:
     def is_aligned(self) -> bool:
         """Whether the request's own model summarizes, whose cache holds the prompt."""
         case, target = self.case, self.target
-        return target is not None and (target.name, target.model) == (case.route.name, case.request.model)
+        return target is not None and (target.name, target.model) == (case.route.name, case.request.settings.model)
 
     @cached_property
     def span(self) -> Span:

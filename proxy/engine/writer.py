@@ -268,7 +268,7 @@ def _aligned_body(job: Job, instruction: str, max_tokens: int) -> bytes:
     upto = [item for item in items if isinstance(item, Injected | Merged) or item < end]
     body = request.dialect.rebuild(request.body, request.parsed, [*upto, Injected(instruction)], job.cooled.replaced)
     fields = request.parsed.envelope.fields
-    return request.dialect.questions.continued(body, fields, (request.output_key, max_tokens))
+    return request.dialect.questions.continued(body, fields, (request.settings.output_key, max_tokens))
 
 
 def _place(work: _Work) -> Place:

@@ -174,9 +174,9 @@ class Forwarder:
     def _asking(self, case: Case, draft: Draft) -> bytes | None:
         """The draft with a question for the usage; None where the stream tells it anyway, or must not be asked."""
         tells_usage = self._windows.experience(case.place).tells_usage
-        if draft.copy is None or not case.request.usage_fields or not tells_usage:
+        if draft.copy is None or not case.request.settings.usage_fields or not tells_usage:
             return None
-        return json_array.with_fields(draft.body, case.request.usage_fields, without=())
+        return json_array.with_fields(draft.body, case.request.settings.usage_fields, without=())
 
     async def _request(self, incoming: Incoming, headers: Headers, body: bytes) -> Answer:
         response = await self._respond(incoming, headers, body)

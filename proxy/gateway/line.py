@@ -130,7 +130,7 @@ class Gateway:
             return True
         router = incoming.active.router
         if request.tokens >= _WORTH_LOOKING_UP:
-            await self._engine.windows.look_up(router.place(incoming.caller, request.model))
+            await self._engine.windows.look_up(router.place(incoming.caller, request.settings.model))
         case = case_of(incoming.exchange.head, router, incoming.caller, incoming.mode, request)
         with commenting(incoming, case, self._fail_open):
             case = await self._engine.drafter.placed(case)
@@ -222,7 +222,7 @@ class Gateway:
         case, sent, sessions = incoming.case, incoming.sent, self._engine.sessions
         if case is None or not _may_be_stored(case, sent) or not sessions.is_news(case.chain, sent.record):
             return
-        listing = sessions.add(case.caller, case.chain, case.label, case.request.model, sent.record)
+        listing = sessions.add(case.caller, case.chain, case.label, case.request.settings.model, sent.record)
         self._engine.background.start("enroll", listing)
 
     def _warning(self, incoming: Incoming, tap: UsageTap) -> str | None:
@@ -251,7 +251,7 @@ class Gateway:
         self._ask_for_windows(incoming, case)
 
     def _ask_for_windows(self, incoming: Incoming, case: Case) -> None:
-        route, model = incoming.to, case.request.model
+        route, model = incoming.to, case.request.settings.model
         if incoming.status != 200 or case.request.tokens < _WORTH_LOOKING_UP:
             return
         known = route.window

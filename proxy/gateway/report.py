@@ -63,7 +63,9 @@ def commenting(incoming: Incoming, case: Case, fail_open: FailOpen) -> AbstractC
         known: Headers = fail_open.call(lambda: headers_of(waiting), [])
         return [(name, value) for name, value in known if name not in _KNOWN_LATER]
 
-    return incoming.exchange.commenting(interval, headers) if case.request.stream and interval else nullcontext()
+    if not case.request.settings.stream or not interval:
+        return nullcontext()
+    return incoming.exchange.commenting(interval, headers)
 
 
 def ended(incoming: Incoming, error: BaseException | None, now: float) -> RequestEnded:
@@ -127,7 +129,7 @@ def _overhead_ms(incoming: Incoming) -> float:
 def _model(incoming: Incoming) -> str | None:
     """The model that was asked for, if it has answered or is known: a client may send its key in that place."""
     case, window = incoming.case, incoming.route.window if incoming.route else None
-    if case is None or not (name := case.request.model):
+    if case is None or not (name := case.request.settings.model):
         return None
     is_known = (window is not None and window.source != "policy") or incoming.active.router.names(name)
     return name[:MAX_NAME] if is_known or 200 <= incoming.status < 300 else None

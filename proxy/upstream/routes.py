@@ -104,13 +104,13 @@ class Router:
 
     def chat(self, head: RequestHead, caller: Caller, request: ChatRequest) -> Route:
         """The route of a chat request."""
-        name, upstream = self._config.upstream_for(caller.tenant, request.model)
+        name, upstream = self._config.upstream_for(caller.tenant, request.settings.model)
         headers = _headers(head, caller, upstream, readable=True)
-        place = place_of(caller.tenant, caller.scope, upstream.base_url, request.model)
+        place = place_of(caller.tenant, caller.scope, upstream.base_url, request.settings.model)
         window = self._window(place)
         if window is None:
             return Route(name, upstream, headers)
-        return Route(name, upstream, headers, window, self._model(request.model).exact)
+        return Route(name, upstream, headers, window, self._model(request.settings.model).exact)
 
     def place(self, caller: Caller, model: str) -> Place:
         """Where a caller's requests for this model go, as lessons are kept."""
@@ -145,7 +145,7 @@ class Router:
         settings = caller.policy.summarizer
         if settings.model == NO_MODEL:
             return None
-        model = settings.model or request.model
+        model = settings.model or request.settings.model
         name = settings.upstream or route.name
         upstream = self._config.upstreams[name]
         own = credentials(route.headers)
@@ -164,7 +164,7 @@ class Router:
             encoding=self.encoding(model),
             window=window.tokens if window else None,
             calibration=self._windows.experience(place).calibration,
-            output_key=request.output_key if settings.model is None else request.dialect.questions.OUTPUT_KEY,
+            output_key=request.settings.output_key if settings.model is None else request.dialect.questions.OUTPUT_KEY,
             temperature=settings.temperature,
         )
 

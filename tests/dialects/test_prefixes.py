@@ -51,8 +51,7 @@ def facts(request: ChatRequest | None) -> object:
         [bytes(request.message_bytes(i)) for i in range(len(request.messages))],
         [astuple(message) for message in request.messages],
         (request.parsed.spans, request.parsed.array),
-        (request.model, request.encoding, request.stream, request.max_output, request.output_key),
-        (request.passthrough, request.tools_tokens, request.tokens, hints),
+        (request.settings, request.encoding, request.tools_tokens, request.tokens, hints),
     )
 
 

@@ -82,8 +82,8 @@ SOME = [system(), user("Fix it.")]
     ],
 )
 def test_fields_are_taken_as_they_are_and_wrong_types_as_absent(fields: dict[str, object], expected: object) -> None:
-    request = understood(body_of(SOME, **fields))
-    found = (request.model, request.stream, request.max_output, request.output_key, request.passthrough)
+    said = understood(body_of(SOME, **fields)).settings
+    found = (said.model, said.stream, said.max_output, said.output_key, said.passthrough)
     assert found == expected
 
 

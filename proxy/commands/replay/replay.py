@@ -173,7 +173,7 @@ class _Player:
 
     def _add(self, tally: Tally, case: Case, sent: ChatRequest, before: ChatRequest | None) -> None:
         window = case.route.window
-        self.windows[case.request.model] = window.tokens if window else None
+        self.windows[case.request.settings.model] = window.tokens if window else None
         tally.requests += 1
         tally.received += case.request.received_tokens
         tally.sent += sent.tokens
@@ -199,9 +199,9 @@ class _Player:
 
     def _pay(self, tally: Tally, sent: ChatRequest, before: ChatRequest | None, *, written: int = 0) -> None:
         """The price of a prompt, if the provider's cache holds the one sent before it and nothing else."""
-        price = self._engine.windows.price(sent.model)
+        price = self._engine.windows.price(sent.settings.model)
         if price is None:
-            self.unpriced.add(sent.model)
+            self.unpriced.add(sent.settings.model)
             tally.unpriced += 1
             return
         cached = 0 if before is None else _cached(before, sent)
@@ -221,7 +221,7 @@ def _overflows(case: Case, tokens: int) -> bool:
     window = case.route.window
     if window is None:
         return False
-    return tokens + min(case.request.max_output or 0, window.tokens // 2) > window.tokens
+    return tokens + min(case.request.settings.max_output or 0, window.tokens // 2) > window.tokens
 
 
 def _answer_in(following: ChatRequest, request: ChatRequest) -> int:
@@ -247,7 +247,7 @@ def _reused(before: ChatRequest, sent: ChatRequest) -> float:
 
 def _cached(before: ChatRequest, sent: ChatRequest) -> int:
     """Tokens at the start of a prompt that are the same as before: tools first, then whole messages."""
-    if before.model != sent.model or before.definitions != sent.definitions:
+    if before.settings.model != sent.settings.model or before.settings.definitions != sent.settings.definitions:
         return 0
     pairs = zip(before.messages, sent.messages, strict=False)
     alike = takewhile(lambda pair: pair[0] == pair[1], pairs)
