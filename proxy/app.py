@@ -27,7 +27,7 @@ from proxy.runtime.fail_open import FailOpen
 from proxy.server.exchange import Exchange, Receive, Scope, Send
 from proxy.server.paths import EXPLAIN, is_ours, resource
 from proxy.server.protocol import Served
-from proxy.stores import GuardedStore, open_store
+from proxy.stores import CircuitBreaker, open_store
 from proxy.upstream.active import Active
 from proxy.upstream.asker import WindowAsker
 from proxy.upstream.http import TruncatedError, UpstreamClient
@@ -101,7 +101,7 @@ class App(Served):
             workers = ThreadPoolExecutor(_WORKERS, thread_name_prefix="concertina")
             opened.callback(workers.shutdown, wait=False, cancel_futures=True)
             opened_store = open_store(config.store.url, config.store.timeout)
-            store = GuardedStore(opened_store, time.monotonic, on_change=self._store_changed)
+            store = CircuitBreaker(opened_store, time.monotonic, on_change=self._store_changed)
             opened.push_async_callback(store.close)
             client = await opened.enter_async_context(UpstreamClient(config.upstreams))
             engine = await open_engine(config, store, client, workers, self._log)

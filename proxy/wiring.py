@@ -38,15 +38,10 @@ from proxy.records.lineages import Lineages
 from proxy.records.siblings import Siblings
 from proxy.runtime.background import Background
 from proxy.runtime.workers import Workers
-from proxy.stores import GuardedStore, Sealer
+from proxy.stores import CircuitBreaker
 from proxy.stores.base import Store
 from proxy.upstream.http import UpstreamClient
 from proxy.upstream.summarizer import Summarizer
-
-
-def sealer_of(config: Config) -> Sealer:
-    """What seals and opens everything that this config stores."""
-    return Sealer(config.store.encryption_key_bytes, config.store.retired_key_bytes)
 
 
 async def open_engine(
@@ -65,9 +60,9 @@ async def open_engine(
     tokenizer, table, metrics = Tokenizer(), ModelTable(), Metrics()
     await asyncio.to_thread(tokenizer.warm, DEFAULT_ENCODING)
     await asyncio.to_thread(table.load)
-    sealer, ttl = sealer_of(config), config.store.ttl
+    sealer, ttl = config.store.sealer(), config.store.ttl
     observe = Hooks(LogLines(log), metrics, *hooks, fault=log.fault)
-    if isinstance(store, GuardedStore):
+    if isinstance(store, CircuitBreaker):
         metrics.watch_store(lambda: store.available, store.errors, lambda: sealer.unreadable)
     workers, background = Workers(executor), Background(log.fault)
     windows = Windows(table, store, sealer, time.time)
@@ -105,7 +100,7 @@ async def open_engine(
 
 def _is_answered(store: Store) -> bool:
     """Whether the store has answered, rather than a guard in its place."""
-    return not isinstance(store, GuardedStore) or store.available
+    return not isinstance(store, CircuitBreaker) or store.available
 
 
 def read_prompts() -> Prompts:

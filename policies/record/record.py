@@ -228,8 +228,8 @@ def with_left_out(record: Record, position: int, most: int, count: CountTokens) 
 
 def entries_of(span: Span, parent: Record | None, settings: LedgerSettings) -> list[Entry]:
     """The user's statements in everything that is covered, those of the span merged into the parent's."""
-    told = ledger.told(span.utterances, settings.directives, first_user=span.first_user)
-    return ledger.merge(parent.entries if parent else (), told)
+    said = ledger.statements_in(span.utterances, settings.directives, first_user=span.first_user)
+    return ledger.merge(parent.entries if parent else (), said)
 
 
 def language_for(parent: Record | None, span: Span) -> Language:

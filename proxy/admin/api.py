@@ -23,7 +23,7 @@ from proxy.engine.engine import Engine
 from proxy.errors import InvalidRequestError, MethodNotAllowedError, NotFoundError, ProxyError, StoreUnavailableError
 from proxy.records.index import Target
 from proxy.server.exchange import Receive, Scope, Send
-from proxy.stores import GuardedStore, StoreError
+from proxy.stores import CircuitBreaker, StoreError
 from proxy.upstream.active import Active
 
 _T = TypeVar("_T")
@@ -40,7 +40,7 @@ _WELCOME = {
 class Opened:
     """What is there while the app is open."""
 
-    store: GuardedStore
+    store: CircuitBreaker
     engine: Engine
     active: Callable[[], Active]
     reloader: Reloader

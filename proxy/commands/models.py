@@ -15,7 +15,7 @@ from proxy.models.table import ModelTable
 from proxy.models.tokenizer import Tokenizer
 from proxy.models.windows import NOTHING, Sources, Windows, place_of
 from proxy.server.headers import bearer
-from proxy.stores import GuardedStore, Sealer, open_existing
+from proxy.stores import CircuitBreaker, open_existing
 from proxy.stores.memory import MemoryStore
 from proxy.upstream.asker import WindowAsker
 from proxy.upstream.http import UpstreamClient
@@ -35,11 +35,9 @@ async def sources(config: Config, names: Sequence[str], tenant: str, *, ask: boo
     table = ModelTable()
     await asyncio.to_thread(table.load)
     stored = open_existing(config.store.url, config.store.timeout) or MemoryStore()
-    store = GuardedStore(stored, time.monotonic)
+    store = CircuitBreaker(stored, time.monotonic)
     try:
-        windows = Windows(
-            table, store, Sealer(config.store.encryption_key_bytes, config.store.retired_key_bytes), time.time
-        )
+        windows = Windows(table, store, config.store.sealer(), time.time)
         if ask:
             await _ask(config, names, tenant, windows)
         return [one for name in names for one in await _of_model(config, name, tenant, windows)]

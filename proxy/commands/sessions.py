@@ -20,7 +20,7 @@ from proxy.records.checkpoints import Checkpoints
 from proxy.records.erasures import Erasures
 from proxy.records.index import Session, SessionIndex, Target
 from proxy.records.siblings import Siblings
-from proxy.stores import Sealer, StoreError, file_of, open_existing
+from proxy.stores import StoreError, file_of, open_existing
 
 _SHOWN = 16
 
@@ -91,10 +91,10 @@ async def _index(config: Config) -> AsyncIterator[SessionIndex]:
     if store is None:
         raise NothingStoredError(f"nothing is stored: {file_of(config.store.url)} does not exist")
     try:
-        sealer = Sealer(config.store.encryption_key_bytes, config.store.retired_key_bytes)
-        erasures = Erasures(store, config.store.ttl, time.monotonic)
-        siblings = Siblings(Checkpoints(store, sealer, config.store.ttl), erasures, sealer, config.store.ttl)
-        yield SessionIndex(store, sealer, config.store.ttl, erasures, siblings, time.time)
+        sealer, ttl = config.store.sealer(), config.store.ttl
+        erasures = Erasures(store, ttl, time.monotonic)
+        siblings = Siblings(Checkpoints(store, sealer, ttl), erasures, sealer, ttl)
+        yield SessionIndex(store, sealer, ttl, erasures, siblings, time.time)
     finally:
         await store.close()
 

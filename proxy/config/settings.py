@@ -22,6 +22,7 @@ from pydantic import (
 from policies.settings import PolicySettings, Seconds, Settings, Words
 from proxy.models import encodings
 from proxy.stores.redis import url as redis_url
+from proxy.stores.sealing import Sealer
 
 DEFAULT: Final = "default"
 MAIN: Final = "main"
@@ -220,6 +221,10 @@ class StoreConfig(Settings):
     @property
     def retired_key_bytes(self) -> list[bytes]:
         return [key for text in self.retired_keys if (key := decode_key(text.get_secret_value())) is not None]
+
+    def sealer(self) -> Sealer:
+        """What seals and opens everything that is stored."""
+        return Sealer(self.encryption_key_bytes, self.retired_key_bytes)
 
 
 class Upstream(Settings):

@@ -96,11 +96,11 @@ class Case:
     @property
     def may_lower_output(self) -> bool:
         """Whether a limit for the output that does not fit is lowered before it is refused."""
-        window = self.told_window
+        window = self.stated_window
         return window is not None and not window.of_prompt and self.caller.policy.output_floor is not None
 
     @property
-    def told_window(self) -> Window | None:
+    def stated_window(self) -> Window | None:
         """The window where the config or the upstream has told it; a table may be wrong."""
         window = self.route.window
         return None if window is None or window.source == "table" else window
@@ -139,7 +139,7 @@ class Case:
 
     def cannot_take(self, tokens: int) -> bool:
         """Whether so many tokens, of our estimate, are certainly more than its window."""
-        window = self.told_window
+        window = self.stated_window
         if window is None:
             return False
         return tokens * self.experience.calibration > window.tokens * (1 if self.route.exact else 1 + ESTIMATE_MARGIN)

@@ -133,20 +133,20 @@ class Compactions:
         finally:
             flight.waiting -= 1
             if not flight.waiting and not flight.task.done():
-                self._see_through(flight)
+                self._finish_alone(flight)
         if not flight.task.done():
             raise TimeoutError
         if flight.task.cancelled():  # the process ends
             raise CompactionError("pending")
         return flight.task.result()
 
-    def _see_through(self, flight: _Flight) -> None:
+    def _finish_alone(self, flight: _Flight) -> None:
         flight.waiting += 1
-        if not self._background.start("summary", self._seen_through(flight)):
+        if not self._background.start("summary", self._finished_alone(flight)):
             self._forget(flight)
             flight.task.cancel()
 
-    async def _seen_through(self, flight: _Flight) -> None:
+    async def _finished_alone(self, flight: _Flight) -> None:
         """Wait in the place of those who left. Their session has to be listed, now that something is stored of it: by
         the case that the record was made or found for, since it may be none of theirs."""
         with suppress(CompactionError):

@@ -159,7 +159,7 @@ class Windows:
         known = self._known.get(place)
         return known is not None and not known.is_shared
 
-    def was_told(self, base_url: str, windows: Mapping[str, int]) -> None:
+    def learned_from_upstream(self, base_url: str, windows: Mapping[str, int]) -> None:
         """Take what an upstream says of its models' windows; nothing is an answer too."""
         remember(self._asked, base_url, (self._clock(), windows), self._max_entries)
 

@@ -70,7 +70,7 @@ class Erasures:
         start = await self._start(first)
         # Before, so that who lists it anew, for what is stored from then on, stays listed.
         await self._strike(start, mark)
-        if await self._bury(labelled(start, mark)):
+        if await self._put_tombstones(labelled(start, mark)):
             return True
         await self.list_again(session)
         return False
@@ -78,9 +78,9 @@ class Erasures:
     async def erase_every(self, first: bytes) -> bool:
         """Remove what is stored of the conversation with this first link, whatever its labels."""
         start = await self._start(first)
-        if not await self._bury_all(start) or not await self._bury(set_apart(first, _EVERY)):
+        if not await self._erase_listed(start) or not await self._put_tombstones(set_apart(first, _EVERY)):
             return False
-        if not await self._bury_all(start):  # and what came meanwhile; nobody begins there any more
+        if not await self._erase_listed(start):  # and what came meanwhile; nobody begins there any more
             return False
         for mark in await self._listed_at(start) or ():
             await self._strike(start, mark)
@@ -144,11 +144,11 @@ class Erasures:
             remember(self._known, root, tuple(marks), _REMEMBERED)
         return link
 
-    async def _bury_all(self, start: bytes) -> bool:
+    async def _erase_listed(self, start: bytes) -> bool:
         marks = await self._listed_at(start)
-        return marks is not None and all([await self._bury(labelled(start, mark)) for mark in (b"", *marks)])
+        return marks is not None and all([await self._put_tombstones(labelled(start, mark)) for mark in (b"", *marks)])
 
-    async def _bury(self, root: bytes) -> bool:
+    async def _put_tombstones(self, root: bytes) -> bool:
         link = await self._followed(root)
         # The link moves on with the second of these only: where it fails, both are tried again.
         erased = [await self._put_tombstone(name) for name in (set_apart(link, INSTRUCTIONS), link)]

@@ -14,15 +14,15 @@ from proxy.stores.base import (
     StoreError,
     ValueTooLargeError,
 )
-from proxy.stores.breaker import GuardedStore
+from proxy.stores.breaker import CircuitBreaker
 from proxy.stores.redis import url as redis_url
 from proxy.stores.sealing import Sealer
 
 __all__ = [
     "DEFAULT_TIMEOUT",
     "MAX_VALUE_BYTES",
+    "CircuitBreaker",
     "EntryError",
-    "GuardedStore",
     "RefusedError",
     "Sealer",
     "Store",

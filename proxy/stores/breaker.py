@@ -27,7 +27,7 @@ def _tell_nobody(_available: bool, _reason: str) -> None:
     """The default `on_change`."""
 
 
-class GuardedStore:
+class CircuitBreaker:
     """A circuit breaker around a store, itself a `Store`.
 
     After a failure every operation is answered at once for `retry_after` seconds, as if the store were empty and all

@@ -95,7 +95,7 @@ class SqliteStore:
         await self._run(lambda: self._replace(key, value, ttl))
 
     async def erase(self, tag: str, mark: bytes, ttl: float) -> bytes | None:
-        return await self._run(lambda: self._bury(tag, mark, ttl))
+        return await self._run(lambda: self._put_tombstones(tag, mark, ttl))
 
     async def enroll(self, index: str, member: str, ttl: float) -> None:
         await self._run(lambda: self._replace(f"{index}:{member}", b"", ttl))
@@ -199,7 +199,7 @@ class SqliteStore:
             if not self._is_erased(key, now):
                 self._connection.execute(_PUT, {"key": key, "value": value, "expires": now + ttl})
 
-    def _bury(self, tag: str, mark: bytes, ttl: float) -> bytes:
+    def _put_tombstones(self, tag: str, mark: bytes, ttl: float) -> bytes:
         grave, now = tombstone(tag), self._clock()
         with self._transaction():
             there = self._connection.execute(_LIVE, (grave, now)).fetchone()

@@ -71,7 +71,7 @@ class WindowAsker:
             window = await self._of_one(upstream, asked.family, own, model)
             if window is not None:
                 asked.windows[model] = window
-        self._windows.was_told(upstream.base_url, dict(asked.windows))
+        self._windows.learned_from_upstream(upstream.base_url, dict(asked.windows))
 
     async def _of_one(self, upstream: Upstream, family: Family, own: Headers, model: str) -> int | None:
         root = upstream.base_url.removesuffix("/v1")

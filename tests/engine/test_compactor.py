@@ -37,7 +37,7 @@ from proxy.observing.log_lines import LogLines
 from proxy.records.checkpoints import Checkpoints, key_of
 from proxy.runtime import workers as threads
 from proxy.runtime.workers import Workers
-from proxy.stores import GuardedStore, Sealer, Store, StoreError
+from proxy.stores import CircuitBreaker, Sealer, Store, StoreError
 from proxy.stores.memory import MemoryStore
 from proxy.upstream.http import UpstreamClient
 from proxy.upstream.routes import Route, SummaryTarget
@@ -518,7 +518,7 @@ async def test_a_store_that_is_down_costs_nothing_but_memory() -> None:
         async def acquire(self, key: str, token: str, ttl: float) -> bool:
             raise StoreError("down")
 
-    async with replica(model := Model(), GuardedStore(Failing(), lambda: 0.0)) as one:
+    async with replica(model := Model(), CircuitBreaker(Failing(), lambda: 0.0)) as one:
         work = await job(one.target())
         record = await one.compactor.compact(work)
         assert one.checkpoints.recall(work.case.chain.digests, [work.plan.cut.position]) == record

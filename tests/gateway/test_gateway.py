@@ -21,7 +21,7 @@ from proxy.dialects.json_array import model_of
 from proxy.engine.ahead import Ahead
 from proxy.gateway.usage import UsageTap
 from proxy.runtime.background import Background
-from proxy.stores import GuardedStore
+from proxy.stores import CircuitBreaker
 from tests.support.scenarios import MODEL, WINDOW, user
 from tests.support.servers import free_port, serve
 from tests.support.stages import CONTENT, COUNTED, DUE, FLOOR, MUST, SMALL, body, history, ours, outcome, stage
@@ -620,7 +620,7 @@ async def test_what_follows_an_answer_is_seen_through_before_the_store_is_closed
 
     drain = Background.drain
     monkeypatch.setattr(Background, "drain", drained)
-    monkeypatch.setattr(GuardedStore, "close", closed)
+    monkeypatch.setattr(CircuitBreaker, "close", closed)
     async with stage(tmp_path) as play:
         assert (await play.send(FLOOR)).status == 200
     assert closing == ["drained", "store"]

@@ -75,7 +75,7 @@ def test_a_window_is_configured_or_learned_or_asked_or_listed_and_a_refusal_beat
     if learned is not None:
         windows.saw_overflow(place, StatedLimit(learned), 1)
     if asked is not None:
-        windows.was_told(URL, {place.model: asked})
+        windows.learned_from_upstream(URL, {place.model: asked})
     assert windows.resolve(place, configured) == expected
 
 
@@ -85,7 +85,7 @@ def test_a_limit_of_the_prompt_alone_is_told_apart(windows: Windows) -> None:
 
 
 def test_what_upstreams_say_and_what_they_teach_expires(windows: Windows, clock: Clock) -> None:
-    windows.was_told(URL, {"unheard": 4_096})
+    windows.learned_from_upstream(URL, {"unheard": 4_096})
     clock.now += ASKED_TTL
     assert windows.resolve(UNHEARD, None) is None
     windows.saw_overflow(UNHEARD, LIMIT, 1)

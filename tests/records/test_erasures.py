@@ -25,7 +25,7 @@ from proxy.records.erasures import Erasures
 from proxy.records.index import SessionIndex
 from proxy.records.siblings import Siblings
 from proxy.stores.base import Store, StoreError, tombstone
-from proxy.stores.breaker import GuardedStore
+from proxy.stores.breaker import CircuitBreaker
 from proxy.stores.memory import MemoryStore
 from proxy.stores.redis.store import RedisStore
 from proxy.stores.sealing import Sealer
@@ -132,7 +132,7 @@ async def test_it_is_looked_after_for_two_minutes() -> None:
 
 async def test_a_store_that_is_down_promises_nothing_and_loses_nothing() -> None:
     down, clock, first = Down(), Clock(), first_link()
-    erasures = Erasures(GuardedStore(down, clock), TTL, clock)
+    erasures = Erasures(CircuitBreaker(down, clock), TTL, clock)
     await down.put_new(entry(first), b"v", TTL)
     down.down = True
     assert not await erasures.erase(first)

