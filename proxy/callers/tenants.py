@@ -6,16 +6,12 @@ import hashlib
 import hmac
 import secrets
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
 import xxhash
 
-from proxy.config.settings import DEFAULT
+from policies.settings import PolicySettings
+from proxy.config.settings import DEFAULT, Config, Tenant
 from proxy.errors import AuthenticationError, NotAllowedError
-
-if TYPE_CHECKING:
-    from policies.settings import PolicySettings
-    from proxy.config.settings import Config, Tenant
 
 # Without a configured secret, sessions are still kept apart; only their addresses can be computed by outsiders.
 _NO_SECRET = b"concertina"

@@ -6,15 +6,13 @@ import os
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn
 
 from rich.console import Console
 
+from proxy.callers.tenants import Caller, Tenants
 from proxy.config.errors import suggest
 from proxy.config.loading import Config, ConfigError, load
-
-if TYPE_CHECKING:
-    from proxy.callers.tenants import Caller
 
 _CONFIG = Path("config.yaml")
 _DEFAULTS = "built-in defaults"
@@ -41,8 +39,6 @@ def loaded(path: Path | None) -> Config:
 
 def caller_of(config: Config, tenant: str, policy: str | None = None) -> Caller:
     """A caller of this tenant, under another policy if one is named."""
-    from proxy.callers.tenants import Tenants
-
     caller = Tenants(config).named(tenant)
     if caller is None:
         fail(f"--tenant {tenant}: no tenant has this name; {suggest(tenant, config.tenants, 'known names')}")

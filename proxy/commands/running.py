@@ -5,15 +5,12 @@ from __future__ import annotations
 import json
 import urllib.request
 from http.client import HTTPException
-from typing import TYPE_CHECKING
 from urllib.error import HTTPError
 from urllib.parse import quote, urlencode
 
 from proxy.callers import admin_token
+from proxy.config.loading import Config
 from proxy.server.addresses import of_proxy
-
-if TYPE_CHECKING:
-    from proxy.config.loading import Config
 
 _READY_SECONDS = 3.0
 # A store may take its time for each session, and every replica has to learn of it.

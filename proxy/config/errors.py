@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import difflib
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, get_args
+from typing import get_args
 
 from pydantic import BaseModel
+from pydantic_core import ErrorDetails
 
 from policies.settings import PolicySettings
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from pydantic_core import ErrorDetails
 
 Location = tuple[str | int, ...]
 """Keys and list positions from the top of the file down to one value."""

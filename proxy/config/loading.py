@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from pydantic import ValidationError
-from pydantic.json_schema import GenerateJsonSchema
+from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
+from pydantic_core import core_schema
 
 from policies.settings import NOT_YET, not_in_effect
 from proxy.config.document import Document, parse, read
@@ -20,12 +20,6 @@ from proxy.config.presets import EXTENDS, preset_names, resolve
 from proxy.config.settings import DEFAULT, Config, Logging, ModelRule, Server, StoreConfig, Telemetry, Tenant, Upstream
 from proxy.models.encodings import is_file, read_tokenizer
 from proxy.runtime.descriptors import requests_that_fit
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from pydantic.json_schema import JsonSchemaValue
-    from pydantic_core import core_schema
 
 __all__ = [
     "Config",

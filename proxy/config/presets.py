@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from functools import cache, reduce
 from importlib.resources import files
 from types import MappingProxyType
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from proxy.config.document import parse
 from proxy.config.errors import Location, shown, suggest
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    Report = Callable[[Location, str], None]
+Report = Callable[[Location, str], None]
 
 EXTENDS = "extends"
 

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import binascii
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from collections.abc import Callable
 
 # Enough for every header but a JPEG's, whose size may follow a thumbnail and a colour profile.
 _HEADER_BYTES = 64

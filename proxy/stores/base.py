@@ -6,10 +6,8 @@ may vanish at any time, and no caller may be wrong, only slower, when one does.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
+from collections.abc import Sequence
+from typing import Protocol
 
 MAX_VALUE_BYTES = 256_000
 DEFAULT_TIMEOUT = 0.25

@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from typing import TypeVar
 
-from proxy.stores.base import RefusedError, StoreError
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Coroutine, Sequence
-
-    from proxy.stores.base import Store
+from proxy.stores.base import RefusedError, Store, StoreError
 
 T = TypeVar("T")
 

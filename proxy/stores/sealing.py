@@ -14,14 +14,13 @@ from __future__ import annotations
 import hmac
 import os
 import zlib
+from collections.abc import Callable, Sequence
 from hashlib import blake2b
 from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 _T = TypeVar("_T")

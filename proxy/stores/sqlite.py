@@ -13,9 +13,11 @@ import fcntl
 import os
 import sqlite3
 import time
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from pathlib import Path
+from typing import NamedTuple, TypeVar
 
 from proxy.runtime.deadlines import within
 from proxy.stores.base import (
@@ -28,10 +30,6 @@ from proxy.stores.base import (
     tag_of,
     tombstone,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-    from pathlib import Path
 
 T = TypeVar("T")
 

@@ -5,8 +5,8 @@ redis-py's exceptions stop here. Nothing is retried, and an operation has one de
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
 
 from redis.exceptions import AskError, ClusterDownError, ReadOnlyError, ResponseError, TryAgainError
 
@@ -21,14 +21,9 @@ from proxy.stores.base import (
     tag_of,
     tombstone,
 )
-from proxy.stores.redis.node import OUTAGE
+from proxy.stores.redis.node import OUTAGE, Words
 from proxy.stores.redis.servers import Command, servers_of
 from proxy.stores.redis.url import parse
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
-
-    from proxy.stores.redis.node import Words
 
 _COMPARE_AND_DELETE = "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) end return 0"
 # What lies under a hash tag is written down before it is stored, so that none of it can be overlooked.
