@@ -17,9 +17,9 @@ from typing import Annotated
 from cyclopts import App, Parameter
 from cyclopts.validators import Number
 
-from proxy.commands.common import caller_of, chosen, console, counted, err, fail, name_of
+from proxy.commands.common import caller_of, chosen, console, counted, err, fail, name_of, output
 from proxy.commands.common import loaded as loaded_config
-from proxy.config.loading import Config, ConfigError, json_schema, load, notes, preset_names
+from proxy.config.loading import Config, json_schema, notes, preset_names
 from proxy.config.settings import DEFAULT
 from proxy.server.addresses import address, leading_back, of_proxy
 
@@ -36,27 +36,23 @@ app.command(keys)
 sessions = App(name="sessions", help="Conversations of which something is stored.")
 app.command(sessions)
 
-_STDIN = Path("-")
 _KEY_PREFIX = "ck-"
-_DEFAULT_ADDRESS = "http://127.0.0.1:8795"
 _LEAST_WINDOW = 256
 
 ConfigPath = Annotated[
     Path | None, Parameter(help="Config file; without it ./config.yaml, else the built-in defaults.")
 ]
 Port = Annotated[int | None, Parameter(validator=Number(gte=0, lte=65535))]
+Flag = Annotated[bool, Parameter(negative=())]
+AsJson = Annotated[bool, Parameter(name="--json", negative=())]
 
 
 @app.command
 def serve(config: ConfigPath = None, *, host: str | None = None, port: Port = None) -> None:
     """Run the proxy.
 
-    Parameters
-    ----------
-    host
-        Address to listen on, instead of server.host.
-    port
-        Port to listen on, instead of server.port; 0 takes any free one.
+    :param host: Address to listen on, instead of server.host.
+    :param port: Port to listen on, instead of server.port; 0 takes any free one.
     """
     from proxy.commands.serve import run
     from proxy.config.reloading import source
@@ -82,10 +78,7 @@ def serve(config: ConfigPath = None, *, host: str | None = None, port: Port = No
 def demo(*, once: bool = False) -> None:
     """Play a long tool-using session against a small window, directly and through the proxy.
 
-    Parameters
-    ----------
-    once
-        End when the session is over; exit code 1 if any step failed.
+    :param once: End when the session is over; exit code 1 if any step failed.
     """
     from proxy.demo import run_demo
 
@@ -112,24 +105,16 @@ def models(
     *,
     config: ConfigPath = None,
     tenant: str = DEFAULT,
-    ask: Annotated[bool, Parameter(negative=())] = False,
-    as_json: Annotated[bool, Parameter(name="--json", negative=())] = False,
+    ask: Flag = False,
+    as_json: AsJson = False,
 ) -> None:
     """Say how large the windows of models are taken to be, and which source says so.
 
-    Parameters
-    ----------
-    names
-        Models; without any, those that the config names without wildcards.
-    tenant
-        Tenant whose requests would ask for them.
-    ask
-        Ask the upstreams too, with their own keys.
-    as_json
-        Print everything that is known as JSON.
+    :param names: Models; without any, those that the config names without wildcards.
+    :param tenant: Tenant whose requests would ask for them.
+    :param ask: Ask the upstreams too, with their own keys.
+    :param as_json: Print everything that is known as JSON.
     """
-    import msgspec
-
     from proxy.commands.models import named_models, show, sources
 
     loaded = loaded_config(config)
@@ -138,10 +123,7 @@ def models(
     if not chosen:
         fail("no models to tell of; name some, as in `concertina models gpt-4o`")
     found = asyncio.run(sources(loaded, chosen, tenant, ask=ask))
-    if as_json:
-        sys.stdout.write(msgspec.json.encode(found).decode() + "\n")
-    else:
-        show(found, console())
+    output(found, show, as_json=as_json)
 
 
 @app.command
@@ -152,43 +134,31 @@ def explain(
     config: ConfigPath = None,
     policy: str | None = None,
     tenant: str = DEFAULT,
-    force: Annotated[bool, Parameter(negative=())] = False,
-    as_json: Annotated[bool, Parameter(name="--json", negative=())] = False,
+    force: Flag = False,
+    as_json: AsJson = False,
 ) -> None:
     """Say what would be kept, summarised, cooled, pinned and dropped of a request, and why; nothing is sent anywhere.
 
-    Parameters
-    ----------
-    file
-        A body of POST /v1/chat/completions; - reads standard input.
-    policy
-        Policy to explain it under, instead of the tenant's.
-    tenant
-        Tenant whose request it is.
-    force
-        As with `x-compaction: force`.
-    as_json
-        Print the whole explanation as JSON.
+    :param file: A body of POST /v1/chat/completions; - reads standard input.
+    :param policy: Policy to explain it under, instead of the tenant's.
+    :param tenant: Tenant whose request it is.
+    :param force: As with `x-compaction: force`.
+    :param as_json: Print the whole explanation as JSON.
     """
-    import msgspec
-
     from proxy.commands.explain import explain as explained
-    from proxy.commands.explain import show
+    from proxy.commands.explain import read_request, show
     from proxy.errors import InvalidJSONError
 
     loaded = loaded_config(config)
     caller = caller_of(loaded, tenant, policy)
-    name, body = _request(file)
+    name, body = read_request(file)
     try:
         explanation = asyncio.run(explained(loaded, body, caller, "force" if force else caller.policy.mode))
     except InvalidJSONError as error:
         fail(f"{name}: {error.message}")
     if explanation is None:
         fail(f"{name}: not a chat request; it must be a JSON object whose messages are a list of objects with a role")
-    if as_json:
-        print(msgspec.json.format(msgspec.json.encode(explanation)).decode())
-    else:
-        show(explanation, console())
+    output(explanation, show, as_json=as_json, indent=2)
 
 
 @app.command
@@ -199,37 +169,29 @@ def replay(
     model: str | None = None,
     window: Annotated[int | None, Parameter(validator=Number(gte=_LEAST_WINDOW))] = None,
     config: ConfigPath = None,
-    as_json: Annotated[bool, Parameter(name="--json", negative=())] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Play recorded sessions under several policies and compare tokens, compactions, prefix reuse and cost, offline.
 
-    Parameters
-    ----------
-    path
-        A request body, a list of messages, JSON lines of either, or a directory of such files.
-    policy
-        Policy to play them under; may be repeated. Without it: every preset.
-    model
-        Model to price and count for, instead of the recorded one.
-    window
-        Its context window in tokens, instead of the known one.
-    as_json
-        Print the figures as JSON.
+    :param path: A request body, a list of messages, JSON lines of either, or a directory of such files.
+    :param policy: Policy to play them under; may be repeated. Without it: every preset.
+    :param model: Model to price and count for, instead of the recorded one.
+    :param window: Its context window in tokens, instead of the known one.
+    :param as_json: Print the figures as JSON.
     """
-    import msgspec
-
     from proxy.commands.replay.command import found, run, show
 
     loaded = loaded_config(config)
     callers = [caller_of(loaded, DEFAULT, name) for name in dict.fromkeys(policy or preset_names())]
-    recordings = found(path, model, _skipped)
-    replayed = run(loaded, recordings, callers, window, console(stderr=True), _skipped)
+
+    def skipped(why: str) -> None:
+        err(f"skipped {why}")
+
+    recordings = found(path, model, skipped)
+    replayed = run(loaded, recordings, callers, window, console(stderr=True), skipped)
     if not replayed.sessions:
         fail(f"{path}: nothing to replay")
-    if as_json:
-        print(msgspec.json.format(msgspec.json.encode(replayed)).decode())
-    else:
-        show(replayed, console())
+    output(replayed, show, as_json=as_json, indent=2)
 
 
 @sessions.command(name="ls")
@@ -237,19 +199,13 @@ def list_sessions(
     *,
     tenant: str = DEFAULT,
     config: ConfigPath = None,
-    as_json: Annotated[bool, Parameter(name="--json", negative=())] = False,
+    as_json: AsJson = False,
 ) -> None:
     """List a tenant's conversations of which something is stored, the last used first.
 
-    Parameters
-    ----------
-    tenant
-        Tenant whose conversations to list.
-    as_json
-        Print them as JSON.
+    :param tenant: Tenant whose conversations to list.
+    :param as_json: Print them as JSON.
     """
-    import msgspec
-
     from proxy.commands.sessions import NothingStoredError, listed, show
     from proxy.stores import StoreError
 
@@ -262,10 +218,7 @@ def list_sessions(
         found = []
     except StoreError as error:
         fail(str(error))
-    if as_json:
-        print(msgspec.json.encode(found).decode())
-    else:
-        show(found, console())
+    output(found, show, as_json=as_json)
 
 
 @sessions.command(name="rm")
@@ -279,14 +232,9 @@ def erase_sessions(
 ) -> None:
     """Erase what is stored of conversations, for all replicas; conversations may go on and are summarized anew.
 
-    Parameters
-    ----------
-    names
-        Labels, or ids or their first eight digits or more.
-    tenant
-        Tenant whose conversations these are.
-    every
-        Erase all of the tenant.
+    :param names: Labels, or ids or their first eight digits or more.
+    :param tenant: Tenant whose conversations these are.
+    :param every: Erase all of the tenant.
     """
     from proxy.commands.running import NotDoneError
     from proxy.commands.sessions import erase
@@ -331,15 +279,12 @@ def new_key(tenant: str) -> None:
 def healthcheck(url: str | None = None, *, config: ConfigPath = None) -> None:
     """Ask a running proxy whether it is ready; exit code 0 or 1.
 
-    Parameters
-    ----------
-    url
-        Its address, instead of server.host and server.port of the config.
+    :param url: Its address, instead of server.host and server.port of the config.
     """
-    from proxy.commands.running import readiness
+    from proxy.commands.running import configured_url, readiness
 
     try:
-        print(readiness(_address(config) if url is None else url))
+        print(readiness(configured_url(config) if url is None else url))
     except (OSError, ValueError, HTTPException) as error:
         fail(f"not ready: {error}")
 
@@ -350,28 +295,6 @@ def version() -> None:
     print(VERSION)
 
 
-def _request(file: Path) -> tuple[str, bytes]:
-    """What to call a request's file, and its bytes."""
-    if file == _STDIN:
-        return "standard input", sys.stdin.buffer.read()
-    try:
-        return str(file), file.read_bytes()
-    except OSError as error:
-        fail(f"{file}: {error.strerror}; name a file that holds one request body, or - for standard input")
-
-
-def _address(config: Path | None) -> str:
-    """Where the proxy of a config is to be found. One that broke after the start says nothing of the running one."""
-    try:
-        found = of_proxy(load(chosen(config), os.environ))
-    except ConfigError as error:
-        err(f"{error.problems[0]}; asking at the default address")
-        return _DEFAULT_ADDRESS
-    if found is None:
-        fail("server.port is 0, so any port may be the proxy's; name its address: concertina healthcheck URL")
-    return found
-
-
 def _refuse_itself(config: Config, host: str, port: int) -> None:
     """End where an upstream is the proxy that is to listen there."""
     problems = list(leading_back(config, host, port)) if port else []
@@ -379,10 +302,6 @@ def _refuse_itself(config: Config, host: str, port: int) -> None:
         err(problem)
     if problems:
         sys.exit(1)
-
-
-def _skipped(why: str) -> None:
-    err(f"skipped {why}")
 
 
 def main() -> None:

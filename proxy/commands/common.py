@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import NoReturn
+from typing import NoReturn, TypeVar
 
+import msgspec
 from rich.console import Console
 
 from proxy.callers.tenants import Caller, Tenants
@@ -16,6 +18,7 @@ from proxy.config.loading import Config, ConfigError, load
 
 _CONFIG = Path("config.yaml")
 _DEFAULTS = "built-in defaults"
+_T = TypeVar("_T")
 
 
 def chosen(path: Path | None) -> Path | None:
@@ -60,6 +63,19 @@ def counted(config: Config) -> str:
 
 def console(*, stderr: bool = False) -> Console:
     return Console(stderr=stderr, no_color=bool(os.environ.get("NO_COLOR")), highlight=False, markup=False)
+
+
+def output(found: _T, show: Callable[[_T, Console], None], *, as_json: bool, indent: int = -1) -> None:
+    """On standard output, as JSON or as `show` shows it to people."""
+    if as_json:
+        print(msgspec.json.format(msgspec.json.encode(found), indent=indent).decode())
+    else:
+        show(found, console())
+
+
+def plain(text: str | None) -> str:
+    """On one line, and nothing in it that a terminal would obey."""
+    return "".join(c if c.isprintable() else " " for c in text or "")
 
 
 def err(line: str) -> None:

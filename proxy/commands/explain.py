@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import groupby
+from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from proxy.callers.tenants import Caller
+from proxy.commands.common import fail, plain
 from proxy.config.loading import Config
 from proxy.dialects.table import CHAT
 from proxy.engine.case import Mode, case_of
@@ -32,6 +35,7 @@ _STYLES: dict[Fate, str] = {
     "covered": "yellow",
     "dropped": "red",
 }
+_STDIN = Path("-")
 # Pinned sentences on the terminal, each on one line.
 _MOST_PINNED = 12
 
@@ -49,6 +53,16 @@ async def explain(config: Config, body: bytes, caller: Caller, mode: Mode) -> Ex
         return await engine.explainer.explain(case, request)
 
 
+def read_request(file: Path) -> tuple[str, bytes]:
+    """What to call a request's file, and its bytes; ends the process where it cannot be read."""
+    if file == _STDIN:
+        return "standard input", sys.stdin.buffer.read()
+    try:
+        return str(file), file.read_bytes()
+    except OSError as error:
+        fail(f"{file}: {error.strerror}; name a file that holds one request body, or - for standard input")
+
+
 def show(explanation: Explanation, console: Console) -> None:
     """The explanation for people: what it is measured by, what becomes of the messages, and the verdict."""
     # A file or another program gets whole lines.
@@ -63,7 +77,7 @@ def show(explanation: Explanation, console: Console) -> None:
 def _measures(explanation: Explanation) -> Iterator[str]:
     window, limits = explanation.window, explanation.thresholds
     size = "unknown" if window is None else f"{window.tokens:,} tokens ({window.source}), {explanation.usable:,} usable"
-    yield f"{_plain(explanation.model) or 'no model'}, policy {explanation.policy}, window {size}"
+    yield f"{plain(explanation.model) or 'no model'}, policy {explanation.policy}, window {size}"
     if window is not None and limits is not None:
         must = f", at any price from {limits.overflow:,}" if limits.overflow is not None else ""
         yield (
@@ -98,7 +112,7 @@ def _what(run: Sequence[MessageFate]) -> str:
     roles = {message.role for message in run}
     if len(run) == 1:
         only = run[0]
-        return f"{only.role} ({_plain(only.tool)})" if only.tool else only.role
+        return f"{only.role} ({plain(only.tool)})" if only.tool else only.role
     if roles <= {"assistant", "tool"} and "tool" in roles:
         return "tool loop"
     return f"{run[0].role} messages" if len(roles) == 1 else "conversation"
@@ -126,7 +140,7 @@ def _cut(explanation: Explanation) -> Iterator[str]:
 def _pinned(pinned: Sequence[Pinned]) -> Iterator[str]:
     for entry in pinned[:_MOST_PINNED]:
         index = "gone" if entry.index is None else entry.index
-        yield f"  pinned {entry.kind} [{index}] {_plain(entry.text)}"
+        yield f"  pinned {entry.kind} [{index}] {plain(entry.text)}"
     if len(pinned) > _MOST_PINNED:
         yield f"  … and {len(pinned) - _MOST_PINNED} more: --json shows all"
 
@@ -141,13 +155,8 @@ def _verdict(explanation: Explanation) -> Iterator[str]:
     yield verdict
     yield f"{received:,}{measured}; would send {about}{sent:,} ({round(100 * sent / max(1, received))} %)"
     if window is None:
-        model = _plain(explanation.model)
+        model = plain(explanation.model)
         yield (
             "the window of this model is unknown: only an overflow, or the message limit, leads to a compaction;"
             f' set models: [{{match: "{model}", context_window: TOKENS}}] in the config'
         )
-
-
-def _plain(text: str | None) -> str:
-    """On one line, and nothing in it that a terminal would obey."""
-    return "".join(c if c.isprintable() else " " for c in text or "")

@@ -3,19 +3,35 @@
 from __future__ import annotations
 
 import json
+import os
 import urllib.request
 from http.client import HTTPException
+from pathlib import Path
 from urllib.error import HTTPError
 from urllib.parse import quote, urlencode
 
 from proxy.callers import admin_token
-from proxy.config.loading import Config
+from proxy.commands.common import chosen, err, fail
+from proxy.config.loading import Config, ConfigError, load
 from proxy.server.addresses import of_proxy
 
+_DEFAULT_ADDRESS = "http://127.0.0.1:8795"
 _READY_SECONDS = 3.0
 # A store may take its time for each session, and every replica has to learn of it.
 _ERASE_SECONDS = 60.0
 _DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # whatever HTTP_PROXY says
+
+
+def configured_url(config: Path | None) -> str:
+    """Where the proxy of a config is to be found. A file that broke after the start says nothing of the running one."""
+    try:
+        found = of_proxy(load(chosen(config), os.environ))
+    except ConfigError as error:
+        err(f"{error.problems[0]}; asking at the default address")
+        return _DEFAULT_ADDRESS
+    if found is None:
+        fail("server.port is 0, so any port may be the proxy's; name its address: concertina healthcheck URL")
+    return found
 
 
 class NotDoneError(Exception):

@@ -471,7 +471,7 @@ def test_healthcheck_asks_the_running_proxy_whatever_became_of_its_config(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with serving() as served:
-        monkeypatch.setattr("proxy.commands.cli._DEFAULT_ADDRESS", served.address)
+        monkeypatch.setattr("proxy.commands.running._DEFAULT_ADDRESS", served.address)
         (tmp_path / "config.yaml").write_text("closed: maybe", encoding="utf-8")
         ended = run("healthcheck")
     assert (ended.code, ended.out) == (0, '{"status":"ready","store":"up"}\n')

@@ -15,6 +15,7 @@ from rich.progress import Progress
 from rich.table import Table
 
 from proxy.callers.tenants import Caller
+from proxy.commands.common import plain
 from proxy.commands.replay.figures import NO_PROXY, Replayed, Row, Session
 from proxy.commands.replay.recordings import Recording, RecordingError, read
 from proxy.commands.replay.replay import LEAST_CACHED, replay
@@ -87,7 +88,7 @@ def show(replayed: Replayed, console: Console) -> None:
         console.width = max(console.width, _WIDTH)
     tell = partial(console.print, soft_wrap=not console.is_terminal)
     for model, window in replayed.windows.items():
-        tell(f"{_plain(model)}: {_window(window)}")
+        tell(f"{plain(model)}: {_window(window)}")
     for session in (*replayed.sessions, *([replayed.total] if replayed.total else [])):
         tell("")
         tell(_heading(session))
@@ -116,7 +117,7 @@ def _window(window: int | None) -> str:
 def _heading(session: Session) -> str:
     without = session.policies[NO_PROXY]
     first = "" if without.first_over is None else f"; request {without.first_over} is the first over the window"
-    return f"{_plain(session.name)}: {session.requests} requests, {without.tokens_received:,} tokens received{first}"
+    return f"{plain(session.name)}: {session.requests} requests, {without.tokens_received:,} tokens received{first}"
 
 
 def _table(session: Session) -> Table:
@@ -143,10 +144,5 @@ def _notes(replayed: Replayed) -> Iterator[str]:
     for name in replayed.watching:
         yield f"{name} only watches: everything was sent as it came."
     if replayed.unpriced:
-        models = ", ".join(map(_plain, replayed.unpriced))
+        models = ", ".join(map(plain, replayed.unpriced))
         yield f"No cost where the price is unknown: {models} is not in the table of models; name another with --model."
-
-
-def _plain(text: str) -> str:
-    """On one line, and nothing in it that a terminal would obey."""
-    return "".join(c if c.isprintable() else " " for c in text)
