@@ -20,8 +20,9 @@ import pytest
 from proxy.app import App
 from proxy.config.reloading import source
 from proxy.observing.log import open_log
-from tests.config.test_reloading import Running, settings, write
 from tests.support.clock import Clock
+from tests.support.long_conversations import bearer
+from tests.support.operating import Running, settings, write
 from tests.support.servers import configured, serve
 from tests.support.upstreams import (
     CHAT,
@@ -50,10 +51,6 @@ FIGURES = ("/metrics", "/admin/api/models")
 SESSIONS = "/admin/api/sessions"
 CONFIGURED = "configured-token"
 UNUSED = 3600.0
-
-
-def bearer(token: str) -> Header:
-    return (b"Authorization", b"Bearer " + token.encode())
 
 
 @dataclass

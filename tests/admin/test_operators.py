@@ -16,7 +16,7 @@ from proxy.config.loading import load
 from proxy.models.windows import Windows, place_of
 from proxy.stores import Sealer
 from proxy.stores.sqlite import SqliteStore
-from tests.gateway.test_output_budget import refused, request
+from tests.support.long_conversations import long_request, refused
 from tests.support.upstreams import CHAT, JSON, OK_BODY, answer, ask, in_turn, proxied, upstream
 
 pytestmark = pytest.mark.anyio
@@ -41,7 +41,7 @@ async def test_the_view_of_models_says_which_source_won(tmp_path: Path) -> None:
     script = in_turn(refused(20_000, 0), answer(200, OK_BODY, JSON))
     policies = {"default": {"summarizer": {"model": "none"}}}
     async with proxied(tmp_path, script, policies=policies, server={"admin_token": TOKEN}) as (address, behind):
-        assert (await ask(address, "POST", CHAT, [JSON], request())).status == 200
+        assert (await ask(address, "POST", CHAT, [JSON], long_request())).status == 200
         (known,) = (await ask(address, "GET", "/admin/api/models", [BEARER])).json()["models"]  # type: ignore[misc]
     assert (known["place"]["tenant"], known["place"]["model"]) == ("default", "m")
     assert known["place"]["base_url"] == f"{behind.address}/v1"

@@ -20,6 +20,7 @@ from tests.support.upstreams import (
     CHAT,
     CHUNKED,
     EVENTS,
+    HOST,
     JSON,
     OK_BODY,
     Call,
@@ -43,7 +44,6 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.anyio
 
-HOST: Header = (b"Host", b"proxy")
 KEY: Header = (b"Authorization", b"Bearer acme-key")
 OVERLOADED = "Too many requests are under way here; try again in a moment."
 BUSY = "Too many of your requests are under way at once; try again in a moment."

@@ -19,11 +19,12 @@ from proxy.app import App
 from proxy.observing.log import open_log
 from proxy.server.exchange import Exchange
 from proxy.server.process import Server, listen
-from tests.gateway.test_relay import LONG, SMALL_WINDOW
+from tests.support.long_conversations import LONG, SMALL_WINDOW
 from tests.support.upstreams import (
     CHAT,
     CHUNKED,
     EVENTS,
+    HOST,
     JSON,
     OK_BODY,
     Call,
@@ -46,7 +47,6 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.anyio
 
 STREAM = chat("a", stream=True)
-HOST = (b"Host", b"proxy")
 DONE = b"data: [DONE]\n\n"
 MESSAGE = "This server is shutting down and could not finish the request; send it again."
 ERROR = {"error": {"message": MESSAGE, "type": "server_error", "param": None, "code": "server_shutting_down"}}

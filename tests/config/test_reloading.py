@@ -5,13 +5,11 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import io
-import json
 import os
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,10 +18,10 @@ import yaml
 
 from proxy.app import App
 from proxy.config.loading import Config, ConfigError, load, load_text
-from proxy.config.reloading import Reloader, laid_over, litellm_problems, source
+from proxy.config.reloading import laid_over, litellm_problems, source
 from proxy.observing.log import open_log
-from tests.gateway.test_output_budget import refused
-from tests.gateway.test_output_budget import request as long_request
+from tests.support.long_conversations import long_request, refused
+from tests.support.operating import BEARER, TOKEN, Running, settings, write
 from tests.support.servers import serve
 from tests.support.upstreams import (
     CHAT,
@@ -32,8 +30,6 @@ from tests.support.upstreams import (
     JSON,
     OK_BODY,
     Call,
-    Header,
-    Reply,
     always,
     answer,
     ask,
@@ -53,62 +49,7 @@ pytestmark = pytest.mark.anyio
 
 SECRET = "sk-very-secret-0123456789"
 NEVER = 3600.0
-TOKEN = "operators"
-BEARER = (b"Authorization", f"Bearer {TOKEN}".encode())
 OTHER_BODY = OK_BODY.replace(b'"hi"', b'"other"')
-
-
-@dataclass
-class Running:
-    """A proxy whose config file is `file`; what it logs is read back as events."""
-
-    app: App
-    address: str
-    file: Path
-    log: io.BytesIO
-    ports: Mapping[str, str] = field(default_factory=dict)
-
-    @property
-    def reloader(self) -> Reloader:
-        assert self.app.reloader is not None
-        return self.app.reloader
-
-    def events(self, name: str) -> list[dict[str, object]]:
-        lines = [json.loads(line) for line in self.log.getvalue().splitlines()]
-        return [line for line in lines if line["event"] == name]
-
-    async def settle(self) -> None:
-        """As many looks as it takes to see a change and that it stays."""
-        await self.reloader.poll()
-        await self.reloader.poll()
-
-    async def chat(self, *headers: Header) -> Reply:
-        return await ask(self.address, "POST", CHAT, [JSON, *headers], chat("a"))
-
-    async def ready(self) -> tuple[int, dict[str, object]]:
-        reply = await ask(self.address, "GET", "/readyz")
-        return reply.status, reply.json()
-
-    async def counted(self) -> tuple[int, int]:
-        """Reloads that succeeded, and that failed."""
-        text = (await ask(self.address, "GET", "/metrics", [BEARER])).body.decode()
-        lines = [line.rpartition(" ") for line in text.splitlines()]
-        found = {name: int(float(value)) for name, _, value in lines if name.startswith("concertina_config_reloads")}
-        name = 'concertina_config_reloads_total{result="%s"}'
-        return found[name % "success"], found[name % "failed"]
-
-
-def settings(address: str, **more: object) -> dict[str, object]:
-    return {
-        "server": {"admin_token": TOKEN, "max_body_bytes": 100_000},
-        "store": {"url": "memory://"},
-        "upstreams": {"main": {"base_url": f"{address}/v1"}},
-        **more,
-    }
-
-
-def write(file: Path, values: Mapping[str, object]) -> None:
-    file.write_text(yaml.safe_dump(dict(values), sort_keys=False), encoding="utf-8")
 
 
 @asynccontextmanager

@@ -13,27 +13,7 @@ from policies.assembly import Injected, Merged
 from proxy.dialects import json_array, surrogates
 from proxy.dialects.table import CHAT
 from proxy.errors import InvalidJSONError
-from tests.support.conversations import body_of, parsed, user
-
-SPACES = st.sampled_from(["", " ", "\n", "\t \r\n"])
-SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text()
-VALUES = st.recursive(
-    SCALARS, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4), max_leaves=12
-)
-FIELDS = st.dictionaries(st.text(max_size=8).filter(lambda key: key != "messages"), VALUES, max_size=4)
-
-
-@st.composite
-def requests(draw: st.DrawFn) -> tuple[bytes, list[bytes]]:
-    """A body in some style of writing, and its messages as they are written in it."""
-    ascii_only = draw(st.booleans())
-    messages = [json.dumps(value, ensure_ascii=ascii_only) for value in draw(st.lists(VALUES, min_size=1, max_size=5))]
-    space = [draw(SPACES) for _ in range(6)]
-    array = f"[{space[0]}" + f"{space[1]},{space[2]}".join(messages) + f"{space[3]}]"
-    fields = {**draw(FIELDS), "model": "m"}
-    members = [f"{json.dumps(key)}:{space[4]}{json.dumps(value)}" for key, value in fields.items()]
-    members.insert(draw(st.integers(0, len(members))), f'"messages"{space[5]}:{space[4]}{array}')
-    return ("{" + ",".join(members) + "}").encode(), [message.encode() for message in messages]
+from tests.support.conversations import body_of, parsed, requests, user
 
 
 @given(requests())

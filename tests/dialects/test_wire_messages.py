@@ -14,41 +14,12 @@ from hypothesis import strategies as st
 from policies.conversation import Call, Role
 from policies.transcript import ToolCall
 from proxy.dialects.chat.messages import CALL_OVERHEAD, MESSAGE_OVERHEAD, describe, shortened, utterances, with_text
-from tests.support.conversations import Json, assistant, count, tool, user
+from tests.support.conversations import ANYTHING, Json, assistant, count, tool, user
 
 LONG = "word " * 400
 PNG = base64.b64encode(b"\x89PNG\r\n\x1a\n" + b"\0\0\0\rIHDR" + struct.pack(">II", 512, 512)).decode()
 ODD = {"type": "tool_result", "content": "x" * 40}
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text()
-KEYS = st.sampled_from(
-    [
-        "role",
-        "content",
-        "type",
-        "text",
-        "name",
-        "tool_calls",
-        "function",
-        "custom",
-        "arguments",
-        "input",
-        "id",
-        "tool_call_id",
-        "function_call",
-        "refusal",
-        "image_url",
-        "input_audio",
-        "data",
-        "url",
-        "detail",
-        "signature",
-    ]
-)
-ANYTHING = st.recursive(
-    SCALARS | st.sampled_from(["assistant", "tool", "user", "system", "image_url", "input_audio", "file", "{}"]),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS | st.text(max_size=3), inner, max_size=6),
-    max_leaves=25,
-)
 
 
 def tokens(message: object) -> int:

@@ -14,7 +14,7 @@ from proxy.demo.answers import Usage, completion
 from proxy.demo.model_server import Fault, ModelServer, Received
 from proxy.demo.prompt import Call, Function
 from proxy.demo.replies import Reply
-from tests.support.scenarios import MODEL, RULES, WINDOW, Agent, Message, most_calls, one_user, user
+from tests.support.scenarios import LOUD, MODEL, RULES, WINDOW, Agent, Message, loud, most_calls, one_user, user
 from tests.support.stages import B, Stage, body, history, ours, outcome, stage
 
 pytestmark = pytest.mark.anyio
@@ -128,26 +128,6 @@ async def test_a_replica_that_dies_leaves_the_summary_to_the_next_request(
     model.summaries = "faithful"
     async with stage(tmp_path, model, **shared) as play:
         assert outcome(await play.send(body(history(0.92))))[0] == "applied"
-
-
-def loud(numbers: int, tokens: int = 1_500, small: int = 0) -> list[Message]:
-    """A session whose tools say much, and then little."""
-    agent = Agent()
-    agent.says("Find the fault. " + RULES[0])
-    for number in range(numbers):
-        agent.works()
-        agent.messages[-1]["content"] = f"line {number} of the log says nothing new\n" * (tokens // 9)
-    for _ in range(small):
-        agent.works()
-        agent.messages[-1]["content"] = "ok"
-    return agent.messages
-
-
-LOUD = {
-    "large_messages": {"threshold": 1_000, "hot_rounds": 1},
-    "compaction_threshold": 0.95,
-    "overflow_threshold": 0.96,
-}
 
 
 def excerpts(play: Stage) -> list[Received]:

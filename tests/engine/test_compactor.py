@@ -3,166 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
 from io import BytesIO
 
 import msgspec
 import pytest
 
-from policies.budget import budget_of
-from policies.chain import Chain
-from policies.experience import Experience
-from policies.plan import Compact, decide, limits_of
-from policies.record.record import VERSION, Record, Segment
-from policies.record.texts import texts_for
-from policies.settings import DEFAULTS, BisectSettings, PolicySettings, SummarizerSettings
-from proxy.callers.spending import Spending
-from proxy.callers.tenants import Caller
-from proxy.config.settings import Upstream
-from proxy.dialects.reader import ChatRequest, RequestReader
-from proxy.dialects.table import CHAT
-from proxy.engine.case import Case
-from proxy.engine.compactor import CompactionError, Compactor
-from proxy.engine.cooler import Cooled
-from proxy.engine.job import Job
-from proxy.engine.writer import Writer
-from proxy.models.table import ModelTable
-from proxy.models.tokenizer import DEFAULT_ENCODING, Tokenizer
-from proxy.models.windows import Windows
-from proxy.observing.log import Log
-from proxy.observing.log_lines import LogLines
+from policies.record.record import VERSION, Segment
+from policies.settings import BisectSettings, PolicySettings, SummarizerSettings
+from proxy.engine.compactor import CompactionError
+from proxy.models.tokenizer import DEFAULT_ENCODING
 from proxy.records.checkpoints import Checkpoints, key_of
-from proxy.runtime import workers as threads
-from proxy.runtime.workers import Workers
-from proxy.stores import CircuitBreaker, Sealer, Store, StoreError
+from proxy.stores import CircuitBreaker, Sealer, StoreError
 from proxy.stores.memory import MemoryStore
-from proxy.upstream.http import UpstreamClient
-from proxy.upstream.routes import Route, SummaryTarget
-from proxy.upstream.summarizer import Summarizer
-from proxy.wiring import read_prompts
-from tests.support.conversations import Json, body_of, rounds, system, user
-from tests.support.servers import serve
+from tests.support.compacting import GOOD, HEADINGS, OVERFLOW, TOKENIZER, Model, completion, error, job, replica
+from tests.support.conversations import Json
 
 pytestmark = pytest.mark.anyio
-
-SCOPE = b"caller"
-TOKENIZER = Tokenizer()
-HEADINGS = texts_for("en").headings
-GOOD = "\n".join(f"## {heading}\n- the task goes on as the user asked for it" for heading in HEADINGS)
-TASK = "Fix the login. Never touch config/prod.yaml."
-
-
-def completion(text: object, finish_reason: str | None = "stop", **message: object) -> tuple[int, bytes]:
-    choice = {"message": {"role": "assistant", "content": text, **message}, "finish_reason": finish_reason}
-    return 200, msgspec.json.encode({"choices": [choice]})
-
-
-def error(status: int, message: str = "no", code: str | None = None) -> tuple[int, bytes]:
-    return status, msgspec.json.encode({"error": {"message": message, "type": "x", "code": code}})
-
-
-OVERFLOW = error(400, "This model's maximum context length is 3000 tokens. However, …", "context_length_exceeded")
-
-
-@dataclass
-class Model:
-    """A summarizer as an ASGI app: answers by script, notes what it was asked."""
-
-    answer: Callable[[Json], tuple[int, bytes]] = lambda _: completion(GOOD)
-    asked: list[Json] = field(default_factory=list)
-    gate: asyncio.Event | None = None
-
-    async def __call__(self, scope: Json, receive: Callable[..., object], send: Callable[..., object]) -> None:
-        body = b""
-        more = True
-        while more:
-            event = await receive()  # type: ignore[misc]
-            body += event["body"]
-            more = event.get("more_body", False)
-        request = msgspec.json.decode(body)
-        self.asked.append(request)
-        if self.gate is not None:
-            await self.gate.wait()
-        status, content = self.answer(request)
-        headers = [(b"content-type", b"application/json"), (b"content-length", str(len(content)).encode())]
-        await send({"type": "http.response.start", "status": status, "headers": headers})  # type: ignore[misc]
-        await send({"type": "http.response.body", "body": content})  # type: ignore[misc]
-
-
-@dataclass
-class Replica:
-    """One process's compactor, and the address of its summarizer."""
-
-    compactor: Compactor
-    checkpoints: Checkpoints
-    summarizer: Summarizer
-    url: str
-
-    def target(self, *, window: int | None = None) -> SummaryTarget:
-        return SummaryTarget(
-            dialect=CHAT,
-            owner=SCOPE,
-            name="main",
-            upstream=Upstream(base_url=f"{self.url}/v1"),
-            model="gpt-4o",
-            headers=[],
-            encoding=DEFAULT_ENCODING,
-            window=window,
-            calibration=1.0,
-            output_key="max_tokens",
-            temperature=None,
-        )
-
-
-@asynccontextmanager
-async def replica(
-    model: Model,
-    store: Store | None = None,
-    clock: Callable[[], float] = lambda: 1e9,
-    log: BytesIO | None = None,
-) -> AsyncIterator[Replica]:
-    async with serve(model) as url, UpstreamClient() as client:
-        with ThreadPoolExecutor(2) as executor:
-            checkpoints = Checkpoints(store or MemoryStore(), Sealer(None), 3600.0)
-            summarizer = Summarizer(client, clock)
-            windows = Windows(ModelTable(), MemoryStore(), Sealer(None), clock)
-            spending, workers = Spending(clock), Workers(executor)
-            lines = LogLines(Log("info", clock, log or BytesIO()))
-            writer = Writer(checkpoints, summarizer, TOKENIZER, read_prompts(), windows, spending, workers, clock)
-            compactor = Compactor(checkpoints, summarizer, writer, spending, TOKENIZER, workers, lines, clock)
-            yield Replica(compactor, checkpoints, summarizer, url)
-
-
-async def job(
-    target: SummaryTarget | None,
-    *,
-    must: bool = False,
-    number: int = 40,
-    size: int = 600,
-    policy: PolicySettings = DEFAULTS,
-    parent: Record | None = None,
-    summary_tokens_per_day: int | None = None,
-) -> Job:
-    """A compaction of a session of `number` rounds, as a request would decide on it."""
-    messages = [system(), user(TASK), *rounds(number, size=size)]
-    with ThreadPoolExecutor(1) as workers:
-        request = await RequestReader(TOKENIZER, threads.Workers(workers)).read(
-            body_of(messages), SCOPE, lambda _: DEFAULT_ENCODING, CHAT
-        )
-    assert isinstance(request, ChatRequest)
-    budget = budget_of(8_192, min(7_000, request.tokens))
-    plan = decide(request.conversation, limits_of(budget, policy, 0), policy, None)
-    assert isinstance(plan, Compact)
-    chain = Chain(SCOPE, request.conversation.body)
-    caller = Caller("default", "default", policy, frozenset(), SCOPE, None, summary_tokens_per_day)
-    route = Route("elsewhere", Upstream(base_url="http://127.0.0.1:1/v1"), [])
-    case = Case(request, caller, "on", route, chain, "", Experience(), None, target)
-    plan = replace(plan, must=must, budget=budget)
-    cooled = Cooled(request.conversation, {})
-    return Job(case, cooled, plan, parent, target, started=1e9, deadline=policy.summarizer.timeout)
 
 
 async def test_a_summary_is_written_validated_stored_and_found_again() -> None:

@@ -30,8 +30,7 @@ from proxy.server.head import RequestHead
 from proxy.stores.memory import MemoryStore
 from proxy.upstream.http import UpstreamClient
 from proxy.wiring import Engine, open_engine
-from tests.engine.test_ahead import LOUD, loud
-from tests.support.scenarios import FIRST, MODEL, RULES, Agent, Message, user
+from tests.support.scenarios import FIRST, LOUD, MODEL, RULES, Agent, Message, loud, user
 from tests.support.servers import configured
 from tests.support.stages import (
     CONTENT,

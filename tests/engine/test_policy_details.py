@@ -21,10 +21,10 @@ from policies.settings import DEFAULTS, BisectSettings
 from policies.transcript import ToolCall, Utterance, render
 from proxy.dialects.chat.canonical import message_digest
 from proxy.wiring import read_prompts
-from tests.policies.record.test_bisect import Model, blocks, run
-from tests.policies.record.test_record import generation, made
-from tests.policies.test_cool_zone import LARGE, WINDOW, loop, policy, replaced, result
+from tests.support.bisection import Model, blocks, run
 from tests.support.conversations import conversation, count, rounds, system, user
+from tests.support.cool_zone import LARGE, WINDOW, loop, policy, replaced, result
+from tests.support.records import generation, made
 
 
 def test_a_part_without_a_partner_is_not_lost_when_pairs_are_merged() -> None:

@@ -20,10 +20,10 @@ from proxy.demo.answers import error
 from proxy.demo.model_server import Fault, ModelServer
 from proxy.engine.compactor import CompactionError
 from proxy.stores.memory import MemoryStore
-from tests.engine.test_compactor import GOOD, OVERFLOW, Model, completion, job, replica
-from tests.policies.record.test_record import generation, made
 from tests.support import scenarios
+from tests.support.compacting import GOOD, OVERFLOW, Model, completion, job, replica
 from tests.support.conversations import Json, count
+from tests.support.records import generation, made
 from tests.support.scenarios import (
     RULE_ZH,
     RULES,

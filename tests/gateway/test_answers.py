@@ -6,7 +6,6 @@ import asyncio
 import gzip
 import json
 import zlib
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, cast
 
 import pytest
@@ -15,11 +14,12 @@ from policies.ladder import StatedLimit
 from proxy.dialects.table import CHAT
 from proxy.gateway.answers import Answer, look_at
 from proxy.overflow.classify import MAX_ERROR_BYTES
-from proxy.server.headers import Headers, first
+from proxy.server.headers import Headers
 from proxy.upstream.http import UpstreamResponse
+from tests.support.responses import Scripted
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterable
+    from collections.abc import AsyncIterator
 
 pytestmark = pytest.mark.anyio
 
@@ -29,28 +29,6 @@ STATED = StatedLimit(8192, 9000, "input")
 LONG = json.dumps({"error": {"message": "prompt is too long: 9000 tokens > 8192 maximum " + "x" * 700}}).encode()
 ROLE = b'data: {"choices":[{"delta":{"role":"assistant","content":""}}]}\n\n'
 DELTA = b'data: {"choices":[{"delta":{"content":"hi"}}]}\n\n'
-
-
-@dataclass
-class Scripted:
-    """A response whose chunks are these, and which counts how many were taken."""
-
-    pieces: Iterable[bytes]
-    status: int = 200
-    headers: Headers = field(default_factory=list)
-    taken: int = 0
-
-    def header(self, name: bytes) -> bytes | None:
-        return first(self.headers, name)
-
-    @property
-    def at_end(self) -> bool:
-        return self.taken == len(list(self.pieces))
-
-    async def chunks(self) -> AsyncIterator[bytes]:
-        for piece in self.pieces:
-            self.taken += 1
-            yield piece
 
 
 async def looked(response: Scripted, *times: float) -> Answer:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.gateway.test_overflow_retries import TURNS
+from tests.support.long_conversations import SHORT_TURNS
 from tests.support.upstreams import (
     CHAT,
     CHUNKED,
@@ -31,7 +31,7 @@ from tests.support.upstreams import (
 
 pytestmark = pytest.mark.anyio
 
-LARGE = [*TURNS, {"role": "user", "content": "now?"}]
+LARGE = [*SHORT_TURNS, {"role": "user", "content": "now?"}]
 SMALL = LARGE[-3:]
 USAGE = event(
     {"id": "c1", "choices": [], "usage": {"prompt_tokens": 9_000, "completion_tokens": 3, "total_tokens": 9_003}}

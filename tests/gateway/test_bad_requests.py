@@ -15,6 +15,7 @@ import pytest
 from tests.support.upstreams import (
     CHAT,
     CHUNKED,
+    GZIP,
     JSON,
     OK_BODY,
     Header,
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.anyio
 
 MOST = 100_000
-GZIP = (b"Content-Encoding", b"gzip")
 OK = answer(200, OK_BODY, JSON)
 KEY = (b"Authorization", b"Bearer acme-key")
 NO_JSON = "The request body is not valid JSON: "

@@ -22,6 +22,7 @@ from proxy.engine.ahead import Ahead
 from proxy.gateway.usage import UsageTap
 from proxy.runtime.background import Background
 from proxy.stores import CircuitBreaker
+from tests.support.faults import AFTERWARDS, FAULTS
 from tests.support.scenarios import MODEL, WINDOW, user
 from tests.support.servers import free_port, serve
 from tests.support.stages import CONTENT, COUNTED, DUE, FLOOR, MUST, SMALL, body, history, ours, outcome, stage
@@ -271,51 +272,6 @@ async def test_a_compressed_bomb_is_refused(tmp_path: Path, coding: bytes, compr
 
 # What the line about a request says, of that which depends on how it ended.
 ENDED = ("end", "code", "status", "tenant", "policy", "upstream", "method", "compaction")
-
-# Where a fault of ours may strike, by what is done there.
-FAULTS = {
-    "counting": (
-        "proxy.dialects.reader.RequestReader.read",
-        "proxy.dialects.chat.messages.describe",
-        "proxy.dialects.reader.json_array.parse",
-        "proxy.dialects.prefixes.PrefixCache.find",
-        "proxy.dialects.prefixes.PrefixCache.remember",
-    ),
-    "routing": (
-        "proxy.upstream.routes.Router.chat",
-        "proxy.engine.case.session_label",
-        "proxy.engine.case.usable_input",
-        "proxy.models.windows.Windows.resolve",
-    ),
-    "planning": (
-        "proxy.engine.decider.needs_attention",
-        "proxy.engine.case.legal_cuts",
-        "proxy.engine.decider.decide",
-        "proxy.upstream.routes.Router.summary_target",
-    ),
-    "the store": (
-        "proxy.records.checkpoints.Checkpoints.find",
-        "proxy.records.checkpoints.Checkpoints.publish",
-        "proxy.stores.memory.MemoryStore.get_many",
-        "proxy.stores.memory.MemoryStore.put_new",
-        "proxy.stores.memory.MemoryStore.acquire",
-        "proxy.stores.sealing.Sealer.seal",
-    ),
-    "summarizing": (
-        "proxy.upstream.summarizer.Summarizer.ask",
-        "proxy.callers.spending.Spending.allows",
-        "proxy.engine.writer.bisect",
-        "proxy.engine.writer.render",
-        "proxy.engine.writer.validate",
-        "proxy.engine.compactor.records.build",
-    ),
-    "assembling": ("proxy.engine.draft.assemble", "proxy.dialects.json_array.rebuild"),
-}
-# Faults after the upstream was asked: its answer must reach the client all the same.
-AFTERWARDS = (
-    "proxy.models.windows.Windows.has_news",
-    "proxy.gateway.line.headers_of",
-)
 
 
 def explode(*_: object, **__: object) -> None:

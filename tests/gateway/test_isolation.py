@@ -8,15 +8,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from policies.record.texts import texts_for
+from tests.support.long_conversations import LONG, SMALL_WINDOW, bearer, is_summary, sent, summaries, summarizing
 from tests.support.upstreams import (
     CHAT,
     JSON,
-    OK_BODY,
     Call,
     Header,
-    Reply,
-    answer,
     ask,
     config_for,
     proxied,
@@ -27,48 +24,12 @@ from tests.support.upstreams import (
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.support.upstreams import Upstream
 
 pytestmark = pytest.mark.anyio
-
-WINDOW = {"models": [{"match": "*", "context_window": 20_000}]}
-TURNS = [
-    {"role": role, "content": f"{number} " + "some words of a long conversation " * 110}
-    for number in range(12)
-    for role in ("user", "assistant")
-]
-BODY = json.dumps({"model": "m", "messages": [*TURNS, {"role": "user", "content": "and now?"}]}).encode()
-RECORD = "\n\n".join(
-    f"## {heading}\nSomething was said about it, and more was said later." for heading in texts_for("en").headings
-)
-SUMMARY = json.dumps({"choices": [{"message": {"content": RECORD}, "finish_reason": "stop"}]}).encode()
-
-
-def is_summary(call: Call) -> bool:
-    return b"<transcript>" in call.body
-
-
-async def script(call: Call) -> None:
-    await call.read()
-    await call.send(answer(200, SUMMARY if is_summary(call) else OK_BODY, JSON))
 
 
 def key(name: str) -> str:
     return "sha256:" + hashlib.sha256(name.encode()).hexdigest()
-
-
-def bearer(name: str) -> Header:
-    return b"Authorization", b"Bearer " + name.encode()
-
-
-def summaries(behind: Upstream) -> int:
-    return sum(is_summary(call) for call in behind.calls)
-
-
-async def sent(address: str, *headers: Header) -> Reply:
-    reply = await ask(address, "POST", CHAT, [JSON, *headers], BODY)
-    assert reply.status == 200
-    return reply
 
 
 @pytest.mark.parametrize(
@@ -86,7 +47,7 @@ async def test_the_same_conversation_under_two_keys_is_two_conversations(
     tmp_path: Path, first: list[Header], second: list[Header], reason: str
 ) -> None:
     tenants = {"default": {}, "acme": {"keys": [key("acme-1"), key("acme-2")]}, "beta": {"keys": [key("beta-1")]}}
-    async with proxied(tmp_path, script, tenants=tenants, **WINDOW) as (address, behind):
+    async with proxied(tmp_path, summarizing, tenants=tenants, **SMALL_WINDOW) as (address, behind):
         outcomes = []
         for headers in (first, first, second, second, first):
             reply = await sent(address, *headers)
@@ -96,20 +57,20 @@ async def test_the_same_conversation_under_two_keys_is_two_conversations(
 
 async def test_one_key_finds_its_own_again_after_a_restart_and_another_does_not(tmp_path: Path) -> None:
     store = {"store": {"url": f"sqlite:///{tmp_path}/store.db"}}
-    async with upstream(script) as behind:
+    async with upstream(summarizing) as behind:
         for headers, expected in (
             ([bearer("one")], b"applied"),
             ([bearer("one")], b"reused"),
             ([bearer("two")], b"applied"),
         ):
-            async with serving(config_for(tmp_path, behind.address, **store, **WINDOW)) as address:
+            async with serving(config_for(tmp_path, behind.address, **store, **SMALL_WINDOW)) as address:
                 assert (await sent(address, *headers)).header(b"x-compaction") == expected
 
 
 async def test_a_tenant_whose_epoch_was_raised_finds_nothing_from_before_and_others_do(tmp_path: Path) -> None:
     store = {"store": {"url": f"sqlite:///{tmp_path}/store.db"}}
     acme, beta = [bearer("acme-1")], [bearer("beta-1")]
-    async with upstream(script) as behind:
+    async with upstream(summarizing) as behind:
         for epoch, headers, expected in (
             (0, acme, b"applied"),
             (0, beta, b"applied"),
@@ -120,14 +81,14 @@ async def test_a_tenant_whose_epoch_was_raised_finds_nothing_from_before_and_oth
             (2, beta, b"reused"),
         ):
             tenants = {"acme": {"keys": [key("acme-1")], "epoch": epoch}, "beta": {"keys": [key("beta-1")]}}
-            settings = {**store, **WINDOW, "tenants": tenants}
+            settings = {**store, **SMALL_WINDOW, "tenants": tenants}
             async with serving(config_for(tmp_path, behind.address, **settings)) as address:
                 assert (await sent(address, *headers)).header(b"x-compaction") == expected
 
 
 async def test_keys_are_rotated_without_a_summary_made_again_until_the_old_one_is_dropped(tmp_path: Path) -> None:
     old, new = "00" * 32, "11" * 32
-    async with upstream(script) as behind:
+    async with upstream(summarizing) as behind:
         for current, retired, session, expected in (
             (old, [], "one", b"applied"),
             (old, [new], "one", b"reused"),
@@ -138,7 +99,7 @@ async def test_keys_are_rotated_without_a_summary_made_again_until_the_old_one_i
             (new, [], "one", b"applied"),
         ):
             store = {"url": f"sqlite:///{tmp_path}/store.db", "encryption_key": current, "retired_keys": retired}
-            settings = {"store": store, "server": {"admin_token": "t-1"}, **WINDOW}
+            settings = {"store": store, "server": {"admin_token": "t-1"}, **SMALL_WINDOW}
             async with serving(config_for(tmp_path, behind.address, **settings)) as address:
                 assert (await sent(address, bearer(session))).header(b"x-compaction") == expected
                 metrics = (await ask(address, "GET", "/metrics", [bearer("t-1")], b"")).body
@@ -171,7 +132,7 @@ async def test_the_tenants_key_or_the_upstreams_replaces_the_clients_on_every_ca
 ) -> None:
     tenants = {"default": {"api_key": tenant_key}}
     main = {"api_key": upstream_key}
-    async with proxied(tmp_path, script, tenants=tenants, main=main, **WINDOW) as (address, behind):
+    async with proxied(tmp_path, summarizing, tenants=tenants, main=main, **SMALL_WINDOW) as (address, behind):
         await sent(address, *CLIENTS)
         await ask(address, "GET", "/v1/models", CLIENTS)
     assert summaries(behind) == 1
@@ -183,7 +144,7 @@ async def test_the_tenants_key_or_the_upstreams_replaces_the_clients_on_every_ca
 async def test_a_summarizer_elsewhere_gets_its_own_key_or_none_and_nobody_elses(
     tmp_path: Path, own: str, expected: list[Header]
 ) -> None:
-    async with upstream(script) as elsewhere, upstream(script) as behind:
+    async with upstream(summarizing) as elsewhere, upstream(summarizing) as behind:
         config = config_for(
             tmp_path,
             behind.address,
@@ -191,7 +152,7 @@ async def test_a_summarizer_elsewhere_gets_its_own_key_or_none_and_nobody_elses(
             others={"other": {"base_url": f"{elsewhere.address}/v1", "api_key": own}},
             policies={"default": {"extends": "default", "summarizer": {"model": "small", "upstream": "other"}}},
             tenants={"default": {}, "acme": {"keys": [key("sk-client")], "api_key": "sk-tenant"}},
-            **WINDOW,
+            **SMALL_WINDOW,
         )
         async with serving(config) as address:
             await sent(address, *CLIENTS)
@@ -203,13 +164,13 @@ async def test_a_summarizer_elsewhere_gets_its_own_key_or_none_and_nobody_elses(
 
 
 async def test_a_tenants_upstream_is_the_only_one_that_hears_of_it(tmp_path: Path) -> None:
-    async with upstream(script) as elsewhere, upstream(script) as behind:
+    async with upstream(summarizing) as elsewhere, upstream(summarizing) as behind:
         config = config_for(
             tmp_path,
             behind.address,
             others={"other": {"base_url": f"{elsewhere.address}/v1"}},
             tenants={"default": {}, "acme": {"keys": [key("acme-1")], "upstream": "other"}},
-            **WINDOW,
+            **SMALL_WINDOW,
         )
         async with serving(config) as address:
             await sent(address, bearer("acme-1"))
@@ -218,7 +179,7 @@ async def test_a_tenants_upstream_is_the_only_one_that_hears_of_it(tmp_path: Pat
 
 
 async def test_nothing_a_client_sends_names_an_upstream(tmp_path: Path) -> None:
-    async with upstream(script) as canary:
+    async with upstream(summarizing) as canary:
         other = canary.address
         body = {
             "model": f"{other}/m",
@@ -233,7 +194,7 @@ async def test_nothing_a_client_sends_names_an_upstream(tmp_path: Path) -> None:
             (b"X-Forwarded-Host", other.removeprefix("http://").encode()),
             (b"X-Compaction-Upstream", other.encode()),
         ]
-        async with proxied(tmp_path, script) as (address, behind):
+        async with proxied(tmp_path, summarizing) as (address, behind):
             for target in (CHAT, f"{other}{CHAT}", f"/@{other.removeprefix('http://')}/v1/models"):
                 assert (await ask(address, "POST", target, headers, json.dumps(body).encode())).status == 200
             assert len(behind.calls) == 3
@@ -242,10 +203,10 @@ async def test_nothing_a_client_sends_names_an_upstream(tmp_path: Path) -> None:
 
 async def test_neither_keys_nor_words_are_logged_or_told(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     tenants = {"default": {}, "acme": {"keys": [key("sk-client")], "api_key": "sk-tenant"}}
-    more = {"logging": {"level": "debug"}, "tenants": tenants, "main": {"api_key": "sk-main"}, **WINDOW}
+    more = {"logging": {"level": "debug"}, "tenants": tenants, "main": {"api_key": "sk-main"}, **SMALL_WINDOW}
     told = b""
-    async with proxied(tmp_path, script, **more) as (address, behind):
-        for body in (BODY, BODY[:-9], b'{"messages":[{"role":["words of a long"]}]}', BODY.replace(b"[", b"[" * 200)):
+    async with proxied(tmp_path, summarizing, **more) as (address, behind):
+        for body in (LONG, LONG[:-9], b'{"messages":[{"role":["words of a long"]}]}', LONG.replace(b"[", b"[" * 200)):
             reply = await ask(address, "POST", CHAT, [JSON, *CLIENTS, (b"X-Compaction-Policy", b"default")], body)
             told += reply.body + b"".join(value for _, value in reply.headers)
     logged = "".join(capfd.readouterr())

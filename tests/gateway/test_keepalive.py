@@ -17,12 +17,15 @@ import pytest
 from proxy.app import App
 from proxy.observing.log import open_log
 from proxy.server.exchange import Exchange
-from tests.gateway.test_relay import GZIP, HOST, LONG, SMALL_WINDOW, gzipped, is_summary
+from tests.support.long_conversations import LONG, SMALL_WINDOW, is_summary
+from tests.support.responses import gzipped
 from tests.support.servers import serve
 from tests.support.upstreams import (
     CHAT,
     CHUNKED,
     EVENTS,
+    GZIP,
+    HOST,
     JSON,
     OK_BODY,
     Call,

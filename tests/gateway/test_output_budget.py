@@ -8,31 +8,18 @@ from pathlib import Path
 
 import pytest
 
-from tests.gateway.test_overflow_retries import TURNS
+from tests.support.long_conversations import LIMIT, long_request, refused
 from tests.support.upstreams import CHAT, JSON, OK_BODY, Call, Script, Upstream, answer, ask, in_turn, proxied
 
 pytestmark = pytest.mark.anyio
 
 OK = answer(200, OK_BODY, JSON)
-LIMIT = 16_385
 PROMPT = 9_000
 
 
 def over(directory: Path, script: Script, **policy: object) -> AbstractAsyncContextManager[tuple[str, Upstream]]:
     policies = {"default": {"extends": "default", "summarizer": {"model": "none"}, **policy}}
     return proxied(directory, script, policies=policies)
-
-
-def request(**more: object) -> bytes:
-    return json.dumps({"model": "m", "messages": [*TURNS, {"role": "user", "content": "now?"}], **more}).encode()
-
-
-def refused(prompt: int, output: int) -> bytes:
-    message = (
-        f"This model's maximum context length is {LIMIT} tokens. However, you requested {prompt + output} tokens"
-        f" ({prompt} in the messages, {output} in the completion). Please reduce the length of the messages."
-    )
-    return answer(400, json.dumps({"error": {"message": message, "code": "context_length_exceeded"}}).encode(), JSON)
 
 
 def sent(call: Call) -> dict[str, object]:
@@ -42,7 +29,7 @@ def sent(call: Call) -> dict[str, object]:
 
 @pytest.mark.parametrize("key", ["max_tokens", "max_completion_tokens"])
 async def test_the_output_gives_way_first_and_the_client_is_told(tmp_path: Path, key: str) -> None:
-    body = request(**{"temperature": 0.5, key: 10_000, "seed": 2**70})
+    body = long_request(**{"temperature": 0.5, key: 10_000, "seed": 2**70})
     async with over(tmp_path, in_turn(refused(PROMPT, 10_000), OK)) as (address, behind):
         reply = await ask(address, "POST", CHAT, [JSON], body)
     room = LIMIT - PROMPT - 32
@@ -55,7 +42,7 @@ async def test_the_output_gives_way_first_and_the_client_is_told(tmp_path: Path,
 
 async def test_a_prompt_that_leaves_less_than_the_floor_is_compacted_at_once(tmp_path: Path) -> None:
     async with over(tmp_path, in_turn(refused(LIMIT - 500, 10_000), OK)) as (address, behind):
-        reply = await ask(address, "POST", CHAT, [JSON], request(max_tokens=10_000))
+        reply = await ask(address, "POST", CHAT, [JSON], long_request(max_tokens=10_000))
     assert reply.header(b"x-compaction-max-output") is None
     assert reply.header(b"x-compaction-reason") == b"overflow_retry"
     assert [sent(call)["max_tokens"] for call in behind.calls] == [10_000, 10_000]
@@ -66,7 +53,7 @@ async def test_the_output_stays_where_there_is_none_to_lower_or_the_policy_forbi
     tmp_path: Path, more: dict[str, object]
 ) -> None:
     async with over(tmp_path, in_turn(refused(PROMPT, 10_000), OK), output_floor=None) as (address, behind):
-        reply = await ask(address, "POST", CHAT, [JSON], request(**more))
+        reply = await ask(address, "POST", CHAT, [JSON], long_request(**more))
     assert reply.header(b"x-compaction-reason") == b"overflow_retry"
     assert sent(behind.calls[-1]).get("max_tokens") == more.get("max_tokens")
 
@@ -76,7 +63,7 @@ async def test_where_less_output_was_not_enough_the_prompt_shrinks_and_the_outpu
 ) -> None:
     script = in_turn(refused(PROMPT, 10_000), refused(PROMPT, 7_353), OK)
     async with over(tmp_path, script) as (address, behind):
-        reply = await ask(address, "POST", CHAT, [JSON], request(max_tokens=10_000))
+        reply = await ask(address, "POST", CHAT, [JSON], long_request(max_tokens=10_000))
     assert (reply.status, reply.header(b"x-compaction-reason")) == (200, b"overflow_retry")
     assert [sent(call)["max_tokens"] for call in behind.calls] == [10_000, LIMIT - PROMPT - 32, 10_000]
     assert len(behind.calls[2].body) < 0.9 * len(behind.calls[1].body)
@@ -94,7 +81,7 @@ async def test_a_prompt_that_overflows_once_the_output_is_allowed_shrinks_and_th
     tmp_path: Path,
 ) -> None:
     async with over(tmp_path, in_turn(OUTPUT_REFUSED, TOO_LONG, OK)) as (address, behind):
-        reply = await ask(address, "POST", CHAT, [JSON], request(max_tokens=10_000))
+        reply = await ask(address, "POST", CHAT, [JSON], long_request(max_tokens=10_000))
     assert (reply.status, reply.header(b"x-compaction-reason")) == (200, b"overflow_retry")
     assert reply.header(b"x-compaction-max-output") == b"2048"
     assert [sent(call)["max_tokens"] for call in behind.calls] == [10_000, 2048, 2048]
@@ -103,7 +90,7 @@ async def test_a_prompt_that_overflows_once_the_output_is_allowed_shrinks_and_th
 
 async def test_where_it_overflows_whatever_is_sent_the_client_gets_the_first_refusal(tmp_path: Path) -> None:
     async with over(tmp_path, in_turn(OUTPUT_REFUSED, TOO_LONG)) as (address, behind):
-        reply = await ask(address, "POST", CHAT, [JSON], request(max_tokens=10_000))
+        reply = await ask(address, "POST", CHAT, [JSON], long_request(max_tokens=10_000))
     assert (reply.status, reply.body) == (400, OUTPUT_REFUSED.partition(b"\r\n\r\n")[2])
     assert {sent(call)["max_tokens"] for call in behind.calls[1:]} == {2048}
     assert len(behind.calls) > 2
@@ -112,7 +99,7 @@ async def test_where_it_overflows_whatever_is_sent_the_client_gets_the_first_ref
 async def test_a_client_that_wants_no_compaction_keeps_its_output(tmp_path: Path) -> None:
     refusal = refused(PROMPT, 10_000)
     async with over(tmp_path, in_turn(refusal, OK)) as (address, behind):
-        reply = await ask(address, "POST", CHAT, [JSON, (b"X-Compaction", b"off")], request(max_tokens=10_000))
+        reply = await ask(address, "POST", CHAT, [JSON, (b"X-Compaction", b"off")], long_request(max_tokens=10_000))
     assert (reply.status, len(behind.calls)) == (400, 1)
 
 
@@ -126,7 +113,7 @@ async def test_an_overflow_that_stays_is_worded_as_openai_words_it_where_the_pol
     body = json.dumps({"error": {"message": "prompt is too long: 9000 tokens > 8192 maximum"}}).encode()
     refusal = answer(413, body, JSON, (b"X-Request-Id", b"req_1"))
     async with over(tmp_path, in_turn(refusal), overflow_error=wording) as (address, _):
-        reply = await ask(address, "POST", CHAT, [JSON, (b"X-Compaction", wish)], request())
+        reply = await ask(address, "POST", CHAT, [JSON, (b"X-Compaction", wish)], long_request())
     assert reply.header(b"x-compaction") is not None
     if not reworded:
         assert (reply.status, reply.body, reply.header(b"x-request-id")) == (413, body, b"req_1")
@@ -156,5 +143,5 @@ async def test_an_error_that_may_mean_anything_is_an_overflow_only_of_a_full_win
     policy = {"compaction_threshold": 0.99, "overflow_threshold": 1.0, "summarizer": {"model": "none"}}
     script = in_turn(answer(413, b""), OK)
     async with proxied(tmp_path, script, models=models, policies={"default": policy}) as (address, behind):
-        reply = await ask(address, "POST", CHAT, [JSON], request())
+        reply = await ask(address, "POST", CHAT, [JSON], long_request())
     assert (reply.status, len(behind.calls)) == (status, calls)

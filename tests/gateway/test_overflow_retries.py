@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from proxy.models.tokenizer import DEFAULT_ENCODING, Tokenizer
+from tests.support.long_conversations import SHORT_TURNS
 from tests.support.upstreams import (
     CHAT,
     CHUNKED,
     EVENTS,
+    GZIP,
     JSON,
     OK_BODY,
     Call,
@@ -37,7 +39,6 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.anyio
 
-GZIP = (b"Content-Encoding", b"gzip")
 OK = answer(200, OK_BODY, JSON)
 LIMIT = 4_000
 OVERFLOW = {
@@ -50,17 +51,12 @@ OVERFLOW = {
     }
 }
 ERROR = json.dumps(OVERFLOW).encode()
-TURNS = [
-    {"role": role, "content": f"{number} " + "some words of a long conversation " * 60}
-    for number in range(12)
-    for role in ("user", "assistant")
-]
 
 
 def body_of(*, turns: int = 24, **more: object) -> bytes:
     """A conversation of about 370 tokens a turn."""
     return json.dumps(
-        {"model": "m", "messages": [*TURNS[:turns], {"role": "user", "content": "now?"}], **more}
+        {"model": "m", "messages": [*SHORT_TURNS[:turns], {"role": "user", "content": "now?"}], **more}
     ).encode()
 
 

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import random
 import socket
-import zlib
 from typing import TYPE_CHECKING
 
 import pytest
 
 from proxy.engine.compactions import Compactions
+from tests.support.long_conversations import LONG, SMALL_WINDOW, is_summary
+from tests.support.responses import gzipped
 from tests.support.upstreams import (
     CHAT,
     CHUNKED,
     EVENTS,
+    GZIP,
+    HOST,
     JSON,
     OK_BODY,
     Call,
@@ -43,7 +45,6 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.anyio
 
-HOST = (b"Host", b"proxy")
 OK = answer(200, OK_BODY, JSON)
 # How long a client that left may go unnoticed.
 SOON = 10.0  # sooner than an idle connection is closed
@@ -71,19 +72,6 @@ def address(both: tuple[str, Upstream]) -> str:
 @pytest.fixture
 def behind(both: tuple[str, Upstream]) -> Upstream:
     return both[1].play(always(OK))
-
-
-def flushed(compressor: zlib._Compress, content: bytes) -> bytes:
-    return compressor.compress(content) + compressor.flush(zlib.Z_SYNC_FLUSH)
-
-
-def gzipped(*contents: bytes) -> list[bytes]:
-    """A compressed stream in pieces that each can be read when they arrive."""
-    compressor = zlib.compressobj(wbits=31)
-    return [*(flushed(compressor, content) for content in contents), compressor.flush()]
-
-
-GZIP: Header = (b"Content-Encoding", b"gzip")
 
 
 @pytest.mark.parametrize(
@@ -352,24 +340,6 @@ async def test_one_upstream_connection_serves_request_after_request(tmp_path: Pa
         for path in (CHAT, "/v1/models", CHAT, "/v1/embeddings"):
             assert (await client.ask("POST", path, [JSON], chat("hi"))).status == 200
     assert (behind.connections, len(behind.calls)) == (1, 4)
-
-
-LONG = json.dumps(
-    {
-        "model": "m",
-        "messages": [
-            {"role": role, "content": f"{number} " + "some words of a long conversation " * 110}
-            for number in range(12)
-            for role in ("user", "assistant")
-        ]
-        + [{"role": "user", "content": "and now?"}],
-    }
-).encode()
-SMALL_WINDOW = {"models": [{"match": "*", "context_window": 20_000}]}
-
-
-def is_summary(call: Call) -> bool:
-    return b"<transcript>" in call.body
 
 
 async def test_a_compaction_goes_on_for_the_others_who_wait_for_it(

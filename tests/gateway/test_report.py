@@ -16,7 +16,20 @@ import pytest
 from proxy.demo import answers
 from proxy.demo.model_server import Fault, ModelServer
 from tests.support.scenarios import MODEL, WINDOW, user
-from tests.support.stages import CONTENT, COUNTED, DUE, FLOOR, MUST, SMALL, body, history, ours, outcome, stage
+from tests.support.stages import (
+    CONTENT,
+    COUNTED,
+    DUE,
+    FLOOR,
+    LOG_FIELDS,
+    MUST,
+    SMALL,
+    body,
+    history,
+    ours,
+    outcome,
+    stage,
+)
 from tests.support.upstreams import CHAT, JSON, OK_BODY, always, answer, ask, chat, upstream
 
 if TYPE_CHECKING:
@@ -161,21 +174,13 @@ async def test_other_paths_are_told_nothing(tmp_path: Path) -> None:
         assert reply.header(b"server-timing") is None
 
 
-# What docs/design.md promises of the line; nothing else may be in it.
-FIELDS = {
-    "ts", "level", "event", "end", "code", "tenant", "policy", "upstream", "method", "status", "ms", "overhead_ms",
-    "bytes", "comments", "compaction", "reason", "tokens_received", "tokens_sent", "session", "checkpoint", "path",
-    "id", "model", "cause",
-}  # fmt: skip
-
-
 async def test_a_request_is_one_line_of_known_fields(tmp_path: Path) -> None:
     async with stage(tmp_path, tenants={"acme": {"keys": [KEY_HASH], "policy": "coding-agent"}}) as play:
         small = await play.send(SMALL)
         large = await play.send(DUE, (b"authorization", b"Bearer " + KEY))
         await play.send(b'{"input":"x"}', path="/v1/embeddings?key=secret")
         first, second, third = play.logged("request")
-    assert first.keys() | second.keys() | third.keys() <= FIELDS
+    assert first.keys() | second.keys() | third.keys() <= LOG_FIELDS
     assert first.items() >= {
         "level": "info", "event": "request", "end": "complete", "tenant": "default", "policy": "default",
         "upstream": "main", "method": "POST", "path": CHAT, "model": MODEL,
@@ -188,7 +193,7 @@ async def test_a_request_is_one_line_of_known_fields(tmp_path: Path) -> None:
         "tenant": "acme", "policy": "coding-agent", "compaction": "applied", "checkpoint": ours(large)["checkpoint"],
         "tokens_received": int(ours(large)["tokens-received"]), "tokens_sent": int(ours(large)["tokens-sent"]),
     }.items()  # fmt: skip
-    assert third.keys() == FIELDS - {
+    assert third.keys() == LOG_FIELDS - {
         "code", "comments", "compaction", "reason", "tokens_received", "tokens_sent", "session", "checkpoint", "id",
         "model", "cause",
     }  # fmt: skip

@@ -29,7 +29,7 @@ from proxy.demo.model_server import Fault, ModelServer
 from proxy.demo.replies import Reply as Said
 from proxy.observing.log import open_log
 from proxy.stores.sealing import ENCRYPTED, VERSION
-from tests.gateway.test_gateway import AFTERWARDS, FAULTS
+from tests.support.faults import AFTERWARDS, FAULTS
 from tests.support.scenarios import MODEL, WINDOW, prose
 from tests.support.servers import configured, free_port, serve
 from tests.support.upstreams import CHAT, ask, connected, request

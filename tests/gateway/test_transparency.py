@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 
 from proxy.errors import InvalidRequestError
 from proxy.server.paths import upstream_url
-from tests.dialects.test_wire_chat import requests
+from tests.support.conversations import requests
 from tests.support.upstreams import (
     CHAT,
     CHUNKED,

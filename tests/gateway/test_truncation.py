@@ -14,6 +14,7 @@ from tests.support.upstreams import (
     CHAT,
     CHUNKED,
     EVENTS,
+    GZIP,
     JSON,
     OK_BODY,
     Call,
@@ -40,7 +41,6 @@ FINISH = event({"id": "c1", "choices": [{"index": 0, "delta": {}, "finish_reason
 STREAM = delta("Hello") + delta(" 你好") + FINISH + b"data: [DONE]\n\n"
 BOUNDARIES = [i for i in range(1, len(STREAM)) if STREAM[:i].endswith(b"\n\n")]
 LENGTH = (b"Content-Length", b"100000")
-GZIP = (b"Content-Encoding", b"gzip")
 CUT_OFF = {
     "message": "The upstream's answer was cut off.",
     "type": "server_error",

@@ -15,6 +15,7 @@ from tests.support.stages import stage
 from tests.support.upstreams import (
     CHAT,
     CHUNKED,
+    HOST,
     JSON,
     OK_BODY,
     Call,
@@ -42,7 +43,6 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.anyio
 
 OK = answer(200, OK_BODY, JSON)
-HOST = (b"Host", b"proxy")
 UNRESOLVED = "The name of the upstream cannot be resolved; is its base_url right, and does DNS work?"
 REFUSED = "The upstream refuses connections; is its server running, and the port in its base_url right?"
 UNTRUSTED = "The upstream's TLS certificate is not valid for it; is its base_url right, and its issuer trusted?"

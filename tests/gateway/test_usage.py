@@ -15,7 +15,7 @@ from proxy.dialects.base import Usage
 from proxy.dialects.table import CHAT
 from proxy.gateway.answers import Answer
 from proxy.gateway.usage import UsageTap
-from tests.gateway.test_answers import Scripted
+from tests.support.responses import Scripted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -29,7 +29,7 @@ from proxy.config.loading import load, preset_names
 from proxy.dialects.chat.messages import describe, utterances
 from proxy.engine.case import Mode, Outcome
 from proxy.models.tokenizer import DEFAULT_ENCODING, Tokenizer
-from tests.gateway.test_report import FIELDS
+from tests.support.stages import LOG_FIELDS
 
 pytestmark = pytest.mark.slow
 
@@ -210,7 +210,7 @@ def test_headers_and_outcomes_of_the_readme_are_those_of_the_code() -> None:
 
 def test_the_log_lines_fields_are_those_that_are_written() -> None:
     paragraph = DESIGN[DESIGN.index("The log has one JSON line") :].partition("Other events")[0]
-    assert set(_CODE.findall(paragraph)) - {"request"} == FIELDS
+    assert set(_CODE.findall(paragraph)) - {"request"} == LOG_FIELDS
 
 
 def test_the_presets_table_is_right() -> None:

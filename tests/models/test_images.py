@@ -11,14 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.models.images import image_size
-
-
-def png(width: int, height: int) -> bytes:
-    return b"\x89PNG\r\n\x1a\n" + struct.pack(">I4sII", 13, b"IHDR", width, height) + b"\x08\x06\0\0\0"
-
-
-def gif(width: int, height: int) -> bytes:
-    return b"GIF89a" + struct.pack("<HH", width, height) + bytes(20)
+from tests.support.images import data_url, gif, png
 
 
 def webp_lossy(width: int, height: int) -> bytes:
@@ -50,10 +43,6 @@ def jpeg(width: int, height: int, *, before: int = 0, marker: int = 0xC2) -> byt
 def bmp(width: int, height: int) -> bytes:
     """With rows from top to bottom, so that the height is negative."""
     return b"BM" + bytes(12) + struct.pack("<Iii", 40, width, -height) + bytes(30)
-
-
-def data_url(data: bytes, kind: str = "image/png") -> str:
-    return f"data:{kind};base64,{base64.b64encode(data).decode()}"
 
 
 @pytest.mark.parametrize("write", [png, gif, webp_lossy, webp_lossless, webp_extended, jpeg, bmp])

@@ -12,9 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.models.media import KINDS, family_of, media_tokens
-from tests.dialects.test_wire_messages import ANYTHING
-from tests.models.test_images import data_url, gif, png
-from tests.support.conversations import Json, count
+from tests.support.conversations import ANYTHING, Json, count
+from tests.support.images import data_url, gif, png
 
 PDF = b"%PDF-1.7\n" + b"<< /Type /Pages /Count 3 >>\n" + b"<< /Type /Page >> << /Type/Page\n>> << /Type /Page/X 1 >>"
 

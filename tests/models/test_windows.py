@@ -14,8 +14,8 @@ from proxy.models.table import MAX_NAME, ModelTable, Window
 from proxy.models.windows import ASKED_TTL, REFRESH, Place, Windows
 from proxy.stores import Sealer
 from proxy.stores.memory import MemoryStore
-from tests.models.test_models import ROWS
 from tests.support.clock import Clock
+from tests.support.model_tables import ROWS
 
 pytestmark = pytest.mark.anyio
 

@@ -8,33 +8,10 @@ from hypothesis import strategies as st
 
 from policies.budget import usable_input
 from policies.conversation import Conversation
-from policies.cool_zone import Zone, is_short_enough, short_form, threshold_tokens, zone_of
+from policies.cool_zone import is_short_enough, short_form, threshold_tokens, zone_of
 from policies.settings import DEFAULTS, PolicySettings
-from tests.support.conversations import Json, assistant, conversation, count, rounds, tool, user
-
-WINDOW = 40_000
-LARGE = 3_000
-
-
-def policy(**large: object) -> PolicySettings:
-    return PolicySettings.model_validate({"large_messages": large})
-
-
-def loop(*sizes: int, name: str = "bash") -> list[Json]:
-    """A task and one round for every size, in tokens of the result."""
-    found = [user("the task")]
-    for i, size in enumerate(sizes):
-        found += [assistant(None, f"c{i}", name=name), tool(f"c{i}", "x" * (4 * size - 16))]
-    return found
-
-
-def replaced(zone: Zone) -> list[int]:
-    return [member for batch in zone.batches for member in batch.members]
-
-
-def result(number: int) -> int:
-    """Where the result of round `number` stands in a loop's body."""
-    return 2 + 2 * number
+from tests.support.conversations import assistant, conversation, count, rounds, user
+from tests.support.cool_zone import LARGE, WINDOW, loop, policy, replaced, result
 
 
 @pytest.mark.parametrize(("window", "large"), [(8_192, 2_000), (40_000, 2_000), (128_000, 5_120), (1_000_000, 20_000)])

@@ -26,8 +26,7 @@ from policies.transcript import MARKERS, render
 from proxy.dialects.chat.canonical import message_digest
 from proxy.dialects.chat.messages import describe, utterances
 from proxy.dialects.table import CHAT
-from tests.policies.record.test_bisect import Model, block, run
-from tests.policies.record.test_record import generation, made
+from tests.support.bisection import Model, block, run
 from tests.support.conversations import (
     Json,
     as_read,
@@ -41,6 +40,7 @@ from tests.support.conversations import (
     rounds,
     user,
 )
+from tests.support.records import generation, made
 
 pytestmark = pytest.mark.slow
 

@@ -29,10 +29,22 @@ from proxy.stores.breaker import CircuitBreaker
 from proxy.stores.memory import MemoryStore
 from proxy.stores.redis.store import RedisStore
 from proxy.stores.sealing import Sealer
-from tests.gateway.test_isolation import BODY, SUMMARY, TURNS, WINDOW, bearer, is_summary, script, sent, summaries
 from tests.support.clock import Clock
+from tests.support.long_conversations import (
+    LONG,
+    SMALL_WINDOW,
+    SUMMARY,
+    TURNS,
+    bearer,
+    is_summary,
+    outcome,
+    sent,
+    summaries,
+    summarizing,
+)
+from tests.support.operating import BEARER, LABEL, OPERATED, SESSIONS, TOKEN, enrolled, erased, listed
 from tests.support.servers import free_port
-from tests.support.upstreams import JSON, OK_BODY, Call, Reply, always, answer, ask, config_for, serving, upstream
+from tests.support.upstreams import JSON, OK_BODY, Call, always, answer, ask, config_for, serving, upstream
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -45,10 +57,6 @@ pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 ROOT = Path(__file__).parents[2]
 Ended = subprocess.CompletedProcess[str]
 TTL = 600.0
-SESSIONS = "/admin/api/sessions"
-OPERATED = {"server": {"admin_token": "t-1"}, **WINDOW}
-TOKEN = (b"Authorization", b"Bearer t-1")
-LABEL = (b"X-Session-Id", b"the deploy")
 
 
 class Down(MemoryStore):
@@ -183,24 +191,6 @@ async def test_of_a_thousand_races_none_leaves_anything_readable(valkey_url: str
     await other.close()
 
 
-async def erased(address: str, name: str) -> Reply:
-    return await ask(address, "DELETE", f"{SESSIONS}/{name}", [TOKEN], b"")
-
-
-async def listed(address: str) -> list[dict[str, object]]:
-    found: list[dict[str, object]] = (await ask(address, "GET", SESSIONS, [TOKEN], b"")).json()["sessions"]
-    return found
-
-
-async def enrolled(address: str, number: int) -> list[dict[str, object]]:
-    """The sessions, once there are so many."""
-    async with asyncio.timeout(30):
-        while True:
-            found = await listed(address)
-            if len(found) == number:
-                return found
-
-
 async def replicas(opened: AsyncExitStack, directory: Path, behind: Upstream, store: str) -> list[str]:
     addresses = []
     for name in ("one", "two"):
@@ -215,7 +205,7 @@ async def test_after_a_deletion_no_replica_knows_the_session(tmp_path: Path, val
     caller = bearer(secrets.token_hex(8))
     async with AsyncExitStack() as opened, Redis.from_url(valkey_url) as redis:
         await redis.flushdb()
-        behind = await opened.enter_async_context(upstream(script))
+        behind = await opened.enter_async_context(upstream(summarizing))
         one, two = await replicas(opened, tmp_path, behind, valkey_url)
         outcomes = [(await sent(a, caller, LABEL)).header(b"x-compaction") for a in (one, two, two)]
         assert outcomes == [b"applied", b"reused", b"reused"]
@@ -272,7 +262,7 @@ async def test_a_summary_under_way_leaves_nothing_of_what_was_erased(tmp_path: P
 
 
 def first_link_of(caller: Header, config: Config) -> bytes:
-    """Of `BODY`, for this caller."""
+    """Of `LONG`, for this caller."""
     scope = Tenants(config).identify(caller[1]).scope
     first = describe(TURNS[0], len)
     assert first is not None
@@ -280,17 +270,13 @@ def first_link_of(caller: Header, config: Config) -> bytes:
 
 
 def tag_of_session(caller: Header, config: Config, label: bytes = LABEL[1]) -> str:
-    """Under which everything of `BODY` lies, for this caller and label."""
+    """Under which everything of `LONG` lies, for this caller and label."""
     mark = mark_of(Tenants(config).identify(caller[1]).labels, label.decode())
     return hash_tag(labelled(first_link_of(caller, config), mark))
 
 
 def labels_of(sessions: list[dict[str, object]]) -> list[object]:
     return sorted(str(session["label"]) for session in sessions)
-
-
-async def outcome(address: str, *headers: Header) -> bytes | None:
-    return (await sent(address, *headers)).header(b"x-compaction")
 
 
 @pytest.mark.usefixtures("one_replica")
@@ -300,7 +286,7 @@ async def test_erasing_one_label_leaves_the_other_whole_and_nothing_of_its_own(
 ) -> None:
     url = {"memory": "memory://", "sqlite": f"sqlite:///{tmp_path}/store.db", "valkey": valkey_url}[kind]
     caller, one, other = bearer(secrets.token_hex(8)), (b"X-Session-Id", b"A"), (b"X-Session-Id", b"B")
-    async with upstream(script) as behind:
+    async with upstream(summarizing) as behind:
         config = config_for(tmp_path, behind.address, store={"url": url, "secret": kind}, **OPERATED)
         async with serving(config) as address:
             outcomes = [await outcome(address, caller, label) for label in (one, other, other)]
@@ -323,7 +309,7 @@ async def test_erasing_one_label_leaves_the_other_whole_and_nothing_of_its_own(
 async def test_a_session_without_a_label_is_one_beside_those_with_labels(tmp_path: Path) -> None:
     caller = bearer("one")
     async with (
-        upstream(script) as behind,
+        upstream(summarizing) as behind,
         serving(config_for(tmp_path, behind.address, store={"url": "memory://"}, **OPERATED)) as address,
     ):
         outcomes = [await outcome(address, caller, *label) for label in ((), (LABEL,), (LABEL,))]
@@ -355,7 +341,7 @@ async def test_who_goes_on_under_a_new_label_has_the_summary_of_before(tmp_path:
     caller, other = bearer(secrets.token_hex(8)), (b"X-Session-Id", b"resumed")
     async with AsyncExitStack() as opened, Redis.from_url(valkey_url) as redis:
         await redis.flushdb()
-        behind = await opened.enter_async_context(upstream(script))
+        behind = await opened.enter_async_context(upstream(summarizing))
         one, two = await replicas(opened, tmp_path, behind, valkey_url)
         assert await outcome(one, caller, LABEL) == b"applied"
         await enrolled(one, 1)
@@ -390,14 +376,14 @@ async def test_looking_a_label_up_does_not_list_the_tenant(tmp_path: Path) -> No
 
 
 async def test_what_cannot_be_erased_is_said(tmp_path: Path) -> None:
-    async with upstream(script) as behind:
+    async with upstream(summarizing) as behind:
         config = config_for(tmp_path, behind.address, **OPERATED)
         async with serving(config) as address:
             outcomes = {}
             for path, headers in {
-                f"{SESSIONS}/unknown": [TOKEN],
-                f"{SESSIONS}/unknown?tenant=nobody": [TOKEN],
-                f"{SESSIONS}?tenant=nobody": [TOKEN],
+                f"{SESSIONS}/unknown": [BEARER],
+                f"{SESSIONS}/unknown?tenant=nobody": [BEARER],
+                f"{SESSIONS}?tenant=nobody": [BEARER],
                 SESSIONS: [],
                 f"{SESSIONS}/any": [],
             }.items():
@@ -415,7 +401,7 @@ async def test_what_cannot_be_erased_is_said(tmp_path: Path) -> None:
 
 
 async def test_a_deletion_that_the_store_could_not_do_is_an_error_to_try_again(tmp_path: Path) -> None:
-    async with upstream(script) as behind:
+    async with upstream(summarizing) as behind:
         config = config_for(tmp_path, behind.address, store={"url": "redis://127.0.0.1:1/0"}, **OPERATED)
         async with serving(config) as address:
             reply = await erased(address, "0" * 64)
@@ -433,8 +419,8 @@ async def commanded(
     directory: Path, url: str, **server: object
 ) -> AsyncIterator[tuple[str, Callable[..., Awaitable[Ended]]]]:
     """A proxy, and the command with its config, which names the address where it listens."""
-    async with upstream(script) as behind:
-        more = {"store": {"url": url}, **WINDOW}
+    async with upstream(summarizing) as behind:
+        more = {"store": {"url": url}, **SMALL_WINDOW}
         async with serving(config_for(directory, behind.address, server=server, **more)) as address:
             port = int(address.rpartition(":")[2])
             config_for(directory, behind.address, server={**server, "port": port}, **more)
@@ -446,7 +432,7 @@ async def commanded(
 
 
 @pytest.mark.usefixtures("one_replica")
-@pytest.mark.parametrize("server", [{"admin_token": "t-1"}, {}], ids=["configured", "made"])
+@pytest.mark.parametrize("server", [{"admin_token": TOKEN}, {}], ids=["configured", "made"])
 async def test_sessions_are_listed_and_erased_from_the_command_line(tmp_path: Path, server: dict[str, str]) -> None:
     caller = bearer("one")
     async with commanded(tmp_path, f"sqlite:///{tmp_path}/store.db", **server) as (address, command):
@@ -496,7 +482,7 @@ async def shown(command: Callable[..., Awaitable[Ended]]) -> dict[str, str]:
 @pytest.mark.usefixtures("one_replica")
 async def test_what_is_in_the_memory_of_the_proxy_alone_is_erased_through_it(tmp_path: Path) -> None:
     caller = bearer("one")
-    async with commanded(tmp_path, "memory://", admin_token="t-1") as (address, command):
+    async with commanded(tmp_path, "memory://", admin_token=TOKEN) as (address, command):
         await sent(address, caller, LABEL)
         await enrolled(address, 1)
         gone = await command("sessions", "rm", "the deploy")
@@ -508,7 +494,7 @@ async def test_what_is_in_the_memory_of_the_proxy_alone_is_erased_through_it(tmp
 
 
 async def test_a_proxy_without_its_store_erases_nothing_and_the_command_says_so(tmp_path: Path) -> None:
-    async with commanded(tmp_path, f"redis://127.0.0.1:{free_port()}", admin_token="t-1") as (_, command):
+    async with commanded(tmp_path, f"redis://127.0.0.1:{free_port()}", admin_token=TOKEN) as (_, command):
         for words in (("--all",), ("the deploy",), ("0" * 64,)):
             failed = await command("sessions", "rm", *words)
             assert (failed.returncode, failed.stdout) == (1, "")
@@ -519,7 +505,7 @@ async def test_a_proxy_without_its_store_erases_nothing_and_the_command_says_so(
 async def test_a_store_file_that_was_deleted_under_the_proxy_is_erased_through_it(tmp_path: Path) -> None:
     """It serves on from the file's inode: erasing in a new file would erase nothing of it."""
     caller = bearer("one")
-    async with commanded(tmp_path, f"sqlite:///{tmp_path}/store.db", admin_token="t-1") as (address, command):
+    async with commanded(tmp_path, f"sqlite:///{tmp_path}/store.db", admin_token=TOKEN) as (address, command):
         await sent(address, caller, LABEL)
         await enrolled(address, 1)
         remove_store(tmp_path)
@@ -569,16 +555,16 @@ async def test_what_answers_and_is_no_proxy_is_none(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("one_replica")
 async def test_all_of_a_tenant_is_erased_only_if_that_is_said(tmp_path: Path) -> None:
     caller = bearer("one")
-    async with commanded(tmp_path, "memory://", admin_token="t-1") as (address, _):
+    async with commanded(tmp_path, "memory://", admin_token=TOKEN) as (address, _):
         await sent(address, caller, LABEL)
         await enrolled(address, 1)
         for query in ("", "?all=false", "?tenant=default"):
-            refused = await ask(address, "DELETE", SESSIONS + query, [TOKEN])
+            refused = await ask(address, "DELETE", SESSIONS + query, [BEARER])
             assert (refused.status, refused.json()["error"]["param"]) == (400, "all")  # type: ignore[index]
         assert len(await listed(address)) == 1
-        done = await ask(address, "DELETE", f"{SESSIONS}?all=true", [TOKEN])
+        done = await ask(address, "DELETE", f"{SESSIONS}?all=true", [BEARER])
         assert (done.status, len(done.json()["erased"])) == (200, 1)  # type: ignore[arg-type]
-        assert (await ask(address, "DELETE", f"{SESSIONS}?all=true&tenant=x", [TOKEN])).status == 404
+        assert (await ask(address, "DELETE", f"{SESSIONS}?all=true&tenant=x", [BEARER])).status == 404
 
 
 def test_a_store_inside_the_server_is_not_reached_from_outside(tmp_path: Path) -> None:
@@ -618,7 +604,7 @@ async def test_an_erased_label_leaves_no_mark_and_is_listed_again_if_it_goes_on(
     caller = bearer(secrets.token_hex(8))
     async with AsyncExitStack() as opened, Redis.from_url(valkey_url) as redis:
         await redis.flushdb()
-        behind = await opened.enter_async_context(upstream(script))
+        behind = await opened.enter_async_context(upstream(summarizing))
         one, two = await replicas(opened, tmp_path, behind, valkey_url)
         config = load(tmp_path / "one/config.yaml", {})
         mark = mark_of(Tenants(config).identify(caller[1]).labels, LABEL[1].decode()).hex().encode()
@@ -636,7 +622,7 @@ async def test_an_erased_label_leaves_no_mark_and_is_listed_again_if_it_goes_on(
 async def test_explaining_and_listing_write_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = MemoryStore()
     monkeypatch.setattr("proxy.stores.memory.MemoryStore", lambda: store)
-    async with upstream(script) as behind:
+    async with upstream(summarizing) as behind:
         config = config_for(tmp_path, behind.address, store={"url": "memory://"}, **OPERATED)
         async with serving(config) as address:
             await sent(address, LABEL)
@@ -646,7 +632,7 @@ async def test_explaining_and_listing_write_nothing(tmp_path: Path, monkeypatch:
                 return {index: [*members] for index, members in store._indexes.items()}
 
             before, keys = written(), set(store._entries)
-            explained = await ask(address, "POST", "/v1/compaction/explain", [JSON, (b"X-Session-Id", b"other")], BODY)
+            explained = await ask(address, "POST", "/v1/compaction/explain", [JSON, (b"X-Session-Id", b"other")], LONG)
             assert (explained.status, explained.json()["outcome"]) == (200, "reused")
             assert len(await listed(address)) == 1
             assert (written(), set(store._entries)) == (before, keys)

@@ -16,8 +16,8 @@ from proxy.records.index import Session, SessionIndex
 from proxy.records.siblings import Siblings
 from proxy.stores.memory import MemoryStore
 from proxy.stores.sealing import Sealer
-from tests.gateway.test_isolation import WINDOW, script
 from tests.support.clock import Clock
+from tests.support.long_conversations import SMALL_WINDOW, summarizing
 from tests.support.servers import free_port
 from tests.support.upstreams import ask, config_for, serving, upstream
 
@@ -49,8 +49,8 @@ async def test_without_its_store_the_proxy_neither_lists_nor_erases_and_says_so(
     tmp_path: Path, method: str, path: str
 ) -> None:
     store = {"url": f"redis://127.0.0.1:{free_port()}", "secret": "shared"}
-    async with upstream(script) as behind:
-        config = config_for(tmp_path, behind.address, store=store, server={"admin_token": "t-1"}, **WINDOW)
+    async with upstream(summarizing) as behind:
+        config = config_for(tmp_path, behind.address, store=store, server={"admin_token": "t-1"}, **SMALL_WINDOW)
         async with serving(config) as address:
             for _ in range(2):  # the second meets a store that is known to be down
                 reply = await ask(address, method, path, [TOKEN])

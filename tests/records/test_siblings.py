@@ -14,7 +14,7 @@ from proxy.callers.tenants import Tenants
 from proxy.commands.sessions import listed
 from proxy.stores.base import StoreError, tag_of
 from proxy.stores.sqlite import SqliteStore
-from tests.gateway.test_isolation import WINDOW, script, sent, summaries
+from tests.support.long_conversations import SMALL_WINDOW, sent, summaries, summarizing
 from tests.support.upstreams import ask, config_for, serving, upstream
 
 if TYPE_CHECKING:
@@ -59,8 +59,8 @@ async def tags(config: Config) -> set[str]:
 
 @pytest.mark.parametrize("wished", ["off", "shadow", "on", "force"])
 async def test_all_that_is_stored_belongs_to_a_session_that_is_listed(tmp_path: Path, wished: str) -> None:
-    async with upstream(script) as behind:
-        config = config_for(tmp_path, behind.address, store={"url": f"sqlite:///{tmp_path}/store.db"}, **WINDOW)
+    async with upstream(summarizing) as behind:
+        config = config_for(tmp_path, behind.address, store={"url": f"sqlite:///{tmp_path}/store.db"}, **SMALL_WINDOW)
         async with serving(config) as address:
             assert await outcome(address, label("A")) == b"applied"
         for _ in range(3):
@@ -80,8 +80,8 @@ def mark(name: str, config: Config) -> str:
 
 
 async def test_a_label_that_changes_with_each_request_costs_no_copies(tmp_path: Path) -> None:
-    async with upstream(script) as behind:
-        config = config_for(tmp_path, behind.address, store={"url": f"sqlite:///{tmp_path}/store.db"}, **WINDOW)
+    async with upstream(summarizing) as behind:
+        config = config_for(tmp_path, behind.address, store={"url": f"sqlite:///{tmp_path}/store.db"}, **SMALL_WINDOW)
         async with serving(config) as address:
             assert await outcome(address, label("A")) == b"applied"
         async with serving(config) as address:
@@ -93,8 +93,8 @@ async def test_a_label_that_changes_with_each_request_costs_no_copies(tmp_path: 
 
 
 async def test_a_new_label_with_several_requests_at_once_pays_for_nothing(tmp_path: Path) -> None:
-    async with upstream(script) as behind:
-        config = config_for(tmp_path, behind.address, store={"url": f"sqlite:///{tmp_path}/store.db"}, **WINDOW)
+    async with upstream(summarizing) as behind:
+        config = config_for(tmp_path, behind.address, store={"url": f"sqlite:///{tmp_path}/store.db"}, **SMALL_WINDOW)
         async with serving(config) as address:
             assert await outcome(address, label("A")) == b"applied"
         async with serving(config) as address:
@@ -113,8 +113,8 @@ async def test_a_new_label_that_met_a_store_that_was_down_is_looked_for_again(
         return await look(store, keys)
 
     monkeypatch.setattr(SqliteStore, "get_many", get_many)
-    async with upstream(script) as behind:
-        config = config_for(tmp_path, behind.address, store={"url": f"sqlite:///{tmp_path}/store.db"}, **WINDOW)
+    async with upstream(summarizing) as behind:
+        config = config_for(tmp_path, behind.address, store={"url": f"sqlite:///{tmp_path}/store.db"}, **SMALL_WINDOW)
         async with serving(config) as address:
             assert await outcome(address, label("A")) == b"applied"
         async with serving(config) as address, asyncio.timeout(30):

@@ -15,7 +15,7 @@ import pytest
 
 from proxy.config.loading import notes
 from proxy.runtime import descriptors
-from tests.commands.test_process import config, event, served
+from tests.support.processes import config, event, served
 from tests.support.servers import configured
 from tests.support.upstreams import CHAT, JSON, OK_BODY, Call, Reply, answer, ask, upstream
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.server.test_http_guard import BODY, HOST, LENGTH, POST, ROWS, SMUGGLED, TE, hosted, post
 from tests.support.fronts import PROGRAMS, Front, before
+from tests.support.http_requests import BODY, HOST, LENGTH, POST, ROWS, SMUGGLED, TE, hosted, post
 from tests.support.upstreams import JSON, OK_BODY, Upstream, always, answer, connected, proxied
 
 if TYPE_CHECKING:

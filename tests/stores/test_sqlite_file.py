@@ -14,8 +14,8 @@ import pytest
 
 from proxy.stores import StoreError
 from proxy.stores.sqlite import SqliteStore
-from tests.gateway.test_isolation import bearer, script
-from tests.records.test_erasures import LABEL, OPERATED, enrolled, erased, listed, outcome
+from tests.support.long_conversations import bearer, outcome, summarizing
+from tests.support.operating import LABEL, OPERATED, enrolled, erased, listed
 from tests.support.upstreams import config_for, serving, upstream
 
 if TYPE_CHECKING:
@@ -138,7 +138,7 @@ async def test_many_stores_agree_on_a_file_that_is_deleted_over_and_over(tmp_pat
 async def test_what_a_lost_file_held_is_erased_where_it_is_remembered(tmp_path: Path) -> None:
     path, caller = tmp_path / "store.db", bearer("one")
     async with (
-        upstream(script) as behind,
+        upstream(summarizing) as behind,
         serving(config_for(tmp_path, behind.address, store={"url": f"sqlite:///{path}"}, **OPERATED)) as address,
     ):
         assert await outcome(address, caller, LABEL) == b"applied"

@@ -210,3 +210,55 @@ def renamed_ids(messages: Sequence[Json]) -> list[Json]:
         text = text.replace(f'"call_{i}"', f'"regenerated_{i * 7}"')
     renamed: list[Json] = json.loads(text)
     return renamed
+
+
+SPACES = st.sampled_from(["", " ", "\n", "\t \r\n"])
+SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text()
+VALUES = st.recursive(
+    SCALARS, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4), max_leaves=12
+)
+FIELDS = st.dictionaries(st.text(max_size=8).filter(lambda key: key != "messages"), VALUES, max_size=4)
+
+
+@st.composite
+def requests(draw: st.DrawFn) -> tuple[bytes, list[bytes]]:
+    """A body in some style of writing, and its messages as they are written in it."""
+    ascii_only = draw(st.booleans())
+    messages = [json.dumps(value, ensure_ascii=ascii_only) for value in draw(st.lists(VALUES, min_size=1, max_size=5))]
+    space = [draw(SPACES) for _ in range(6)]
+    array = f"[{space[0]}" + f"{space[1]},{space[2]}".join(messages) + f"{space[3]}]"
+    fields = {**draw(FIELDS), "model": "m"}
+    members = [f"{json.dumps(key)}:{space[4]}{json.dumps(value)}" for key, value in fields.items()]
+    members.insert(draw(st.integers(0, len(members))), f'"messages"{space[5]}:{space[4]}{array}')
+    return ("{" + ",".join(members) + "}").encode(), [message.encode() for message in messages]
+
+
+KEYS = st.sampled_from(
+    [
+        "role",
+        "content",
+        "type",
+        "text",
+        "name",
+        "tool_calls",
+        "function",
+        "custom",
+        "arguments",
+        "input",
+        "id",
+        "tool_call_id",
+        "function_call",
+        "refusal",
+        "image_url",
+        "input_audio",
+        "data",
+        "url",
+        "detail",
+        "signature",
+    ]
+)
+ANYTHING = st.recursive(
+    SCALARS | st.sampled_from(["assistant", "tool", "user", "system", "image_url", "input_audio", "file", "{}"]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS | st.text(max_size=3), inner, max_size=6),
+    max_leaves=25,
+)

@@ -326,3 +326,23 @@ def prefix_reuse(sent: Sequence[Sent]) -> float:
 
 def _common_prefix(a: bytes, b: bytes) -> int:
     return next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
+
+
+LOUD = {
+    "large_messages": {"threshold": 1_000, "hot_rounds": 1},
+    "compaction_threshold": 0.95,
+    "overflow_threshold": 0.96,
+}
+
+
+def loud(numbers: int, tokens: int = 1_500, small: int = 0) -> list[Message]:
+    """A session whose tools say much, and then little."""
+    agent = Agent()
+    agent.says("Find the fault. " + RULES[0])
+    for number in range(numbers):
+        agent.works()
+        agent.messages[-1]["content"] = f"line {number} of the log says nothing new\n" * (tokens // 9)
+    for _ in range(small):
+        agent.works()
+        agent.messages[-1]["content"] = "ok"
+    return agent.messages

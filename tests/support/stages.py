@@ -26,6 +26,12 @@ if TYPE_CHECKING:
 
 B = usable(WINDOW)
 CONTENT = "the client's own words"
+# What docs/design.md promises of the line; nothing else may be in it.
+LOG_FIELDS = {
+    "ts", "level", "event", "end", "code", "tenant", "policy", "upstream", "method", "status", "ms", "overhead_ms",
+    "bytes", "comments", "compaction", "reason", "tokens_received", "tokens_sent", "session", "checkpoint", "path",
+    "id", "model", "cause",
+}  # fmt: skip
 
 
 @dataclass

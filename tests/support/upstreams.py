@@ -25,9 +25,11 @@ if TYPE_CHECKING:
 Header = tuple[bytes, bytes]
 
 CHAT = "/v1/chat/completions"
+HOST: Header = (b"Host", b"proxy")
 JSON: Header = (b"Content-Type", b"application/json")
 EVENTS: Header = (b"Content-Type", b"text/event-stream")
 CHUNKED: Header = (b"Transfer-Encoding", b"chunked")
+GZIP: Header = (b"Content-Encoding", b"gzip")
 OK_BODY = (
     b'{"id":"c1","object":"chat.completion","choices":[{"index":0,"message":{"role":"assistant","content":"hi"}}]}'
 )

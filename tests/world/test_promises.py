@@ -22,9 +22,8 @@ import pytest
 from policies.record.texts import texts_for
 from proxy.app import App
 from proxy.upstream.summarizer import Summarizer
-from tests.gateway.test_isolation import SUMMARY
-from tests.gateway.test_relay import LONG, SMALL_WINDOW, is_summary
 from tests.support.clock import Clock
+from tests.support.long_conversations import LONG, SMALL_WINDOW, SUMMARY, is_summary
 from tests.support.oracle import SUMMARIZER, Oracle, Session
 from tests.support.scenarios import chinese
 from tests.support.servers import configured, serve
@@ -32,6 +31,7 @@ from tests.support.upstreams import (
     CHAT,
     CHUNKED,
     EVENTS,
+    HOST,
     JSON,
     OK_BODY,
     Call,
@@ -60,7 +60,6 @@ pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
 SHARE = int(os.environ.get("CONCERTINA_CHAOS", "1")) / 20
 WINDOW = 8_192
-HOST = (b"Host", b"proxy")
 # Nobody measures by it: it only ends what hangs.
 PATIENCE = 120
 

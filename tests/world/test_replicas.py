@@ -19,9 +19,9 @@ from redis.asyncio import Redis
 
 from proxy.callers.tenants import Tenants
 from proxy.config.loading import load
-from tests.gateway.test_isolation import SUMMARY, WINDOW, bearer, is_summary, sent
 from tests.support.fleet import WINDOW as SMALL
 from tests.support.fleet import Canaries, Fleet
+from tests.support.long_conversations import SMALL_WINDOW, SUMMARY, bearer, is_summary, sent
 from tests.support.oracle import SUMMARIZER, Oracle, Session
 from tests.support.servers import serve
 from tests.support.upstreams import JSON, OK_BODY, Call, Upstream, answer, upstream
@@ -92,7 +92,7 @@ async def two(directory: Path, store: str) -> AsyncIterator[tuple[Held, list[asy
     held = Held()
     async with AsyncExitStack() as opened:
         held.behind = await opened.enter_async_context(upstream(held))
-        file = configured(directory, held.behind.address, store, **WINDOW)
+        file = configured(directory, held.behind.address, store, **SMALL_WINDOW)
         started = [await opened.enter_async_context(process(file)) for _ in range(2)]
         yield held, [one for one, _ in started], [address for _, address in started]
 

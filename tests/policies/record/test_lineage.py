@@ -8,7 +8,7 @@ import pytest
 from policies.budget import budget_of
 from policies.record.lineage import HISTORY, Lineage, compacted, failed, may_ask_model, may_rebuild, shown
 from policies.record.record import Written
-from tests.policies.record.test_record import NONSENSE, generation, made
+from tests.support.records import NONSENSE, generation, made
 
 BUDGET = budget_of(10_000, 10_000)
 NOW = 1_700_000_000.0

@@ -1,0 +1,49 @@
+"""Places in the code that tests make fail."""
+
+from __future__ import annotations
+
+# Where a fault of ours may strike, by what is done there.
+FAULTS = {
+    "counting": (
+        "proxy.dialects.reader.RequestReader.read",
+        "proxy.dialects.chat.messages.describe",
+        "proxy.dialects.reader.json_array.parse",
+        "proxy.dialects.prefixes.PrefixCache.find",
+        "proxy.dialects.prefixes.PrefixCache.remember",
+    ),
+    "routing": (
+        "proxy.upstream.routes.Router.chat",
+        "proxy.engine.case.session_label",
+        "proxy.engine.case.usable_input",
+        "proxy.models.windows.Windows.resolve",
+    ),
+    "planning": (
+        "proxy.engine.decider.needs_attention",
+        "proxy.engine.case.legal_cuts",
+        "proxy.engine.decider.decide",
+        "proxy.upstream.routes.Router.summary_target",
+    ),
+    "the store": (
+        "proxy.records.checkpoints.Checkpoints.find",
+        "proxy.records.checkpoints.Checkpoints.publish",
+        "proxy.stores.memory.MemoryStore.get_many",
+        "proxy.stores.memory.MemoryStore.put_new",
+        "proxy.stores.memory.MemoryStore.acquire",
+        "proxy.stores.sealing.Sealer.seal",
+    ),
+    "summarizing": (
+        "proxy.upstream.summarizer.Summarizer.ask",
+        "proxy.callers.spending.Spending.allows",
+        "proxy.engine.writer.bisect",
+        "proxy.engine.writer.render",
+        "proxy.engine.writer.validate",
+        "proxy.engine.compactor.records.build",
+    ),
+    "assembling": ("proxy.engine.draft.assemble", "proxy.dialects.json_array.rebuild"),
+}
+
+# Faults after the upstream was asked: its answer must reach the client all the same.
+AFTERWARDS = (
+    "proxy.models.windows.Windows.has_news",
+    "proxy.gateway.line.headers_of",
+)

@@ -1,0 +1,55 @@
+"""Records of short conversations, without a model."""
+
+from __future__ import annotations
+
+from policies.budget import Budget, budget_of
+from policies.half_window import Cut
+from policies.record.bisect import Outcome
+from policies.record.record import Record, Segment, Span, Written, build, entries_of
+from policies.settings import LedgerSettings
+from policies.transcript import ToolCall, Utterance
+from tests.support.conversations import count
+
+BUDGET = budget_of(8_192, 7_000)
+NONSENSE = Written(
+    "All is well and the weather is fine.", Segment("Nothing happened."), Outcome("", 1, 1, 0, truncated=False)
+)
+
+
+def made(
+    utterances: list[Utterance],
+    parent: Record | None = None,
+    written: Written | None = NONSENSE,
+    budget: Budget = BUDGET,
+    anchor: int | None = None,
+) -> Record:
+    cut = Cut(utterances[-1].position + 1, "L0", "turn-boundary", kept=500, units_total=9, units_kept=4)
+    span = Span(tuple(utterances), cut, "digest", "first", "last", first_user=0, anchor=anchor)
+    settings = LedgerSettings()
+    return build(
+        span,
+        parent,
+        entries_of(span, parent, settings),
+        written,
+        budget=budget,
+        settings=settings,
+        trigger="proactive",
+        tokens_before=6_000,
+        tokens_kept=800,
+        segments=3,
+        title="a conversation",
+        started=1_600_000_000.0,
+        now=1_700_000_000.0,
+        count=count,
+    )
+
+
+def generation(number: int, rule: str | None = None) -> list[Utterance]:
+    base = number * 10
+    text = rule or f"please go on with step {number}"
+    return [
+        Utterance(base, "user", text),
+        Utterance(base + 1, "assistant", "", (ToolCall("write_file", f'{{"path": "src/f{number}.py"}}'),)),
+        Utterance(base + 2, "tool", "ok", tool="write_file"),
+        Utterance(base + 3, "assistant", f"step {number} is done"),
+    ]
