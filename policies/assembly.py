@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from policies.conversation import Conversation
+from policies.conversation import Conversation, MessageIndex
 
 # How the record stands beside the user message that follows it. Some chat templates refuse two user messages in a row.
 Shape = Literal["separate", "ack", "merge"]
@@ -27,19 +27,18 @@ class Merged:
     """The request's message `into`, its content behind a text of ours."""
 
     text: str
-    into: int
+    into: MessageIndex
 
 
-# An index into the request's messages, or something in whose making we had a hand.
-Item = int | Injected | Merged
+# A message of the request, or something in whose making we had a hand.
+Item = MessageIndex | Injected | Merged
 
 
 def assemble(conversation: Conversation, covered: int, text: str, shape: Shape = "separate") -> list[Item]:
     """head ++ instructions found inside body[:covered] ++ the record ++ what is repeated ++ body[covered:]."""
-    head = conversation.head_length
-    repeated = (head + i for i in conversation.repeated(covered))
-    kept = [*repeated, *range(head + covered, len(conversation.messages))]
-    front = [*range(head), *(head + i for i in conversation.covered_instructions(covered))]
+    index = conversation.index
+    kept = [index(i) for i in (*conversation.repeated(covered), *range(covered, len(conversation.body)))]
+    front = [*conversation.indexes[: conversation.head_length], *map(index, conversation.covered_instructions(covered))]
     record = Injected(text)
     if shape == "separate" or not _begins_with_user(conversation, kept):
         return [*front, record, *kept]
@@ -48,5 +47,5 @@ def assemble(conversation: Conversation, covered: int, text: str, shape: Shape =
     return [*front, Merged(text, kept[0]), *kept[1:]]
 
 
-def _begins_with_user(conversation: Conversation, kept: list[int]) -> bool:
+def _begins_with_user(conversation: Conversation, kept: list[MessageIndex]) -> bool:
     return bool(kept) and conversation.messages[kept[0]].role == "user"

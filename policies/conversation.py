@@ -7,10 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, NewType, cast
 
 Role = Literal["system", "developer", "user", "assistant", "tool"]
 INSTRUCTION_ROLES = frozenset({"system", "developer"})
+# Of a message among all that a request holds. A plain number is a position in the body, behind the head.
+MessageIndex = NewType("MessageIndex", int)
 
 
 class Call(NamedTuple):
@@ -72,6 +74,15 @@ class Conversation:
         self.pinned = pinned
         self.head_length = next((i for i, m in enumerate(messages) if m.role not in INSTRUCTION_ROLES), len(messages))
         self.body = messages[self.head_length :]
+
+    @property
+    def indexes(self) -> Sequence[MessageIndex]:
+        """Of all messages."""
+        return cast("Sequence[MessageIndex]", range(len(self.messages)))
+
+    def index(self, position: int) -> MessageIndex:
+        """Of the message at this position of the body."""
+        return MessageIndex(self.head_length + position)
 
     @cached_property
     def head_tokens(self) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from policies.budget import Budget
-from policies.conversation import INSTRUCTION_ROLES, Conversation
+from policies.conversation import INSTRUCTION_ROLES, Conversation, MessageIndex
 
 # What is left of such contents, beside tools, head and a record, as a share of M.
 _LEFT = 0.5
@@ -21,7 +21,7 @@ def least_tokens(conversation: Conversation) -> int:
     return conversation.fixed_tokens + conversation.kept_tokens(newest)
 
 
-def oversized(conversation: Conversation, budget: Budget) -> dict[int, int]:
+def oversized(conversation: Conversation, budget: Budget) -> dict[MessageIndex, int]:
     """Message index -> the tokens that it may keep, so that the least that must be sent fits.
 
     User messages are spared while the rest can make the room.
@@ -31,10 +31,12 @@ def oversized(conversation: Conversation, budget: Budget) -> dict[int, int]:
     return limits_for(conversation, kept, max(_LEAST, int(_LEFT * budget.movable) - budget.record), stepped=True)
 
 
-def limits_for(conversation: Conversation, kept: Iterable[int], total: int, *, stepped: bool = False) -> dict[int, int]:
+def limits_for(
+    conversation: Conversation, kept: Iterable[int], total: int, *, stepped: bool = False
+) -> dict[MessageIndex, int]:
     """Message index -> the tokens that it may keep, so that these messages of the body take `total` together."""
-    head, body = conversation.head_length, conversation.body
-    sizes = {head + i: body[i].tokens for i in kept if body[i].role not in INSTRUCTION_ROLES}
+    body = conversation.body
+    sizes = {conversation.index(i): body[i].tokens for i in kept if body[i].role not in INSTRUCTION_ROLES}
     users = {i: size for i, size in sizes.items() if conversation.messages[i].role == "user"}
     spared = sum(users.values())
     if spared <= total // 2 and len(users) < len(sizes):

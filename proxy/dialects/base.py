@@ -13,7 +13,7 @@ from typing import Protocol
 import msgspec
 
 from policies.assembly import Injected, Item, Merged
-from policies.conversation import Message
+from policies.conversation import Message, MessageIndex
 from policies.record.prompting import Prompt
 from policies.record.validation import Answer
 from policies.transcript import CountTokens, Utterance
@@ -148,7 +148,9 @@ class Dialect:
     answers: Answers
     questions: Questions
 
-    def rebuild(self, body: bytes, parsed: Parsed, items: Sequence[Item], replaced: Mapping[int, bytes]) -> bytes:
+    def rebuild(
+        self, body: bytes, parsed: Parsed, items: Sequence[Item], replaced: Mapping[MessageIndex, bytes]
+    ) -> bytes:
         """The body with another array: the client's own bytes but for items of ours, and for those replaced.
 
         replaced: index of an item -> its other bytes.

@@ -13,7 +13,7 @@ from typing import NamedTuple, NewType, TypeVar
 import msgspec
 import xxhash
 
-from policies.conversation import Conversation, Message
+from policies.conversation import Conversation, Message, MessageIndex
 from policies.transcript import Utterance
 from proxy.dialects import bounds, json_array, surrogates
 from proxy.dialects.base import Dialect, Settings
@@ -83,12 +83,8 @@ class ChatRequest:
 
     def utterances(self, start: int, end: int) -> list[Utterance]:
         """The text of body[start:end], decoded for a transcript; results are named after the calls they answer."""
-        head, tools = self.conversation.head_length, self.conversation.tools_answered
-        return [
-            said
-            for position in range(start, end)
-            for said in self._utterances(head + position, position, tools[position])
-        ]
+        tools = self.conversation.tools_answered
+        return [said for at in range(start, end) for said in self._utterances(at, tools[at])]
 
     def behind(self, separator: str) -> ChatRequest:
         """The request from the newest user message on that says exactly `separator`; itself where there is none.
@@ -100,26 +96,27 @@ class ChatRequest:
         position = next((i for i in reversed(conversation.users) if self._says(i, separator)), None)
         if position is None:
             return self
-        head, late = conversation.head_length, conversation.late_results(position)
+        late = conversation.late_results(position)
         kept = (i for i in range(position, len(conversation.body)) if i not in late)
-        items = [*range(head), *(head + i for i in (*conversation.covered_instructions(position), *kept))]
+        head = conversation.indexes[: conversation.head_length]
+        items = [*head, *map(conversation.index, (*conversation.covered_instructions(position), *kept))]
         body, parsed = json_array.selected(self.body, self.parsed, items)
         messages = [self.messages[i] for i in items]
         dropped = self.tokens - self.tools_tokens - sum(message.tokens for message in messages)
         return replace(self, body=body, parsed=parsed, messages=messages, dropped_tokens=dropped)
 
     def _says(self, position: int, text: str) -> bool:
-        head = self.conversation.head_length
-        raw = self.message_bytes(head + position)
+        raw = self.message_bytes(self.conversation.index(position))
         # Escapes make a text up to six times as long as it is; more than that cannot be the separator alone.
         if len(raw) > 6 * len(text) + _AROUND_SEPARATOR:
             return False
-        return [said.text for said in self._utterances(head + position, position, ())] == [text]
+        return [said.text for said in self._utterances(position, ())] == [text]
 
-    def _utterances(self, index: int, position: int, tools: Sequence[str | None]) -> list[Utterance]:
-        return self.dialect.items.utterances(json_array.decode(self.message_bytes(index)), position, tools)
+    def _utterances(self, position: int, tools: Sequence[str | None]) -> list[Utterance]:
+        raw = self.message_bytes(self.conversation.index(position))
+        return self.dialect.items.utterances(json_array.decode(raw), position, tools)
 
-    def message_bytes(self, index: int) -> memoryview:
+    def message_bytes(self, index: MessageIndex) -> memoryview:
         first, last = self.parsed.spans[index]
         return memoryview(self.parsed.text)[first:last]
 

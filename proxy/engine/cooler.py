@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from policies.chain import Chain
-from policies.conversation import Conversation
+from policies.conversation import Conversation, MessageIndex
 from policies.cool_zone import Batch, Coming, is_short_enough, short_form, zone_of
 from policies.transcript import CountTokens
 from proxy.dialects import json_array
@@ -35,11 +35,11 @@ class Cooled:
     """
 
     conversation: Conversation
-    replaced: dict[int, bytes]
+    replaced: dict[MessageIndex, bytes]
     next: tuple[Coming, ...] = ()
     is_cut: bool = False
 
-    def with_shorter(self, shorter: Mapping[int, tuple[bytes, int]], *, is_cut: bool = False) -> Cooled:
+    def with_shorter(self, shorter: Mapping[MessageIndex, tuple[bytes, int]], *, is_cut: bool = False) -> Cooled:
         """The same with other bytes, of so many tokens, for these messages."""
         conversation = self.conversation
         messages = list(conversation.messages)
@@ -82,7 +82,7 @@ class Cooler:
         """What counts tokens as this request's are counted."""
         return partial(self._tokenizer.count, encoding=case.request.encoding)
 
-    async def cut(self, case: Case, view: Cooled, limits: Mapping[int, int]) -> Cooled:
+    async def cut(self, case: Case, view: Cooled, limits: Mapping[MessageIndex, int]) -> Cooled:
         """The conversation with contents cut, head and tail; `limits` are tokens by index of a message."""
         return await self._workers.run(self._cut, case, view, limits)
 
@@ -117,22 +117,21 @@ class Cooler:
 
     def _shorten(self, case: Case, batch: Batch, summaries: Sequence[str | None]) -> _Texts:
         request, count = case.request, self.counter(case)
-        head = request.conversation.head_length
         texts: list[str | None] = []
         for position, summary in zip(batch.members, summaries, strict=True):
-            tokens = request.messages[head + position].tokens
+            tokens = request.conversation.body[position].tokens
             (said,) = request.utterances(position, position + 1)
             form = short_form(said.text, said.tool, summary, tokens)
             texts.append(form if is_short_enough(form, tokens, count) else None)
         return tuple(texts)
 
     def _replaced(self, case: Case, forms: Mapping[int, str], following: tuple[Coming, ...]) -> Cooled:
-        head = case.conversation.head_length
         with_text = case.request.dialect.items.with_text
-        raws = {head + i: with_text(case.request.message_bytes(head + i), form) for i, form in forms.items()}
+        at = {case.conversation.index(position): form for position, form in forms.items()}
+        raws = {index: with_text(case.request.message_bytes(index), form) for index, form in at.items()}
         return Cooled(case.conversation, {}, following).with_shorter(self._weighed(case, raws))
 
-    def _cut(self, case: Case, view: Cooled, limits: Mapping[int, int]) -> Cooled:
+    def _cut(self, case: Case, view: Cooled, limits: Mapping[MessageIndex, int]) -> Cooled:
         messages, shortened = view.conversation.messages, case.request.dialect.items.shortened
         raws = {
             i: shortened(
@@ -144,7 +143,7 @@ class Cooler:
         smaller = {i: (raw, tokens) for i, (raw, tokens) in weighed.items() if tokens < messages[i].tokens}
         return view.with_shorter(smaller, is_cut=True)
 
-    def _weighed(self, case: Case, raws: Mapping[int, bytes]) -> dict[int, tuple[bytes, int]]:
+    def _weighed(self, case: Case, raws: Mapping[MessageIndex, bytes]) -> dict[MessageIndex, tuple[bytes, int]]:
         """Messages with their tokens, by index."""
         count, describe = self.counter(case), case.request.dialect.items.describe
         described = ((index, raw, describe(json_array.decode(raw), count)) for index, raw in raws.items())

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import assert_never
 
+from policies.conversation import MessageIndex
 from policies.oversize import least_tokens, oversized
 from policies.plan import Compact, Forward, Plan, Reuse, decide, needs_attention
 from policies.record.record import Record, with_left_out
@@ -106,7 +107,7 @@ class Decider:
             return view
         return await self.shortened(case, view, oversized(view.conversation, case.steady_budget(window)))
 
-    async def shortened(self, case: Case, view: Cooled, limits: Mapping[int, int]) -> Cooled:
+    async def shortened(self, case: Case, view: Cooled, limits: Mapping[MessageIndex, int]) -> Cooled:
         """The conversation with contents cut to so many tokens, by index of a message."""
         return await self._cooler.cut(case, view, limits)
 

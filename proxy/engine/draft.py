@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from policies.assembly import SHAPES, Item, Shape, assemble
+from policies.conversation import MessageIndex
 from policies.plan import Standing, tokens_with
 from policies.record.record import Record
 from proxy.dialects import json_array
@@ -24,7 +25,7 @@ class Copy:
 
     covered: int
     text: str | None
-    replaced: dict[int, bytes]
+    replaced: dict[MessageIndex, bytes]
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +86,7 @@ def with_output(case: Case, body: bytes, limit: int | None) -> bytes:
 
 def body_of(case: Case, copy: Copy, shape: Shape) -> bytes:
     request = case.request
-    items: Sequence[Item] = range(len(request.messages))
+    items: Sequence[Item] = case.conversation.indexes
     if copy.text is not None:
         items = assemble(case.conversation, copy.covered, copy.text, shape)
     return request.dialect.rebuild(request.body, request.parsed, items, copy.replaced)

@@ -8,7 +8,7 @@ from functools import partial
 
 import msgspec
 
-from policies.conversation import INSTRUCTION_ROLES
+from policies.conversation import INSTRUCTION_ROLES, MessageIndex
 from policies.half_window import Cut
 from policies.ledger import ledger
 from policies.ledger.entries import Entry
@@ -283,7 +283,7 @@ def _fate(case: Case, outlook: _Outlook, place: int) -> tuple[Fate, int, str]:
     if position < 0:
         return "head", message.tokens, f"{message.role} message: always sent"
     view, cut = outlook.draft.view, outlook.covered
-    sent = view is not None and (cut or outlook.draft.outcome == "cooled") and view.replaced.get(place)
+    sent = view is not None and (cut or outlook.draft.outcome == "cooled") and view.replaced.get(MessageIndex(place))
     tokens = view.conversation.messages[place].tokens if view is not None and sent else message.tokens
     if position < cut:
         if position == conversation.anchor(cut):

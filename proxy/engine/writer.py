@@ -261,10 +261,10 @@ def _continuity(job: Job, room: int, count: CountTokens) -> Continuity:
 def _aligned_body(job: Job, instruction: str, max_tokens: int) -> bytes:
     """The session's prompt up to the cut and one instruction more, for the same model and tools."""
     request, conversation = job.case.request, job.cooled.conversation
-    items: Sequence[Item] = range(len(conversation.messages))
+    items: Sequence[Item] = conversation.indexes
     if job.parent is not None:
         items = assemble(conversation, job.covered, job.parent.text, job.case.experience.shape)
-    end = conversation.head_length + job.plan.cut.position
+    end = conversation.index(job.plan.cut.position)
     upto = [item for item in items if isinstance(item, Injected | Merged) or item < end]
     body = request.dialect.rebuild(request.body, request.parsed, [*upto, Injected(instruction)], job.cooled.replaced)
     fields = request.parsed.envelope.fields
