@@ -120,13 +120,6 @@ def requests_of(path: str, model: str | None = None) -> list[dict[str, object]]:
     return bodies
 
 
-SHAREGPT = {
-    "conversations": [
-        {"from": "human", "value": "What is a lease?"},
-        {"from": "gpt", "value": "A claim that ends."},
-        {"from": "human", "value": "How long?"},
-    ]
-}
 CAPTURED = {"method": "POST", "path": "/v1/chat/completions", "body": {"model": MODEL, "messages": chat()}}
 
 
@@ -140,8 +133,6 @@ CAPTURED = {"method": "POST", "path": "/v1/chat/completions", "body": {"model": 
         lines({"messages": chat()[:1]}, {"messages": chat()}),
         lines(CAPTURED | {"body": {"messages": chat()[:1]}}, CAPTURED),
         CAPTURED,
-        SHAREGPT,
-        [SHAREGPT],
         {"info": {"cost": 1}, "trajectory_format": "1", "messages": [m | {"extra": {"t": 1}} for m in chat()]},
         {"meta": {}, "messages": [*chat(), {"role": "exit", "content": "done"}], "qa": []},
         json.dumps({"messages": chat()}, indent=2),
@@ -187,7 +178,7 @@ def test_conversations_that_have_ended_are_a_session_each(tmp_path: Path, monkey
     monkeypatch.chdir(tmp_path)
     ended = {"messages": chat()[:2]}
     assert [r.name for r in read(Path(saved(lines(ended, ended))), None)] == ["talk.json#1", "talk.json#2"]
-    assert [r.requests for r in read(Path(saved([SHAREGPT, SHAREGPT])), None)] == [2, 2]
+    assert [r.requests for r in read(Path(saved([ended, {"messages": chat()}])), None)] == [1, 2]
 
 
 @pytest.mark.parametrize(

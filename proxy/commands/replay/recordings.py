@@ -13,35 +13,14 @@ from proxy.dialects.json_array import model_of, with_fields
 
 DEFAULT_MODEL = "gpt-4o"
 
-_FORMS = (
-    "a chat request body, a list of messages, JSON lines of either, a ShareGPT list of conversations or a trajectory"
-    " with messages"
-)
-# Where a conversation lies in an object, and what of a request goes with it: the rest has no tokens.
-_LISTS = ("messages", "conversations", "conversation", "history")
+_FORMS = "a chat request body, a list of messages, JSON lines of either, or a trajectory with messages"
+# What of a request goes with its messages: the rest has no tokens.
 _FIELDS = ("tools", "functions", "response_format", "max_tokens", "max_completion_tokens")
 _MESSAGE = (
     *("role", "content", "name", "tool_calls", "tool_call_id", "refusal"),
     *("reasoning_content", "reasoning", "reasoning_details"),
 )
 _ROLES = ("system", "developer", "user", "assistant", "tool")
-# Who speaks in ShareGPT's lists, whose results name no call and so stay plain text.
-_SPEAKERS = {
-    "system": "system",
-    "human": "user",
-    "user": "user",
-    "observation": "user",
-    "tool": "user",
-    "function_response": "user",
-    "gpt": "assistant",
-    "chatgpt": "assistant",
-    "bing": "assistant",
-    "bard": "assistant",
-    "model": "assistant",
-    "bot": "assistant",
-    "assistant": "assistant",
-    "function_call": "assistant",
-}
 _CHAT = "/chat/completions"
 # Parts of content that only Anthropic's messages have.
 _ANTHROPIC = ("tool_use", "tool_result")
@@ -72,17 +51,14 @@ class _Entry:
     @property
     def messages(self) -> list[object] | None:
         """The conversation it holds; None where it holds none."""
-        if not isinstance(self.value, dict):
-            return None
-        return next((found for key in _LISTS if isinstance(found := self.value.get(key), list) and found), None)
+        found = self.value.get("messages") if isinstance(self.value, dict) else None
+        return found if isinstance(found, list) and found else None
 
     @property
     def is_request(self) -> bool:
         """Whether it is what a client sent, and no conversation that has ended: that ends with an answer."""
-        found = self.messages
-        if found is None or not isinstance(self.value, dict) or "messages" not in self.value:
-            return False
-        return isinstance(found[-1], dict) and found[-1].get("role") != "assistant"
+        last = (self.messages or [None])[-1]
+        return isinstance(last, dict) and last.get("role") != "assistant"
 
 
 def read(path: Path, model: str | None) -> list[Recording]:
@@ -96,7 +72,7 @@ def read(path: Path, model: str | None) -> list[Recording]:
         return [_history(path.name, entries[0].value, entries[0].messages, model)]
     if all(entry.is_request for entry in entries):
         return [Recording(path.name, len(entries), partial(_as_they_are, [entry.raw for entry in entries], model))]
-    if all(_is_message(entry.value) for entry in entries):
+    if all(isinstance(entry.value, dict) and "role" in entry.value for entry in entries):
         return [_history(path.name, {}, [entry.value for entry in entries], model)]
     if all(entry.messages is not None for entry in entries):
         return [
@@ -157,10 +133,6 @@ def _is_anthropic(message: object) -> bool:
     return isinstance(content, list) and any(isinstance(p, dict) and p.get("type") in _ANTHROPIC for p in content)
 
 
-def _is_message(value: object) -> bool:
-    return isinstance(value, dict) and ("role" in value or ("from" in value and "value" in value))
-
-
 def _as_they_are(raws: Sequence[bytes], model: str | None) -> Iterator[bytes]:
     """Requests as they were sent, but for the model where another one is wanted or none is named."""
     for raw in raws:
@@ -186,12 +158,9 @@ def _history(name: str, holder: object, messages: Sequence[object], model: str |
 
 def _message(found: object) -> Message | None:
     """A message as clients send it, without what tools noted beside it; None for what is no message."""
-    if not isinstance(found, dict):
+    if not isinstance(found, dict) or found.get("role") not in _ROLES:
         return None
-    if "role" not in found:
-        role = _SPEAKERS.get(str(found.get("from")).lower())
-        return None if role is None else {"role": role, "content": str(found.get("value") or "")}
-    return {key: found[key] for key in _MESSAGE if key in found} if found["role"] in _ROLES else None
+    return {key: found[key] for key in _MESSAGE if key in found}
 
 
 def _ends(messages: Sequence[Message]) -> Iterator[int]:
