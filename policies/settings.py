@@ -36,9 +36,7 @@ def _seconds(value: object) -> float:
 
 
 Seconds = Annotated[
-    float,
-    BeforeValidator(_seconds),
-    WithJsonSchema({"anyOf": [{"type": "number", "minimum": 0}, {"type": "string"}]}),
+    float, BeforeValidator(_seconds), WithJsonSchema({"anyOf": [{"type": "number", "minimum": 0}, {"type": "string"}]})
 ]
 """A duration in seconds, written as a number or with a unit."""
 
@@ -281,11 +279,7 @@ _RULES: tuple[tuple[Callable[[PolicySettings], bool], str], ...] = (
 
 DEFAULTS = PolicySettings()
 
-NOT_YET: Mapping[str, str] = MappingProxyType(
-    {
-        "usage": "the upstream's usage is reported as it came",
-    }
-)
+NOT_YET: Mapping[str, str] = MappingProxyType({"usage": "the upstream's usage is reported as it came"})
 """Settings (or whole groups) that are accepted but not in effect in this version, with what holds instead."""
 
 

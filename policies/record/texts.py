@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Literal, assert_never
+from typing import Literal
 
 Language = Literal["en", "zh"]
 
@@ -43,15 +43,8 @@ _EN = Texts(
     ),
     closing="</conversation_record>",
     headings=(
-        "Goal",
-        "User constraints and preferences",
-        "Done",
-        "In progress",
-        "Open questions",
-        "Decisions and why",
-        "Facts and identifiers",
-        "Next step",
-        "Timeline",
+        *("Goal", "User constraints and preferences", "Done", "In progress", "Open questions"),
+        *("Decisions and why", "Facts and identifiers", "Next step", "Timeline"),
     ),
     timeline="Timeline",
     said="What the user said, verbatim, oldest first (later wins)",
@@ -72,15 +65,8 @@ _ZH = Texts(
     ),
     closing="</conversation_record>",
     headings=(
-        "目标",
-        "用户的约束与偏好",
-        "已完成",
-        "进行中",
-        "待解决的问题",
-        "决定及原因",
-        "事实与标识",
-        "下一步",
-        "时间线",
+        *("目标", "用户的约束与偏好", "已完成", "进行中", "待解决的问题"),
+        *("决定及原因", "事实与标识", "下一步", "时间线"),
     ),
     timeline="时间线",
     said="用户原话，由旧到新(后者优先)",
@@ -93,19 +79,12 @@ _ZH = Texts(
     superseded="已被取代",
     name="Chinese (中文)",
 )
-
-
-ALL_TEXTS = (_EN, _ZH)
+_BY_LANGUAGE: Mapping[Language, Texts] = {"en": _EN, "zh": _ZH}
+ALL_TEXTS = tuple(_BY_LANGUAGE.values())
 
 
 def texts_for(language: Language) -> Texts:
-    match language:
-        case "en":
-            return _EN
-        case "zh":
-            return _ZH
-        case _:
-            assert_never(language)
+    return _BY_LANGUAGE[language]
 
 
 def language_of(texts: Iterable[str]) -> Language:

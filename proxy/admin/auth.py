@@ -26,27 +26,10 @@ _PRIVATE = {"cache-control": "no-store", "x-content-type-options": "nosniff", "r
 # request gives itself away by any header beside these, such as Forwarded, Via, X-Forwarded-For, X-Request-Id or CF-Ray.
 _ORDINARY = frozenset(
     {
-        *(
-            "host",
-            "user-agent",
-            "accept",
-            "accept-encoding",
-            "accept-language",
-            "connection",
-            "cache-control",
-            "pragma",
-        ),
-        *(
-            "cookie",
-            "dnt",
-            "if-modified-since",
-            "if-none-match",
-            "priority",
-            "referer",
-            "sec-ch-ua",
-            "sec-ch-ua-mobile",
-        ),
-        *("sec-ch-ua-platform", "sec-fetch-dest", "sec-fetch-mode", "sec-fetch-site", "sec-fetch-user", "sec-gpc"),
+        *("host", "user-agent", "accept", "accept-encoding", "accept-language", "connection", "cache-control"),
+        *("pragma", "cookie", "dnt", "if-modified-since", "if-none-match", "priority", "referer"),
+        *("sec-ch-ua", "sec-ch-ua-mobile", "sec-ch-ua-platform"),
+        *("sec-fetch-dest", "sec-fetch-mode", "sec-fetch-site", "sec-fetch-user", "sec-gpc"),
         *("upgrade-insecure-requests", "x-prometheus-scrape-timeout-seconds"),
     }
 )

@@ -7,17 +7,9 @@ from collections.abc import Callable
 from proxy.dialects.reader import ChatRequest
 
 _HEADERS = (
-    b"x-session-id",
-    b"x-claude-code-session-id",
-    b"session-id",
-    b"session_id",
-    b"thread-id",
-    b"x-session-affinity",
-    b"x-affinity",
-    b"x-opencode-session",
-    b"x-litellm-session-id",
-    b"helicone-session-id",
-    b"x-openwebui-chat-id",
+    *(b"x-session-id", b"x-claude-code-session-id", b"session-id", b"session_id", b"thread-id"),
+    *(b"x-session-affinity", b"x-affinity", b"x-opencode-session", b"x-litellm-session-id"),
+    *(b"helicone-session-id", b"x-openwebui-chat-id"),
 )
 _FIELDS = (("prompt_cache_key",), ("conversation",), ("metadata", "session_id"), ("metadata", "user_id"))
 _LONGEST = 128

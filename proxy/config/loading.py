@@ -17,27 +17,11 @@ from policies.settings import NOT_YET, not_in_effect
 from proxy.config.document import Document, parse, read
 from proxy.config.errors import ConfigError, Location, Problem, dotted, plain, suggest
 from proxy.config.presets import EXTENDS, preset_names, resolve
-from proxy.config.settings import DEFAULT, Config, Logging, ModelRule, Server, StoreConfig, Telemetry, Tenant, Upstream
+from proxy.config.settings import DEFAULT, Config
 from proxy.models.encodings import is_file, read_tokenizer
 from proxy.runtime.descriptors import requests_that_fit
 
-__all__ = [
-    "Config",
-    "ConfigError",
-    "Logging",
-    "ModelRule",
-    "Problem",
-    "Server",
-    "StoreConfig",
-    "Telemetry",
-    "Tenant",
-    "Upstream",
-    "json_schema",
-    "load",
-    "load_text",
-    "notes",
-    "preset_names",
-]
+__all__ = ["Config", "ConfigError", "json_schema", "load", "load_text", "notes", "preset_names"]
 
 # What holds where a file says nothing; a file's own keys are laid over `server` and `store`.
 EMBEDDED = """\

@@ -69,12 +69,7 @@ class Reloader:
     """
 
     def __init__(
-        self,
-        source: Source | None,
-        config: Config,
-        swap: Callable[[Config], None],
-        observe: Hook,
-        log: Log,
+        self, source: Source | None, config: Config, swap: Callable[[Config], None], observe: Hook, log: Log
     ) -> None:
         self.config = config
         self.problems = 0

@@ -10,31 +10,10 @@ from itertools import pairwise
 from typing import Literal
 
 from policies.ladder import StatedLimit
-from proxy.overflow import error_parts
+from proxy.overflow import error_parts, rules
 from proxy.overflow.numbers import read_numbers
 from proxy.overflow.output_refusals import refuses_output
-from proxy.overflow.rules import (
-    ASKS_FOR_LESS_OUTPUT,
-    BYTES,
-    CERTAIN,
-    CODE_FIELDS,
-    COMPARISONS,
-    CONVERSATION_FIELD,
-    ELSEWHERE,
-    GATEWAY,
-    LONG_STRING_CODES,
-    NEVER,
-    NUMBERED,
-    OUTPUT_ONLY,
-    TIER_CODES,
-    UNCLEAR,
-    UNCLEAR_CODES,
-    VETOES,
-    WORDINGS,
-    matches,
-    normal_code,
-    suffices,
-)
+from proxy.overflow.rules import matches, normal_code, suffices
 
 MAX_ERROR_BYTES = 64 * 1024
 
@@ -55,7 +34,7 @@ _Verdict = Literal["overflow", "unclear", "no"]
 
 def classify(status: int, body: bytes) -> StatedLimit | None:
     """What an overflow error states (each part may be None), or None where the answer is no overflow."""
-    if status in NEVER or len(body) > MAX_ERROR_BYTES:
+    if status in rules.NEVER or len(body) > MAX_ERROR_BYTES:
         return None
     if status in _SILENT and not body.strip():
         return _unclear()
@@ -64,7 +43,7 @@ def classify(status: int, body: bytes) -> StatedLimit | None:
         return None
     said = error_parts.said(error)
     sentences = error_parts.sentences(said)
-    codes = frozenset(normal_code(value) for key, value in said if key in CODE_FIELDS)
+    codes = frozenset(normal_code(value) for key, value in said if key in rules.CODE_FIELDS)
     match _verdict(status, said, codes, sentences):
         case "overflow":
             return _stated(error, sentences, codes)
@@ -98,48 +77,48 @@ def full_window(
 
 
 def _verdict(status: int, said: error_parts.Said, codes: frozenset[str], sentences: list[str]) -> _Verdict:
-    if any(suffices(code) or code in NUMBERED for code in codes):
+    if any(suffices(code) or code in rules.NUMBERED for code in codes):
         return "overflow"
-    if any(matches(VETOES, sentence) or matches(ASKS_FOR_LESS_OUTPUT, sentence) for sentence in sentences):
+    if any(matches(rules.VETOES, sentence) or matches(rules.ASKS_FOR_LESS_OUTPUT, sentence) for sentence in sentences):
         return "no"
     if refuses_output(sentences):
         return "no"
-    if codes & LONG_STRING_CODES:
+    if codes & rules.LONG_STRING_CODES:
         return "overflow" if _is_of_the_conversation(said) else "no"
-    judged = [sentence for sentence in sentences if not matches(OUTPUT_ONLY, sentence)]
-    if any(matches(CERTAIN, sentence) for sentence in judged):
+    judged = [sentence for sentence in sentences if not matches(rules.OUTPUT_ONLY, sentence)]
+    if any(matches(rules.CERTAIN, sentence) for sentence in judged):
         return "overflow"
-    about = [sentence for sentence in judged if not matches(ELSEWHERE, sentence) and not matches(UNCLEAR, sentence)]
-    if status < GATEWAY and _is_worded(about):
+    about = [each for each in judged if not matches(rules.ELSEWHERE, each) and not matches(rules.UNCLEAR, each)]
+    if status < rules.GATEWAY and _is_worded(about):
         return "overflow"
-    return "unclear" if status < GATEWAY and _is_unclear(codes, sentences) else "no"
+    return "unclear" if status < rules.GATEWAY and _is_unclear(codes, sentences) else "no"
 
 
 def _is_worded(sentences: list[str]) -> bool:
-    if any(matches(WORDINGS, sentence) for sentence in sentences):
+    if any(matches(rules.WORDINGS, sentence) for sentence in sentences):
         return True
-    return any(matches(COMPARISONS, f"{one} . {other}") for one, other in pairwise([*sentences, ""]))
+    return any(matches(rules.COMPARISONS, f"{one} . {other}") for one, other in pairwise([*sentences, ""]))
 
 
 def _is_unclear(codes: frozenset[str], sentences: list[str]) -> bool:
-    if any(matches(BYTES, sentence) for sentence in sentences):
+    if any(matches(rules.BYTES, sentence) for sentence in sentences):
         return False
-    return bool(codes & UNCLEAR_CODES) or any(matches(UNCLEAR, sentence) for sentence in sentences)
+    return bool(codes & rules.UNCLEAR_CODES) or any(matches(rules.UNCLEAR, sentence) for sentence in sentences)
 
 
 def _is_of_the_conversation(said: error_parts.Said) -> bool:
-    return any(key == "param" and CONVERSATION_FIELD.fullmatch(value) for key, value in said)
+    return any(key == "param" and rules.CONVERSATION_FIELD.fullmatch(value) for key, value in said)
 
 
 def _stated(error: object, sentences: list[str], codes: frozenset[str]) -> StatedLimit:
-    if codes & LONG_STRING_CODES:
+    if codes & rules.LONG_STRING_CODES:
         # Its limit counts characters.
         return StatedLimit(kind=None, learnable=False)
     numbers = read_numbers(
         sentences,
         limit=error_parts.number(error, "n_ctx"),
         given=error_parts.number(error, "n_prompt_tokens"),
-        tier=bool(codes & TIER_CODES),
+        tier=bool(codes & rules.TIER_CODES),
     )
     return StatedLimit(
         numbers.limit,

@@ -11,15 +11,8 @@ Headers = list[tuple[bytes, bytes]]
 
 _HOP_BY_HOP = frozenset(
     {
-        b"connection",
-        b"keep-alive",
-        b"proxy-authenticate",
-        b"proxy-authorization",
-        b"proxy-connection",
-        b"te",
-        b"trailer",
-        b"transfer-encoding",
-        b"upgrade",
+        *(b"connection", b"keep-alive", b"proxy-authenticate", b"proxy-authorization", b"proxy-connection"),
+        *(b"te", b"trailer", b"transfer-encoding", b"upgrade"),
     }
 )
 # Counts how often a request passed a proxy like this one, so that one configured as its own upstream is noticed.
@@ -27,16 +20,8 @@ HOP = b"x-concertina-hop"
 MAX_HOPS = 4
 # Set anew for the upstream, or meant for us.
 _NOT_UPSTREAM = _HOP_BY_HOP | {
-    HOP,
-    b"host",
-    b"content-length",
-    b"expect",
-    b"forwarded",
-    b"x-forwarded-for",
-    b"x-forwarded-host",
-    b"x-forwarded-proto",
-    b"x-forwarded-port",
-    b"x-real-ip",
+    *(HOP, b"host", b"content-length", b"expect", b"forwarded", b"x-real-ip"),
+    *(b"x-forwarded-for", b"x-forwarded-host", b"x-forwarded-proto", b"x-forwarded-port"),
 }
 # Lets a browser see the pages for operators.
 OUR_COOKIE = "concertina-admin"

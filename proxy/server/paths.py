@@ -33,59 +33,24 @@ _SEPARATORS = re.compile(r"[/\\]+")
 _ALWAYS = ("OPTIONS",)
 _IMPLIED = {"GET": ("HEAD", *_ALWAYS)}
 # What a shared key may be used for: models, and nothing that somebody has stored under it.
-MODEL_PATHS = (
-    "POST /v1/chat/completions",
-    "POST /v1/completions",
-    "POST /v1/responses",
-    "POST /v1/responses/input_tokens",
-    "POST /v1/messages",
-    "POST /v1/messages/count_tokens",
-    "POST /v1/embeddings",
-    "POST /v1/moderations",
-    "POST /v1/audio/speech",
-    "POST /v1/audio/transcriptions",
-    "POST /v1/audio/translations",
-    "POST /v1/images/generations",
-    "POST /v1/images/edits",
-    "POST /v1/images/variations",
-    "POST /v1/responses/compact",
-    "POST /v1/engines/*/completions",
-    "POST /openai/deployments/*/chat/completions",
-    "POST /openai/deployments/*/completions",
-    "POST /openai/deployments/*/embeddings",
-    "POST /v1beta/models/*:generateContent",
-    "POST /v1beta/models/*:streamGenerateContent",
-    "POST /v1beta/models/*:countTokens",
-    "POST /v1beta/models/*:embedContent",
-    "POST /v1/rerank",
-    "POST /v2/rerank",
-    "POST /rerank",
-    "POST /v1/score",
-    "POST /tokenize",
-    "POST /detokenize",
-    "POST /score",
-    "POST /pooling",
-    "POST /classify",
-    "POST /completion",
-    "POST /completions",
-    "POST /infill",
-    "POST /embedding",
-    "POST /embeddings",
-    "POST /apply-template",
-    "POST /api/chat",
-    "POST /api/generate",
-    "POST /api/embed",
-    "POST /api/embeddings",
-    "POST /api/show",
-    "GET /api/tags",
-    "GET /api/version",
-    "GET /health",
-    "GET /v1/health",
-    "GET /version",
-    "GET /props",
-    "GET /v1/models",
-    "GET /v1/models/*",
+_POSTS = (
+    # OpenAI's and Anthropic's, by whomever they are served
+    *("/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/responses/input_tokens"),
+    *("/v1/responses/compact", "/v1/messages", "/v1/messages/count_tokens", "/v1/embeddings", "/v1/moderations"),
+    *("/v1/audio/speech", "/v1/audio/transcriptions", "/v1/audio/translations"),
+    *("/v1/images/generations", "/v1/images/edits", "/v1/images/variations"),
+    # Azure's and Google's
+    *("/v1/engines/*/completions", "/openai/deployments/*/chat/completions"),
+    *("/openai/deployments/*/completions", "/openai/deployments/*/embeddings"),
+    *("/v1beta/models/*:generateContent", "/v1beta/models/*:streamGenerateContent"),
+    *("/v1beta/models/*:countTokens", "/v1beta/models/*:embedContent"),
+    # vLLM's, llama.cpp's and Ollama's own
+    *("/v1/rerank", "/v2/rerank", "/rerank", "/v1/score", "/score", "/tokenize", "/detokenize", "/pooling"),
+    *("/classify", "/completion", "/completions", "/infill", "/embedding", "/embeddings", "/apply-template"),
+    *("/api/chat", "/api/generate", "/api/embed", "/api/embeddings", "/api/show"),
 )
+_GETS = ("/api/tags", "/api/version", "/health", "/v1/health", "/version", "/props", "/v1/models", "/v1/models/*")
+MODEL_PATHS = (*(f"POST {path}" for path in _POSTS), *(f"GET {path}" for path in _GETS))
 # What ends a name: parameters (RFC 3986, section 3.3), and a query or fragment that was encoded.
 _NAME_ENDS = re.compile(r"[;?#]")
 _UNSEEN = re.compile(r"[\x00-\x20\x7f]")

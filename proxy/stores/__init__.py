@@ -5,33 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from proxy.stores.base import (
-    DEFAULT_TIMEOUT,
-    MAX_VALUE_BYTES,
-    EntryError,
-    RefusedError,
-    Store,
-    StoreError,
-    ValueTooLargeError,
-)
+from proxy.stores.base import DEFAULT_TIMEOUT, Store, StoreError
 from proxy.stores.breaker import CircuitBreaker
-from proxy.stores.redis import url as redis_url
+from proxy.stores.redis.store import url as redis_url
 from proxy.stores.sealing import Sealer
 
-__all__ = [
-    "DEFAULT_TIMEOUT",
-    "MAX_VALUE_BYTES",
-    "CircuitBreaker",
-    "EntryError",
-    "RefusedError",
-    "Sealer",
-    "Store",
-    "StoreError",
-    "ValueTooLargeError",
-    "file_of",
-    "open_existing",
-    "open_store",
-]
+__all__ = ["CircuitBreaker", "Sealer", "StoreError", "file_of", "open_existing", "open_store"]
 
 
 def open_store(url: str, timeout: float = DEFAULT_TIMEOUT) -> Store:

@@ -21,11 +21,7 @@ class MemoryStore:
     """A dict, the least recently used entry first; bounded by bytes and by number of entries."""
 
     def __init__(
-        self,
-        *,
-        clock: Callable[[], float] = time.monotonic,
-        max_bytes: int = 64_000_000,
-        max_entries: int = 10_000,
+        self, *, clock: Callable[[], float] = time.monotonic, max_bytes: int = 64_000_000, max_entries: int = 10_000
     ) -> None:
         self._clock = clock
         self._max_bytes = max_bytes

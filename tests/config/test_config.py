@@ -11,19 +11,8 @@ import pytest
 from pydantic import BaseModel, ValidationError
 
 from policies.settings import DEFAULTS
-from proxy.config.loading import (
-    Config,
-    ConfigError,
-    Logging,
-    ModelRule,
-    Server,
-    StoreConfig,
-    Tenant,
-    Upstream,
-    json_schema,
-    load,
-    notes,
-)
+from proxy.config.loading import Config, ConfigError, json_schema, load, notes
+from proxy.config.settings import Logging, ModelRule, Server, StoreConfig, Tenant, Upstream
 
 ROOT = Path(__file__).parents[2]
 HASH = "sha256:" + "0123456789abcdef" * 4

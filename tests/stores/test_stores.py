@@ -17,8 +17,8 @@ import redis.exceptions
 from redis.asyncio import Redis
 from redis.crc import key_slot
 
-from proxy.stores import MAX_VALUE_BYTES, Store, StoreError, ValueTooLargeError, open_store
-from proxy.stores.base import tombstone
+from proxy.stores import open_store
+from proxy.stores.base import MAX_VALUE_BYTES, Store, StoreError, ValueTooLargeError, tombstone
 from proxy.stores.memory import MemoryStore
 from proxy.stores.redis.node import Node
 from proxy.stores.redis.servers import Cluster, OneServer
