@@ -7,7 +7,7 @@ from urllib.parse import unquote, urlsplit
 
 from proxy.stores.base import DEFAULT_TIMEOUT, Store, StoreError
 from proxy.stores.breaker import CircuitBreaker
-from proxy.stores.redis.store import url as redis_url
+from proxy.stores.redis import url as redis_url
 from proxy.stores.sealing import Sealer
 
 __all__ = ["CircuitBreaker", "Sealer", "StoreError", "file_of", "open_existing", "open_store"]

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
     from pathlib import Path
 
-    from proxy.stores import Store
+    from proxy.stores.base import Store
     from tests.support.redis_servers import ClusterOfServers, Sentinels
 
 pytestmark = pytest.mark.anyio
