@@ -1,1 +1,1 @@
-"""What to do with a conversation: pure decisions, values in and values out. Carrying them out is `proxy`'s work."""
+"""Decisions, values in and values out: conversation, digests, cuts, budget, plan, cool zone, ladder, settings."""

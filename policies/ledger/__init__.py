@@ -1,1 +1,1 @@
-"""The user's words as data: sentences read, compared and carried from record to record."""
+"""The user's words as data: sentences read by tables for each language, kept, superseded and fitted."""

@@ -1,1 +1,1 @@
-"""What a record is and how it is written."""
+"""A compaction's record: what it holds, prompts and checks for its summary, its text, its lineage."""

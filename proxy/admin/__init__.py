@@ -1,1 +1,1 @@
-"""The pages for operators."""
+"""The pages for operators: the API under /admin, health and metrics, and who may use them."""

@@ -1,1 +1,1 @@
-"""Who is calling: tenants, their keys, admission, spending, session labels."""
+"""Who is calling: tenants and their keys, the admin token, admission, spending, session labels."""

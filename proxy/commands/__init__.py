@@ -1,1 +1,1 @@
-"""The command line, a module for each command."""
+"""The command line, a module for each command; the server as a process."""

@@ -1,1 +1,1 @@
-"""What turns a chat request into what is sent for it: cases, decisions, drafts, compactions and their summaries."""
+"""What is sent for a request: case, decision, draft, compaction, cooling, work done ahead, explanation."""

@@ -1,1 +1,1 @@
-"""The straight line of a request: receive, prepare, forward, relay, record."""
+"""The straight line of a request: receive, prepare, forward, relay, report."""

@@ -1,1 +1,1 @@
-"""What the proxy says of itself: the log and the metrics."""
+"""What the proxy reports of itself: events, and the hooks that write the log and count metrics."""

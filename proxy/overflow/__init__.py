@@ -1,1 +1,1 @@
-"""Recognizing, in an upstream's answer, that a prompt was too long and what limit it states."""
+"""Errors of upstreams: an overflow and the limit it states, a refused output limit, a refused form."""

@@ -1,1 +1,1 @@
-"""The client's side of HTTP: the protocol, one exchange, headers, paths, codings and events."""
+"""The client's side of HTTP: protocol, exchange, headers, paths, addresses, content codings, events."""

@@ -1,4 +1,4 @@
-"""Where checkpoints live between requests: SQLite on one machine, Redis for replicas, memory for trying things out."""
+"""Where records lie between requests: SQLite, Redis or memory, behind a circuit breaker, and sealed."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Where requests go: routes, the HTTP client, and what is asked of upstreams besides."""
+"""Where requests go: routes, the HTTP client, calls to summarizers, questions for models' windows."""

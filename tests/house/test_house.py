@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import ast
+import re
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text("utf-8")
 TESTS = sorted((ROOT / "tests").rglob("*.py"))
 # Beside the folders that mirror the source: helpers, the whole under load, real programs, and the repository itself.
 OTHERS = {"support", "world", "agents", "real", "sdk", "house"}
@@ -30,3 +32,21 @@ def test_every_folder_of_tests_mirrors_one_of_the_source() -> None:
     mirrored = {folder.removeprefix("proxy/") for folder in folders("proxy") | folders("policies")}
     found = {str(file.parent.relative_to(ROOT / "tests")) for file in TESTS} - {"."}
     assert {folder for folder in found if folder.partition("/")[0] not in OTHERS} <= mirrored
+
+
+def map_of() -> dict[str, str | None]:
+    """The folders of both packages, and the docstring of each that is a package; the others hold data."""
+    kinds = (".py", ".md", ".yaml")
+    files = [file for package in ("policies", "proxy") for file in (ROOT / package).rglob("*") if file.suffix in kinds]
+    packages = {file.parent: file.parent / "__init__.py" for file in files}
+    return {
+        f"{folder.relative_to(ROOT)}/": ast.get_docstring(ast.parse(file.read_text("utf-8"))) if file.exists() else None
+        for folder, file in packages.items()
+    }
+
+
+def test_the_map_in_the_readme_has_every_folder_with_the_sentence_of_its_package() -> None:
+    rows = re.findall(r"^\| \[`[\w/]+`\]\(((?:policies|proxy)/[\w/]*)\) \| (.+) \|$", README, re.MULTILINE)
+    found = map_of()
+    assert [folder for folder, _ in rows] == sorted(found)
+    assert not [folder for folder, sentence in rows if found[folder] not in (sentence, None)]
