@@ -1,4 +1,4 @@
-"""The shape of what goes upstream once a checkpoint covers the oldest part (docs/design.md, section 5)."""
+"""The shape of what goes upstream once a checkpoint covers the oldest part (docs/design.md, "What goes upstream")."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How many tokens may be used for what: the usable input B of docs/design.md, section 2, and its shares."""
+"""How many tokens may be used for what: the usable input B of docs/design.md, "Budget", and its shares."""
 
 from __future__ import annotations
 

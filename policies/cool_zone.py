@@ -1,4 +1,4 @@
-"""Large messages that have cooled down are replaced by short forms, in batches that never change again (R4; section 9).
+"""Large messages that cooled down become short forms, in batches that never change (docs/design.md, "Large messages").
 
 Everything here is a function of the message list and the window: every replica decides the same, a longer history only
 adds batches, and so the bytes sent before stay as they are.

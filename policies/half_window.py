@@ -1,4 +1,4 @@
-"""Choosing the cut: half of the window at a turn boundary, else a round boundary, else nothing (R0; section 4)."""
+"""Choosing the cut: half of the window at a turn, else a round boundary, else none (docs/design.md, "The cut")."""
 
 from __future__ import annotations
 

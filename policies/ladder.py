@@ -1,4 +1,4 @@
-"""What to try when an upstream overflows all the same: at most three retries, each smaller (section 10)."""
+"""What to try when an upstream overflows: at most three retries, each smaller (docs/design.md, "The ladder")."""
 
 from __future__ import annotations
 

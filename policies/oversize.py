@@ -1,4 +1,4 @@
-"""Contents that no window takes, known before anything is sent (docs/design.md, section 10)."""
+"""Contents that no window takes, known before anything is sent (docs/design.md, "The ladder")."""
 
 from __future__ import annotations
 

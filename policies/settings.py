@@ -22,7 +22,7 @@ _UNITS = MappingProxyType({"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 8
 _DURATION = re.compile(r"\A\s{0,9}(\d{1,12}(?:\.\d{1,6})?)\s{0,9}(ms|s|m|h|d)?\s{0,9}", re.ASCII)
 _NUMBERS = (int, float, int | None, float | None)
 
-# A compaction must free room worth its price, or the next request compacts again (docs/design.md, section 6).
+# A compaction must free room worth its price, or the next request compacts again (docs/design.md, "When to compact").
 _LEAST_GAP = 0.1
 
 

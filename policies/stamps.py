@@ -1,6 +1,6 @@
 """Dates and clock times written out in a text, and what agents' harnesses wrap around a user's words.
 
-Both change from request to request without anybody having said anything else (docs/design.md, section 8).
+Both change from request to request without anybody having said anything else (docs/design.md, "Digests and keys").
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Finding a record again behind a beginning that has changed or vanished (docs/design.md, section 8).
+"""Finding a record again behind a beginning that has changed or vanished (docs/design.md, "Histories that change").
 
 A record is found by the digest of the prefix it was made from. Some clients write a time into their first message, or
 send their newest messages only: then no prefix is ever the same. A trail is what a record covered, message by message,

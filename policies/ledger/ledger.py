@@ -1,4 +1,4 @@
-"""What must not be lost whatever a summarizer writes: the task, rules, facts, carried as data by code (section 7).
+"""What must not be lost: the task, rules and facts, carried as data by code (docs/design.md, "The ledger").
 
 Summaries lose constraints, paths and numbers first. So sentences of user messages that state a rule or hold an
 identifier are kept verbatim, with their position, through any number of compactions; no model re-tells them.

@@ -1,4 +1,4 @@
-"""Summarizing what does not fit one call: split, summarize the parts, merge (R1; docs/design.md, section 10).
+"""Summarizing what does not fit one call: split, summarize the parts, merge (R1; docs/design.md, "Bisection").
 
 A generator without I/O: it yields the calls that may run side by side, is sent their results, and returns the outcome.
 Only an overflow is a result; any other error is thrown into the caller's hands and ends it, so no further call is made.

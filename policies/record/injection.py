@@ -1,4 +1,4 @@
-"""The text that stands for the covered messages: the summary, and what code carries beside it (section 7)."""
+"""The text in place of the covered messages: the summary, and what code carries (docs/design.md, "The record")."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """What is known of one conversation beside its records: how its compactions went, and when to stop asking a model.
 
-R3's CompactionState and CompactionRecord; docs/design.md, sections 6 and 7. Best effort: a lineage that is forgotten
+R3's CompactionState and CompactionRecord; docs/design.md, "When to compact". Best effort: a lineage that is forgotten
 costs a summary, never an answer.
 """
 
@@ -21,7 +21,7 @@ _INEFFECTIVE = 2
 _REGROWTH = 0.15
 _PATIENCE = 600.0
 _MOST_DOUBLINGS = 10
-# The promised price of growth: one summary per this share of M (docs/design.md, section 6).
+# The promised price of growth: one summary per this share of M (docs/design.md, "When to compact").
 _GROWTH_PER_CALL = 0.35
 # What is left of it for units so large that a summary lasts less long.
 _SPARE_CALLS = 2

@@ -106,7 +106,7 @@ def _statements(continuity: Continuity) -> list[str]:
 
 
 def fill_excerpt(prompts: Prompts, text: str, texts: Texts, target: int) -> Prompt:
-    """The prompt for a short form of one large message (docs/design.md, section 9)."""
+    """The prompt for a short form of one large message (docs/design.md, "Large messages")."""
     return Prompt(
         _rules(prompts.excerpt, texts, target), f"{OPENING}\n{escape(text)}\n{CLOSING}\n\nWrite the summary now."
     )

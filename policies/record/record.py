@@ -1,4 +1,4 @@
-"""The record of a compaction: what is stored once and injected ever after (docs/design.md, section 7)."""
+"""The record of a compaction: what is stored once and injected ever after (docs/design.md, "The record")."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether a summarizer's answer may be stored: a failed summary never is (docs/design.md, section 7)."""
+"""Whether a summarizer's answer may be stored: a failed summary never is (docs/design.md, "The summarizer")."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is worth doing once an answer is with its client, so that the next request need not wait for it (section 3)."""
+"""What is done after an answer, so that the next request need not wait (docs/design.md, "Afterwards")."""
 
 from __future__ import annotations
 

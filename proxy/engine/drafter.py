@@ -103,7 +103,7 @@ class Drafter:
         return replace(worthwhile(case, draft), warning="unstable_history")
 
     async def retry(self, case: Case, refused: Draft, stated: StatedLimit, *, attempt: int) -> Draft | None:
-        """The next smaller draft after an overflow; None when there is none (docs/design.md, section 10)."""
+        """The next smaller draft after an overflow; None when there is none (docs/design.md, "The ladder")."""
         route = case.route
         if case.is_let_through:
             return None

@@ -1,4 +1,4 @@
-"""Summaries of single large messages, made before the cool zone wants them (R4's pre-summaries; section 9)."""
+"""Summaries of single large messages, made before they are needed (R4; docs/design.md, "Large messages")."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ _ATTEMPTS = 2
 # Seconds between them, chosen at random up to this; whoever asks for more is left alone.
 _PAUSE = 1.0
 _BAD_OUTPUT_COOLDOWN = 30.0
-# Seconds to leave a failing summarizer alone, by failures in a row (docs/design.md, section 6).
+# Seconds to leave a failing summarizer alone, by failures in a row (docs/design.md, "When to compact").
 _COOLDOWNS = (60.0, 300.0, 900.0)
 _REMEMBERED = 10_000
 

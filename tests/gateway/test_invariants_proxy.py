@@ -1,4 +1,4 @@
-"""The invariants of docs/design.md, section 12, that concern the whole proxy, over sessions that hypothesis thinks of.
+"""Invariants of the whole proxy (docs/design.md, "What always holds"), over sessions that hypothesis makes up.
 
 Every test opens one stage and plays all its examples on it; hypothesis runs in a thread, the stage in the loop.
 """

@@ -1,4 +1,4 @@
-"""The invariants of docs/design.md, section 12, that concern one decision, over any history hypothesis thinks of.
+"""Invariants of one decision (docs/design.md, "What always holds"), over any history that hypothesis makes up.
 
 Those that concern the whole proxy: `tests/gateway/test_invariants_proxy.py`.
 """

@@ -114,7 +114,7 @@ async def longer(call: Call) -> None:
 TOO_LONG = "This model's maximum context length is 1000 tokens. However, your messages resulted in 9000 tokens."
 CALLS = [{"id": "c", "type": "function", "function": {"name": "read", "arguments": "{}"}}]
 NINE = "\n".join(f"## {heading}\nIt went on as it was asked for." for heading in texts_for("en").headings)
-# Seconds for which it is then left alone, by failures in a row (docs/design.md, section 6).
+# Seconds for which it is then left alone, by failures in a row (docs/design.md, "When to compact").
 DOWN = (60, 300, 900)
 UNUSABLE = (30,)
 FAILURES: dict[str, tuple[Script, tuple[int, ...]]] = {
