@@ -46,7 +46,7 @@ DOCUMENTS = (
         "docs/requirements.md",
         "docs/operations.md",
     ),
-    *("docs/upstreams.md", "docs/reliability.md", "docs/glossary.md"),
+    *("docs/upstreams.md", "docs/reliability.md", "docs/glossary.md", "CONTRIBUTING.md"),
 )
 
 _COMMAND = re.compile(r"\bconcertina ([a-z]+)(?: ([a-z]+))?")
