@@ -92,10 +92,6 @@ class Tokenizer:
         loaded = self._load(encoding)
         return loaded.short(text) if len(text) <= MEMO_CHARS else loaded.count(text)
 
-    def is_exact(self, encoding: str) -> bool:
-        """Whether `count` counts and does not estimate; loads the encoding if it is not loaded yet."""
-        return self._load(encoding).encoding is not None
-
     def is_quick(self, size: int, encoding: str) -> bool:
         """Whether an event loop can wait for so many bytes to be counted: a few, and by an encoding that is loaded."""
         loaded = self._loaded.get(encoding)

@@ -263,7 +263,7 @@ async def test_under_rate_limits_a_summarizer_costs_a_tenth_more_requests_at_mos
 def counted(app: App) -> int:
     """Requests that the proxy still counts as under way, and upstream connections in use."""
     assert app._opened is not None
-    gateway = app._opened.gateway
+    gateway = app._gateway
     connectors = [session.connector for session in gateway._client._sessions.values()]
     in_use = sum(len(connector._acquired) for connector in connectors if connector is not None)
     return len(app._open_requests) + gateway._admission.in_flight.total() + in_use
