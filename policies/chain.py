@@ -1,7 +1,7 @@
 """Digests that name a prefix of a conversation: equal for what means the same, different for anything else.
 
 A checkpoint is found by the digest of the messages it covers, so no session id is needed and an edited history can
-never meet a summary that was made from another one (docs/design.md, section 8; invariant 11).
+never meet a summary that was made from another one (docs/design.md, "Digests and keys"; invariant 11).
 """
 
 from __future__ import annotations

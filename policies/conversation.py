@@ -26,7 +26,7 @@ class Call(NamedTuple):
 class Message:
     """What the decisions need to know of one message; its bytes stay with the wire layer.
 
-    digest: content digest of the canonical form, without links to other messages (docs/design.md, section 8).
+    digest: content digest of the canonical form, without links to other messages (docs/design.md, "Digests and keys").
     calls:  the tool calls it makes.
     results: ids of the calls whose results it holds. joins: continues the round of the message before it.
     signed: carries reasoning or signature fields that some providers verify.

@@ -1,4 +1,4 @@
-"""Where a conversation may be cut: body[:c] is summarized, body[c:] stays (docs/design.md, section 4)."""
+"""Where a conversation may be cut: body[:c] is summarized, body[c:] stays (docs/design.md, "The cut")."""
 
 from __future__ import annotations
 

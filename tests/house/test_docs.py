@@ -347,3 +347,6 @@ def test_sections_of_the_design_are_referred_to_by_names_that_it_has() -> None:
     found = [(path, name) for path, text in texts.items() for name in _REFERENCE.findall(text)]
     assert len(found) > 20
     assert not [f"{path.relative_to(ROOT)}: {name}" for path, name in found if name not in names]
+    assert not [
+        path.relative_to(ROOT) for path, text in texts.items() if re.search(r"design\.md`?, sections? \d", text)
+    ]
