@@ -61,7 +61,7 @@ class Tenants:
         self._by_digest = {
             digest: (digest, name)
             for name, tenant in config.tenants.items()
-            for digest in map(_digest_of_hash, tenant.keys)
+            for digest in (bytes.fromhex(key.removeprefix("sha256:")) for key in tenant.keys)
         }
 
     def identify(
@@ -144,10 +144,6 @@ def _caller(name: str, tenant: Tenant, config: Config) -> Caller:
         summary_tokens_per_day=tenant.summary_tokens_per_day,
         max_requests=tenant.max_requests,
     )
-
-
-def _digest_of_hash(key: str) -> bytes:
-    return bytes.fromhex(key.removeprefix("sha256:"))
 
 
 def _bearer(authorization: bytes | None) -> bytes | None:

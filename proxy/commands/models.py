@@ -68,7 +68,6 @@ async def _of_model(config: Config, name: str, tenant: str, windows: Windows) ->
 
 
 def show(found: Sequence[Sources], console: Console) -> None:
-    """A line for each model."""
     if not console.is_terminal:  # a file or another program gets whole lines
         console.width = _WIDE
     table = Table(box=None, pad_edge=False)

@@ -100,7 +100,6 @@ async def _index(config: Config) -> AsyncIterator[SessionIndex]:
 
 
 def show(sessions: Sequence[Session], console: Console) -> None:
-    """One line a conversation."""
     table = Table(box=None, pad_edge=False)
     for heading in ("ID", "LAST USED", "MODEL"):
         table.add_column(heading)

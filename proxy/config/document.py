@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import yaml
 
@@ -19,15 +19,25 @@ MAX_DEPTH = 32
 
 _STR = "tag:yaml.org,2002:str"
 
+
+class _Scalar(NamedTuple):
+    """How values of one kind are written, which characters they begin with, and what they stand for."""
+
+    pattern: str
+    first: Sequence[str]
+    value: Callable[[str], object]
+
+
 # YAML 1.2's core schema: `on`, `off`, `no`, 12:30 and 2026-01-01 are text. PyYAML's own rules are those of 1.1,
 # where `mode: off` says false and editors, which go by 1.2, would not agree.
 _SCALARS = {
-    "tag:yaml.org,2002:null": (re.compile(r"(?:~|null|Null|NULL|)$"), ["~", "n", "N", ""]),
-    "tag:yaml.org,2002:bool": (re.compile(r"(?:true|True|TRUE|false|False|FALSE)$"), list("tTfF")),
-    "tag:yaml.org,2002:int": (re.compile(r"[-+]?[0-9]{1,18}$", re.ASCII), list("-+0123456789")),
-    "tag:yaml.org,2002:float": (
-        re.compile(r"\A[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]{1,4})?$", re.ASCII),
-        list("-+.0123456789"),
+    "tag:yaml.org,2002:null": _Scalar(r"(?:~|null|Null|NULL|)$", ["~", "n", "N", ""], lambda _: None),
+    "tag:yaml.org,2002:bool": _Scalar(
+        r"(?:true|True|TRUE|false|False|FALSE)$", "tTfF", lambda text: text.lower() == "true"
+    ),
+    "tag:yaml.org,2002:int": _Scalar(r"[-+]?[0-9]{1,18}$", "-+0123456789", int),
+    "tag:yaml.org,2002:float": _Scalar(
+        r"\A[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]{1,4})?$", "-+.0123456789", float
     ),
 }
 
@@ -106,8 +116,8 @@ class _Loader(yaml.SafeLoader):
         return node
 
 
-for _tag, (_pattern, _first) in _SCALARS.items():
-    _Loader.add_implicit_resolver(_tag, _pattern, _first)
+for _tag, _scalar in _SCALARS.items():
+    _Loader.add_implicit_resolver(_tag, re.compile(_scalar.pattern, re.ASCII), list(_scalar.first))
 
 
 def _too_large() -> str:
@@ -115,9 +125,9 @@ def _too_large() -> str:
 
 
 def _compose(text: str, file: str) -> yaml.Node | None:
-    loader = _Loader(text) if _readable(text) else None
-    if loader is None:
+    if yaml.reader.Reader.NON_PRINTABLE.search(text) is not None:
         raise _fatal(file, "holds a control character that YAML does not allow; remove it")
+    loader = _Loader(text)
     try:
         return loader.get_single_node()
     except yaml.MarkedYAMLError as error:
@@ -126,10 +136,6 @@ def _compose(text: str, file: str) -> yaml.Node | None:
         raise ConfigError([Problem(file, line, "", f"is not valid YAML: {message}")]) from None
     finally:
         loader.dispose()
-
-
-def _readable(text: str) -> bool:
-    return yaml.reader.Reader.NON_PRINTABLE.search(text) is None
 
 
 @dataclass(slots=True)
@@ -176,13 +182,12 @@ class _Reader:
 
     def scalar(self, node: yaml.Node, at: Location) -> object:
         text = str(node.value)
-        kind = node.tag
-        if kind not in _SCALARS and kind != _STR:
+        if node.tag == _STR:
+            return self.text(text, at)
+        if node.tag not in _SCALARS:
             self.report(_line(node), at, "has a YAML tag that is not understood; put text that starts with ! in quotes")
             return None
-        if kind == _STR:
-            return self.text(text, at)
-        return _plain_value(kind.rpartition(":")[2], text)
+        return _SCALARS[node.tag].value(text)
 
     def text(self, text: str, at: Location) -> str:
         try:
@@ -193,18 +198,6 @@ class _Reader:
 
     def report(self, line: int, at: Location, message: str) -> None:
         self.problems.append(Problem(self.file, line, dotted(at), message))
-
-
-def _plain_value(kind: str, text: str) -> object:
-    match kind:
-        case "bool":
-            return text.lower() == "true"
-        case "int":
-            return int(text)
-        case "float":
-            return float(text)
-        case _:
-            return None
 
 
 class InterpolationError(ValueError):

@@ -188,7 +188,7 @@ class StoreConfig(Settings):
     secret: SecretStr = SecretStr("")
     """Secret that keeps sessions of different callers apart; replicas that share a store must share it."""
 
-    encryption_key: SecretStr = SecretStr("")
+    encryption_key: Annotated[SecretStr, AfterValidator(_encryption_key)] = SecretStr("")
     """32 bytes in base64 or hex that encrypt what is stored; empty: not encrypted."""
 
     retired_keys: tuple[SecretStr, ...] = ()
@@ -196,11 +196,6 @@ class StoreConfig(Settings):
 
     timeout: Seconds = Field(default=0.25, gt=0, le=30)
     """Time that one store operation may take before the request goes on without it."""
-
-    @field_validator("encryption_key")
-    @classmethod
-    def _is_a_key(cls, value: SecretStr) -> SecretStr:
-        return _encryption_key(value)
 
     @field_validator("retired_keys")
     @classmethod
@@ -351,10 +346,6 @@ class Config(Settings):
         """Name and settings of the upstream: the tenant's, else the model rule's, else `main`, else the first."""
         owner = self.tenants.get(tenant)
         rule = self.rule_for(model)
-        name = (owner and owner.upstream) or (rule and rule.upstream) or self.default_upstream
+        default = MAIN if MAIN in self.upstreams else next(iter(self.upstreams))
+        name = (owner and owner.upstream) or (rule and rule.upstream) or default
         return name, self.upstreams[name]
-
-    @property
-    def default_upstream(self) -> str:
-        """The upstream of requests that no tenant and no model rule directs elsewhere."""
-        return MAIN if MAIN in self.upstreams else next(iter(self.upstreams))

@@ -112,7 +112,7 @@ class ModelTable:
         if model not in self._found:
             if len(self._found) >= MAX_ENTRIES:
                 self._found.clear()
-            self._found[model] = self._look_up(model)
+            self._found[model] = _named(self._exact, model) or self._bare.get(bare_name(model))
         return self._found[model]
 
     def price(self, model: str) -> Price | None:
@@ -120,9 +120,6 @@ class ModelTable:
         if not self._loaded:
             self.load()
         return _named(self._prices, model[:MAX_NAME])
-
-    def _look_up(self, model: str) -> Window | None:
-        return _named(self._exact, model) or self._bare.get(bare_name(model))
 
 
 def _named(table: dict[str, _V], model: str) -> _V | None:

@@ -56,7 +56,6 @@ class Metrics:
             self._reloads.labels(result)
 
     def __call__(self, event: Event) -> None:
-        """The hook."""
         match event:
             case PromptBilled():
                 series = self._named(event.tenant, event.upstream, event.model)

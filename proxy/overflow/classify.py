@@ -29,6 +29,7 @@ _ENDED = frozenset({"length", "max_tokens", "MAX_TOKENS"})
 _NEXT_TO_NOTHING = 1
 _ALL = 0.99
 
+_UNCLEAR = StatedLimit(learnable=False, action="inspect")
 _Verdict = Literal["overflow", "unclear", "no"]
 
 
@@ -37,7 +38,7 @@ def classify(status: int, body: bytes) -> StatedLimit | None:
     if status in rules.NEVER or len(body) > MAX_ERROR_BYTES:
         return None
     if status in _SILENT and not body.strip():
-        return _unclear()
+        return _UNCLEAR
     error = error_parts.error_part(body, failed=not 200 <= status < _FAILED)
     if error is None:
         return None
@@ -48,7 +49,7 @@ def classify(status: int, body: bytes) -> StatedLimit | None:
         case "overflow":
             return _stated(error, sentences, codes)
         case "unclear" if not error_parts.is_page(error):
-            return _unclear()
+            return _UNCLEAR
         case _:
             return None
 
@@ -69,11 +70,11 @@ def full_window(
     if not said_nothing or (generated is not None and generated > _NEXT_TO_NOTHING):
         return None
     if finish_reason is not None and (named := normal_code(finish_reason)) and suffices(named):
-        return StatedLimit(None, prompt, kind=None, learnable=False)
+        return StatedLimit(None, prompt, learnable=False)
     if generated is None and prompt is None:
-        return _unclear() if finish_reason in _ENDED else None
+        return _UNCLEAR if finish_reason in _ENDED else None
     is_full = window is not None and prompt is not None and prompt >= _ALL * window
-    return StatedLimit(None, prompt, kind=None, learnable=False) if is_full else None
+    return StatedLimit(None, prompt, learnable=False) if is_full else None
 
 
 def _verdict(status: int, said: error_parts.Said, codes: frozenset[str], sentences: list[str]) -> _Verdict:
@@ -84,7 +85,8 @@ def _verdict(status: int, said: error_parts.Said, codes: frozenset[str], sentenc
     if refuses_output(sentences):
         return "no"
     if codes & rules.LONG_STRING_CODES:
-        return "overflow" if _is_of_the_conversation(said) else "no"
+        refused = (value for key, value in said if key == "param")
+        return "overflow" if any(map(rules.CONVERSATION_FIELD.fullmatch, refused)) else "no"
     judged = [sentence for sentence in sentences if not matches(rules.OUTPUT_ONLY, sentence)]
     if any(matches(rules.CERTAIN, sentence) for sentence in judged):
         return "overflow"
@@ -106,14 +108,9 @@ def _is_unclear(codes: frozenset[str], sentences: list[str]) -> bool:
     return bool(codes & rules.UNCLEAR_CODES) or any(matches(rules.UNCLEAR, sentence) for sentence in sentences)
 
 
-def _is_of_the_conversation(said: error_parts.Said) -> bool:
-    return any(key == "param" and rules.CONVERSATION_FIELD.fullmatch(value) for key, value in said)
-
-
 def _stated(error: object, sentences: list[str], codes: frozenset[str]) -> StatedLimit:
     if codes & rules.LONG_STRING_CODES:
-        # Its limit counts characters.
-        return StatedLimit(kind=None, learnable=False)
+        return StatedLimit(learnable=False)  # its limit counts characters
     numbers = read_numbers(
         sentences,
         limit=error_parts.number(error, "n_ctx"),
@@ -129,7 +126,3 @@ def _stated(error: object, sentences: list[str], codes: frozenset[str]) -> State
         numbers.learnable,
         "lower_output" if numbers.fits_with_less_output else "compact",
     )
-
-
-def _unclear() -> StatedLimit:
-    return StatedLimit(kind=None, learnable=False, action="inspect")

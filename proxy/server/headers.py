@@ -56,7 +56,6 @@ def bearer(key: str) -> bytes:
 
 
 def without(headers: Headers, name: bytes) -> Headers:
-    """The headers but those of this name."""
     return [(key, value) for key, value in headers if key != name]
 
 

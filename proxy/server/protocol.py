@@ -51,7 +51,6 @@ class Served:
 
     @property
     def server_settings(self) -> Server:
-        """Of the config in force."""
         return _DEFAULTS
 
 
@@ -81,9 +80,7 @@ class _Flow(FlowControl):
 
 class Guard(HttpToolsProtocol):
     """One connection of a client. What is refused here never becomes a request, and the connection ends with it.
-
-    A request that comes whole, which is nearly every one, starts no timer: they run for what has to be waited for.
-    """
+    A request that comes whole, which is nearly every one, starts no timer: they run for what has to be waited for."""
 
     flow: _Flow
     _head = 0
@@ -149,10 +146,8 @@ class Guard(HttpToolsProtocol):
 
     def _parse(self, data: bytes) -> bytes:
         """Returns what is still to be parsed: httptools stops at an Upgrade, which we ignore (RFC 9110, section 7.8).
-
         Its body would be taken for the next request. A parser that has ended a connection reads no further, so that a
-        new one begins.
-        """
+        new one begins."""
         try:
             self.parser.feed_data(data)
         except HttpParserUpgrade as upgrade:
@@ -239,12 +234,8 @@ class Guard(HttpToolsProtocol):
         version = self.parser.get_http_version()
         if version not in ("1.1", "1.0"):
             self._reject(InvalidRequestError("The request is not HTTP/1.1."))
-        hosts, codings = [], []
-        for name, value in self.headers:
-            if name == b"host":
-                hosts.append(value)
-            elif name == b"transfer-encoding":
-                codings.append(value.lower())
+        hosts = [value for name, value in self.headers if name == b"host"]
+        codings = [value.lower() for name, value in self.headers if name == b"transfer-encoding"]
         if codings and (codings != [b"chunked"] or version == "1.0"):
             self._reject(InvalidRequestError("The Transfer-Encoding is not chunked, or not of HTTP/1.1."))
         if version == "1.0":  # whose clients know no 100 (RFC 9110, section 10.1.1)

@@ -19,10 +19,6 @@ LONGEST_PAUSE = 4.0
 _PROBE_WAIT = 0.025
 
 
-def _tell_nobody(_available: bool, _reason: str) -> None:
-    """The default `on_change`."""
-
-
 class CircuitBreaker:
     """A circuit breaker around a store, itself a `Store`.
 
@@ -39,7 +35,7 @@ class CircuitBreaker:
         store: Store,
         clock: Callable[[], float],
         retry_after: float = 1.0,
-        on_change: Callable[[bool, str], None] = _tell_nobody,
+        on_change: Callable[[bool, str], None] = lambda _available, _reason: None,
     ) -> None:
         self._store = store
         self._clock = clock

@@ -36,12 +36,9 @@ class MemoryStore:
     async def put_new(self, key: str, value: bytes, ttl: float) -> bytes | None:
         check_size(value)
         winner = self._get(key)
-        if winner is not None:
-            return winner
-        if self._is_erased(key):
-            return None
-        self._add(key, value, ttl)
-        return None
+        if winner is None and not self._is_erased(key):
+            self._add(key, value, ttl)
+        return winner
 
     async def put(self, key: str, value: bytes, ttl: float) -> None:
         check_size(value)
@@ -71,8 +68,7 @@ class MemoryStore:
     async def touch(self, keys: Sequence[str], ttl: float) -> None:
         expires = self._clock() + ttl
         for key in keys:
-            value = self._get(key)
-            if value is not None:
+            if (value := self._get(key)) is not None:
                 self._entries[key] = _Entry(value, expires)
 
     async def acquire(self, key: str, token: str, ttl: float) -> bool:
@@ -94,7 +90,8 @@ class MemoryStore:
     def _add(self, key: str, value: bytes, ttl: float) -> None:
         self._entries[key] = _Entry(value, self._clock() + ttl)
         self._bytes += len(key) + len(value)
-        self._evict()
+        while self._bytes > self._max_bytes or len(self._entries) > self._max_entries:
+            self._drop(next(iter(self._entries)))
 
     def _get(self, key: str) -> bytes | None:
         entry = self._entries.get(key)
@@ -108,7 +105,3 @@ class MemoryStore:
 
     def _drop(self, key: str) -> None:
         self._bytes -= len(key) + len(self._entries.pop(key).value)
-
-    def _evict(self) -> None:
-        while self._bytes > self._max_bytes or len(self._entries) > self._max_entries:
-            self._drop(next(iter(self._entries)))

@@ -113,12 +113,8 @@ def _name(key: str) -> bytes:
 def _cipher(key: bytes) -> AESGCM:
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # 7 MB that only encryption needs
 
-    return AESGCM(_derive(key))
-
-
-def _derive(key: bytes) -> bytes:
-    """Operators' keys have any length and alphabet; AES-256 takes 32 bytes."""
-    return blake2b(key, digest_size=32, person=b"concertina-seal").digest()
+    # Operators' keys have any length and alphabet; AES-256 takes 32 bytes.
+    return AESGCM(blake2b(key, digest_size=32, person=b"concertina-seal").digest())
 
 
 def _key_id(key: bytes) -> bytes:

@@ -6,7 +6,7 @@ import asyncio
 import errno
 import ssl
 from collections.abc import AsyncIterator, Iterable, Mapping
-from types import MappingProxyType, TracebackType
+from types import MappingProxyType
 from typing import Self
 
 import aiohttp
@@ -31,6 +31,7 @@ _PIECE = 128 * 1024
 _FINAL = range(200, 600)
 _NOT_HTTP = "The upstream's answer is not valid HTTP."
 _NO_AUTO_HEADERS = ("user-agent", "accept", "accept-encoding", "content-type")
+Body = bytes | AsyncIterator[bytes] | None
 
 
 class _RelayedBody:
@@ -77,19 +78,12 @@ class UpstreamClient:
         await self._translator.load(self._upstreams)
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         for session in self._sessions.values():
             await session.close()
 
     async def send(
-        self,
-        upstream: Upstream,
-        method: str,
-        url: str,
-        headers: Iterable[tuple[bytes, bytes]],
-        body: bytes | AsyncIterator[bytes] | None,
+        self, upstream: Upstream, method: str, url: str, headers: Iterable[tuple[bytes, bytes]], body: Body
     ) -> UpstreamResponse:
         """Send a request and wait for the head of its answer; `url` is absolute and already encoded.
 
@@ -101,12 +95,7 @@ class UpstreamClient:
         return await self._relay(upstream, method, url, headers, body)
 
     async def _relay(
-        self,
-        upstream: Upstream,
-        method: str,
-        url: str,
-        headers: Iterable[tuple[bytes, bytes]],
-        body: bytes | AsyncIterator[bytes] | None,
+        self, upstream: Upstream, method: str, url: str, headers: Iterable[tuple[bytes, bytes]], body: Body
     ) -> UpstreamResponse:
         named = CIMultiDict([(key.decode("latin-1"), _text(value)) for key, value in headers])
         if isinstance(body, bytes) and len(body) > _LARGE:
@@ -114,11 +103,7 @@ class UpstreamClient:
             body = _pieces(body)
         try:
             response = await self._session(upstream).request(
-                method,
-                URL(url, encoded=True),
-                headers=named,
-                data=_payload(body),
-                allow_redirects=False,
+                method, URL(url, encoded=True), headers=named, data=_payload(body), allow_redirects=False
             )
         except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
             if isinstance(error.__cause__, ProxyError | ClientGoneError):  # from reading the client's body
@@ -160,7 +145,7 @@ def _text(value: bytes) -> str:
         return value.decode("latin-1")
 
 
-def _payload(body: bytes | AsyncIterator[bytes] | None) -> aiohttp.Payload | AsyncIterator[bytes] | None:
+def _payload(body: Body) -> aiohttp.Payload | AsyncIterator[bytes] | None:
     """Bytes as a payload without a content type of its own; none at all for an empty body."""
     if not isinstance(body, bytes):
         return body
@@ -201,24 +186,15 @@ def _unconnected(error: aiohttp.ClientConnectorError) -> UpstreamConnectionError
     """Why there is no connection, and what to look at."""
     match error, error.os_error:
         case aiohttp.ClientConnectorDNSError(), _:
-            return UpstreamConnectionError(
-                "The name of the upstream cannot be resolved; is its base_url right, and does DNS work?", "dns"
-            )
+            why = "The name of the upstream cannot be resolved; is its base_url right, and does DNS work?", "dns"
         case aiohttp.ClientConnectorCertificateError(), _:
-            return UpstreamConnectionError(
-                "The upstream's TLS certificate is not valid for it; is its base_url right, and its issuer trusted?",
-                "tls",
-            )
+            text = "The upstream's TLS certificate is not valid for it; is its base_url right, and its issuer trusted?"
+            why = text, "tls"
         case (aiohttp.ClientSSLError(), _) | (_, ssl.SSLError()):
-            return UpstreamConnectionError(
-                "The upstream does not speak TLS as we do; should its base_url begin with http://?", "tls"
-            )
+            why = "The upstream does not speak TLS as we do; should its base_url begin with http://?", "tls"
         case _, ConnectionRefusedError():
-            return UpstreamConnectionError(
-                "The upstream refuses connections; is its server running, and the port in its base_url right?",
-                "refused",
-            )
+            text = "The upstream refuses connections; is its server running, and the port in its base_url right?"
+            why = text, "refused"
         case _:
-            return UpstreamConnectionError(
-                "The upstream cannot be reached; is its base_url right and the server running?", "unreachable"
-            )
+            why = "The upstream cannot be reached; is its base_url right and the server running?", "unreachable"
+    return UpstreamConnectionError(*why)

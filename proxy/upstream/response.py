@@ -59,11 +59,9 @@ class UpstreamResponse:
 
     @property
     def at_end(self) -> bool:
-        """Whether everything was read, so that no further chunk will come."""
         return self.body.at_end
 
     def close(self) -> None:
-        """Give the connection back if the body was read to its end, else close it: the upstream can stop working."""
         self.body.close()
 
 

@@ -103,7 +103,6 @@ class Router:
         return Route(name, upstream, _headers(head, caller, upstream, readable=False))
 
     def chat(self, head: RequestHead, caller: Caller, request: ChatRequest) -> Route:
-        """The route of a chat request."""
         name, upstream = self._config.upstream_for(caller.tenant, request.settings.model)
         headers = _headers(head, caller, upstream, readable=True)
         place = place_of(caller.tenant, caller.scope, upstream.base_url, request.settings.model)
@@ -117,7 +116,6 @@ class Router:
         return place_of(caller.tenant, caller.scope, self._config.upstream_for(caller.tenant, model)[1].base_url, model)
 
     def experience(self, place: Place) -> Experience:
-        """What was learned there."""
         return self._windows.experience(place)
 
     def longest_answer(self, place: Place, session: bytes) -> int | None:
@@ -125,7 +123,6 @@ class Router:
         return self._windows.longest_answer(place, session)
 
     def configured_window(self, model: str) -> int | None:
-        """What the config says of this model's window."""
         return self._model(model).configured_window
 
     def names(self, model: str) -> bool:
@@ -134,7 +131,6 @@ class Router:
         return rule is not None and rule.match == model
 
     def encoding(self, model: str) -> str:
-        """The encoding to count this model's tokens with."""
         return self._model(model).encoding
 
     def summary_target(self, caller: Caller, request: ChatRequest, route: Route) -> SummaryTarget | None:

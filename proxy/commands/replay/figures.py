@@ -84,7 +84,6 @@ class Tally:
 
 
 def session_of(name: str, tallies: Mapping[str, Tally]) -> Session:
-    """The rows of one session."""
     without = tallies[NO_PROXY]
     return Session(name, without.requests, {policy: _row(tally, without) for policy, tally in tallies.items()})
 

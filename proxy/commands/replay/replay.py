@@ -54,7 +54,9 @@ async def replay(
     advance: called after every request. skipped: told of recordings that hold something else than chat requests.
     """
     if window is not None:
-        config = _with_window(config, window)
+        rules = [rule.model_copy(update={"context_window": window}) for rule in config.models]
+        rules.append(ModelRule(match="*", context_window=window))
+        config = config.model_copy(update={"models": tuple(rules)})
     off = callers[0].policy.model_copy(update={"mode": "off"})
     everyone = (replace(callers[0], policy_name=NO_PROXY, policy=off), *callers)
     stand_in, triggers = StandIn(Tokenizer()), list[Trigger]()
@@ -84,11 +86,6 @@ async def replay(
         unpriced=sorted(player.unpriced),
         watching=[caller.policy_name for caller in callers if caller.policy.mode == "shadow"],
     )
-
-
-def _with_window(config: Config, window: int) -> Config:
-    rules = [rule.model_copy(update={"context_window": window}) for rule in config.models]
-    return config.model_copy(update={"models": (*rules, ModelRule(match="*", context_window=window))})
 
 
 class _Player:

@@ -50,11 +50,11 @@ class Translator:
             return
         named = {name: upstream.litellm_provider for name, upstream in upstreams.items() if upstream.litellm_provider}
         known = (await self._loaded()).providers
-        problems = [
-            Problem("config", None, f"upstreams.{name}.litellm_provider", _unknown(provider, known))
-            for name, provider in named.items()
-            if provider not in known
-        ]
+        problems = []
+        for name, provider in named.items():
+            if provider not in known:
+                why = f"litellm knows no such provider; {suggest(provider, known, 'known ones')}"
+                problems.append(Problem("config", None, f"upstreams.{name}.litellm_provider", why))
         if problems:
             raise ConfigError(problems)
 
@@ -68,8 +68,8 @@ class Translator:
                 "This upstream is reached through litellm, which serves POST /v1/chat/completions and nothing else."
             )
         client = await self._loaded()
-        decoding = (headers, body)
-        asked = await asyncio.to_thread(parameters, *decoding) if len(body) > _LARGE else parameters(*decoding)
+        large = len(body) > _LARGE
+        asked = await asyncio.to_thread(parameters, headers, body) if large else parameters(headers, body)
         return await client.complete(upstream, asked, headers)
 
     async def _loaded(self) -> LitellmClient:
@@ -89,7 +89,3 @@ def _load(relay: Relay) -> LitellmClient:
     gc.collect()
     gc.freeze()
     return client
-
-
-def _unknown(provider: str, known: frozenset[str]) -> str:
-    return f"litellm knows no such provider; {suggest(provider, known, 'known ones')}"
