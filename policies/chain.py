@@ -4,8 +4,6 @@ A checkpoint is found by the digest of the messages it covers, so no session id 
 never meet a summary that was made from another one (docs/design.md, "Digests and keys"; invariant 11).
 """
 
-from __future__ import annotations
-
 import hashlib
 import hmac
 from collections.abc import Mapping, Sequence

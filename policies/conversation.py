@@ -1,7 +1,5 @@
 """A conversation as the policies see it: references and index ranges over the client's messages, never copies."""
 
-from __future__ import annotations
-
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass

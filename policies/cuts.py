@@ -1,7 +1,5 @@
 """Where a conversation may be cut: body[:c] is summarized, body[c:] stays (docs/design.md, "The cut")."""
 
-from __future__ import annotations
-
 from itertools import accumulate, pairwise
 
 from policies.conversation import Conversation

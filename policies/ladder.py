@@ -1,7 +1,5 @@
 """What to try when an upstream overflows: at most three retries, each smaller (docs/design.md, "The ladder")."""
 
-from __future__ import annotations
-
 from collections.abc import Generator
 from dataclasses import dataclass, replace
 from typing import Generic, Literal, TypeVar

@@ -1,7 +1,5 @@
 """What to do with one request, decided as a value before anything is done."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from math import ceil
 from typing import Literal

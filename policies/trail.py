@@ -5,8 +5,6 @@ send their newest messages only: then no prefix is ever the same. A trail is wha
 so that it can be told whether a request still holds, or replaces, all of it.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The part of a conversation that is to be summarized, as text: data for a summarizer, never messages to it."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

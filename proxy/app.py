@@ -1,7 +1,5 @@
 """The composition root: opens everything in order, closes it in reverse, and says which path goes where."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import AsyncIterator

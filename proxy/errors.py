@@ -1,7 +1,5 @@
 """Every error this proxy answers with itself: whose fault it is, its HTTP status, its code and whether to retry."""
 
-from __future__ import annotations
-
 
 class ProxyError(Exception):
     """An error the client sees in the shape of its dialect; message, type, param and code are OpenAI's."""
@@ -23,10 +21,7 @@ class ProxyError(Exception):
 
     def headers(self) -> list[tuple[bytes, bytes]]:
         """Headers of the answer; `x-should-retry` is what OpenAI's SDKs obey before their own rules."""
-        headers = [
-            (b"content-type", b"application/json"),
-            (b"x-should-retry", b"true" if self.retryable else b"false"),
-        ]
+        headers = [(b"content-type", b"application/json"), (b"x-should-retry", b"true" if self.retryable else b"false")]
         if self.retry_after is not None:
             headers.append((b"retry-after", str(self.retry_after).encode()))
         return headers

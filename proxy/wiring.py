@@ -1,7 +1,5 @@
 """Everything that serves a config, built: for the server, and for the commands that only look."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from concurrent.futures import Executor

@@ -1,7 +1,5 @@
 """What the tools did, read off the calls without a model: key actions and file changes (R3, BR-11)."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from typing import Literal

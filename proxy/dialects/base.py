@@ -4,8 +4,6 @@ The parts are modules of pure functions. What all dialects do alike, each with a
 them: it is a function beside them that takes the key.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol

@@ -4,8 +4,6 @@ While one call into C reads a body, nothing else of the process runs; what it ma
 bytes. What is over a bound is relayed as it came.
 """
 
-from __future__ import annotations
-
 import re
 from itertools import islice
 

@@ -3,8 +3,6 @@
 Nothing here copies or re-serializes an item that is kept, and nothing knows what an item says.
 """
 
-from __future__ import annotations
-
 import re
 from codecs import BOM_UTF8
 from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -5,8 +5,6 @@ the last item but one are kept with what was learnt up to there; the next body t
 parsed, digested and counted from there on.
 """
 
-from __future__ import annotations
-
 import secrets
 from collections import OrderedDict
 from dataclasses import dataclass

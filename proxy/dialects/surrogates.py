@@ -1,7 +1,5 @@
 """Lone surrogates in JSON: escapes of half a character, which strict readers refuse and JavaScript writes."""
 
-from __future__ import annotations
-
 import re
 from itertools import islice
 

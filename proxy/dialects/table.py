@@ -1,7 +1,5 @@
 """The dialects that are spoken, found by the path of a request."""
 
-from __future__ import annotations
-
 from proxy.dialects.base import Dialect
 from proxy.dialects.chat import answers, messages, questions, requests
 

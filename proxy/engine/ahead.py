@@ -1,7 +1,5 @@
 """What is done after an answer, so that the next request need not wait (docs/design.md, "Afterwards")."""
 
-from __future__ import annotations
-
 from math import ceil
 
 from policies.experience import was_cut_off

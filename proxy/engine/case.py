@@ -1,7 +1,5 @@
 """One chat request with everything that decides what is sent for it."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal

@@ -1,7 +1,5 @@
 """Compactions under way in this process: begun once, joined by whoever can use the record, seen through to the end."""
 
-from __future__ import annotations
-
 import asyncio
 from contextlib import suppress
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """Carrying out a plan to compact: one record a cut, made once for everybody who needs it."""
 
-from __future__ import annotations
-
 import asyncio
 import secrets
 import time

@@ -1,7 +1,5 @@
 """What is to be done with a request, decided as a value: the drafter carries it out, `explain` shows it."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import assert_never

@@ -1,7 +1,5 @@
 """What is sent for a request: the client's bytes, or a copy that differs from them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 

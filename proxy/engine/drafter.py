@@ -1,7 +1,5 @@
 """Drafting what goes upstream for one chat request: the client's bytes, or a compacted copy of them."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import assert_never
 

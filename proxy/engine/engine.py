@@ -1,7 +1,5 @@
 """The parts that compact conversations, as one value."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from proxy.config.loading import Config

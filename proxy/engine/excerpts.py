@@ -1,7 +1,5 @@
 """Summaries of single large messages, made before they are needed (R4; docs/design.md, "Large messages")."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import partial
 

@@ -1,7 +1,5 @@
 """What would be done with one request, and why: nothing is sent anywhere, and nothing is written to the store."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial

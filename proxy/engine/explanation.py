@@ -1,7 +1,5 @@
 """What an explanation says: the schema of `POST /v1/compaction/explain` and of `concertina explain --json`."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 import msgspec

@@ -1,7 +1,5 @@
 """Which checkpoint a request goes on from, and whose turn it is to make the next one."""
 
-from __future__ import annotations
-
 import asyncio
 import secrets
 from collections import OrderedDict

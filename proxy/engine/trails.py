@@ -4,8 +4,6 @@ A trail lies under its conversation's tag and is erased with it. A pointer to it
 holds the conversation's first link and a digest, and leads nowhere once that is erased.
 """
 
-from __future__ import annotations
-
 import hashlib
 from dataclasses import dataclass, replace
 

@@ -1,7 +1,5 @@
 """Having a model write a summary: as many calls as it takes, each answer validated, each part kept."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field, replace

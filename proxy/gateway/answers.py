@@ -1,7 +1,5 @@
 """Looking at the beginning of an upstream's answer before any of it reaches the client."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable

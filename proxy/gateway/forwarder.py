@@ -1,7 +1,5 @@
 """Sending drafts upstream until one is answered: smaller ones after an overflow, others where a form is refused."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from policies.assembly import Shape

@@ -1,7 +1,5 @@
 """A request on its way through the gateway: one value, from its first byte to its line in the log."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from contextlib import ExitStack

@@ -1,7 +1,5 @@
 """The way of a request through the proxy, in one readable line."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import AsyncIterator

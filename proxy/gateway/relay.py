@@ -1,7 +1,5 @@
 """Passing an answer on: the upstream's status, headers and bytes, chunk by chunk, with the client's back-pressure."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator
 
 from proxy.errors import UpstreamAnswerError, UpstreamConnectionError

@@ -1,7 +1,5 @@
 """What is said of a request: headers to the client, an event to those who observe. No content, no keys."""
 
-from __future__ import annotations
-
 import time
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace

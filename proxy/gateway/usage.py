@@ -1,7 +1,5 @@
 """What an upstream reports as used, read from the bytes of its answer while they pass."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator, Iterator
 from contextlib import suppress
 from dataclasses import replace

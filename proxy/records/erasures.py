@@ -11,8 +11,6 @@ Notes that say under which tag the summary of a part lies (`index:part:...`, has
 session. They outlive an erasure until they expire, and lead nowhere.
 """
 
-from __future__ import annotations
-
 import secrets
 from collections import OrderedDict
 from collections.abc import Callable

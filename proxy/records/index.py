@@ -1,7 +1,5 @@
 """Which sessions of a tenant have something stored, for whoever is to look at or erase them. Best effort."""
 
-from __future__ import annotations
-
 import asyncio
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence

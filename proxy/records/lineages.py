@@ -1,7 +1,5 @@
 """Where the state of conversations is kept: in this process, and in the store for the other replicas. Best effort."""
 
-from __future__ import annotations
-
 from collections import OrderedDict
 from collections.abc import Callable
 

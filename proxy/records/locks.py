@@ -1,7 +1,5 @@
 """Doing one thing once for all who ask for it at the same time in this process."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager

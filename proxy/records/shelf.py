@@ -1,7 +1,5 @@
 """Values of one type in a store: sealed there, remembered here."""
 
-from __future__ import annotations
-
 from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Generic, TypeVar

@@ -5,8 +5,6 @@ record: a copy, which is its own once it is used again. Where a session's record
 session without a label; a note holds the mark of a label and nothing else.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from policies.chain import Chain, hash_tag

@@ -1,7 +1,5 @@
 """Work that goes on after its request has ended, whether or not the client is still there."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Coroutine
 

@@ -5,8 +5,6 @@ CPython 3.11's `asyncio.wait_for` returns its result where a cancellation arrive
 in the proxy relies on a single cancellation: `asyncio.timeout` and `asyncio.wait_for` are banned (pyproject.toml).
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from contextlib import asynccontextmanager

@@ -1,7 +1,5 @@
 """Open files of this process: as many as the system lets it have, and how many requests that is enough for."""
 
-from __future__ import annotations
-
 import errno
 import os
 

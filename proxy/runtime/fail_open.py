@@ -1,7 +1,5 @@
 """The one place that catches everything: a fault of ours never breaks a request that would have worked without us."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TypeVar

@@ -1,7 +1,5 @@
 """Threads for what would hold up the event loop."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import Executor

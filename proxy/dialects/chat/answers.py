@@ -1,7 +1,5 @@
 """Chat's answers: completions and the events of their streams, and how errors and waiting look to chat's clients."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Annotated
 

@@ -1,7 +1,5 @@
 """What a chat message's digest covers: its canonical form, equal for what means the same."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 
 from policies.arguments import UnreadError, read

@@ -1,7 +1,5 @@
 """One chat message: what the policies need to know of it, its text for a transcript, and a shortened copy."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace

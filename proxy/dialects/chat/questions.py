@@ -1,7 +1,5 @@
 """Chat completions of ours: a prompt to a summarizer, and a client's own conversation with a question at its end."""
 
-from __future__ import annotations
-
 import msgspec
 
 from policies.record.prompting import Prompt

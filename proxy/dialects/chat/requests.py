@@ -1,7 +1,5 @@
 """A chat request beside its messages."""
 
-from __future__ import annotations
-
 from proxy.dialects.base import Fields, Settings
 from proxy.dialects.json_array import Array, scalar
 
