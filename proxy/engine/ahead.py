@@ -1,5 +1,6 @@
 """What is done after an answer, so that the next request need not wait (docs/design.md, "Afterwards")."""
 
+from dataclasses import dataclass
 from math import ceil
 
 from policies.experience import was_cut_off
@@ -38,28 +39,18 @@ def is_worth_following(case: Case, sent: Draft) -> bool:
     return real is not None and sent.tokens >= real.at(_WORTH_FOLLOWING)
 
 
+@dataclass(eq=False, repr=False)
 class Ahead:
     """Calibrates, notes how a compaction went, and prepares what the next requests will want; one per process."""
 
-    def __init__(
-        self,
-        standing: StandingRecords,
-        compactions: Compactions,
-        excerpts: Excerpts,
-        summarizer: Summarizer,
-        lineages: Lineages,
-        trails: Trails,
-        windows: Windows,
-        observe: Hook,
-    ) -> None:
-        self._standing = standing
-        self._compactions = compactions
-        self._excerpts = excerpts
-        self._summarizer = summarizer
-        self._lineages = lineages
-        self._trails = trails
-        self._windows = windows
-        self._observe = observe
+    _standing: StandingRecords
+    _compactions: Compactions
+    _excerpts: Excerpts
+    _summarizer: Summarizer
+    _lineages: Lineages
+    _trails: Trails
+    _windows: Windows
+    _observe: Hook
 
     def learn(self, case: Case, sent: Draft, usage: Usage | None) -> None:
         """Take what the upstream billed for a draft: how it counts, how much it takes, whether it read all of it."""

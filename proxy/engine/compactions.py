@@ -2,7 +2,7 @@
 
 import asyncio
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from policies.record.record import Record
 from proxy.engine.case import Case
@@ -33,6 +33,7 @@ class _Flight:
         return self.job.digest
 
 
+@dataclass(eq=False, repr=False)
 class Compactions:
     """Makes the next records of conversations, one at a time for each span of a branch; one per process.
 
@@ -40,23 +41,14 @@ class Compactions:
     background, as far as there is room, so that the next request finds it.
     """
 
-    def __init__(
-        self,
-        standing: StandingRecords,
-        compactor: Compactor,
-        lineages: Lineages,
-        trails: Trails,
-        sessions: SessionIndex,
-        background: Background,
-    ) -> None:
-        self._standing = standing
-        self._compactor = compactor
-        self._lineages = lineages
-        self._trails = trails
-        self._sessions = sessions
-        self._background = background
-        self._flights: dict[str, list[_Flight]] = {}
-        """By the tag of their conversation."""
+    _standing: StandingRecords
+    _compactor: Compactor
+    _lineages: Lineages
+    _trails: Trails
+    _sessions: SessionIndex
+    _background: Background
+    _flights: dict[str, list[_Flight]] = field(default_factory=dict)
+    """By the tag of their conversation."""
 
     async def next(self, job: Job) -> Record:
         """The record that this job's request goes on with: joined, found or made. Raises CompactionError."""

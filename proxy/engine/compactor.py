@@ -4,6 +4,7 @@ import asyncio
 import secrets
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from typing import Literal
@@ -30,29 +31,18 @@ class CompactionError(Exception):
     """No record could be made, and none was owed: the request goes on without it. The text is the reason."""
 
 
+@dataclass(eq=False, repr=False)
 class Compactor:
-    """Makes records; one per process."""
+    """Makes records; one per process. `clock` tells Unix seconds."""
 
-    def __init__(
-        self,
-        checkpoints: Checkpoints,
-        summarizer: Summarizer,
-        writer: Writer,
-        spending: Spending,
-        tokenizer: Tokenizer,
-        workers: Workers,
-        observe: Hook,
-        clock: Callable[[], float],
-    ) -> None:
-        """`clock` tells Unix seconds."""
-        self._checkpoints = checkpoints
-        self._summarizer = summarizer
-        self._writer = writer
-        self._spending = spending
-        self._tokenizer = tokenizer
-        self._workers = workers
-        self._observe = observe
-        self._clock = clock
+    _checkpoints: Checkpoints
+    _summarizer: Summarizer
+    _writer: Writer
+    _spending: Spending
+    _tokenizer: Tokenizer
+    _workers: Workers
+    _observe: Hook
+    _clock: Callable[[], float]
 
     async def compact(self, job: Job) -> Record:
         """The record of job.cut: found, made by another replica meanwhile, or made here. Raises CompactionError."""

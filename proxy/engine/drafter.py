@@ -1,6 +1,6 @@
 """Drafting what goes upstream for one chat request: the client's bytes, or a compacted copy of them."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import assert_never
 
 from policies.ladder import (
@@ -37,28 +37,18 @@ from proxy.upstream.routes import SummaryTarget
 _PLAIN = ("below_floor", "below_threshold", "unknown_window")
 
 
+@dataclass(eq=False, repr=False)
 class Drafter:
     """Decides by the policies and carries the decision out."""
 
-    def __init__(
-        self,
-        decider: Decider,
-        standing: StandingRecords,
-        compactions: Compactions,
-        lineages: Lineages,
-        erasures: Erasures,
-        trails: Trails,
-        tokenizer: Tokenizer,
-        observe: Hook,
-    ) -> None:
-        self._decider = decider
-        self._standing = standing
-        self._compactions = compactions
-        self._lineages = lineages
-        self._erasures = erasures
-        self._trails = trails
-        self._tokenizer = tokenizer
-        self._observe = observe
+    _decider: Decider
+    _standing: StandingRecords
+    _compactions: Compactions
+    _lineages: Lineages
+    _erasures: Erasures
+    _trails: Trails
+    _tokenizer: Tokenizer
+    _observe: Hook
 
     async def placed(self, case: Case) -> Case:
         """The case under the link that its conversation has now; one that needs no store costs no look at it."""

@@ -1,6 +1,7 @@
 """Summaries of single large messages, made before they are needed (R4; docs/design.md, "Large messages")."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from functools import partial
 
 from policies.cool_zone import MAX_SUMMARY_TOKENS
@@ -23,25 +24,17 @@ _CHARACTERS_PER_TOKEN = 3
 _USED_WINDOW = 0.6
 
 
+@dataclass(eq=False, repr=False)
 class Excerpts:
     """Fills the cache of summaries; one per process."""
 
-    def __init__(
-        self,
-        cooler: Cooler,
-        summarizer: Summarizer,
-        tokenizer: Tokenizer,
-        prompts: Prompts,
-        spending: Spending,
-        workers: Workers,
-    ) -> None:
-        self._cooler = cooler
-        self._summarizer = summarizer
-        self._tokenizer = tokenizer
-        self._prompts = prompts
-        self._spending = spending
-        self._workers = workers
-        self._under_way: set[str] = set()
+    _cooler: Cooler
+    _summarizer: Summarizer
+    _tokenizer: Tokenizer
+    _prompts: Prompts
+    _spending: Spending
+    _workers: Workers
+    _under_way: set[str] = field(default_factory=set)
 
     async def prepare(self, case: Case, target: SummaryTarget, positions: Sequence[int]) -> None:
         """Summarize the messages at these positions that nobody has summarized yet, a few at a time.

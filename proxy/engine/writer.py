@@ -74,29 +74,18 @@ class _Work:
         return merging or self.length
 
 
+@dataclass(eq=False, repr=False)
 class Writer:
-    """Writes summaries; one per process."""
+    """Writes summaries; one per process. `ticks` tells seconds that only go forward."""
 
-    def __init__(
-        self,
-        checkpoints: Checkpoints,
-        summarizer: Summarizer,
-        tokenizer: Tokenizer,
-        prompts: Prompts,
-        windows: Windows,
-        spending: Spending,
-        workers: Workers,
-        ticks: Callable[[], float],
-    ) -> None:
-        """`ticks` tells seconds that only go forward."""
-        self._checkpoints = checkpoints
-        self._summarizer = summarizer
-        self._tokenizer = tokenizer
-        self._prompts = prompts
-        self._windows = windows
-        self._spending = spending
-        self._workers = workers
-        self._ticks = ticks
+    _checkpoints: Checkpoints
+    _summarizer: Summarizer
+    _tokenizer: Tokenizer
+    _prompts: Prompts
+    _windows: Windows
+    _spending: Spending
+    _workers: Workers
+    _ticks: Callable[[], float]
 
     async def write(self, job: Job, target: SummaryTarget, bill: Bill) -> Written:
         """The summary of a job, in as many calls as it takes; what they use is added to `bill`.
