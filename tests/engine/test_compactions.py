@@ -260,7 +260,7 @@ async def test_what_a_fork_that_left_had_joined_is_kept_for_its_own_branch_only(
         trunk = Agent()
         case, _ = await one._draft(trunk.says(FIRST), "on")
         await one.engine.sessions.add(
-            case.caller, case.chain, case.label, case.request.model, None
+            case.caller, case.chain, case.label, case.request.settings.model, None
         )  # listed already, so that records are kept at once
         waiting, messages = await fork_that_joins(one, other)
         waiting.cancel()
