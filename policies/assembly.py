@@ -40,12 +40,8 @@ def assemble(conversation: Conversation, covered: int, text: str, shape: Shape =
     kept = [index(i) for i in (*conversation.repeated(covered), *range(covered, len(conversation.body)))]
     front = [*conversation.indexes[: conversation.head_length], *map(index, conversation.covered_instructions(covered))]
     record = Injected(text)
-    if shape == "separate" or not _begins_with_user(conversation, kept):
+    if shape == "separate" or not kept or conversation.messages[kept[0]].role != "user":
         return [*front, record, *kept]
     if shape == "ack":
         return [*front, record, Injected(ACKNOWLEDGEMENT, "assistant"), *kept]
     return [*front, Merged(text, kept[0]), *kept[1:]]
-
-
-def _begins_with_user(conversation: Conversation, kept: list[MessageIndex]) -> bool:
-    return bool(kept) and conversation.messages[kept[0]].role == "user"

@@ -174,7 +174,8 @@ def next_rung(
     """The `attempt`-th retry, counted from 0; its request must be 10 % smaller than `smallest_sent` tokens."""
     budget = budget.behind(conversation.fixed_tokens)
     target = min(budget.at(TARGETS[attempt]), int(SHRINK_AT_LEAST * smallest_sent))
-    budget = replace(budget, record=min(budget.record, _most_of_record(target, budget.fixed)))
+    most_of_record = int(max(RECORD_SHARE * (target - budget.fixed), _LEAST_RECORD_SHARE * target))
+    budget = replace(budget, record=min(budget.record, most_of_record))
     covered = standing.covered if standing else 0
     cut = choose_cut(conversation, budget, policy, covered=covered, target=target)
     record = budget.record if cut else standing.record_tokens if standing else 0
@@ -187,7 +188,3 @@ def next_rung(
         tail_tokens=None if fits else max(room, _LEAST_TAIL),
         with_model=attempt < len(TARGETS) - 1 and not is_irreducible(conversation, budget, policy),
     )
-
-
-def _most_of_record(target: int, fixed: int) -> int:
-    return int(max(RECORD_SHARE * (target - fixed), _LEAST_RECORD_SHARE * target))

@@ -125,7 +125,9 @@ def decide(
     with_model = force or not is_irreducible(conversation, budget, policy)
     if not (with_model or must):
         return _keep(standing, "irreducible")
-    return Compact(cut, budget, standing, must, _trigger(conversation, force), now, with_model)
+    # R3's double check names why it looked: before a model call, or after a tool has run.
+    looked: Trigger = "tool_execution" if conversation.messages[-1].role == "tool" else "proactive"
+    return Compact(cut, budget, standing, must, "manual" if force else looked, now, with_model)
 
 
 def decide_ahead(
@@ -184,10 +186,3 @@ def _least_gain(budget: Budget, policy: PolicySettings, now: int, *, full: bool)
 def _usable_for(tokens: int, policy: PolicySettings, fixed: int) -> int:
     """The usable input of which a request of so many tokens is as large as one that is compacted."""
     return fixed + int((tokens - fixed) / policy.compaction_threshold)
-
-
-def _trigger(conversation: Conversation, force: bool) -> Trigger:
-    """R3's double check names why it looked: before a model call, or after a tool has run."""
-    if force:
-        return "manual"
-    return "tool_execution" if conversation.messages[-1].role == "tool" else "proactive"

@@ -21,17 +21,7 @@ from policies.ledger.superseding import reaches_out, repeats, replaces, restates
 from policies.ledger.words import WEAK as WEAK_WORDS
 from policies.transcript import CountTokens, Utterance
 
-__all__ = [
-    "Entry",
-    "extract",
-    "fit",
-    "line",
-    "merge",
-    "numbered",
-    "statements_in",
-    "supersede",
-    "without_superseded_section",
-]
+__all__ = ["Entry", "fit", "line", "merge", "numbered", "statements_in", "supersede", "without_superseded_section"]
 
 # Of one message and kind, the first and the last: a pasted book is not a conversation.
 _MOST_OF_A_KIND = {"task": 200, "directive": 400, "fact": 200, "message": 40}
@@ -59,15 +49,13 @@ _ARGUMENT = re.compile(r"[^\s\"'`,:;(){}\[\]<>=|]{4,200}")
 _MAX_ARGUMENTS = 1_500
 
 
-def extract(utterances: Iterable[Utterance], directives: Sequence[str], *, first_user: int | None) -> list[Entry]:
-    """Entries of the user messages among `utterances`; `first_user` is the position of the conversation's first."""
-    return list(statements_in(list(utterances), directives, first_user=first_user))
-
-
 def statements_in(
     utterances: Sequence[Utterance], directives: Sequence[str], *, first_user: int | None
 ) -> Iterator[Entry]:
-    """What `extract` lists, one by one: merged at once, a sentence is read once, however many there are."""
+    """Entries of the user messages among `utterances`; `first_user` is the position of the conversation's first.
+
+    One by one: merged at once, a sentence is read once, however many there are.
+    """
     arguments = {
         word
         for utterance in utterances

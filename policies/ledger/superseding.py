@@ -81,12 +81,9 @@ def _takes_back(later: Statement, earlier: Statement) -> bool:
     """A permission ends the rule that it is about, and a rule ends the permission it names."""
     if later.permits:
         rule = earlier.has("forbids", "demands", "only", "limits", "prefers", "suggests")
-        return rule and bool(later.content) and _about(later) <= earlier.content | earlier.texts
+        about = (later.subject or later.content) | later.texts
+        return rule and bool(later.content) and about <= earlier.content | earlier.texts
     return later.content == earlier.content
-
-
-def _about(statement: Statement) -> frozenset[str]:
-    return (statement.subject or statement.content) | statement.texts
 
 
 def _turns_round(later: Statement, earlier: Statement) -> bool:
@@ -110,16 +107,12 @@ def _restates(later: Statement, earlier: Statement) -> bool:
     if not later.classes or not earlier.classes <= later.classes:
         return False
     if later.forbids or earlier.forbids:
-        return later.forbids == earlier.forbids and _singular(later, earlier)
+        return later.forbids == earlier.forbids and (earlier.classes <= _SINGULAR or later.has("corrects"))
     if later.has("corrects", "updates") or earlier.classes.isdisjoint({"name"}):
         return True
     if later.subject == _NEXT_STEP:
         return False
     return (later.stated and earlier.stated) and not (later.has("demands") and earlier.has("demands"))
-
-
-def _singular(later: Statement, earlier: Statement) -> bool:
-    return earlier.classes <= _SINGULAR or later.has("corrects")
 
 
 def _corrects(later: Statement, earlier: Statement) -> bool:

@@ -29,7 +29,6 @@ def render(
     budget: Budget,
     settings: LedgerSettings,
     count: CountTokens,
-    anchor: int | None,
 ) -> str:
     """The injected text, within budget.record tokens: the blocks a model cannot be trusted with are filled first.
 
@@ -38,11 +37,10 @@ def render(
     left = budget.record - count("\n".join([texts.opening, texts.closing, f"\n## {texts.said}\n"])) - _SLACK
     share = left // 6 if budget.record <= SMALL_RECORD else left
     prose = min(count(summary), share)
-    shown = [entry for entry in entries if entry.position != anchor]
     said: list[Entry] = []
     ledger_left = min(_ledger_budget(settings, budget), left if share < left else left - prose)
-    rules = [entry for entry in shown if _is_rule(entry)]
-    others = [entry for entry in shown if entry.kind in ("fact", "directive") and not _is_rule(entry)]
+    rules = [entry for entry in entries if _is_rule(entry)]
+    others = [entry for entry in entries if entry.kind in ("fact", "directive") and not _is_rule(entry)]
     for entries_of_kind, reserved in ((rules, 0), (others, prose if share < left else 0)):
         fitted = ledger.fit(entries_of_kind, ledger_left - reserved, count)
         cost = _cost([ledger.line(entry) for entry in fitted], count)
@@ -55,7 +53,7 @@ def render(
     left -= _cost(changed, count)
     done = _block(texts.actions, [_action_line(action) for action in actions], left // 2, count)
     left -= _cost(done, count)
-    said += ledger.fit([e for e in shown if e.kind == "message"], min(left, ledger_left), count)
+    said += ledger.fit([e for e in entries if e.kind == "message"], min(left, ledger_left), count)
     lines = [escape(ledger.line(entry)) for entry in sorted(said, key=order_of)]
     spoken = ["", f"## {texts.said}", *lines] if lines else []
     prose_lines = ["", told] if told else []

@@ -168,27 +168,14 @@ def build(
 ) -> Record:
     """The next generation. `written` is None for a deterministic record; `tokens_kept` counts all that still goes
     upstream beside the injected text; `segments` is how many of the newest are shown."""
-    if written is not None:
-        entries = ledger.supersede(entries, written.named)
     count = cache(count)  # what may be injected is counted again for what is stored
-    language = language_for(parent, span)
-    texts = texts_for(language)
-    actions = [*(parent.actions if parent else ()), *key_actions(span.utterances)][-_ACTIONS_STORED:]
-    files = file_changes(parent.files if parent else (), span.utterances)[-_FILES_STORED:]
+    texts = texts_for(language := language_for(parent, span))
     written = written or _deterministic(span, parent, texts, budget, count)
-    timeline = (*(parent.segments if parent else ()), written.segment)[-_SEGMENTS_STORED:]
-    text = render(
-        texts,
-        written.summary,
-        [segment.text for segment in timeline[-segments:] if segment.text] if segments else [],
-        entries,
-        actions,
-        files,
-        budget=budget,
-        settings=settings,
-        count=count,
-        anchor=span.anchor,
-    )
+    entries = ledger.supersede(entries, written.named)
+    timeline, actions, files = _carried(span, parent, written)
+    shown = [segment.text for segment in timeline[-segments:] if segment.text] if segments else []
+    said = [entry for entry in entries if entry.position != span.anchor]
+    text = render(texts, written.summary, shown, said, actions, files, budget=budget, settings=settings, count=count)
     text_tokens = count(text) + MESSAGE_TOKENS
     return Record(
         version=VERSION,
@@ -203,8 +190,8 @@ def build(
         summary=written.summary,
         segments=timeline,
         entries=tuple(ledger.fit(entries, 4 * budget.record, count)),
-        actions=tuple(actions),
-        files=tuple(files),
+        actions=actions,
+        files=files,
         making=_making(span.cut, written, trigger, tokens_before, tokens_kept + text_tokens, text_tokens),
         first_digest=span.first_digest,
         last_digest=span.last_digest,
@@ -212,6 +199,16 @@ def build(
         started=started,
         compacted=now,
     )
+
+
+def _carried(
+    span: Span, parent: Record | None, written: Written
+) -> tuple[tuple[Segment, ...], tuple[KeyAction, ...], tuple[FileChange, ...]]:
+    """The timeline, the tool calls and the changed files: the parent's and the span's, the newest of each."""
+    segments = (*(parent.segments if parent else ()), written.segment)
+    actions = (*(parent.actions if parent else ()), *key_actions(span.utterances))
+    files = file_changes(parent.files if parent else (), span.utterances)
+    return segments[-_SEGMENTS_STORED:], actions[-_ACTIONS_STORED:], tuple(files[-_FILES_STORED:])
 
 
 def with_left_out(record: Record, position: int, most: int, count: CountTokens) -> Record:

@@ -14,7 +14,6 @@ from policies.ledger import statements
 from policies.ledger.entries import HARD, PREFERENCE, WEAK
 from policies.ledger.ledger import (
     Entry,
-    extract,
     fit,
     line,
     merge,
@@ -32,6 +31,10 @@ from tests.support import statement_pairs as pairs
 from tests.support.conversations import count
 from tests.support.natural_sessions import SESSIONS, NaturalSession
 from tests.support.statement_pairs import Pair
+
+
+def extract(utterances: list[Utterance], directives: tuple[str, ...], *, first_user: int | None) -> list[Entry]:
+    return list(statements_in(utterances, directives, first_user=first_user))
 
 
 def said(text: str, position: int = 0) -> list[Entry]:

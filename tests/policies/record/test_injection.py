@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from policies.budget import budget_of
 from policies.ledger.entries import Entry
-from policies.ledger.ledger import extract, merge
+from policies.ledger.ledger import merge, told
 from policies.record.actions import FileChange, KeyAction
 from policies.record.injection import render
 from policies.record.texts import texts_for
@@ -22,10 +22,10 @@ TEXTS = texts_for("en")
 
 def entries_of(*texts: str) -> list[Entry]:
     utterances = [Utterance(2 * i, "user", text) for i, text in enumerate(texts)]
-    return merge((), extract(utterances, (), first_user=0))
+    return merge((), told(utterances, (), first_user=0))
 
 
-def injected(usable: int, summary: str, entries: list[Entry], *, anchor: int | None = None, **blocks: int) -> str:
+def injected(usable: int, summary: str, entries: list[Entry], **blocks: int) -> str:
     actions = [
         KeyAction("read_file", f'{{"path": "a{i}"}}', ok=True, position=i) for i in range(blocks.get("actions", 0))
     ]
@@ -41,7 +41,6 @@ def injected(usable: int, summary: str, entries: list[Entry], *, anchor: int | N
         budget=budget_of(usable, usable),
         settings=LedgerSettings(),
         count=count,
-        anchor=anchor,
     )
 
 
@@ -87,10 +86,6 @@ def test_what_the_summary_says_word_for_word_stands_once() -> None:
     text = injected(40_000, "## Rules\n- Never push.\nAnd so on.", entries_of("Port the app.", "Never push."))
     assert text.count("Never push.") == 1
     assert "And so on." in text
-
-
-def test_the_anchor_stands_after_the_record_and_not_in_it() -> None:
-    assert "Never push." not in injected(40_000, "x", entries_of("Port the app.", "Never push."), anchor=2)
 
 
 @given(
