@@ -1,7 +1,5 @@
 """The arguments of a tool call: JSON inside a string, which is read only where little is made of it."""
 
-from __future__ import annotations
-
 import msgspec
 
 # As Python's, objects and lists take a hundred times their text, and nothing else runs while they are made.

@@ -1,7 +1,5 @@
 """The shape of what goes upstream once a checkpoint covers the oldest part (docs/design.md, "What goes upstream")."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal
 

@@ -4,8 +4,6 @@ Everything here is a function of the message list and the window: every replica 
 adds batches, and so the bytes sent before stay as they are.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterator

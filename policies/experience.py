@@ -4,8 +4,6 @@ A lesson only ever costs a compaction too early or an overflow that is caught, s
 expire.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Final
 

@@ -1,7 +1,5 @@
 """Choosing the cut: half of the window at a turn, else a round boundary, else none (docs/design.md, "The cut")."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal

@@ -1,7 +1,5 @@
 """Signs that look like an ASCII sign, for comparisons: what a reader, and so a model, may take one text for."""
 
-from __future__ import annotations
-
 import re
 import unicodedata
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Contents that no window takes, known before anything is sent (docs/design.md, "The ladder")."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 
 from policies.budget import Budget

@@ -3,8 +3,6 @@
 Both change from request to request without anybody having said anything else (docs/design.md, "Digests and keys").
 """
 
-from __future__ import annotations
-
 import re
 
 _TIME = r"(?:[01]?\d|2[0-3]):[0-5]\d"

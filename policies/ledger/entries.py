@@ -1,7 +1,5 @@
 """One thing a user said, as the ledger carries it."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 import msgspec

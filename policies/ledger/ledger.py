@@ -4,8 +4,6 @@ Summaries lose constraints, paths and numbers first. So sentences of user messag
 identifier are kept verbatim, with their position, through any number of compactions; no model re-tells them.
 """
 
-from __future__ import annotations
-
 import re
 from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator, Sequence

@@ -1,7 +1,5 @@
 """Superseded statements that a summarizer names by number: shown as numbered lines, its answer read, then checked."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence

@@ -1,7 +1,5 @@
 """Takes a sentence apart: its words as concepts, its values with their kinds, and the cues of what it does."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 

@@ -1,7 +1,5 @@
 """Cuts a sentence into words, values by their shape, and what separates clauses."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from functools import lru_cache

@@ -1,7 +1,5 @@
 """A user's message as sentences: prose apart from what was pasted into it."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 

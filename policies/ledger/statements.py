@@ -1,7 +1,5 @@
 """Reads a sentence once: what it is about, which values it holds, what it does (forbid, correct, ask …)."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from functools import lru_cache

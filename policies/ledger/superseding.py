@@ -1,7 +1,5 @@
 """Whether a later statement replaces an earlier one: few rules over what was read of both."""
 
-from __future__ import annotations
-
 from policies.ledger.statements import Statement
 
 # Values of these sorts are one a subject also in a rule: "at most 3 retries". Names and paths may be many:

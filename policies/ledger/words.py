@@ -4,8 +4,6 @@ Words of a subject with the same meaning share a concept; a qualifier tells apar
 of a kind is a value (a weekday, a color); a cue says what the sentence does (forbids, corrects, adds, asks).
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from functools import lru_cache

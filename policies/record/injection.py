@@ -1,7 +1,5 @@
 """The text in place of the covered messages: the summary, and what code carries (docs/design.md, "The record")."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from policies.budget import SMALL_RECORD, Budget

@@ -4,8 +4,6 @@ R3's CompactionState and CompactionRecord; docs/design.md, "When to compact". Be
 costs a summary, never an answer.
 """
 
-from __future__ import annotations
-
 from math import ceil
 
 import msgspec

@@ -1,7 +1,5 @@
 """What a summarizer is asked: the prompts of `policies/prompts/`, filled in."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """The record of a compaction: what is stored once and injected ever after (docs/design.md, "The record")."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import cache
 from typing import Literal

@@ -1,7 +1,5 @@
 """The words around a summary, in the user's language: the wrapper of the injected text and its headings."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Whether a summarizer's answer may be stored: a failed summary never is (docs/design.md, "The summarizer")."""
 
-from __future__ import annotations
-
 import re
 import unicodedata
 from collections.abc import Iterator, Sequence

@@ -1,7 +1,5 @@
 """Our own pages: health, metrics, and what operators see and erase under /admin."""
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass

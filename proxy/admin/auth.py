@@ -1,7 +1,5 @@
 """Who may see and do what on the pages for operators, and the admin token where it has no place."""
 
-from __future__ import annotations
-
 import hmac
 import ipaddress
 import time

@@ -1,7 +1,5 @@
 """The page that the link at the start leads to: where to find what, in a browser and from a shell."""
 
-from __future__ import annotations
-
 from html import escape
 from pathlib import Path
 from shlex import quote

@@ -1,7 +1,5 @@
 """The operators' token: the configured one, else one that is made at the first start and kept beside the store."""
 
-from __future__ import annotations
-
 import base64
 import errno
 import hmac

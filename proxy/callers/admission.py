@@ -1,7 +1,5 @@
 """How many requests may be under way at once, in the process and for each tenant, and how many bytes of theirs."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """The label people know a session by; correctness never depends on it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from proxy.dialects.reader import ChatRequest

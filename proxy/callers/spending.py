@@ -1,7 +1,5 @@
 """What summaries cost each tenant today, in tokens; in this process only, so a limit holds per replica."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 _DAY = 86_400

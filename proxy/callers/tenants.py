@@ -1,7 +1,5 @@
 """Who is calling: the tenant behind a key, its policy, and the scope that keeps its sessions apart from all others."""
 
-from __future__ import annotations
-
 import hashlib
 import hmac
 import secrets

@@ -1,7 +1,5 @@
 """The command line: serve, demo, check, models, explain, replay, sessions, schema, keys, healthcheck, version."""
 
-from __future__ import annotations
-
 import asyncio
 import hashlib
 import json

@@ -1,7 +1,5 @@
 """What commands have in common: the config they read, the tenant they stand for, and where their words go."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Callable

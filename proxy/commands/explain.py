@@ -1,7 +1,5 @@
 """`concertina explain`: a request in a file explained as a table, under a config but with nothing stored before it."""
 
-from __future__ import annotations
-
 import sys
 import time
 from collections.abc import Iterator, Sequence

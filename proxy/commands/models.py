@@ -1,7 +1,5 @@
 """`concertina models`: how large each model's window is taken to be, and who says so."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import Sequence

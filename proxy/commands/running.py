@@ -1,7 +1,5 @@
 """Asking the proxy that runs with a config: whether it is ready, and to erase what it and its store hold."""
 
-from __future__ import annotations
-
 import json
 import os
 import urllib.request

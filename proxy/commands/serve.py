@@ -1,7 +1,5 @@
 """`concertina serve`: the proxy as a process, and what is printed at the start."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import signal

@@ -1,7 +1,5 @@
 """`concertina sessions`: which conversations have something stored, and their erasure by the running proxy, or here."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Reads one YAML file into plain values: each with its line, `${NAME}` filled in, and all of it within bounds."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field

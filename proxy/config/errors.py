@@ -1,7 +1,5 @@
 """What is wrong with a config file: one line a problem, with file, line, YAML path and the way out, never a value."""
 
-from __future__ import annotations
-
 import difflib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Loads the config: reads the file, resolves policies, checks references, and reports everything wrong at once."""
 
-from __future__ import annotations
-
 import hashlib
 import re
 from collections.abc import Iterator, Mapping

@@ -1,7 +1,5 @@
 """Presets, and what it means that one policy extends another."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from functools import cache, reduce
 from importlib.resources import files

@@ -1,7 +1,5 @@
 """Takes a changed config while requests are served: all of it at once, or none of it where anything is wrong."""
 
-from __future__ import annotations
-
 import asyncio
 import stat
 from collections.abc import Callable, Mapping

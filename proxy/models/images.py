@@ -1,7 +1,5 @@
 """How large an image in a prompt is, from the header of its data: URL, without decoding the rest."""
 
-from __future__ import annotations
-
 import binascii
 from collections.abc import Callable
 

@@ -4,8 +4,6 @@ Sizes and durations come from the first bytes of what was sent; what cannot be s
 rather large. No more than a megabyte of any part is decoded.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Callable, Mapping

@@ -1,7 +1,5 @@
 """What litellm's table says of models: context windows and prices."""
 
-from __future__ import annotations
-
 import importlib.util
 import re
 import threading

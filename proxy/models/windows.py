@@ -1,7 +1,5 @@
 """The window to plan with for every model at every upstream, and what traffic has taught about them."""
 
-from __future__ import annotations
-
 import hashlib
 from collections import OrderedDict
 from collections.abc import Callable, Mapping

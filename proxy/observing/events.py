@@ -3,8 +3,6 @@
 Nothing that tells an event knows who listens. No event holds content or a key.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal

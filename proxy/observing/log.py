@@ -1,7 +1,5 @@
 """The log: one JSON line an event, on standard error; never content, never keys."""
 
-from __future__ import annotations
-
 import logging
 import sys
 import traceback

@@ -1,7 +1,5 @@
 """The lines that events leave in the log (docs/design.md, "Log")."""
 
-from __future__ import annotations
-
 from collections import OrderedDict
 
 from policies.record.record import Record

@@ -1,7 +1,5 @@
 """What is counted for Prometheus; no content, no keys, no sessions, and a bounded number of series."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import Callable, Iterator, Mapping

@@ -4,8 +4,6 @@ Layers, in this order: codes that suffice, vetoes (rate limits, billing, output 
 of an answer is read, never generated text or an echoed prompt. Any doubt is "no": the error is passed on.
 """
 
-from __future__ import annotations
-
 from itertools import pairwise
 from typing import Literal
 

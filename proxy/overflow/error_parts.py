@@ -3,8 +3,6 @@
 Generated text and what is echoed of a request are never part of it. All work is bounded by the limits below.
 """
 
-from __future__ import annotations
-
 import html
 import re
 from collections.abc import Iterable, Iterator

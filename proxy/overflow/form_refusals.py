@@ -3,8 +3,6 @@
 Read generously: a wrong "yes" costs one more request that ends as the first one did.
 """
 
-from __future__ import annotations
-
 import re
 
 import msgspec

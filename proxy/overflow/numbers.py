@@ -1,7 +1,5 @@
 """The numbers an overflow error states: the limit and what it holds, the prompt, and the output that was asked for."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 from itertools import count

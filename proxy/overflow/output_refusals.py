@@ -4,8 +4,6 @@ They borrow the words of overflows ("reduce the length", "context window", a max
 belong to decides: the output's own make no overflow, however the rest is worded; those of the prompt, or of both, do.
 """
 
-from __future__ import annotations
-
 from itertools import product
 
 from proxy.overflow import error_parts

@@ -4,8 +4,6 @@ Every pattern is tried on one sentence of at most 240 characters, or on two, as 
 that none can take long on any input.
 """
 
-from __future__ import annotations
-
 import re
 
 # The vocabulary of the tables, in which these names stand for it; each may be made of later ones.

@@ -1,7 +1,5 @@
 """Where the proxy listens, how it is reached there, and upstreams that lead back to it."""
 
-from __future__ import annotations
-
 import socket
 from collections.abc import Iterator
 from urllib.parse import urlsplit

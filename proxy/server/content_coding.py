@@ -1,7 +1,5 @@
 """Content codings that are read here, within bounds (RFC 9110, section 8.4)."""
 
-from __future__ import annotations
-
 import io
 import zlib
 from collections.abc import Callable, Iterator, Mapping

@@ -1,7 +1,5 @@
 """One HTTP exchange with a client: its request's body, the answer, and noticing when it leaves."""
 
-from __future__ import annotations
-
 import asyncio
 import io
 import re

@@ -1,7 +1,5 @@
 """What a client said before the body of its request."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property

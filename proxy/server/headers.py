@@ -1,7 +1,5 @@
 """Which headers pass, in which direction (RFC 9110, section 7.6.1), and which are ours."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator
 

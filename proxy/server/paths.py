@@ -1,7 +1,5 @@
 """What a request's path means, however it is spelled: whether it is ours, where it leads, and who may ask for it."""
 
-from __future__ import annotations
-
 import re
 import unicodedata
 from collections.abc import Iterable

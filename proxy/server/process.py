@@ -1,7 +1,5 @@
 """uvicorn's server with an end in order, and the sockets it listens on."""
 
-from __future__ import annotations
-
 import asyncio
 import errno
 import os

@@ -1,7 +1,5 @@
 """uvicorn's HTTP/1.1 protocol on httptools with what it lacks: deadlines, limits, and strictness about framing."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 from asyncio import TimerHandle

@@ -1,7 +1,5 @@
 """Server-sent events (html.spec.whatwg.org, "Parsing an event stream")."""
 
-from __future__ import annotations
-
 import re
 
 # Lines end in one of three ways, and an empty one ends an event.

@@ -1,7 +1,5 @@
 """Where records lie between requests: SQLite, Redis or memory, behind a circuit breaker, and sealed."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 

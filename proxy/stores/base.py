@@ -4,8 +4,6 @@ Everything in a store can be rebuilt from the client's next request, so nothing 
 may vanish at any time, and no caller may be wrong, only slower, when one does.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Protocol
 

@@ -1,7 +1,5 @@
 """The store as the proxy sees it: never raises, and costs next to nothing while the real one is down."""
 
-from __future__ import annotations
-
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Sequence

@@ -1,7 +1,5 @@
 """A store inside this process: for trying things out, and for tests; nothing survives a restart."""
 
-from __future__ import annotations
-
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence

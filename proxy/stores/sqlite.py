@@ -6,8 +6,6 @@ A file that is deleted, moved or replaced under us is let go of before the next 
 operation that found out; then what lies at the path is opened, or made.
 """
 
-from __future__ import annotations
-
 import asyncio
 import fcntl
 import os

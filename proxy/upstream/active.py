@@ -1,7 +1,5 @@
 """What a config gives to requests."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from proxy.callers.admin_token import AdminToken

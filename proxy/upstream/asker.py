@@ -1,7 +1,5 @@
 """Asking upstreams for the windows of their models: behind the answers, seldom, and never twice at once."""
 
-from __future__ import annotations
-
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Requests to upstreams and their answers as raw bytes; the one module that knows aiohttp."""
 
-from __future__ import annotations
-
 import asyncio
 import errno
 import ssl

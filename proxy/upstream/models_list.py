@@ -1,7 +1,5 @@
 """What servers say of their models' windows, in their own formats."""
 
-from __future__ import annotations
-
 import re
 from typing import Annotated, Literal
 

@@ -1,7 +1,5 @@
 """An upstream's answer, wherever its bytes come from."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Protocol

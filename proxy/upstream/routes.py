@@ -1,7 +1,5 @@
 """Where a request goes, under which headers, how much fits there, and who summarizes for it."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from policies.experience import Experience

@@ -1,7 +1,5 @@
 """One call to a summarizer model: a request of ours, its retries, and when to leave it alone for a while."""
 
-from __future__ import annotations
-
 from collections import OrderedDict
 from collections.abc import Callable
 from typing import Literal

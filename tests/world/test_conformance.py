@@ -15,7 +15,7 @@ from compaction_kit.generated import build_generated_session
 from compaction_kit.semantic_corpus import build_semantic_heldout_session, build_semantic_session
 from compaction_kit.session import build_seeded_session
 
-from policies.ledger.ledger import Entry, merge, numbered, supersede, told
+from policies.ledger.ledger import Entry, merge, numbered, supersede, statements_in
 from policies.transcript import Utterance
 from proxy.demo.model_server import ModelServer
 from tests.support.natural_sessions import SESSIONS, NaturalSession
@@ -164,7 +164,7 @@ def carried(judged: Judged, name: Callable[[list[Entry]], str] = lambda entries:
     utterances = [Utterance(i, "user" if role == "user" else "assistant", text) for i, (role, text) in enumerate(turns)]
     entries: list[Entry] = []
     for start in range(0, len(utterances), 15):
-        entries = merge(entries, told(utterances[start : start + 15], (), first_user=0))
+        entries = merge(entries, statements_in(utterances[start : start + 15], (), first_user=0))
         entries = supersede(entries, name(entries))
     return "\n".join(entry.text for entry in entries)
 

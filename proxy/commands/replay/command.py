@@ -1,7 +1,5 @@
 """`concertina replay`: recorded sessions under several policies, side by side, as a table."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import Callable, Iterator, Sequence

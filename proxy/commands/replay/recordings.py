@@ -1,7 +1,5 @@
 """Recorded conversations, in the forms people have them, as the requests that their clients sent."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial

@@ -1,7 +1,5 @@
 """Playing recorded sessions through the real engine, offline: what each policy sends, reuses and costs."""
 
-from __future__ import annotations
-
 import hashlib
 import io
 import time

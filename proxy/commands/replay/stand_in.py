@@ -1,7 +1,5 @@
 """A summarizer for where no model may be asked: it answers with lines of the transcript, as long as was wanted."""
 
-from __future__ import annotations
-
 import re
 import time
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """One Redis server: a bounded pool of connections with every limit said out loud, and commands sent as they are."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Iterable, Mapping
 from typing import Any, Final

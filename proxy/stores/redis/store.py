@@ -3,8 +3,6 @@
 redis-py's exceptions stop here. Nothing is retried, and an operation has one deadline.
 """
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 

@@ -1,7 +1,5 @@
 """What `store.url` says of Redis: which servers, as whom, with TLS or without. Only text; nothing is opened."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType

@@ -1,7 +1,5 @@
 """A client's chat request as arguments of litellm's call: what a chat completion has, and nothing that steers it."""
 
-from __future__ import annotations
-
 import re
 from codecs import BOM_UTF8
 from collections.abc import Mapping

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from policies.budget import budget_of
 from policies.ledger.entries import Entry
-from policies.ledger.ledger import merge, told
+from policies.ledger.ledger import merge, statements_in
 from policies.record.actions import FileChange, KeyAction
 from policies.record.injection import render
 from policies.record.texts import texts_for
@@ -22,7 +22,7 @@ TEXTS = texts_for("en")
 
 def entries_of(*texts: str) -> list[Entry]:
     utterances = [Utterance(2 * i, "user", text) for i, text in enumerate(texts)]
-    return merge((), told(utterances, (), first_user=0))
+    return merge((), statements_in(utterances, (), first_user=0))
 
 
 def injected(usable: int, summary: str, entries: list[Entry], **blocks: int) -> str:
