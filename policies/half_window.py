@@ -125,16 +125,13 @@ def _describe(
     fallback_reason: Fallback | None = None,
 ) -> Cut:
     delta = units.index(cut) - units.index(half) if half in units else 0
-    if delta == 0:
-        adjustment: Adjustment = "exact"
-    else:
-        adjustment = "adjusted-to-turn-start" if delta < 0 else "adjusted-to-turn-end"
+    moved: Adjustment = "adjusted-to-turn-start" if delta < 0 else "adjusted-to-turn-end"
     return Cut(
         position=cut,
         level=level,
         strategy=strategy,
         kept=conversation.kept_tokens(cut),
-        adjustment=adjustment,
+        adjustment=moved if delta else "exact",
         adjustment_delta=abs(delta),
         units_total=len(units),
         units_kept=sum(1 for i in units if i >= cut),

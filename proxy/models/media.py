@@ -234,18 +234,10 @@ def _text(data: bytes) -> str | None:
 
 
 _KINDS: Final[Mapping[str, Callable[[_Medium], int]]] = {
-    "image_url": _image,
-    "image": _image,
-    "input_image": _image,
-    "input_audio": _audio,
-    "audio_url": _audio,
-    "audio": _audio,
-    "video_url": _video,
-    "video": _video,
-    "input_video": _video,
-    "file": _file,
-    "input_file": _file,
-    "document": _file,
+    **dict.fromkeys(("image_url", "image", "input_image"), _image),
+    **dict.fromkeys(("input_audio", "audio_url", "audio"), _audio),
+    **dict.fromkeys(("video_url", "video", "input_video"), _video),
+    **dict.fromkeys(("file", "input_file", "document"), _file),
 }
 
 KINDS: Final = frozenset(_KINDS)

@@ -4,6 +4,7 @@ import logging
 import sys
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import BinaryIO
@@ -24,7 +25,6 @@ class Log:
         self._least = _LEVELS[level]
         self._clock = clock
         self._stream = stream
-        self.lost = 0
 
     def set_level(self, level: str) -> None:
         """Write nothing less severe than this from now on."""
@@ -45,11 +45,9 @@ class Log:
             return
         moment = datetime.fromtimestamp(self._clock(), UTC)
         line = msgspec.json.encode({"ts": moment, "level": level, "event": event, **fields})
-        try:
+        with suppress(OSError, ValueError):  # a full disk, a closed pipe or a closed file loses lines, never requests
             self._stream.write(line + b"\n")
             self._stream.flush()
-        except (OSError, ValueError):  # a full disk, a closed pipe or a closed file loses lines, never requests
-            self.lost += 1
 
 
 def _places(error: BaseException) -> list[str]:

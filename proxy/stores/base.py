@@ -41,18 +41,15 @@ class Store(Protocol):
 
     async def get_many(self, keys: Sequence[str]) -> list[bytes | None]:
         """The values in the order of the keys, None for a miss; one round trip."""
-        ...
 
     async def put_new(self, key: str, value: bytes, ttl: float) -> bytes | None:
         """Store the value unless the key is taken: None if this call stored it, else the value that was there first.
 
         Storing the same bytes again is answered with those bytes, so a repeated call is harmless.
         """
-        ...
 
     async def put(self, key: str, value: bytes, ttl: float) -> None:
         """Store the value over whatever was there: for statistics, where the last to speak may win."""
-        ...
 
     async def erase(self, tag: str, mark: bytes, ttl: float) -> bytes | None:
         """Remove every entry under this hash tag and leave a tombstone (`tombstone(tag)`) with this mark for `ttl`.
@@ -60,35 +57,27 @@ class Store(Protocol):
         While it lies there, entries under the tag vanish as they are stored, so what is under way leaves nothing.
         Returns the mark that lies there: that of whoever was first. None where it could not be done.
         """
-        ...
 
     async def enroll(self, index: str, member: str, ttl: float) -> None:
         """Make `member` one of this index for `ttl` from now; the longest unused beyond `MAX_MEMBERS` drop out."""
-        ...
 
     async def members(self, index: str) -> list[str] | None:
         """Who is enrolled, in no order. None where it could not be looked up."""
-        ...
 
     async def strike(self, index: str, member: str) -> None:
         """Let go of a member, if it is one."""
-        ...
 
     async def touch(self, keys: Sequence[str], ttl: float) -> None:
         """Let these entries live for `ttl` from now; misses are ignored."""
-        ...
 
     async def acquire(self, key: str, token: str, ttl: float) -> bool:
         """Take the lock for at most `ttl`. It saves duplicate work; correctness never hangs on it."""
-        ...
 
     async def release(self, key: str, token: str) -> None:
         """Give the lock back, if it is still held with this token."""
-        ...
 
     async def close(self) -> None:
         """Let go of files, threads and connections; closing twice is harmless."""
-        ...
 
 
 def tag_of(key: str) -> str | None:

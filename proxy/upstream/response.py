@@ -16,16 +16,13 @@ class Body(Protocol):
 
     def chunks(self) -> AsyncIterator[bytes]:
         """The bytes as they arrive, once; raises TruncatedError."""
-        ...
 
     @property
     def at_end(self) -> bool:
         """Whether everything was read, so that no further chunk will come."""
-        ...
 
     def close(self) -> None:
         """Give the connection back if the body was read to its end, else close it: the upstream can stop working."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,15 +46,12 @@ class Servers(Protocol):
 
     def together(self, keys: Sequence[str]) -> list[list[str]]:
         """The keys, in groups that one command may name."""
-        ...
 
     async def run(self, commands: Sequence[Command]) -> list[object]:
         """The replies in order, as they came; where a command was refused, its error. One round trip a server."""
-        ...
 
     async def reset(self) -> None:
         """After an outage: forget who was found, and drop idle connections, which may be as dead as the one used."""
-        ...
 
     async def close(self) -> None: ...
 
