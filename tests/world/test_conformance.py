@@ -15,7 +15,7 @@ from compaction_kit.generated import build_generated_session
 from compaction_kit.semantic_corpus import build_semantic_heldout_session, build_semantic_session
 from compaction_kit.session import build_seeded_session
 
-from policies.ledger.ledger import Entry, merge, numbered, supersede, statements_in
+from policies.ledger.ledger import Entry, merge, numbered, statements_in, supersede
 from policies.transcript import Utterance
 from proxy.demo.model_server import ModelServer
 from tests.support.natural_sessions import SESSIONS, NaturalSession
