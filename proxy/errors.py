@@ -8,13 +8,15 @@ class ProxyError(Exception):
     code = "internal_error"
     type = "server_error"
     retryable = False
+    message = ""
+    retry_after: int | None = None
     cause: str | None = None
 
-    def __init__(self, message: str, *, param: str | None = None, retry_after: int | None = None) -> None:
-        super().__init__(message)
-        self.message = message
+    def __init__(self, message: str = "", *, param: str | None = None) -> None:
+        """`message`: in place of the class's own."""
+        self.message = message or self.message
+        super().__init__(self.message)
         self.param = param
-        self.retry_after = retry_after
 
     def fields(self) -> dict[str, object]:
         return {"message": self.message, "type": self.type, "param": self.param, "code": self.code}
@@ -94,9 +96,7 @@ class WebSocketError(InvalidRequestError):
 
     status = 426
     code = "websocket_not_supported"
-
-    def __init__(self) -> None:
-        super().__init__("There are no WebSockets here; send the request by POST over HTTP.")
+    message = "There are no WebSockets here; send the request by POST over HTTP."
 
     def headers(self) -> list[tuple[bytes, bytes]]:
         """RFC 9110, section 15.5.22, wants the protocol to be named."""
@@ -159,12 +159,12 @@ class CompactionFailedError(ProxyError):
 
     def __init__(self, reason: str, session: str) -> None:
         super().__init__(
-            f"The conversation could not be compacted ({reason}), and the policy does not allow to send it as it came.",
-            retry_after=_PASSES.get(reason),
+            f"The conversation could not be compacted ({reason}), and the policy does not allow to send it as it came."
         )
         self.reason = reason
         self.session = session
         self.retryable = reason in _PASSES
+        self.retry_after = _PASSES.get(reason)
 
     def fields(self) -> dict[str, object]:
         details = {"sessionId": self.session, "reason": self.reason, "canRetry": self.retryable}
@@ -203,9 +203,7 @@ class URITooLongError(InvalidRequestError):
 
     status = 414
     code = "uri_too_long"
-
-    def __init__(self) -> None:
-        super().__init__("The address of the request is too long.")
+    message = "The address of the request is too long."
 
 
 class HeadersTooLargeError(InvalidRequestError):
@@ -213,9 +211,7 @@ class HeadersTooLargeError(InvalidRequestError):
 
     status = 431
     code = "headers_too_large"
-
-    def __init__(self) -> None:
-        super().__init__("The headers of the request are too many or too large.")
+    message = "The headers of the request are too many or too large."
 
 
 class RequestTimeoutError(InvalidRequestError):
@@ -231,9 +227,8 @@ class OverloadedError(ProxyError):
     status = 503
     code = "server_overloaded"
     retryable = True
-
-    def __init__(self) -> None:
-        super().__init__("Too many requests are under way here; try again in a moment.", retry_after=1)
+    message = "Too many requests are under way here; try again in a moment."
+    retry_after = 1
 
 
 class OutOfFilesError(ProxyError):
@@ -242,9 +237,8 @@ class OutOfFilesError(ProxyError):
     status = 503
     code = "too_many_open_files"
     retryable = True
-
-    def __init__(self) -> None:
-        super().__init__("Too many connections are open here; try again in a moment.", retry_after=1)
+    message = "Too many connections are open here; try again in a moment."
+    retry_after = 1
 
 
 class TooManyRequestsError(ProxyError):
@@ -254,9 +248,8 @@ class TooManyRequestsError(ProxyError):
     code = "rate_limit_exceeded"
     type = "rate_limit_error"
     retryable = True
-
-    def __init__(self) -> None:
-        super().__init__("Too many of your requests are under way at once; try again in a moment.", retry_after=1)
+    message = "Too many of your requests are under way at once; try again in a moment."
+    retry_after = 1
 
 
 class EndedError(ProxyError):
@@ -280,6 +273,5 @@ class ShuttingDownError(EndedError):
 
     status = 503
     code = "server_shutting_down"
-
-    def __init__(self) -> None:
-        super().__init__("This server is shutting down and could not finish the request; send it again.", retry_after=1)
+    message = "This server is shutting down and could not finish the request; send it again."
+    retry_after = 1

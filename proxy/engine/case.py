@@ -31,6 +31,7 @@ class Case:
     """A counted request with everything its draft depends on: a value, made anew where something was learned.
 
     label:       what the client calls its session; empty where it has no name for it.
+    place:       where it goes, as lessons are kept.
     experience:  what was learned of this model at this upstream.
     last_answer: the longest that this session, else its model, gave lately, in tokens; None where that is not known.
     summarizer:  which model summarizes for it; None for none.
@@ -43,6 +44,7 @@ class Case:
     route: Route
     chain: Chain
     label: str
+    place: Place
     experience: Experience
     last_answer: int | None
     summarizer: SummaryTarget | None
@@ -146,12 +148,6 @@ class Case:
         """So many tokens of our estimate, as this upstream counts, as far as that was learned."""
         return int(tokens * self.experience.calibration)
 
-    @cached_property
-    def place(self) -> Place:
-        """Where it goes, as lessons are kept."""
-        caller, model = self.caller, self.request.settings.model
-        return place_of(caller.tenant, caller.scope, self.route.upstream.base_url, model)
-
 
 def case_of(head: RequestHead, router: Router, caller: Caller, mode: Mode, request: ChatRequest) -> Case:
     """The request behind its separator, where it goes, and what was learned of that."""
@@ -174,6 +170,7 @@ def case_of(head: RequestHead, router: Router, caller: Caller, mode: Mode, reque
         route=route,
         chain=chain,
         label=label,
+        place=place,
         experience=router.experience(place),
         last_answer=router.longest_answer(place, chain.session),
         summarizer=router.summary_target(caller, request, route),

@@ -3,17 +3,7 @@
 from dataclasses import dataclass, replace
 from typing import assert_never
 
-from policies.ladder import (
-    ESTIMATE_MARGIN,
-    EXACT_MARGIN,
-    SHRINK_AT_LEAST,
-    Rung,
-    StatedLimit,
-    capped_output,
-    lowered_output,
-    next_rung,
-    refused_budget,
-)
+from policies import ladder
 from policies.oversize import limits_for
 from policies.plan import Compact, Forward, Reuse
 from policies.record.record import Record
@@ -90,12 +80,12 @@ class Drafter:
         draft = await self._compacted(case, decision, replace(plan, with_model=False))
         return replace(worthwhile(case, draft), warning="unstable_history")
 
-    async def retry(self, case: Case, refused: Draft, stated: StatedLimit, *, attempt: int) -> Draft | None:
+    async def retry(self, case: Case, refused: Draft, stated: ladder.StatedLimit, *, attempt: int) -> Draft | None:
         """The next smaller draft after an overflow; None when there is none (docs/design.md, "The ladder")."""
         route = case.route
         if case.is_let_through:
             return None
-        budget = refused_budget(
+        budget = ladder.refused_budget(
             stated,
             sent_tokens=refused.tokens,
             window=route.window.tokens if route.window else None,
@@ -107,7 +97,7 @@ class Drafter:
         case = await self._placed(case)
         record = refused.record or await self._standing.newest(case)
         view = refused.view or await self._decider.cooled(case, record)
-        rung = next_rung(
+        rung = ladder.next_rung(
             view.conversation,
             budget,
             case.caller.policy,
@@ -124,7 +114,7 @@ class Drafter:
             draft = await self._cut_contents(case, view, draft, record, rung)
         window = stated.limit if stated.kind in (None, "window") else None
         draft = self._fitted(case, draft, window)
-        return draft if draft.tokens <= SHRINK_AT_LEAST * refused.tokens else None
+        return draft if draft.tokens <= ladder.SHRINK_AT_LEAST * refused.tokens else None
 
     def _fitted(self, case: Case, draft: Draft, stated: int | None = None) -> Draft:
         """The draft with a lower limit for its output, where an upstream that adds both up would refuse it.
@@ -134,20 +124,20 @@ class Drafter:
         window, limit = stated or told, case.request.settings.max_output
         if window is None or limit is None or case.real_tokens(draft.tokens) + limit <= window:
             return draft
-        return self.lowered(case, draft, StatedLimit(window)) or draft
+        return self.lowered(case, draft, ladder.StatedLimit(window)) or draft
 
-    def lowered(self, case: Case, refused: Draft, stated: StatedLimit) -> Draft | None:
+    def lowered(self, case: Case, refused: Draft, stated: ladder.StatedLimit) -> Draft | None:
         """The same prompt with less room for the output, where that is what did not fit; else None."""
         request, window = case.request, case.route.window
         if case.is_let_through:
             return None
-        room = lowered_output(
+        room = ladder.lowered_output(
             stated,
             sent_tokens=case.real_tokens(refused.tokens),
             window=window.tokens if window else None,
             max_output=request.settings.max_output,
             floor=case.caller.policy.output_floor,
-            margin=EXACT_MARGIN if case.route.exact else ESTIMATE_MARGIN,
+            margin=ladder.EXACT_MARGIN if case.route.exact else ladder.ESTIMATE_MARGIN,
         )
         return None if room is None else _with_output(case, refused, room)
 
@@ -155,7 +145,9 @@ class Drafter:
         """The same with the most output that the upstream allows, where its limit alone was refused; else None."""
         if case.is_let_through:
             return None
-        room = capped_output(most, max_output=case.request.settings.max_output, floor=case.caller.policy.output_floor)
+        room = ladder.capped_output(
+            most, max_output=case.request.settings.max_output, floor=case.caller.policy.output_floor
+        )
         return None if room is None else _with_output(case, refused, room)
 
     def halved(self, case: Case, refused: Draft) -> Draft | None:
@@ -174,7 +166,7 @@ class Drafter:
         note = self._tokenizer.count(text, case.request.encoding)
         tokens = conversation.fixed_tokens + conversation.kept_tokens(cut) + note
         draft = Draft(body_of(case, copy, case.experience.shape), tokens, "applied", "halved", None, refused.view, copy)
-        return draft if draft.tokens <= SHRINK_AT_LEAST * refused.tokens else None
+        return draft if draft.tokens <= ladder.SHRINK_AT_LEAST * refused.tokens else None
 
     async def _compacted(self, case: Case, decision: Decision, plan: Compact) -> Draft:
         """The request after a compaction made now, or made by somebody else while we waited for it."""
@@ -198,7 +190,9 @@ class Drafter:
         started, deadline = self._lineages.seen(case.chain.first_link), case.caller.policy.summarizer.timeout
         return Job(case, view, plan, record, target, started, deadline)
 
-    async def _cut_contents(self, case: Case, view: Cooled, draft: Draft, record: Record | None, rung: Rung) -> Draft:
+    async def _cut_contents(
+        self, case: Case, view: Cooled, draft: Draft, record: Record | None, rung: ladder.Rung
+    ) -> Draft:
         """Cut the largest contents of what is still sent, so that it weighs `rung.tail_tokens`."""
         covered = record.covered if record else 0
         assert rung.tail_tokens is not None  # noqa: S101 - the caller's condition

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 import msgspec
 
 from policies.experience import was_cut_off
+from proxy import errors
 from proxy.callers.admin_token import carries
 from proxy.callers.admission import Admission
 from proxy.callers.tenants import Caller
@@ -20,18 +21,6 @@ from proxy.engine.case import Case, Mode, Outcome, case_of, learned
 from proxy.engine.draft import Draft
 from proxy.engine.engine import Engine
 from proxy.engine.explanation import Explanation
-from proxy.errors import (
-    AuthenticationError,
-    BodyTooLargeError,
-    CompactionFailedError,
-    ContextLengthError,
-    InvalidRequestError,
-    LoopError,
-    MethodNotAllowedError,
-    ProxyError,
-    RequestDeadlineError,
-    WebSocketError,
-)
 from proxy.gateway.answers import Answer
 from proxy.gateway.forwarder import Forwarder
 from proxy.gateway.incoming import Incoming
@@ -139,14 +128,14 @@ class Gateway:
         """What `chat` would do with this request now, and why; nothing goes upstream."""
         async with self._observed(exchange) as incoming:
             if exchange.head.method != "POST":
-                raise MethodNotAllowedError("Send what is to be explained by POST, as a chat request.", "POST")
+                raise errors.MethodNotAllowedError("Send what is to be explained by POST, as a chat request.", "POST")
             await self._receive(incoming)
             await exchange.while_connected(self._explain(incoming))
 
     async def _explain(self, incoming: Incoming) -> None:
         explanation = await self._fail_open.run(self._explanation(incoming), None)
         if explanation is None:
-            raise ProxyError("The request could not be explained; the log says where it failed.")
+            raise errors.ProxyError("The request could not be explained; the log says where it failed.")
         body = msgspec.json.encode(explanation)
         headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
         await incoming.exchange.start(200, headers)
@@ -166,7 +155,7 @@ class Gateway:
             self._admit(incoming)
             # A handshake has this header (RFC 6455, section 4.1); the Upgrade itself ends at the connection.
             if resource(exchange.head.reading) == RESPONSES and exchange.head.header(b"sec-websocket-key"):
-                raise WebSocketError
+                raise errors.WebSocketError
             incoming.active.router.check_path(exchange.head, incoming.caller)
             with incoming.opened:
                 await exchange.while_connected(self._relay(incoming))
@@ -206,13 +195,13 @@ class Gateway:
         try:
             unpacked = await asyncio.to_thread(content_coding.unpack, body, used, most_kept, limit)
         except content_coding.TooLargeError:
-            raise BodyTooLargeError("The request body is over the limit after decompression.") from None
+            raise errors.BodyTooLargeError("The request body is over the limit after decompression.") from None
         except content_coding.UndecodableError:
             return None
         if unpacked is not None:
             incoming.hold(len(unpacked))
         elif incoming.active.router.depends_on_models:
-            raise BodyTooLargeError(_UNROUTABLE)
+            raise errors.BodyTooLargeError(_UNROUTABLE)
         return unpacked
 
     def _list_session(self, incoming: Incoming) -> None:
@@ -265,7 +254,7 @@ class Gateway:
         incoming = Incoming(exchange, self.active, time.perf_counter())
         error: BaseException | None = None
         deadline = incoming.active.server.request_deadline
-        late = asyncio.get_running_loop().call_later(deadline, exchange.end, RequestDeadlineError(deadline))
+        late = asyncio.get_running_loop().call_later(deadline, exchange.end, errors.RequestDeadlineError(deadline))
         try:
             with exchange.endable():
                 yield incoming
@@ -288,7 +277,7 @@ def _refuse_if_closed(incoming: Incoming) -> None:
     """Raise CompactionFailedError where a compaction was wanted and failed, and the policy is to refuse then."""
     is_wanted = incoming.policy.fail == "closed" and incoming.mode in ("on", "force")
     if is_wanted and incoming.sent.outcome == "failed-open":
-        raise CompactionFailedError(incoming.sent.reason, incoming.case.chain.name if incoming.case else "")
+        raise errors.CompactionFailedError(incoming.sent.reason, incoming.case.chain.name if incoming.case else "")
 
 
 def _reword_overflow(incoming: Incoming, answer: Answer, headers: Headers) -> None:
@@ -299,7 +288,7 @@ def _reword_overflow(incoming: Incoming, answer: Answer, headers: Headers) -> No
     known = incoming.to.window
     tokens = stated.input_tokens or case.request.received_tokens
     limit = stated.limit or (known.tokens if known else tokens - 1)
-    raise ContextLengthError(limit, max(tokens, limit + 1), headers)
+    raise errors.ContextLengthError(limit, max(tokens, limit + 1), headers)
 
 
 def _tapped(incoming: Incoming, answer: Answer) -> UsageTap | None:
@@ -318,14 +307,20 @@ def _may_be_stored(case: Case, sent: Draft) -> bool:
 def _identify(head: RequestHead, active: Active) -> tuple[Caller, Mode]:
     """Who is calling, under which policy, and what they want of us; control headers count once or not at all."""
     if hops(head.headers) >= MAX_HOPS:
-        raise LoopError("This request passed the proxy several times: an upstream's base_url leads back to the proxy.")
+        raise errors.LoopError(
+            "This request passed the proxy several times: an upstream's base_url leads back to the proxy."
+        )
     repeated = head.repeats(_ONCE)
     if repeated is not None:
-        raise InvalidRequestError(f"The header {repeated.decode()} may be sent once only.", param=repeated.decode())
+        raise errors.InvalidRequestError(
+            f"The header {repeated.decode()} may be sent once only.", param=repeated.decode()
+        )
     if head.reading.has_dots:
-        raise InvalidRequestError("The path holds dot segments (. or ..), encoded or not; send it without them.")
+        raise errors.InvalidRequestError("The path holds dot segments (. or ..), encoded or not; send it without them.")
     if carries(active.admin_token.value.encode(), head.headers, head.query):
-        raise AuthenticationError("This is the admin token, not an API key: it is for /admin and /metrics alone.")
+        raise errors.AuthenticationError(
+            "This is the admin token, not an API key: it is for /admin and /metrics alone."
+        )
     tenants = active.tenants
     other_key = next(filter(None, map(head.header, _OTHER_KEYS)), None)
     caller = tenants.identify(head.header(b"authorization"), head.header(b"x-api-key"), other_key)
@@ -347,5 +342,5 @@ def _mode(head: RequestHead, caller: Caller) -> Mode:
         return caller.policy.mode
     mode = _MODES.get(asked.strip().lower())
     if mode is None:
-        raise InvalidRequestError("x-compaction must be one of off, on, shadow, force.", param="x-compaction")
+        raise errors.InvalidRequestError("x-compaction must be one of off, on, shadow, force.", param="x-compaction")
     return mode

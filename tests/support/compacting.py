@@ -30,7 +30,7 @@ from proxy.engine.job import Job
 from proxy.engine.writer import Writer
 from proxy.models.table import ModelTable
 from proxy.models.tokenizer import DEFAULT_ENCODING, Tokenizer
-from proxy.models.windows import Windows
+from proxy.models.windows import Windows, place_of
 from proxy.observing.log import Log
 from proxy.observing.log_lines import LogLines
 from proxy.records.checkpoints import Checkpoints
@@ -156,7 +156,8 @@ async def job(
     chain = Chain(SCOPE, request.conversation.body)
     caller = Caller("default", "default", policy, frozenset(), SCOPE, None, summary_tokens_per_day)
     route = Route("elsewhere", Upstream(base_url="http://127.0.0.1:1/v1"), [])
-    case = Case(request, caller, "on", route, chain, "", Experience(), None, target)
+    place = place_of(caller.tenant, caller.scope, route.upstream.base_url, request.settings.model)
+    case = Case(request, caller, "on", route, chain, "", place, Experience(), None, target)
     plan = replace(plan, must=must, budget=budget)
     cooled = Cooled(request.conversation, {})
     return Job(case, cooled, plan, parent, target, started=1e9, deadline=policy.summarizer.timeout)
