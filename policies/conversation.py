@@ -114,7 +114,6 @@ class Conversation:
 
     @cached_property
     def users(self) -> list[int]:
-        """Positions of the user messages."""
         return [i for i, m in enumerate(self.body) if m.role == "user"]
 
     def anchor(self, cut: int) -> int | None:

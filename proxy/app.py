@@ -137,7 +137,6 @@ class App(Served):
         return self._gateway.active.admin_token if self._opened else None
 
     def _activate(self, config: Config, engine: Engine) -> Active:
-        """What the gateway needs of a config, as one value."""
         token = admin_token.configured(config) or self._made()
         server = config.server
         return Active(Tenants(config), engine.router(config), server, most_requests(server.max_requests), token)

@@ -81,18 +81,12 @@ async def open_engine(
     compactor = Compactor(checkpoints, summarizer, writer, spending, tokenizer, workers, observe, time.time)
     compactions = Compactions(standing, compactor, lineages, trails, sessions, background)
     decider = Decider(standing, cooler, lineages)
+    reader = RequestReader(tokenizer, workers)
+    drafter = Drafter(decider, standing, compactions, lineages, erasures, trails, tokenizer, observe)
+    ahead = Ahead(standing, compactions, excerpts, summarizer, lineages, trails, windows, observe)
+    explainer = Explainer(checkpoints, erasures, lineages, sealer, ttl, tokenizer, workers, is_answered)
     return Engine(
-        tokenizer,
-        windows,
-        metrics,
-        observe,
-        RequestReader(tokenizer, workers),
-        Drafter(decider, standing, compactions, lineages, erasures, trails, tokenizer, observe),
-        Ahead(standing, compactions, excerpts, summarizer, lineages, trails, windows, observe),
-        Explainer(checkpoints, erasures, lineages, sealer, ttl, tokenizer, workers, is_answered),
-        erasures,
-        sessions,
-        background,
+        tokenizer, windows, metrics, observe, reader, drafter, ahead, explainer, erasures, sessions, background
     )
 
 

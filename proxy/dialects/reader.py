@@ -73,10 +73,6 @@ class ChatRequest:
         return self.tools_tokens + sum(message.tokens for message in self.messages)
 
     @property
-    def is_as_received(self) -> bool:
-        return not self.dropped_tokens
-
-    @property
     def received_tokens(self) -> int:
         """What the client sent, its part before a separator included."""
         return self.tokens + self.dropped_tokens

@@ -52,7 +52,6 @@ class Case:
 
     @cached_property
     def conversation(self) -> Conversation:
-        """The request's messages as the policy sees them."""
         return Conversation(
             self.request.messages,
             self.request.tools_tokens,

@@ -79,7 +79,6 @@ class Cooler:
         return await self._workers.run(self._replaced, case, forms, following)
 
     def counter(self, case: Case) -> CountTokens:
-        """What counts tokens as this request's are counted."""
         return partial(self._tokenizer.count, encoding=case.request.encoding)
 
     async def cut(self, case: Case, view: Cooled, limits: Mapping[MessageIndex, int]) -> Cooled:

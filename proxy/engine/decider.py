@@ -33,7 +33,6 @@ class Decision:
 
     @property
     def cooled(self) -> Cooled:
-        """The conversation that a compaction is planned for."""
         assert self.view is not None  # noqa: S101 - nobody plans one without a look
         return self.view
 
@@ -73,7 +72,6 @@ class Decider:
         self._lineages = lineages
 
     async def decide(self, case: Case) -> Decision:
-        """What to do with a case."""
         if (reason := bypass_reason(case)) is not None:
             return Decision(Bypass(reason))
         if (reason := small_reason(case)) is not None:

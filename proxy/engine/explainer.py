@@ -16,21 +16,11 @@ from policies.record.record import Record, RoundCounts
 from policies.trail import left_out
 from policies.transcript import CountTokens
 from proxy.dialects.reader import ChatRequest
+from proxy.engine import explanation
 from proxy.engine.case import Case
 from proxy.engine.cooler import Cooler
 from proxy.engine.decider import Decider, Decision, bypass_reason
 from proxy.engine.draft import Draft
-from proxy.engine.explanation import (
-    Checkpoint,
-    CutMade,
-    Explanation,
-    Fate,
-    MessageFate,
-    Pinned,
-    Thresholds,
-    Verdict,
-    Window,
-)
 from proxy.engine.job import Job
 from proxy.engine.standing import StandingRecords
 from proxy.engine.trails import Trails
@@ -114,12 +104,10 @@ class _Outlook:
 
     @property
     def plan(self) -> Compact | None:
-        """The compaction that would be made."""
         return self.decision.plan if isinstance(self.decision.plan, Compact) else None
 
     @property
     def record(self) -> Record | None:
-        """The checkpoint that stands."""
         return self.decision.record
 
 
@@ -148,7 +136,7 @@ class Explainer:
         self._tokenizer = tokenizer
         self._workers = workers
 
-    async def explain(self, case: Case, received: ChatRequest) -> Explanation:
+    async def explain(self, case: Case, received: ChatRequest) -> explanation.Explanation:
         """`received` is the request as it came; the case's may begin behind a separator."""
         link = await self._erasures.link(case.chain.session)
         case = replace(case, chain=replace(case.chain, link=link))
@@ -159,10 +147,10 @@ class Explainer:
         live = replace(case, mode="on") if case.mode in ("off", "shadow") else case
         outlook = await _outlook(live, Decider(self._standing, cooler, self._lineages))
         count = partial(self._tokenizer.count, encoding=case.request.encoding)
-        explanation = await self._workers.run(_explanation, case, received, outlook, count)
+        explained = await self._workers.run(_explanation, case, received, outlook, count)
         if outlook.record is None:
-            return explanation
-        return msgspec.structs.replace(explanation, lineage=await self._lineages.of(case.chain.tag, outlook.record))
+            return explained
+        return msgspec.structs.replace(explained, lineage=await self._lineages.of(case.chain.tag, outlook.record))
 
 
 async def _outlook(case: Case, decider: Decider) -> _Outlook:
@@ -181,23 +169,23 @@ async def _outlook(case: Case, decider: Decider) -> _Outlook:
     return _Outlook(draft, decision, record.covered, record.text_tokens)
 
 
-def _explanation(case: Case, received: ChatRequest, outlook: _Outlook, count: CountTokens) -> Explanation:
+def _explanation(case: Case, received: ChatRequest, outlook: _Outlook, count: CountTokens) -> explanation.Explanation:
     window, budget, policy = case.route.window, case.limits.budget, case.caller.policy
-    expected = Verdict(outlook.draft.outcome, outlook.draft.reason)
+    expected = explanation.Verdict(outlook.draft.outcome, outlook.draft.reason)
     verdict = _verdict(case, outlook, expected)
     real = case.limits.real
     indexes = _indexes(case, received)
     pinned, actions, files = _carried(case, outlook, count)
     head = case.conversation.head_length
-    return Explanation(
+    return explanation.Explanation(
         model=case.request.settings.model,
         policy=case.caller.policy_name,
         outcome=verdict.outcome,
         reason=verdict.reason,
         would=None if verdict == expected else expected,
-        window=None if window is None else Window(window.tokens, window.source),
+        window=None if window is None else explanation.Window(window.tokens, window.source),
         usable=budget.usable,
-        thresholds=Thresholds(
+        thresholds=explanation.Thresholds(
             budget.at(policy.apply_floor),
             budget.at(policy.soft_threshold),
             budget.at(policy.compaction_threshold),
@@ -210,17 +198,17 @@ def _explanation(case: Case, received: ChatRequest, outlook: _Outlook, count: Co
         cut=None if outlook.plan is None else _cut(outlook.plan.cut, indexes[head + outlook.plan.cut.position]),
         checkpoint=None if outlook.record is None else _checkpoint(outlook.record),
         messages=list(_messages(case, received, outlook, indexes)),
-        pinned=[Pinned(entry.kind, _index(case, indexes, entry.position), entry.text) for entry in pinned],
+        pinned=[explanation.Pinned(entry.kind, _index(case, indexes, entry.position), entry.text) for entry in pinned],
         actions=actions,
         files=files,
     )
 
 
-def _verdict(case: Case, outlook: _Outlook, expected: Verdict) -> Verdict:
+def _verdict(case: Case, outlook: _Outlook, expected: explanation.Verdict) -> explanation.Verdict:
     if (reason := bypass_reason(case)) is not None:
-        return Verdict("bypass", reason)
+        return explanation.Verdict("bypass", reason)
     if case.mode == "shadow" and outlook.decision.view is not None:
-        return Verdict("shadow", outlook.decision.would)
+        return explanation.Verdict("shadow", outlook.decision.would)
     return expected
 
 
@@ -238,13 +226,13 @@ def _index(case: Case, indexes: Sequence[int], position: int) -> int | None:
     return None if place is None else indexes[case.conversation.head_length + place]
 
 
-def _cut(cut: Cut, index: int) -> CutMade:
+def _cut(cut: Cut, index: int) -> explanation.CutMade:
     rounds = RoundCounts(cut.units_total, cut.units_total - cut.units_kept, cut.units_kept)
-    return CutMade(index, cut.level, cut.strategy, cut.adjustment, cut.adjustment_delta, rounds)
+    return explanation.CutMade(index, cut.level, cut.strategy, cut.adjustment, cut.adjustment_delta, rounds)
 
 
-def _checkpoint(record: Record) -> Checkpoint:
-    return Checkpoint(
+def _checkpoint(record: Record) -> explanation.Checkpoint:
+    return explanation.Checkpoint(
         digest=record.digest[:16],
         covered=record.covered,
         tokens=record.text_tokens,
@@ -255,7 +243,9 @@ def _checkpoint(record: Record) -> Checkpoint:
     )
 
 
-def _messages(case: Case, received: ChatRequest, outlook: _Outlook, indexes: Sequence[int]) -> Iterator[MessageFate]:
+def _messages(
+    case: Case, received: ChatRequest, outlook: _Outlook, indexes: Sequence[int]
+) -> Iterator[explanation.MessageFate]:
     conversation = received.conversation
     head = conversation.head_length
     places = {index: place for place, index in enumerate(indexes)}
@@ -267,13 +257,13 @@ def _messages(case: Case, received: ChatRequest, outlook: _Outlook, indexes: Seq
             fate, after, why = _fate(case, outlook, place)
         results = conversation.tools_answered[index - head] if index >= head else ()
         tool = ", ".join(filter(None, results)) or ", ".join(call.tool for call in message.calls) or None
-        yield MessageFate(index, message.role, tool, message.tokens, fate, after, why)
+        yield explanation.MessageFate(index, message.role, tool, message.tokens, fate, after, why)
 
 
-_DROPPED: tuple[Fate, int, str] = ("dropped", 0, "before the separator")
+_DROPPED: tuple[explanation.Fate, int, str] = ("dropped", 0, "before the separator")
 
 
-def _fate(case: Case, outlook: _Outlook, place: int) -> tuple[Fate, int, str]:
+def _fate(case: Case, outlook: _Outlook, place: int) -> tuple[explanation.Fate, int, str]:
     """What becomes of the case's message at this place, what it weighs then, and why."""
     conversation = case.conversation
     position = place - conversation.head_length
@@ -296,7 +286,7 @@ def _fate(case: Case, outlook: _Outlook, place: int) -> tuple[Fate, int, str]:
     return "kept", tokens, _why_kept(outlook)
 
 
-def _replaced(outlook: _Outlook, position: int) -> tuple[Fate, int, str]:
+def _replaced(outlook: _Outlook, position: int) -> tuple[explanation.Fate, int, str]:
     record, plan = outlook.record, outlook.plan
     if record is not None and position < record.covered:
         return "covered", 0, f"in checkpoint {record.digest[:16]}"

@@ -79,7 +79,6 @@ class Job:
 
     @cached_property
     def entries(self) -> list[Entry]:
-        """The user's statements so far, as data."""
         return records.entries_of(self.span, self.parent, self.policy.ledger)
 
     def _utterances(self, start: int) -> tuple[Utterance, ...]:

@@ -113,20 +113,14 @@ class StandingRecords:
     async def _newer(self, case: Case, standing: Record | None) -> Record | None:
         """A checkpoint that goes beyond this one, whoever made it."""
         covered = standing.covered if standing else 0
-        cuts = [cut for cut in case.cuts if cut > covered]
-        return await self._look(case, cuts)
+        return await self._checkpoints.known(case.chain.digests, [cut for cut in case.cuts if cut > covered])
 
     async def _parent(self, case: Case, record: Record) -> Record | None:
         if record.parent is None:
             return None
         digest = bytes.fromhex(record.parent)
         cuts = [cut for cut in case.cuts if cut < record.covered and case.chain.digests[cut] == digest]
-        return await self._look(case, cuts)
-
-    async def _look(self, case: Case, cuts: list[int]) -> Record | None:
-        return self._checkpoints.recall(case.chain.digests, cuts) or await self._checkpoints.find(
-            case.chain.digests, cuts
-        )
+        return await self._checkpoints.known(case.chain.digests, cuts)
 
     def _fits(self, case: Case, record: Record | None) -> bool:
         size = tokens_with(case.conversation, standing_of(record))

@@ -101,9 +101,7 @@ class Trails:
         origin = Origin(pointer.first, cut, pointer.digest, found)
         there = replace(case, chain=replace(case.chain, link=link, origin=origin))
         # Without its record the trail names what nobody has: another one must not lie under that name.
-        known = self._checkpoints.recall(there.chain.digests, [cut]) or await self._checkpoints.find(
-            there.chain.digests, [cut]
-        )
+        known = await self._checkpoints.known(there.chain.digests, [cut])
         return (None if known is None else there), tag
 
     async def note(self, case: Case, record: Record) -> None:

@@ -201,7 +201,6 @@ class _Patient:
             chunk = await self._take_within(until - self._clock())
 
     def rest(self) -> AsyncIterator[bytes]:
-        """What comes after that."""
         return self._chunks if self._next is None else self._resumed(self._next)
 
     async def _take(self) -> bytes | None:

@@ -104,7 +104,6 @@ class Forwarder:
         return self._fail_open.call(lambda: self._drafter.capped(case, draft, most), None) or draft
 
     def _learned(self, incoming: Incoming, case: Case, sent: Draft, stated: StatedLimit) -> Case:
-        """The case with what this refusal taught."""
 
         def learn() -> Case:
             self._windows.saw_overflow(case.place, stated, sent.tokens)
@@ -155,7 +154,7 @@ class Forwarder:
     async def _send(self, incoming: Incoming, draft: Draft) -> Answer:
         """Send a draft; one that is ours anyway asks a stream for its usage, unless this upstream refuses that."""
         case, headers, body = incoming.case, incoming.to.headers, draft.body
-        if case is None or (body is case.request.body and case.request.is_as_received):
+        if case is None or (body is case.request.body and not case.request.dropped_tokens):
             return await self._request(incoming, headers, incoming.body)
         # A compressed request that was compacted goes out as it is.
         headers = without(headers, b"content-encoding")

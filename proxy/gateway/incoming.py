@@ -5,7 +5,6 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 
-from policies.settings import PolicySettings
 from proxy.callers.tenants import Caller
 from proxy.engine.case import Case, Mode
 from proxy.engine.draft import Draft
@@ -47,23 +46,16 @@ class Incoming:
 
     @property
     def caller(self) -> Caller:
-        """Of a request that was let in."""
         assert self.known_caller is not None  # noqa: S101 - the line identifies before anything else
         return self.known_caller
 
     @property
-    def policy(self) -> PolicySettings:
-        return self.caller.policy
-
-    @property
     def sent(self) -> Draft:
-        """Of a request that was prepared."""
         assert self.draft is not None  # noqa: S101 - the line prepares before it forwards
         return self.draft
 
     @property
     def to(self) -> Route:
-        """Of a request that was prepared."""
         assert self.route is not None  # noqa: S101 - the line prepares before it forwards
         return self.route
 
@@ -73,7 +65,8 @@ class Incoming:
 
         Only a fault of ours takes longer, and the request goes on without it.
         """
-        return self.policy.join_wait + 2 * self.policy.summarizer.timeout + _AROUND
+        policy = self.caller.policy
+        return policy.join_wait + 2 * policy.summarizer.timeout + _AROUND
 
     def ready(self, route: Route, draft: Draft, case: Case | None) -> None:
         """What is sent, and where; `case` where the request was understood."""

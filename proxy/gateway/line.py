@@ -12,7 +12,6 @@ from proxy import errors
 from proxy.callers.admin_token import carries
 from proxy.callers.admission import Admission
 from proxy.callers.tenants import Caller
-from proxy.config.settings import Server
 from proxy.dialects.bounds import most_unpacked
 from proxy.dialects.json_array import model_of
 from proxy.dialects.reader import ChatRequest
@@ -82,7 +81,9 @@ class Gateway:
         incoming.known_caller, incoming.mode = caller, _ = _identify(incoming.exchange.head, active)
         admitted = incoming.admitted
         admitted.enter_context(self._admission.slot(caller.tenant, active.max_requests, caller.max_requests))
-        incoming.hold = admitted.enter_context(self._admission.bytes(_most_buffered(active.server)))
+        # At least one body, and what it unpacks to.
+        most = max(active.server.max_buffered_bytes, 2 * active.server.max_body_bytes)
+        incoming.hold = admitted.enter_context(self._admission.bytes(most))
 
     async def _answer(self, incoming: Incoming) -> None:
         """Count, plan, compact, forward, relay, record."""
@@ -217,7 +218,7 @@ class Gateway:
         case, sent = incoming.case, incoming.sent
         if case is None:
             return None
-        usage = tap.usage() if tap.is_complete else None
+        usage = tap.usage() if tap.answer.response.at_end else None
         known = self._engine.windows.experience(case.place).cut_off
         cut_off = was_cut_off(sent.tokens, usage.prompt_tokens) if usage else known
         return "prompt_cut_off" if cut_off else sent.warning
@@ -275,7 +276,7 @@ def _send_as_it_came(incoming: Incoming, outcome: Outcome, reason: str) -> None:
 
 def _refuse_if_closed(incoming: Incoming) -> None:
     """Raise CompactionFailedError where a compaction was wanted and failed, and the policy is to refuse then."""
-    is_wanted = incoming.policy.fail == "closed" and incoming.mode in ("on", "force")
+    is_wanted = incoming.caller.policy.fail == "closed" and incoming.mode in ("on", "force")
     if is_wanted and incoming.sent.outcome == "failed-open":
         raise errors.CompactionFailedError(incoming.sent.reason, incoming.case.chain.name if incoming.case else "")
 
@@ -283,7 +284,7 @@ def _refuse_if_closed(incoming: Incoming) -> None:
 def _reword_overflow(incoming: Incoming, answer: Answer, headers: Headers) -> None:
     """Raise ContextLengthError for an overflow that was not solved, where the policy wants OpenAI's shape of it."""
     stated, case = answer.overflow, incoming.case
-    if stated is None or case is None or case.is_let_through or incoming.policy.overflow_error != "openai":
+    if stated is None or case is None or case.is_let_through or incoming.caller.policy.overflow_error != "openai":
         return
     known = incoming.to.window
     tokens = stated.input_tokens or case.request.received_tokens
@@ -328,11 +329,6 @@ def _identify(head: RequestHead, active: Active) -> tuple[Caller, Mode]:
     if policy is not None:
         caller = tenants.with_policy(caller, policy.decode("latin-1"))
     return caller, _mode(head, caller)
-
-
-def _most_buffered(server: Server) -> int:
-    """Bytes that all bodies may take: at least one, and what it unpacks to."""
-    return max(server.max_buffered_bytes, 2 * server.max_body_bytes)
 
 
 def _mode(head: RequestHead, caller: Caller) -> Mode:

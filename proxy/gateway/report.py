@@ -53,7 +53,7 @@ def headers_of(incoming: Incoming) -> Headers:
 
 def commenting(incoming: Incoming, case: Case, fail_open: FailOpen) -> AbstractContextManager[None]:
     """A streaming client that waits for us inside gets comments, as often as its policy says."""
-    interval = incoming.policy.keepalive
+    interval = incoming.caller.policy.keepalive
 
     def headers() -> Headers:
         draft = Draft(b"", case.request.tokens, "pending", "compacting")

@@ -38,7 +38,6 @@ class UsageTap:
             self.feed(chunk)
 
     def feed(self, chunk: bytes) -> None:
-        """The next bytes of the body, as they came."""
         if self._decoder is None or not chunk:
             return
         try:
@@ -53,11 +52,6 @@ class UsageTap:
         if len(self._tail) > _TAIL:
             del self._tail[:-_TAIL]
             self._cut = True
-
-    @property
-    def is_complete(self) -> bool:
-        """Whether the whole body has passed already."""
-        return self.answer.response.at_end
 
     def usage(self) -> Usage | None:
         """What was reported, once the whole body has passed."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 import msgspec
 
@@ -58,6 +58,10 @@ class Checkpoints:
                 await self.store.touch([key], self._ttl)
                 return covering(cut, remember(self._memory, key, record, _REMEMBERED))
         return None
+
+    async def known(self, digests: Sequence[bytes], cuts: Collection[int]) -> Record | None:
+        """The record of the newest cut that this process knows, else of the newest in the store."""
+        return self.recall(digests, cuts) or await self.find(digests, cuts)
 
     async def publish(self, digests: Sequence[bytes], record: Record) -> Record:
         """Store a record unless another replica was first; returns the one that holds, so all send the same bytes.

@@ -179,5 +179,4 @@ class Erasures:
 
 
 def _labels_at(start: bytes) -> str:
-    """Where a conversation's labels are listed."""
     return f"index:labels:{hash_tag(start)}"

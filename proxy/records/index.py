@@ -63,7 +63,6 @@ class Target(NamedTuple):
 
     @property
     def id(self) -> str:
-        """The id of its sessions."""
         return self.first.hex()
 
 

@@ -66,7 +66,6 @@ class Lineages:
         return may_ask_model(lineage, budget, history_tokens=history_tokens, now=self._clock())
 
     async def save(self, tag: str, record: Record, lineage: Lineage) -> None:
-        """Keep a state that has changed."""
         key = _key(tag, record)
         if self._shelf.recall(key) != lineage:
             await self._shelf.put(key, lineage)

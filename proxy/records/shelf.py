@@ -27,7 +27,6 @@ class Shelf(Generic[_T]):
         self._memory: OrderedDict[str, _T] = OrderedDict()
 
     def recall(self, key: str) -> _T | None:
-        """What this process remembers."""
         return self._memory.get(key)
 
     def keep(self, key: str, value: _T) -> _T:

@@ -11,7 +11,6 @@ from policies.chain import Chain, hash_tag
 from policies.record.record import Record
 from proxy.records.checkpoints import Checkpoints, is_of
 from proxy.records.erasures import Erasures
-from proxy.stores.base import Store
 from proxy.stores.sealing import Sealer
 
 _LOOKED_UP = 256
@@ -24,13 +23,10 @@ class Siblings:
 
     def __init__(self, checkpoints: Checkpoints, erasures: Erasures, sealer: Sealer, ttl: float) -> None:
         self._checkpoints = checkpoints
+        self._store = checkpoints.store
         self._erasures = erasures
         self._sealer = sealer
         self._ttl = ttl
-
-    @property
-    def _store(self) -> Store:
-        return self._checkpoints.store
 
     def is_borrowed(self, chain: Chain, record: Record) -> bool:
         """Whether this is a copy that is not stored: where a session's own lies, this process remembers it."""

@@ -81,7 +81,6 @@ def _tokens(message: Json, count: CountTokens, family: str) -> int:
 
 
 def _tokens_beside(message: Json, count: CountTokens) -> int:
-    """Tokens of what stands beside the content."""
     calls = list(_calls(message))
     texts = [text for key in ("name", "refusal") if isinstance(text := message.get(key), str)]
     texts += [text for call in calls for text in (call.name, call.arguments)]
@@ -140,7 +139,6 @@ def _call(call_id: str, function: object) -> ToolCall:
 
 
 def _answered(message: Json) -> str:
-    """The id of the call that a result answers."""
     answered = message.get("tool_call_id")
     return _id(answered if answered is not None else _LEGACY + str(message.get("name", "")))
 
@@ -195,7 +193,6 @@ def _is_reasoning(part: object) -> TypeGuard[Json]:
 
 
 def injected(item: Injected) -> bytes:
-    """A message of ours."""
     return msgspec.json.encode({"role": item.role, "content": item.text})
 
 
