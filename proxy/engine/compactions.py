@@ -27,11 +27,6 @@ class _Flight:
     task: asyncio.Task[Record]
     waiting: int = 0
 
-    @property
-    def digest(self) -> bytes:
-        """Of what its record is to cover; one that is found instead may cover something else."""
-        return self.job.digest
-
 
 @dataclass(eq=False, repr=False)
 class Compactions:
@@ -85,7 +80,7 @@ class Compactions:
         """
         overflowed = job.plan.trigger == "overflow_retry"
         for flight in self._flights.get(job.case.chain.tag, ()):
-            cut = job.case.cut_at(flight.digest)
+            cut = job.case.cut_at(flight.job.digest)
             if overflowed and (flight.job.plan.trigger, cut) != (job.plan.trigger, job.plan.cut.position):
                 continue
             if cut is not None and cut > job.covered and (not firm or _is_as_firm(flight.job, job)):

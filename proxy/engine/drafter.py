@@ -223,10 +223,5 @@ def _note(record: Record | None, messages: int) -> str:
 
 
 def _outcome_without(error: CompactionError, decision: Decision) -> Outcome:
-    match str(error):
-        case "pending":
-            return "pending"
-        case "no_gain":
-            return decision.standing_outcome
-        case _:
-            return "failed-open"
+    known: dict[str, Outcome] = {"pending": "pending", "no_gain": decision.standing_outcome}
+    return known.get(str(error), "failed-open")

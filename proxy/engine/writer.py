@@ -105,8 +105,7 @@ class Writer:
         summary, segment = split_timeline(ledger.without_superseded_section(outcome.text), texts, work.segment)
         latency = int(1000 * (self._ticks() - started))
         spent = self._spent(target.model, bill)
-        named = outcome.text
-        return Written(summary, segment, outcome, target.model, latency, spent, named, job.rebuild)
+        return Written(summary, segment, outcome, target.model, latency, spent, outcome.text, job.rebuild)
 
     def _spent(self, model: str, bill: Bill) -> Spent:
         price = self._windows.price(model)

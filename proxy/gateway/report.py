@@ -18,6 +18,15 @@ from proxy.upstream.http import TruncatedError
 _LONGEST_PATH = 256
 # Headers that cannot be known yet when comments begin an answer.
 _KNOWN_LATER = (b"x-compaction-tokens-sent", b"x-compaction-overhead-ms", b"server-timing")
+# The first that fits; any other error is a fault of ours, or the end of the process.
+_ENDS: tuple[tuple[type[BaseException | None], End], ...] = (
+    (type(None), "complete"),
+    (ShuttingDownError, "shut_down"),
+    (RequestDeadlineError, "deadline"),
+    (ProxyError, "refused"),
+    (ClientGoneError, "client_gone"),
+    (TruncatedError, "truncated"),
+)
 
 
 def headers_of(incoming: Incoming) -> Headers:
@@ -71,7 +80,7 @@ def ended(incoming: Incoming, error: BaseException | None, now: float) -> Reques
     exchange, caller, route = incoming.exchange, incoming.known_caller, incoming.route
     case, sent = incoming.case, incoming.draft
     refusal = error if isinstance(error, ProxyError) else None
-    end = _end_of(error)
+    end: End = next((end for kind, end in _ENDS if isinstance(error, kind)), "aborted")
     return RequestEnded(
         end=end,
         tenant=caller.tenant if caller else None,
@@ -96,24 +105,6 @@ def ended(incoming: Incoming, error: BaseException | None, now: float) -> Reques
         code=refusal.code if refusal and end == "refused" else None,
         cause=refusal.cause or None if refusal and end == "refused" else None,
     )
-
-
-def _end_of(error: BaseException | None) -> End:
-    match error:
-        case None:
-            return "complete"
-        case ShuttingDownError():
-            return "shut_down"
-        case RequestDeadlineError():
-            return "deadline"
-        case ProxyError():
-            return "refused"
-        case ClientGoneError():
-            return "client_gone"
-        case TruncatedError():
-            return "truncated"
-        case _:
-            return "aborted"
 
 
 def _status(incoming: Incoming, refusal: ProxyError | None) -> int:

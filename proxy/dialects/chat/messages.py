@@ -41,10 +41,6 @@ _ANSWER_AUDIO_TOKENS = 300
 
 
 def describe(message: object, count: CountTokens, family: str = "") -> Message | None:
-    """What the policies need to know of a decoded message; None for what is no message object.
-
-    `family` is whose media formulas hold, as of `media.family_of`.
-    """
     if not isinstance(message, dict) or not _has_names(message):
         return None
     role = _ROLES.get(message.get("role"), "user")
@@ -159,7 +155,7 @@ def _is_signed(message: Json) -> bool:
 
 
 def utterances(message: object, position: int, tools: Sequence[str | None]) -> list[Utterance]:
-    """A message's text for the transcript, without media; `tools` are those whose results it holds."""
+    """Without media."""
     if not isinstance(message, dict):
         return [Utterance(position, "user", "")]
     texts = []
