@@ -267,7 +267,7 @@ _RULES: tuple[tuple[Callable[[PolicySettings], bool], str], ...] = (
         "min_target_ratio ({0.min_target_ratio:g}) must not be above target_ratio ({0.target_ratio:g})",
     ),
     (
-        # Rounded: 0.8 - 0.7 is 0.0999… to a computer and 0.1 to whoever wrote it.
+        # Rounded: 0.8 - 0.7 is 0.0999… to a computer and 0.1 to its author.
         lambda policy: round(policy.compaction_threshold - policy.target_ratio, 9) >= _LEAST_GAP,
         "target_ratio ({0.target_ratio:g}) must be 0.1 or more below compaction_threshold ({0.compaction_threshold:g})",
     ),

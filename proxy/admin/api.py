@@ -75,7 +75,7 @@ class Pages:
         self._app.router.redirect_slashes = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pages are served under their own names alone, so that whoever shuts those off has shut off all; a slash may
+        """Pages are served under their own names alone, so that shutting those off shuts off all; a slash may
         follow them. Only a session's name may be encoded."""
         if scope["type"] == "http":
             written = scope["raw_path"].partition(b"?")[0].decode("latin-1")

@@ -110,7 +110,7 @@ class Tenants:
 
     def _owner(self, digest: bytes) -> str | None:
         # The lookup goes by the hash of what was sent, whose bytes no caller can steer, so its time tells nothing
-        # about a key; the comparison in constant time is for whoever changes how keys are looked up.
+        # about a key; the comparison in constant time holds also if keys are looked up otherwise one day.
         known, name = self._by_digest.get(digest, (b"", ""))
         return name if hmac.compare_digest(known, digest) else None
 

@@ -308,6 +308,6 @@ def main() -> None:
             app()
         finally:
             sys.stdout.flush()
-    except BrokenPipeError:  # whoever read it has enough, such as head; nothing must be flushed again at the end
+    except BrokenPipeError:  # the reader has enough, such as head; nothing must be flushed again at the end
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(128 + signal.SIGPIPE)

@@ -1,4 +1,4 @@
-"""Compactions under way in this process: begun once, joined by whoever can use the record, seen through to the end."""
+"""Compactions under way in this process: begun once, joined by all requests that can use the record, finished."""
 
 import asyncio
 from contextlib import suppress

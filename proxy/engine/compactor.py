@@ -70,7 +70,7 @@ class Compactor:
         return await self._checkpoints.find(job.case.chain.digests, [job.plan.cut.position])
 
     async def _turn(self, lock: str, token: str, job: Job) -> Record | Literal[True] | None:
-        """The record, or the right to make it: whoever held the lock may have given up; None while it is held."""
+        """The record, or the right to make it: the holder of the lock may have given up; None while it is held."""
         if (found := await self._look(job)) is not None:
             return found
         return True if await self._checkpoints.store.acquire(lock, token, LOCK_SECONDS) else None

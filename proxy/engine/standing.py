@@ -63,8 +63,8 @@ class StandingRecords:
         return await self._checkpoints.find(case.chain.digests, newer) or known or await self._borrowed(case)
 
     async def _borrowed(self, case: Case) -> Record | None:
-        """A copy of the record that another label's session has; not for what was erased. It is stored by whoever
-        lists the session."""
+        """A copy of the record that another label's session has; not for what was erased. It is stored when
+        its session is listed."""
         if case.chain.tag in self._alone or case.chain.link not in (
             None,
             labelled(case.chain.first_link, case.chain.mark),
@@ -85,7 +85,7 @@ class StandingRecords:
         """What another replica has made of a conversation, or whether it is this one's turn while the block lasts; so
         many seconds are waited for either.
 
-        A turn saves calls and decides nothing: whoever cannot wait makes a summary all the same.
+        A turn saves calls and decides nothing: a request that cannot wait makes a summary all the same.
         """
         key = f"claim:{{{case.chain.tag}}}:{case.chain.digests[self._pin(case, standing)].hex()}"
         if key in self._turns:  # by a fork, whose record is none for this one
@@ -111,7 +111,7 @@ class StandingRecords:
         return await self._newer(case, standing)
 
     async def _newer(self, case: Case, standing: Record | None) -> Record | None:
-        """A checkpoint that goes beyond this one, whoever made it."""
+        """A checkpoint that goes beyond this one, made by any replica."""
         covered = standing.covered if standing else 0
         return await self._checkpoints.known(case.chain.digests, [cut for cut in case.cuts if cut > covered])
 

@@ -157,5 +157,5 @@ class Hooks:
         for hook in self._hooks:
             try:
                 hook(event)
-            except Exception as error:  # noqa: BLE001 - whoever listens must not break what happens
+            except Exception as error:  # noqa: BLE001 - a listener must not break what happens
                 self._fault("hook_failed", error)

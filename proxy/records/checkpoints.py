@@ -23,7 +23,7 @@ _decode = msgspec.json.Decoder(Record).decode
 
 
 class Checkpoints:
-    """Records by the digest of the prefix they cover; immutable, so whoever publishes first is right for everybody."""
+    """Records by the digest of the prefix they cover; immutable, so the first to publish is right for everybody."""
 
     def __init__(
         self, store: Store, sealer: Sealer, ttl: float, memory: OrderedDict[str, Record] | None = None

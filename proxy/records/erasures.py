@@ -89,7 +89,7 @@ class Erasures:
         return await self._listed_at(await self._start(first))
 
     async def look_after(self) -> None:
-        """Learn of recent erasures, whoever made them, and put tombstones back that were lost."""
+        """Learn of recent erasures of all replicas, and put tombstones back that were lost."""
         now = self._clock()
         self._watched = {root: until for root, until in self._watched.items() if until > now}
         recent = [bytes.fromhex(name) for name in await self._store.members(_RECENT) or () if is_session(name)]

@@ -1,4 +1,4 @@
-"""Which sessions of a tenant have something stored, for whoever is to look at or erase them. Best effort."""
+"""Which sessions of a tenant have something stored, for operators who look at or erase them. Best effort."""
 
 import asyncio
 from collections import OrderedDict

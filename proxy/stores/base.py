@@ -55,7 +55,7 @@ class Store(Protocol):
         """Remove every entry under this hash tag and leave a tombstone (`tombstone(tag)`) with this mark for `ttl`.
 
         While it lies there, entries under the tag vanish as they are stored, so what is under way leaves nothing.
-        Returns the mark that lies there: that of whoever was first. None where it could not be done.
+        Returns the mark that lies there: that of the first. None where it could not be done.
         """
 
     async def enroll(self, index: str, member: str, ttl: float) -> None:

@@ -21,7 +21,7 @@ class CircuitBreaker:
     """A circuit breaker around a store, itself a `Store`.
 
     After a failure every operation is answered at once for `retry_after` seconds, as if the store were empty and all
-    locks were free; then one operation is let through, and its outcome decides: whoever wanted it waits a moment, and
+    locks were free; then one operation is let through, and its outcome decides: its caller waits a moment, and
     is answered without the store while it goes on. What the store refuses while it is well
     (`RefusedError`: full, read-only) pauses for itself, and the rest goes on; it is over when any of what was refused
     is carried out. `on_change(available, reason)` is called once per change, for one line in the log. `errors` counts

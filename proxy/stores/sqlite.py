@@ -291,8 +291,8 @@ def _opening(directory: Path) -> Iterator[None]:
 def _create_private(path: Path) -> None:
     """SQLite gives its -wal and -shm files the mode of the database, which holds summaries of conversations.
 
-    A file that is there is not touched: to close it here would take away the locks of whoever has it open. What lies
-    beside one that is not was left by one that was moved away, and would be taken for the new one's.
+    A file that is there is not touched: to close it here would take away the locks of processes that have it open.
+    What lies beside one that is not was left by one that was moved away, and would be taken for the new one's.
     """
     if path.exists():
         return

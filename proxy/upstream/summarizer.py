@@ -19,7 +19,7 @@ from proxy.upstream.routes import SummaryTarget
 
 _MAX_ANSWER = 1024 * 1024
 _ATTEMPTS = 2
-# Seconds between them, chosen at random up to this; whoever asks for more is left alone.
+# Seconds between them, chosen at random up to this; a summarizer that asks for more is left alone.
 _PAUSE = 1.0
 _BAD_OUTPUT_COOLDOWN = 30.0
 # Seconds to leave a failing summarizer alone, by failures in a row (docs/design.md, "When to compact").
