@@ -213,13 +213,10 @@ class StoreConfig(Settings):
         """The 32 bytes of `encryption_key`, or None when nothing is encrypted."""
         return decode_key(self.encryption_key.get_secret_value())
 
-    @property
-    def retired_key_bytes(self) -> list[bytes]:
-        return [key for text in self.retired_keys if (key := decode_key(text.get_secret_value())) is not None]
-
     def sealer(self) -> Sealer:
         """What seals and opens everything that is stored."""
-        return Sealer(self.encryption_key_bytes, self.retired_key_bytes)
+        retired = [key for text in self.retired_keys if (key := decode_key(text.get_secret_value())) is not None]
+        return Sealer(self.encryption_key_bytes, retired)
 
 
 class Upstream(Settings):

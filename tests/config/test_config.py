@@ -13,6 +13,7 @@ from pydantic import BaseModel, ValidationError
 from policies.settings import DEFAULTS
 from proxy.config.loading import Config, ConfigError, json_schema, load, notes
 from proxy.config.settings import Logging, ModelRule, Server, StoreConfig, Tenant, Upstream
+from proxy.stores.sealing import Sealer
 
 ROOT = Path(__file__).parents[2]
 HASH = "sha256:" + "0123456789abcdef" * 4
@@ -151,7 +152,8 @@ def test_an_encryption_key_is_hex_or_base64_of_either_alphabet(key: str) -> None
 def test_retired_keys_are_read_and_empty_ones_are_none() -> None:
     current, last = "00" * 32, "11" * 32
     config = loaded(f"store: {{encryption_key: '{current}', retired_keys: ['{last}', '${{OLD:-}}']}}")
-    assert config.store.retired_key_bytes == [b"\x11" * 32]
+    before = Sealer(b"\x11" * 32).seal("a key", b"a value")
+    assert config.store.sealer().open("a key", before) == b"a value"
     assert last not in repr(config)
 
 
