@@ -316,7 +316,7 @@ async def test_a_fault_of_ours_does_not_keep_an_answer_back(
 async def test_a_fault_of_ours_in_a_retry_leaves_the_upstreams_own_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("proxy.engine.drafter.next_rung", explode)
+    monkeypatch.setattr("proxy.engine.drafter.ladder.next_rung", explode)
     monkeypatch.setattr("proxy.engine.drafter.body_of", explode)
     async with stage(tmp_path, ModelServer(window=4_000)) as play:
         reply = await play.send(FLOOR)
