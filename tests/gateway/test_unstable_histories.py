@@ -69,6 +69,7 @@ async def played(play: Stage, requests: Sequence[Sequence[Message]], change: Cha
         reply = await play.post(sent)
         assert reply.status == 200, reply.body[:300]
         assert play.sent[-1].messages[-1] == sent[-1]
+        await play.settled()
     assert play.model.defects == 0
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import math
 import random
@@ -252,6 +253,14 @@ class Stage:
             reply = Reply(response.status, headers, await response.read())
         self.replies.append(reply)
         return reply
+
+    async def settled(self) -> None:
+        """Until every request has ended, and so has what it set off in the background."""
+        under_way = ("RequestResponseCycle.run_asgi", "Background._run")
+        while tasks := [
+            task for task in asyncio.all_tasks() if getattr(task.get_coro(), "__qualname__", "") in under_way
+        ]:
+            await asyncio.wait(tasks)
 
     async def play(self, requests: Iterable[Sequence[Message]], **more: object) -> list[Reply]:
         return [await self.send(messages, **more) for messages in requests]
