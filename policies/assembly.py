@@ -1,5 +1,6 @@
 """The shape of what goes upstream once a checkpoint covers the oldest part (docs/design.md, "What goes upstream")."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -21,25 +22,68 @@ class Injected:
 
 
 @dataclass(frozen=True, slots=True)
+class Words:
+    """What a user says in the request's message `of`, without the results that it holds as well."""
+
+    of: MessageIndex
+
+
+@dataclass(frozen=True, slots=True)
 class Merged:
-    """The request's message `into`, its content behind a text of ours."""
+    """The message `into`, its content behind a text of ours."""
 
     text: str
-    into: MessageIndex
+    into: MessageIndex | Words
 
 
 # A message of the request, or something in whose making we had a hand.
-Item = MessageIndex | Injected | Merged
+Item = MessageIndex | Words | Injected | Merged
 
 
 def assemble(conversation: Conversation, covered: int, text: str, shape: Shape = "separate") -> list[Item]:
-    """head ++ instructions found inside body[:covered] ++ the record ++ what is repeated ++ body[covered:]."""
+    """The request with a record in the place of body[:covered].
+
+    head ++ instructions of the covered part ++ the record ++ what is repeated ++ body[covered:]. With the instructions
+    stands what loads tools; where those may not come first, it stands behind the record, and they behind the user
+    messages that follow.
+    """
     index = conversation.index
-    kept = [index(i) for i in (*conversation.repeated(covered), *range(covered, len(conversation.body)))]
-    front = [*conversation.indexes[: conversation.head_length], *map(index, conversation.covered_instructions(covered))]
-    record = Injected(text)
-    if shape == "separate" or not kept or conversation.messages[kept[0]].role != "user":
-        return [*front, record, *kept]
+    head = conversation.indexes[: conversation.head_length]
+    instructions = [index(i) for i in conversation.covered_instructions(covered)]
+    loading = [index(i) for i in conversation.loading(covered)]
+    repeated = [_repeated(conversation, i) for i in conversation.repeated(covered)]
+    tail = conversation.indexes[conversation.head_length + covered :]
+    if conversation.order.instructions == "before":
+        return [*head, *instructions, *loading, *_introduced(conversation, text, shape, [*repeated, *tail])]
+    leading = next((k for k, i in enumerate(tail) if conversation.messages[i].role != "user"), len(tail))
+    users, rest = [*repeated, *tail[:leading]], [*instructions, *tail[leading:]]
+    if not loading:
+        return [*head, *_introduced(conversation, text, shape, users), *rest]
+    apart: list[Item] = [Injected(ACKNOWLEDGEMENT, "assistant")] if users and shape != "separate" else []
+    return [*head, Injected(text), *loading, *apart, *users, *rest]
+
+
+def _introduced(conversation: Conversation, text: str, shape: Shape, kept: Sequence[Item]) -> list[Item]:
+    """The record and what follows it, in a shape that its upstream takes."""
+    record, first = Injected(text), kept[0] if kept else None
+    if shape == "separate" or not _is_user(conversation, first):
+        return [record, *kept]
     if shape == "ack":
-        return [*front, record, Injected(ACKNOWLEDGEMENT, "assistant"), *kept]
-    return [*front, Merged(text, kept[0]), *kept[1:]]
+        return [record, Injected(ACKNOWLEDGEMENT, "assistant"), *kept]
+    assert not isinstance(first, Injected | Merged | None)  # noqa: S101 - a user's, as was asked
+    return [Merged(text, first), *kept[1:]]
+
+
+def _repeated(conversation: Conversation, position: int) -> Item:
+    index = conversation.index(position)
+    return Words(index) if conversation.body[position].results else index
+
+
+def _is_user(conversation: Conversation, item: Item | None) -> bool:
+    match item:
+        case Words():
+            return True
+        case Injected() | Merged() | None:
+            return False
+        case _:
+            return conversation.messages[item].role == "user"

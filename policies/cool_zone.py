@@ -90,7 +90,7 @@ class _Run:
         self._units = conversation.units
         self._tools = conversation.tools_answered
         last = -1
-        self._last_user = [-1, *(last := i if m.role == "user" else last for i, m in enumerate(body))]
+        self._last_user = [-1, *(last := i if m.is_user else last for i, m in enumerate(body))]
         self._live: deque[int] = deque()
         self._cooled: deque[int] = deque()
         self._cooled_weight = 0
@@ -162,7 +162,7 @@ class _Run:
         message = self._body[position]
         if message.tokens < self._threshold or message.role not in self._settings.roles:
             return False
-        if message.media or message.signed:
+        if message.media or message.signed != "none":
             return False
         return not any(tool in self._settings.exclude_tools for tool in self._tools[position])
 

@@ -139,5 +139,5 @@ def _same(given: str, expected: str) -> bool:
 
 
 def error_page(error: ProxyError) -> Response:
-    body = CHAT.answers.error_body(error.fields())
+    body = CHAT.answers.error_body(error.fields(), error.status)
     return Response(body, error.status, {name.decode(): value.decode() for name, value in error.headers()})

@@ -9,7 +9,6 @@ _HEADERS = (
     *(b"x-session-affinity", b"x-affinity", b"x-opencode-session", b"x-litellm-session-id"),
     *(b"helicone-session-id", b"x-openwebui-chat-id"),
 )
-_FIELDS = (("prompt_cache_key",), ("conversation",), ("metadata", "session_id"), ("metadata", "user_id"))
 _LONGEST = 128
 
 
@@ -21,10 +20,7 @@ def session_label(header: Callable[[bytes], bytes | None], request: ChatRequest)
     for name in _HEADERS:
         if value := header(name):
             return printable(value.decode("latin-1"), _LONGEST)
-    for path in _FIELDS:
-        if label := request.hint(*path):
-            return printable(label, _LONGEST)
-    return ""
+    return printable(request.settings.label, _LONGEST)
 
 
 def printable(text: str, most: int) -> str:

@@ -10,8 +10,8 @@ from typing import Protocol
 
 import msgspec
 
-from policies.assembly import Injected, Item, Merged
-from policies.conversation import Message, MessageIndex
+from policies.assembly import Injected, Item, Merged, Words
+from policies.conversation import CHAT_ORDER, Message, MessageIndex, Order
 from policies.record.prompting import Prompt
 from policies.record.validation import Answer
 from policies.transcript import CountTokens, Utterance
@@ -29,6 +29,10 @@ class Settings:
     definitions:  what is sent to the model as JSON: tools, formats.
     usage_fields: what makes a stream tell its usage; empty where it does anyway, and where the client has settled it.
     passthrough:  why this shape is only counted and never compacted; None for what we understand.
+    reactive:     why it is compacted after an overflow only: the provider is at work on its prompt; None where not.
+    label:        what the client calls its session; empty where it has no name for it.
+    order:        what its upstream takes of a conversation of which a part is left out.
+    least_output: the least that its output's limit may be lowered to.
     """
 
     model: str
@@ -38,6 +42,10 @@ class Settings:
     definitions: tuple[msgspec.Raw, ...]
     usage_fields: Mapping[str, object]
     passthrough: str | None
+    reactive: str | None = None
+    label: str = ""
+    order: Order = CHAT_ORDER
+    least_output: int = 1
 
 
 class Items(Protocol):
@@ -58,11 +66,19 @@ class Items(Protocol):
     def merged(self, text: str, raw: bytes | memoryview, /) -> bytes:
         """An item whose content begins with a text of ours; what it said itself keeps its bytes."""
 
-    def with_text(self, raw: bytes | memoryview, text: str, /) -> bytes:
-        """An item with another text for its content; nothing else changes."""
+    def words(self, raw: bytes | memoryview, /) -> bytes:
+        """An item with what a user says in it, and without the results that it holds as well."""
+
+    def with_texts(self, raw: bytes | memoryview, texts: Sequence[str | None], /) -> bytes:
+        """An item with other texts for its results, in their order, or for its content where it holds none; None leaves
+        one as it is, and nothing else changes."""
 
     def shortened(self, raw: bytes | memoryview, share: float, /) -> bytes:
-        """An item in which every text keeps this share of its length; what links it to others stays."""
+        """An item in which every text keeps this share of its length; what links it to others stays, and what may not
+        change."""
+
+    def without_thinking(self, raw: bytes | memoryview, /) -> bytes | None:
+        """An item without what is bound to the prompt before it; None where nothing is left."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,10 +104,12 @@ class Answers(Protocol):
 
     ANSWER_KEY: what stands near the beginning of an answer in JSON, and of no report of an error.
     WAITING:    what a stream may begin with while nothing is there to be said.
+    TOO_LONG:   of an overflow, in the words that clients know; holds `{limit}` and `{tokens}`.
     """
 
     ANSWER_KEY: bytes
     WAITING: bytes
+    TOO_LONG: str
 
     def says_something(self, data: bytes, /) -> bool:
         """Whether an event is more than an announcement: a role, a filter's verdict or a number comes before it."""
@@ -105,10 +123,10 @@ class Answers(Protocol):
     def is_usage_alone(self, data: bytes, /) -> bool:
         """Whether an event tells nothing but the usage that was asked for."""
 
-    def error_body(self, error: object, /) -> bytes:
+    def error_body(self, error: object, status: int, /) -> bytes:
         """The body of an answer that is an error: its fields, or what an upstream has put in their place."""
 
-    def error_event(self, error: object, /, *, ends: bool) -> bytes:
+    def error_event(self, error: object, status: int, /, *, ends: bool) -> bytes:
         """The same in a stream that has begun; `ends` where nothing follows, so that no client waits for more."""
 
 
@@ -119,6 +137,9 @@ class Questions(Protocol):
     """
 
     OUTPUT_KEY: str
+
+    def room(self, tokens: int, /) -> int:
+        """The limit under which so many tokens of text can be answered."""
 
     def ask(self, model: str, prompt: Prompt, limit: tuple[str, int], temperature: float | None, /) -> bytes:
         """A request of ours; `limit` is of its answer: the field and the tokens."""
@@ -135,11 +156,14 @@ class Questions(Protocol):
 class Dialect:
     """One way to write conversations.
 
-    path:     of its requests, without /v1. array: where their items stand.
-    settings: what a request's fields say.
+    name:       by which people and configs know it.
+    path:       of its requests, without /v1. count_path: where their tokens are counted; None where they are not.
+    array:      where their items stand. settings: what a request's fields say.
     """
 
+    name: str
     path: tuple[str, ...]
+    count_path: tuple[str, ...] | None
     array: Array
     settings: Callable[[Fields], Settings]
     items: Items
@@ -154,14 +178,25 @@ class Dialect:
         replaced: index of an item -> its other bytes.
         """
 
+        def kept(index: MessageIndex) -> bytes:
+            return replaced.get(index) or body[slice(*parsed.spans[index])]
+
+        def words(item: MessageIndex | Words) -> bytes:
+            return self.items.words(kept(item.of)) if isinstance(item, Words) else kept(item)
+
         def piece(item: Item) -> int | bytes:
             match item:
                 case Injected():
                     return self.items.injected(item)
                 case Merged():
-                    kept = replaced.get(item.into) or body[slice(*parsed.spans[item.into])]
-                    return self.items.merged(item.text, kept)
+                    return self.items.merged(item.text, words(item.into))
+                case Words():
+                    return words(item)
                 case _:
                     return replaced.get(item) or item
 
         return json_array.rebuild(body, parsed, map(piece, items))
+
+    def rewritten(self, raw: bytes | memoryview, change: Callable[[bytes], bytes | None]) -> bytes:
+        """A message of one item or of several, each of them changed; None leaves one out."""
+        return b",".join(changed for item in json_array.split(raw) if (changed := change(item)) is not None)

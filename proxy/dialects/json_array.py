@@ -51,6 +51,7 @@ _decode_model = msgspec.json.Decoder(_Model).decode
 _named_model = re.compile(rb'(?<!\\)"model"\s*:\s*("[^"\\]{0,200}")').findall
 _NEAR_AN_END = 64 * 1024
 _decode_raw = msgspec.json.Decoder(msgspec.Raw).decode
+_decode_items = msgspec.json.Decoder(list[msgspec.Raw]).decode
 _decode_text = msgspec.json.Decoder(str).decode
 _decode_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _string = re.compile(rb'"(?:[^"\\]++|\\.)*+"').match
@@ -251,6 +252,17 @@ def text_at(raw: msgspec.Raw, path: Sequence[str]) -> str | None:
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
         return None
     return decode_text(raw) if len(memoryview(raw)) <= _LONGEST_SCALAR else None
+
+
+def label_in(fields: Mapping[str, msgspec.Raw], paths: Iterable[Sequence[str]]) -> str:
+    """The first string that stands at one of these paths; empty where there is none."""
+    found = (text_at(fields[name], rest) for name, *rest in paths)
+    return next(filter(None, found), "")
+
+
+def split(raw: bytes | memoryview) -> list[bytes]:
+    """The items of a part of an array, which stands between its brackets."""
+    return [bytes(item) for item in _decode_items(b"[" + raw + b"]")]
 
 
 @cache

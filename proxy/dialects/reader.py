@@ -13,7 +13,7 @@ from typing import NamedTuple, NewType, TypeVar
 import msgspec
 import xxhash
 
-from policies.conversation import Conversation, Message, MessageIndex
+from policies.conversation import Conversation, Message, MessageIndex, Signature
 from policies.transcript import Utterance
 from proxy.dialects import bounds, json_array, surrogates
 from proxy.dialects.base import Dialect, Settings
@@ -45,7 +45,7 @@ class Measure(NamedTuple):
 
     @property
     def name(self) -> str:
-        return f"{'/'.join(self.dialect.path)} {self.encoding} {self.family}"
+        return f"{self.dialect.name} {self.encoding} {self.family}"
 
 
 @dataclass(frozen=True)
@@ -66,11 +66,11 @@ class ChatRequest:
 
     @cached_property
     def conversation(self) -> Conversation:
-        return Conversation(self.messages, self.tools_tokens)
+        return Conversation(self.messages, self.tools_tokens, self.settings.order)
 
-    @cached_property
+    @property
     def tokens(self) -> int:
-        return self.tools_tokens + sum(message.tokens for message in self.messages)
+        return self.conversation.total_tokens
 
     @property
     def received_tokens(self) -> int:
@@ -110,15 +110,13 @@ class ChatRequest:
 
     def _utterances(self, position: int, tools: Sequence[str | None]) -> list[Utterance]:
         raw = self.message_bytes(self.conversation.index(position))
-        return self.dialect.items.utterances(json_array.decode(raw), position, tools)
+        items = json_array.split(raw)
+        read = self.dialect.items.utterances
+        return [said for item in items for said in read(json_array.decode(item), position, tools)]
 
     def message_bytes(self, index: MessageIndex) -> memoryview:
         first, last = self.parsed.spans[index]
         return memoryview(self.parsed.text)[first:last]
-
-    def hint(self, *path: str) -> str | None:
-        """A string at the top level of the request, or inside one of its objects; None where there is none."""
-        return json_array.text_at(self.parsed.envelope.fields[path[0]], path[1:]) or None
 
 
 class RequestReader:
@@ -152,7 +150,8 @@ class RequestReader:
         if messages is None:
             return None
         self._prefixes.remember(scope, body, dialect.array, parsed, measure.name, messages)
-        return ChatRequest(dialect, body, parsed, messages, tools_tokens, settings, encoding)
+        parsed, messages = with_silent(parsed, messages)
+        return ChatRequest(dialect, body, parsed, messages, tools_tokens, _settled(settings, messages), encoding)
 
     async def _parse(self, body: bytes, array: Array) -> Parsed | None:
         """Inline what takes a millisecond. Making lone surrogates readable may take a hundred for each megabyte."""
@@ -221,6 +220,43 @@ class RequestReader:
 
     def _key(self, raw: memoryview, measure: str) -> ContentKey:
         return ContentKey((measure, xxhash.xxh3_128_intdigest(raw, self._seed)))
+
+
+def with_silent(parsed: Parsed, messages: list[Message]) -> tuple[Parsed, list[Message]]:
+    """Items that say nothing of their own, read as a part of what follows them: so wherever clients drop or keep them,
+    all that is left has the same place and the same digest."""
+    if not any(message.silent for message in messages):
+        return parsed, messages
+    spans: list[tuple[int, int]] = []
+    read: list[Message] = []
+    before: list[Message] = []
+    start = None
+    for (first, last), message in zip(parsed.spans, messages, strict=True):
+        start = first if start is None else start
+        if message.silent:
+            before.append(message)
+            continue
+        spans.append((start, last))
+        read.append(_behind(before, message))
+        before, start = [], None
+    if before:  # of an answer that nothing follows yet
+        spans.append((start or 0, parsed.spans[-1][1]))
+        read.append(_behind(before[:-1], before[-1]))
+    return replace(parsed, spans=spans), read
+
+
+def _behind(silent: Sequence[Message], message: Message) -> Message:
+    if not silent:
+        return message
+    signed = {m.signed for m in (*silent, message)}
+    strictest: Signature = "bound" if "bound" in signed else "sealed" if "sealed" in signed else "none"
+    return replace(message, tokens=message.tokens + sum(m.tokens for m in silent), signed=strictest)
+
+
+def _settled(settings: Settings, messages: Iterable[Message]) -> Settings:
+    """What a request is, by all that it holds."""
+    reason = settings.passthrough or next((m.bypass for m in messages if m.bypass), None)
+    return settings if reason == settings.passthrough else replace(settings, passthrough=reason)
 
 
 def _readable(body: bytes) -> bytes | None:

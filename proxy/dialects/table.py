@@ -3,7 +3,7 @@
 from proxy.dialects.base import Dialect
 from proxy.dialects.chat import answers, messages, questions, requests
 
-CHAT = Dialect(("chat", "completions"), requests.ARRAY, requests.settings, messages, answers, questions)
+CHAT = Dialect("chat", ("chat", "completions"), None, requests.ARRAY, requests.settings, messages, answers, questions)
 DIALECTS = (CHAT,)
 _BY_PATH = {dialect.path: dialect for dialect in DIALECTS}
 

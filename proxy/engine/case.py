@@ -55,6 +55,7 @@ class Case:
         return Conversation(
             self.request.messages,
             self.request.tools_tokens,
+            self.request.settings.order,
             instructions_covered=self.chain.covers_instructions,
             pinned=self.resumed.changed if self.resumed else (),
         )

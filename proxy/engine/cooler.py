@@ -41,16 +41,10 @@ class Cooled:
 
     def with_shorter(self, shorter: Mapping[MessageIndex, tuple[bytes, int]], *, is_cut: bool = False) -> Cooled:
         """The same with other bytes, of so many tokens, for these messages."""
-        conversation = self.conversation
-        messages = list(conversation.messages)
+        messages = list(self.conversation.messages)
         for index, (_, tokens) in shorter.items():
             messages[index] = replace(messages[index], tokens=tokens)
-        described = Conversation(
-            messages,
-            conversation.tools_tokens,
-            instructions_covered=conversation.instructions_covered,
-            pinned=conversation.pinned,
-        )
+        described = self.conversation.with_messages(messages)
         replaced = self.replaced | {index: raw for index, (raw, _) in shorter.items()}
         return Cooled(described, replaced, self.next, self.is_cut or is_cut)
 
@@ -125,9 +119,9 @@ class Cooler:
         return tuple(texts)
 
     def _replaced(self, case: Case, forms: Mapping[int, str], following: tuple[Coming, ...]) -> Cooled:
-        with_text = case.request.dialect.items.with_text
+        with_texts = case.request.dialect.items.with_texts
         at = {case.conversation.index(position): form for position, form in forms.items()}
-        raws = {index: with_text(case.request.message_bytes(index), form) for index, form in at.items()}
+        raws = {index: with_texts(case.request.message_bytes(index), [form]) for index, form in at.items()}
         return Cooled(case.conversation, {}, following).with_shorter(self._weighed(case, raws))
 
     def _cut(self, case: Case, view: Cooled, limits: Mapping[MessageIndex, int]) -> Cooled:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from policies.assembly import Injected, Item, Merged, assemble
+from policies.assembly import Injected, Item, Merged, Words, assemble
 from policies.ledger import ledger
 from policies.record import record as records
 from policies.record.bisect import Call, MergeCall, Outcome, Overflow, Result, SummarizeCall, bisect
@@ -251,7 +251,7 @@ def _aligned_body(job: Job, instruction: str, max_tokens: int) -> bytes:
     if job.parent is not None:
         items = assemble(conversation, job.covered, job.parent.text, job.case.experience.shape)
     end = conversation.index(job.plan.cut.position)
-    upto = [item for item in items if isinstance(item, Injected | Merged) or item < end]
+    upto = [item for item in items if isinstance(item, Injected | Merged | Words) or item < end]
     body = request.dialect.rebuild(request.body, request.parsed, [*upto, Injected(instruction)], job.cooled.replaced)
     fields = request.parsed.envelope.fields
     return request.dialect.questions.continued(body, fields, (request.settings.output_key, max_tokens))
@@ -264,7 +264,8 @@ def _place(work: _Work) -> Place:
 
 def _answer_room(work: _Work) -> int:
     """Tokens the summarizer may write, in its own; the length asked for is in ours."""
-    return max(_LEAST_ANSWER, int(1.3 * work.length * work.target.calibration))
+    answer = max(_LEAST_ANSWER, int(1.3 * work.length * work.target.calibration))
+    return work.target.dialect.questions.room(answer)
 
 
 def _capacity(work: _Work, window: int, around: int, calibration: float) -> int:

@@ -42,7 +42,7 @@ async def _go_on(answer: Answer, exchange: Exchange) -> None:
     decoder = content_coding.decoder(answer.response.header(b"content-encoding"), _MOST_DECODED)
     if status >= 400 or not answer.is_event_stream or decoder is None:
         told = UpstreamAnswerError(f"The upstream answered {status}, and not with a stream of events.")
-        await exchange.end_with_error(error_of(answer) or told.fields())
+        await exchange.end_with_error(error_of(answer) or told.fields(), status)
     else:
         await _pass_on(answer, _decoded(answer.chunks(), decoder), exchange, _EVENT_ENDS[0], takes_events=True)
 
@@ -72,7 +72,8 @@ async def _pass_on(
             exchange.takes_event = takes_events and tail.endswith(_EVENT_ENDS)
     except TruncatedError:
         if takes_events and tail.endswith(_EVENT_ENDS):
-            await exchange.write(exchange.head.dialect.answers.error_event(_CUT_OFF.fields(), ends=False), more=True)
+            answers = exchange.head.dialect.answers
+            await exchange.write(answers.error_event(_CUT_OFF.fields(), _CUT_OFF.status, ends=False), more=True)
         raise
     if not ended:
         await exchange.write(b"", more=False)

@@ -174,26 +174,26 @@ class Exchange:
         await self._send({"type": "http.response.body", "body": chunk, "more_body": more})
         self.sent += len(chunk)
 
-    async def end_with_error(self, error: object) -> None:
+    async def end_with_error(self, error: object, status: int) -> None:
         """End a stream that comments began."""
-        await self.write(self.head.dialect.answers.error_event(error, ends=True), more=False)
+        await self.write(self.head.dialect.answers.error_event(error, status, ends=True), more=False)
 
     async def break_off(self, error: ProxyError) -> None:
         """End an answer that is not finished: with the error, and so that no client takes it for complete."""
         if not self.started:
             await self._refuse(error)
         elif self.takes_event:
-            await self.write(self.head.dialect.answers.error_event(error.fields(), ends=False), more=True)
+            await self.write(self.head.dialect.answers.error_event(error.fields(), error.status, ends=False), more=True)
 
     async def refuse(self, error: ProxyError) -> None:
         """Answer with an error of ours, unless an answer has begun already."""
         if self._begun:
-            await self.end_with_error(error.fields())
+            await self.end_with_error(error.fields(), error.status)
         elif not self.started:
             await self._refuse(error)
 
     async def _refuse(self, error: ProxyError) -> None:
-        body = self.head.dialect.answers.error_body(error.fields())
+        body = self.head.dialect.answers.error_body(error.fields(), error.status)
         length = (b"content-length", str(len(body)).encode())
         # Of a body that was not read, nobody can tell where the next request begins.
         close = [] if self._body_read.is_set() else [(b"connection", b"close")]

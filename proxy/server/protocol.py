@@ -268,7 +268,7 @@ class Guard(HttpToolsProtocol):
             cycle.keep_alive = False
             return
         if cycle is None or not (cycle.response_started or self.pipeline):
-            body = CHAT.answers.error_body(error.fields())
+            body = CHAT.answers.error_body(error.fields(), error.status)
             headers = [*error.headers(), (b"content-length", b"%d" % len(body)), (b"connection", b"close")]
             lines = [b"%b: %b\r\n" % header for header in headers]
             self.transport.write(b"".join([STATUS_LINE[error.status], *lines, b"\r\n", body]))

@@ -192,7 +192,7 @@ def test_a_shorter_item_keeps_what_links_it(writer: Writer) -> None:
         assert after.tokens < before.tokens / 4
         assert (after.role, after.calls, after.results) == (before.role, before.calls, before.results)
     last = len(found.messages) - 1
-    replaced = items.with_text(item(found, last), "short")
+    replaced = items.with_texts(item(found, last), ["short"])
     (said,) = items.utterances(json.loads(replaced), last, ("bash",))
     assert (said.text, said.answers, said.tool) == ("short", "c1", "bash")
 
@@ -227,10 +227,10 @@ def test_an_answer_is_read_whole_and_in_a_stream(writer: Writer) -> None:
 @each
 def test_an_error_says_the_same_as_a_body_and_in_a_stream(writer: Writer) -> None:
     answers, error = writer.dialect.answers, UpstreamTimeoutError("Too late.").fields()
-    body = answers.error_body(error)
+    body = answers.error_body(error, 504)
     assert "Too late." in json.dumps(json.loads(body))
     for ends in (False, True):
-        stream = answers.error_event(error, ends=ends)
+        stream = answers.error_event(error, 504, ends=ends)
         first, *_, rest = split_events(stream)
         assert "Too late." in json.dumps(json.loads(data_of(first)))
         assert rest == b"", "the event is whole"
@@ -270,5 +270,5 @@ def test_the_answer_to_a_question_is_its_text_and_what_it_cost(writer: Writer) -
     answer = writer.dialect.questions.read(writer.answer("Fine.", USAGE))
     assert answer is not None
     assert (answer.text, answer.tool_calls, answer.usage) == ("Fine.", False, (1_234, 56))
-    assert writer.dialect.questions.read(writer.dialect.answers.error_body({"message": "no"})) is None
+    assert writer.dialect.questions.read(writer.dialect.answers.error_body({"message": "no"}, 400)) is None
     assert writer.dialect.questions.read(b"<html>") is None

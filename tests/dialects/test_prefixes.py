@@ -45,13 +45,12 @@ def facts(request: ChatRequest | None) -> object:
     """All that a request says, down to the bytes of every message."""
     if request is None:
         return None
-    hints = [request.hint(*path) for path in (("conversation",), ("metadata", "user_id"), ("prompt_cache_key",))]
     return (
         request.body,
         [bytes(request.message_bytes(i)) for i in range(len(request.messages))],
         [astuple(message) for message in request.messages],
         (request.parsed.spans, request.parsed.array),
-        (request.settings, request.encoding, request.tools_tokens, request.tokens, hints),
+        (request.settings, request.encoding, request.tools_tokens, request.tokens),
     )
 
 

@@ -88,24 +88,24 @@ def test_fields_are_taken_as_they_are_and_wrong_types_as_absent(fields: dict[str
 
 
 @pytest.mark.parametrize(
-    ("fields", "path", "hint"),
+    ("fields", "label"),
     [
-        ({"prompt_cache_key": "k"}, ("prompt_cache_key",), "k"),
-        ({"metadata": {"user_id": "u"}}, ("metadata", "user_id"), "u"),
-        ({"metadata": {"user_id": 7}}, ("metadata", "user_id"), None),
-        ({"metadata": "u"}, ("metadata", "user_id"), None),
-        ({"conversation": ""}, ("conversation",), None),
-        ({"conversation": {"id": "c"}}, ("conversation",), None),
-        ({}, ("conversation",), None),
+        ({"prompt_cache_key": "k"}, "k"),
+        ({"metadata": {"user_id": "u"}}, "u"),
+        ({"metadata": {"user_id": 7}}, ""),
+        ({"metadata": "u"}, ""),
+        ({"conversation": ""}, ""),
+        ({"conversation": {"id": "c"}, "metadata": {"session_id": "s"}}, "s"),
+        ({}, ""),
     ],
 )
-def test_hints_are_strings_or_nothing(fields: dict[str, object], path: tuple[str, ...], hint: str | None) -> None:
-    assert understood(body_of(SOME, **fields)).hint(*path) == hint
+def test_labels_are_strings_or_nothing(fields: dict[str, object], label: str) -> None:
+    assert understood(body_of(SOME, **fields)).settings.label == label
 
 
-def test_a_hint_that_cannot_be_read_is_none_and_no_error() -> None:
+def test_a_label_that_cannot_be_read_is_none_and_no_error() -> None:
     deep = b'"metadata":' + b'{"user_id":' * 150 + b"1" + b"}" * 150
-    assert understood(body_of(SOME)[:-1] + b"," + deep + b"}").hint("metadata", "user_id") is None
+    assert understood(body_of(SOME)[:-1] + b"," + deep + b"}").settings.label == ""
 
 
 FUNCTION = {"name": "bash", "description": "Run a command. " * 50, "parameters": {"type": "object"}}
@@ -296,12 +296,6 @@ def decoded_from_now(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
 
     monkeypatch.setattr(json_array, "decode", noting)
     return decoded
-
-
-def test_a_hint_costs_nothing_of_what_stands_beside_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    request = understood(body_of(SOME, metadata={"data": [0] * 100_000, "user_id": "u"}))
-    monkeypatch.setattr(json_array, "decode", None)
-    assert request.hint("metadata", "user_id") == "u"
 
 
 LATE = [

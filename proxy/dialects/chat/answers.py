@@ -10,6 +10,10 @@ from proxy.dialects.base import Ending, Usage
 ANSWER_KEY = b'"choices"'
 # One newline: after an empty line some SDKs take what stood before it for an event (openai-python#2722).
 WAITING = b": compacting\n"
+TOO_LONG = (
+    "This model's maximum context length is {limit} tokens."
+    " However, your messages resulted in {tokens} tokens. Please reduce the length of the messages."
+)
 # Events that only announce an answer, where a server speaks another dialect's events.
 _ANNOUNCEMENTS = frozenset({"response.created", "response.in_progress", "response.queued", "message_start", "ping"})
 _SAYS = ("content", "tool_calls", "reasoning_content", "text")
@@ -141,11 +145,11 @@ def is_usage_alone(data: bytes) -> bool:
     return event is not None and event.choices == [] and event.usage is not None
 
 
-def error_body(error: object) -> bytes:
+def error_body(error: object, _status: int) -> bytes:
     """As OpenAI writes it (platform.openai.com/docs/guides/error-codes)."""
     return msgspec.json.encode({"error": error})
 
 
-def error_event(error: object, *, ends: bool) -> bytes:
+def error_event(error: object, status: int, *, ends: bool) -> bytes:
     """Clients know an error in a stream by an event like this."""
-    return b"data: " + error_body(error) + b"\n\n" + (b"data: [DONE]\n\n" if ends else b"")
+    return b"data: " + error_body(error, status) + b"\n\n" + (b"data: [DONE]\n\n" if ends else b"")

@@ -51,7 +51,7 @@ def describe(message: object, count: CountTokens, family: str = "") -> Message |
         calls=tuple(Call(call.id, call.name) for call in _calls(message)) if role == "assistant" else (),
         results=(_answered(message),) if role == "tool" else (),
         joins=role == "tool",
-        signed=_is_signed(message),
+        signed="sealed" if _is_signed(message) else "none",
         media=_has_media(message),
         loose=loose_digest(message) if role == "user" else None,
     )
@@ -208,8 +208,21 @@ def merged(text: str, raw: bytes | memoryview) -> bytes:
     return b"{" + b",".join({**members, "content": name + b":" + begun}.values()) + b"}"
 
 
-def with_text(raw: bytes | memoryview, text: str) -> bytes:
-    """A copy of a message with `text` for its content, in the form the content had; nothing else changes."""
+def words(raw: bytes | memoryview) -> bytes:
+    """No message of chat holds results and a user's words."""
+    return bytes(raw)
+
+
+def without_thinking(raw: bytes | memoryview) -> bytes | None:
+    """Chat's providers bind no thinking to the prompt before it."""
+    return bytes(raw)
+
+
+def with_texts(raw: bytes | memoryview, texts: Sequence[str | None]) -> bytes:
+    """A copy of a message with another text for its content, in the form the content had; nothing else changes."""
+    (text,) = texts
+    if text is None:
+        return bytes(raw)
     message = msgspec.json.decode(raw)
     message["content"] = [{"type": "text", "text": text}] if isinstance(message.get("content"), list) else text
     return msgspec.json.encode(message)

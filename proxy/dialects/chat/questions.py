@@ -13,6 +13,11 @@ OUTPUT_KEY = "max_tokens"
 _NOT_OURS = ("stream", "stream_options", "response_format", "functions", "function_call", "logprobs", "top_logprobs")
 
 
+def room(tokens: int) -> int:
+    """What the limit of an answer counts is the answer."""
+    return tokens
+
+
 def ask(model: str, prompt: Prompt, limit: tuple[str, int], temperature: float | None) -> bytes:
     """A conversation of one message and its instructions."""
     output_key, tokens = limit

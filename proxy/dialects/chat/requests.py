@@ -1,7 +1,7 @@
 """A chat request beside its messages."""
 
 from proxy.dialects.base import Fields, Settings
-from proxy.dialects.json_array import Array, scalar
+from proxy.dialects.json_array import Array, label_in, scalar
 
 ARRAY = Array(
     "messages",
@@ -10,6 +10,7 @@ ARRAY = Array(
         *("max_completion_tokens", "prompt_cache_key", "conversation", "metadata", "previous_response_id"),
     ),
 )
+_LABELS = (("prompt_cache_key",), ("conversation",), ("metadata", "session_id"), ("metadata", "user_id"))
 _ASKS_FOR_USAGE = {"stream_options": {"include_usage": True}}
 
 
@@ -27,6 +28,7 @@ def settings(fields: Fields) -> Settings:
         definitions=(fields["tools"], fields["functions"], fields["response_format"]),
         usage_fields=_ASKS_FOR_USAGE if stream and not fields["stream_options"] else {},
         passthrough=_passthrough(fields),
+        label=label_in(fields, _LABELS),
     )
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from policies.conversation import Call, Role
 from policies.transcript import ToolCall
-from proxy.dialects.chat.messages import CALL_OVERHEAD, MESSAGE_OVERHEAD, describe, shortened, utterances, with_text
+from proxy.dialects.chat.messages import CALL_OVERHEAD, MESSAGE_OVERHEAD, describe, shortened, utterances, with_texts
 from tests.support.conversations import ANYTHING, Json, assistant, count, tool, user
 
 LONG = "word " * 400
@@ -150,7 +150,7 @@ def test_no_value_breaks_the_description_of_a_message(value: object) -> None:
         if described is not None:
             assert [said.role for said in utterances(message, 0, ())] == [described.role]
             assert describe(msgspec.json.decode(shortened(msgspec.json.encode(message), 0.1)), count) is not None
-            assert describe(msgspec.json.decode(with_text(msgspec.json.encode(message), "short")), count) is not None
+            assert describe(msgspec.json.decode(with_texts(msgspec.json.encode(message), ["short"])), count) is not None
 
 
 def test_calls_and_results_are_linked_by_id_and_by_name_where_there_is_none() -> None:
@@ -190,7 +190,7 @@ def test_ids_that_carry_a_whole_signature_are_remembered_by_their_hash() -> None
 def test_reasoning_that_a_provider_may_verify_is_noticed(message: Json, signed: bool) -> None:
     described = describe(message, count)
     assert described is not None
-    assert described.signed == signed
+    assert described.signed == ("sealed" if signed else "none")
 
 
 def test_a_transcript_has_text_and_calls_and_names_media_without_showing_them() -> None:
@@ -272,7 +272,7 @@ def test_media_become_a_note() -> None:
 )
 def test_only_the_content_of_a_message_changes_and_its_form_stays(content: object) -> None:
     message = {"x": 1, **tool("c1"), "content": content, "name": "bash"}
-    changed = json.loads(with_text(json.dumps(message).encode(), "short"))
+    changed = json.loads(with_texts(json.dumps(message).encode(), ["short"]))
     assert list(changed) == list(message)
     assert {**changed, "content": content} == message
     assert changed["content"] == ("short" if isinstance(content, str) else [{"type": "text", "text": "short"}])
