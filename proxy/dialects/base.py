@@ -73,7 +73,7 @@ class Items(Protocol):
         """An item with other texts for its results, in their order, or for its content where it holds none; None leaves
         one as it is, and nothing else changes."""
 
-    def shortened(self, raw: bytes | memoryview, share: float, /) -> bytes:
+    def shortened(self, raw: bytes | memoryview, /, share: float) -> bytes:
         """An item in which every text keeps this share of its length; what links it to others stays, and what may not
         change."""
 
@@ -197,6 +197,7 @@ class Dialect:
 
         return json_array.rebuild(body, parsed, map(piece, items))
 
-    def rewritten(self, raw: bytes | memoryview, change: Callable[[bytes], bytes | None]) -> bytes:
+    @staticmethod
+    def rewritten(raw: bytes | memoryview, change: Callable[[bytes], bytes | None]) -> bytes:
         """A message of one item or of several, each of them changed; None leaves one out."""
         return b",".join(changed for item in json_array.split(raw) if (changed := change(item)) is not None)

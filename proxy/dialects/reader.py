@@ -82,6 +82,13 @@ class ChatRequest:
         tools = self.conversation.tools_answered
         return [said for at in range(start, end) for said in self._utterances(at, tools[at])]
 
+    def said_in(self, position: int) -> list[Utterance]:
+        """The contents of one message: its results, or all that it says."""
+        said = self.utterances(position, position + 1)
+        if self.conversation.body[position].results:
+            return [one for one in said if one.answers is not None]
+        return said if len(said) == 1 else [replace(said[-1], text="\n".join(one.text for one in said))]
+
     def behind(self, separator: str) -> ChatRequest:
         """The request from the newest user message on that says exactly `separator`; itself where there is none.
 

@@ -6,6 +6,8 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import islice
+from typing import NamedTuple
 
 from policies.chain import Chain
 from policies.conversation import Conversation, MessageIndex
@@ -89,64 +91,85 @@ class Cooler:
         opened = [self._sealer.open(key, value) for key, value in zip(keys, values, strict=True)]
         return [None if plain is None else plain.decode("utf-8", "replace") for plain in opened]
 
-    async def _forms(self, case: Case, batches: Sequence[Batch]) -> dict[int, str]:
-        """The short form of every replaced message, by its position: frozen once, then the same for everybody."""
+    async def _forms(self, case: Case, batches: Sequence[Batch]) -> dict[int, _Texts]:
+        """The short forms of every replaced message, by its position: frozen once, then the same for everybody."""
         keys = [_batch_key(case.chain, batch) for batch in batches]
         unknown = [key for key in keys if self._frozen.recall(key) is None]
         for key, texts in zip(unknown, await self._frozen.look_up(unknown), strict=True):
             if texts is not None:
                 self._frozen.keep(key, texts)
-        forms: dict[int, str] = {}
+        forms: dict[int, _Texts] = {}
         for key, batch in zip(keys, batches, strict=True):
-            texts = self._frozen.keep(key, self._frozen.recall(key) or await self._freeze(key, case, batch))
-            forms |= {member: text for member, text in zip(batch.members, texts, strict=False) if text is not None}
+            frozen = self._frozen.keep(key, self._frozen.recall(key) or await self._freeze(key, case, batch))
+            left = iter(frozen)
+            for member in batch.members:
+                of_one = tuple(islice(left, len(contents_of(case, member))))
+                if any(text is not None for text in of_one):
+                    forms[member] = of_one
         return forms
 
     async def _freeze(self, key: str, case: Case, batch: Batch) -> _Texts:
         """Decide the texts of a batch, unless another replica was first."""
-        summaries = await self.summaries([content_key(case, i) for i in batch.members])
+        contents = [content for i in batch.members for content in contents_of(case, i)]
+        summaries = await self.summaries([content_key(case, content) for content in contents])
         texts = await self._workers.run(self._shorten, case, batch, summaries)
         return await self._frozen.put_new(key, texts)
 
     def _shorten(self, case: Case, batch: Batch, summaries: Sequence[str | None]) -> _Texts:
-        request, count = case.request, self.counter(case)
+        count, known = self.counter(case), iter(summaries)
         texts: list[str | None] = []
-        for position, summary in zip(batch.members, summaries, strict=True):
-            tokens = request.conversation.body[position].tokens
-            (said,) = request.utterances(position, position + 1)
-            form = short_form(said.text, said.tool, summary, tokens)
-            texts.append(form if is_short_enough(form, tokens, count) else None)
+        for position in batch.members:
+            said = case.request.said_in(position)
+            for one in said:
+                tokens = case.request.conversation.body[position].tokens if len(said) == 1 else count(one.text)
+                form = short_form(one.text, one.tool, next(known), tokens)
+                texts.append(form if is_short_enough(form, tokens, count) else None)
         return tuple(texts)
 
-    def _replaced(self, case: Case, forms: Mapping[int, str], following: tuple[Coming, ...]) -> Cooled:
+    def _replaced(self, case: Case, forms: Mapping[int, _Texts], following: tuple[Coming, ...]) -> Cooled:
         with_texts = case.request.dialect.items.with_texts
-        at = {case.conversation.index(position): form for position, form in forms.items()}
-        raws = {index: with_texts(case.request.message_bytes(index), [form]) for index, form in at.items()}
+        at = {case.conversation.index(position): texts for position, texts in forms.items()}
+        raws = {index: with_texts(case.request.message_bytes(index), texts) for index, texts in at.items()}
         return Cooled(case.conversation, {}, following).with_shorter(self._weighed(case, raws))
 
     def _cut(self, case: Case, view: Cooled, limits: Mapping[MessageIndex, int]) -> Cooled:
-        messages, shortened = view.conversation.messages, case.request.dialect.items.shortened
-        raws = {
-            i: shortened(
-                view.replaced.get(i) or case.request.message_bytes(i), _CUT_MARGIN * limit / messages[i].tokens
-            )
-            for i, limit in limits.items()
-        }
+        messages, dialect = view.conversation.messages, case.request.dialect
+        raws = {}
+        for i, limit in limits.items():
+            shortened = partial(dialect.items.shortened, share=_CUT_MARGIN * limit / messages[i].tokens)
+            raws[i] = dialect.rewritten(view.replaced.get(i) or case.request.message_bytes(i), shortened)
         weighed = self._weighed(case, raws)
         smaller = {i: (raw, tokens) for i, (raw, tokens) in weighed.items() if tokens < messages[i].tokens}
         return view.with_shorter(smaller, is_cut=True)
 
     def _weighed(self, case: Case, raws: Mapping[MessageIndex, bytes]) -> dict[MessageIndex, tuple[bytes, int]]:
         """Messages with their tokens, by index."""
+        return {index: (raw, self._tokens(case, raw)) for index, raw in raws.items()}
+
+    def _tokens(self, case: Case, raw: bytes) -> int:
+        """Of one message, which may be more than one item."""
         count, describe = self.counter(case), case.request.dialect.items.describe
-        described = ((index, raw, describe(json_array.decode(raw), count)) for index, raw in raws.items())
-        return {index: (raw, message.tokens) for index, raw, message in described if message is not None}
+        described = (describe(json_array.decode(item), count) for item in json_array.split(raw))
+        return sum(message.tokens for message in described if message is not None)
 
 
-def content_key(case: Case, position: int) -> str:
-    """Where the summary of one message's content lies, wherever in its conversation it stands."""
-    first, message = case.chain.digests[1], case.conversation.body[position]
-    return f"summary:{{{case.chain.tag}}}:{hashlib.sha256(first + message.digest).hexdigest()}"
+class Content(NamedTuple):
+    """One content of a message: the result of so many before it in the same, or all that it says."""
+
+    position: int
+    number: int
+
+
+def contents_of(case: Case, position: int) -> list[Content]:
+    """Those of the message at this position of the body."""
+    return [Content(position, number) for number in range(len(case.conversation.body[position].results) or 1)]
+
+
+def content_key(case: Case, content: Content) -> str:
+    """Where the summary of one content lies, wherever in its conversation its message stands."""
+    first, message = case.chain.digests[1], case.conversation.body[content.position]
+    name = first + message.digest + (b"%d" % content.number if content.number else b"")
+    return f"summary:{{{case.chain.tag}}}:{hashlib.sha256(name).hexdigest()}"
 
 
 def _batch_key(chain: Chain, batch: Batch) -> str:

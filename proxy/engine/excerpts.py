@@ -8,10 +8,10 @@ from policies.cool_zone import MAX_SUMMARY_TOKENS
 from policies.record.prompting import Prompts, fill_excerpt
 from policies.record.texts import language_of, texts_for
 from policies.record.validation import Answer, Invalid, Valid, validate_excerpt
-from policies.transcript import shorten
+from policies.transcript import Utterance, shorten
 from proxy.callers.spending import Spending
 from proxy.engine.case import Case
-from proxy.engine.cooler import Cooler, content_key
+from proxy.engine.cooler import Content, Cooler, content_key, contents_of
 from proxy.models.tokenizer import Tokenizer
 from proxy.runtime.workers import Workers
 from proxy.upstream.routes import SummaryTarget
@@ -41,32 +41,36 @@ class Excerpts:
 
         A summary that cannot be had is no loss: beginning and end of the message stand in for it.
         """
-        keys = [content_key(case, position) for position in positions]
+        contents = [content for position in positions for content in contents_of(case, position)]
+        keys = [content_key(case, content) for content in contents]
         known = await self._cooler.summaries(keys)
         missing = [
-            (position, key)
-            for position, key, summary in zip(positions, keys, known, strict=True)
+            (content, key)
+            for content, key, summary in zip(contents, keys, known, strict=True)
             if summary is None and key not in self._under_way
         ]
-        for position, key in missing[:_AT_ONCE]:
+        for content, key in missing[:_AT_ONCE]:
             if key in self._under_way:
                 continue
             self._under_way.add(key)
             try:
-                if not await self._summarized(case, target, position, key):
+                if not await self._summarized(case, target, content, key):
                     return
             finally:
                 self._under_way.discard(key)
 
-    async def _summarized(self, case: Case, target: SummaryTarget, position: int, key: str) -> bool:
-        """Whether the message has its summary, perhaps since somebody else was quicker; if not, the next one would
+    async def _summarized(self, case: Case, target: SummaryTarget, content: Content, key: str) -> bool:
+        """Whether the content has its summary, perhaps since somebody else was quicker; if not, the next one would
         hardly get one either."""
         if (await self._cooler.summaries([key]))[0] is not None:
+            return True
+        said = (await self._workers.run(case.request.said_in, content.position))[content.number]
+        if self._tokenizer.count(said.text, target.encoding) <= MAX_SUMMARY_TOKENS:  # one of several in a large message
             return True
         if not self._spending.allows(case.caller.tenant, case.caller.summary_tokens_per_day):
             return False
         try:
-            verdict = await self._ask(case, target, position)
+            verdict = await self._ask(case, target, said)
         except (SummarizerError, SummarizerOverflowError):
             return False
         if isinstance(verdict, Invalid):
@@ -75,8 +79,7 @@ class Excerpts:
         await self._cooler.keep_summary(key, verdict.text)
         return True
 
-    async def _ask(self, case: Case, target: SummaryTarget, position: int) -> Valid | Invalid:
-        (said,) = await self._workers.run(case.request.utterances, position, position + 1)
+    async def _ask(self, case: Case, target: SummaryTarget, said: Utterance) -> Valid | Invalid:
         window = target.window or case.limits.budget.window
         text = shorten(said.text, int(_USED_WINDOW * window * _CHARACTERS_PER_TOKEN / target.calibration))
         prompt = fill_excerpt(self._prompts, text, texts_for(language_of([text])), MAX_SUMMARY_TOKENS)

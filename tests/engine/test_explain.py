@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from proxy.callers.tenants import Tenants
 from proxy.dialects.table import CHAT
 from proxy.engine.case import Case, Mode, case_of
-from proxy.engine.cooler import content_key
+from proxy.engine.cooler import Content, content_key
 from proxy.engine.decider import worthwhile
 from proxy.engine.draft import Draft
 from proxy.engine.explanation import Explanation
@@ -484,7 +484,7 @@ def test_a_short_form_that_is_not_frozen_yet_is_not_remembered(bench: Opened) ->
         case, before = await used.explain(messages, "on")
         (first, *_) = [message.index for message in before.messages if message.fate == "cooled"]
         cooler = used.engine.drafter._decider._cooler
-        await cooler.keep_summary(content_key(case, first - 1), "nothing new in it")
+        await cooler.keep_summary(content_key(case, Content(first - 1, 0)), "nothing new in it")
         after, draft = await used.compare(messages, "on")
         assert after.tokens_sent == draft.tokens < before.tokens_sent
 
