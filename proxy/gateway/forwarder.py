@@ -50,11 +50,11 @@ class Forwarder:
             return first
         most = None
         if answer.overflow is None:
-            answer, sent = await self._capped(incoming, case, first)
+            answer, sent = await self._capped(incoming, first)
             if answer.overflow is None:
                 return answer, sent
             most = sent.max_output
-        return await self._smaller(incoming, case, sent, answer.overflow, most) or first
+        return await self._smaller(incoming, sent, answer.overflow, most) or first
 
     async def unread(self, incoming: Incoming) -> tuple[Answer, Draft]:
         """Send the client's bytes and read nothing of the answer: for when a fault of ours stood in the way."""
@@ -62,17 +62,17 @@ class Forwarder:
         return Answer(response, b"", response.chunks(), None), incoming.sent
 
     async def _smaller(
-        self, incoming: Incoming, case: Case, sent: Draft, stated: StatedLimit, most: int | None
+        self, incoming: Incoming, sent: Draft, stated: StatedLimit, most: int | None
     ) -> tuple[Answer, Draft] | None:
         """The first answer to a smaller request that is no overflow; None where there is none.
 
         most: the most output that the upstream allows, where it has said so.
         """
-        ladder = retries(sent, stated, case.retries)
-        case = self._learned(incoming, case, sent, stated)
+        ladder = retries(sent, stated, incoming.counted.retries)
+        self._learn(incoming, sent, stated)
         refusal: tuple[Draft, StatedLimit] | None = None
         while (step := next_retry(ladder, refusal)) is not None:
-            smaller, refusal = await self._draft(incoming, case, step, most), None
+            smaller, refusal = await self._draft(incoming, step, most), None
             if smaller is None:
                 continue
             try:
@@ -82,13 +82,15 @@ class Forwarder:
             if answer.overflow is None:
                 return answer, sent
             refusal = sent, answer.overflow
-            case = self._learned(incoming, case, *refusal)
+            self._learn(incoming, *refusal)
         if sent is not incoming.sent:
+            case = incoming.counted
             self._observe(RetriesExhausted(case.caller.tenant, case.chain.name, case.retries))
         return None
 
-    async def _draft(self, incoming: Incoming, case: Case, step: Retry[Draft], most: int | None) -> Draft | None:
+    async def _draft(self, incoming: Incoming, step: Retry[Draft], most: int | None) -> Draft | None:
         """What a step of the ladder sends; where a fault of ours leaves nothing, that without half of the history."""
+        case = incoming.counted
         if step.lowers_output:
             lowered = self._fail_open.call(lambda: self._drafter.lowered(case, step.refused, step.stated), None)
             is_more = lowered is None or most is None or lowered.max_output is None or lowered.max_output < most
@@ -103,18 +105,19 @@ class Forwarder:
         draft = smaller
         return self._fail_open.call(lambda: self._drafter.capped(case, draft, most), None) or draft
 
-    def _learned(self, incoming: Incoming, case: Case, sent: Draft, stated: StatedLimit) -> Case:
+    def _learn(self, incoming: Incoming, sent: Draft, stated: StatedLimit) -> None:
+        case = incoming.counted
 
         def learn() -> Case:
             self._windows.saw_overflow(case.place, stated, sent.tokens)
             return learned(case, incoming.active.router)
 
-        return self._fail_open.call(learn, case)
+        incoming.case = self._fail_open.call(learn, case)
 
-    async def _capped(self, incoming: Incoming, case: Case, refused: tuple[Answer, Draft]) -> tuple[Answer, Draft]:
+    async def _capped(self, incoming: Incoming, refused: tuple[Answer, Draft]) -> tuple[Answer, Draft]:
         """What is answered to the most output that a refusal allows; the refusal itself where that fails, unless the
         prompt overflows then."""
-        capped = self._fail_open.call(lambda: self._capped_draft(case, *refused), None)
+        capped = self._fail_open.call(lambda: self._capped_draft(incoming.counted, *refused), None)
         if capped is None:
             return refused
         try:

@@ -21,7 +21,8 @@ class Incoming:
     """Everything that is known of a request so far.
 
     started, prepared: when it came and when it was ready to be sent, in seconds that only go forward.
-    known_caller: None until it is let in. case: None where it was not understood, or a fault of ours struck.
+    known_caller: None until it is let in.
+    case:     with what was learned on its way; None where it was not understood, or a fault of ours struck.
     status:   of the upstream's answer; 0 without one.
     warning:  what an operator should look into; None for nothing.
     admitted: closed when it ends, which makes room for another one. opened: closed when it was answered.
@@ -58,6 +59,11 @@ class Incoming:
     def to(self) -> Route:
         assert self.route is not None  # noqa: S101 - the line prepares before it forwards
         return self.route
+
+    @property
+    def counted(self) -> Case:
+        assert self.case is not None  # noqa: S101 - an overflow is solved only where the request was understood
+        return self.case
 
     @property
     def patience(self) -> float:

@@ -145,3 +145,15 @@ async def test_an_error_that_may_mean_anything_is_an_overflow_only_of_a_full_win
     async with proxied(tmp_path, script, models=models, policies={"default": policy}) as (address, behind):
         reply = await ask(address, "POST", CHAT, [JSON], long_request())
     assert (reply.status, len(behind.calls)) == (status, calls)
+
+
+async def test_an_error_that_may_mean_anything_is_judged_by_what_the_refusal_before_it_has_taught(
+    tmp_path: Path,
+) -> None:
+    models = [{"match": "m", "context_window": LIMIT}]
+    policy = {"compaction_threshold": 0.99, "overflow_threshold": 1.0, "summarizer": {"model": "none"}}
+    script = in_turn(refused(LIMIT - 2_032, 3_000), answer(413, b""), OK)
+    async with proxied(tmp_path, script, models=models, policies={"default": policy}) as (address, behind):
+        reply = await ask(address, "POST", CHAT, [JSON], long_request(max_tokens=3_000))
+    assert [sent(call)["max_tokens"] for call in behind.calls] == [3_000, 2_000, 3_000]
+    assert (reply.status, reply.header(b"x-compaction-reason")) == (200, b"overflow_retry")
