@@ -16,7 +16,7 @@ from proxy.callers.session_label import session_label
 from proxy.callers.tenants import Caller
 from proxy.dialects.reader import ChatRequest
 from proxy.models.table import Window
-from proxy.models.windows import Place, place_of
+from proxy.models.windows import Place
 from proxy.server.head import RequestHead
 from proxy.upstream.routes import Route, Router, SummaryTarget
 
@@ -31,7 +31,6 @@ class Case:
     """A counted request with everything its draft depends on: a value, made anew where something was learned.
 
     label:       what the client calls its session; empty where it has no name for it.
-    place:       where it goes, as lessons are kept.
     experience:  what was learned of this model at this upstream.
     last_answer: the longest that this session, else its model, gave lately, in tokens; None where that is not known.
     summarizer:  which model summarizes for it; None for none.
@@ -44,7 +43,6 @@ class Case:
     route: Route
     chain: Chain
     label: str
-    place: Place
     experience: Experience
     last_answer: int | None
     summarizer: SummaryTarget | None
@@ -59,6 +57,11 @@ class Case:
             instructions_covered=self.chain.covers_instructions,
             pinned=self.resumed.changed if self.resumed else (),
         )
+
+    @property
+    def place(self) -> Place:
+        """Where it goes, as lessons are kept."""
+        return self.route.place
 
     @property
     def resumed(self) -> Resumed | None:
@@ -162,7 +165,6 @@ def case_of(head: RequestHead, router: Router, caller: Caller, mode: Mode, reque
         covers_instructions=caller.policy.compress_system_messages,
     )
     route = router.chat(head, caller, request)
-    place = place_of(caller.tenant, caller.scope, route.upstream.base_url, request.settings.model)
     return Case(
         request=request,
         caller=caller,
@@ -170,9 +172,8 @@ def case_of(head: RequestHead, router: Router, caller: Caller, mode: Mode, reque
         route=route,
         chain=chain,
         label=label,
-        place=place,
-        experience=router.experience(place),
-        last_answer=router.longest_answer(place, chain.session),
+        experience=router.experience(route.place),
+        last_answer=router.longest_answer(route.place, chain.session),
         summarizer=router.summary_target(caller, request, route),
     )
 

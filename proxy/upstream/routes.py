@@ -1,6 +1,6 @@
 """Where a request goes, under which headers, how much fits there, and who summarizes for it."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from policies.experience import Experience
 from proxy.callers.tenants import Caller
@@ -23,6 +23,7 @@ _REMEMBERED_MODELS = 1_000
 class Route:
     """An upstream for one request.
 
+    place:  where it goes, as lessons are kept.
     window: of the model, None while it is unknown (then only an overflow leads to a compaction).
     exact:  counted with the model's own tokenizer.
     """
@@ -30,6 +31,7 @@ class Route:
     name: str
     upstream: Upstream
     headers: Headers
+    place: Place
     window: Window | None = None
     exact: bool = False
 
@@ -97,17 +99,19 @@ class Router:
 
     def plain(self, head: RequestHead, caller: Caller, model: str = "") -> Route:
         """The route of a request that is relayed as it is; `model` where one is known."""
-        name, upstream = self._config.upstream_for(caller.tenant, model)
-        return Route(name, upstream, _headers(head, caller, upstream, readable=False))
+        return self._route(head, caller, model, readable=False)
 
     def chat(self, head: RequestHead, caller: Caller, request: ChatRequest) -> Route:
-        name, upstream = self._config.upstream_for(caller.tenant, request.settings.model)
-        headers = _headers(head, caller, upstream, readable=True)
-        place = place_of(caller.tenant, caller.scope, upstream.base_url, request.settings.model)
-        window = self._window(place)
+        route = self._route(head, caller, request.settings.model, readable=True)
+        window = self._window(route.place)
         if window is None:
-            return Route(name, upstream, headers)
-        return Route(name, upstream, headers, window, self._model(request.settings.model).exact)
+            return route
+        return replace(route, window=window, exact=self._model(route.place.model).exact)
+
+    def _route(self, head: RequestHead, caller: Caller, model: str, *, readable: bool) -> Route:
+        name, upstream = self._config.upstream_for(caller.tenant, model)
+        place = place_of(caller.tenant, caller.scope, upstream.base_url, model)
+        return Route(name, upstream, _headers(head, caller, upstream, readable=readable), place)
 
     def place(self, caller: Caller, model: str) -> Place:
         """Where a caller's requests for this model go, as lessons are kept."""
