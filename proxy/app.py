@@ -99,7 +99,7 @@ class App(Served):
             workers = ThreadPoolExecutor(_WORKERS, thread_name_prefix="concertina")
             opened.callback(workers.shutdown, wait=False, cancel_futures=True)
             opened_store = open_store(config.store.url, config.store.timeout)
-            store = CircuitBreaker(opened_store, time.monotonic, on_change=self._store_changed)
+            store = CircuitBreaker(opened_store, time.monotonic)
             opened.push_async_callback(store.close)
             client = await opened.enter_async_context(UpstreamClient(config.upstreams))
             engine = await open_engine(config, store, client, workers, self._log)
@@ -148,6 +148,3 @@ class App(Served):
             if self._made_token.trouble:
                 self._log.warning("admin_token", problem=self._made_token.trouble)
         return self._made_token
-
-    def _store_changed(self, available: bool, reason: str) -> None:
-        (self._log.info if available else self._log.warning)("store_up" if available else "store_down", reason=reason)

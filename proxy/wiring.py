@@ -25,7 +25,7 @@ from proxy.engine.writer import Writer
 from proxy.models.table import ModelTable
 from proxy.models.tokenizer import DEFAULT_ENCODING, Tokenizer
 from proxy.models.windows import Windows
-from proxy.observing.events import Hook, Hooks
+from proxy.observing.events import Hook, Hooks, StoreChanged
 from proxy.observing.log import Log
 from proxy.observing.log_lines import LogLines
 from proxy.observing.metrics import Metrics
@@ -61,6 +61,7 @@ async def open_engine(
     sealer, ttl = config.store.sealer(), config.store.ttl
     observe = Hooks(LogLines(log), metrics, *hooks, fault=log.fault)
     if isinstance(store, CircuitBreaker):
+        store.on_change = lambda is_up, reason: observe(StoreChanged(is_up, reason))
         metrics.watch_store(lambda: store.available, store.errors, lambda: sealer.unreadable)
     workers, background = Workers(executor), Background(log.fault)
     windows = Windows(table, store, sealer, time.time)

@@ -24,21 +24,14 @@ class CircuitBreaker:
     locks were free; then one operation is let through, and its outcome decides: its caller waits a moment, and
     is answered without the store while it goes on. What the store refuses while it is well
     (`RefusedError`: full, read-only) pauses for itself, and the rest goes on; it is over when any of what was refused
-    is carried out. `on_change(available, reason)` is called once per change, for one line in the log. `errors` counts
-    failed operations by name.
+    is carried out. `on_change(available, reason)` is called once per change. `errors` counts failed operations by name.
     """
 
-    def __init__(
-        self,
-        store: Store,
-        clock: Callable[[], float],
-        retry_after: float = 1.0,
-        on_change: Callable[[bool, str], None] = lambda _available, _reason: None,
-    ) -> None:
+    def __init__(self, store: Store, clock: Callable[[], float], retry_after: float = 1.0) -> None:
         self._store = store
         self._clock = clock
         self._retry_after = retry_after
-        self._on_change = on_change
+        self.on_change: Callable[[bool, str], None] = lambda _available, _reason: None
         self._up = True
         self._changes = 0
         self._pause = retry_after
@@ -157,14 +150,14 @@ class CircuitBreaker:
         if name in self._refused:
             self._refused.clear()
             self._changes += 1
-            self._on_change(True, "the store takes everything again")
+            self.on_change(True, "the store takes everything again")
 
     def _refuses(self, name: str, reason: str) -> None:
         told = bool(self._refused)
         self._refused[name] = self._clock() + self._retry_after
         if not told:
             self._changes += 1
-            self._on_change(False, reason)
+            self.on_change(False, reason)
 
     def _fell_over(self, reason: str) -> None:
         now = self._clock()
@@ -172,11 +165,11 @@ class CircuitBreaker:
             self._up = False
             self._changes += 1
             self._pause = min(self._pause * 2, LONGEST_PAUSE) if now < self._steady_at else self._retry_after
-            self._on_change(False, reason)
+            self.on_change(False, reason)
         self._retry_at = now + self._pause
 
     def _recovered(self) -> None:
         self._up = True
         self._changes += 1
         self._steady_at = self._clock() + STEADY
-        self._on_change(True, "the store answers again")
+        self.on_change(True, "the store answers again")

@@ -46,9 +46,8 @@ class Guarded:
         self.now = 0.0
         self.changes: list[tuple[bool, str]] = []
         self.broken = Broken()
-        self.store = CircuitBreaker(
-            self.broken, lambda: self.now, 1.0, lambda available, reason: self.changes.append((available, reason))
-        )
+        self.store = CircuitBreaker(self.broken, lambda: self.now)
+        self.store.on_change = lambda available, reason: self.changes.append((available, reason))
 
 
 async def test_answers_new_calls_at_once_while_older_ones_still_wait() -> None:
@@ -159,9 +158,8 @@ class GuardedFull(Guarded):
     def __init__(self) -> None:
         super().__init__()
         self.full = Full()
-        self.store = CircuitBreaker(
-            self.full, lambda: self.now, 1.0, lambda available, reason: self.changes.append((available, reason))
-        )
+        self.store = CircuitBreaker(self.full, lambda: self.now)
+        self.store.on_change = lambda available, reason: self.changes.append((available, reason))
 
 
 async def test_goes_on_with_what_is_not_refused_and_says_once_that_something_is() -> None:

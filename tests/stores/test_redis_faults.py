@@ -87,9 +87,7 @@ class Replicas:
 def replicas(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> OpenReplicas:
     clock = Clock()
     monkeypatch.setattr("proxy.stores.breaker._PROBE_WAIT", 10.0)  # whoever finds out that it is well shares it, too
-    monkeypatch.setattr(
-        "proxy.app.CircuitBreaker", lambda store, _, on_change: CircuitBreaker(store, clock, on_change=on_change)
-    )
+    monkeypatch.setattr("proxy.app.CircuitBreaker", lambda store, _: CircuitBreaker(store, clock))
 
     @asynccontextmanager
     async def over(url: str) -> AsyncIterator[Replicas]:
