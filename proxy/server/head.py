@@ -27,12 +27,12 @@ class RequestHead:
     def query(self) -> bytes:
         return self.target.partition("?")[2].encode("latin-1")
 
-    @property
+    @cached_property
     def reading(self) -> Reading:
         """What its path means, however it is spelled."""
         return reading(self.path.encode("latin-1"))
 
-    @property
+    @cached_property
     def dialect(self) -> Dialect:
         """In which it is read and answered: that of its path, and chat's on all others."""
         return dialect_of(resource(self.reading)) or CHAT
