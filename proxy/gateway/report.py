@@ -79,8 +79,8 @@ def ended(incoming: Incoming, error: BaseException | None, now: float) -> Reques
     """How a request ended, and all that became known of it."""
     exchange, caller, route = incoming.exchange, incoming.known_caller, incoming.route
     case, sent = incoming.case, incoming.draft
-    refusal = error if isinstance(error, ProxyError) else None
     end: End = next((end for kind, end in _ENDS if isinstance(error, kind)), "aborted")
+    refusal = error if isinstance(error, ProxyError) and end == "refused" else None
     return RequestEnded(
         end=end,
         tenant=caller.tenant if caller else None,
@@ -88,7 +88,7 @@ def ended(incoming: Incoming, error: BaseException | None, now: float) -> Reques
         method=exchange.head.method,
         path=printable(exchange.head.path, _LONGEST_PATH),
         id=exchange.request_id,
-        status=refusal.status if refusal and end == "refused" else _status(incoming, refusal),
+        status=refusal.status if refusal else _status(incoming, error),
         ms=round(1000 * (now - incoming.started), 1),
         bytes=exchange.sent,
         comments=exchange.comments,
@@ -102,13 +102,13 @@ def ended(incoming: Incoming, error: BaseException | None, now: float) -> Reques
         session=case.chain.name if case else None,
         max_output=sent.max_output if sent else None,
         checkpoint=sent.record.digest[:16] if sent and sent.record else None,
-        code=refusal.code if refusal and end == "refused" else None,
-        cause=refusal.cause or None if refusal and end == "refused" else None,
+        code=refusal.code if refusal else None,
+        cause=refusal.cause or None if refusal else None,
     )
 
 
-def _status(incoming: Incoming, refusal: ProxyError | None) -> int:
-    return incoming.status or incoming.exchange.status or (refusal.status if refusal else 0)
+def _status(incoming: Incoming, error: BaseException | None) -> int:
+    return incoming.status or incoming.exchange.status or (error.status if isinstance(error, ProxyError) else 0)
 
 
 def _overhead_ms(incoming: Incoming) -> float:
