@@ -68,17 +68,6 @@ async def closed(tmp_path_factory: pytest.TempPathFactory, both: tuple[str, Upst
         yield address
 
 
-@pytest.fixture
-def address(both: tuple[str, Upstream]) -> str:
-    return both[0]
-
-
-@pytest.fixture
-def behind(both: tuple[str, Upstream]) -> Upstream:
-    both[1].calls.clear()
-    return both[1]
-
-
 def said(content: bytes) -> bytes:
     """A request whose only message has this content, as JSON."""
     return b'{"model":"m","messages":[{"role":"user","content":' + content + b"}]}"

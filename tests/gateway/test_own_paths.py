@@ -85,16 +85,6 @@ async def both(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[tuple[
         yield address, behind
 
 
-@pytest.fixture
-def address(both: tuple[str, Upstream]) -> str:
-    return both[0]
-
-
-@pytest.fixture
-def behind(both: tuple[str, Upstream]) -> Upstream:
-    return both[1].play(OK)
-
-
 def is_error_of_ours(reply: Reply) -> bool:
     error = reply.json()["error"]
     return isinstance(error, dict) and error.keys() == {"message", "type", "param", "code"}

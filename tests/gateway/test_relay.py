@@ -37,7 +37,7 @@ from tests.support.upstreams import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import Callable
     from pathlib import Path
 
     from policies.record.record import Record
@@ -55,23 +55,6 @@ TEXT = (b"Content-Type", b"application/x-ndjson")
 def anyio_backend(request: pytest.FixtureRequest) -> tuple[str, dict[str, object]]:
     """The proxy runs on uvloop, which fails in ways of its own."""
     return "asyncio", {"use_uvloop": request.param == "uvloop"}
-
-
-@pytest.fixture(scope="module")
-async def both(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[tuple[str, Upstream]]:
-    """One proxy for all tests that need no config of their own; each gives the upstream its script."""
-    async with proxied(tmp_path_factory.mktemp("proxy"), always(OK)) as (address, behind):
-        yield address, behind
-
-
-@pytest.fixture
-def address(both: tuple[str, Upstream]) -> str:
-    return both[0]
-
-
-@pytest.fixture
-def behind(both: tuple[str, Upstream]) -> Upstream:
-    return both[1].play(always(OK))
 
 
 @pytest.mark.parametrize(

@@ -34,7 +34,6 @@ from tests.support.upstreams import (
     connected,
     delta,
     head,
-    proxied,
     request,
     serving,
     upstream,
@@ -42,7 +41,6 @@ from tests.support.upstreams import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
     from pathlib import Path
 
 pytestmark = pytest.mark.anyio
@@ -53,25 +51,6 @@ OK = answer(200, OK_BODY, JSON)
 @pytest.fixture(scope="module")
 def anyio_backend() -> str:
     return "asyncio"
-
-
-@pytest.fixture(scope="module")
-async def both(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[tuple[str, Upstream]]:
-    """One proxy for all tests here; each gives the upstream its own script."""
-    async with proxied(tmp_path_factory.mktemp("proxy"), always(OK)) as (address, behind):
-        yield address, behind
-
-
-@pytest.fixture
-def address(both: tuple[str, Upstream]) -> str:
-    return both[0]
-
-
-@pytest.fixture
-def behind(both: tuple[str, Upstream]) -> Upstream:
-    both[1].script = always(OK)
-    both[1].calls.clear()
-    return both[1]
 
 
 def theirs(reply: Reply) -> list[Header]:

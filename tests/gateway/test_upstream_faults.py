@@ -58,23 +58,6 @@ def anyio_backend(request: pytest.FixtureRequest) -> tuple[str, dict[str, object
     return "asyncio", {"use_uvloop": request.param == "uvloop"}
 
 
-@pytest.fixture(scope="module")
-async def both(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[tuple[str, Upstream]]:
-    """One proxy for all tests that need no config of their own; each gives the upstream its script."""
-    async with proxied(tmp_path_factory.mktemp("proxy"), always(OK)) as (address, behind):
-        yield address, behind
-
-
-@pytest.fixture
-def address(both: tuple[str, Upstream]) -> str:
-    return both[0]
-
-
-@pytest.fixture
-def behind(both: tuple[str, Upstream]) -> Upstream:
-    return both[1].play(always(OK))
-
-
 async def refused(address: str, path: str) -> dict[str, object]:
     """The error that a request comes to; the connection goes on to work after it, or says that it is closed."""
     async with connected(address) as client, asyncio.timeout(30):
