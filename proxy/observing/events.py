@@ -18,7 +18,7 @@ End = Literal["complete", "shut_down", "deadline", "refused", "client_gone", "tr
 class RequestEnded:
     """A request that has ended, whichever way; None and 0 for what never came to be known.
 
-    ms, overhead_ms: milliseconds that it took, and those before it was sent. sent: bytes of the answer's body.
+    ms, overhead_ms: milliseconds that it took, and those before it was sent. bytes: of the answer's body.
     """
 
     end: End
