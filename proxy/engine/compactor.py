@@ -45,7 +45,7 @@ class Compactor:
     _clock: Callable[[], float]
 
     async def compact(self, job: Job) -> Record:
-        """The record of job.plan.cut: found, made by another replica meanwhile, or made here. Raises CompactionError."""
+        """The record of a job: found, made by another replica meanwhile, or made here. Raises CompactionError."""
         if job.target is None:
             found = await self._look(job)
             return found or await self._publish(job, await self._make(job))
