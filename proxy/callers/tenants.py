@@ -54,6 +54,7 @@ class Tenants:
         self._seen: dict[bytes, Caller] = {}
         self._seed = secrets.randbits(64)
         self._secret = config.store.secret.get_secret_value().encode() or _NO_SECRET
+        self._shared = {name for name, tenant in config.tenants.items() if tenant.sessions_of == "tenant"}
         self._epochs = {name: tenant.epoch for name, tenant in config.tenants.items()}
         self._callers = {name: _caller(name, tenant, config) for name, tenant in config.tenants.items()}
         self._by_digest = {
@@ -117,7 +118,7 @@ class Tenants:
     def _scoped(self, tenant: str, digest: bytes) -> Caller:
         return replace(
             self._callers[tenant],
-            scope=self._named(tenant, digest),
+            scope=self._named(tenant, b"" if tenant in self._shared else digest),
             index=f"index:{self._named(tenant, _INDEX).hex()}",
             labels=self._named(tenant, _LABELS),
         )

@@ -12,7 +12,7 @@ from proxy.config.loading import Config
 from proxy.models.table import ModelTable
 from proxy.models.tokenizer import Tokenizer
 from proxy.models.windows import NOTHING, Sources, Windows, place_of
-from proxy.server.headers import bearer
+from proxy.server.headers import credential
 from proxy.stores import CircuitBreaker, open_existing
 from proxy.stores.memory import MemoryStore
 from proxy.upstream.asker import WindowAsker
@@ -50,7 +50,7 @@ async def _ask(config: Config, names: Sequence[str], tenant: str, windows: Windo
             _, upstream = config.upstream_for(tenant, name)
             if asker.is_due(upstream, name):
                 key = upstream.api_key.get_secret_value()
-                await asker.ask(upstream, [(b"authorization", bearer(key))] if key else [], name)
+                await asker.ask(upstream, [credential(key, upstream.auth)] if key else [], name)
 
 
 async def _of_model(config: Config, name: str, tenant: str, windows: Windows) -> list[Sources]:

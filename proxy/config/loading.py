@@ -25,7 +25,9 @@ __all__ = ["Config", "ConfigError", "json_schema", "load", "load_text", "notes",
 EMBEDDED = """\
 server: {admin_token: "${CONCERTINA_ADMIN_TOKEN:-}"}
 store: {secret: "${CONCERTINA_SECRET:-}", encryption_key: "${CONCERTINA_ENCRYPTION_KEY:-}"}
-upstreams: {main: {base_url: "${OPENAI_BASE_URL:-https://api.openai.com/v1}"}}
+upstreams:
+  main: {base_url: "${OPENAI_BASE_URL:-https://api.openai.com/v1}"}
+  anthropic: {base_url: "https://api.anthropic.com/v1", auth: x-api-key}
 """
 
 # Names travel in headers, metrics and logs; one that looks like an API key is taken for a slip of the pen.

@@ -5,7 +5,7 @@ import re
 from collections.abc import Mapping
 from fnmatch import fnmatchcase
 from types import MappingProxyType
-from typing import Annotated, Final, Literal, Self
+from typing import Annotated, Final, Literal, Self, get_args
 from urllib.parse import SplitResult, urlsplit
 
 from pydantic import (
@@ -219,6 +219,14 @@ class StoreConfig(Settings):
         return Sealer(self.encryption_key_bytes, retired)
 
 
+Dialect = Literal["chat", "responses", "messages"]
+_DIALECTS: tuple[Dialect, ...] = get_args(Dialect)
+_SPOKEN: Mapping[str, tuple[Dialect, ...]] = {
+    "api.openai.com": ("chat", "responses"),
+    "api.anthropic.com": ("messages", "chat"),
+}
+
+
 class Upstream(Settings):
     """A server that answers requests."""
 
@@ -226,7 +234,13 @@ class Upstream(Settings):
     """Its address up to and including /v1; with provider: litellm what litellm calls api_base."""
 
     api_key: ApiKey = SecretStr("")
-    """Key sent to it; empty: the client's own Authorization."""
+    """Key sent to it; empty: the client's own."""
+
+    auth: Literal["bearer", "x-api-key", "api-key"] = "bearer"
+    """The header of a configured key: `bearer` is Authorization, Anthropic takes x-api-key and Azure api-key."""
+
+    speaks: tuple[Dialect, ...] | None = None
+    """What it answers: chat, responses, messages; unset: by its address what OpenAI and Anthropic do, else all."""
 
     provider: Literal["openai", "litellm"] = "openai"
     """`openai` relays bytes as they are, `litellm` translates for other providers."""
@@ -245,6 +259,14 @@ class Upstream(Settings):
 
     max_connections: int = Field(default=1000, ge=1, le=100_000)
     """Connections open to it at once."""
+
+    @property
+    def spoken(self) -> tuple[Dialect, ...]:
+        """The dialects that it answers in."""
+        if self.speaks is not None:
+            return self.speaks
+        known = ("chat",) if self.provider == "litellm" else _SPOKEN.get(urlsplit(self.base_url).hostname or "")
+        return known or _DIALECTS
 
 
 class ModelRule(Settings):
@@ -286,6 +308,9 @@ class Tenant(Settings):
 
     max_requests: int | None = Field(default=None, ge=1)
     """Requests of its callers that may be under way at once, further ones get 429; unset: no limit of its own."""
+
+    sessions_of: Literal["key", "tenant"] = "key"
+    """Whose sessions are found again: those of the same key, or, for one user whose login changes, all the tenant's."""
 
     summary_tokens_per_day: int | None = Field(default=None, ge=0)
     """Tokens its summaries may cost a day, after which only the deterministic record is used; unset: no limit."""
@@ -346,3 +371,10 @@ class Config(Settings):
         default = MAIN if MAIN in self.upstreams else next(iter(self.upstreams))
         name = (owner and owner.upstream) or (rule and rule.upstream) or default
         return name, self.upstreams[name]
+
+    def speaker_for(self, tenant: str, model: str, dialect: str) -> tuple[str, Upstream] | None:
+        """The same for a dialect: where that one does not speak it, the default one, else the first that does."""
+        default = MAIN if MAIN in self.upstreams else next(iter(self.upstreams))
+        names = (self.upstream_for(tenant, model)[0], default, *self.upstreams)
+        found = ((name, self.upstreams[name]) for name in names)
+        return next(((name, upstream) for name, upstream in found if dialect in upstream.spoken), None)

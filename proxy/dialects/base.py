@@ -134,9 +134,11 @@ class Questions(Protocol):
     """Asks a model something of ours.
 
     OUTPUT_KEY: the field that limits an answer, where no client's request says which one the model knows.
+    HEADERS:    what a request needs beside its credential, where no client has said it.
     """
 
     OUTPUT_KEY: str
+    HEADERS: Sequence[tuple[bytes, bytes]]
 
     def room(self, tokens: int, /) -> int:
         """The limit under which so many tokens of text can be answered."""
@@ -159,6 +161,7 @@ class Dialect:
     name:       by which people and configs know it.
     path:       of its requests, without /v1. count_path: where their tokens are counted; None where they are not.
     array:      where their items stand. settings: what a request's fields say.
+    header:     by which its clients are known on paths of no dialect; None where they are not.
     """
 
     name: str
@@ -169,6 +172,7 @@ class Dialect:
     items: Items
     answers: Answers
     questions: Questions
+    header: bytes | None = None
 
     def rebuild(
         self, body: bytes, parsed: Parsed, items: Sequence[Item], replaced: Mapping[MessageIndex, bytes]

@@ -1,13 +1,28 @@
 """The dialects that are spoken, found by the path of a request."""
 
+from collections.abc import Callable
+
 from proxy.dialects.base import Dialect
 from proxy.dialects.chat import answers, messages, questions, requests
 
 CHAT = Dialect("chat", ("chat", "completions"), None, requests.ARRAY, requests.settings, messages, answers, questions)
 DIALECTS = (CHAT,)
 _BY_PATH = {dialect.path: dialect for dialect in DIALECTS}
+_BY_NAME = {dialect.name: dialect for dialect in DIALECTS}
 
 
 def dialect_of(path: tuple[str, ...]) -> Dialect | None:
     """Of requests to this path, as of `paths.resource`; None where no conversations go."""
     return _BY_PATH.get(path)
+
+
+def spoken_at(path: tuple[str, ...], header: Callable[[bytes], bytes | None]) -> Dialect | None:
+    """That of a path or of one below it, else of a client that names its API; None where nothing tells."""
+    found = (dialect for dialect in DIALECTS if path[: len(dialect.path)] == dialect.path)
+    named_by = (dialect for dialect in DIALECTS if dialect.header is not None and header(dialect.header) is not None)
+    return next(found, None) or next(named_by, None)
+
+
+def named(name: str) -> Dialect:
+    """By the name that configs know it by."""
+    return _BY_NAME[name]

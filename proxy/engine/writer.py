@@ -17,7 +17,7 @@ from policies.transcript import Block, CountTokens, newest_within, render
 from proxy.callers.spending import Spending
 from proxy.engine.job import Job
 from proxy.models.tokenizer import Tokenizer
-from proxy.models.windows import Place, Windows, place_of
+from proxy.models.windows import Windows
 from proxy.records.checkpoints import Checkpoints
 from proxy.runtime.workers import Workers
 from proxy.upstream.routes import SummaryTarget
@@ -138,7 +138,7 @@ class Writer:
         except SummarizerOverflowError as error:
             target, stated = work.target, error.stated
             estimated = around + _content_tokens(call, work.count)
-            self._windows.saw_overflow(_place(work), stated, estimated)
+            self._windows.saw_overflow(target.place, stated, estimated)
             if stated.limit is None:
                 return Overflow()
             calibration = max(1.0, stated.input_tokens / estimated) if stated.input_tokens else target.calibration
@@ -155,7 +155,7 @@ class Writer:
         if isinstance(call, SummarizeCall) and call.parts == 1:
             return await self._aligned(work, prompt) or await self._validated(work, prompt)
         content = b"\0".join(
-            (work.target.owner, work.target.model.encode(), prompt.system.encode(), prompt.user.encode())
+            (work.job.case.caller.scope, work.target.model.encode(), prompt.system.encode(), prompt.user.encode())
         )
         if (known := await self._checkpoints.recall_part(work.job.case.chain.tag, content)) is not None:
             return known
@@ -255,11 +255,6 @@ def _aligned_body(job: Job, instruction: str, max_tokens: int) -> bytes:
     body = request.dialect.rebuild(request.body, request.parsed, [*upto, Injected(instruction)], job.cooled.replaced)
     fields = request.parsed.envelope.fields
     return request.dialect.questions.continued(body, fields, (request.settings.output_key, max_tokens))
-
-
-def _place(work: _Work) -> Place:
-    target = work.target
-    return place_of(work.job.case.caller.tenant, target.owner, target.upstream.base_url, target.model)
 
 
 def _answer_room(work: _Work) -> int:

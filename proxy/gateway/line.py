@@ -118,7 +118,9 @@ class Gateway:
             return True
         router = incoming.active.router
         if request.tokens >= _WORTH_LOOKING_UP:
-            await self._engine.windows.look_up(router.place(incoming.caller, request.settings.model))
+            await self._engine.windows.look_up(
+                router.place(incoming.exchange.head, incoming.caller, request.settings.model)
+            )
         case = case_of(incoming.exchange.head, router, incoming.caller, incoming.mode, request)
         with commenting(incoming, case, self._fail_open):
             case = await self._engine.drafter.placed(case)

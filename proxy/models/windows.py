@@ -3,7 +3,7 @@
 import hashlib
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import msgspec
 
@@ -28,19 +28,23 @@ _SESSIONS = 20_000
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(Experience).decode
 NOTHING = Experience()
+# Anthropic's beta for wider windows, without its date (platform.claude.com, "Context windows").
+_VARIANTS = {"context-1m": 1_000_000}
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
     """A model at an upstream, for one caller: neither the accounts nor the lessons of two keys are the same.
 
-    owner: hex digits of the caller's scope.
+    owner:   hex digits of the caller's scope.
+    variant: what of the request makes it another window of the same model.
     """
 
     tenant: str
     owner: str
     base_url: str
     model: str
+    variant: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +98,7 @@ class Windows:
         A learned limit below the configured one wins: the upstream has refused what the configuration promised.
         """
         known, now = self.experience(place), self._clock()
-        listed = self._table.lookup(place.model)
+        listed = self._listed(place)
         max_output = listed.max_output if listed else None
         learned = known.limit_at(now)
         if learned is not None and (configured is None or learned < configured):
@@ -105,14 +109,21 @@ class Windows:
             return Window(told, max_output, "asked")
         return listed
 
+    def _listed(self, place: Place) -> Window | None:
+        listed = self._table.lookup(place.model)
+        wider = _VARIANTS.get(place.variant.rpartition("-")[0])
+        return listed if listed is None or wider is None else replace(listed, tokens=max(wider, listed.tokens))
+
     def _told(self, place: Place, now: float) -> int | None:
+        if place.variant:  # lists tell the window that holds without it
+            return None
         at, windows = self._asked.get(place.base_url, (0.0, {}))
         return windows.get(place.model) if now - at < ASKED_TTL else None
 
     def sources(self, place: Place, configured: int | None) -> Sources:
         """What each source says of this window, and which of them wins."""
         known, now = self.experience(place), self._clock()
-        listed = self._table.lookup(place.model)
+        listed = self._listed(place)
         return Sources(
             place=place,
             window=self.resolve(place, configured),
@@ -205,11 +216,11 @@ class Windows:
         remember(self._known, place, fresh, self._max_entries)
 
 
-def place_of(tenant: str, scope: bytes, base_url: str, model: str) -> Place:
+def place_of(tenant: str, scope: bytes, base_url: str, model: str, variant: str = "") -> Place:
     """Where the requests of a caller of this scope go."""
-    return Place(tenant, scope.hex()[:_OWNER_DIGITS], base_url, model)
+    return Place(tenant, scope.hex()[:_OWNER_DIGITS], base_url, model, variant)
 
 
 def _key(place: Place) -> str:
-    name = msgspec.json.encode([place.owner, place.base_url, place.model])
+    name = msgspec.json.encode([place.owner, place.base_url, place.model, *filter(None, [place.variant])])
     return f"learned:{hashlib.sha256(name).hexdigest()}"

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from proxy.dialects.base import Dialect
-from proxy.dialects.table import CHAT, dialect_of
+from proxy.dialects.table import CHAT, spoken_at
 from proxy.server.headers import Headers
 from proxy.server.paths import Reading, reading, resource
 
@@ -34,8 +34,13 @@ class RequestHead:
 
     @cached_property
     def dialect(self) -> Dialect:
-        """In which it is read and answered: that of its path, and chat's on all others."""
-        return dialect_of(resource(self.reading)) or CHAT
+        """In which it is read and answered: chat's where nothing tells."""
+        return self.spoken or CHAT
+
+    @cached_property
+    def spoken(self) -> Dialect | None:
+        """That of its path, or what its client is known by; None where nothing tells."""
+        return spoken_at(resource(self.reading), self.header)
 
     def header(self, name: bytes) -> bytes | None:
         """The first value of a header, by its name in lower case."""

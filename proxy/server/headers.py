@@ -32,6 +32,7 @@ _CREDENTIALS = frozenset(
         *(b"openai-organization", b"openai-project", b"chatgpt-account-id", b"x-goog-user-project"),
     }
 )
+_NEEDED_BETAS = (b"oauth-", b"context-1m-")
 # Codings whose answers we can read when one turns out to be an overflow.
 _OFFERED = INFLATED | {b"identity"}
 # Names and values that no server would send on (RFC 9110, section 5.5).
@@ -48,9 +49,39 @@ def credentials(headers: Headers) -> Headers:
     return [(key, value) for key, value in headers if key in _CREDENTIALS]
 
 
-def bearer(key: str) -> bytes:
-    """The value of an Authorization header for a key (RFC 6750, section 2.1)."""
-    return b"Bearer " + key.encode()
+def credential(key: str, auth: str) -> tuple[bytes, bytes]:
+    """The header in which a configured key is sent, by the upstream's `auth` (RFC 6750, section 2.1, for bearer)."""
+    return (b"authorization", b"Bearer " + key.encode()) if auth == "bearer" else (auth.encode(), key.encode())
+
+
+def is_login(headers: Headers) -> bool:
+    """Whether a request goes by somebody's login to a product, which is for that product's own requests alone.
+
+    Claude Code's tokens and beta, and ChatGPT's account (code.claude.com, llm-gateway-protocol; codex).
+    """
+    value = (first(headers, b"authorization") or b"").lower()
+    betas = first(headers, b"anthropic-beta") or b""
+    return b"sk-ant-oat" in value or b"oauth-" in betas or first(headers, b"chatgpt-account-id") is not None
+
+
+def for_questions(headers: Headers) -> Headers:
+    """Of a client's headers those that go with a question of ours: its credential, the API's version, and of the betas
+    those of login and window."""
+    own = credentials(headers)
+    own += [(name, value) for name, value in headers if name == b"anthropic-version"]
+    betas = b",".join(beta for beta in betas_of(headers) if beta.startswith(_NEEDED_BETAS))
+    return [*own, (b"anthropic-beta", betas)] if betas else own
+
+
+def betas_of(headers: Iterable[tuple[bytes, bytes]]) -> list[bytes]:
+    """Features that are asked of Anthropic's API."""
+    values = [value for name, value in headers if name == b"anthropic-beta"]
+    return [beta.strip() for value in values for beta in value.split(b",")]
+
+
+def window_beta(headers: Iterable[tuple[bytes, bytes]]) -> str:
+    """Which of them asks for a wider window; empty for none."""
+    return next((beta.decode("latin-1") for beta in betas_of(headers) if beta.startswith(b"context-1m-")), "")
 
 
 def without(headers: Headers, name: bytes) -> Headers:
@@ -63,22 +94,22 @@ def hops(headers: Iterable[tuple[bytes, bytes]]) -> int:
     return int(value[:4]) if value.isdigit() else 0
 
 
-def to_upstream(headers: Iterable[tuple[bytes, bytes]], *, authorization: bytes | None, readable: bool) -> Headers:
+def to_upstream(headers: Iterable[tuple[bytes, bytes]], *, key: tuple[bytes, bytes] | None, readable: bool) -> Headers:
     """The client's headers for the upstream.
 
-    authorization: replaces the client's own credentials, cookies among them; None keeps them.
+    key:           takes the place of the client's own credentials, cookies among them; None keeps them.
     readable:      offer only content codings that we can decode (the answer may be an overflow).
     """
     headers = list(headers)
     dropped = _NOT_UPSTREAM | _named_by_connection(headers)
-    passed = [(key, value) for key, value in headers if key not in dropped and not is_control(key)]
-    if any(key == b"cookie" and _OURS in value for key, value in passed):
+    passed = [(name, value) for name, value in headers if name not in dropped and not is_control(name)]
+    if any(name == b"cookie" and _OURS in value for name, value in passed):
         passed = [*_without_our_cookie(passed)]
-    if authorization is not None:
-        passed = [(key, value) for key, value in passed if key not in _CREDENTIALS and key != b"cookie"]
-        passed.append((b"authorization", authorization))
+    if key is not None:
+        passed = [(name, value) for name, value in passed if name not in _CREDENTIALS and name != b"cookie"]
+        passed.append(key)
     if readable:
-        passed = [(key, _readable(value) if key == b"accept-encoding" else value) for key, value in passed]
+        passed = [(name, _readable(value) if name == b"accept-encoding" else value) for name, value in passed]
     return [*passed, (HOP, str(hops(headers) + 1).encode())]
 
 

@@ -7,15 +7,26 @@ from proxy.callers.tenants import Caller
 from proxy.config.settings import Config, Upstream
 from proxy.dialects.base import Dialect
 from proxy.dialects.reader import ChatRequest
-from proxy.errors import NotAllowedError
+from proxy.dialects.table import named
+from proxy.errors import NotAllowedError, NotFoundError
 from proxy.models.table import MAX_NAME, Window
 from proxy.models.tokenizer import Tokenizer
 from proxy.models.windows import Place, Windows, place_of
 from proxy.server.head import RequestHead
-from proxy.server.headers import Headers, bearer, credentials, to_upstream, without
+from proxy.server.headers import (
+    Headers,
+    credential,
+    first,
+    for_questions,
+    is_login,
+    to_upstream,
+    window_beta,
+    without,
+)
 from proxy.server.paths import MODEL_PATHS, allows
 
 NO_MODEL = "none"
+_KEY_HEADERS = (b"authorization", b"x-api-key")
 _REMEMBERED_MODELS = 1_000
 
 
@@ -35,12 +46,17 @@ class Route:
     window: Window | None = None
     exact: bool = False
 
+    @property
+    def is_login(self) -> bool:
+        """Whether it goes by a login that is for requests of its own client alone."""
+        return is_login(self.headers)
+
 
 @dataclass(frozen=True, slots=True)
 class SummaryTarget:
     """Which model summarizes, where, with whose credential.
 
-    owner:       the caller's scope; one caller's failures never cool down another's summarizer.
+    place:       the model at its upstream, for one caller: nobody's failures cool down another's summarizer.
     name:        of the upstream.
     window:      its context window, in its own tokens; None if unknown.
     calibration: its own tokens per token of our estimate; >= 1.
@@ -48,16 +64,19 @@ class SummaryTarget:
     """
 
     dialect: Dialect
-    owner: bytes
+    place: Place
     name: str
     upstream: Upstream
-    model: str
     headers: Headers
     encoding: str
     window: int | None
     calibration: float
     output_key: str
     temperature: float | None
+
+    @property
+    def model(self) -> str:
+        return self.place.model
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,8 +101,8 @@ class Router:
         """Raise NotAllowedError for what the caller may not ask for: a key that others share opens what they stored."""
         paths = self._config.tenants[caller.tenant].paths
         if paths is None:
-            _, upstream = self._config.upstream_for(caller.tenant, "")
-            if _authorization(caller, upstream) is None:
+            _, upstream = self._upstream(head, caller, "")
+            if _key(caller, upstream) is None:
                 return
             paths = MODEL_PATHS
         if not allows(paths, head.method, head.reading):
@@ -109,13 +128,27 @@ class Router:
         return replace(route, window=window, exact=self._model(route.place.model).exact)
 
     def _route(self, head: RequestHead, caller: Caller, model: str, *, readable: bool) -> Route:
-        name, upstream = self._config.upstream_for(caller.tenant, model)
-        place = place_of(caller.tenant, caller.scope, upstream.base_url, model)
+        name, upstream = self._upstream(head, caller, model)
+        place = place_of(caller.tenant, caller.scope, upstream.base_url, model, window_beta(head.headers))
         return Route(name, upstream, _headers(head, caller, upstream, readable=readable), place)
 
-    def place(self, caller: Caller, model: str) -> Place:
+    def _upstream(self, head: RequestHead, caller: Caller, model: str) -> tuple[str, Upstream]:
+        """Name and settings of what answers this request; raises NotFoundError where nothing does."""
+        dialect = head.spoken
+        if dialect is None:
+            return self._config.upstream_for(caller.tenant, model)
+        found = self._config.speaker_for(caller.tenant, model, dialect.name)
+        if found is None:
+            raise NotFoundError(
+                f"No upstream here speaks {dialect.name}; configure one that does (upstreams.*.speaks),"
+                " or use another API."
+            )
+        return found
+
+    def place(self, head: RequestHead, caller: Caller, model: str) -> Place:
         """Where a caller's requests for this model go, as lessons are kept."""
-        return place_of(caller.tenant, caller.scope, self._config.upstream_for(caller.tenant, model)[1].base_url, model)
+        base_url = self._upstream(head, caller, model)[1].base_url
+        return place_of(caller.tenant, caller.scope, base_url, model, window_beta(head.headers))
 
     def experience(self, place: Place) -> Experience:
         return self._windows.experience(place)
@@ -138,31 +171,34 @@ class Router:
     def summary_target(self, caller: Caller, request: ChatRequest, route: Route) -> SummaryTarget | None:
         """The policy's summarizer, or the request's own model under its own credential; None for no model at all.
 
-        A client's credential is never sent to another upstream than the one it was meant for.
+        A client's credential is never sent to another upstream than the one it was meant for, and a login never with
+        requests of ours.
         """
         settings = caller.policy.summarizer
-        if settings.model == NO_MODEL:
+        name = settings.upstream or route.name
+        if settings.model == NO_MODEL or (name == route.name and route.is_login):
             return None
         model = settings.model or request.settings.model
-        name = settings.upstream or route.name
         upstream = self._config.upstreams[name]
-        own = credentials(route.headers)
+        dialect = request.dialect if request.dialect.name in upstream.spoken else named(upstream.spoken[0])
+        own = for_questions(route.headers)
         if name != route.name:
             key = upstream.api_key.get_secret_value()
-            own = [(b"authorization", bearer(key))] if key else []
-        place = place_of(caller.tenant, caller.scope, upstream.base_url, model)
+            own = [credential(key, upstream.auth)] if key else []
+        variant = route.place.variant if name == route.name else ""
+        place = place_of(caller.tenant, caller.scope, upstream.base_url, model, variant)
         window = self._window(place)
+        is_own = settings.model is None and dialect is request.dialect
         return SummaryTarget(
-            dialect=request.dialect,
-            owner=caller.scope,
+            dialect=dialect,
+            place=place,
             name=name,
             upstream=upstream,
-            model=model,
-            headers=own,
+            headers=[*own, *(header for header in dialect.questions.HEADERS if first(own, header[0]) is None)],
             encoding=self.encoding(model),
             window=window.tokens if window else None,
             calibration=self._windows.experience(place).calibration,
-            output_key=request.settings.output_key if settings.model is None else request.dialect.questions.OUTPUT_KEY,
+            output_key=request.settings.output_key if is_own else dialect.questions.OUTPUT_KEY,
             temperature=settings.temperature,
         )
 
@@ -183,14 +219,14 @@ class Router:
 
 
 def _headers(head: RequestHead, caller: Caller, upstream: Upstream, *, readable: bool) -> Headers:
-    headers = to_upstream(head.headers, authorization=_authorization(caller, upstream), readable=readable)
-    if caller.key_header == b"x-api-key" and head.header(b"authorization") is not None:
+    headers = to_upstream(head.headers, key=_key(caller, upstream), readable=readable)
+    if caller.key_header is not None and all(first(headers, name) is not None for name in _KEY_HEADERS):
         # One key was for us, the other is for the upstream.
-        headers = without(headers, b"x-api-key")
+        headers = without(headers, caller.key_header)
     return headers
 
 
-def _authorization(caller: Caller, upstream: Upstream) -> bytes | None:
+def _key(caller: Caller, upstream: Upstream) -> tuple[bytes, bytes] | None:
     """The key of the tenant, else of the upstream, as a header; None: the client's own credential passes."""
     key = caller.upstream_key or upstream.api_key.get_secret_value()
-    return bearer(key) if key else None
+    return credential(key, upstream.auth) if key else None

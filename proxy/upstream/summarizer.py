@@ -11,6 +11,7 @@ from policies.record.prompting import Prompt
 from policies.record.validation import Answer
 from proxy.errors import ProxyError
 from proxy.lru import remember
+from proxy.models.windows import Place
 from proxy.overflow.classify import classify
 from proxy.server.headers import HOP
 from proxy.server.paths import resource_url
@@ -59,7 +60,7 @@ class Summarizer:
     def __init__(self, client: UpstreamClient, clock: Callable[[], float]) -> None:
         self._client = client
         self._clock = clock
-        self._failures: OrderedDict[tuple[bytes, str, str], tuple[int, float]] = OrderedDict()
+        self._failures: OrderedDict[tuple[str, Place], tuple[int, float]] = OrderedDict()
 
     def is_cooling_down(self, target: SummaryTarget) -> bool:
         """Whether it failed lately and is left alone."""
@@ -138,5 +139,5 @@ def _is_soon(retry_after: bytes | None) -> bool:
         return False
 
 
-def _key(target: SummaryTarget) -> tuple[bytes, str, str]:
-    return target.owner, target.upstream.base_url, target.model
+def _key(target: SummaryTarget) -> tuple[str, Place]:
+    return target.dialect.name, target.place

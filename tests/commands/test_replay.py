@@ -31,7 +31,7 @@ from proxy.dialects.chat.messages import describe
 from proxy.dialects.table import CHAT
 from proxy.models.table import ModelTable, Price
 from proxy.models.tokenizer import DEFAULT_ENCODING, Tokenizer
-from proxy.models.windows import Windows
+from proxy.models.windows import Windows, place_of
 from proxy.upstream.routes import SummaryTarget
 from proxy.wiring import read_prompts
 from tests.support.scenarios import MODEL, WINDOW, Agent, Message, prefix_reuse, session, stage, user
@@ -454,7 +454,8 @@ def test_a_terminal_sees_how_far_a_long_replay_is(
 
 def _target() -> SummaryTarget:
     upstream = load(None, {}).upstreams["main"]
-    return SummaryTarget(CHAT, b"", "main", upstream, MODEL, [], DEFAULT_ENCODING, None, 1.0, "max_tokens", None)
+    place = place_of("default", b"", upstream.base_url, MODEL)
+    return SummaryTarget(CHAT, place, "main", upstream, [], DEFAULT_ENCODING, None, 1.0, "max_tokens", None)
 
 
 @pytest.mark.anyio

@@ -198,7 +198,7 @@ def test_a_variable_of_the_wrong_type_is_named_by_its_path_and_not_shown() -> No
 def test_a_bad_variable_of_the_built_in_config_is_named_too() -> None:
     with pytest.raises(ConfigError) as caught:
         load(None, {"OPENAI_BASE_URL": SECRET})
-    assert str(caught.value) == f"built-in defaults:3: upstreams.main.base_url: {URL}"
+    assert str(caught.value) == f"built-in defaults:4: upstreams.main.base_url: {URL}"
 
 
 def test_nothing_that_is_shown_holds_a_secret() -> None:

@@ -312,7 +312,7 @@ BROKEN: dict[str, tuple[str | bytes, list[str]]] = {
         [
             "config.yaml:1: sever: unknown key; did you mean 'server'?",
             "config.yaml:2: server.port: must be a whole number",
-            "config.yaml:3: models[0].upstream: no upstream has this name; known names: main",
+            "config.yaml:3: models[0].upstream: no upstream has this name; known names: anthropic, main",
             "config.yaml:3: models[0].match: is required",
             f"config.yaml:4: tenants.a.policy: no policy has this name; known names: {POLICIES}",
             "config.yaml:5: closed: must be true or false",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from proxy.server.headers import HOP, Headers, first, hops, is_control, to_client, to_upstream
+from proxy.server.headers import HOP, Headers, credential, first, hops, is_control, to_client, to_upstream
 
 KEPT: Headers = [
     (b"content-type", b"application/json"),
@@ -19,8 +19,8 @@ KEPT: Headers = [
 ]
 
 
-def passed(*headers: tuple[bytes, bytes], authorization: bytes | None = None, readable: bool = False) -> Headers:
-    return [h for h in to_upstream(headers, authorization=authorization, readable=readable) if h[0] != HOP]
+def passed(*headers: tuple[bytes, bytes], key: tuple[bytes, bytes] | None = None, readable: bool = False) -> Headers:
+    return [h for h in to_upstream(headers, key=key, readable=readable) if h[0] != HOP]
 
 
 def test_ordinary_headers_reach_the_upstream_in_order_and_as_often_as_they_came() -> None:
@@ -69,7 +69,8 @@ def test_headers_that_connection_names_are_dropped_both_ways(value: bytes) -> No
 
 def test_a_configured_key_replaces_whatever_credential_the_client_sent() -> None:
     headers = [(b"authorization", b"Bearer a"), (b"x-api-key", b"b"), (b"api-key", b"c"), (b"x", b"y")]
-    assert passed(*headers, authorization=b"Bearer ours") == [(b"x", b"y"), (b"authorization", b"Bearer ours")]
+    for key in (credential("ours", "bearer"), credential("ours", "x-api-key"), credential("ours", "api-key")):
+        assert passed(*headers, key=key) == [(b"x", b"y"), key]
     assert passed(*headers) == headers
 
 
@@ -100,12 +101,12 @@ def test_no_coding_is_asked_for_where_the_client_asked_for_none() -> None:
 def test_every_proxy_of_this_kind_adds_one_hop(value: bytes | None, count: int) -> None:
     headers = [] if value is None else [(HOP, value)]
     assert hops(headers) == count
-    assert first(to_upstream(headers, authorization=None, readable=False), HOP) == str(count + 1).encode()
+    assert first(to_upstream(headers, key=None, readable=False), HOP) == str(count + 1).encode()
 
 
 def test_a_hop_cannot_be_hidden_by_naming_it_in_connection() -> None:
     headers = [(b"connection", HOP), (HOP, b"3")]
-    assert first(to_upstream(headers, authorization=None, readable=False), HOP) == b"4"
+    assert first(to_upstream(headers, key=None, readable=False), HOP) == b"4"
 
 
 def test_an_upstreams_headers_keep_their_order_values_and_number() -> None:

@@ -99,11 +99,11 @@ class Replica:
     url: str
 
     def target(self, *, window: int | None = None) -> SummaryTarget:
+        upstream = Upstream(base_url=f"{self.url}/v1")
         return SummaryTarget(
-            owner=SCOPE,
+            place=place_of("default", SCOPE, upstream.base_url, "gpt-4o"),
             name="main",
-            upstream=Upstream(base_url=f"{self.url}/v1"),
-            model="gpt-4o",
+            upstream=upstream,
             headers=[],
             encoding=DEFAULT_ENCODING,
             window=window,

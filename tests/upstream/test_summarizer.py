@@ -14,6 +14,7 @@ from policies.record.prompting import Prompt
 from policies.record.validation import Answer
 from proxy.config.settings import Upstream
 from proxy.dialects.table import CHAT
+from proxy.models.windows import Place
 from proxy.upstream.http import UpstreamClient
 from proxy.upstream.routes import SummaryTarget
 from proxy.upstream.summarizer import Summarizer, SummarizerError, SummarizerOverflowError
@@ -48,10 +49,9 @@ def error(status: int, *headers: tuple[bytes, bytes]) -> bytes:
 def target_at(address: str) -> SummaryTarget:
     return SummaryTarget(
         dialect=CHAT,
-        owner=b"caller",
+        place=Place("default", "caller", f"{address}/v1", "small"),
         name="main",
         upstream=Upstream.model_validate({"base_url": f"{address}/v1", "idle_timeout": 5}),
-        model="small",
         headers=[(b"authorization", b"Bearer k")],
         encoding="o200k_base",
         window=None,
@@ -256,11 +256,11 @@ async def test_a_success_forgets_the_failures() -> None:
     await cooled(in_turn(completion("done")), use)
 
 
-@pytest.mark.parametrize("change", [{"owner": b"another"}, {"model": "another"}])
-async def test_one_callers_failures_and_one_models_do_not_pause_another(change: dict[str, object]) -> None:
+@pytest.mark.parametrize("change", [{"owner": "another"}, {"model": "another"}])
+async def test_one_callers_failures_and_one_models_do_not_pause_another(change: dict[str, str]) -> None:
     async def use(summarizer: Summarizer, target: SummaryTarget, clock: Clock) -> None:
         summarizer.failed(target, "refused")
-        assert (await summarizer.ask(replace(target, **change), PROMPT, 4)).text == "done"  # type: ignore[arg-type]
+        assert (await summarizer.ask(replace(target, place=replace(target.place, **change)), PROMPT, 4)).text == "done"
 
     await cooled(in_turn(completion("done")), use)
 

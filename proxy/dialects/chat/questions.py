@@ -1,5 +1,7 @@
 """Chat completions of ours: a prompt to a summarizer, and a client's own conversation with a question at its end."""
 
+from collections.abc import Sequence
+
 import msgspec
 
 from policies.record.prompting import Prompt
@@ -9,6 +11,7 @@ from proxy.dialects.chat.answers import completion, usage
 from proxy.dialects.json_array import with_fields
 
 OUTPUT_KEY = "max_tokens"
+HEADERS: Sequence[tuple[bytes, bytes]] = ()
 # What of a client's request does not go with a question of ours.
 _NOT_OURS = ("stream", "stream_options", "response_format", "functions", "function_call", "logprobs", "top_logprobs")
 
