@@ -13,6 +13,8 @@ from policies.assembly import Shape
 from policies.ladder import StatedLimit
 
 LEARNED_TTL = 24 * 3600.0
+# Seconds for which no copy is sent to where one was refused for a reason that nobody foresaw.
+ORIGINALS = 600.0
 # Below this, fixed overheads and not the text decide the ratio of real to estimated tokens.
 MIN_CALIBRATION_TOKENS = 100
 # Never below 1.0: trusting a lower estimate risks an overflow. 6.0 is worse than any script through any tokenizer.
@@ -36,6 +38,7 @@ class Experience(msgspec.Struct, frozen=True, omit_defaults=True):
     shape:        how its chat template takes a record.
     tells_usage:  whether a stream may be asked for its usage; some servers refuse the question.
     cut_off:      whether it was last seen to read less of a prompt than it was sent.
+    originals_until: Unix seconds until which requests go out as they came: a copy was refused, and its original not.
     answers:      tokens of the newest answers, coarse (`coarse`), at most ANSWERS.
     """
 
@@ -46,6 +49,7 @@ class Experience(msgspec.Struct, frozen=True, omit_defaults=True):
     shape: Shape = "separate"
     tells_usage: bool = True
     cut_off: bool = False
+    originals_until: float = 0.0
     answers: tuple[int, ...] = ()
 
     def limit_at(self, now: float) -> int | None:

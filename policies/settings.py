@@ -236,7 +236,7 @@ class PolicySettings(Settings):
     usage: Literal["upstream", "compaction", "original"] = "upstream"
     """Usage reported to the client: the upstream's, that with `usage.compaction` added, or the uncompacted prompt's."""
 
-    overflow_error: Literal["upstream", "openai"] = "upstream"
+    overflow_error: Literal["upstream", "client", "openai"] = "upstream"
     """An overflow that cannot be solved is passed on as it came, or in OpenAI's shape."""
 
     fail: Literal["open", "closed"] = "open"

@@ -172,19 +172,15 @@ class CompactionFailedError(ProxyError):
 
 
 class ContextLengthError(InvalidRequestError):
-    """An overflow that compaction cannot solve, as OpenAI words it: every client we know recognizes this one.
+    """An overflow that compaction cannot solve, in the words by which clients of its dialect know one.
 
     `told` are headers that say what was tried.
     """
 
     code = "context_length_exceeded"
 
-    def __init__(self, limit: int, tokens: int, told: list[tuple[bytes, bytes]]) -> None:
-        super().__init__(
-            f"This model's maximum context length is {limit} tokens."
-            f" However, your messages resulted in {tokens} tokens. Please reduce the length of the messages.",
-            param="messages",
-        )
+    def __init__(self, message: str, param: str, told: list[tuple[bytes, bytes]]) -> None:
+        super().__init__(message, param=param)
         self._told = told
 
     def headers(self) -> list[tuple[bytes, bytes]]:

@@ -64,6 +64,7 @@ class Array:
     """
 
     def __init__(self, key: str, fields: Sequence[str]) -> None:
+        self.name = key
         self.key = msgspec.json.encode(key)
         self._fields = fields
         items: tuple[str, object, object] = ("items", list[msgspec.Raw], msgspec.field(default_factory=list))

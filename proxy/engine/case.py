@@ -21,6 +21,8 @@ from proxy.server.head import RequestHead
 from proxy.upstream.routes import Route, Router, SummaryTarget
 
 _CALIBRATION_STEP = 0.25
+# Share of a window that covered messages may take which load tools.
+_LOADING = 0.1
 
 Outcome = Literal["none", "applied", "reused", "cooled", "shadow", "bypass", "pending", "failed-open"]
 Mode = Literal["off", "on", "shadow", "force"]
@@ -34,6 +36,7 @@ class Case:
     experience:  what was learned of this model at this upstream.
     last_answer: the longest that this session, else its model, gave lately, in tokens; None where that is not known.
     summarizer:  which model summarizes for it; None for none.
+    is_copied:   whether a copy of it may be sent: none is for a while after one was refused.
     kin:         the tag of a conversation that ends alike, where no record holds for it; empty without one.
     """
 
@@ -46,6 +49,7 @@ class Case:
     experience: Experience
     last_answer: int | None
     summarizer: SummaryTarget | None
+    is_copied: bool = True
     kin: str = ""
 
     @cached_property
@@ -56,6 +60,7 @@ class Case:
             self.request.settings.order,
             instructions_covered=self.chain.covers_instructions,
             pinned=self.resumed.changed if self.resumed else (),
+            loading_room=int(_LOADING * self.route.window.tokens) if self.route.window else None,
         )
 
     @property
@@ -103,6 +108,12 @@ class Case:
         return window is not None and not window.of_prompt and self.caller.policy.output_floor is not None
 
     @property
+    def output_floor(self) -> int | None:
+        """The least that a limit for its output may be lowered to; None where it may not."""
+        floor = self.caller.policy.output_floor
+        return None if floor is None else max(floor, self.request.settings.least_output)
+
+    @property
     def stated_window(self) -> Window | None:
         """The window where the config or the upstream has told it; a table may be wrong."""
         window = self.route.window
@@ -140,6 +151,12 @@ class Case:
         budget = usable_input(window, None, exact=self.route.exact, calibration=calibration)
         return budget.behind(self.conversation.fixed_tokens)
 
+    @property
+    def fits_whole(self) -> bool:
+        """Whether the request as it came may fit its window, as far as that is known."""
+        real = self.limits.real
+        return real is None or self.request.tokens <= real.usable
+
     def cannot_take(self, tokens: int) -> bool:
         """Whether so many tokens, of our estimate, are certainly more than its window."""
         window = self.stated_window
@@ -175,6 +192,7 @@ def case_of(head: RequestHead, router: Router, caller: Caller, mode: Mode, reque
         experience=router.experience(route.place),
         last_answer=router.longest_answer(route.place, chain.session),
         summarizer=router.summary_target(caller, request, route),
+        is_copied=router.takes_copies(route.place),
     )
 
 

@@ -82,6 +82,8 @@ class Decider:
         plan = decide(view.conversation, case.limits, policy, standing_of(record), force=force)
         if isinstance(plan, Compact) and not force:
             plan = await self._hopeful(case, plan, record)
+        if plan == Forward("nothing_to_compact") and any(message.stored for message in case.conversation.body):
+            return Decision(Bypass("stored_items"))
         return Decision(plan, record, view)
 
     def _whole(self, case: Case, record: Record | None) -> Record | None:
@@ -118,7 +120,13 @@ class Decider:
 
 def bypass_reason(case: Case) -> str | None:
     """Why a case is none of ours; None where it is."""
-    return case.request.settings.passthrough or ("off" if case.mode == "off" else None)
+    if (reason := case.request.settings.passthrough) is not None:
+        return reason
+    if case.mode == "off":
+        return "off"
+    if case.mode != "force" and case.request.settings.reactive is not None:
+        return case.request.settings.reactive
+    return "refused" if not case.is_copied and case.fits_whole else None
 
 
 def small_reason(case: Case) -> str | None:

@@ -136,7 +136,7 @@ class Drafter:
             sent_tokens=case.real_tokens(refused.tokens),
             window=window.tokens if window else None,
             max_output=request.settings.max_output,
-            floor=case.caller.policy.output_floor,
+            floor=case.output_floor,
             margin=ladder.EXACT_MARGIN if case.route.exact else ladder.ESTIMATE_MARGIN,
         )
         return None if room is None else _with_output(case, refused, room)
@@ -145,9 +145,7 @@ class Drafter:
         """The same with the most output that the upstream allows, where its limit alone was refused; else None."""
         if case.is_let_through:
             return None
-        room = ladder.capped_output(
-            most, max_output=case.request.settings.max_output, floor=case.caller.policy.output_floor
-        )
+        room = ladder.capped_output(most, max_output=case.request.settings.max_output, floor=case.output_floor)
         return None if room is None else _with_output(case, refused, room)
 
     def halved(self, case: Case, refused: Draft) -> Draft | None:

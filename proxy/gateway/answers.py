@@ -1,6 +1,7 @@
 """Looking at the beginning of an upstream's answer before any of it reaches the client."""
 
 import asyncio
+import re
 import time
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
@@ -20,6 +21,10 @@ _EVENT_STREAM = b"text/event-stream"
 _OPENING_BYTES = 400
 # What a slow upstream sends ahead is held back for so many seconds; then the client needs it, lest it hang up.
 _PATIENCE = 5.0
+
+_ERROR_KEY = re.compile(rb'"error"')
+# An answer may say that there is none; a value that has not come yet may be anything.
+_NO_ERROR = re.compile(rb"\s*(?::\s*null\b|[^:\s])")
 
 Enough = Callable[[bytearray], bool]
 
@@ -239,7 +244,9 @@ def _first_said(read: bytes, reads: Answers) -> tuple[str | None, bytes]:
 def _reports_error(content: bytes | bytearray, reads: Answers) -> bool:
     """Whether JSON begins like an error report and not like an answer."""
     opening = content[:_OPENING_BYTES].lstrip()
-    return opening.startswith((b"{", b"[")) and b'"error"' in opening and reads.ANSWER_KEY not in opening
+    if not opening.startswith((b"{", b"[")) or reads.ANSWER_KEY in opening:
+        return False
+    return any(_NO_ERROR.match(content, key.end()) is None for key in _ERROR_KEY.finditer(content, 0, _OPENING_BYTES))
 
 
 def _is_event_stream(response: UpstreamResponse) -> bool:

@@ -6,14 +6,15 @@ from policies.assembly import Shape
 from policies.ladder import Retry, StatedLimit, is_plausible, next_retry, retries
 from proxy.dialects import json_array
 from proxy.engine.case import Case, learned
-from proxy.engine.draft import Draft, reshaped
+from proxy.engine.draft import Draft, reshaped, untouched
 from proxy.engine.drafter import Drafter
 from proxy.errors import ProxyError, UpstreamConnectionError
 from proxy.gateway.answers import Answer, look_at
 from proxy.gateway.incoming import Incoming
 from proxy.gateway.report import commenting
 from proxy.models.windows import Windows
-from proxy.observing.events import Hook, RetriesExhausted, ShapeLearned
+from proxy.observing.events import CopyRefused, Hook, RetriesExhausted, ShapeLearned
+from proxy.overflow.error_parts import words_of
 from proxy.overflow.form_refusals import refuses_roles, refuses_usage
 from proxy.overflow.output_refusals import most_output
 from proxy.runtime.fail_open import FailOpen
@@ -22,6 +23,9 @@ from proxy.server.paths import resource_url
 from proxy.upstream.http import TruncatedError, UpstreamClient, UpstreamResponse
 
 _FAILED = 400
+_REFUSED = (400, 422)
+# The client's own request has overflowed already.
+_FORCED = ("overflow_retry", "halved")
 # Stands for a draft that a fault of ours prevented.
 _FAULT = Draft(b"", 0, "failed-open", "internal_error")
 
@@ -39,6 +43,32 @@ class Forwarder:
         self._observe = observe
 
     async def forward(self, incoming: Incoming) -> tuple[Answer, Draft]:
+        """Send the draft, or what is left of it to try; where only a copy of ours is refused, the original."""
+        answer, sent = await self._forwarded(incoming)
+        return await self._original(incoming, answer, sent) or (answer, sent)
+
+    async def _original(self, incoming: Incoming, answer: Answer, sent: Draft) -> tuple[Answer, Draft] | None:
+        """The answer to the client's own request, where a copy was refused for what nobody foresaw; None where that
+        was no such refusal, or the original does not fit."""
+        case = incoming.case
+        if case is None or sent.body is case.request.body or not case.fits_whole or sent.reason in _FORCED:
+            return None
+        if answer.overflow is not None or answer.response.status not in _REFUSED:
+            return None
+        original = untouched(case.request, "failed-open", "refused")
+        try:
+            second = await self._send(incoming, original)
+        except ProxyError:
+            return None
+        if second.overflow is not None:
+            return None
+        if second.response.status < _FAILED and not second.error:
+            self._windows.saw_copy_refused(case.place)
+            where = {"tenant": case.caller.tenant, "upstream": case.route.name, "model": case.request.settings.model}
+            self._observe(CopyRefused(**where, status=answer.response.status, words=words_of(answer.error)))
+        return second, original
+
+    async def _forwarded(self, incoming: Incoming) -> tuple[Answer, Draft]:
         """Send the draft; while the upstream overflows before the first byte reached the client, send smaller ones.
 
         The last error of a ladder in vain is the first. Where the output's limit alone was refused, it is lowered once,

@@ -284,14 +284,16 @@ def _refuse_if_closed(incoming: Incoming) -> None:
 
 
 def _reword_overflow(incoming: Incoming, answer: Answer, headers: Headers) -> None:
-    """Raise ContextLengthError for an overflow that was not solved, where the policy wants OpenAI's shape of it."""
+    """Raise ContextLengthError for an overflow that was not solved, where the policy wants words that clients know."""
     stated, case = answer.overflow, incoming.case
-    if stated is None or case is None or case.is_let_through or incoming.caller.policy.overflow_error != "openai":
+    if stated is None or case is None or case.is_let_through or incoming.caller.policy.overflow_error == "upstream":
         return
     known = incoming.to.window
     tokens = stated.input_tokens or case.request.received_tokens
     limit = stated.limit or (known.tokens if known else tokens - 1)
-    raise errors.ContextLengthError(limit, max(tokens, limit + 1), headers)
+    dialect = case.request.dialect
+    message = dialect.answers.TOO_LONG.format(limit=limit, tokens=max(tokens, limit + 1))
+    raise errors.ContextLengthError(message, dialect.array.name, headers)
 
 
 def _tapped(incoming: Incoming, answer: Answer) -> UsageTap | None:

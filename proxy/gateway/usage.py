@@ -11,8 +11,9 @@ from proxy.gateway.answers import Answer
 from proxy.server import content_coding
 from proxy.server.sse import EVENT_END, data_of, split_events
 
-# Usage stands at the end: after the choices, or in the last event that carries any.
+# Usage stands at the end: after the choices, or in the last event that carries any; in some streams in the first too.
 _TAIL = 64 * 1024
+_HEAD = 64 * 1024
 # Decompressing more than this at once would hold up the event loop for milliseconds.
 _PIECE = 1024 * 1024
 _KEY = b'"usage"'
@@ -22,12 +23,13 @@ _decode = msgspec.json.Decoder(msgspec.Raw).decode
 
 
 class UsageTap:
-    """Keeps the end of an answer while it is relayed; `answer` is the one to relay. What is odd is no usage."""
+    """Keeps the ends of an answer while it is relayed; `answer` is the one to relay. What is odd is no usage."""
 
     def __init__(self, answer: Answer, reads: Answers) -> None:
         self._reads = reads
         self.answer = replace(answer, rest=self._seen(answer.rest))
         self._decoder = content_coding.decoder(answer.response.header(b"content-encoding"), _PIECE)
+        self._head = bytearray()
         self._tail = bytearray()
         self._cut = False
         self.feed(answer.head)
@@ -48,6 +50,8 @@ class UsageTap:
         if len(read) == _PIECE + 1:  # there was more, which is lost
             self._decoder = None
             return
+        if len(self._head) < _HEAD:
+            self._head += read[: _HEAD - len(self._head)]
         self._tail += read
         if len(self._tail) > _TAIL:
             del self._tail[:-_TAIL]
@@ -60,8 +64,9 @@ class UsageTap:
         tail = bytes(self._tail)
         if not self.answer.is_event_stream:
             return self._reads.usage(_end_of_object(tail))
-        events = reversed(split_events(tail)[self._cut :])
-        return self._reads.usage(data_of(event) for event in events if _KEY in event)
+        events = split_events(tail)[self._cut :]
+        first = split_events(bytes(self._head))[:-1] if self._cut else []
+        return self._reads.usage(data_of(event) for event in reversed([*first, *events]) if _KEY in event)
 
 
 def _end_of_object(tail: bytes) -> Iterator[bytes]:

@@ -205,6 +205,15 @@ class Windows:
         """Take that a stream must not be asked for its usage."""
         self._take(place, msgspec.structs.replace(self.experience(place), tells_usage=False))
 
+    def saw_copy_refused(self, place: Place) -> None:
+        """Take that a copy of ours was refused where the client's own request was not."""
+        until = self._clock() + lessons.ORIGINALS
+        self._take(place, msgspec.structs.replace(self.experience(place), originals_until=until))
+
+    def takes_copies(self, place: Place) -> bool:
+        """Whether requests may be changed; they may not for a while after one was refused for it."""
+        return self._clock() >= self.experience(place).originals_until
+
     def price(self, model: str) -> Price | None:
         return self._table.price(model)
 

@@ -95,6 +95,17 @@ class ShapeLearned:
 
 
 @dataclass(frozen=True, slots=True)
+class CopyRefused:
+    """A copy of ours was refused where the client's own was taken. words: the upstream's, without what they quote."""
+
+    tenant: str
+    upstream: str
+    model: str
+    status: int
+    words: str
+
+
+@dataclass(frozen=True, slots=True)
 class Irreducible:
     """What every request of a session carries is too large for a summary to help."""
 
@@ -137,6 +148,7 @@ Event = (
     | PromptBilled
     | RetriesExhausted
     | ShapeLearned
+    | CopyRefused
     | Irreducible
     | UnstableHistory
     | StoreChanged

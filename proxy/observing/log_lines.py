@@ -35,6 +35,9 @@ class LogLines:
                 self._log.warning("max_iterations", **where, retries=event.retries)
             case events.ShapeLearned():
                 self._log.info("shape", upstream=event.upstream, tenant=event.tenant, shape=event.shape)
+            case events.CopyRefused():
+                where = {"tenant": event.tenant, "upstream": event.upstream, "model": event.model}
+                self._log.warning("copy_refused", **where, status=event.status, words=event.words)
             case events.Irreducible():
                 self._once(event.session, "irreducible", session=event.session, tenant=event.tenant)
             case events.UnstableHistory():

@@ -9,7 +9,7 @@ from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamil
 from prometheus_client.registry import Collector
 
 from policies.experience import MIN_CALIBRATION_TOKENS
-from proxy.observing.events import ConfigReloaded, Event, PromptBilled
+from proxy.observing.events import ConfigReloaded, CopyRefused, Event, PromptBilled
 
 # Models are named by clients: beyond this many series they share one.
 _MOST_SERIES = 300
@@ -43,7 +43,12 @@ class Metrics:
             _LABELS,
             registry=self._registry,
         )
-
+        self._refused = Counter(
+            "concertina_copies_refused",
+            "Compacted requests that were refused where the client's own was taken",
+            _LABELS,
+            registry=self._registry,
+        )
         self._reloads = Counter(
             "concertina_config_reloads_total",
             "Times that the config was read again, and taken or refused",
@@ -61,6 +66,8 @@ class Metrics:
                     self._estimates.labels(*series).observe(event.billed / event.estimated)
                 if event.cut_off:
                     self._cut_off.labels(*series).inc()
+            case CopyRefused():
+                self._refused.labels(*self._named(event.tenant, event.upstream, event.model)).inc()
             case ConfigReloaded():
                 self._reloads.labels(_RESULTS[0] if event.is_taken else _RESULTS[1]).inc()
             case _:

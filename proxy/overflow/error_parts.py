@@ -65,6 +65,9 @@ _PLAIN = str.maketrans(
     )
 )
 
+_QUOTED = re.compile(r"""["'`“‘].{0,400}?["'`”’]""", re.DOTALL)
+_MOST_WORDS = 200
+
 Said = list[tuple[str, str]]
 
 
@@ -209,3 +212,9 @@ def _sentences(texts: Iterable[str]) -> Iterator[str]:
             tidy = _SPACES.sub(" ", sentence).strip()
             for start in range(0, max(len(tidy) - _OVERLAP, len(tidy) > 0), _MAX_SENTENCE - _OVERLAP):
                 yield tidy[start : start + _MAX_SENTENCE]
+
+
+def words_of(body: bytes) -> str:
+    """What an error says, fit for a log: cut, and without what it quotes, which may be the client's."""
+    words = " ".join(value for _, value in said(error_part(body, failed=True)))
+    return _QUOTED.sub("…", words)[:_MOST_WORDS]

@@ -153,6 +153,10 @@ class Router:
     def experience(self, place: Place) -> Experience:
         return self._windows.experience(place)
 
+    def takes_copies(self, place: Place) -> bool:
+        """Whether requests may be changed there."""
+        return self._windows.takes_copies(place)
+
     def longest_answer(self, place: Place, session: bytes) -> int | None:
         """Of those seen there lately, in tokens; None where too few were."""
         return self._windows.longest_answer(place, session)
