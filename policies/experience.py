@@ -4,6 +4,7 @@ A lesson only ever costs a compaction too early or an overflow that is caught, s
 expire.
 """
 
+import re
 from collections.abc import Sequence
 from typing import Final
 
@@ -28,6 +29,11 @@ ANSWERS = 16
 _CUT_OFF_BELOW = 0.5
 # ... where the estimate is of so many tokens that no overhead explains it.
 _CUT_OFF_FROM = 1_000
+# From which versions on a family of Claude models binds thinking to its prompt.
+_BINDING_SINCE = {"fable": (5, 1), "mythos": (5, 1), "opus": (5, 5), "sonnet": (5, 5), "haiku": (5, 5)}
+_NEVER = (1_000, 0)
+# A minor version has a digit or two; a date has eight.
+_NAMED = re.compile(r"claude-(?P<family>[a-z]+)-(?P<major>\d{1,2})(?:[.-](?P<minor>\d{1,2}))?(?!\d)")
 
 
 class Experience(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -39,6 +45,7 @@ class Experience(msgspec.Struct, frozen=True, omit_defaults=True):
     tells_usage:  whether a stream may be asked for its usage; some servers refuse the question.
     cut_off:      whether it was last seen to read less of a prompt than it was sent.
     originals_until: Unix seconds until which requests go out as they came: a copy was refused, and its original not.
+    binds_thinking: whether it has refused thinking behind another prompt than the one it was made for.
     answers:      tokens of the newest answers, coarse (`coarse`), at most ANSWERS.
     """
 
@@ -50,6 +57,7 @@ class Experience(msgspec.Struct, frozen=True, omit_defaults=True):
     tells_usage: bool = True
     cut_off: bool = False
     originals_until: float = 0.0
+    binds_thinking: bool = False
     answers: tuple[int, ...] = ()
 
     def limit_at(self, now: float) -> int | None:
@@ -60,6 +68,15 @@ class Experience(msgspec.Struct, frozen=True, omit_defaults=True):
         """What to multiply estimates with: the worst of the recent observations, 1.0 without any."""
         worst = sorted(self.ratios)
         return worst[-2] if len(worst) >= _ENOUGH else max(worst, default=1.0)
+
+
+def binds_thinking(model: str) -> bool:
+    """Whether a model is known to, by its name (platform.claude.com, "Preserved thinking"); others are learned."""
+    found = _NAMED.search(model.lower())
+    if found is None:
+        return False
+    version = int(found["major"]), int(found["minor"] or 0)
+    return version >= _BINDING_SINCE.get(found["family"], _NEVER)
 
 
 def coarse(tokens: int) -> int:

@@ -33,6 +33,7 @@ class Settings:
     label:        what the client calls its session; empty where it has no name for it.
     order:        what its upstream takes of a conversation of which a part is left out.
     least_output: the least that its output's limit may be lowered to.
+    strips_thinking: whether its upstream itself leaves out thinking that was made for another prompt.
     """
 
     model: str
@@ -46,6 +47,7 @@ class Settings:
     label: str = ""
     order: Order = CHAT_ORDER
     least_output: int = 1
+    strips_thinking: bool = False
 
 
 class Items(Protocol):
@@ -197,9 +199,10 @@ class Dialect:
                 case Words():
                     return words(item)
                 case _:
-                    return replaced.get(item) or item
+                    return replaced.get(item, item)
 
-        return json_array.rebuild(body, parsed, map(piece, items))
+        # Of a message from which everything was taken nothing is sent.
+        return json_array.rebuild(body, parsed, (one for one in map(piece, items) if one != b""))
 
     @staticmethod
     def rewritten(raw: bytes | memoryview, change: Callable[[bytes], bytes | None]) -> bytes:

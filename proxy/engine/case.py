@@ -8,7 +8,7 @@ from policies.budget import Budget, reserved_output, usable_input
 from policies.chain import Chain, mark_of
 from policies.conversation import Conversation
 from policies.cuts import legal_cuts
-from policies.experience import Experience
+from policies.experience import Experience, binds_thinking
 from policies.ladder import ESTIMATE_MARGIN, TARGETS
 from policies.plan import Limits, limits_of
 from policies.trail import Resumed
@@ -150,6 +150,14 @@ class Case:
         calibration = self.experience.calibration // _CALIBRATION_STEP * _CALIBRATION_STEP
         budget = usable_input(window, None, exact=self.route.exact, calibration=calibration)
         return budget.behind(self.conversation.fixed_tokens)
+
+    @property
+    def binds_thinking(self) -> bool:
+        """Whether its upstream refuses thinking behind another prompt than the one it was made for."""
+        is_bound = self.experience.binds_thinking or binds_thinking(self.request.settings.model)
+        if not is_bound or self.request.settings.strips_thinking:
+            return False
+        return any(message.signed == "bound" for message in self.conversation.body)
 
     @property
     def fits_whole(self) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
@@ -62,13 +62,18 @@ class Cooler:
         self._tokenizer = tokenizer
         self._workers = workers
 
-    async def cool(self, case: Case, covered: int) -> Cooled:
-        """The conversation as it is sent behind a record of its first `covered` messages; the window must be known."""
+    async def cool(self, case: Case, covered: int, until: int | None = None) -> Cooled:
+        """The conversation as it is sent behind a record of its first `covered` messages; the window must be known.
+
+        until: messages of the body from which on nothing more is replaced; None where that may go on.
+        """
         conversation, window = case.conversation, case.route.window
         assert window is not None  # noqa: S101 - the caller's condition
         zone = zone_of(conversation, window.tokens, case.caller.policy)
         following = tuple(coming for coming in zone.next if coming.position >= covered)
-        batches = [batch for batch in zone.batches if batch.members[-1] >= covered]
+        batches = [
+            batch for batch in zone.batches if batch.members[-1] >= covered and (until is None or batch.seen <= until)
+        ]
         if not batches:
             return Cooled(conversation, {}, following)
         forms = await self._forms(case, batches)
@@ -80,6 +85,14 @@ class Cooler:
     async def cut(self, case: Case, view: Cooled, limits: Mapping[MessageIndex, int]) -> Cooled:
         """The conversation with contents cut, head and tail; `limits` are tokens by index of a message."""
         return await self._workers.run(self._cut, case, view, limits)
+
+    async def rewritten(self, case: Case, view: Cooled, change: Callable[[], Mapping[MessageIndex, bytes]]) -> Cooled:
+        """The conversation with other bytes for some messages, of which a worker makes them."""
+
+        def work() -> Cooled:
+            return view.with_shorter(self._weighed(case, change()))
+
+        return await self._workers.run(work)
 
     async def keep_summary(self, key: str, summary: str) -> None:
         """Put a summary of one message into the cache that the next batches look into (R4's summary_cache)."""

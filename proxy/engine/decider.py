@@ -12,6 +12,7 @@ from proxy.engine.case import Case, Outcome
 from proxy.engine.cooler import Cooled, Cooler
 from proxy.engine.draft import Draft, drafted, standing_of, untouched
 from proxy.engine.standing import StandingRecords
+from proxy.engine.thinking import Thinking, Use
 from proxy.records.lineages import Lineages
 
 
@@ -66,16 +67,17 @@ class Decision:
 class Decider:
     """Looks at what stands and decides; one per store."""
 
-    def __init__(self, standing: StandingRecords, cooler: Cooler, lineages: Lineages) -> None:
+    def __init__(self, standing: StandingRecords, cooler: Cooler, thinking: Thinking, lineages: Lineages) -> None:
         self._standing = standing
         self._cooler = cooler
+        self._thinking = thinking
         self._lineages = lineages
 
     async def decide(self, case: Case) -> Decision:
         if (reason := bypass_reason(case)) is not None:
             return Decision(Bypass(reason))
         if (reason := small_reason(case)) is not None:
-            return Decision(Forward(reason))
+            return Decision(Forward(reason), view=await self._small(case))
         force, policy = case.mode == "force", case.caller.policy
         record = self._whole(case, await self._standing.in_use(case))
         view = await self.cooled(case, record)
@@ -85,6 +87,13 @@ class Decider:
         if plan == Forward("nothing_to_compact") and any(message.stored for message in case.conversation.body):
             return Decision(Bypass("stored_items"))
         return Decision(plan, record, view)
+
+    async def _small(self, case: Case) -> Cooled | None:
+        """A request that goes out as it came, but for the thinking that it had lost before it became small."""
+        if not (case.binds_thinking and await self._thinking.is_removed(case)):
+            return None
+        use = await self._thinking.use(case, None)
+        return await self._thinking.left_out(case, None, Cooled(case.conversation, {}), use)
 
     def _whole(self, case: Case, record: Record | None) -> Record | None:
         """The record, with what it leaves out where that is no longer sent beside it."""
@@ -96,18 +105,33 @@ class Decider:
 
     async def cooled(self, case: Case, record: Record | None) -> Cooled:
         """The conversation as it is sent behind this record."""
+        use = await self._thinking.use(case, record)
+        return await self._thinking.left_out(case, record, await self._fitting(case, record, use), use)
+
+    async def _fitting(self, case: Case, record: Record | None, use: Use | None) -> Cooled:
+        """The conversation with its thinking, large messages cooled and what would not fit cut."""
         if case.route.window is None:
             return Cooled(case.conversation, {})
-        covered = record.covered if record else 0
         window = case.route.window.tokens
-        view = await self._cooler.cool(case, covered)
+        view = await self._cooler.cool(case, record.covered if record else 0, use.first if use else None)
         if not case.cannot_take(least_tokens(view.conversation)):
             return view
-        return await self.shortened(case, view, oversized(view.conversation, case.steady_budget(window)))
+        return await self._cooler.cut(case, view, oversized(view.conversation, case.steady_budget(window)))
 
-    async def shortened(self, case: Case, view: Cooled, limits: Mapping[MessageIndex, int]) -> Cooled:
+    async def shortened(
+        self, case: Case, record: Record | None, view: Cooled, limits: Mapping[MessageIndex, int]
+    ) -> Cooled:
         """The conversation with contents cut to so many tokens, by index of a message."""
-        return await self._cooler.cut(case, view, limits)
+        use = await self._thinking.use(case, record)
+        if use is not None:  # what names the cuts must not depend on what was left out
+            view = await self._fitting(case, record, use)
+        return await self._thinking.left_out(case, record, await self._cooler.cut(case, view, limits), use)
+
+    async def without_thinking(self, case: Case, record: Record | None) -> Cooled:
+        """The conversation behind this record without any thinking, for good."""
+        everything = len(case.conversation.body)
+        view = await self._fitting(case, record, Use(everything, everything))
+        return await self._thinking.removed(case, record, view)
 
     async def _hopeful(self, case: Case, plan: Compact, record: Record | None) -> Plan:
         """The plan, but no model is asked where its summaries have been in vain lately."""

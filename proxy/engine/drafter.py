@@ -42,7 +42,8 @@ class Drafter:
 
     async def placed(self, case: Case) -> Case:
         """The case under the link that its conversation has now; one that needs no store costs no look at it."""
-        if bypass_reason(case) is not None or small_reason(case) == "below_floor":
+        is_small = small_reason(case) == "below_floor" and not case.binds_thinking
+        if is_small or bypass_reason(case) is not None:
             return case
         return await self._trails.resumed(await self._placed(case))
 
@@ -109,12 +110,26 @@ class Drafter:
             target = case.summarizer if rung.with_model else None
             plan = Compact(rung.cut, rung.budget, standing_of(record), True, "overflow_retry", refused.tokens)
             record = await self._compactions.next(self._job(case, view, plan, record, target))
+            if case.binds_thinking:
+                view = await self._decider.cooled(case, record)
         draft = drafted(case, view, record, "applied", "overflow_retry")
         if rung.tail_tokens is not None:
             draft = await self._cut_contents(case, view, draft, record, rung)
         window = stated.limit if stated.kind in (None, "window") else None
         draft = self._fitted(case, draft, window)
         return draft if draft.tokens <= ladder.SHRINK_AT_LEAST * refused.tokens else None
+
+    async def without_thinking(self, case: Case, refused: Draft) -> Draft | None:
+        """What was refused for thinking that is bound to another prompt, without any; None where the client is told:
+        where nothing of ours was ever sent, so that its own request is what was refused."""
+        if case.is_let_through or not any(message.signed == "bound" for message in case.conversation.body):
+            return None
+        case = await self._placed(case)
+        record = refused.record
+        if refused.copy is None and await self._standing.newest(case) is None:
+            return None
+        draft = drafted(case, await self._decider.without_thinking(case, record), record, "applied", refused.reason)
+        return replace(draft, max_output=None, warning="thinking_removed")
 
     def _fitted(self, case: Case, draft: Draft, stated: int | None = None) -> Draft:
         """The draft with a lower limit for its output, where an upstream that adds both up would refuse it.
@@ -196,7 +211,8 @@ class Drafter:
         assert rung.tail_tokens is not None  # noqa: S101 - the caller's condition
         conversation = view.conversation
         kept = [*conversation.repeated(covered), *range(covered, len(conversation.body))]
-        shorter = await self._decider.shortened(case, view, limits_for(conversation, kept, rung.tail_tokens))
+        limits = limits_for(conversation, kept, rung.tail_tokens)
+        shorter = await self._decider.shortened(case, record, view, limits)
         return replace(drafted(case, shorter, record, draft.outcome, draft.reason), view=view)
 
 

@@ -23,6 +23,7 @@ from proxy.engine.decider import Decider, Decision, bypass_reason
 from proxy.engine.draft import Draft
 from proxy.engine.job import Job
 from proxy.engine.standing import StandingRecords
+from proxy.engine.thinking import Thinking
 from proxy.engine.trails import Trails
 from proxy.models.tokenizer import Tokenizer
 from proxy.records.checkpoints import Checkpoints
@@ -145,7 +146,8 @@ class Explainer:
         # What is not frozen yet may look otherwise when it is: a cooler must not remember it.
         cooler = Cooler(self._store, self._sealer, self._ttl, self._tokenizer, self._workers)
         live = replace(case, mode="on") if case.mode in ("off", "shadow") else case
-        outlook = await _outlook(live, Decider(self._standing, cooler, self._lineages))
+        thinking = Thinking(self._store, self._sealer, self._ttl, cooler)
+        outlook = await _outlook(live, Decider(self._standing, cooler, thinking, self._lineages))
         count = partial(self._tokenizer.count, encoding=case.request.encoding)
         explained = await self._workers.run(_explanation, case, received, outlook, count)
         if outlook.record is None:

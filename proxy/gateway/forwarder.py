@@ -13,9 +13,9 @@ from proxy.gateway.answers import Answer, look_at
 from proxy.gateway.incoming import Incoming
 from proxy.gateway.report import commenting
 from proxy.models.windows import Windows
-from proxy.observing.events import CopyRefused, Hook, RetriesExhausted, ShapeLearned
+from proxy.observing.events import CopyRefused, Hook, RetriesExhausted, ShapeLearned, ThinkingRemoved
 from proxy.overflow.error_parts import words_of
-from proxy.overflow.form_refusals import refuses_roles, refuses_usage
+from proxy.overflow.form_refusals import refuses_roles, refuses_thinking, refuses_usage
 from proxy.overflow.output_refusals import most_output
 from proxy.runtime.fail_open import FailOpen
 from proxy.server.headers import Headers, without
@@ -170,6 +170,8 @@ class Forwarder:
             return refusal, draft
         if refusal.overflow is not None and not _is_plausible(case, draft, refusal.overflow):
             return replace(refusal, overflow=None), draft
+        if refuses_thinking(refusal.error, refusal.response.header):
+            return await self._without_thinking(incoming, refusal, draft)
         if not refuses_roles(refusal.error):
             return refusal, draft
         others: list[tuple[Shape, Draft]] = self._fail_open.call(lambda: list(reshaped(case, draft)), [])
@@ -183,6 +185,20 @@ class Forwarder:
                 self._observe(ShapeLearned(case.route.name, case.caller.tenant, shape))
                 return answer, other
         return refusal, draft
+
+    async def _without_thinking(self, incoming: Incoming, refusal: Answer, draft: Draft) -> tuple[Answer, Draft]:
+        """The answer to the same without thinking, where that is bound to a prompt which is another now."""
+        case = incoming.counted
+        self._fail_open.call(lambda: self._windows.saw_thinking_bound(case.place), None)
+        incoming.case = case = self._fail_open.call(lambda: learned(case, incoming.active.router), case)
+        without = await self._fail_open.run(self._drafter.without_thinking(case, draft), None, incoming.patience)
+        if without is None:
+            return refusal, draft
+        self._observe(ThinkingRemoved(case.caller.tenant, case.route.name, case.request.settings.model))
+        try:
+            return await self._send(incoming, without), without
+        except ProxyError:
+            return refusal, draft
 
     async def _send(self, incoming: Incoming, draft: Draft) -> Answer:
         """Send a draft; one that is ours anyway asks a stream for its usage, unless this upstream refuses that."""

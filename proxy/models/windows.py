@@ -205,6 +205,10 @@ class Windows:
         """Take that a stream must not be asked for its usage."""
         self._take(place, msgspec.structs.replace(self.experience(place), tells_usage=False))
 
+    def saw_thinking_bound(self, place: Place) -> None:
+        """Take that thinking holds only behind the prompt that it was made for."""
+        self._take(place, msgspec.structs.replace(self.experience(place), binds_thinking=True))
+
     def saw_copy_refused(self, place: Place) -> None:
         """Take that a copy of ours was refused where the client's own request was not."""
         until = self._clock() + lessons.ORIGINALS

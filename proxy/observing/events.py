@@ -106,6 +106,15 @@ class CopyRefused:
 
 
 @dataclass(frozen=True, slots=True)
+class ThinkingRemoved:
+    """A request was refused for thinking that was bound to another prompt, and is sent without any."""
+
+    tenant: str
+    upstream: str
+    model: str
+
+
+@dataclass(frozen=True, slots=True)
 class Irreducible:
     """What every request of a session carries is too large for a summary to help."""
 
@@ -149,6 +158,7 @@ Event = (
     | RetriesExhausted
     | ShapeLearned
     | CopyRefused
+    | ThinkingRemoved
     | Irreducible
     | UnstableHistory
     | StoreChanged

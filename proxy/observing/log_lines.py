@@ -35,19 +35,25 @@ class LogLines:
                 self._log.warning("max_iterations", **where, retries=event.retries)
             case events.ShapeLearned():
                 self._log.info("shape", upstream=event.upstream, tenant=event.tenant, shape=event.shape)
-            case events.CopyRefused():
-                where = {"tenant": event.tenant, "upstream": event.upstream, "model": event.model}
-                self._log.warning("copy_refused", **where, status=event.status, words=event.words)
+            case events.CopyRefused() | events.ThinkingRemoved():
+                self._refusal(event)
             case events.Irreducible():
                 self._once(event.session, "irreducible", session=event.session, tenant=event.tenant)
             case events.UnstableHistory():
                 where = {"session": event.session, "tenant": event.tenant, "role": event.role}
                 self._once(event.root, "unstable_history", message=event.message, **where)
             case events.StoreChanged():
-                write = self._log.info if event.is_up else self._log.warning
-                write("store_up" if event.is_up else "store_down", reason=event.reason)
+                self._store(event)
             case _:
                 pass
+
+    def _store(self, event: events.StoreChanged) -> None:
+        write = self._log.info if event.is_up else self._log.warning
+        write("store_up" if event.is_up else "store_down", reason=event.reason)
+
+    def _refusal(self, event: events.CopyRefused | events.ThinkingRemoved) -> None:
+        fields = {name: getattr(event, name) for name in event.__slots__}
+        self._log.warning("copy_refused" if isinstance(event, events.CopyRefused) else "thinking_removed", **fields)
 
     def _request(self, event: events.RequestEnded) -> None:
         fields = {name: value for name in event.__slots__ if (value := getattr(event, name)) is not None}

@@ -9,7 +9,7 @@ from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamil
 from prometheus_client.registry import Collector
 
 from policies.experience import MIN_CALIBRATION_TOKENS
-from proxy.observing.events import ConfigReloaded, CopyRefused, Event, PromptBilled
+from proxy.observing.events import ConfigReloaded, CopyRefused, Event, PromptBilled, ThinkingRemoved
 
 # Models are named by clients: beyond this many series they share one.
 _MOST_SERIES = 300
@@ -49,6 +49,12 @@ class Metrics:
             _LABELS,
             registry=self._registry,
         )
+        self._thinking = Counter(
+            "concertina_thinking_removed",
+            "Requests that were refused for thinking bound to another prompt, and sent again without any",
+            _LABELS,
+            registry=self._registry,
+        )
         self._reloads = Counter(
             "concertina_config_reloads_total",
             "Times that the config was read again, and taken or refused",
@@ -68,6 +74,8 @@ class Metrics:
                     self._cut_off.labels(*series).inc()
             case CopyRefused():
                 self._refused.labels(*self._named(event.tenant, event.upstream, event.model)).inc()
+            case ThinkingRemoved():
+                self._thinking.labels(*self._named(event.tenant, event.upstream, event.model)).inc()
             case ConfigReloaded():
                 self._reloads.labels(_RESULTS[0] if event.is_taken else _RESULTS[1]).inc()
             case _:

@@ -4,6 +4,7 @@ Read generously: a wrong "yes" costs one more request that ends as the first one
 """
 
 import re
+from collections.abc import Callable
 
 import msgspec
 
@@ -32,6 +33,17 @@ def refuses_roles(report: bytes) -> bool:
     except (msgspec.DecodeError, RecursionError):
         text = report.decode("utf-8", "replace")
     return _REFUSALS.search(text[:_MAX_TEXT].lower()) is not None
+
+
+def refuses_thinking(report: bytes, header: Callable[[bytes], bytes | None]) -> bool:
+    """Whether thinking stands behind another prompt than the one it was made for.
+
+    platform.claude.com, "Preserved thinking"; by these words and this header Claude Code knows it too.
+    """
+    if not report:
+        return False
+    words = (b"bound to a different conversation", b"not created in this conversation")
+    return any(said in report for said in words) or header(b"anthropic-thinking-prefix-mismatch") is not None
 
 
 def refuses_usage(report: bytes) -> bool:

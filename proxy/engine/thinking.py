@@ -1,0 +1,111 @@
+"""Thinking that is bound to the prompt it was made for, left out where that prompt is another now.
+
+Newest Claude models refuse a block behind anything else than what stood before it (docs/design.md, "Bound thinking").
+So everything before the last change of a prompt loses its thinking, for good, and what came later keeps it. Since when
+a prompt is as it is lies in the store: every replica leaves out the same.
+"""
+
+import hashlib
+from functools import partial
+
+import msgspec
+
+from policies.conversation import MessageIndex
+from policies.record.record import Record
+from proxy.engine.case import Case
+from proxy.engine.cooler import Cooled, Cooler
+from proxy.records.shelf import Shelf
+from proxy.stores.base import Store
+from proxy.stores.sealing import Sealer
+
+_REMEMBERED = 5_000
+
+
+class Use(msgspec.Struct, frozen=True):
+    """Since when a prompt stands as it does, in messages of the body.
+
+    first: those there were when its record was first sent. since: when anything before them changed for the last time.
+    front: names the contents that were cut then.
+    """
+
+    first: int = 0
+    since: int = 0
+    front: str = ""
+
+
+class Thinking:
+    """Leaves bound thinking out; one per store."""
+
+    def __init__(self, store: Store, sealer: Sealer, ttl: float, cooler: Cooler) -> None:
+        self._uses = Shelf(store, sealer, ttl, Use, _REMEMBERED)
+        self._cooler = cooler
+
+    async def use(self, case: Case, record: Record | None) -> Use | None:
+        """Of the prompt behind this record; None where thinking stays, since nothing binds it.
+
+        Noted before it is sent for the first time.
+        """
+        if not case.binds_thinking:
+            return None
+        key = _key(case, record)
+        known = await self._known(key)
+        if known is not None or record is None:
+            return known or Use()
+        now = len(case.conversation.body)
+        return self._uses.keep(key, await self._uses.put_new(key, Use(now, now)))
+
+    async def left_out(self, case: Case, record: Record | None, view: Cooled, use: Use | None) -> Cooled:
+        """The conversation without the thinking that other messages stood before."""
+        if use is None:
+            return view
+        front = _front(view)
+        if front != use.front:
+            now = len(case.conversation.body)
+            use = Use(max(use.first, now if record is None else 0), now, front)
+            await self._uses.put(_key(case, record), use)
+        return await self._without(case, record, view, use.since)
+
+    async def removed(self, case: Case, record: Record | None, view: Cooled) -> Cooled:
+        """The conversation without any, for good: after a refusal."""
+        now = len(case.conversation.body)
+        await self._uses.put(_key(case, record), Use(now, now, _front(view)))
+        return await self._without(case, record, view, now)
+
+    async def is_removed(self, case: Case) -> bool:
+        """Whether requests without a record have lost their thinking already."""
+        return await self._known(_key(case, None)) is not None
+
+    async def _known(self, key: str) -> Use | None:
+        """What the store says, which another replica may have raised; what is remembered where it says nothing."""
+        (found,) = await self._uses.look_up([key])
+        return self._uses.recall(key) if found is None else self._uses.keep(key, found)
+
+    async def _without(self, case: Case, record: Record | None, view: Cooled, since: int) -> Cooled:
+        covered = record.covered if record else 0
+        conversation = view.conversation
+        before = (*conversation.loading(covered), *conversation.repeated(covered))
+        sent = (*before, *range(covered, min(since, len(conversation.body))))
+        bound = [conversation.index(i) for i in sent if conversation.body[i].signed == "bound"]
+        if not bound:
+            return view
+        return await self._cooler.rewritten(case, view, partial(_without_thinking, case, view, bound))
+
+
+def _without_thinking(case: Case, view: Cooled, bound: list[MessageIndex]) -> dict[MessageIndex, bytes]:
+    dialect = case.request.dialect
+    return {
+        i: dialect.rewritten(view.replaced.get(i) or case.request.message_bytes(i), dialect.items.without_thinking)
+        for i in bound
+    }
+
+
+def _front(view: Cooled) -> str:
+    """Names the contents that were cut; empty without any. Short forms are frozen, and need no name."""
+    if not view.is_cut:
+        return ""
+    content = b"".join(b"%d %d " % (index, len(raw)) + raw for index, raw in sorted(view.replaced.items()))
+    return hashlib.sha256(content).hexdigest()[:32]
+
+
+def _key(case: Case, record: Record | None) -> str:
+    return f"lineage:{{{case.chain.tag}}}:use:{record.digest if record else 'none'}"
