@@ -13,7 +13,7 @@ from proxy.callers.tenants import Tenants
 from proxy.config.loading import Config
 from proxy.config.reloading import SECONDS, Reloader, Source
 from proxy.config.settings import Server
-from proxy.dialects.table import dialect_of
+from proxy.dialects.table import dialect_of, is_counted_at
 from proxy.engine.engine import Engine
 from proxy.errors import ClientGoneError, EndedError, ProxyError, ShuttingDownError
 from proxy.gateway.line import Gateway
@@ -66,8 +66,10 @@ class App(Served):
         try:
             if asked == EXPLAIN:
                 await gateway.explain(exchange)
-            elif dialect_of(asked) is not None and exchange.head.method == "POST":
+            elif exchange.head.method == "POST" and dialect_of(asked) is not None:
                 await gateway.chat(exchange)
+            elif exchange.head.method == "POST" and is_counted_at(asked):
+                await gateway.count(exchange)
             else:
                 await gateway.passthrough(exchange)
         except EndedError as error:

@@ -16,6 +16,11 @@ def dialect_of(path: tuple[str, ...]) -> Dialect | None:
     return _BY_PATH.get(path)
 
 
+def is_counted_at(path: tuple[str, ...]) -> bool:
+    """Whether requests to this path ask for the tokens of a conversation."""
+    return any(dialect.count_path == path for dialect in DIALECTS)
+
+
 def spoken_at(path: tuple[str, ...], header: Callable[[bytes], bytes | None]) -> Dialect | None:
     """That of a path or of one below it, else of a client that names its API; None where nothing tells."""
     found = (dialect for dialect in DIALECTS if path[: len(dialect.path)] == dialect.path)

@@ -10,7 +10,7 @@ from policies.conversation import INSTRUCTION_ROLES, MessageIndex
 from policies.half_window import Cut
 from policies.ledger import ledger
 from policies.ledger.entries import Entry
-from policies.plan import Compact
+from policies.plan import Compact, Forward, Reuse
 from policies.record.actions import file_changes, key_actions
 from policies.record.record import Record, RoundCounts
 from policies.trail import left_out
@@ -20,7 +20,7 @@ from proxy.engine import explanation
 from proxy.engine.case import Case
 from proxy.engine.cooler import Cooler
 from proxy.engine.decider import Decider, Decision, bypass_reason
-from proxy.engine.draft import Draft
+from proxy.engine.draft import Draft, untouched
 from proxy.engine.job import Job
 from proxy.engine.standing import StandingRecords
 from proxy.engine.thinking import Thinking
@@ -139,20 +139,35 @@ class Explainer:
 
     async def explain(self, case: Case, received: ChatRequest) -> explanation.Explanation:
         """`received` is the request as it came; the case's may begin behind a separator."""
-        link = await self._erasures.link(case.chain.session)
-        case = replace(case, chain=replace(case.chain, link=link))
-        if bypass_reason(case) is None:
-            case = await self._trails.resumed(case)
-        # What is not frozen yet may look otherwise when it is: a cooler must not remember it.
-        cooler = Cooler(self._store, self._sealer, self._ttl, self._tokenizer, self._workers)
+        case = await self._placed(case)
         live = replace(case, mode="on") if case.mode in ("off", "shadow") else case
-        thinking = Thinking(self._store, self._sealer, self._ttl, cooler)
-        outlook = await _outlook(live, Decider(self._standing, cooler, thinking, self._lineages))
+        outlook = await _outlook(live, self._decider())
         count = partial(self._tokenizer.count, encoding=case.request.encoding)
         explained = await self._workers.run(_explanation, case, received, outlook, count)
         if outlook.record is None:
             return explained
         return msgspec.structs.replace(explained, lineage=await self._lineages.of(case.chain.tag, outlook.record))
+
+    async def standing(self, case: Case) -> Draft:
+        """What is sent for a request with what there is already."""
+        case = await self._placed(case)
+        decision = await self._decider().decide(case)
+        if case.mode == "shadow" and decision.view is not None:
+            return untouched(case.request, "shadow", decision.would)
+        plan = decision.plan
+        if isinstance(plan, Compact):
+            plan = Forward("counted") if plan.standing is None else Reuse(plan.standing, "counted")
+        return decision.standing_draft(case, plan)
+
+    async def _placed(self, case: Case) -> Case:
+        link = await self._erasures.link(case.chain.session)
+        case = replace(case, chain=replace(case.chain, link=link))
+        return case if bypass_reason(case) is not None else await self._trails.resumed(case)
+
+    def _decider(self) -> Decider:
+        """What is not frozen yet may look otherwise when it is: a cooler must not remember it."""
+        cooler = Cooler(self._store, self._sealer, self._ttl, self._tokenizer, self._workers)
+        return Decider(self._standing, cooler, Thinking(self._store, self._sealer, self._ttl, cooler), self._lineages)
 
 
 async def _outlook(case: Case, decider: Decider) -> _Outlook:

@@ -19,7 +19,7 @@ from proxy.overflow.form_refusals import refuses_roles, refuses_thinking, refuse
 from proxy.overflow.output_refusals import most_output
 from proxy.runtime.fail_open import FailOpen
 from proxy.server.headers import Headers, without
-from proxy.server.paths import resource_url
+from proxy.server.paths import resource, resource_url
 from proxy.upstream.http import TruncatedError, UpstreamClient, UpstreamResponse
 
 _FAILED = 400
@@ -85,6 +85,11 @@ class Forwarder:
                 return answer, sent
             most = sent.max_output
         return await self._smaller(incoming, sent, answer.overflow, most) or first
+
+    async def once(self, incoming: Incoming) -> tuple[Answer, Draft]:
+        """Send the draft, and the original where only the draft is refused; no other follows an overflow."""
+        answer, sent = await self._deliver(incoming, incoming.sent)
+        return await self._original(incoming, answer, sent) or (answer, sent)
 
     async def unread(self, incoming: Incoming) -> tuple[Answer, Draft]:
         """Send the client's bytes and read nothing of the answer: for when a fault of ours stood in the way."""
@@ -235,7 +240,7 @@ class Forwarder:
     async def _respond(self, incoming: Incoming, headers: Headers, body: bytes) -> UpstreamResponse:
         upstream = incoming.to.upstream
         head = incoming.exchange.head
-        url = resource_url(upstream.base_url, head.dialect.path, head.target)
+        url = resource_url(upstream.base_url, resource(head.reading), head.target)
         response = await self._client.send(upstream, "POST", url, headers, body)
         incoming.opened.callback(response.close)
         return response

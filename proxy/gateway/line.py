@@ -127,6 +127,32 @@ class Gateway:
             incoming.ready(case.route, await self._engine.drafter.first(case), case)
         return True
 
+    async def count(self, exchange: Exchange) -> None:
+        """The upstream's count of what `chat` would send now: nothing is made for it, and nothing written."""
+        async with self._observed(exchange) as incoming:
+            await self._receive(incoming)
+            incoming.active.router.check_path(exchange.head, incoming.caller)
+            with incoming.opened:
+                await exchange.while_connected(self._count(incoming))
+
+    async def _count(self, incoming: Incoming) -> None:
+        if not await self._fail_open.run(self._stand(incoming), False, incoming.patience):
+            _send_as_it_came(incoming, "failed-open", "internal_error")
+        counted = await self._fail_open.run(self._forwarder.once(incoming), None)
+        answer, incoming.draft = counted or await self._forwarder.unread(incoming)
+        incoming.status = answer.response.status
+        await relay(answer, incoming.exchange, self._fail_open.call(lambda: headers_of(incoming), []))
+
+    async def _stand(self, incoming: Incoming) -> bool:
+        """What there is already to be sent."""
+        request = await self._read(incoming)
+        if request is None:
+            _send_as_it_came(incoming, "bypass", "unknown_shape")
+            return True
+        case = case_of(incoming.exchange.head, incoming.active.router, incoming.caller, incoming.mode, request)
+        incoming.ready(case.route, await self._engine.explainer.standing(case), case)
+        return True
+
     async def explain(self, exchange: Exchange) -> None:
         """What `chat` would do with this request now, and why; nothing goes upstream."""
         async with self._observed(exchange) as incoming:
