@@ -5,7 +5,7 @@ expire.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -31,6 +31,7 @@ _CUT_OFF_BELOW = 0.5
 _CUT_OFF_FROM = 1_000
 # From which versions on a family of Claude models binds thinking to its prompt.
 _BINDING_SINCE = {"fable": (5, 1), "mythos": (5, 1), "opus": (5, 5), "sonnet": (5, 5), "haiku": (5, 5)}
+_SMALLER_SINCE = {"fable": (5, 0), "mythos": (5, 0), "opus": (4, 7), "sonnet": (5, 0), "haiku": (5, 0)}
 _NEVER = (1_000, 0)
 # A minor version has a digit or two; a date has eight.
 _NAMED = re.compile(r"claude-(?P<family>[a-z]+)-(?P<major>\d{1,2})(?:[.-](?P<minor>\d{1,2}))?(?!\d)")
@@ -44,6 +45,7 @@ class Experience(msgspec.Struct, frozen=True, omit_defaults=True):
     shape:        how its chat template takes a record.
     tells_usage:  whether a stream may be asked for its usage; some servers refuse the question.
     cut_off:      whether it was last seen to read less of a prompt than it was sent.
+    guessed:      the ratio before anything was billed.
     originals_until: Unix seconds until which requests go out as they came: a copy was refused, and its original not.
     binds_thinking: whether it has refused thinking behind another prompt than the one it was made for.
     answers:      tokens of the newest answers, coarse (`coarse`), at most ANSWERS.
@@ -56,6 +58,7 @@ class Experience(msgspec.Struct, frozen=True, omit_defaults=True):
     shape: Shape = "separate"
     tells_usage: bool = True
     cut_off: bool = False
+    guessed: float = 1.0
     originals_until: float = 0.0
     binds_thinking: bool = False
     answers: tuple[int, ...] = ()
@@ -65,18 +68,31 @@ class Experience(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def calibration(self) -> float:
-        """What to multiply estimates with: the worst of the recent observations, 1.0 without any."""
+        """What to multiply estimates with: the worst of the recent observations, the first guess without any."""
         worst = sorted(self.ratios)
-        return worst[-2] if len(worst) >= _ENOUGH else max(worst, default=1.0)
+        return worst[-2] if len(worst) >= _ENOUGH else max(worst, default=self.guessed)
 
 
 def binds_thinking(model: str) -> bool:
     """Whether a model is known to, by its name (platform.claude.com, "Preserved thinking"); others are learned."""
+    return _is_since(_BINDING_SINCE, model)
+
+
+def first_calibration(model: str) -> float:
+    """What to multiply estimates with before anything was billed: Claude's tokens are smaller than those we count, and
+    smaller again in its newer models (platform.claude.com, "Token counting")."""
+    if "claude" not in model.lower():
+        return 1.0
+    return 1.5 if _is_since(_SMALLER_SINCE, model) else 1.2
+
+
+def _is_since(versions: Mapping[str, tuple[int, int]], model: str) -> bool:
+    """Whether a Claude model is of this version of its family or later."""
     found = _NAMED.search(model.lower())
     if found is None:
         return False
     version = int(found["major"]), int(found["minor"] or 0)
-    return version >= _BINDING_SINCE.get(found["family"], _NEVER)
+    return version >= versions.get(found["family"], _NEVER)
 
 
 def coarse(tokens: int) -> int:

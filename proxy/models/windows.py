@@ -142,7 +142,10 @@ class Windows:
     def experience(self, place: Place) -> Experience:
         """What is known here and now."""
         known = self._known.get(place)
-        return known.experience if known else NOTHING
+        if known is not None:
+            return known.experience
+        guessed = lessons.first_calibration(place.model)
+        return NOTHING if guessed == 1.0 else Experience(guessed=guessed)
 
     async def look_up(self, place: Place) -> None:
         """Take what other replicas have learned, once in a while; own lessons that were not shared yet stay."""
@@ -152,7 +155,7 @@ class Windows:
             return
         key = _key(place)
         (value,) = await self._store.get_many([key])
-        found = self._sealer.read(key, value, _decode) or (known.experience if known else NOTHING)
+        found = self._sealer.read(key, value, _decode) or self.experience(place)
         remember(self._known, place, _Known(found, now), self._max_entries)
 
     async def share(self, place: Place) -> None:
