@@ -1,18 +1,16 @@
 """One chat message: what the policies need to know of it, its text for a transcript, and a shortened copy."""
 
-import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeGuard
 
 import msgspec
 
-from policies.arguments import UnreadError, read
 from policies.assembly import Injected
 from policies.conversation import Call, Message, Role
-from policies.transcript import CountTokens, ToolCall, Utterance, shorten
+from policies.transcript import CountTokens, ToolCall, Utterance
 from proxy.dialects.chat.canonical import Json, loose_digest, message_digest
-from proxy.dialects.json_array import members_of
+from proxy.dialects.texts import cut, cut_arguments, id_of, with_beginning
 from proxy.models.media import KINDS, media_tokens, sealed_tokens
 
 # Wire roles; `function` is the legacy tool role, and an unknown role is treated as a user's, which is never dropped.
@@ -31,7 +29,6 @@ _PLAIN = frozenset({"role", "content"})
 _REASONING = frozenset({"reasoning_content", "reasoning", "reasoning_details", "thinking_blocks"})
 _THOUGHT = ("thinking", "text", "summary")
 _LEGACY = "function:"
-_LONGEST_ID = 128
 
 # Per message and per call, as OpenAI's cookbook counts them, rounded up.
 MESSAGE_OVERHEAD = 4
@@ -119,11 +116,11 @@ def _functions(message: Json) -> Iterator[tuple[str, object]]:
     calls = message.get("tool_calls")
     for call in calls if isinstance(calls, list) else []:
         if isinstance(call, dict):
-            yield _id(call.get("id", "")), call.get("function") or call.get("custom")
+            yield id_of(call.get("id", "")), call.get("function") or call.get("custom")
         else:
             yield "", None
     if isinstance(legacy := message.get("function_call"), dict):
-        yield _id(_LEGACY + str(legacy.get("name", ""))), legacy
+        yield id_of(_LEGACY + str(legacy.get("name", ""))), legacy
 
 
 def _call(call_id: str, function: object) -> ToolCall:
@@ -136,13 +133,7 @@ def _call(call_id: str, function: object) -> ToolCall:
 
 def _answered(message: Json) -> str:
     answered = message.get("tool_call_id")
-    return _id(answered if answered is not None else _LEGACY + str(message.get("name", "")))
-
-
-def _id(value: object) -> str:
-    """An id, or the hash of a long one (some carry a whole signature): ids are compared only, and remembered."""
-    text = str(value)
-    return text if len(text) <= _LONGEST_ID else hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+    return id_of(answered if answered is not None else _LEGACY + str(message.get("name", "")))
 
 
 def _is_signed(message: Json) -> bool:
@@ -193,19 +184,7 @@ def injected(item: Injected) -> bytes:
 
 
 def merged(text: str, raw: bytes | memoryview) -> bytes:
-    """A message whose content begins with a text of ours; its other fields, and what it said, keep their bytes."""
-    members = members_of(bytes(raw))
-    name, _, content = members.get("content", b'"content":null').partition(b":")
-    content = content.strip()
-    match content[:1]:
-        case b'"':
-            begun = msgspec.json.encode(f"{text}\n\n")[:-1] + content[1:]
-        case b"[":
-            part = msgspec.json.encode({"type": "text", "text": text})
-            begun = b"[" + part + (b"]" if content[1:].strip() == b"]" else b"," + content[1:])
-        case _:
-            begun = msgspec.json.encode(text)
-    return b"{" + b",".join({**members, "content": name + b":" + begun}.values()) + b"}"
+    return with_beginning(raw, text, {"type": "text", "text": text})
 
 
 def words(raw: bytes | memoryview) -> bytes:
@@ -235,42 +214,27 @@ def shortened(raw: bytes | memoryview, share: float) -> bytes:
     """
     message = msgspec.json.decode(raw)
     if isinstance(message.get("content"), str):
-        message["content"] = _cut(message["content"], share)
+        message["content"] = cut(message["content"], share)
     elif isinstance(message.get("content"), list):
         message["content"] = [_cut_part(part, share) for part in message["content"]]
     for _, function in _functions(message):
-        for key, cut in _CUT_CALLS.items():
+        for key, shorter in _CUT_CALLS.items():
             if isinstance(function, dict) and isinstance(function.get(key), str):
-                function[key] = cut(function[key], share)
+                function[key] = shorter(function[key], share)
     return msgspec.json.encode(message)
-
-
-def _cut(text: str, share: float) -> str:
-    return shorten(text, max(40, int(len(text) * share)))
 
 
 def _cut_part(part: object, share: float) -> object:
     if isinstance(part, str):
-        return _cut(part, share)
+        return cut(part, share)
     if not isinstance(part, dict):
         return part
     if isinstance(part.get("text"), str):
-        return {**part, "text": _cut(part["text"], share)}
+        return {**part, "text": cut(part["text"], share)}
     if part.get("type") in KINDS:
         return {"type": "text", "text": f"[{part['type']} left out]"}
     return part
 
 
-def _cut_arguments(arguments: str, share: float) -> str:
-    try:
-        decoded = read(arguments)
-    except UnreadError:
-        return arguments
-    if not isinstance(decoded, dict):
-        return arguments
-    cut = {key: _cut(value, share) if isinstance(value, str) else value for key, value in decoded.items()}
-    return msgspec.json.encode(cut).decode()
-
-
 # A function takes JSON, a custom tool any text.
-_CUT_CALLS = {"arguments": _cut_arguments, "input": _cut}
+_CUT_CALLS = {"arguments": cut_arguments, "input": cut}

@@ -1,0 +1,57 @@
+"""What every dialect does alike with the texts of an item and with ids."""
+
+import hashlib
+from collections.abc import Mapping
+
+import msgspec
+
+from policies.arguments import UnreadError, read
+from policies.transcript import shorten
+from proxy.dialects.json_array import members_of
+
+_LONGEST_ID = 128
+_SHORTEST = 40
+
+
+def id_of(value: object) -> str:
+    """An id, or the hash of a long one (some carry a whole signature): ids are compared only, and remembered."""
+    text = str(value)
+    return text if len(text) <= _LONGEST_ID else hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def cut(text: str, share: float) -> str:
+    """The text with this share of its length, head and tail, visibly marked."""
+    return shorten(text, max(_SHORTEST, int(len(text) * share)))
+
+
+def cut_values(arguments: object, share: float) -> object:
+    """Arguments of a call, the texts among them cut; what is no object stays as it is."""
+    if not isinstance(arguments, dict):
+        return arguments
+    return {key: cut(value, share) if isinstance(value, str) else value for key, value in arguments.items()}
+
+
+def cut_arguments(arguments: str, share: float) -> str:
+    """The same of their text, which stays JSON if it is."""
+    try:
+        decoded = read(arguments)
+    except UnreadError:
+        return arguments
+    return msgspec.json.encode(cut_values(decoded, share)).decode() if isinstance(decoded, dict) else arguments
+
+
+def with_beginning(raw: bytes | memoryview, text: str, part: Mapping[str, object]) -> bytes:
+    """An item whose content begins with a text of ours, as a part where it is a list; its other fields, and what it
+    said, keep their bytes."""
+    members = members_of(bytes(raw))
+    name, _, content = members.get("content", b'"content":null').partition(b":")
+    content = content.strip()
+    match content[:1]:
+        case b'"':
+            begun = msgspec.json.encode(f"{text}\n\n")[:-1] + content[1:]
+        case b"[":
+            first = msgspec.json.encode(part)
+            begun = b"[" + first + (b"]" if content[1:].strip() == b"]" else b"," + content[1:])
+        case _:
+            begun = msgspec.json.encode(text)
+    return b"{" + b",".join({**members, "content": name + b":" + begun}.values()) + b"}"
