@@ -38,6 +38,9 @@ _MARK = "\N{WATCH}"
 _HINT = re.compile(r"(?:\d(?::[0-5]|分)|\d\d[-/.年])\d?")
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 _WRAPPERS = ("system-reminder", "environment_context", "environment_details", "env")
+# Elements that stand beside a user's words as texts of their own, in a user's name: those of Claude Code, codex, Cline.
+_ELEMENTS = "|".join((*_WRAPPERS, "total_tokens", "local-command-caveat", "user_instructions", "turn_aborted"))
+_opening = re.compile(rf"\s*+(?:<({_ELEMENTS})>|# AGENTS\.md instructions[^\n]*+\s*+<(INSTRUCTIONS)>)").match
 
 
 def without_stamps(text: str) -> str:
@@ -56,3 +59,15 @@ def without_wrappers(text: str) -> str:
             at = end + len(closing)
         text = "".join([*kept, text[at:]]) if kept else text
     return text
+
+
+def is_harness(text: str) -> bool:
+    """Whether a text is an element of a harness as a whole, or several of them: no word of it is the user's."""
+    at = 0
+    while (found := _opening(text, at)) is not None:
+        closing = f"</{found[1] or found[2]}>"
+        end = text.find(closing, found.end())
+        if end < 0:
+            return False
+        at = end + len(closing)
+    return at > 0 and not text[at:].strip()

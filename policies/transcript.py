@@ -72,6 +72,7 @@ class Utterance:
     """What one role says in one message of the covered span: text without media, reasoning apart.
 
     position: of the message, in the body. answers, tool: of a result, the id of its call and the tool that was called.
+    harness:  a harness says it in a user's name.
     """
 
     position: int
@@ -81,6 +82,7 @@ class Utterance:
     answers: str | None = None
     tool: str | None = None
     reasoning: str = ""
+    harness: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,8 @@ identifier are kept verbatim, with their position, through any number of compact
 import re
 from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import islice
+from itertools import groupby, islice
+from operator import attrgetter
 
 import msgspec
 
@@ -52,6 +53,7 @@ def statements_in(
 ) -> Iterator[Entry]:
     """Entries of the user messages among `utterances`; `first_user` is the position of the conversation's first.
 
+    What a harness says is read in the first one alone; where nothing else is in it, the next one is a first one too.
     One by one: merged at once, a sentence is read once, however many there are.
     """
     arguments = {
@@ -60,31 +62,45 @@ def statements_in(
         for call in utterance.calls
         for word in _ARGUMENT.findall(call.arguments[:_MAX_ARGUMENTS].lower())
     }
-    for utterance in utterances:
-        if utterance.role == "user":
-            yield from _bounded(_entries(utterance, directives, arguments, first=utterance.position == first_user))
+    first = False
+    users = (utterance for utterance in utterances if utterance.role == "user")
+    for position, together in groupby(users, key=attrgetter("position")):
+        said = [*together]
+        first = first or position == first_user
+        heard = said if first else [utterance for utterance in said if not utterance.harness]
+        yield from _bounded(_entries(heard, directives, arguments, first=first))
+        first = first and all(utterance.harness for utterance in said)
 
 
-def _entries(utterance: Utterance, directives: Sequence[str], arguments: set[str], *, first: bool) -> Iterator[Entry]:
-    """Beside hard rules and what may be stated anew, the first message is the task."""
-    other: Kind = "task" if first else "message"
-    for order, (sentence, prose) in enumerate(sentences(utterance.text), start=1):
-        if not prose:
-            yield Entry(other, sentence, utterance.position, order, WEAK)
-            continue
-        statement = read(sentence)
-        rank = HARD if directives and any(word in sentence for word in directives) else _rank(statement)
-        if rank is not None and len(sentence) > _LONG_RULE:
-            rank = WEAK
-        if first and rank != HARD and not statement.values:
-            yield Entry("task", sentence, utterance.position, order)
-        elif rank is not None:
-            yield Entry("directive", sentence, utterance.position, order, rank, opening=first)
-        elif _is_fact(statement):
-            used = not arguments.isdisjoint(statement.texts)
-            yield Entry("fact", sentence, utterance.position, order, used=used, opening=first)
-        else:
-            yield Entry(other, sentence, utterance.position, order)
+def _entries(
+    said: Sequence[Utterance], directives: Sequence[str], arguments: set[str], *, first: bool
+) -> Iterator[Entry]:
+    """Of one message. What a harness says is no task and demands nothing: its rules are facts."""
+    spoken = ((utterance, *sentence) for utterance in said for sentence in sentences(utterance.text))
+    for order, (utterance, sentence, prose) in enumerate(spoken, start=1):
+        opening = first and not utterance.harness
+        entry = Entry("task" if opening else "message", sentence, utterance.position, order, WEAK)
+        entry = _entry(entry, directives, arguments, first=opening) if prose else entry
+        if not utterance.harness:
+            yield entry
+        elif entry.kind in ("directive", "fact"):
+            yield Entry("fact", sentence, utterance.position, order, used=entry.used, opening=first)
+
+
+def _entry(entry: Entry, directives: Sequence[str], arguments: set[str], *, first: bool) -> Entry:
+    """What its sentence is. Beside hard rules and what may be stated anew, the first message is the task."""
+    statement = read(entry.text)
+    rank = HARD if directives and any(word in entry.text for word in directives) else _rank(statement)
+    if rank is not None and len(entry.text) > _LONG_RULE:
+        rank = WEAK
+    place = (entry.text, entry.position, entry.order)
+    if first and rank != HARD and not statement.values:
+        return Entry("task", *place)
+    if rank is not None:
+        return Entry("directive", *place, rank, opening=first)
+    if _is_fact(statement):
+        return Entry("fact", *place, used=not arguments.isdisjoint(statement.texts), opening=first)
+    return Entry(entry.kind, *place)
 
 
 def _rank(statement: Statement) -> int | None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sqlite3
+import time
 from contextlib import closing
 from typing import TYPE_CHECKING
 
 import pytest
 
 from policies.budget import budget_of
-from policies.stamps import without_stamps, without_wrappers
+from policies.stamps import is_harness, without_stamps, without_wrappers
 from policies.trail import (
     Restarts,
     Resumed,
@@ -313,6 +314,45 @@ def test_anything_else_is_none(text: str) -> None:
 def test_what_a_harness_wraps_is_left_out_up_to_its_end() -> None:
     text = "a<env>b</env>c<system-reminder>d</system-reminder><env>e"
     assert without_wrappers(text) == "ac<env>e"
+
+
+AGENTS = "# AGENTS.md instructions for /src\n\n<INSTRUCTIONS>\nUse tabs.\n</INSTRUCTIONS>"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("<system-reminder>x</system-reminder>", True),
+        ("\n <system-reminder>\nx\n</system-reminder>\n", True),
+        ("<env>a</env>\n<total_tokens>9 left</total_tokens>", True),
+        ("<environment_context><cwd>/src</cwd></environment_context>", True),
+        ("<user_instructions>Use tabs.</user_instructions>", True),
+        (AGENTS, True),
+        (f"{AGENTS}\n<environment_context></environment_context>", True),
+        ("", False),
+        ("  ", False),
+        ("Fix it.", False),
+        ("<system-reminder>x", False),
+        ("<system-reminder>x</system-reminder> Fix it.", False),
+        ("Fix it. <system-reminder>x</system-reminder>", False),
+        ("<system-reminder>x</system-reminder> Fix it. <env>y</env>", False),
+        ("<system-reminder>a </system-reminder> b</system-reminder>", False),
+        ("<div>x</div>", False),
+        ("<INSTRUCTIONS>Use tabs.</INSTRUCTIONS>", False),
+        ("# AGENTS.md instructions are missing", False),
+    ],
+)
+def test_only_what_is_wrapped_as_a_whole_is_of_a_harness(text: str, expected: bool) -> None:
+    assert is_harness(text) is expected
+
+
+@pytest.mark.parametrize(
+    "text", [" " * 500_000, "<env></env>" * 50_000, "<env>" * 100_000, f"# AGENTS.md instructions{' ' * 500_000}"]
+)
+def test_no_text_takes_long_to_be_judged(text: str) -> None:
+    began = time.process_time()
+    is_harness(text)
+    assert time.process_time() - began < 1
 
 
 def test_stamps_count_in_the_words_of_the_user_and_nowhere_in_results() -> None:
