@@ -187,8 +187,12 @@ class Dialect:
         def kept(index: MessageIndex) -> bytes:
             return replaced.get(index) or body[slice(*parsed.spans[index])]
 
+        def said(index: MessageIndex) -> bytes:
+            """Without silent items before it."""
+            return json_array.split(kept(index))[-1]
+
         def words(item: MessageIndex | Words) -> bytes:
-            return self.items.words(kept(item.of)) if isinstance(item, Words) else kept(item)
+            return self.items.words(said(item.of)) if isinstance(item, Words) else said(item)
 
         def piece(item: Item) -> int | bytes:
             match item:

@@ -262,8 +262,11 @@ def label_in(fields: Mapping[str, msgspec.Raw], paths: Iterable[Sequence[str]]) 
 
 
 def split(raw: bytes | memoryview) -> list[bytes]:
-    """The items of a part of an array, which stands between its brackets."""
-    return [bytes(item) for item in _decode_items(b"[" + raw + b"]")]
+    """The items of a part of an array, which stands between its brackets, as they were written."""
+    array = b"[" + raw + b"]"
+    readable = surrogates.readable(array)
+    spans, _ = walk(readable, 1, _decode_items(readable)) or ([], 0)
+    return [array[first:last] for first, last in spans]
 
 
 @cache
