@@ -4,9 +4,24 @@ from collections.abc import Callable
 
 from proxy.dialects.base import Dialect
 from proxy.dialects.chat import answers, messages, questions, requests
+from proxy.dialects.messages import answers as messages_answers
+from proxy.dialects.messages import items as messages_items
+from proxy.dialects.messages import questions as messages_questions
+from proxy.dialects.messages import requests as messages_requests
 
 CHAT = Dialect("chat", ("chat", "completions"), None, requests.ARRAY, requests.settings, messages, answers, questions)
-DIALECTS = (CHAT,)
+MESSAGES = Dialect(
+    "messages",
+    ("messages",),
+    ("messages", "count_tokens"),
+    messages_requests.ARRAY,
+    messages_requests.settings,
+    messages_items,
+    messages_answers,
+    messages_questions,
+    b"anthropic-version",
+)
+DIALECTS = (CHAT, MESSAGES)
 _BY_PATH = {dialect.path: dialect for dialect in DIALECTS}
 _BY_NAME = {dialect.name: dialect for dialect in DIALECTS}
 

@@ -11,7 +11,7 @@ from policies.conversation import Conversation, Message
 from policies.transcript import Utterance
 from proxy.dialects import json_array
 from proxy.dialects.base import Dialect, Usage
-from proxy.dialects.table import CHAT
+from proxy.dialects.table import CHAT, MESSAGES
 from tests.support.conversations import Json, count
 
 
@@ -151,7 +151,67 @@ def _chat_usage(usage: Usage) -> Json:
     return {"prompt_tokens": usage.prompt_tokens, "completion_tokens": usage.completion_tokens}
 
 
-WRITERS: tuple[Writer, ...] = (ChatWriter(),)
+class MessagesWriter:
+    """Of the Messages API: all results of a round in one message."""
+
+    dialect = MESSAGES
+
+    def items(self, entry: Entry, style: Style) -> list[Json]:
+        if entry.results:
+            return [{"role": "user", "content": [_tool_result(call, text, style) for call, text in entry.results]}]
+        thoughts: list[Json] = []
+        if style.thinking and entry.role == "assistant":
+            thoughts = [{"type": "thinking", "thinking": "because", "signature": "s"}]
+        if not (thoughts or entry.calls):
+            return [{"role": entry.role, "content": _content(entry.text, style)}]
+        mark: Json = {"cache_control": {"type": "ephemeral"}} if style.marked else {}
+        text: list[Json] = [{"type": "text", "text": entry.text} | mark] if entry.text else []
+        calls = [
+            {"type": "tool_use", "id": c.id, "name": c.tool, "input": {"path": c.path}} | mark for c in entry.calls
+        ]
+        return [{"role": entry.role, "content": [*thoughts, *text, *calls]}]
+
+    def fields(self) -> Json:
+        tools = [{"name": "bash", "input_schema": {"type": "object"}}]
+        return {"model": "m", "max_tokens": 99, "system": "You code.", "tools": tools}
+
+    def answer(self, text: str, usage: Usage) -> bytes:
+        content = [{"type": "text", "text": text}]
+        return json.dumps(_message(content, "end_turn", _messages_usage(usage, usage.completion_tokens))).encode()
+
+    def events(self, text: str, usage: Usage) -> list[bytes]:
+        events: list[Json] = [
+            {"type": "message_start", "message": _message([], None, _messages_usage(usage, 1))},
+            {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}},
+            {"type": "ping"},
+            {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": text}},
+            {"type": "content_block_stop", "index": 0},
+            {
+                "type": "message_delta",
+                "delta": {"stop_reason": "end_turn", "stop_sequence": None},
+                "usage": {"output_tokens": usage.completion_tokens},
+            },
+            {"type": "message_stop"},
+        ]
+        return [json.dumps(event).encode() for event in events]
+
+
+def _tool_result(call: str, text: str, style: Style) -> Json:
+    mark: Json = {"cache_control": {"type": "ephemeral"}} if style.marked else {}
+    return {"type": "tool_result", "tool_use_id": call, "content": _content(text, replace(style, marked=False))} | mark
+
+
+def _message(content: list[Json], reason: str | None, usage: Json) -> Json:
+    said: Json = {"id": "msg_1", "type": "message", "role": "assistant", "model": "m", "content": content}
+    return {**said, "stop_reason": reason, "stop_sequence": None, "usage": usage}
+
+
+def _messages_usage(usage: Usage, output: int) -> Json:
+    cached: Json = {"cache_creation_input_tokens": 200, "cache_read_input_tokens": 1_000}
+    return {"input_tokens": usage.prompt_tokens - 1_200, **cached, "output_tokens": output}
+
+
+WRITERS: tuple[Writer, ...] = (ChatWriter(), MessagesWriter())
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,81 @@
+"""What a message's digest covers: its canonical form, equal for what means the same."""
+
+import re
+from collections.abc import Callable
+
+from policies.chain import digest_of
+from policies.stamps import is_harness, without_stamps, without_wrappers
+from proxy.dialects.messages.kinds import THINKING, Json, is_result, kind_of
+
+_Text = Callable[[str], str | None]
+
+_SEED = b"messages"
+# What clients move about or drop between requests without changing what was said.
+_VOLATILE = frozenset({"cache_control", "id", "tool_use_id", "signature", "caller"})
+_PLAIN = {"type", "text"}
+_mask_digits = re.compile(r"\d").sub
+
+
+def message_digest(message: Json) -> bytes:
+    """Of one message's canonical form.
+
+    Kept: role, text, names, input, media, errors, and every field not known here. Dropped: ids, a cache's marks,
+    thinking and signatures, callers, nulls, the difference between a string and one block of text, and dates and clock
+    times in results. Links between calls and results are added by `policies.chain.prefix_digests`.
+    """
+    return _digest(message, str)
+
+
+def loose_digest(message: Json) -> bytes:
+    """The same without any date or clock time, and without what a harness says in a user's name.
+
+    Equal for messages of which one may be sent in the other's place; neither stands for the other.
+    """
+    return _digest(message, lambda text: None if is_harness(text) else without_stamps(without_wrappers(text)))
+
+
+def instruction_digest(message: Json) -> bytes:
+    """The same with every digit alike: of instructions that count something, the newest holds."""
+    return _digest(message, lambda text: _mask_digits("0", text))
+
+
+def _digest(message: Json, text: _Text) -> bytes:
+    content = _content(message.get("content"), text)
+    others = {key: _kept(value) for key, value in message.items() if key not in ("role", "content", *_VOLATILE)}
+    beside = {key: value for key, value in others.items() if value is not None}
+    return digest_of(_SEED, [message.get("role"), content, beside])
+
+
+def _content(content: object, text: _Text) -> list[object]:
+    if isinstance(content, str):
+        content = [content]
+    if not isinstance(content, list):
+        return [] if content is None else [{"": _kept(content)}]
+    return [form for block in content if (form := _block(block, text)) is not None]
+
+
+def _block(block: object, text: _Text) -> object:
+    if isinstance(block, str):
+        return text(block)
+    if not isinstance(block, dict):
+        return {"": block}
+    if (kind := kind_of(block)) in THINKING:
+        return None
+    said = {key: value for key, value in block.items() if value is not None and key not in _VOLATILE}
+    if kind == "text" and said.keys() == _PLAIN and isinstance(said["text"], str):
+        return text(said["text"])
+    inner = without_stamps if is_result(block) else text
+    return {key: _field(key, value, inner) for key, value in said.items()}
+
+
+def _field(key: str, value: object, text: _Text) -> object:
+    """Arguments are compared as they are: a null may be one, and so may be an id."""
+    if key == "content":
+        return _content(value, text)
+    return value if key == "input" else _kept(value)
+
+
+def _kept(value: object) -> object:
+    if isinstance(value, dict):
+        return {key: _kept(v) for key, v in value.items() if v is not None and key != "cache_control"}
+    return [_kept(v) for v in value] if isinstance(value, list) else value

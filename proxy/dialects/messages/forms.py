@@ -1,0 +1,118 @@
+"""Other forms of a message: items of ours, and the client's own with some blocks changed or left out."""
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from policies.assembly import Injected
+from proxy.dialects.json_array import decode, members_of, split
+from proxy.dialects.messages.kinds import THINKING, Json, blocks_of, is_result, is_spoken, kind_of, text_of
+from proxy.dialects.surrogates import readable
+from proxy.dialects.texts import cut, cut_values
+from proxy.models.media import KINDS
+
+_MARK = "cache_control"
+
+
+def injected(item: Injected) -> bytes:
+    return msgspec.json.encode({"role": item.role, "content": [_text(item.text)]})
+
+
+def _text(text: str, mark: object = None) -> dict[str, object]:
+    return {"type": "text", "text": text} | ({_MARK: mark} if mark else {})
+
+
+def merged(text: str, raw: bytes | memoryview) -> bytes:
+    """A block of ours, and the client's own behind it."""
+    members, blocks = _opened(raw)
+    return _closed(members, [msgspec.json.encode(_text(text)), *blocks])
+
+
+def words(raw: bytes | memoryview) -> bytes:
+    members, blocks = _opened(raw)
+    return _closed(members, [block for block in blocks if is_spoken(_read(block))])
+
+
+def without_thinking(raw: bytes | memoryview) -> bytes | None:
+    members, blocks = _opened(raw)
+    kept = [block for block in blocks if kind_of(_read(block)) not in THINKING]
+    if kept == blocks:
+        return bytes(raw)
+    return _closed(members, kept) if kept else None
+
+
+def with_texts(raw: bytes | memoryview, texts: Sequence[str | None]) -> bytes:
+    """Each text is one block. Without results, calls and media stay where they are; marks stay in any case."""
+    members, blocks = _opened(raw)
+    read = [_read(block) for block in blocks]
+    results = [at for at, block in enumerate(read) if is_result(block)]
+    if not results:
+        (text,) = texts
+        return bytes(raw) if text is None else _closed(members, _with_text(blocks, read, text))
+    for at, text in zip(results, texts, strict=True):
+        if text is not None and kind_of(read[at]) == "tool_result":
+            ours = _text(text, _mark(blocks_of(read[at].get("content"))))
+            blocks[at] = _closed(members_of(blocks[at]), [msgspec.json.encode(ours)])
+    return _closed(members, blocks)
+
+
+def shortened(raw: bytes | memoryview, share: float) -> bytes:
+    """Ids, names and order stay, and an answer with thinking does as a whole; media become a note."""
+    message = msgspec.json.decode(raw)
+    content = message.get("content")
+    if any(kind_of(block) in THINKING for block in blocks_of(content)):
+        return bytes(raw)
+    message["content"] = _shorter_content(content, share)
+    return msgspec.json.encode(message)
+
+
+def _shorter_content(content: object, share: float) -> object:
+    if isinstance(content, str):
+        return cut(content, share)
+    return [_shorter(block, share) for block in content] if isinstance(content, list) else content
+
+
+def _shorter(block: object, share: float) -> object:
+    if not isinstance(block, dict):
+        return cut(block, share) if isinstance(block, str) else block
+    kind = kind_of(block)
+    if (text := text_of(block)) is not None:
+        return {**block, "text": cut(text, share)}
+    if kind == "tool_use":
+        return {**block, "input": cut_values(block.get("input"), share)}
+    if kind == "tool_result":
+        return {**block, "content": _shorter_content(block.get("content"), share)}
+    return _text(f"[{kind} left out]", block.get(_MARK)) if kind in KINDS else block
+
+
+def _opened(raw: bytes | memoryview) -> tuple[dict[str, bytes], list[bytes]]:
+    """The members of a message, and its blocks as they were written."""
+    members = members_of(bytes(raw))
+    content = members.get("content", b"").partition(b":")[2].strip()
+    if content.startswith(b"["):
+        return members, split(content[1:-1])
+    is_text = content.startswith(b'"') and content != b'""'
+    return members, [b'{"type":"text","text":' + content + b"}"] if is_text else []
+
+
+def _closed(members: Mapping[str, bytes], blocks: Sequence[bytes]) -> bytes:
+    content = b'"content":[' + b",".join(blocks) + b"]"
+    return b"{" + b",".join({**members, "content": content}.values()) + b"}"
+
+
+def _read(block: bytes) -> Json:
+    return next(iter(blocks_of(decode(readable(block)))), {})
+
+
+def _with_text(blocks: Sequence[bytes], read: Sequence[Json], text: str) -> list[bytes]:
+    """One text in the place of all."""
+    said = [at for at, block in enumerate(read) if text_of(block) is not None]
+    ours = msgspec.json.encode(_text(text, _mark([read[at] for at in said])))
+    first = said[0] if said else 0
+    kept = [(at, block) for at, block in enumerate(blocks) if at not in said]
+    return [*(block for at, block in kept if at < first), ours, *(block for at, block in kept if at >= first)]
+
+
+def _mark(blocks: Sequence[Json]) -> object:
+    """A cache's mark that stands in this request where a text of ours goes."""
+    return next((mark for block in reversed(blocks) if (mark := block.get(_MARK))), None)

@@ -1,0 +1,224 @@
+"""One message: what the policies need to know of it, and its text for a transcript."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+
+import msgspec
+
+from policies.conversation import Call, Message, Role
+from policies.stamps import is_harness
+from policies.transcript import CountTokens, ToolCall, Utterance
+from proxy.dialects.messages.canonical import instruction_digest, loose_digest, message_digest
+from proxy.dialects.messages.forms import injected, merged, shortened, with_texts, without_thinking, words
+from proxy.dialects.messages.kinds import (
+    THINKING,
+    Json,
+    blocks_of,
+    is_call,
+    is_compaction,
+    is_result,
+    is_spoken,
+    kind_of,
+    text_of,
+    tools_changed,
+    tools_loaded,
+)
+from proxy.dialects.texts import id_of
+from proxy.models.media import media_tokens, sealed_tokens
+
+__all__ = ["describe", "injected", "merged", "shortened", "utterances", "with_texts", "without_thinking", "words"]
+
+# An unknown role is treated as a user's, which is never dropped.
+_ROLES: Mapping[object, Role] = {"system": "system", "user": "user", "assistant": "assistant"}
+_MEDIA = frozenset({"image", "document"})
+
+BLOCK_OVERHEAD = 4
+CALL_OVERHEAD = 8
+
+# What is told of a result that a provider's own tool came back with.
+_TOLD = ("text", "title", "url", "stdout", "stderr", "error_code", "tool_name")
+
+_Weigh = Callable[[Json], int]
+
+
+def describe(message: object, count: CountTokens, family: str = "") -> Message | None:
+    if not isinstance(message, dict) or not _has_names(message):
+        return None
+    blocks = _content(message)
+    describe_role = _DESCRIBED.get(message.get("role"), _of_user)
+    return describe_role(message, blocks, partial(_tokens, count=count, family=family))
+
+
+def _has_names(message: Json) -> bool:
+    """Whether role and kinds of blocks are what the tables here are about: names, if anything."""
+    names = (message.get("role"), *(block.get("type") for block in _content(message)))
+    return all(name is None or isinstance(name, str) for name in names)
+
+
+def _of_user(message: Json, blocks: Sequence[Json], weigh: _Weigh) -> Message:
+    tokens, digest = _weight(blocks, weigh), message_digest(message)
+    results = [block for block in blocks if is_result(block)]
+    if not results:
+        media = any(text_of(block) is None for block in blocks)
+        return Message("user", tokens, digest, media=media, loose=loose_digest(message))
+    spoken = [block for block in blocks if is_spoken(block)]
+    parts = (part for block in results for part in _content(block))
+    return Message(
+        role="tool",
+        tokens=tokens,
+        digest=digest,
+        results=tuple(map(_answered, results)),
+        # Media alone go with a result: of a page that a tool has read.
+        words=_weight(spoken, weigh) if any(map(text_of, spoken)) else 0,
+        joins=True,
+        media=any(text_of(part) is None for part in parts),
+        loads=_names(tools_loaded, blocks),
+    )
+
+
+def _of_model(message: Json, blocks: Sequence[Json], weigh: _Weigh) -> Message:
+    """Calls of the provider's own tools hold their results, now or in what the same answer goes on with."""
+    calls = [Call(id_of(block.get("id", "")), str(block.get("name", ""))) for block in blocks if is_call(block)]
+    results = [_answered(block) for block in blocks if is_result(block)]
+    made = {call.id for call in calls}
+    thinks = [kind_of(block) in THINKING for block in blocks]
+    return Message(
+        role="assistant",
+        tokens=_weight(blocks, weigh),
+        digest=message_digest(message),
+        calls=tuple(call for call in calls if call.id not in results),
+        results=tuple(result for result in results if result not in made),
+        continues=True,
+        silent=bool(blocks) and all(thinks),
+        signed="bound" if any(thinks) else "none",
+        media=any(kind_of(block) in _MEDIA for block in blocks),
+        loads=_names(tools_loaded, blocks),
+        barrier=any(map(is_compaction, blocks)),
+    )
+
+
+def _of_operator(message: Json, blocks: Sequence[Json], weigh: _Weigh) -> Message:
+    changes = _names(tools_changed, blocks)
+    is_special = bool(changes) or message.get("output_config") is not None
+    return Message(
+        role="system",
+        tokens=_weight(blocks, weigh),
+        digest=message_digest(message),
+        joins=True,
+        loose=None if is_special else instruction_digest(message),
+        lapses=message.get("clear_at") == "next_user_message",
+        loads=changes,
+    )
+
+
+_DESCRIBED: Mapping[object, Callable[[Json, Sequence[Json], _Weigh], Message]] = {
+    "system": _of_operator,
+    "assistant": _of_model,
+}
+
+
+def _names(of_block: Callable[[Json], Iterator[str]], blocks: Sequence[Json]) -> tuple[str, ...]:
+    return tuple(name for block in blocks for name in of_block(block))
+
+
+def _answered(block: Json) -> str:
+    return id_of(block.get("tool_use_id", ""))
+
+
+def _weight(blocks: Sequence[Json], weigh: _Weigh) -> int:
+    return sum(map(weigh, blocks)) or BLOCK_OVERHEAD
+
+
+def _tokens(block: Json, count: CountTokens, family: str) -> int:
+    """What is sent of a block. Ids are not: no template shows the model more than a few characters of one."""
+    kind = kind_of(block)
+    if (text := text_of(block)) is not None:
+        return BLOCK_OVERHEAD + count(text)
+    if is_call(block):
+        return CALL_OVERHEAD + count(str(block.get("name", ""))) + count(_arguments(block))
+    if kind == "tool_result":
+        return BLOCK_OVERHEAD + sum(_part_tokens(part, count, family) for part in _content(block))
+    if kind in THINKING:
+        return BLOCK_OVERHEAD + _thought_tokens(block, count)
+    return BLOCK_OVERHEAD + media_tokens(block, count, family)
+
+
+def _part_tokens(part: Json, count: CountTokens, family: str) -> int:
+    text = text_of(part)
+    return media_tokens(part, count, family) if text is None else count(text)
+
+
+def _thought_tokens(block: Json, count: CountTokens) -> int:
+    """Of thinking that is not shown, its signature holds all."""
+    if isinstance(text := block.get("thinking"), str) and text:
+        return count(text)
+    return sum(sealed_tokens(sealed) for key in ("data", "signature") if isinstance(sealed := block.get(key), str))
+
+
+def _arguments(block: Json) -> str:
+    asked = block.get("input", {})
+    return asked if isinstance(asked, str) else msgspec.json.encode(asked).decode()
+
+
+def utterances(message: object, position: int, tools: Sequence[str | None]) -> list[Utterance]:
+    """Without media: results first, then what a harness says, then the user's words; of a model its words and calls,
+    then what the provider's own tools came back with."""
+    if not isinstance(message, dict):
+        return [Utterance(position, "user", "")]
+    role = _ROLES.get(message.get("role"), "user")
+    blocks = _content(message)
+    if role == "system":
+        return [Utterance(position, role, _joined(blocks))]
+    apart = [block for block in blocks if is_result(block)]
+    rest = [block for block in blocks if not is_result(block)]
+    if role == "assistant":
+        said = _answer(rest, position)
+        return [said, *_results(apart, position, {call.id: call.name for call in said.calls}, tools)]
+    heard = [text for block in rest if is_harness(text := text_of(block) or "")]
+    words = _joined([block for block in rest if not is_harness(text_of(block) or "")])
+    said_before = _results(apart, position, {}, tools)
+    said_before += [Utterance(position, role, text, harness=True) for text in heard]
+    return [*said_before, Utterance(position, role, words)] if words or not said_before else said_before
+
+
+def _answer(blocks: Sequence[Json], position: int) -> Utterance:
+    """All but the results in it."""
+    calls = tuple(
+        ToolCall(str(block.get("name", "")), _arguments(block), id_of(block.get("id", "")))
+        for block in blocks
+        if is_call(block)
+    )
+    thoughts = [block.get("thinking") for block in blocks if kind_of(block) in THINKING]
+    reasoning = "\n".join(thought for thought in thoughts if isinstance(thought, str) and thought)
+    text = _joined([block for block in blocks if not is_call(block) and kind_of(block) not in THINKING])
+    return Utterance(position, "assistant", text, calls, reasoning=reasoning)
+
+
+def _results(
+    blocks: Sequence[Json], position: int, made: Mapping[str, str], tools: Sequence[str | None]
+) -> list[Utterance]:
+    """Results of calls in this very message, by name, and of earlier ones: `tools` are theirs, in their order."""
+    earlier = iter(tools)
+    said = []
+    for block in blocks:
+        answered = _answered(block)
+        tool = made[answered] if answered in made else next(earlier, None)
+        said.append(Utterance(position, "tool", _joined(_content(block)), answers=answered, tool=tool))
+    return said
+
+
+def _content(block: Json) -> list[Json]:
+    return blocks_of(block.get("content"))
+
+
+def _joined(blocks: Sequence[Json]) -> str:
+    return "\n".join(map(_shown, blocks))
+
+
+def _shown(block: Json) -> str:
+    """A block for a reader: its text, or what it is and what it tells beside."""
+    if (text := text_of(block)) is not None:
+        return text
+    told = [value for key in _TOLD if isinstance(value := block.get(key), str) and value]
+    inner = [_shown(part) for part in _content(block) if kind_of(part) == "text"]
+    return "\n".join([*told, *inner]) or f"[{kind_of(block) or 'media'}]"

@@ -1,0 +1,65 @@
+"""What kinds of blocks a message holds; versions of them follow, so most are known by how their names end."""
+
+from collections.abc import Iterator, Mapping
+
+from policies.stamps import is_harness
+
+Json = Mapping[str, object]
+
+THINKING = frozenset({"thinking", "redacted_thinking"})
+_CHANGES = {"tool_addition": "+", "tool_removal": "-"}
+
+
+def blocks_of(content: object) -> list[Json]:
+    """Of a content; a string stands for one block of text."""
+    listed = content if isinstance(content, list) else [content]
+    blocks = ({"type": "text", "text": block} if isinstance(block, str) else block for block in listed)
+    return [block for block in blocks if isinstance(block, dict)]
+
+
+def kind_of(block: Json) -> str:
+    kind = block.get("type")
+    return kind if isinstance(kind, str) else ""
+
+
+def text_of(block: Json) -> str | None:
+    """None for a block that is no text."""
+    text = block.get("text") if kind_of(block) == "text" else None
+    return text if isinstance(text, str) else None
+
+
+def is_call(block: Json) -> bool:
+    return kind_of(block).endswith("tool_use")
+
+
+def is_result(block: Json) -> bool:
+    return kind_of(block).endswith("tool_result")
+
+
+def is_spoken(block: Json) -> bool:
+    """Whether a user says this: no result, no words of a harness, and something."""
+    text = text_of(block)
+    return not is_result(block) if text is None else bool(text.strip()) and not is_harness(text)
+
+
+def is_compaction(block: Json) -> bool:
+    """Without a content the provider could not make one, and takes no notice of it."""
+    return kind_of(block) == "compaction" and any(block.get(key) for key in ("content", "encrypted_content"))
+
+
+def tools_loaded(block: Json) -> Iterator[str]:
+    """Names of the tools that a result refers to."""
+    content = block.get("content")
+    found = content.get("tool_references") if isinstance(content, dict) else content
+    for part in blocks_of(found):
+        if kind_of(part) == "tool_reference" and isinstance(name := part.get("tool_name"), str):
+            yield name
+
+
+def tools_changed(block: Json) -> Iterator[str]:
+    """What an instruction adds to the tools or takes from them, and its sign."""
+    if (sign := _CHANGES.get(kind_of(block))) is not None:
+        tool = block.get("tool")
+        names = tool.get("definition", tool) if isinstance(tool, dict) else {}
+        names = names if isinstance(names, dict) else {}
+        yield f"{sign}{names.get('name', names.get('server_name', ''))}"

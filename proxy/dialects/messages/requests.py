@@ -1,0 +1,131 @@
+"""A request for a message beside its messages."""
+
+import re
+from typing import TypeVar
+
+import msgspec
+
+from policies.conversation import Order
+from proxy.dialects.base import Fields, Settings
+from proxy.dialects.json_array import Array, scalar, text_at
+
+ARRAY = Array(
+    "messages",
+    (
+        *("model", "stream", "max_tokens", "system", "tools", "thinking", "metadata", "context_management"),
+        *("cache_control", "compaction", "fallback_credit_token", "output_config", "output_format"),
+    ),
+)
+# Edits that leave all but thinking as it is; versions follow.
+_HARMLESS = "clear_thinking"
+# As clients named themselves before this was JSON: user_<hash>_account_<uuid>_session_<uuid>.
+_session = re.compile(r"(?<=_)session_[\w-]+\Z").search
+
+_T = TypeVar("_T")
+
+
+class _Binding(msgspec.Struct):
+    prefix_mismatch_behavior: object = None
+
+
+class Thinking(msgspec.Struct):
+    """How the model is to think."""
+
+    type: object = None
+    budget_tokens: object = None
+    block_binding: _Binding | None = None
+
+    @property
+    def budget(self) -> int:
+        """Tokens that the limit of an answer has to exceed; 0 for any limit."""
+        tokens = self.budget_tokens if self.type == "enabled" else 0
+        return tokens if isinstance(tokens, int) else 0
+
+
+class _Edit(msgspec.Struct):
+    type: object = None
+
+
+class _Management(msgspec.Struct):
+    """What the provider is to do with the prompt by itself."""
+
+    edits: list[_Edit] = []
+
+
+class _Task(msgspec.Struct):
+    remaining: object = None
+
+
+class _Output(msgspec.Struct):
+    task_budget: _Task | None = None
+
+
+class _Who(msgspec.Struct):
+    session_id: str = ""
+
+
+_THINKING = msgspec.json.Decoder(Thinking)
+_MANAGEMENT = msgspec.json.Decoder(_Management)
+_OUTPUT = msgspec.json.Decoder(_Output)
+_WHO = msgspec.json.Decoder(_Who)
+
+
+def settings(fields: Fields) -> Settings:
+    """Wrong types are taken as absent. Streams tell their usage without being asked."""
+    model = scalar(fields["model"])
+    limit = scalar(fields["max_tokens"])
+    max_output = limit if isinstance(limit, int) and limit > 0 else None
+    thinking = thinking_of(fields)
+    budget = thinking.budget
+    return Settings(
+        model=model if isinstance(model, str) else "",
+        stream=scalar(fields["stream"]) is True,
+        max_output=max_output,
+        output_key="max_tokens",
+        definitions=(fields["system"], fields["tools"], fields["output_config"], fields["output_format"]),
+        usage_fields={},
+        passthrough=_passthrough(fields),
+        reactive="provider_context_management" if _is_managed(fields["context_management"]) else None,
+        label=_label(fields),
+        order=Order("leading" if thinking.type == "enabled" else "free", "behind"),
+        # Where thinking may go on between calls, its budget may be over the limit.
+        least_output=min(budget + 1, max_output or budget + 1),
+        strips_thinking=thinking.block_binding is not None
+        and thinking.block_binding.prefix_mismatch_behavior == "drop_block",
+    )
+
+
+def thinking_of(fields: Fields) -> Thinking:
+    return _read(_THINKING, fields["thinking"], Thinking())
+
+
+def _passthrough(fields: Fields) -> str | None:
+    if _is_given(fields["compaction"]):
+        return "provider_compaction"
+    task = _read(_OUTPUT, fields["output_config"], _Output()).task_budget
+    if _is_given(fields["fallback_credit_token"]) or (task is not None and task.remaining is not None):
+        return "bound_body"
+    return None
+
+
+def _is_given(raw: msgspec.Raw) -> bool:
+    return bool(raw) and scalar(raw) is not None
+
+
+def _is_managed(raw: msgspec.Raw) -> bool:
+    edits = _read(_MANAGEMENT, raw, _Management()).edits
+    return any(not str(edit.type).startswith(_HARMLESS) for edit in edits)
+
+
+def _label(fields: Fields) -> str:
+    """The session alone: what stands beside it names a device."""
+    user = text_at(fields["metadata"], ("user_id",)) or ""
+    old = _session(user)
+    return _read(_WHO, user.encode(), _Who()).session_id or (old[0] if old else "")
+
+
+def _read(decoder: msgspec.json.Decoder[_T], raw: msgspec.Raw | bytes, default: _T) -> _T:
+    try:
+        return decoder.decode(raw) if raw else default
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+        return default
