@@ -188,8 +188,9 @@ class Dialect:
             return replaced.get(index) or body[slice(*parsed.spans[index])]
 
         def said(index: MessageIndex) -> bytes:
-            """Without silent items before it."""
-            return json_array.split(kept(index))[-1]
+            """Without what says nothing of its own and was read as a part of it."""
+            readable = replaced.get(index) or parsed.text[slice(*parsed.spans[index])]
+            return kept(index)[-len(json_array.split(readable)[-1]) :]
 
         def words(item: MessageIndex | Words) -> bytes:
             return self.items.words(said(item.of)) if isinstance(item, Words) else said(item)
