@@ -8,8 +8,22 @@ from proxy.dialects.messages import answers as messages_answers
 from proxy.dialects.messages import items as messages_items
 from proxy.dialects.messages import questions as messages_questions
 from proxy.dialects.messages import requests as messages_requests
+from proxy.dialects.responses import answers as responses_answers
+from proxy.dialects.responses import items as responses_items
+from proxy.dialects.responses import questions as responses_questions
+from proxy.dialects.responses import requests as responses_requests
 
 CHAT = Dialect("chat", ("chat", "completions"), None, requests.ARRAY, requests.settings, messages, answers, questions)
+RESPONSES = Dialect(
+    "responses",
+    ("responses",),
+    ("responses", "input_tokens"),
+    responses_requests.ARRAY,
+    responses_requests.settings,
+    responses_items,
+    responses_answers,
+    responses_questions,
+)
 MESSAGES = Dialect(
     "messages",
     ("messages",),
@@ -21,7 +35,7 @@ MESSAGES = Dialect(
     messages_questions,
     b"anthropic-version",
 )
-DIALECTS = (CHAT, MESSAGES)
+DIALECTS = (CHAT, RESPONSES, MESSAGES)
 _BY_PATH = {dialect.path: dialect for dialect in DIALECTS}
 _BY_NAME = {dialect.name: dialect for dialect in DIALECTS}
 

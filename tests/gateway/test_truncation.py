@@ -114,7 +114,7 @@ async def test_a_stream_cut_at_any_byte_is_no_complete_answer(
 
 
 @pytest.mark.parametrize("cut", BOUNDARIES)
-@pytest.mark.parametrize("path", [CHAT, "/v1/responses"])
+@pytest.mark.parametrize("path", [CHAT, "/v1/completions"])
 async def test_between_two_events_the_cut_is_told_in_one_of_openais_shape(
     both: tuple[str, Upstream], cut: int, path: str
 ) -> None:
@@ -142,7 +142,7 @@ async def test_events_end_in_any_of_three_ways(both: tuple[str, Upstream], endin
         (b"data: {}\n\n", ((b"Content-Type", b"text/plain"), CHUNKED), "no event stream"),
     ],
 )
-@pytest.mark.parametrize("path", [CHAT, "/v1/responses"])
+@pytest.mark.parametrize("path", [CHAT, "/v1/completions"])
 async def test_elsewhere_nothing_is_added_and_the_end_is_missing(
     both: tuple[str, Upstream], sent: bytes, headers: tuple[Header, ...], reason: str, path: str
 ) -> None:

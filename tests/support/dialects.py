@@ -11,7 +11,8 @@ from policies.conversation import Conversation, Message
 from policies.transcript import Utterance
 from proxy.dialects import json_array
 from proxy.dialects.base import Dialect, Usage
-from proxy.dialects.table import CHAT, MESSAGES
+from proxy.dialects.reader import with_silent
+from proxy.dialects.table import CHAT, MESSAGES, RESPONSES
 from tests.support.conversations import Json, count
 
 
@@ -211,12 +212,81 @@ def _messages_usage(usage: Usage, output: int) -> Json:
     return {"input_tokens": usage.prompt_tokens - 1_200, **cached, "output_tokens": output}
 
 
-WRITERS: tuple[Writer, ...] = (ChatWriter(), MessagesWriter())
+class ResponsesWriter:
+    """Of the Responses API: one item for everything that is said."""
+
+    dialect = RESPONSES
+
+    def items(self, entry: Entry, style: Style) -> list[Json]:
+        if entry.results:
+            return [
+                {"type": "function_call_output", "call_id": call, "output": _parts(text, "input_text", style)}
+                for call, text in entry.results
+            ]
+        kind = "output_text" if entry.role == "assistant" else "input_text"
+        said: list[Json] = [{"role": entry.role, "content": _parts(entry.text, kind, style)}] if entry.text else []
+        if style.parts:
+            said = [{"type": "message", "id": "msg_1", "status": "completed", **item} for item in said]
+        thought: Json = {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "because"}
+        thoughts = [thought] if style.thinking and entry.role == "assistant" else []
+        return [*thoughts, *said, *map(_function_call, entry.calls)]
+
+    def fields(self) -> Json:
+        tools = [{"type": "function", "name": "bash", "parameters": {}}]
+        return {"model": "m", "instructions": "You code.", "max_output_tokens": 99, "tools": tools}
+
+    def answer(self, text: str, usage: Usage) -> bytes:
+        return json.dumps(_response("completed", [_output(text)], usage)).encode()
+
+    def events(self, text: str, usage: Usage) -> list[bytes]:
+        part = {"type": "output_text", "text": "", "annotations": []}
+        empty = {**_output(""), "content": []}
+        events: list[Json] = [
+            {"type": "response.created", "response": _response("in_progress", [], None)},
+            {"type": "response.in_progress", "response": _response("in_progress", [], None)},
+            {"type": "response.output_item.added", "output_index": 0, "item": empty},
+            {"type": "response.content_part.added", "output_index": 0, "content_index": 0, "part": part},
+            {"type": "response.output_text.delta", "output_index": 0, "content_index": 0, "delta": text},
+            {"type": "response.output_text.done", "output_index": 0, "content_index": 0, "text": text},
+            {"type": "response.output_item.done", "output_index": 0, "item": _output(text)},
+            {"type": "response.completed", "response": _response("completed", [_output(text)], usage)},
+        ]
+        return [json.dumps({**event, "sequence_number": at}).encode() for at, event in enumerate(events)]
+
+
+def _parts(text: str, kind: str, style: Style) -> object:
+    mark = {"prompt_cache_breakpoint": {"mode": "explicit"}} if style.marked else {}
+    return [{"type": kind, "text": text} | mark] if style.parts or style.marked else text
+
+
+def _function_call(call: Called) -> Json:
+    arguments = json.dumps({"path": call.path})
+    return {
+        "type": "function_call",
+        "id": f"fc_{call.id}",
+        "call_id": call.id,
+        "name": call.tool,
+        "arguments": arguments,
+    }
+
+
+def _output(text: str) -> Json:
+    part = {"type": "output_text", "text": text, "annotations": []}
+    return {"type": "message", "id": "msg_1", "status": "completed", "role": "assistant", "content": [part]}
+
+
+def _response(status: str, output: list[Json], usage: Usage | None) -> Json:
+    billed = usage and {"input_tokens": usage.prompt_tokens, "output_tokens": usage.completion_tokens}
+    fields: Json = {"id": "resp_1", "object": "response", "created_at": 1, "status": status, "error": None}
+    return {**fields, "incomplete_details": None, "model": "m", "output": output, "usage": billed}
+
+
+WRITERS: tuple[Writer, ...] = (ChatWriter(), ResponsesWriter(), MessagesWriter())
 
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """A conversation as bytes, and as it is read. starts: the first item of every entry, and the end of the last."""
+    """A conversation as bytes, and as it is read. starts: the first message of every entry, and the end of the last."""
 
     dialect: Dialect
     body: bytes
@@ -235,7 +305,8 @@ class Written:
         return [
             said
             for position, (first, last) in enumerate(self.parsed.spans)
-            for said in self.dialect.items.utterances(json.loads(self.body[first:last]), position, tools[position])
+            for item in json_array.split(self.body[first:last])
+            for said in self.dialect.items.utterances(json.loads(item), position, tools[position])
         ]
 
 
@@ -244,7 +315,6 @@ PLAIN = Style()
 
 def written(writer: Writer, history: Sequence[Entry], style: Style = PLAIN) -> Written:
     items = [writer.items(entry, style) for entry in history]
-    starts = [sum(map(len, items[:end])) for end in range(len(items) + 1)]
     key = json.loads(writer.dialect.array.key)
     body = json.dumps(
         {**writer.fields(), key: [item for of_entry in items for item in of_entry], "temperature": 0.5}
@@ -252,4 +322,7 @@ def written(writer: Writer, history: Sequence[Entry], style: Style = PLAIN) -> W
     parsed = json_array.parse(body, writer.dialect.array)
     assert parsed is not None
     described = [writer.dialect.items.describe(json.loads(body[first:last]), count) for first, last in parsed.spans]
-    return Written(writer.dialect, body, parsed, [message for message in described if message is not None], starts)
+    found = [message for message in described if message is not None]
+    ends = [sum(map(len, items[:end])) for end in range(len(items) + 1)]
+    starts = [sum(not message.silent for message in found[:end]) for end in ends]
+    return Written(writer.dialect, body, *with_silent(parsed, found), starts)

@@ -1,0 +1,1 @@
+"""The dialect of /v1/responses."""

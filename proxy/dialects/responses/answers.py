@@ -1,0 +1,189 @@
+"""Answers of the Responses API: objects and the events of their streams, and how errors and waiting look there."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Annotated
+
+import msgspec
+
+from proxy.dialects.base import Ending, Usage
+
+# Every object has it near its beginning, beside `"error": null`.
+ANSWER_KEY = b'"created_at"'
+WAITING = b": compacting\n"
+TOO_LONG = (
+    "Your input exceeds the context window of this model. Please adjust your input and try again."
+    " It has {tokens} tokens; the limit is {limit}."
+)
+_ANNOUNCEMENTS = frozenset({"response.created", "response.in_progress", "response.queued", "ping", "keepalive"})
+# These too, where what they announce is empty.
+_BEGINNINGS = {
+    "response.output_item.added": "item",
+    "response.content_part.added": "part",
+    "response.reasoning_summary_part.added": "part",
+}
+_EMPTY = frozenset({"message", "reasoning"})
+_SAYS = ("content", "summary", "text", "refusal")
+# In chat's words, which are those that the reader of a full window knows.
+_REASONS = {"completed": "stop", "max_output_tokens": "length"}
+_FAILED_ID = "resp_0"
+
+_Tokens = Annotated[int, msgspec.Meta(ge=0, le=100_000_000)]
+
+
+class _Billed(msgspec.Struct):
+    """Input tokens count those that were cached."""
+
+    input_tokens: _Tokens
+    output_tokens: _Tokens
+
+
+class _Why(msgspec.Struct):
+    reason: str | None = None
+
+
+class Response(msgspec.Struct):
+    """A whole answer."""
+
+    output: list[dict[str, object]] | None = None
+    status: str | None = None
+    incomplete_details: _Why | None = None
+    usage: _Billed | None = None
+
+    @property
+    def reason(self) -> str | None:
+        """Why it ended."""
+        why = self.incomplete_details.reason if self.incomplete_details else None
+        reason = why or self.status
+        return _REASONS.get(reason, reason) if reason else None
+
+
+class _Event(msgspec.Struct):
+    """An event, as far as it is read for what it says."""
+
+    type: str | None = None
+    item: dict[str, object] | None = None
+    part: dict[str, object] | None = None
+
+
+class _Ended(Response):
+    """An answer, or the event that ends one with it."""
+
+    response: Response | None = None
+
+
+class _Metered(msgspec.Struct):
+    usage: _Billed | None = None
+
+
+class _Reported(_Metered):
+    """An answer or an event, as far as it is read for its usage."""
+
+    response: _Metered | None = None
+
+
+_decode_event = msgspec.json.Decoder(_Event).decode
+_decode_ended = msgspec.json.Decoder(_Ended).decode
+_decode_usage = msgspec.json.Decoder(_Reported).decode
+_UNREADABLE = (msgspec.DecodeError, RecursionError, UnicodeDecodeError)
+
+
+def response(data: bytes) -> Response | None:
+    """An answer, or what the last event of a stream holds; None for what is none."""
+    try:
+        ended = _decode_ended(data)
+    except _UNREADABLE:
+        return None
+    found = ended.response or ended
+    return found if found.output is not None else None
+
+
+def says_something(data: bytes) -> bool:
+    """What cannot be read may be anything."""
+    if not data:
+        return False
+    try:
+        event = _decode_event(data)
+    except _UNREADABLE:
+        return True
+    if event.type in _BEGINNINGS:
+        begun = event.item if _BEGINNINGS[event.type] == "item" else event.part
+        return begun is None or _says(begun)
+    return event.type not in _ANNOUNCEMENTS
+
+
+def _says(begun: Mapping[str, object]) -> bool:
+    """A call is something without any argument yet."""
+    kind = begun.get("type")
+    is_call = isinstance(kind, str) and kind.endswith("_call")
+    return is_call or any(begun.get(key) for key in _SAYS)
+
+
+def ending(data: bytes) -> Ending | None:
+    answer = response(data)
+    if answer is None or answer.status in (None, "in_progress", "queued"):
+        return None
+    return Ending(
+        answer.reason,
+        answer.usage.input_tokens if answer.usage else None,
+        answer.usage.output_tokens if answer.usage else None,
+        said_nothing=not any(map(_is_said, answer.output or ())),
+    )
+
+
+def _is_said(item: Mapping[str, object]) -> bool:
+    """Whether an item is more than an empty message, or a thought."""
+    kind = item.get("type")
+    return bool(text_of([item])) if kind == "message" else kind != "reasoning"
+
+
+def text_of(output: Sequence[Mapping[str, object]]) -> str:
+    """What the messages of an answer say."""
+    contents = (item.get("content") for item in output if item.get("type") == "message")
+    parts = [part for content in contents if isinstance(content, list) for part in content if isinstance(part, dict)]
+    texts = (part.get("text", part.get("refusal")) for part in parts)
+    return "\n".join(text for text in texts if isinstance(text, str) and text)
+
+
+def usage(newest_first: Iterable[bytes]) -> Usage | None:
+    """Of the event that ends a stream; those before it have null for it."""
+    for data in newest_first:
+        try:
+            reported = _decode_usage(data)
+        except _UNREADABLE:
+            return None
+        billed = reported.usage or (reported.response and reported.response.usage)
+        if billed:
+            return Usage(billed.input_tokens, billed.output_tokens)
+    return None
+
+
+def is_usage_alone(_data: bytes) -> bool:
+    """Usage comes with the answer."""
+    return False
+
+
+def error_body(error: object, _status: int) -> bytes:
+    """As OpenAI writes it (platform.openai.com/docs/guides/error-codes)."""
+    return msgspec.json.encode({"error": error})
+
+
+def error_event(error: object, _status: int, *, ends: bool) -> bytes:
+    """Twice the same: the documented event has the fields beside its type, and SDKs raise where they stand in `error`.
+
+    Some clients wait for one of the events that end an answer. There is no `[DONE]`.
+    """
+    said = error if isinstance(error, Mapping) else {"message": str(error)}
+    code = said.get("code") or said.get("type")
+    fields = {"code": None if code is None else str(code), "message": said.get("message") or "", "param": None}
+    event = _event("error", {**fields, "param": said.get("param"), "sequence_number": 0, "error": error})
+    return event + _failed(fields) if ends else event
+
+
+def _failed(fields: Mapping[str, object]) -> bytes:
+    error = {"code": fields["code"] or "server_error", "message": fields["message"]}
+    answer = {"id": _FAILED_ID, "object": "response", "created_at": 0, "status": "failed", "error": error}
+    return _event("response.failed", {"sequence_number": 1, "response": {**answer, "output": [], "usage": None}})
+
+
+def _event(name: str, fields: Mapping[str, object]) -> bytes:
+    return b"event: %b\ndata: %b\n\n" % (name.encode(), msgspec.json.encode({"type": name, **fields}))

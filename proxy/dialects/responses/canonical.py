@@ -1,0 +1,93 @@
+"""What an item's digest covers: its canonical form, equal for what means the same."""
+
+from collections.abc import Callable, Mapping
+
+from policies.arguments import UnreadError, read
+from policies.chain import digest_of
+from policies.stamps import without_stamps, without_wrappers
+
+Json = Mapping[str, object]
+_Text = Callable[[str], str]
+
+_SEED = b"responses"
+TEXTS = frozenset({"input_text", "output_text", "text"})
+# Ids, and where an item stands in its making; of a reference the id is all there is.
+_VOLATILE = frozenset({"type", "id", "call_id", "approval_request_id", "status"})
+MARKS = frozenset({"cache_control", "prompt_cache_breakpoint"})
+
+
+def item_digest(item: Json, kind: str) -> bytes:
+    """Of one item's canonical form; `kind` is its type.
+
+    Kept: kind, role, phase, text, other parts, names, arguments, and every field not known here. Dropped: ids, status,
+    nulls, a cache's marks, all of a reasoning item, the difference between a string and one text part, formatting and
+    key order of arguments, and dates and clock times in results. Links between calls and results are added by
+    `policies.chain.prefix_digests`.
+    """
+    return _digest(item, kind, without_stamps if kind.endswith("_output") else str)
+
+
+def loose_digest(item: Json, kind: str) -> bytes:
+    """The same without any date or clock time, and without what a harness wraps around a user's words.
+
+    Equal for messages of which one may be sent in the other's place; neither stands for the other.
+    """
+    return _digest(item, kind, lambda text: without_stamps(without_wrappers(text)))
+
+
+def _digest(item: Json, kind: str, text: _Text) -> bytes:
+    if kind == "reasoning":
+        return digest_of(_SEED, [kind])
+    dropped = _VOLATILE - {"id"} if kind == "item_reference" else _VOLATILE
+    kept = {
+        key: _value(key, value, text)
+        for key, value in item.items()
+        if value is not None and key not in dropped and key not in MARKS
+    }
+    return digest_of(_SEED, [kind, kept])
+
+
+def _value(key: str, value: object, text: _Text) -> object:
+    if key == "arguments":
+        return _arguments(value)
+    if key in ("content", "output"):
+        return _content(value, text)
+    return _stripped(value)
+
+
+def _stripped(value: object) -> object:
+    if isinstance(value, dict):
+        return {k: _stripped(v) for k, v in value.items() if v is not None and k not in MARKS}
+    if isinstance(value, list):
+        return [_stripped(v) for v in value]
+    return value
+
+
+def _content(content: object, text: _Text) -> list[object]:
+    if isinstance(content, str):
+        return [text(content)] if content else []
+    if not isinstance(content, list):
+        return [{"is": _stripped(content)}]
+    return [canonical for part in content if (canonical := _part(part, text)) is not None]
+
+
+def _part(part: object, text: _Text) -> object:
+    if not isinstance(part, dict):
+        return part
+    kept = {key: _stripped(value) for key, value in part.items() if value is not None and key not in MARKS}
+    kind, said = kept.get("type"), kept.get("text")
+    if not isinstance(kind, str) or kind not in TEXTS or not isinstance(said, str):
+        return {"part": kept}
+    # What a server adds to a text of the model's, empty where there is nothing to add.
+    beside = {key: value for key, value in kept.items() if key not in ("type", "text") and value != []}
+    return {"text": text(said), **beside} if beside else text(said) or None
+
+
+def _arguments(arguments: object) -> object:
+    """A text of JSON or its value."""
+    if not isinstance(arguments, str):
+        return [arguments]
+    try:
+        return [read(arguments)]
+    except UnreadError:
+        return arguments

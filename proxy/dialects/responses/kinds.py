@@ -1,0 +1,100 @@
+"""What the types of items are: who wrote them, which calls they make, and whose results they are."""
+
+from collections.abc import Mapping
+
+from policies.conversation import Call, Role
+from proxy.dialects.texts import id_of
+
+Json = Mapping[str, object]
+
+# An unknown role is treated as a user's, which is never dropped.
+_ROLES: Mapping[object, Role] = {
+    "system": "system",
+    "developer": "developer",
+    "user": "user",
+    "assistant": "assistant",
+}
+# Calls that an item of their own answers, whether or not they have an id.
+_CALLS = frozenset(
+    {
+        *("function_call", "custom_tool_call", "computer_call", "local_shell_call", "shell_call", "apply_patch_call"),
+        *("tool_search_call", "program", "mcp_approval_request"),
+    }
+)
+# The provider carries these out, and they hold their result.
+HOSTED = frozenset(
+    {"web_search_call", "file_search_call", "code_interpreter_call", "image_generation_call", "mcp_call"}
+)
+# What the provider makes of a history: it cannot be read. Codex knows the second and the third name too.
+COMPACTIONS = frozenset({"compaction", "compaction_summary", "context_compaction"})
+DEFINING = frozenset({"additional_tools", "mcp_list_tools", "tool_search_output"})
+_RESULTS = frozenset({"mcp_approval_response"})
+_MODELS = HOSTED | COMPACTIONS | _CALLS | {"reasoning", "item_reference", "mcp_list_tools", "compaction_trigger"}
+# Where the provider searches for tools itself, neither side of it has an id.
+_NAMELESS = {"tool_search_call": "tool_search", "tool_search_output": "tool_search"}
+
+
+def kind_of(item: Json) -> str:
+    """Its type, which messages and references may leave out."""
+    if isinstance(kind := item.get("type"), str) and kind:
+        return kind
+    return "item_reference" if "id" in item and not item.keys() & {"role", "content"} else "message"
+
+
+def is_message(item: Json, kind: str) -> bool:
+    return kind == "message" or ("role" in item and kind not in _MODELS and kind not in DEFINING)
+
+
+def role_of(item: Json, kind: str) -> Role:
+    """Of the side that wrote it; what the provider does for the model is the model's."""
+    if is_message(item, kind):
+        return _ROLES.get(item.get("role"), "user")
+    if kind == "additional_tools":
+        return "developer"
+    return "tool" if is_result(item, kind) and not _is_of_provider(item, kind) else "assistant"
+
+
+def is_result(item: Json, kind: str) -> bool:
+    """Of what is not known, all that may be one: it stays behind what stands before it."""
+    if kind in _MODELS or is_message(item, kind):
+        return False
+    return kind in _RESULTS or kind.endswith("_output") or ("call_id" in item and not kind.endswith("_call"))
+
+
+def _is_of_provider(item: Json, kind: str) -> bool:
+    searched = kind == "tool_search_output" and (item.get("execution") == "server" or item.get("call_id") is None)
+    return searched or kind == "program_output"
+
+
+def calls_of(item: Json, kind: str) -> tuple[Call, ...]:
+    """The call that an item makes and another one is to answer, if any."""
+    is_call = kind in _CALLS or (kind.endswith("_call") and kind not in HOSTED and item.get("call_id") is not None)
+    return (Call(call_id(item, kind), tool_of(item, kind)),) if is_call and not is_message(item, kind) else ()
+
+
+def call_id(item: Json, kind: str) -> str:
+    """By which a result names its call. Clients name a local shell's by either id, with the value of `call_id`."""
+    names = ["approval_request_id", "id"] if kind.startswith("mcp_approval") else ["call_id"]
+    names += ["id"] if kind.startswith("local_shell_call") or kind in HOSTED else []
+    found = next((item[name] for name in names if item.get(name) is not None), _NAMELESS.get(kind, ""))
+    return id_of(found)
+
+
+def tool_of(item: Json, kind: str) -> str:
+    name = item.get("name")
+    return name if isinstance(name, str) else kind.removesuffix("_call")
+
+
+def tools_of(item: Json, kind: str) -> tuple[str, ...]:
+    """Names of the tools that are there for as long as an item is."""
+    if kind not in DEFINING:
+        return ()
+    tools = item.get("tools")
+    server = f"{item.get('server_label')}." if kind == "mcp_list_tools" else ""
+    names = [server + _name(tool) for tool in (tools if isinstance(tools, list) else []) if isinstance(tool, dict)]
+    # Instructions that change the tools are never covered, whatever they change.
+    return tuple(names) or ((kind,) if kind == "additional_tools" else ())
+
+
+def _name(tool: Json) -> str:
+    return id_of(tool.get("name") or tool.get("server_label") or tool.get("type") or "")

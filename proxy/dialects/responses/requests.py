@@ -1,0 +1,69 @@
+"""A request for a response beside its items."""
+
+import msgspec
+
+from policies.conversation import Order
+from proxy.dialects.base import Fields, Settings
+from proxy.dialects.json_array import Array, label_in, scalar
+
+ARRAY = Array(
+    "input",
+    (
+        *("model", "stream", "max_output_tokens", "instructions", "tools", "text", "previous_response_id"),
+        *("conversation", "context_management", "prompt_cache_key", "metadata"),
+    ),
+)
+_LABELS = (("prompt_cache_key",), ("metadata", "session_id"), ("metadata", "user_id"))
+# Reasoning is sealed for a key and a model, and not bound to what stands before it.
+_ORDER = Order(thinking="free", instructions="before")
+# Below this the field is refused (developers.openai.com/api/reference/resources/responses).
+_LEAST_OUTPUT = 16
+# How the names of such edits begin: versions follow.
+_AT_WORK = ("compact", "clear_tool_uses")
+
+
+class _Edit(msgspec.Struct):
+    """One thing that the provider is to do with the prompt by itself."""
+
+    type: object = None
+
+
+_read_edits = msgspec.json.Decoder(list[_Edit]).decode
+
+
+def settings(fields: Fields) -> Settings:
+    """Wrong types are taken as absent. Streams tell their usage without being asked."""
+    model = scalar(fields["model"])
+    max_output = scalar(fields["max_output_tokens"])
+    return Settings(
+        model=model if isinstance(model, str) else "",
+        stream=scalar(fields["stream"]) is True,
+        max_output=max_output if isinstance(max_output, int) and max_output > 0 else None,
+        output_key="max_output_tokens",
+        definitions=(fields["instructions"], fields["tools"], fields["text"]),
+        usage_fields={},
+        passthrough=_passthrough(fields),
+        reactive="provider_context_management" if _is_managed(fields["context_management"]) else None,
+        label=label_in(fields, _LABELS),
+        order=_ORDER,
+        least_output=_LEAST_OUTPUT,
+    )
+
+
+def _passthrough(fields: Fields) -> str | None:
+    """Where most of the prompt lies with the provider."""
+    stored = ("previous_response_id", "conversation")
+    return next((field for field in stored if _is_given(fields[field])), None)
+
+
+def _is_given(raw: msgspec.Raw) -> bool:
+    """A field may hold an id, or an object with one."""
+    return bool(raw) and scalar(raw) is not None
+
+
+def _is_managed(raw: msgspec.Raw) -> bool:
+    try:
+        edits = _read_edits(raw) if raw else []
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+        return False
+    return any(isinstance(edit.type, str) and edit.type.startswith(_AT_WORK) for edit in edits)
