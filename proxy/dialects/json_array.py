@@ -34,10 +34,11 @@ _COMMA = ord(",")
 
 @dataclass(frozen=True, slots=True)
 class Envelope:
-    """A request's top level: its items, and what stands beside them, raw; an absent field is empty."""
+    """A request's top level: its items or a text in their place, and the rest raw; an absent field is empty."""
 
     items: list[msgspec.Raw]
     fields: Mapping[str, msgspec.Raw]
+    text: str = ""
 
 
 class _Model(msgspec.Struct):
@@ -60,23 +61,24 @@ _string = re.compile(rb'"(?:[^"\\]++|\\.)*+"').match
 class Array:
     """Where a dialect's items stand in a request: under which key, and which fields beside it are of use.
 
-    Fields are taken raw: a wrong type is the upstream's to refuse, not ours.
+    Fields are taken raw: a wrong type is the upstream's to refuse, not ours. `or_text` where a text may stand there.
     """
 
-    def __init__(self, key: str, fields: Sequence[str]) -> None:
+    def __init__(self, key: str, fields: Sequence[str], *, or_text: bool = False) -> None:
         self.name = key
         self.key = msgspec.json.encode(key)
         self._fields = fields
-        items: tuple[str, object, object] = ("items", list[msgspec.Raw], msgspec.field(default_factory=list))
+        kind: object = list[msgspec.Raw] | str if or_text else list[msgspec.Raw]
+        items: tuple[str, object, object] = ("items", kind, msgspec.field(default_factory=list))
         members = [items, *((field, msgspec.Raw, _NOTHING) for field in fields)]
-        envelope = msgspec.defstruct("Envelope", members, rename={"items": key})
-        self._decode = msgspec.json.Decoder(envelope).decode
+        self._decode = msgspec.json.Decoder(msgspec.defstruct("Envelope", members, rename={"items": key})).decode
         self._read_key = _reader_of(key)
 
     def envelope(self, body: bytes) -> Envelope:
         """Of a body; raises as msgspec does where it is no such object."""
         items, *values = msgspec.structs.astuple(self._decode(body))
-        return Envelope(items, dict(zip(self._fields, values, strict=True)))
+        text = items if isinstance(items, str) else ""
+        return Envelope([] if text else [*items], dict(zip(self._fields, values, strict=True)), text)
 
     def is_absent(self, body: bytes) -> bool:
         """Whether this is an object without the array: the proof that the one taken out of it was all it had."""
@@ -131,9 +133,10 @@ def parse(body: bytes, array: Array) -> Parsed | None:
     except msgspec.ValidationError:
         decode_raw(body)
         return None
-    except (msgspec.DecodeError, RecursionError) as error:
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
         raise _invalid(error) from None
-    return _locate(body, envelope, array) if 0 < len(envelope.items) <= MAX_ITEMS else None
+    text_alone = Parsed(envelope, body, [], (0, 0)) if envelope.text else None
+    return _locate(body, envelope, array) if 0 < len(envelope.items) <= MAX_ITEMS else text_alone
 
 
 def decode_raw(body: bytes | memoryview) -> None:

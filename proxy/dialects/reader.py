@@ -156,6 +156,9 @@ class RequestReader:
         tools_tokens = await self._count_definitions(settings.definitions, encoding)
         if messages is None:
             return None
+        if text := parsed.envelope.text:
+            tools_tokens += await self._run(partial(self._tokenizer.count, text, encoding), len(text), encoding)
+            settings = replace(settings, passthrough=settings.passthrough or "unknown_shape")
         self._prefixes.remember(scope, body, dialect.array, parsed, measure.name, messages)
         parsed, messages = with_silent(parsed, messages)
         return ChatRequest(dialect, body, parsed, messages, tools_tokens, _settled(settings, messages), encoding)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from itertools import product
 from typing import TYPE_CHECKING
 
@@ -48,6 +49,17 @@ async def test_every_spelling_of_the_chat_path_is_counted_and_reaches_the_upstre
             assert reply.header(b"x-compaction-tokens-received"), target
             assert behind.calls[-1].target.partition("?")[0] == "/v1/chat/completions", target
             assert behind.calls[-1].body == SMALL
+
+
+@pytest.mark.parametrize("status", [200, 400])
+async def test_a_text_in_the_place_of_items_is_counted_and_goes_out_as_it_came(tmp_path: Path, status: int) -> None:
+    body = json.dumps({"model": MODEL, "input": "Sum it up. " * 3_000, "store": False}).encode()
+    said = OK_BODY if status == 200 else b'{"error":{"message":"no","code":"context_length_exceeded"}}'
+    async with proxied(tmp_path, always(answer(status, said, JSON))) as (address, behind):
+        reply = await ask(address, "POST", "/v1/responses", [JSON], body)
+    assert (reply.status, reply.body, [call.body for call in behind.calls]) == (status, said, [body])
+    assert (reply.header(b"x-compaction"), reply.header(b"x-compaction-reason")) == (b"bypass", b"unknown_shape")
+    assert int(reply.header(b"x-compaction-tokens-received") or 0) > 9_000
 
 
 @pytest.mark.parametrize("path", ["/v1/v1/chat/completions", "/V1//v1/%761/chat/completions"])

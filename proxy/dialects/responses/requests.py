@@ -12,6 +12,7 @@ ARRAY = Array(
         *("model", "stream", "max_output_tokens", "instructions", "tools", "text", "previous_response_id"),
         *("conversation", "context_management", "prompt_cache_key", "metadata"),
     ),
+    or_text=True,
 )
 _LABELS = (("prompt_cache_key",), ("metadata", "session_id"), ("metadata", "user_id"))
 # Reasoning is sealed for a key and a model, and not bound to what stands before it.
