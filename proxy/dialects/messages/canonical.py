@@ -13,6 +13,8 @@ _SEED = b"messages"
 # What clients move about or drop between requests without changing what was said.
 _VOLATILE = frozenset({"cache_control", "id", "tool_use_id", "signature", "caller"})
 _PLAIN = {"type", "text"}
+_BARE = frozenset({"role", "content"})
+_APART = _VOLATILE | _BARE
 _mask_digits = re.compile(r"\d").sub
 
 
@@ -41,8 +43,8 @@ def instruction_digest(message: Json) -> bytes:
 
 def _digest(message: Json, text: _Text) -> bytes:
     content = _content(message.get("content"), text)
-    others = {key: _kept(value) for key, value in message.items() if key not in ("role", "content", *_VOLATILE)}
-    beside = {key: value for key, value in others.items() if value is not None}
+    said = () if message.keys() == _BARE else message.items()
+    beside = {key: _kept(value) for key, value in said if value is not None and key not in _APART}
     return digest_of(_SEED, [message.get("role"), content, beside])
 
 
@@ -64,15 +66,12 @@ def _block(block: object, text: _Text) -> object:
     said = {key: value for key, value in block.items() if value is not None and key not in _VOLATILE}
     if kind == "text" and said.keys() == _PLAIN and isinstance(said["text"], str):
         return text(said["text"])
-    inner = without_stamps if is_result(block) else text
-    return {key: _field(key, value, inner) for key, value in said.items()}
-
-
-def _field(key: str, value: object, text: _Text) -> object:
-    """Arguments are compared as they are: a null may be one, and so may be an id."""
-    if key == "content":
-        return _content(value, text)
-    return value if key == "input" else _kept(value)
+    for key, value in said.items():
+        if key == "content":
+            said[key] = _content(value, without_stamps if is_result(block) else text)
+        elif key != "input":  # arguments are compared as they are: a null may be one, and so may be an id
+            said[key] = _kept(value)
+    return said
 
 
 def _kept(value: object) -> object:

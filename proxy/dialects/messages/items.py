@@ -42,16 +42,18 @@ _Weigh = Callable[[Json], int]
 
 
 def describe(message: object, count: CountTokens, family: str = "") -> Message | None:
-    if not isinstance(message, dict) or not _has_names(message):
+    if not isinstance(message, dict):
         return None
     blocks = _content(message)
+    if not _has_names(message, blocks):
+        return None
     describe_role = _DESCRIBED.get(message.get("role"), _of_user)
     return describe_role(message, blocks, partial(_tokens, count=count, family=family))
 
 
-def _has_names(message: Json) -> bool:
+def _has_names(message: Json, blocks: Sequence[Json]) -> bool:
     """Whether role and kinds of blocks are what the tables here are about: names, if anything."""
-    names = (message.get("role"), *(block.get("type") for block in _content(message)))
+    names = (message.get("role"), *(block.get("type") for block in blocks))
     return all(name is None or isinstance(name, str) for name in names)
 
 
@@ -72,29 +74,35 @@ def _of_user(message: Json, blocks: Sequence[Json], weigh: _Weigh) -> Message:
         words=_weight(spoken, weigh) if any(map(text_of, spoken)) else 0,
         joins=True,
         media=any(text_of(part) is None for part in parts),
-        loads=_names(tools_loaded, blocks),
+        loads=_names(tools_loaded, results),
     )
 
 
 def _of_model(message: Json, blocks: Sequence[Json], weigh: _Weigh) -> Message:
     """Calls of the provider's own tools hold their results, now or in what the same answer goes on with."""
-    calls = [Call(id_of(block.get("id", "")), str(block.get("name", ""))) for block in blocks if is_call(block)]
-    results = [_answered(block) for block in blocks if is_result(block)]
+    kinds = [kind_of(block) for block in blocks]
+    calls = [_call(block) for block in blocks if is_call(block)]
+    results = [block for block in blocks if is_result(block)]
+    answered = [_answered(block) for block in results]
     made = {call.id for call in calls}
-    thinks = [kind_of(block) in THINKING for block in blocks]
+    thinks = not THINKING.isdisjoint(kinds)
     return Message(
         role="assistant",
         tokens=_weight(blocks, weigh),
         digest=message_digest(message),
-        calls=tuple(call for call in calls if call.id not in results),
-        results=tuple(result for result in results if result not in made),
+        calls=tuple(call for call in calls if call.id not in answered),
+        results=tuple(result for result in answered if result not in made),
         continues=True,
-        silent=bool(blocks) and all(thinks),
-        signed="bound" if any(thinks) else "none",
-        media=any(kind_of(block) in _MEDIA for block in blocks),
-        loads=_names(tools_loaded, blocks),
+        silent=thinks and THINKING.issuperset(kinds),
+        signed="bound" if thinks else "none",
+        media=not _MEDIA.isdisjoint(kinds),
+        loads=_names(tools_loaded, results),
         barrier=any(map(is_compaction, blocks)),
     )
+
+
+def _call(block: Json) -> Call:
+    return Call(id_of(block.get("id", "")), str(block.get("name", "")))
 
 
 def _of_operator(message: Json, blocks: Sequence[Json], weigh: _Weigh) -> Message:

@@ -13,8 +13,11 @@ _CHANGES = {"tool_addition": "+", "tool_removal": "-"}
 def blocks_of(content: object) -> list[Json]:
     """Of a content; a string stands for one block of text."""
     listed = content if isinstance(content, list) else [content]
-    blocks = ({"type": "text", "text": block} if isinstance(block, str) else block for block in listed)
-    return [block for block in blocks if isinstance(block, dict)]
+    return [
+        block if isinstance(block, dict) else {"type": "text", "text": block}
+        for block in listed
+        if isinstance(block, dict | str)
+    ]
 
 
 def kind_of(block: Json) -> str:
@@ -24,7 +27,7 @@ def kind_of(block: Json) -> str:
 
 def text_of(block: Json) -> str | None:
     """None for a block that is no text."""
-    text = block.get("text") if kind_of(block) == "text" else None
+    text = block.get("text") if block.get("type") == "text" else None
     return text if isinstance(text, str) else None
 
 
@@ -44,16 +47,16 @@ def is_spoken(block: Json) -> bool:
 
 def is_compaction(block: Json) -> bool:
     """Without a content the provider could not make one, and takes no notice of it."""
-    return kind_of(block) == "compaction" and any(block.get(key) for key in ("content", "encrypted_content"))
+    return block.get("type") == "compaction" and any(block.get(key) for key in ("content", "encrypted_content"))
 
 
 def tools_loaded(block: Json) -> Iterator[str]:
     """Names of the tools that a result refers to."""
     content = block.get("content")
     found = content.get("tool_references") if isinstance(content, dict) else content
-    for part in blocks_of(found):
-        if kind_of(part) == "tool_reference" and isinstance(name := part.get("tool_name"), str):
-            yield name
+    for part in found if isinstance(found, list) else ():
+        if isinstance(part, dict) and part.get("type") == "tool_reference":
+            yield str(part.get("tool_name", ""))
 
 
 def tools_changed(block: Json) -> Iterator[str]:
