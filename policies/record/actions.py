@@ -12,7 +12,9 @@ from policies.transcript import ToolCall, Utterance, shorten
 Change = Literal["created", "modified", "deleted"]
 
 _MAX_ARGUMENTS = 120
-_FAILED = re.compile(r"\A\W{0,3}(?:error|traceback|exception|failed|fatal|usage:)|exit code:? [1-9]", re.IGNORECASE)
+_FAILED = re.compile(
+    r"\A\W{0,3}(?:error|traceback|exception|failed|fatal|usage:)|exit(?:ed with)? code:? [1-9]", re.IGNORECASE
+)
 _PATH_KEYS = ("path", "file_path", "filepath", "filename", "file", "target_file", "notebook_path")
 # A tool's name says what it does to the file it is given; first match wins.
 _CHANGES: tuple[tuple[re.Pattern[str], Change], ...] = (

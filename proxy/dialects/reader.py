@@ -87,7 +87,8 @@ class ChatRequest:
         said = self.utterances(position, position + 1)
         if self.conversation.body[position].results:
             return [one for one in said if one.answers is not None]
-        return said if len(said) == 1 else [replace(said[-1], text="\n".join(one.text for one in said))]
+        whole = "\n".join(one.text for one in said)
+        return said if len(said) == 1 else [Utterance(position, self.conversation.body[position].role, whole)]
 
     def behind(self, separator: str) -> ChatRequest:
         """The request from the newest user message on that says exactly `separator`; itself where there is none.

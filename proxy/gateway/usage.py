@@ -9,7 +9,7 @@ import msgspec
 from proxy.dialects.base import Answers, Usage
 from proxy.gateway.answers import Answer
 from proxy.server import content_coding
-from proxy.server.sse import EVENT_END, data_of, split_events
+from proxy.server.sse import EVENT_END, LONGEST_END, data_of, split_events
 
 # Usage stands at the end: after the choices, or in the last event that carries any; in some streams in the first too.
 _TAIL = 64 * 1024
@@ -64,9 +64,13 @@ class UsageTap:
         tail = bytes(self._tail)
         if not self.answer.is_event_stream:
             return self._reads.usage(_end_of_object(tail))
-        events = split_events(tail)[self._cut :]
+        begun, *events = split_events(tail) if self._cut else [b"", *split_events(tail)]
         first = split_events(bytes(self._head))[:-1] if self._cut else []
-        return self._reads.usage(data_of(event) for event in reversed([*first, *events]) if _KEY in event)
+        told = (data_of(event) for event in reversed([*first, *events]) if _KEY in event)
+        # Where nothing else was kept, it is one event that is larger.
+        return self._reads.usage(told) or self._reads.usage(
+            _end_of_event(begun) if len(begun) >= _TAIL - LONGEST_END else ()
+        )
 
 
 def _end_of_object(tail: bytes) -> Iterator[bytes]:
@@ -87,6 +91,19 @@ def _end_of_object(tail: bytes) -> Iterator[bytes]:
         with suppress(msgspec.DecodeError, RecursionError):
             _decode(rest)
             yield rest
+            return
+
+
+def _end_of_event(tail: bytes) -> Iterator[bytes]:
+    """The `usage` of the event of which this is the end, wherever it stands in it, as an object with nothing else: some
+    last events repeat the whole answer."""
+    start = end = tail.rfind(_KEY)
+    for _ in range(_TRIES if start >= 0 else 0):
+        end = tail.find(b"}", end + 1)
+        told = b"{" + tail[start : end + 1] + b"}"
+        with suppress(msgspec.DecodeError, RecursionError):
+            _decode(told)
+            yield told
             return
 
 

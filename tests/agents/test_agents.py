@@ -5,9 +5,7 @@ One streams and one does not. Without the proxy both end with an error after a d
 
 from __future__ import annotations
 
-import asyncio
 import json
-import os
 import random
 import shutil
 import sys
@@ -19,6 +17,7 @@ import pytest
 
 from proxy.demo.prompt import Function
 from proxy.demo.serving import serving as serve
+from tests.agents.running import lines_of, run
 from tests.agents.strict_upstream import StrictUpstream
 from tests.support.upstreams import config_for, serving
 
@@ -29,7 +28,6 @@ pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
 ROUNDS = 65
 WINDOWS = 4
-SECONDS = 120
 MODEL = "gpt-4o"
 TASK = "Read every part, in order. Never change a part."
 NOWHERE = "http://127.0.0.1:9"
@@ -151,7 +149,8 @@ async def test_a_real_agent_reads_four_windows_and_finds_its_work_whole(
     async with serve(upstream) as behind:
         config = config_for(tmp_path, behind, models=models, logging={"level": "info"})
         async with serving(config) as address:
-            code, said = await run(agent, address, work, home)
+            given = {"OPENAI_API_KEY": "sk-test", "OPENAI_BASE_URL": f"{address}/v1", **agent.env}
+            code, said = await run([agent.runs_on, *agent.command(home)], given, work, home)
     assert (code, upstream.problems, upstream.overflows) == (0, [], 0), said[-2_000:]
     assert (work / "journal.txt").read_text().split() == [str(number) for number in range(1, ROUNDS + 1)]
     assert upstream.done == ROUNDS + 1
@@ -161,30 +160,3 @@ async def test_a_real_agent_reads_four_windows_and_finds_its_work_whole(
     requests = [line for line in map(json.loads, lines_of(capfd.readouterr().err)) if line["event"] == "request"]
     assert {(line["status"], line["end"]) for line in requests} == {(200, "complete")}
     assert requests[-1]["tokens_received"] > WINDOWS * agent.window
-
-
-async def run(agent: Agent, address: str, work: Path, home: Path) -> tuple[int | None, str]:
-    """Its exit code, and what it said."""
-    given = {"OPENAI_API_KEY": "sk-test", "OPENAI_BASE_URL": f"{address}/v1", "NO_COLOR": "1"}
-    env = {"PATH": os.environ["PATH"], "HOME": str(home), **given, **agent.env}
-    running = await asyncio.create_subprocess_exec(
-        agent.runs_on,
-        *agent.command(home),
-        cwd=work,
-        env=env,
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.STDOUT,
-        start_new_session=True,
-    )
-    try:
-        said, _ = await asyncio.wait_for(running.communicate(), SECONDS)
-    except TimeoutError:
-        os.killpg(running.pid, 9)
-        said, _ = await running.communicate()
-    return running.returncode, said.decode("utf-8", "replace")
-
-
-def lines_of(text: str) -> list[str]:
-    """The log's lines."""
-    return [line for line in text.splitlines() if line.startswith("{")]

@@ -15,11 +15,13 @@ from proxy.dialects.base import Usage
 from proxy.dialects.table import CHAT
 from proxy.gateway.answers import Answer
 from proxy.gateway.usage import UsageTap
+from tests.support.dialects import WRITERS, Writer
 from tests.support.responses import Scripted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from proxy.dialects.base import Answers
     from proxy.upstream.http import UpstreamResponse
 
 pytestmark = pytest.mark.anyio
@@ -33,9 +35,11 @@ DELTA = {"choices": [{"index": 0, "delta": {"content": TEXT}}]}
 EVENTS = (b"content-type", b"text/event-stream; charset=utf-8")
 
 
-def tapped(pieces: Iterable[bytes], *headers: tuple[bytes, bytes], head: bytes = b"") -> UsageTap:
+def tapped(
+    pieces: Iterable[bytes], *headers: tuple[bytes, bytes], head: bytes = b"", reads: Answers = CHAT.answers
+) -> UsageTap:
     response = Scripted(pieces, headers=list(headers))
-    return UsageTap(Answer(cast("UpstreamResponse", response), head, response.chunks(), None), CHAT.answers)
+    return UsageTap(Answer(cast("UpstreamResponse", response), head, response.chunks(), None), reads)
 
 
 def read(body: bytes, *headers: tuple[bytes, bytes], size: int = 20_000) -> Usage | None:
@@ -243,3 +247,19 @@ async def test_a_chunk_is_passed_on_before_it_is_read() -> None:
     assert tap.usage() is None
     assert [chunk async for chunk in chunks] == []
     assert tap.usage() == Usage(7, 3)
+
+
+BILLED = Usage(1_234, 56)
+INSIDE = 'so I wrote "usage": {"input_tokens": 1, "output_tokens": 1}, and went on. '
+
+
+@pytest.mark.parametrize("length", [100, 70_000, 400_000])
+@pytest.mark.parametrize("writer", WRITERS, ids=lambda writer: writer.dialect.name)
+def test_the_usage_of_a_stream_is_read_however_long_it_is(writer: Writer, length: int) -> None:
+    """Some tell it in the first event, and some in a last one that repeats the answer."""
+    text = (INSIDE * (length // len(INSIDE) + 1))[:length]
+    events = writer.events("Begun.", BILLED)[:-1] + writer.events(text, BILLED)[3:]
+    tap = tapped((), EVENTS, reads=writer.dialect.answers)
+    for event in events:
+        tap.feed(b"data: " + event + b"\n\n")
+    assert tap.usage() == BILLED

@@ -1,0 +1,175 @@
+"""The most used coding agents, unchanged and at pinned versions, each in its own dialect: over two windows of history.
+
+They never compact by themselves, since they are billed for what was really sent, and their own transcripts are whole.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from proxy.demo.serving import serving as serve
+from tests.agents.running import lines_of, run
+from tests.agents.speaking import Chat, Messages, Responses, Speech
+from tests.agents.working import WorkingServer
+from tests.support.conversations import Json
+from tests.support.upstreams import config_for, serving
+
+pytestmark = [pytest.mark.anyio, pytest.mark.slow]
+
+ROUNDS = 45
+TASK = "Read every part, in order. Never change a part."
+MODULES = Path(__file__).parent / "node_modules"
+KEY = "sk-test"
+
+
+@dataclass(frozen=True)
+class Agent:
+    """How an agent is started, and how it runs a command.
+
+    program:    below node_modules, with * for what is named after this machine.
+    arguments:  for its home and the proxy's address; files that it reads are written there.
+    transcript: below its home, where it keeps its own history.
+    window:     of the model; characters: of what one command prints, so that all of them fill two windows.
+    """
+
+    program: str
+    model: str
+    speech: Speech
+    tool: Callable[[str], tuple[str, Json]]
+    arguments: Callable[[Path, str], list[str]]
+    env: Callable[[str], Mapping[str, str]]
+    transcript: str
+    window: int
+    characters: int
+
+
+def claude(_home: Path, _address: str) -> list[str]:
+    return ["-p", "--dangerously-skip-permissions", "--model", "claude-sonnet-4-5", TASK]
+
+
+def claudes(address: str) -> dict[str, str]:
+    quiet = ("CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC", "DISABLE_TELEMETRY", "DISABLE_AUTOUPDATER", "IS_SANDBOX")
+    return {"ANTHROPIC_BASE_URL": address, "ANTHROPIC_API_KEY": KEY, **dict.fromkeys(quiet, "1")}
+
+
+def codex(home: Path, address: str) -> list[str]:
+    provider = f'name = "Concertina"\nbase_url = "{address}/v1"\nenv_key = "OPENAI_API_KEY"\nwire_api = "responses"\n'
+    chosen = 'model = "gpt-5"\nmodel_provider = "concertina"\n'
+    (home / ".codex").mkdir()
+    (home / ".codex" / "config.toml").write_text(f"{chosen}[model_providers.concertina]\n{provider}")
+    return ["exec", "--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox", TASK]
+
+
+def opencode(home: Path, address: str) -> list[str]:
+    models = {"gpt-4o": {"limit": {"context": 40_000, "output": 4_096}}}
+    options = {"baseURL": f"{address}/v1", "apiKey": KEY}
+    provider = {"npm": "@ai-sdk/openai-compatible", "options": options, "models": models}
+    config = {"provider": {"concertina": provider}, "model": "concertina/gpt-4o", "permission": {"bash": "allow"}}
+    folder = home / ".config" / "opencode"
+    folder.mkdir(parents=True)
+    (folder / "opencode.json").write_text(json.dumps(config))
+    return ["run", TASK]
+
+
+AGENTS = {
+    "Claude Code": Agent(
+        program="@anthropic-ai/claude-code-linux-*/claude",
+        model="claude-sonnet-4-5",
+        speech=Messages(),
+        tool=lambda command: ("Bash", {"command": command, "description": "Read a part"}),
+        arguments=claude,
+        env=claudes,
+        transcript=".claude/projects/*/*.jsonl",
+        window=56_000,
+        characters=7_500,
+    ),
+    "codex": Agent(
+        program="@openai/codex-linux-*/vendor/*/bin/codex",
+        model="gpt-5",
+        speech=Responses(),
+        tool=lambda command: ("exec_command", {"cmd": command}),
+        arguments=codex,
+        env=lambda _: {"OPENAI_API_KEY": KEY},
+        transcript=".codex/sessions/*/*/*/*.jsonl",
+        window=24_000,
+        characters=3_500,
+    ),
+    "opencode": Agent(
+        program="opencode-linux-*/bin/opencode",
+        model="gpt-4o",
+        speech=Chat(),
+        tool=lambda command: ("bash", {"command": command, "description": "Read a part"}),
+        arguments=opencode,
+        env=lambda _: {"OPENCODE_DISABLE_AUTOUPDATE": "1", "OPENCODE_DISABLE_MODELS_FETCH": "1"},
+        transcript=".local/share/opencode/opencode.db",
+        window=24_000,
+        characters=3_500,
+    ),
+}
+
+
+def parts(folder: Path, characters: int) -> None:
+    """Files to be read, each with an end of its own."""
+    made = random.Random(1)
+    for number in range(1, ROUNDS + 1):
+        lines = [f"part {number}:"]
+        while sum(map(len, lines)) < characters:
+            lines.append(f"record {made.randrange(10**6)} is kept in the store under digest {made.randrange(10**6)}")
+        (folder / f"part_{number}.txt").write_text("\n".join([*lines, ended(number), ""]))
+
+
+def ended(number: int) -> str:
+    return f"end of part {number}."
+
+
+@pytest.mark.parametrize("name", AGENTS)
+async def test_an_agent_reads_two_windows_and_finds_its_work_whole(
+    tmp_path: Path, name: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    agent = AGENTS[name]
+    program = next(installed(agent.program), None)
+    if program is None:
+        pytest.skip(f"{name} is not installed for this machine: run `make agents` (needs npm and a registry)")
+    work, home = tmp_path / "work", tmp_path / "home"
+    work.mkdir()
+    home.mkdir()
+    parts(work, agent.characters)
+    upstream = WorkingServer(
+        agent.speech,
+        agent.window,
+        ROUNDS,
+        agent.tool,
+        command=lambda number: f"echo {number} >> journal.txt; cat part_{number}.txt",
+        marker=ended,
+        task=TASK,
+    )
+    models = [{"match": agent.model, "context_window": agent.window}]
+    async with serve(upstream) as behind:
+        config = config_for(tmp_path, behind, models=models, logging={"level": "info"})
+        async with serving(config) as address:
+            code, said = await run([str(program), *agent.arguments(home, address)], agent.env(address), work, home)
+    assert (code, upstream.problems, upstream.overflows) == (0, [], 0), said[-2_000:]
+    assert (work / "journal.txt").read_text().split() == [str(number) for number in range(1, ROUNDS + 1)]
+    assert upstream.done == ROUNDS + 1, "one request a round: it never compacted by itself"
+    assert 0 < upstream.summaries <= 7
+    assert not missing_in(agent, home), "its own transcript is whole"
+    requests = [line for line in map(json.loads, lines_of(capfd.readouterr().err)) if line["event"] == "request"]
+    assert {(line["status"], line["end"]) for line in requests} == {(200, "complete")}
+    assert max(line["tokens_received"] for line in requests) > 2 * agent.window
+
+
+def installed(program: str) -> Iterator[Path]:
+    return (path for path in sorted(MODULES.glob(program)) if shutil.which(path) is not None)
+
+
+def missing_in(agent: Agent, home: Path) -> list[int]:
+    """Rounds whose end is not in the agent's own history."""
+    kept = b"".join(path.read_bytes() for path in home.glob(f"{agent.transcript}*"))
+    return [number for number in range(1, ROUNDS + 1) if ended(number).encode() not in kept]

@@ -1,0 +1,117 @@
+"""A model that has agents of any dialect work through a script of commands, and refuses whatever is not in order."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import lru_cache, partial
+from importlib.resources import files
+from typing import TYPE_CHECKING
+
+from proxy.demo.prompt import Chat, Message
+from proxy.demo.replies import summary
+from proxy.models.tokenizer import DEFAULT_ENCODING, Tokenizer
+from tests.agents.speaking import Said, Speech
+from tests.support.conversations import Json
+
+if TYPE_CHECKING:
+    from starlette.types import Receive, Scope, Send
+
+_JSON, _EVENTS = (b"content-type", b"application/json"), (b"content-type", b"text/event-stream")
+
+
+@dataclass
+class WorkingServer:
+    """An ASGI app.
+
+    tool:   a command as the agent's call: the tool's name and its arguments.
+    marker: what the result of a round must hold. task: what the user asks for; requests without it are about other
+            things, such as titles.
+    problems: whatever was not in order. received: bodies of the requests that were answered about the task.
+    """
+
+    speech: Speech
+    window: int
+    rounds: int
+    tool: Callable[[str], tuple[str, Json]]
+    command: Callable[[int], str]
+    marker: Callable[[int], str]
+    task: str
+    problems: list[str] = field(default_factory=list)
+    received: list[Json] = field(default_factory=list)
+    done: int = 0
+    overflows: int = 0
+    summaries: int = 0
+    beside: int = 0
+
+    def __post_init__(self) -> None:
+        self._count = lru_cache(8_192)(partial(Tokenizer().count, encoding=DEFAULT_ENCODING))
+        prompts = files("policies") / "prompts"
+        names = ("summarize.md", "merge.md", "excerpt.md")
+        self._openings = tuple((prompts / name).read_text("utf-8").partition(".")[0] for name in names)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        raw, more = b"", True
+        while more:
+            message = await receive()
+            raw += message.get("body", b"")
+            more = message.get("more_body", False)
+        status, headers, chunks = self._answered(scope["method"], scope["path"], raw)
+        await send({"type": "http.response.start", "status": status, "headers": headers})
+        for chunk in chunks:
+            await send({"type": "http.response.body", "body": chunk, "more_body": True})
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    def _answered(self, method: str, path: str, raw: bytes) -> tuple[int, list[tuple[bytes, bytes]], list[bytes]]:
+        if (method, path) != ("POST", self.speech.path):
+            return 404, [_JSON], [json.dumps({"error": {"message": f"There is no {method} {path} here."}}).encode()]
+        body: Json = json.loads(raw)
+        tokens = self._tokens(body)
+        if tokens > self.window:
+            self.overflows += 1
+            return 400, [_JSON], [json.dumps(self.speech.too_long(tokens, self.window)).encode()]
+        said = self._said(raw.decode(), body)
+        if body.get("stream"):
+            return 200, [_EVENTS], [*map(self.speech.frame, self.speech.events(said, tokens))]
+        return 200, [_JSON], [json.dumps(self.speech.answer(said, tokens)).encode()]
+
+    def _tokens(self, body: Json) -> int:
+        items = body[self.speech.array]
+        assert isinstance(items, list)
+        beside = [body[name] for name in ("system", "instructions", "tools") if name in body]
+        return sum(self._count(json.dumps(item, ensure_ascii=False)) for item in [*beside, *items])
+
+    def _said(self, raw: str, body: Json) -> Said:
+        if any(opening in raw for opening in self._openings):
+            self.summaries += 1
+            texts = [*_texts(body.get("system", body.get("instructions", ""))), *_texts(body[self.speech.array])]
+            chat = Chat([Message("user", text) for text in (texts[0], "\n".join(texts[1:]))])
+            return Said(0, summary(chat, "faithful").text)
+        self.problems += self.speech.defects(body)
+        if self.task not in raw or not body.get("tools"):
+            self.beside += 1
+            return Said(0, "Reading parts")
+        self.received.append(body)
+        last = body[self.speech.array][-3:]  # type: ignore[index]
+        if self.done and self.marker(self.done) not in json.dumps(last):
+            self.problems.append(f"after round {self.done} its result is not at the end: {json.dumps(last)[-300:]}")
+        self.done += 1
+        asked = body.get("thinking")
+        thought = "What is next?" if isinstance(asked, dict) and asked["type"] in ("enabled", "adaptive") else ""
+        if self.done > self.rounds:
+            return Said(self.done, "All parts are read.", thought=thought)
+        name, arguments = self.tool(self.command(self.done))
+        return Said(self.done, tool=name, arguments=arguments, thought=thought)
+
+
+def _texts(value: object) -> list[str]:
+    match value:
+        case str():
+            return [value]
+        case list():
+            return [text for one in value for text in _texts(one)]
+        case dict():
+            return [text for key in ("text", "content", "output", "input") for text in _texts(value.get(key))]
+        case _:
+            return []
