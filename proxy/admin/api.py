@@ -29,7 +29,8 @@ SESSIONS_PATH = "/admin/api/sessions"
 _NAMES = f"{SESSIONS_PATH}/"
 _WELCOME = {
     "name": "concertina",
-    "message": "An OpenAI-compatible reverse proxy. Point your client at this address followed by base_url.",
+    "message": "A reverse proxy for OpenAI's and Anthropic's APIs. Point OpenAI's clients at this address followed by"
+    " base_url, Anthropic's at this address alone.",
     "base_url": "/v1",
 }
 
@@ -60,6 +61,7 @@ class Pages:
         self._app = Starlette(
             routes=[
                 Path("/", _welcome),
+                Path("/api/hello", _welcome),
                 Path("/favicon.ico", _no_icon),
                 Path("/livez", _alive),
                 Path("/readyz", self._ready),

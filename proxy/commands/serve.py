@@ -82,6 +82,7 @@ def announcement(config: Config, host: str, port: int) -> Iterator[str]:
     policy = config.policies[policy_name]
     yield f"concertina listens on http://{address(host, port)}, upstream {name} ({upstream.base_url})"
     yield f"  export OPENAI_BASE_URL=http://{reachable(host, port)}/v1"
+    yield f"  export ANTHROPIC_BASE_URL=http://{reachable(host, port)}"
     yield (
         f"policy {policy_name}: mode {policy.mode}, compacts at {policy.compaction_threshold:.0%} of the usable window"
         f" down to {policy.target_ratio:.0%}, summarizer {policy.summarizer.model or 'the request’s own model'},"

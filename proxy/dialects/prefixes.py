@@ -21,6 +21,9 @@ _KEY_BYTES = 256
 _TAIL_BYTES = 64
 # What a remembered item takes: its entry, span and digest. Only what stands before the items can be large.
 _MESSAGE_BYTES = 320
+_MARK = b'"cache_control"'
+# Marks that a provider takes at once.
+_MOST_MARKED = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,10 +70,22 @@ class PrefixCache:
     def remember(
         self, scope: bytes, body: bytes, array: Array, parsed: Parsed, encoding: str, messages: list[Message]
     ) -> None:
-        """Keep what was learnt of everything but the last item, which is the one that retries and edits change."""
+        """Keep what was learnt of everything but the last item, which is the one that retries and edits change; and of
+        what stands before the items at the end that hold a cache's mark, which moves on with the next request."""
         known = len(messages) - 1
         if len(body) < _LEAST_BYTES or known < 1 or parsed.text is not body:
             return
+        self._remember(scope, body, array, parsed, encoding, messages[:known])
+        unmarked = known
+        while unmarked > max(0, known - _MOST_MARKED) and _MARK in body[slice(*parsed.spans[unmarked - 1])]:
+            unmarked -= 1
+        if 0 < unmarked < known:
+            self._remember(scope, body, array, parsed, encoding, messages[:unmarked])
+
+    def _remember(
+        self, scope: bytes, body: bytes, array: Array, parsed: Parsed, encoding: str, messages: list[Message]
+    ) -> None:
+        known = len(messages)
         length = parsed.spans[known - 1][1]
         prefix = Prefix(
             length=length,
@@ -80,7 +95,7 @@ class PrefixCache:
             array_start=parsed.array[0],
             encoding=encoding,
             spans=parsed.spans[:known],
-            messages=messages[:known],
+            messages=messages,
         )
         self._put(self._key(scope, body, array), prefix)
 

@@ -11,6 +11,8 @@ from urllib.parse import unquote_to_bytes
 
 from proxy.errors import InvalidRequestError
 
+# Whether anybody is there, as Claude Code asks before its first request (code.claude.com, llm-gateway-protocol).
+_HELLO = ("api", "hello")
 OURS = frozenset({"admin", "metrics", "livez", "readyz", "openapi.json", "favicon.ico"})
 # A path that is still encoded after so many decodings was written to be misread.
 _MOST_DECODINGS = 5
@@ -98,6 +100,8 @@ def is_ours(found: Reading) -> bool:
     if not found.path:
         return False
     starts = {*found.names[:1], *found.resolved[:1]}
+    if tuple(found.resolved) == _HELLO:
+        return True
     return not found.resolved or any(name.casefold() in OURS for name in starts)
 
 

@@ -376,6 +376,7 @@ def test_serve_prints_the_address_the_line_to_paste_and_the_policy_in_force() ->
     assert ended.out == (
         f"concertina listens on {served.address}, upstream main (https://api.openai.com/v1)\n"
         f"  export OPENAI_BASE_URL={served.address}/v1\n"
+        f"  export ANTHROPIC_BASE_URL={served.address}\n"
         "policy default: mode on, compacts at 80% of the usable window down to 45%,"
         " summarizer the request’s own model, store sqlite\n"
         f"admin pages {served.address}/admin/, with the token in var/concertina.db.admin-token\n"

@@ -20,7 +20,7 @@ from proxy.dialects.reader import ChatRequest, RequestReader
 from proxy.dialects.table import CHAT
 from proxy.models.tokenizer import DEFAULT_ENCODING, Tokenizer
 from proxy.runtime import workers as threads
-from tests.support.conversations import Json, assistant, body_of, described, parsed, system, tool, user
+from tests.support.conversations import Json, assistant, body_of, described, parsed, rounds, system, tool, user
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -240,3 +240,22 @@ def test_messages_are_shared_and_not_described_again() -> None:
     assert second
     known: Sequence[Message] = first.messages[:-1]
     assert all(one is two for one, two in zip(known, second.messages, strict=False))
+
+
+@pytest.mark.parametrize("marked", [0, 1, 2, 3])
+def test_marks_that_move_on_cost_no_prefix(marked: int) -> None:
+    """opencode marks its last two messages, and so what ends with either never comes again."""
+    history = [*OPENING, *rounds(6)]
+    prefixes = PrefixCache()
+    first, second = with_marks(history[:-2], marked), with_marks(history, marked)
+    messages = described(json.loads(first)["messages"])
+    prefixes.remember(SCOPE, first, CHAT.array, parsed(first), "", messages)
+    found = prefixes.find(SCOPE, second, CHAT.array)
+    assert found is not None
+    assert len(found[0].messages) == len(history) - 2 - max(1, marked)
+
+
+def with_marks(history: Sequence[Json], marked: int) -> bytes:
+    mark = {"cache_control": {"type": "ephemeral"}}
+    new = len(history) - marked
+    return body_of([message if i < new else message | mark for i, message in enumerate(history)])
