@@ -40,7 +40,8 @@ _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct",
 _WRAPPERS = ("system-reminder", "environment_context", "environment_details", "env")
 # Elements that stand beside a user's words as texts of their own, in a user's name: those of Claude Code, codex, Cline.
 _ELEMENTS = "|".join((*_WRAPPERS, "total_tokens", "local-command-caveat", "user_instructions", "turn_aborted"))
-_opening = re.compile(rf"\s*+(?:<({_ELEMENTS})>|# AGENTS\.md instructions[^\n]*+\s*+<(INSTRUCTIONS)>)").match
+_opening = re.compile(rf"<({_ELEMENTS})>|# AGENTS\.md instructions[^\n]{{0,400}}+\s{{0,20}}+<(INSTRUCTIONS)>").match
+_space = re.compile(r"\s*+").match
 
 
 def without_stamps(text: str) -> str:
@@ -63,11 +64,16 @@ def without_wrappers(text: str) -> str:
 
 def is_harness(text: str) -> bool:
     """Whether a text is an element of a harness as a whole, or several of them: no word of it is the user's."""
-    at = 0
+    at = start = _end_of_space(text, 0)
     while (found := _opening(text, at)) is not None:
         closing = f"</{found[1] or found[2]}>"
         end = text.find(closing, found.end())
         if end < 0:
             return False
-        at = end + len(closing)
-    return at > 0 and not text[at:].strip()
+        at = _end_of_space(text, end + len(closing))
+    return start < at == len(text)
+
+
+def _end_of_space(text: str, at: int) -> int:
+    found = _space(text, at)
+    return found.end() if found else at
