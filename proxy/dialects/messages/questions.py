@@ -45,8 +45,8 @@ def continued(body: bytes, fields: Fields, limit: tuple[str, int]) -> bytes:
     changed = {output_key: _limit(fields, tokens), "messages": msgspec.Raw(_questioned(body, fields))}
     if fields["tools"]:
         changed["tool_choice"] = {"type": "none"}
-    if fields["output_config"] and (config := members_of(bytes(fields["output_config"]))):
-        kept = [member for key, member in config.items() if key not in _OF_THE_ANSWER]
+    if (config := bytes(fields["output_config"])).startswith(b"{"):
+        kept = [member for key, member in members_of(config).items() if key not in _OF_THE_ANSWER]
         changed["output_config"] = msgspec.Raw(b"{" + b",".join(kept) + b"}")
     return with_fields(body, changed, without=_NOT_OURS)
 

@@ -65,6 +65,11 @@ def test_the_prompt_stays_and_what_is_not_for_us_goes() -> None:
     }  # fmt: skip
 
 
+@pytest.mark.parametrize("config", [None, 7, [], {}, {"effort": "low"}])
+def test_what_says_nothing_of_an_answers_form_stays(config: object) -> None:
+    assert continued(HISTORY, output_config=config)["output_config"] == config
+
+
 def test_without_tools_nothing_is_said_of_them() -> None:
     assert "tool_choice" not in continued([user("x"), model("y")])
 
