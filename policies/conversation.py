@@ -246,7 +246,7 @@ class Conversation:
         found: dict[object, int] = {}
         for i in self._instructions[: bisect_left(self._instructions, cut)]:
             message = self.body[i]
-            if message.lapses and self._next_user[i] < cut:
+            if message.lapses and self._next_user[i] <= cut:
                 continue
             name = message.loose or i
             found.pop(name, None)
@@ -262,7 +262,7 @@ class Conversation:
     @cached_property
     def _next_user(self) -> list[int]:
         """For every position the first user message behind it."""
-        following = len(self.body)
+        following = len(self.body) + 1
         found = []
         for i in range(len(self.body) - 1, -1, -1):
             found.append(following)
@@ -274,18 +274,17 @@ class Conversation:
         """For every cut, the tokens of the instructions that it covers and that go upstream."""
         total, lapsing = 0, 0
         weights: dict[bytes, int] = {}
-        found = [0]
+        found = []
         theirs = set(self._instructions)
         for i, message in enumerate(self.body):
+            lapsing = 0 if message.is_user else lapsing
+            found.append(total + lapsing)
             if i in theirs and message.lapses:
                 lapsing += message.tokens
             elif i in theirs:
                 total += message.tokens - (weights.get(message.loose, 0) if message.loose else 0)
                 weights |= {message.loose: message.tokens} if message.loose else {}
-            elif message.is_user:
-                lapsing = 0
-            found.append(total + lapsing)
-        return found
+        return [*found, total + lapsing]
 
     def kept_tokens(self, cut: int) -> int:
         """Tokens of the messages that still go upstream when body[:cut] is replaced by a record."""

@@ -114,7 +114,7 @@ class ChatRequest:
         # Escapes make a text up to six times as long as it is; more than that cannot be the separator alone.
         if len(raw) > 6 * len(text) + _AROUND_SEPARATOR:
             return False
-        return [said.text for said in self._utterances(position, ())] == [text]
+        return [said.text for said in self._utterances(position, ()) if not said.harness] == [text]
 
     def _utterances(self, position: int, tools: Sequence[str | None]) -> list[Utterance]:
         raw = self.message_bytes(self.conversation.index(position))
