@@ -1,6 +1,6 @@
 """Thinking that is bound to the prompt it was made for, left out where that prompt is another now.
 
-Newest Claude models refuse a block behind anything else than what stood before it (docs/design.md, "Bound thinking").
+Newest Claude models refuse a block behind anything else than what stood before it (docs/dialects.md, "Bound thinking").
 So everything before the last change of a prompt loses its thinking, for good, and what came later keeps it. Since when
 a prompt is as it is lies in the store: every replica leaves out the same.
 """

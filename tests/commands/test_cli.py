@@ -189,7 +189,7 @@ def test_schema_is_what_editors_are_pointed_to(run: Run) -> None:
 
 def test_a_good_config_is_counted(run: Run) -> None:
     Path("good.yaml").write_text("policies: {own: {extends: cost}}\ntenants: {acme: {policy: own}}", encoding="utf-8")
-    assert run("check", "good.yaml") == Ended(0, "good.yaml: ok (1 upstream, 6 policies, 2 tenants)\n", "")
+    assert run("check", "good.yaml") == Ended(0, "good.yaml: ok (2 upstreams, 6 policies, 2 tenants)\n", "")
 
 
 def test_what_an_operator_should_know_is_noted(run: Run) -> None:
@@ -199,7 +199,7 @@ def test_what_an_operator_should_know_is_noted(run: Run) -> None:
     first, second, last = ended.out.splitlines()
     assert first.startswith("note: policies.own.usage: accepted, but not in effect")
     assert second.startswith("note: closed: no tenant has keys")
-    assert last == "good.yaml: ok (1 upstream, 6 policies, 1 tenant)"
+    assert last == "good.yaml: ok (2 upstreams, 6 policies, 1 tenant)"
 
 
 @pytest.mark.parametrize(
@@ -235,13 +235,13 @@ def test_without_a_name_the_config_of_the_directory_is_checked(run: Run) -> None
     Path("config.yaml").write_text("closed: maybe", encoding="utf-8")
     assert run("check") == Ended(1, "", "config.yaml:1: closed: must be true or false\n")
     Path("config.yaml").write_text("closed: false", encoding="utf-8")
-    assert run("check") == Ended(0, "config.yaml: ok (1 upstream, 5 policies, 1 tenant)\n", "")
+    assert run("check") == Ended(0, "config.yaml: ok (2 upstreams, 5 policies, 1 tenant)\n", "")
 
 
 def test_without_any_config_the_built_in_defaults_are_checked_as_they_would_be_served(run: Run) -> None:
-    assert run("check") == Ended(0, "built-in defaults: ok (1 upstream, 5 policies, 1 tenant)\n", "")
+    assert run("check") == Ended(0, "built-in defaults: ok (2 upstreams, 5 policies, 1 tenant)\n", "")
     ended = run("check", OPENAI_BASE_URL="ftp://x")
-    assert ended.err == "built-in defaults:3: upstreams.main.base_url: must be an http:// or https:// URL with a host\n"
+    assert ended.err == "built-in defaults:4: upstreams.main.base_url: must be an http:// or https:// URL with a host\n"
     assert ended.code == 1
 
 

@@ -1,0 +1,114 @@
+"""What single settings may be: addresses, keys, names, with the words in which a wrong one is refused."""
+
+import base64
+import re
+from typing import Annotated, Final
+from urllib.parse import SplitResult, urlsplit
+
+from pydantic import AfterValidator, SecretStr, StringConstraints, WithJsonSchema
+
+from proxy.models import encodings
+from proxy.stores.redis import url as redis_url
+
+_HASHED = re.compile(r"sha256:[0-9a-f]{64}")
+_NOT_HASHED = (
+    "must be the key's hash, sha256:<64 hex digits>, never the key itself;"
+    " run `concertina keys new TENANT`, or hash a key of yours with `printf %s KEY | sha256sum`"
+)
+_PATH_RULE = re.compile(r"\A(?:[A-Z]+ )?/[!-~]*")
+_NO_PATH_RULE = (
+    "must be a path, with * and ? as in file names, and a method before it where only that one is meant:"
+    " /v1/models, /v1/audio/*, POST /v1/embeddings"
+)
+_URL_SAFE = str.maketrans("-_", "+/")
+_BASE_URL = "must be an http:// or https:// URL with a host"
+_STORE_URL = f"must be sqlite:///PATH, memory://, {redis_url.FORMS}"
+
+
+def _check_printable(url: str, message: str) -> None:
+    if not url.isprintable() or " " in url:
+        raise ValueError(f"{message}, without spaces or control characters")
+
+
+def _split(url: str, message: str) -> SplitResult:
+    """The parts of a URL, all of them checked; errors do not show it, since it may hold a password."""
+    _check_printable(url, message)
+    try:
+        parts = urlsplit(url)
+        _ = parts.port
+    except ValueError:
+        raise ValueError(message) from None
+    return parts
+
+
+def _base_url(url: str) -> str:
+    parts = _split(url, _BASE_URL)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ValueError(_BASE_URL)
+    if "@" in parts.netloc:
+        raise ValueError("must not hold credentials; put the key into api_key")
+    if parts.query or parts.fragment:
+        raise ValueError("must not have a query or a fragment")
+    return url.rstrip("/")
+
+
+def _store_url(url: str) -> str:
+    if url.partition("://")[0].lower() in redis_url.SCHEMES:
+        _check_printable(url, _STORE_URL)
+        redis_url.parse(url)
+        return url
+    parts = _split(url, _STORE_URL)
+    if parts.scheme not in ("sqlite", "memory"):
+        raise ValueError(_STORE_URL)
+    if parts.scheme == "sqlite" and (parts.netloc or not parts.path.strip("/")):
+        raise ValueError("sqlite needs a path after three slashes, sqlite:///var/concertina.db")
+    return url
+
+
+def _visible(secret: SecretStr) -> SecretStr:
+    """Keys go into headers, where a line break would start another one."""
+    text = secret.get_secret_value()
+    if not (text.isascii() and text.isprintable() and " " not in text):
+        raise ValueError("must be printable ASCII without spaces or line breaks")
+    return secret
+
+
+def _encoding(name: str) -> str:
+    if name in encodings.NAMES or encodings.is_file(name):
+        return name
+    known = ", ".join(encodings.NAMES)
+    raise ValueError(f"must be {known} or the path of a tokenizer.json; for other models download theirs")
+
+
+def _hashed(key: str) -> str:
+    if not _HASHED.fullmatch(key.lower()):
+        raise ValueError(_NOT_HASHED)
+    return key.lower()
+
+
+def _path_rule(rule: str) -> str:
+    if not _PATH_RULE.fullmatch(rule):
+        raise ValueError(_NO_PATH_RULE)
+    return rule
+
+
+def decode_key(text: str) -> bytes | None:
+    """The 32 bytes that hex or base64 (either alphabet, padded or not) stand for, or None."""
+    try:
+        if len(text) == 64:
+            return bytes.fromhex(text)
+        padded = text.rstrip("=").translate(_URL_SAFE) + "=" * (-len(text.rstrip("=")) % 4)
+        key = base64.b64decode(padded, validate=True)
+    except ValueError:
+        return None
+    return key if len(key) == 32 else None
+
+
+BaseUrl = Annotated[str, AfterValidator(_base_url)]
+StoreUrl = Annotated[str, AfterValidator(_store_url)]
+ApiKey = Annotated[SecretStr, AfterValidator(_visible)]
+KeyHash = Annotated[str, AfterValidator(_hashed)]
+_ENCODING_SCHEMA: Final = {"anyOf": [{"enum": list(encodings.NAMES)}, {"type": "string", "pattern": r"\.json$"}]}
+EncodingName = Annotated[str, AfterValidator(_encoding), WithJsonSchema(_ENCODING_SCHEMA)]
+PathRule = Annotated[str, AfterValidator(_path_rule)]
+Glob = Annotated[str, StringConstraints(min_length=1, max_length=200)]
