@@ -1,4 +1,4 @@
-"""Answers of the bundled model server as bytes, written the way OpenAI writes them."""
+"""Answers of the bundled model server as bytes, and chat completions the way OpenAI writes them."""
 
 from __future__ import annotations
 
@@ -11,11 +11,13 @@ import msgspec
 from proxy.demo.replies import Reply
 
 Header = tuple[bytes, bytes]
+Json = dict[str, object]
 
 JSON: Header = (b"content-type", b"application/json")
 EVENTS: Header = (b"content-type", b"text/event-stream; charset=utf-8")
 DONE = b"data: [DONE]\n\n"
 
+_INVALID, _SERVERS = 400, 500
 _CREATED = 1_750_000_000
 _WORD = re.compile(r"\S+\s*|\s+")
 
@@ -35,6 +37,11 @@ class Usage:
 
     prompt: int
     completion: int
+
+    @property
+    def cached(self) -> int:
+        """Half of every prompt is read from a cache, where that is reported at all."""
+        return self.prompt // 2
 
     def as_json(self) -> dict[str, int]:
         total = self.prompt + self.completion
@@ -56,9 +63,24 @@ def event(value: object) -> bytes:
     return b"data: " + msgspec.json.encode(value) + b"\n\n"
 
 
+def named_event(value: Json) -> bytes:
+    """One server-sent event under the name of its type."""
+    return b"event: " + str(value["type"]).encode() + b"\n" + event(value)
+
+
+def words(text: str) -> list[str]:
+    """The pieces in which a text is streamed."""
+    return _WORD.findall(text)
+
+
 def error(status: int, message: str, *, kind: str, param: str | None = None, code: str | None = None) -> Answer:
     """An error in OpenAI's shape; `kind` is its type."""
     return plain(status, {"error": {"message": message, "type": kind, "param": param, "code": code}})
+
+
+def refused(status: int, message: str, *, code: str | None = None) -> Answer:
+    kind = "server_error" if status >= _SERVERS else "invalid_request_error"
+    return error(status, message, kind=kind, param="messages" if status == _INVALID else None, code=code)
 
 
 def too_long(window: int, prompt: int, output: int) -> Answer:
@@ -71,7 +93,7 @@ def too_long(window: int, prompt: int, output: int) -> Answer:
             "Please reduce the length of the messages or completion."
         )
     message = f"This model's maximum context length is {window} tokens. However, {asked}"
-    return error(400, message, kind="invalid_request_error", param="messages", code="context_length_exceeded")
+    return refused(400, message, code="context_length_exceeded")
 
 
 def completion(reply: Reply, model: str, number: int, usage: Usage) -> Answer:
@@ -95,9 +117,10 @@ def stream(reply: Reply, model: str, number: int, usage: Usage | None) -> Answer
     return events(*chunks, DONE)
 
 
-def _deltas(reply: Reply) -> Iterator[dict[str, object]]:
+def _deltas(reply: Reply) -> Iterator[Json]:
     if reply.call is None:
-        yield from ({"content": word} for word in _WORD.findall(reply.text))
+        for word in words(reply.text):
+            yield {"content": word}
         return
     function = reply.call.function
     started = {
@@ -107,7 +130,7 @@ def _deltas(reply: Reply) -> Iterator[dict[str, object]]:
         "function": {"name": function.name, "arguments": ""},
     }
     yield {"tool_calls": [started]}
-    for piece in _WORD.findall(function.arguments):
+    for piece in words(function.arguments):
         yield {"tool_calls": [{"index": 0, "function": {"arguments": piece}}]}
 
 

@@ -1,7 +1,8 @@
-"""A model server to run offline: OpenAI's API with a hard context window, for the demo, the tests and the benchmark.
+"""A model server to run offline: three APIs with a hard context window, for the demo, the tests and the benchmark.
 
-It answers, refuses and streams as OpenAI does, checks tool calls as strictly, plays a summarizer when one of our
-prompts asks for a record, and breaks on demand. Its tokens are its own: `token_ratio` makes them dearer than estimated.
+It answers, refuses and streams as OpenAI and Anthropic do, checks tool calls as strictly, plays a summarizer when one
+of our prompts asks for a record, and breaks on demand. Its tokens are its own: `token_ratio` makes them dearer than
+estimated.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ from typing import TYPE_CHECKING
 
 from proxy.demo import answers
 from proxy.demo.answers import Answer, Header, Usage
-from proxy.demo.prompt import Chat, count_tokens, defects, read
+from proxy.demo.apis import APIS, Api
+from proxy.demo.prompt import Chat, count_tokens
 from proxy.demo.replies import Reply, Summaries, ordinary, summary
 from proxy.models.tokenizer import DEFAULT_ENCODING, Tokenizer
 
@@ -31,8 +33,9 @@ if TYPE_CHECKING:
 WINDOW = 8_192
 MODELS = ("demo-8k",)
 
-_CHAT = ("/v1/chat/completions", "/chat/completions")
-_MODELS = ("/v1/models", "/models")
+_VERSION = "/v1"
+_MODELS = "/models"
+_SPOKEN = {path: api for api in APIS for path in (api.path, api.count_path) if path}
 _STREAM = b'"stream"'
 _TRUE = re.compile(rb"\s*:\s*true")
 _COUNTS_KEPT = 8_192
@@ -111,8 +114,8 @@ class ModelServer:
         self._count = lru_cache(_COUNTS_KEPT)(partial(Tokenizer().count, encoding=DEFAULT_ENCODING))
         self._openings = tuple(_first_sentence(name) for name in ("summarize.md", "merge.md", "excerpt.md"))
         self._instruction = _first_sentence("aligned.md")
-        self._quick = _Outcome(answers.completion(_QUICK, MODELS[0], 0, Usage(0, 0)))
-        self._quick_stream = _Outcome(answers.stream(_QUICK, MODELS[0], 0, None))
+        self._quick = {api.path: _Outcome(api.whole(_QUICK, MODELS[0], 0, Usage(0, 0))) for api in APIS}
+        self._quick_stream = {api.path: _Outcome(api.stream(_QUICK, MODELS[0], 0, None)) for api in APIS}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         body = await _body(receive)
@@ -135,46 +138,48 @@ class ModelServer:
         )
 
     def _outcome(self, method: str, path: str, body: bytes, number: int) -> _Outcome:
-        if method == "POST" and path in _CHAT:
-            if self._window is None and not self._windows:
-                return self._quick_stream if _streamed(body) else self._quick
-            return self._chat(body, number)
-        if method == "GET" and path in _MODELS:
+        resource = path.removeprefix(_VERSION)
+        api = _SPOKEN.get(resource)
+        if method == "POST" and api is not None:
+            if self._window is None and not self._windows and resource == api.path:
+                return (self._quick_stream if _streamed(body) else self._quick)[resource]
+            return self._asked(api, body, number, is_counted=resource == api.count_path)
+        if method == "GET" and resource == _MODELS:
             models = [{"id": name, "object": "model", "owned_by": "concertina"} for name in self._windows or MODELS]
             return _Outcome(answers.plain(200, {"object": "list", "data": models}))
         echo = {"method": method, "path": path, "sha256": hashlib.sha256(body).hexdigest()}
         return _Outcome(answers.plain(200, echo))
 
-    def _chat(self, body: bytes, number: int) -> _Outcome:
-        chat = read(body)
+    def _asked(self, api: Api, body: bytes, number: int, *, is_counted: bool) -> _Outcome:
+        chat = api.read(body)
         if chat is None:
-            message = "We could not parse the JSON body of your request."
-            return _Outcome(answers.error(400, message, kind="invalid_request_error"))
-        if found := list(defects(chat.messages)):
+            return _Outcome(api.refused(400, "We could not parse the JSON body of your request."))
+        if found := list(api.defects(chat.messages)):
             self.defects += len(found)
-            return _Outcome(answers.error(400, found[0], kind="invalid_request_error", param="messages"))
+            return _Outcome(api.refused(400, found[0]))
         tokens = math.ceil(self._ratio * count_tokens(chat, self._count))
+        if is_counted and api.counted is not None:
+            return _Outcome(api.counted(tokens), tokens)
         is_summary = bool(chat.messages) and self._asks_for_summary(chat)
         window = self._windows.get(chat.model, self._window)
         if window is not None and tokens + chat.output > window:
-            return _Outcome(answers.too_long(window, tokens, chat.output), tokens, is_summary)
-        return _Outcome(self._answer(chat, number, tokens, is_summary=is_summary), tokens, is_summary)
+            return _Outcome(api.too_long(window, tokens, chat.output), tokens, is_summary)
+        return _Outcome(self._answer(api, chat, number, tokens, is_summary=is_summary), tokens, is_summary)
 
     def _asks_for_summary(self, chat: Chat) -> bool:
-        first, last = chat.messages[0].text, chat.messages[-1].text
+        first, last = chat.messages[0].text, chat.messages[-1].last_text
         return first.startswith(self._openings) or last.startswith(self._instruction)
 
-    def _answer(self, chat: Chat, number: int, tokens: int, *, is_summary: bool) -> Answer:
+    def _answer(self, api: Api, chat: Chat, number: int, tokens: int, *, is_summary: bool) -> Answer:
         if is_summary and self.summaries == "down":
-            return answers.error(500, "The server had an error while processing your request.", kind="server_error")
+            return api.refused(500, "The server had an error while processing your request.")
         if is_summary and self.summaries == "refuse":
-            message = "Incorrect API key provided."
-            return answers.error(401, message, kind="invalid_request_error", code="invalid_api_key")
+            return api.refused(401, "Incorrect API key provided.", code="invalid_api_key")
         reply = summary(chat, self.summaries) if is_summary else ordinary(chat, number)
         usage = Usage(tokens, math.ceil(self._ratio * self._count(reply.text or "call")))
         if chat.stream:
-            return answers.stream(reply, chat.model, number, usage if chat.wants_usage else None)
-        return answers.completion(reply, chat.model, number, usage)
+            return api.stream(reply, chat.model, number, usage if chat.wants_usage else None)
+        return api.whole(reply, chat.model, number, usage)
 
     async def _send(self, answer: Answer, fault: Fault, receive: Receive, send: Send) -> None:
         if not await self._waited(fault.before, receive):

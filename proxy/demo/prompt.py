@@ -1,4 +1,4 @@
-"""What the bundled model server reads of a chat request: its size in tokens and its defects, by its own simple rules.
+"""What the bundled model server reads of a request: its size in tokens and its defects, by its own simple rules.
 
 Nothing here is shared with the proxy's reader, so that a mistake in one cannot hide in the other.
 """
@@ -7,12 +7,16 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TypeVar
 
 import msgspec
 
+T = TypeVar("T")
 MESSAGE_TOKENS = 3
 IMAGE_TOKENS = 85
+# Every stream of the other APIs tells its usage.
+WITH_USAGE = {"include_usage": True}
 
 
 class Function(msgspec.Struct, frozen=True):
@@ -52,9 +56,15 @@ class Message(msgspec.Struct, frozen=True):
             return "\n".join(part.text for part in self.content if part.text)
         return self.content or ""
 
+    @property
+    def last_text(self) -> str:
+        """That of its last part."""
+        parts = self.content if isinstance(self.content, list) else ()
+        return parts[-1].text or "" if parts else self.text
+
 
 class Chat(msgspec.Struct, frozen=True):
-    """A chat completion request."""
+    """A chat completion request; requests of the other APIs are read as one."""
 
     messages: list[Message]
     model: str = ""
@@ -74,16 +84,27 @@ class Chat(msgspec.Struct, frozen=True):
         return bool(self.stream_options and self.stream_options.get("include_usage"))
 
 
-_decoder = msgspec.json.Decoder(Chat)
 _HALVES = re.compile(rb"\\u[dD][89a-fA-F]")
 
 
 def read(body: bytes) -> Chat | None:
-    """The request, or None where the body is none. Halves of surrogate pairs are read, as most servers read them."""
+    """The request, or None where the body is none."""
+    return decoded(body, Chat)
+
+
+def decoded(body: bytes, kind: type[T]) -> T | None:
+    """None where it is none of these. Halves of surrogate pairs are read, as most servers read them."""
     try:
-        return _decoder.decode(body if _HALVES.search(body) is None else _whole(body))
+        return msgspec.json.decode(body if _HALVES.search(body) is None else _whole(body), type=kind)
     except (ValueError, msgspec.DecodeError, RecursionError):
         return None
+
+
+def function_tool(tool: Mapping[str, object], schema_key: str) -> msgspec.Raw:
+    """A tool of another API as chat declares it."""
+    rest = {key: value for key, value in tool.items() if key != schema_key}
+    declared = {"name": tool.get("type"), **rest, "parameters": tool.get(schema_key) or {}}
+    return msgspec.Raw(msgspec.json.encode({"function": declared}))
 
 
 def _whole(body: bytes) -> bytes:

@@ -104,7 +104,7 @@ def summary(chat: Chat, summaries: Summaries) -> Reply:
     The prompt stands before the transcript, or behind the session's own messages.
     """
     first, *between, last = chat.messages
-    headings = _HEADING.findall(first.text) or _HEADING.findall(last.text)
+    headings = _HEADING.findall(first.text) or _HEADING.findall(last.last_text)
     transcript = "\n".join(message.text for message in (*between, last))
     if not headings:
         return Reply(f"{_EXCERPT} {len(transcript)} characters.")
