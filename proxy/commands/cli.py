@@ -10,7 +10,7 @@ import sys
 from http.client import HTTPException
 from importlib.metadata import version as installed_version
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from cyclopts import App, Parameter
 from cyclopts.validators import Number
@@ -73,15 +73,16 @@ def serve(config: ConfigPath = None, *, host: str | None = None, port: Port = No
 
 
 @app.command
-def demo(*, once: bool = False) -> None:
+def demo(*, once: bool = False, dialect: Literal["chat", "responses", "messages"] = "chat") -> None:
     """Play a long tool-using session against a small window, directly and through the proxy.
 
     :param once: End when the session is over; exit code 1 if any step failed.
+    :param dialect: What the session is spoken in: chat completions, responses or messages.
     """
     from proxy.demo import run_demo
 
     try:
-        sys.exit(asyncio.run(run_demo(once=once, console=console())))
+        sys.exit(asyncio.run(run_demo(once=once, console=console(), dialect=dialect)))
     except KeyboardInterrupt:
         sys.exit(130)
 

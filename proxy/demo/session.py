@@ -16,12 +16,14 @@ from rich.console import Console
 from proxy.app import App
 from proxy.config.loading import Config, load
 from proxy.demo import show
+from proxy.demo.clients import CLIENTS, Client, Name, said
 from proxy.demo.model_server import MODELS, WINDOW, ModelServer
 from proxy.demo.serving import serving
 from proxy.demo.show import Asked, Result, Step
-from proxy.demo.story import PLANTED, TOOLS, Message, Planted, histories, user
+from proxy.demo.story import PLANTED, Message, Planted, histories, user
 
 PORT = 8795
+_OK = 200
 
 _CONFIG = """\
 store: {{url: "sqlite:///{directory}/demo.db"}}
@@ -38,28 +40,9 @@ class _Answer:
     body: bytes
 
 
-class _Said(msgspec.Struct):
-    content: str | None = None
-
-
-class _Choice(msgspec.Struct):
-    message: _Said
-
-
-class _Error(msgspec.Struct):
-    code: str | None = None
-
-
-class _Body(msgspec.Struct):
-    """What is read of a chat completion, or of an error."""
-
-    choices: list[_Choice] = []
-    error: _Error | None = None
-
-
-async def run_demo(*, once: bool, console: Console) -> int:
+async def run_demo(*, once: bool, console: Console, dialect: Name = "chat") -> int:
     """Play, show and check; the exit code. On a terminal the proxy stays up until Ctrl-C, unless `once`."""
-    async with _stage() as stage:
+    async with _stage(CLIENTS[dialect]) as stage:
         show.opening(console, stage.address, WINDOW)
         with show.live(console) as add:
             steps = []
@@ -67,7 +50,7 @@ async def run_demo(*, once: bool, console: Console) -> int:
                 steps.append(step)
                 add(step)
         result = Result(steps, [await stage.ask(fact) for fact in PLANTED], stage.model_server.summary_calls)
-        show.closing(console, result, stage.address)
+        show.closing(console, result, stage.spoken.setting.format(address=stage.address))
         if not result.passed:
             return 1
         if console.is_terminal and not once:
@@ -81,9 +64,12 @@ async def run_demo(*, once: bool, console: Console) -> int:
 class _Stage:
     """Everything that runs during a demo: the model server, the proxy before it, and a client of both."""
 
-    def __init__(self, model_server: ModelServer, upstream: str, address: str, client: aiohttp.ClientSession) -> None:
+    def __init__(
+        self, model_server: ModelServer, upstream: str, address: str, client: aiohttp.ClientSession, spoken: Client
+    ) -> None:
         self.model_server = model_server
         self.address = address
+        self.spoken = spoken
         self._upstream = upstream
         self._client = client
         self._history: Sequence[Message] = ()
@@ -92,55 +78,53 @@ class _Stage:
         """Every request of the story, through the proxy, and directly until that fails."""
         direct = "ok"
         for number, self._history in enumerate(histories(), start=1):
-            direct = _outcome(await self._send(self._upstream, self._history)) if direct == "ok" else ""
+            direct = self._outcome(await self._send(self._upstream, self._history)) if direct == "ok" else ""
             through = await self._send(self.address, self._history)
             yield Step(
                 number,
                 received=int(through.headers.get("x-compaction-tokens-received", 0)),
                 sent=int(through.headers.get("x-compaction-tokens-sent", 0)),
                 direct=direct,
-                through=_outcome(through),
+                through=self._outcome(through),
                 compaction=through.headers.get("x-compaction", "missing"),
             )
 
     async def ask(self, fact: Planted) -> Asked:
         """Whether the model, asked at the end and through the proxy, still knows."""
         through = await self._send(self.address, [*self._history, user(fact.question)])
-        choices = _read(through.body).choices
-        text = choices[0].message.content if choices else None
-        return Asked(fact.question, text or _outcome(through), known=fact.is_told_by(text or ""))
+        text = said(_read(through.body)) if through.status == _OK else ""
+        return Asked(fact.question, text or self._outcome(through), known=fact.is_told_by(text))
 
     async def _send(self, address: str, messages: Sequence[Message]) -> _Answer:
-        body = {"model": MODELS[0], "messages": messages, "tools": TOOLS}
-        async with self._client.post(f"{address}/v1/chat/completions", json=body) as response:
+        body = {"model": MODELS[0], **self.spoken.body(messages)}
+        async with self._client.post(address + self.spoken.path, json=body) as response:
             headers = {key.lower(): value for key, value in response.headers.items()}
             return _Answer(response.status, headers, await response.read())
 
-
-def _outcome(answer: _Answer) -> str:
-    """`ok`, or the error in short."""
-    if answer.status == 200:
-        return "ok"
-    error = _read(answer.body).error
-    return f"{answer.status} {error.code if error else ''}".rstrip()
+    def _outcome(self, answer: _Answer) -> str:
+        """`ok`, or the error in short."""
+        if answer.status == _OK:
+            return "ok"
+        return f"{answer.status} {self.spoken.refusal(_read(answer.body))}".rstrip()
 
 
-def _read(body: bytes) -> _Body:
+def _read(body: bytes) -> object:
+    """An answer without anything in it where it cannot be read."""
     try:
-        return msgspec.json.decode(body, type=_Body)
+        return msgspec.json.decode(body)
     except msgspec.DecodeError:
-        return _Body()
+        return {}
 
 
 @asynccontextmanager
-async def _stage() -> AsyncIterator[_Stage]:
+async def _stage(spoken: Client) -> AsyncIterator[_Stage]:
     async with AsyncExitStack() as opened:
         directory = opened.enter_context(TemporaryDirectory(prefix="concertina-demo-"))
         model_server = ModelServer()
         upstream = await opened.enter_async_context(serving(model_server))
         address = await _open_proxy(_config(Path(directory), upstream), opened)
         client = await opened.enter_async_context(aiohttp.ClientSession())
-        yield _Stage(model_server, upstream, address, client)
+        yield _Stage(model_server, upstream, address, client, spoken)
 
 
 def _config(directory: Path, upstream: str) -> Config:

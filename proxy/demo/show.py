@@ -12,6 +12,8 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+# How the errors end that providers refuse a prompt by.
+_OVERFLOWS = ("context_length_exceeded", "prompt is too long", "exceed context limit")
 _ROWS = 12
 _COLUMNS = ("request", "tokens received", "tokens sent", "direct", "through the proxy")
 
@@ -60,7 +62,7 @@ class Result:
 
     @property
     def overflowed(self) -> bool:
-        return self.died_at is not None and self.died_at.direct.endswith("context_length_exceeded")
+        return self.died_at is not None and self.died_at.direct.endswith(_OVERFLOWS)
 
     @property
     def failed(self) -> list[Step]:
@@ -124,7 +126,7 @@ def opening(console: Console, address: str, window: int) -> None:
     )
 
 
-def closing(console: Console, result: Result, address: str) -> None:
+def closing(console: Console, result: Result, setting: str) -> None:
     """The verdict, step by step, and the line to paste."""
     console.print()
     for asked in result.asked:
@@ -136,7 +138,7 @@ def closing(console: Console, result: Result, address: str) -> None:
     share = saved / max(1, result.received)
     console.print(f"  tokens saved: {saved:,} of {result.received:,} ({share:.0%})", highlight=False)
     console.print(f"  summaries made: {result.summaries}", highlight=False)
-    console.print(f"\nexport OPENAI_BASE_URL={address}/v1", highlight=False, soft_wrap=True)
+    console.print(f"\nexport {setting}", highlight=False, soft_wrap=True)
 
 
 def _directly(result: Result) -> str:
