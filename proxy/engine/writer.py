@@ -23,6 +23,7 @@ from proxy.runtime.workers import Workers
 from proxy.upstream.routes import SummaryTarget
 from proxy.upstream.summarizer import Summarizer, SummarizerError, SummarizerOverflowError
 
+_THOUGHT_SHARE = 1 / 8
 _PARALLEL_CALLS = 8
 _LEAST_ANSWER = 1_024
 # Share of a summarizer's window that is planned with: its own template and our miscounting take the rest.
@@ -260,7 +261,9 @@ def _aligned_body(job: Job, instruction: str, max_tokens: int) -> bytes:
 def _answer_room(work: _Work) -> int:
     """Tokens the summarizer may write, in its own; the length asked for is in ours."""
     answer = max(_LEAST_ANSWER, int(1.3 * work.length * work.target.calibration))
-    return work.target.dialect.questions.room(answer)
+    window = work.target.window or work.job.plan.budget.window
+    # What a model thinks beside its answer must not take the place of what it is to read.
+    return min(work.target.dialect.questions.room(answer), max(answer, int(_THOUGHT_SHARE * window)))
 
 
 def _capacity(work: _Work, window: int, around: int, calibration: float) -> int:
