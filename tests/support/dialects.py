@@ -144,7 +144,7 @@ def _content(text: str, style: Style) -> object:
 
 
 def _chat_call(call: Called) -> Json:
-    arguments = json.dumps({"path": call.path})
+    arguments = json.dumps({"path": call.path}, separators=(",", ":"))
     return {"id": call.id, "type": "function", "function": {"name": call.tool, "arguments": arguments}}
 
 
@@ -260,7 +260,7 @@ def _parts(text: str, kind: str, style: Style) -> object:
 
 
 def _function_call(call: Called) -> Json:
-    arguments = json.dumps({"path": call.path})
+    arguments = json.dumps({"path": call.path}, separators=(",", ":"))
     return {
         "type": "function_call",
         "id": f"fc_{call.id}",
