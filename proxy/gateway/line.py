@@ -30,7 +30,7 @@ from proxy.runtime.fail_open import FailOpen
 from proxy.server import content_coding
 from proxy.server.exchange import Exchange
 from proxy.server.head import RequestHead
-from proxy.server.headers import MAX_HOPS, Headers, hops
+from proxy.server.headers import MAX_HOPS, Headers, for_questions, hops
 from proxy.server.paths import RESPONSES, resource, upstream_url
 from proxy.upstream.active import Active
 from proxy.upstream.asker import WindowAsker
@@ -268,14 +268,15 @@ class Gateway:
 
     def _ask_for_windows(self, incoming: Incoming, case: Case) -> None:
         route, model = incoming.to, case.request.settings.model
-        if incoming.status != 200 or case.request.tokens < _WORTH_LOOKING_UP:
+        if incoming.status != 200 or case.request.tokens < _WORTH_LOOKING_UP or route.is_login:
             return
         known = route.window
         is_configured = incoming.active.router.configured_window(model) is not None
         if is_configured or (known and known.source == "learned"):
             return
         if self._asker.is_due(route.upstream, model):
-            self._engine.background.start("ask", self._asker.ask(route.upstream, route.headers, model))
+            headers = for_questions(route.headers, case.request.dialect.questions.HEADERS)
+            self._engine.background.start("ask", self._asker.ask(route.upstream, headers, model))
 
     @asynccontextmanager
     async def _observed(self, exchange: Exchange) -> AsyncIterator[Incoming]:

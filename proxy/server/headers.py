@@ -44,11 +44,6 @@ def first(headers: Iterable[tuple[bytes, bytes]], name: bytes) -> bytes | None:
     return next((value for key, value in headers if key == name), None)
 
 
-def credentials(headers: Headers) -> Headers:
-    """Those by which a caller is known, to the upstream too."""
-    return [(key, value) for key, value in headers if key in _CREDENTIALS]
-
-
 def credential(key: str, auth: str) -> tuple[bytes, bytes]:
     """The header in which a configured key is sent, by the upstream's `auth` (RFC 6750, section 2.1, for bearer)."""
     return (b"authorization", b"Bearer " + key.encode()) if auth == "bearer" else (auth.encode(), key.encode())
@@ -64,13 +59,14 @@ def is_login(headers: Headers) -> bool:
     return b"sk-ant-oat" in value or b"oauth-" in betas or first(headers, b"chatgpt-account-id") is not None
 
 
-def for_questions(headers: Headers) -> Headers:
+def for_questions(headers: Headers, needed: Iterable[tuple[bytes, bytes]]) -> Headers:
     """Of a client's headers those that go with a question of ours: its credential, the API's version, and of the betas
-    those of login and window."""
-    own = credentials(headers)
+    those of login and window. `needed` are sent where the client has not said them."""
+    own = [(name, value) for name, value in headers if name in _CREDENTIALS]
     own += [(name, value) for name, value in headers if name == b"anthropic-version"]
-    betas = b",".join(beta for beta in betas_of(headers) if beta.startswith(_NEEDED_BETAS))
-    return [*own, (b"anthropic-beta", betas)] if betas else own
+    if betas := b",".join(beta for beta in betas_of(headers) if beta.startswith(_NEEDED_BETAS)):
+        own.append((b"anthropic-beta", betas))
+    return [*own, *(header for header in needed if first(own, header[0]) is None)]
 
 
 def betas_of(headers: Iterable[tuple[bytes, bytes]]) -> list[bytes]:

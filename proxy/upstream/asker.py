@@ -11,7 +11,7 @@ from proxy.config.settings import Upstream
 from proxy.errors import ProxyError
 from proxy.lru import remember
 from proxy.models.windows import Windows
-from proxy.server.headers import Headers, credentials
+from proxy.server.headers import Headers
 from proxy.upstream.http import TruncatedError, UpstreamClient
 from proxy.upstream.models_list import Family, window_of_props, window_of_show, windows_of_list
 
@@ -56,17 +56,16 @@ class WindowAsker:
         return asked.family is not None and model not in asked.singly and len(asked.singly) < _SINGLY
 
     async def ask(self, upstream: Upstream, headers: Headers, model: str) -> None:
-        """Ask with the credential of a request that this upstream has just answered."""
-        own = credentials(headers)
+        """Ask with `headers`, which name the caller of a request that this upstream has just answered."""
         asked = self._asked.get(upstream.base_url)
         if asked is None or self._clock() - asked.at >= INTERVAL:
             asked = _Asked(self._clock(), {}, None, set())
             remember(self._asked, upstream.base_url, asked, _REMEMBERED)
-            body = await self._get(upstream, "GET", f"{upstream.base_url}/models", own, None)
+            body = await self._get(upstream, "GET", f"{upstream.base_url}/models", headers, None)
             asked.windows, asked.family = _read(windows_of_list, body) or ({}, None)
         if asked.family is not None and model not in asked.windows and model not in asked.singly:
             asked.singly.add(model)
-            window = await self._of_one(upstream, asked.family, own, model)
+            window = await self._of_one(upstream, asked.family, headers, model)
             if window is not None:
                 asked.windows[model] = window
         self._windows.learned_from_upstream(upstream.base_url, dict(asked.windows))

@@ -185,7 +185,7 @@ class Router:
         model = settings.model or request.settings.model
         upstream = self._config.upstreams[name]
         dialect = request.dialect if request.dialect.name in upstream.spoken else named(upstream.spoken[0])
-        own = for_questions(route.headers)
+        own = route.headers
         if name != route.name:
             key = upstream.api_key.get_secret_value()
             own = [credential(key, upstream.auth)] if key else []
@@ -198,7 +198,7 @@ class Router:
             place=place,
             name=name,
             upstream=upstream,
-            headers=[*own, *(header for header in dialect.questions.HEADERS if first(own, header[0]) is None)],
+            headers=for_questions(own, dialect.questions.HEADERS),
             encoding=self.encoding(model),
             window=window.tokens if window else None,
             calibration=self._windows.experience(place).calibration,

@@ -97,8 +97,7 @@ class Asking:
 
     async def learn(self, model: str) -> int | None:
         if self.asker.is_due(self.settings, model):
-            credential = [(b"authorization", b"Bearer k"), (b"cookie", b"a=1"), (b"user-agent", b"sdk")]
-            await self.asker.ask(self.settings, credential, model)
+            await self.asker.ask(self.settings, [(b"authorization", b"Bearer k")], model)
         window = self.windows.resolve(Place("default", "k", self.settings.base_url, model), None)
         return window.tokens if window else None
 
@@ -113,12 +112,11 @@ async def asking() -> AsyncIterator[Asking]:
         yield Asking(client, behind)
 
 
-async def test_a_list_is_asked_for_once_in_an_interval_with_the_credential_and_nothing_else(asking: Asking) -> None:
+async def test_a_list_is_asked_for_once_in_an_interval(asking: Asking) -> None:
     asking.behind.facts["/v1/models"] = listed(max_model_len=8_192)
     assert [await asking.learn(name) for name in ("local", "other", "local")] == [8_192, None, 8_192]
     (question,) = asking.behind.questions
     assert question.header(b"authorization") == b"Bearer k"
-    assert question.header(b"cookie") is None
     asking.clock.now = INTERVAL
     asking.behind.facts["/v1/models"] = listed(max_model_len=4_096)
     assert await asking.learn("local") == 4_096
@@ -171,3 +169,39 @@ async def test_the_second_large_request_knows_what_the_upstream_said_behind_the_
             pass
         assert reply.header(b"x-compaction-window") == b"16384"
         assert [call.target for call in behind.questions] == ["/v1/models"]
+
+
+MESSAGES_OK = answer(
+    200,
+    b'{"id":"msg_1","type":"message","role":"assistant","model":"local","content":[{"type":"text","text":"hi"}],'
+    b'"stop_reason":"end_turn","usage":{"input_tokens":3100,"output_tokens":1}}',
+    JSON,
+)
+KEY = (b"x-api-key", b"sk-ant-api03-k")
+
+
+@pytest.mark.parametrize("sent", [None, b"2024-01-01"])
+async def test_anthropics_list_is_asked_with_the_clients_key_and_a_version(tmp_path: Path, sent: bytes | None) -> None:
+    version = [(b"anthropic-version", sent)] if sent else []
+    async with proxied(tmp_path, always(MESSAGES_OK)) as (address, behind):
+        behind.facts["/v1/models"] = listed(type="model", max_input_tokens=16_384)
+        headers = [JSON, KEY, *version, (b"cookie", b"a=1")]
+        while not (reply := await ask(address, "POST", "/v1/messages", headers, LARGE)).header(b"x-compaction-window"):
+            assert reply.status == 200
+        assert reply.header(b"x-compaction-window") == b"16384"
+    (question,) = behind.questions
+    assert question.header(b"anthropic-version") == (sent or b"2023-06-01")
+    assert question.header(b"x-api-key") == KEY[1]
+    assert question.header(b"authorization") is question.header(b"cookie") is None
+
+
+async def test_a_login_asks_for_nothing(tmp_path: Path) -> None:
+    async with proxied(tmp_path, always(MESSAGES_OK)) as (address, behind):
+        for _ in range(3):
+            login = (b"authorization", b"Bearer sk-ant-oat01-x")
+            assert (await ask(address, "POST", "/v1/messages", [JSON, login], LARGE)).status == 200
+        # Another one asks, so that what the first was followed by is over.
+        await ask(address, "POST", "/v1/messages", [JSON, KEY], LARGE)
+        while not behind.questions:
+            await ask(address, "POST", "/v1/messages", [JSON, KEY], LARGE)
+    assert [question.header(b"authorization") for question in behind.questions] == [None]
