@@ -19,7 +19,7 @@ class Said:
     text: str = ""
     tool: str = ""
     arguments: Json | None = None
-    thought: str = ""
+    thought: Json | None = None
 
     @property
     def call(self) -> str:
@@ -43,6 +43,9 @@ class Speech(Protocol):
 
     def too_long(self, tokens: int, window: int) -> Json:
         """The body of a refusal."""
+
+    def refusal(self, message: str) -> Json:
+        """The same in other words."""
 
     def defects(self, body: Json) -> Sequence[str]:
         """Why a request would be refused."""
@@ -79,7 +82,9 @@ class Messages:
         return {**fields, "model": "m", "stop_reason": reason, "stop_sequence": None, "usage": usage}
 
     def too_long(self, tokens: int, window: int) -> Json:
-        message = f"prompt is too long: {tokens} tokens > {window} maximum"
+        return self.refusal(f"prompt is too long: {tokens} tokens > {window} maximum")
+
+    def refusal(self, message: str) -> Json:
         return {"type": "error", "error": {"type": "invalid_request_error", "message": message}}
 
     def defects(self, body: Json) -> Sequence[str]:
@@ -87,7 +92,7 @@ class Messages:
 
 
 def _thought(said: Said) -> list[Json]:
-    return [{"type": "thinking", "thinking": said.thought, "signature": f"s{said.number}"}] if said.thought else []
+    return [said.thought] if said.thought else []
 
 
 def _parts(block: Json) -> tuple[Json, list[Json]]:
@@ -139,8 +144,10 @@ class Responses:
 
     def too_long(self, tokens: int, window: int) -> Json:
         message = "Your input exceeds the context window of this model. Please adjust your input and try again."
-        error = {"message": message, "type": "invalid_request_error", "param": "input"}
-        return {"error": {**error, "code": "context_length_exceeded"}}
+        return self.refusal(message, code="context_length_exceeded")
+
+    def refusal(self, message: str, code: str | None = None) -> Json:
+        return {"error": {"message": message, "type": "invalid_request_error", "param": "input", "code": code}}
 
     def defects(self, body: Json) -> Sequence[str]:
         return strict_responses.defects(body)
@@ -194,7 +201,10 @@ class Chat:
         message = (
             f"This model's maximum context length is {window} tokens. However, your messages resulted in {tokens}."
         )
-        return {"error": {"message": message, "type": "invalid_request_error", "code": "context_length_exceeded"}}
+        return self.refusal(message, code="context_length_exceeded")
+
+    def refusal(self, message: str, code: str | None = None) -> Json:
+        return {"error": {"message": message, "type": "invalid_request_error", "code": code}}
 
     def defects(self, body: Json) -> Sequence[str]:
         return [*pairing_defects(body["messages"])]  # type: ignore[arg-type]

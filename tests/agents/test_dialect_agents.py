@@ -9,7 +9,7 @@ import json
 import random
 import shutil
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -19,6 +19,7 @@ from tests.agents.running import lines_of, run
 from tests.agents.speaking import Chat, Messages, Responses, Speech
 from tests.agents.working import WorkingServer
 from tests.support.conversations import Json
+from tests.support.strict_messages import Signer
 from tests.support.upstreams import config_for, serving
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
@@ -37,6 +38,7 @@ class Agent:
     arguments:  for its home and the proxy's address; files that it reads are written there.
     transcript: below its home, where it keeps its own history.
     window:     of the model; characters: of what one command prints, so that all of them fill two windows.
+    binds:      whether the model binds what it thinks to its prompt. unbound: requests that may be refused for that.
     """
 
     program: str
@@ -48,10 +50,12 @@ class Agent:
     transcript: str
     window: int
     characters: int
+    binds: bool = False
+    unbound: int = 0
 
 
-def claude(_home: Path, _address: str) -> list[str]:
-    return ["-p", "--dangerously-skip-permissions", "--model", "claude-sonnet-4-5", TASK]
+def claude(model: str) -> Callable[[Path, str], list[str]]:
+    return lambda _home, _address: ["-p", "--dangerously-skip-permissions", "--model", model, TASK]
 
 
 def claudes(address: str) -> dict[str, str]:
@@ -84,10 +88,10 @@ AGENTS = {
         model="claude-sonnet-4-5",
         speech=Messages(),
         tool=lambda command: ("Bash", {"command": command, "description": "Read a part"}),
-        arguments=claude,
+        arguments=claude("claude-sonnet-4-5"),
         env=claudes,
         transcript=".claude/projects/*/*.jsonl",
-        window=56_000,
+        window=52_000,
         characters=7_500,
     ),
     "codex": Agent(
@@ -129,6 +133,13 @@ def ended(number: int) -> str:
     return f"end of part {number}."
 
 
+# A model that is known to bind thinking, and one of which that is learned by one refusal; both have instructions inside
+# of the conversation, after every result.
+for model, refusals in (("claude-opus-5-5", 0), ("claude-opus-4-8", 1)):
+    bound = replace(AGENTS["Claude Code"], model=model, arguments=claude(model), binds=True, unbound=refusals)
+    AGENTS[f"Claude Code with {model}"] = bound
+
+
 @pytest.mark.parametrize("name", AGENTS)
 async def test_an_agent_reads_two_windows_and_finds_its_work_whole(
     tmp_path: Path, name: str, capfd: pytest.CaptureFixture[str]
@@ -149,6 +160,7 @@ async def test_an_agent_reads_two_windows_and_finds_its_work_whole(
         command=lambda number: f"echo {number} >> journal.txt; cat part_{number}.txt",
         marker=ended,
         task=TASK,
+        signer=Signer() if agent.binds else None,
     )
     models = [{"match": agent.model, "context_window": agent.window}]
     async with serve(upstream) as behind:
@@ -157,8 +169,10 @@ async def test_an_agent_reads_two_windows_and_finds_its_work_whole(
             code, said = await run([str(program), *agent.arguments(home, address)], agent.env(address), work, home)
     assert (code, upstream.problems, upstream.overflows) == (0, [], 0), said[-2_000:]
     assert (work / "journal.txt").read_text().split() == [str(number) for number in range(1, ROUNDS + 1)]
+    assert upstream.unbound == agent.unbound, "thinking was sent behind another prompt"
     assert upstream.done == ROUNDS + 1, "one request a round: it never compacted by itself"
-    assert 0 < upstream.summaries <= 7
+    assert 0 < upstream.summaries <= 7, "and excerpts of large results, which are cheaper"
+    assert upstream.excerpts <= upstream.summaries + 2
     assert not missing_in(agent, home), "its own transcript is whole"
     requests = [line for line in map(json.loads, lines_of(capfd.readouterr().err)) if line["event"] == "request"]
     assert {(line["status"], line["end"]) for line in requests} == {(200, "complete")}

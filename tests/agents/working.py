@@ -14,6 +14,7 @@ from proxy.demo.replies import summary
 from proxy.models.tokenizer import DEFAULT_ENCODING, Tokenizer
 from tests.agents.speaking import Said, Speech
 from tests.support.conversations import Json
+from tests.support.strict_messages import Signer
 
 if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
@@ -28,6 +29,7 @@ class WorkingServer:
     tool:   a command as the agent's call: the tool's name and its arguments.
     marker: what the result of a round must hold. task: what the user asks for; requests without it are about other
             things, such as titles.
+    signer: binds what the model thinks to its prompt; unbound: requests that were refused for such thinking.
     problems: whatever was not in order. received: bodies of the requests that were answered about the task.
     """
 
@@ -43,7 +45,10 @@ class WorkingServer:
     done: int = 0
     overflows: int = 0
     summaries: int = 0
+    excerpts: int = 0
     beside: int = 0
+    signer: Signer | None = None
+    unbound: int = 0
 
     def __post_init__(self) -> None:
         self._count = lru_cache(8_192)(partial(Tokenizer().count, encoding=DEFAULT_ENCODING))
@@ -71,6 +76,9 @@ class WorkingServer:
         if tokens > self.window:
             self.overflows += 1
             return 400, [_JSON], [json.dumps(self.speech.too_long(tokens, self.window)).encode()]
+        if self.signer is not None and (found := self.signer.refused(body)):
+            self.unbound += 1
+            return 400, [_JSON], [json.dumps(self.speech.refusal(found[0])).encode()]
         said = self._said(raw.decode(), body)
         if body.get("stream"):
             return 200, [_EVENTS], [*map(self.speech.frame, self.speech.events(said, tokens))]
@@ -84,7 +92,8 @@ class WorkingServer:
 
     def _said(self, raw: str, body: Json) -> Said:
         if any(opening in raw for opening in self._openings):
-            self.summaries += 1
+            self.summaries += self._openings[-1] not in raw
+            self.excerpts += self._openings[-1] in raw
             texts = [*_texts(body.get("system", body.get("instructions", ""))), *_texts(body[self.speech.array])]
             chat = Chat([Message("user", text) for text in (texts[0], "\n".join(texts[1:]))])
             return Said(0, summary(chat, "faithful").text)
@@ -98,7 +107,10 @@ class WorkingServer:
             self.problems.append(f"after round {self.done} its result is not at the end: {json.dumps(last)[-300:]}")
         self.done += 1
         asked = body.get("thinking")
-        thought = "What is next?" if isinstance(asked, dict) and asked["type"] in ("enabled", "adaptive") else ""
+        thought: Json | None = None
+        if isinstance(asked, dict) and asked["type"] in ("enabled", "adaptive"):
+            thought = {"type": "thinking", "thinking": "What is next?", "signature": f"s{self.done}"}
+            thought = self.signer.sign(body, f"After round {self.done}.") if self.signer else thought
         if self.done > self.rounds:
             return Said(self.done, "All parts are read.", thought=thought)
         name, arguments = self.tool(self.command(self.done))
