@@ -10,9 +10,10 @@ from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
 from proxy.config.settings import Server
-from proxy.dialects.table import CHAT
+from proxy.dialects.base import Dialect
 from proxy.errors import HeadersTooLargeError, InvalidRequestError, ProxyError, RequestTimeoutError, URITooLongError
 from proxy.server.exchange import Receive, Scope, Send
+from proxy.server.head import RequestHead
 
 # nginx takes heads of 32 KB and lines of 8 KB; a line of ours may carry what 16 KB hold.
 MAX_HEAD = 32 * 1024
@@ -81,6 +82,7 @@ class Guard(HttpToolsProtocol):
     A request that comes whole, which is nearly every one, starts no timer: they run for what has to be waited for."""
 
     flow: _Flow
+    url = b""
     _head = 0
     _most = 0
     # Bytes of a body beside its content: chunk sizes and extensions, trailers.
@@ -268,7 +270,7 @@ class Guard(HttpToolsProtocol):
             cycle.keep_alive = False
             return
         if cycle is None or not (cycle.response_started or self.pipeline):
-            body = CHAT.answers.error_body(error.fields(), error.status)
+            body = self._dialect.answers.error_body(error.fields(), error.status)
             headers = [*error.headers(), (b"content-length", b"%d" % len(body)), (b"connection", b"close")]
             lines = [b"%b: %b\r\n" % header for header in headers]
             self.transport.write(b"".join([STATUS_LINE[error.status], *lines, b"\r\n", body]))
@@ -281,6 +283,12 @@ class Guard(HttpToolsProtocol):
             self._timer = self.loop.call_later(_LINGER, self.transport.close)
             return
         self.transport.close()
+
+    @property
+    def _dialect(self) -> Dialect:
+        """As far as it can be told from what has come of the request."""
+        headers = [*self.scope["headers"]] if self.url else []
+        return RequestHead("", self.url.decode("latin-1"), headers).dialect
 
     # what is waited for
 
