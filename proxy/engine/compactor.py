@@ -20,7 +20,7 @@ from proxy.records.checkpoints import Checkpoints, key_of
 from proxy.records.locks import LOCK_SECONDS, poll, renewed
 from proxy.runtime.deadlines import within
 from proxy.runtime.workers import Workers
-from proxy.upstream.routes import SummaryTarget
+from proxy.upstream.routes import NO_MODEL, SummaryTarget
 from proxy.upstream.summarizer import Summarizer, SummarizerError
 
 # A record that leaves more than this beside tools and head is not worth keeping (docs/design.md, "Budget").
@@ -156,6 +156,9 @@ def _title(started: float, ended: float) -> str:
 
 def _ended(job: Job, result: str, ms: float, refused: tuple[str, ...], record: Record | None) -> CompactionEnded:
     case, plan = job.case, job.plan
+    wants_model = job.policy.summarizer.model != NO_MODEL
+    if case.summarizer is None and case.route.is_login and wants_model:
+        refused = ("login",)
     return CompactionEnded(
         tenant=case.caller.tenant,
         session=case.chain.name,

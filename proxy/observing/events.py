@@ -49,7 +49,8 @@ class RequestEnded:
 class CompactionEnded:
     """A compaction, and what came of it (R1's callbacks).
 
-    result: how the record was made, else why there is none. refused: why answers of the model were of no use.
+    result:  how the record was made, else why there is none.
+    refused: why answers of the model were of no use; `login` where none may be asked for.
     """
 
     tenant: str
