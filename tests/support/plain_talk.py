@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def turns(rounds: int, words: int = 220) -> list[Json]:
-    """User and model in turn; 30 rounds overflow the window of a stage."""
+    """User and model in turn; 30 rounds are due to be compacted on a stage."""
     said: list[Json] = [{"role": "user", "content": "The task is: never delete src/main.py."}]
     for number in range(rounds):
         said.append({"role": "assistant", "content": f"I have read part {number}."})
