@@ -9,19 +9,18 @@ import msgspec
 
 from policies.experience import was_cut_off
 from proxy import errors
-from proxy.callers.admin_token import carries
 from proxy.callers.admission import Admission
-from proxy.callers.tenants import Caller
 from proxy.dialects.bounds import most_unpacked
 from proxy.dialects.json_array import model_of
 from proxy.dialects.reader import ChatRequest
 from proxy.engine.ahead import is_worth_following
-from proxy.engine.case import Case, Mode, Outcome, case_of, learned
+from proxy.engine.case import Case, Outcome, case_of, learned
 from proxy.engine.draft import Draft
 from proxy.engine.engine import Engine
 from proxy.engine.explanation import Explanation
 from proxy.gateway.answers import Answer
 from proxy.gateway.forwarder import Forwarder
+from proxy.gateway.identify import identify
 from proxy.gateway.incoming import Incoming
 from proxy.gateway.relay import relay
 from proxy.gateway.report import commenting, ended, headers_of
@@ -29,23 +28,18 @@ from proxy.gateway.usage import UsageTap, without_usage
 from proxy.runtime.fail_open import FailOpen
 from proxy.server import content_coding
 from proxy.server.exchange import Exchange
-from proxy.server.head import RequestHead
-from proxy.server.headers import MAX_HOPS, Headers, for_questions, hops
+from proxy.server.headers import Headers, for_questions
 from proxy.server.paths import RESPONSES, resource, upstream_url
 from proxy.upstream.active import Active
 from proxy.upstream.asker import WindowAsker
 from proxy.upstream.http import UpstreamClient
 
-# Where Azure and Google look for a key.
-_OTHER_KEYS = (b"api-key", b"x-goog-api-key", b"ocp-apim-subscription-key")
-_ONCE = (b"authorization", b"x-api-key", b"x-compaction", b"x-compaction-policy")
 # Tokens below which nothing is asked, looked up or learned, so that small requests pay for nothing.
 _WORTH_LOOKING_UP = 1_500
 _UNROUTABLE = (
     "The request body unpacks to more than is read here, and the model in it decides where it goes;"
     " send it uncompressed."
 )
-_MODES: dict[bytes, Mode] = {b"off": "off", b"on": "on", b"shadow": "shadow", b"force": "force"}
 
 
 class Gateway:
@@ -78,7 +72,7 @@ class Gateway:
     def _admit(self, incoming: Incoming) -> None:
         """Who is calling and what for, where there is room for the request."""
         active = incoming.active
-        incoming.known_caller, incoming.mode = caller, _ = _identify(incoming.exchange.head, active)
+        incoming.known_caller, incoming.mode = caller, _ = identify(incoming.exchange.head, active)
         admitted = incoming.admitted
         admitted.enter_context(self._admission.slot(caller.tenant, active.max_requests, caller.max_requests))
         # At least one body, and what it unpacks to.
@@ -334,40 +328,3 @@ def _tapped(incoming: Incoming, answer: Answer) -> UsageTap | None:
 def _may_be_stored(case: Case, sent: Draft) -> bool:
     """Whether something of its conversation may lie in the store, or is about to."""
     return not case.is_let_through and (sent.copy is not None or is_worth_following(case, sent))
-
-
-def _identify(head: RequestHead, active: Active) -> tuple[Caller, Mode]:
-    """Who is calling, under which policy, and what they want of us; control headers count once or not at all."""
-    if hops(head.headers) >= MAX_HOPS:
-        raise errors.LoopError(
-            "This request passed the proxy several times: an upstream's base_url leads back to the proxy."
-        )
-    repeated = head.repeats(_ONCE)
-    if repeated is not None:
-        raise errors.InvalidRequestError(
-            f"The header {repeated.decode()} may be sent once only.", param=repeated.decode()
-        )
-    if head.reading.has_dots:
-        raise errors.InvalidRequestError("The path holds dot segments (. or ..), encoded or not; send it without them.")
-    if carries(active.admin_token.value.encode(), head.headers, head.query):
-        raise errors.AuthenticationError(
-            "This is the admin token, not an API key: it is for /admin and /metrics alone."
-        )
-    tenants = active.tenants
-    other_key = next(filter(None, map(head.header, _OTHER_KEYS)), None)
-    caller = tenants.identify(head.header(b"authorization"), head.header(b"x-api-key"), other_key)
-    policy = head.header(b"x-compaction-policy")
-    if policy is not None:
-        caller = tenants.with_policy(caller, policy.decode("latin-1"))
-    return caller, _mode(head, caller)
-
-
-def _mode(head: RequestHead, caller: Caller) -> Mode:
-    """The header's word, else the policy's mode."""
-    asked = head.header(b"x-compaction")
-    if asked is None:
-        return caller.policy.mode
-    mode = _MODES.get(asked.strip().lower())
-    if mode is None:
-        raise errors.InvalidRequestError("x-compaction must be one of off, on, shadow, force.", param="x-compaction")
-    return mode

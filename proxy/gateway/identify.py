@@ -1,0 +1,51 @@
+"""Who sends a request, under which policy, and what they want of us: read off its head alone."""
+
+from proxy import errors
+from proxy.callers.admin_token import carries
+from proxy.callers.tenants import Caller
+from proxy.engine.case import Mode
+from proxy.server.head import RequestHead
+from proxy.server.headers import MAX_HOPS, hops
+from proxy.upstream.active import Active
+
+# Where Azure and Google look for a key.
+_OTHER_KEYS = (b"api-key", b"x-goog-api-key", b"ocp-apim-subscription-key")
+_ONCE = (b"authorization", b"x-api-key", b"x-compaction", b"x-compaction-policy")
+_MODES: dict[bytes, Mode] = {b"off": "off", b"on": "on", b"shadow": "shadow", b"force": "force"}
+
+
+def identify(head: RequestHead, active: Active) -> tuple[Caller, Mode]:
+    """Who is calling, under which policy, and what they want of us; control headers count once or not at all."""
+    if hops(head.headers) >= MAX_HOPS:
+        raise errors.LoopError(
+            "This request passed the proxy several times: an upstream's base_url leads back to the proxy."
+        )
+    repeated = head.repeats(_ONCE)
+    if repeated is not None:
+        raise errors.InvalidRequestError(
+            f"The header {repeated.decode()} may be sent once only.", param=repeated.decode()
+        )
+    if head.reading.has_dots:
+        raise errors.InvalidRequestError("The path holds dot segments (. or ..), encoded or not; send it without them.")
+    if carries(active.admin_token.value.encode(), head.headers, head.query):
+        raise errors.AuthenticationError(
+            "This is the admin token, not an API key: it is for /admin and /metrics alone."
+        )
+    tenants = active.tenants
+    other_key = next(filter(None, map(head.header, _OTHER_KEYS)), None)
+    caller = tenants.identify(head.header(b"authorization"), head.header(b"x-api-key"), other_key)
+    policy = head.header(b"x-compaction-policy")
+    if policy is not None:
+        caller = tenants.with_policy(caller, policy.decode("latin-1"))
+    return caller, _mode(head, caller)
+
+
+def _mode(head: RequestHead, caller: Caller) -> Mode:
+    """The header's word, else the policy's mode."""
+    asked = head.header(b"x-compaction")
+    if asked is None:
+        return caller.policy.mode
+    mode = _MODES.get(asked.strip().lower())
+    if mode is None:
+        raise errors.InvalidRequestError("x-compaction must be one of off, on, shadow, force.", param="x-compaction")
+    return mode
