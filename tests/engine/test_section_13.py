@@ -155,7 +155,7 @@ async def test_twenty_requests_on_each_of_two_replicas_cost_one_summary_each_con
     trunk = Agent()
     for _ in range(30):
         (trunk.works if trunk.messages[1:] else lambda: trunk.says(RULES[0]))()
-    store = {"url": valkey_url, "secret": "shared", "timeout": "2s"}
+    store = {"url": valkey_url, "secret": "shared", "timeout": "30s"}
     policies = {"default": {"join_wait": "30s", "soft_threshold": 1}}
     async with scenarios.stage(tmp_path, replicas=2, store=store, policies=policies) as play:
         requests = [trunk.fork(f"fork-{i}" if forked else "same").works() for i in range(20)]

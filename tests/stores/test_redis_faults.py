@@ -38,6 +38,8 @@ pytestmark = pytest.mark.anyio
 
 # A pause is never longer, so 5 s after the end of any trouble the store is asked again.
 LONGEST_PAUSE = 4.0
+# A busy machine is slow at times: what nobody has frozen is never given up, and what is must be one day.
+UNHURRIED, FROZEN = "30s", "2s"
 PATIENT = {"default": {"join_wait": "2s"}}
 
 
@@ -90,12 +92,11 @@ def replicas(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> OpenReplicas:
     monkeypatch.setattr("proxy.app.CircuitBreaker", lambda store, _: CircuitBreaker(store, clock))
 
     @asynccontextmanager
-    async def over(url: str) -> AsyncIterator[Replicas]:
+    async def over(url: str, timeout: str = UNHURRIED) -> AsyncIterator[Replicas]:
         async with AsyncExitStack() as opened:
             model = ModelServer(window=WINDOW)
             upstream = await opened.enter_async_context(serve(model))
-            # A busy machine is slow at times: only what is frozen takes as long as this.
-            store = {"url": url, "secret": "shared", "timeout": "1s"}
+            store = {"url": url, "secret": "shared", "timeout": timeout}
             config = configured(tmp_path, defaults(tmp_path, upstream) | {"store": store, "policies": PATIENT})
             logs = [io.BytesIO(), io.BytesIO()]
             apps = [App(config, open_log("info", time.time, log)) for log in logs]
@@ -157,14 +158,14 @@ def locked(server: Server) -> Iterator[None]:
 
 Fault = Callable[["Server"], "AbstractContextManager[None]"]
 Damage = Callable[["Server"], None]
-OpenReplicas = Callable[[str], AbstractAsyncContextManager[Replicas]]
+OpenReplicas = Callable[..., AbstractAsyncContextManager[Replicas]]
 
 
-@pytest.mark.parametrize("fault", [down, frozen, locked])
+@pytest.mark.parametrize(("fault", "timeout"), [(down, UNHURRIED), (frozen, FROZEN), (locked, UNHURRIED)])
 async def test_while_the_store_is_away_every_request_is_answered_rightly(
-    replicas: OpenReplicas, server: Server, fault: Fault
+    replicas: OpenReplicas, server: Server, fault: Fault, timeout: str
 ) -> None:
-    async with replicas(server.url) as pair:
+    async with replicas(server.url, timeout) as pair:
         assert await pair.share(pair.new_agent())
         with fault(server):
             for _ in range(3):
@@ -266,7 +267,7 @@ async def test_what_cannot_be_trusted_is_made_again(replicas: OpenReplicas, serv
 async def test_a_slow_store_costs_one_timeout_a_pause_and_all_is_shared_again_when_it_is_not(
     replicas: OpenReplicas, server: Server
 ) -> None:
-    async with redis_servers.line_to(server.port) as line, replicas(f"redis://{line.url}/0") as pair:
+    async with redis_servers.line_to(server.port) as line, replicas(f"redis://{line.url}/0", FROZEN) as pair:
         assert await pair.share(pair.new_agent())
         line.open.clear()
         for _ in range(3):
@@ -282,7 +283,7 @@ async def test_a_slow_store_costs_one_timeout_a_pause_and_all_is_shared_again_wh
 async def test_a_partition_costs_one_pause_however_many_connections_it_killed(
     replicas: OpenReplicas, server: Server
 ) -> None:
-    async with redis_servers.line_to(server.port) as line, replicas(f"redis://{line.url}/0") as pair:
+    async with redis_servers.line_to(server.port) as line, replicas(f"redis://{line.url}/0", FROZEN) as pair:
         assert await pair.share(pair.new_agent())
         line.go_silent()
         while pair.changes != [["store_down"]] * 2:  # what waits in vain may wait behind the answer

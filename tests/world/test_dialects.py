@@ -153,7 +153,7 @@ PATIENT = {"default": {"join_wait": "30s"}}
 
 @in_each
 async def test_two_replicas_send_the_same_bytes(tmp_path: Path, writer: Writer, valkey_url: str) -> None:
-    store = {"url": valkey_url, "secret": "shared", "timeout": "2s"}
+    store = {"url": valkey_url, "secret": "shared", "timeout": "30s"}
     async with world(tmp_path, writer, replicas=2, store=store, policies=PATIENT) as play:
         for history in session(Talk()):
             for replica in (0, 1):

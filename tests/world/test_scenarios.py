@@ -151,7 +151,7 @@ PATIENT = {"default": {"join_wait": "30s"}}
 
 
 async def test_two_replicas_share_what_they_know(tmp_path: Path, valkey_url: str) -> None:
-    store = {"url": valkey_url, "secret": "shared", "timeout": "2s"}
+    store = {"url": valkey_url, "secret": "shared", "timeout": "30s"}
     async with stage(tmp_path, replicas=2, store=store, policies=PATIENT) as play:
         for messages in session(Agent()):
             for replica in (0, 1):
@@ -161,7 +161,7 @@ async def test_two_replicas_share_what_they_know(tmp_path: Path, valkey_url: str
 
 
 async def test_a_window_that_one_replica_has_learned_another_plans_with(tmp_path: Path, valkey_url: str) -> None:
-    store = {"url": valkey_url, "secret": "shared", "timeout": "2s"}
+    store = {"url": valkey_url, "secret": "shared", "timeout": "30s"}
     async with stage(tmp_path, replicas=2, store=store, models=[], policies=PATIENT) as play:
         await play.post([user(prose("one", 12_000))])
         assert play.replies[-1].headers["x-compaction-reason"] == "overflow_retry"
@@ -179,7 +179,7 @@ async def test_a_window_that_one_replica_has_learned_another_plans_with(tmp_path
 
 
 async def test_replicas_that_race_for_a_summary_send_the_same_bytes(tmp_path: Path, valkey_url: str) -> None:
-    store = {"url": valkey_url, "secret": "shared", "timeout": "2s"}
+    store = {"url": valkey_url, "secret": "shared", "timeout": "30s"}
     async with stage(tmp_path, replicas=4, store=store, policies=PATIENT) as play:
         for messages in session(Agent()):
             replies = await asyncio.gather(*(play.post(messages, replica=replica) for replica in range(4)))
