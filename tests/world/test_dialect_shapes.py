@@ -53,12 +53,13 @@ async def test_outputs_may_stand_between_calls_and_come_late(tmp_path: Path) -> 
         for number in range(40):
             made = [writer.items(model("", Called(f"{kind}{number}")), Style())[0] for kind in "abc"]
             told_now = [writer.items(results(**{f"{kind}{number}": prose(number, 70)}), Style())[0] for kind in "abc"]
-            late = [told_now[2]] if number % 4 else []
-            talk.history += [made[0], told_now[0], made[1], made[2], *late, told_now[1]]
-            await play.send(talk.history if late else [*talk.history, told_now[2]])
-            if not late:
-                # From now on it stands behind what the model says next.
-                talk.history += [*writer.items(model("Meanwhile."), Style()), told_now[2]]
+            talk.history += [made[0], told_now[0], made[1], made[2], told_now[1]]
+            # What answers the third call comes a whole round later now and then.
+            if number % 3 == 0:
+                talk.works()
+                talk.history.append(model("That one took its time."))
+            talk.history.append(told_now[2])
+            await play.send(talk.history)
         assert 0 < play.calls <= most_calls(play.replies[-1].received, B)
 
 
@@ -169,13 +170,13 @@ async def test_thinking_that_nothing_binds_stays_with_its_loop(
 
 
 async def test_thinking_only_first_in_the_turn(tmp_path: Path) -> None:
-    """The turn is never parted from its first thinking."""
+    """The newest turn takes more than is kept of a history, and is not parted from its thinking all the same."""
     async with world(tmp_path, OF["messages"]) as play:
         first = [True]
         client = Thinker(play, Signer(), lambda _: first[0])
-        for turn in range(8):
+        for turn in range(4):
             await client.says(f"{FIRST}\nPart {turn}." if turn == 0 else f"Part {turn}.", **ENABLED)
-            for number in range(6):
+            for number in range(18):
                 first[0] = number == 0
                 await client.works(**ENABLED)
         assert play.calls > 0
