@@ -205,6 +205,8 @@ async def test_bound_thinking_before_a_batch_of_short_forms(tmp_path: Path) -> N
         for _ in range(40):
             await client.works()
         assert play.calls > 0
+        assert "cooled" in {outcome for outcome, _ in play.outcomes}
+        assert any("shortened by the gateway" in sent.texts for sent in play.sent)
         assert play.provider.thinking_refused == 1
 
 
@@ -222,6 +224,23 @@ async def test_bound_thinking_of_a_fork(tmp_path: Path) -> None:
         for _ in range(10):
             await client.works()
         assert play.provider.thinking_refused <= 2
+
+
+async def test_a_lost_store_costs_one_refusal_more(tmp_path: Path) -> None:
+    """What was removed is in the client's history still, and nothing says any more that it was."""
+    signer = Signer()
+    async with world(tmp_path, OF["messages"], signer=signer, store={"url": "memory://"}) as play:
+        client = Thinker(play, signer)
+        await client.says(FIRST)
+        for _ in range(40):
+            await client.works()
+        assert play.calls > 0
+    async with world(tmp_path, OF["messages"], signer=signer, store={"url": "memory://"}) as play:
+        await play.send(client.talk.history)
+        client.play = play
+        for _ in range(10):
+            await client.works()
+        assert play.provider.thinking_refused == 1
 
 
 # Instructions inside the conversation.
@@ -308,6 +327,13 @@ async def test_items_that_load_tools_stay_in_force(tmp_path: Path) -> None:
 
 EPHEMERAL: Json = {"cache_control": {"type": "ephemeral"}}
 HOUR: Json = {"cache_control": {"type": "ephemeral", "ttl": "1h"}}
+
+
+async def test_a_mark_on_the_whole_request_passes(tmp_path: Path) -> None:
+    async with world(tmp_path, OF["messages"]) as play:
+        await play.play(session(Talk()), **EPHEMERAL)
+        assert play.calls > 0
+        assert {tuple(marks(sent.body)) for sent in play.sent} == {("5m",)}
 
 
 def marked(body: Json, places: tuple[int, ...], mark: Json) -> Json:

@@ -171,6 +171,9 @@ async def test_an_overflow_in_a_stream_is_solved(tmp_path: Path, writer: Writer)
         assert b"context" not in reply.body
 
 
+WAITING = {"chat": b": ", "responses": b": ", "messages": b'event: ping\ndata: {"type": "ping"}\n\n'}
+
+
 @in_each
 async def test_an_overflow_behind_comments_is_solved(tmp_path: Path, writer: Writer) -> None:
     """While the summary is made, the stream begins with what the dialect waits by."""
@@ -179,8 +182,7 @@ async def test_an_overflow_behind_comments_is_solved(tmp_path: Path, writer: Wri
     async with world(tmp_path, writer, server, policies=policies) as play:
         reply = await play.post(play.body(long(60).history, stream=True))
         assert reply.status == 200
-        waiting = writer.dialect.answers.WAITING
-        assert reply.body.startswith(waiting)
+        assert reply.body.startswith(WAITING[writer.dialect.name])
         assert any(map(writer.dialect.answers.says_something, _events_in(reply.body)))
         assert play.provider.invalid == []
         server.let_summaries_go.set()
@@ -264,9 +266,10 @@ async def test_what_is_counted_is_what_the_next_request_is_billed(tmp_path: Path
     [
         ({"x-api-key": "sk-ant-api03-key"}, False),
         ({"authorization": "Bearer sk-ant-api03-key"}, False),
-        ({"authorization": "Bearer sk-ant-oat01-login", "anthropic-beta": "oauth-2025-04-20"}, True),
+        ({"authorization": "Bearer sk-ant-oat01-login"}, True),
+        ({"authorization": "Bearer login", "anthropic-beta": "oauth-2025-04-20"}, True),
     ],
-    ids=["key", "bearer", "login"],
+    ids=["key", "bearer", "login", "login by its beta"],
 )
 async def test_the_clients_credential_goes_as_it_came_and_a_login_is_never_used_by_us(
     tmp_path: Path, headers: dict[str, str], *, is_login: bool
