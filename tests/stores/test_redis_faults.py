@@ -92,11 +92,11 @@ def replicas(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> OpenReplicas:
     monkeypatch.setattr("proxy.app.CircuitBreaker", lambda store, _: CircuitBreaker(store, clock))
 
     @asynccontextmanager
-    async def over(url: str, timeout: str = UNHURRIED) -> AsyncIterator[Replicas]:
+    async def over(url: str, patience: str = UNHURRIED) -> AsyncIterator[Replicas]:
         async with AsyncExitStack() as opened:
             model = ModelServer(window=WINDOW)
             upstream = await opened.enter_async_context(serve(model))
-            store = {"url": url, "secret": "shared", "timeout": timeout}
+            store = {"url": url, "secret": "shared", "timeout": patience}
             config = configured(tmp_path, defaults(tmp_path, upstream) | {"store": store, "policies": PATIENT})
             logs = [io.BytesIO(), io.BytesIO()]
             apps = [App(config, open_log("info", time.time, log)) for log in logs]
@@ -161,11 +161,11 @@ Damage = Callable[["Server"], None]
 OpenReplicas = Callable[..., AbstractAsyncContextManager[Replicas]]
 
 
-@pytest.mark.parametrize(("fault", "timeout"), [(down, UNHURRIED), (frozen, FROZEN), (locked, UNHURRIED)])
+@pytest.mark.parametrize(("fault", "patience"), [(down, UNHURRIED), (frozen, FROZEN), (locked, UNHURRIED)])
 async def test_while_the_store_is_away_every_request_is_answered_rightly(
-    replicas: OpenReplicas, server: Server, fault: Fault, timeout: str
+    replicas: OpenReplicas, server: Server, fault: Fault, patience: str
 ) -> None:
-    async with replicas(server.url, timeout) as pair:
+    async with replicas(server.url, patience) as pair:
         assert await pair.share(pair.new_agent())
         with fault(server):
             for _ in range(3):
