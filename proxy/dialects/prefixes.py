@@ -24,6 +24,8 @@ _MESSAGE_BYTES = 320
 _MARK = b'"cache_control"'
 # Marks that a provider takes at once.
 _MOST_MARKED = 4
+# Whose it is, how it was read, and a hash of its beginning.
+_Key = tuple[bytes, Array, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +53,7 @@ class PrefixCache:
     def __init__(self, max_bytes: int = 64 * 1024 * 1024, per_opening: int = 8) -> None:
         self._max_bytes = max_bytes
         self._per_opening = per_opening
-        self._entries: OrderedDict[tuple[bytes, int], list[Prefix]] = OrderedDict()
+        self._entries: OrderedDict[_Key, list[Prefix]] = OrderedDict()
         self.held = 0
         # Hashes never leave the process; the seed keeps anybody from aiming at a collision.
         self._seed = secrets.randbits(64)
@@ -99,7 +101,7 @@ class PrefixCache:
         )
         self._put(self._key(scope, body, array), prefix)
 
-    def _put(self, key: tuple[bytes, int], prefix: Prefix) -> None:
+    def _put(self, key: _Key, prefix: Prefix) -> None:
         entries = self._entries.setdefault(key, [])
         same = next((i for i, p in enumerate(entries) if p.length == prefix.length and p.digest == prefix.digest), None)
         if same is not None:
@@ -113,8 +115,8 @@ class PrefixCache:
             _, dropped = self._entries.popitem(last=False)
             self.held -= sum(p.size for p in dropped)
 
-    def _key(self, scope: bytes, body: bytes, array: Array) -> tuple[bytes, int]:
-        return scope + array.key, self._hash(body, _KEY_BYTES)
+    def _key(self, scope: bytes, body: bytes, array: Array) -> _Key:
+        return scope, array, self._hash(body, _KEY_BYTES)
 
     def _hash(self, body: bytes, length: int) -> int:
         return xxhash.xxh3_128_intdigest(memoryview(body)[:length], self._seed)

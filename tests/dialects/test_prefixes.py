@@ -17,13 +17,15 @@ from policies.conversation import Message
 from proxy.dialects.json_array import MAX_ITEMS
 from proxy.dialects.prefixes import PrefixCache
 from proxy.dialects.reader import ChatRequest, RequestReader
-from proxy.dialects.table import CHAT
+from proxy.dialects.table import CHAT, MESSAGES
 from proxy.models.tokenizer import DEFAULT_ENCODING, Tokenizer
 from proxy.runtime import workers as threads
 from tests.support.conversations import Json, assistant, body_of, described, parsed, rounds, system, tool, user
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from proxy.dialects.base import Dialect
 
 SCOPE = b"caller"
 TOKENIZER = Tokenizer()
@@ -35,9 +37,9 @@ def reader() -> RequestReader:
     return RequestReader(TOKENIZER, threads.Workers(WORKERS))
 
 
-def read(by: RequestReader, body: bytes, scope: bytes = SCOPE) -> ChatRequest | None:
+def read(by: RequestReader, body: bytes, scope: bytes = SCOPE, dialect: Dialect = CHAT) -> ChatRequest | None:
     return asyncio.run(
-        by.read(body, scope, lambda model: "cl100k_base" if model == "gpt-4" else DEFAULT_ENCODING, CHAT)
+        by.read(body, scope, lambda model: "cl100k_base" if model == "gpt-4" else DEFAULT_ENCODING, dialect)
     )
 
 
@@ -172,6 +174,17 @@ def test_what_one_caller_sent_is_never_found_by_another() -> None:
     cache.remember(b"one", earlier, CHAT.array, parsed(earlier), "e", described(json.loads(earlier)["messages"]))
     assert cache.find(b"two", later, CHAT.array) is None
     assert cache.find(b"one", later, CHAT.array) is not None
+
+
+def test_what_was_read_in_one_dialect_is_read_anew_in_another() -> None:
+    """Both have their items under one name, and look for other fields beside them."""
+    earlier, later = (body.replace(b"{", b'{"system":"Be brief.",', 1) for body in growing(2))
+    by = reader()
+    for dialect in (CHAT, MESSAGES, CHAT):
+        cold = read(reader(), later, dialect=dialect)
+        read(by, earlier, dialect=dialect)
+        assert cold is not None
+        assert facts(read(by, later, dialect=dialect)) == facts(cold)
 
 
 @pytest.mark.parametrize(
