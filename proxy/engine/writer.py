@@ -20,6 +20,7 @@ from proxy.models.tokenizer import Tokenizer
 from proxy.models.windows import Windows
 from proxy.records.checkpoints import Checkpoints
 from proxy.runtime.workers import Workers
+from proxy.server.headers import for_questions
 from proxy.upstream.routes import SummaryTarget
 from proxy.upstream.summarizer import Summarizer, SummarizerError, SummarizerOverflowError
 
@@ -182,8 +183,9 @@ class Writer:
             return None
         instruction = fill_aligned(self._templates(work), work.texts, work.length, work.segment)
         body = await self._workers.run(_aligned_body, job, instruction, _answer_room(work))
+        headers = for_questions(job.case.route.headers, work.target.dialect.questions.HEADERS, is_aligned=True)
         try:
-            answer = await self._summarizer.send(work.target, body)
+            answer = await self._summarizer.send(replace(work.target, headers=headers), body)
         except (SummarizerError, SummarizerOverflowError):
             return None
         verdict = await self._workers.run(self._validate, work, prompt, answer)

@@ -59,12 +59,13 @@ def is_login(headers: Headers) -> bool:
     return b"sk-ant-oat" in value or b"oauth-" in betas or first(headers, b"chatgpt-account-id") is not None
 
 
-def for_questions(headers: Headers, needed: Iterable[tuple[bytes, bytes]]) -> Headers:
+def for_questions(headers: Headers, needed: Iterable[tuple[bytes, bytes]], *, is_aligned: bool = False) -> Headers:
     """Of a client's headers those that go with a question of ours: its credential, the API's version, and of the betas
-    those of login and window. `needed` are sent where the client has not said them."""
+    those of login and window, or all where its own prompt is sent. `needed` are sent where the client has not said
+    them."""
     own = [(name, value) for name, value in headers if name in _CREDENTIALS]
     own += [(name, value) for name, value in headers if name == b"anthropic-version"]
-    if betas := b",".join(beta for beta in betas_of(headers) if beta.startswith(_NEEDED_BETAS)):
+    if betas := b",".join(beta for beta in betas_of(headers) if is_aligned or beta.startswith(_NEEDED_BETAS)):
         own.append((b"anthropic-beta", betas))
     return [*own, *(header for header in needed if first(own, header[0]) is None)]
 

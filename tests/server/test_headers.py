@@ -4,7 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from proxy.server.headers import HOP, Headers, credential, first, hops, is_control, to_client, to_upstream
+from proxy.server.headers import (
+    HOP,
+    Headers,
+    credential,
+    first,
+    for_questions,
+    hops,
+    is_control,
+    to_client,
+    to_upstream,
+)
 
 KEPT: Headers = [
     (b"content-type", b"application/json"),
@@ -147,3 +157,20 @@ def test_what_is_no_header_for_the_client_is_dropped(name: bytes, value: bytes, 
 )
 def test_control_headers_are_known_by_their_beginning(name: bytes, ours: bool) -> None:
     assert is_control(name) is ours
+
+
+NEEDED = b"oauth-2025-04-20,context-1m-2025-08-07"
+
+
+@pytest.mark.parametrize(
+    ("is_aligned", "betas"), [(False, NEEDED), (True, b"a,oauth-2025-04-20,b,context-1m-2025-08-07")]
+)
+def test_a_question_of_ours_asks_for_the_features_that_its_prompt_needs(is_aligned: bool, betas: bytes) -> None:
+    sent = [
+        (b"x-api-key", b"k"),
+        (b"anthropic-beta", b"a, oauth-2025-04-20"),
+        (b"anthropic-beta", b"b,context-1m-2025-08-07"),
+        (b"x-claude-code-session-id", b"s"),
+    ]
+    asked = for_questions(sent, [(b"anthropic-version", b"2023-06-01")], is_aligned=is_aligned)
+    assert asked == [(b"x-api-key", b"k"), (b"anthropic-beta", betas), (b"anthropic-version", b"2023-06-01")]
