@@ -55,12 +55,23 @@ def assemble(conversation: Conversation, covered: int, text: str, shape: Shape =
     tail = conversation.indexes[conversation.head_length + covered :]
     if conversation.order.instructions == "before":
         return [*head, *instructions, *loading, *_introduced(conversation, text, shape, [*repeated, *tail])]
-    leading = next((k for k, i in enumerate(tail) if conversation.messages[i].role != "user"), len(tail))
+    leading = _leading_users(conversation, tail)
     users, rest = [*repeated, *tail[:leading]], [*instructions, *tail[leading:]]
     if not loading:
         return [*head, *_introduced(conversation, text, shape, users), *rest]
     apart: list[Item] = [Injected(ACKNOWLEDGEMENT, "assistant")] if users and shape != "separate" else []
     return [*head, Injected(text), *loading, *apart, *users, *rest]
+
+
+def with_instructions(conversation: Conversation, start: int, kept: Sequence[MessageIndex]) -> list[MessageIndex]:
+    """What is kept of body[start:], a user's message first, with instructions from before it where they may stand."""
+    instructions = [conversation.index(i) for i in conversation.covered_instructions(start)]
+    leading = 0 if conversation.order.instructions == "before" else _leading_users(conversation, kept)
+    return [*kept[:leading], *instructions, *kept[leading:]]
+
+
+def _leading_users(conversation: Conversation, indexes: Sequence[MessageIndex]) -> int:
+    return next((k for k, i in enumerate(indexes) if conversation.messages[i].role != "user"), len(indexes))
 
 
 def _introduced(conversation: Conversation, text: str, shape: Shape, kept: Sequence[Item]) -> list[Item]:

@@ -13,6 +13,7 @@ from typing import NamedTuple, NewType, TypeVar
 import msgspec
 import xxhash
 
+from policies.assembly import with_instructions
 from policies.conversation import Conversation, Message, MessageIndex, Signature
 from policies.transcript import Utterance
 from proxy.dialects import bounds, json_array, surrogates
@@ -101,9 +102,8 @@ class ChatRequest:
         if position is None:
             return self
         late = conversation.late_results(position)
-        kept = (i for i in range(position, len(conversation.body)) if i not in late)
-        head = conversation.indexes[: conversation.head_length]
-        items = [*head, *map(conversation.index, (*conversation.covered_instructions(position), *kept))]
+        kept = [conversation.index(i) for i in range(position, len(conversation.body)) if i not in late]
+        items = [*conversation.indexes[: conversation.head_length], *with_instructions(conversation, position, kept)]
         body, parsed = json_array.selected(self.body, self.parsed, items)
         messages = [self.messages[i] for i in items]
         dropped = self.tokens - self.tools_tokens - sum(message.tokens for message in messages)

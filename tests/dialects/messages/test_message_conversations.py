@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import zip_longest
 from pathlib import Path
@@ -18,8 +19,10 @@ from policies.chain import prefix_digests
 from policies.conversation import Conversation
 from policies.cuts import legal_cuts
 from proxy.dialects import json_array
-from proxy.dialects.reader import with_silent
+from proxy.dialects.reader import RequestReader, with_silent
 from proxy.dialects.table import MESSAGES
+from proxy.models.tokenizer import DEFAULT_ENCODING, Tokenizer
+from proxy.runtime.workers import Workers
 from tests.support.conversations import Json, count
 from tests.support.message_blocks import MARK, call, result, said, text, thought
 from tests.support.strict_messages import blocks, defects, marks
@@ -257,3 +260,18 @@ def test_a_real_conversation_is_cut_without_harm_wherever_it_may_be_cut(name: st
         assert {defect.partition(": ")[2] for defect in defects(sent)} <= known, told(sent)
         assert messages_of(sent)[-1] == messages_of(body)[-1]
         assert len(marks(sent)) <= len(marks(body))
+
+
+@pytest.mark.anyio
+async def test_behind_a_separator_instructions_from_before_it_stand_where_they_may() -> None:
+    rule: Json = {"role": "system", "content": "Never push."}
+    gone: Json = {"role": "system", "content": "For now.", "clear_at": "next_user_message"}
+    history = [user("go"), rule, gone, model("done"), user("/new"), user("and now"), model("ok"), user("more")]
+    body = json.dumps({"model": "m", "max_tokens": 9, "messages": history}).encode()
+    with ThreadPoolExecutor(1) as pool:
+        reader = RequestReader(Tokenizer(), Workers(pool))
+        request = await reader.read(body, b"scope", lambda _: DEFAULT_ENCODING, MESSAGES)
+    assert request is not None
+    kept: Json = json.loads(request.behind("/new").body)
+    assert messages_of(kept) == [*history[4:6], rule, *history[6:]]
+    assert defects(kept) == []
