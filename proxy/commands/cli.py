@@ -42,6 +42,7 @@ ConfigPath = Annotated[
 ]
 Port = Annotated[int | None, Parameter(validator=Number(gte=0, lte=65535))]
 Flag = Annotated[bool, Parameter(negative=())]
+DialectName = Literal["chat", "responses", "messages"]
 AsJson = Annotated[bool, Parameter(name="--json", negative=())]
 
 
@@ -73,7 +74,7 @@ def serve(config: ConfigPath = None, *, host: str | None = None, port: Port = No
 
 
 @app.command
-def demo(*, once: bool = False, dialect: Literal["chat", "responses", "messages"] = "chat") -> None:
+def demo(*, once: bool = False, dialect: DialectName = "chat") -> None:
     """Play a long tool-using session against a small window, directly and through the proxy.
 
     :param once: End when the session is over; exit code 1 if any step failed.
@@ -133,30 +134,35 @@ def explain(
     config: ConfigPath = None,
     policy: str | None = None,
     tenant: str = DEFAULT,
+    dialect: DialectName | None = None,
     force: Flag = False,
     as_json: AsJson = False,
 ) -> None:
     """Say what would be kept, summarised, cooled, pinned and dropped of a request, and why; nothing is sent anywhere.
 
-    :param file: A body of POST /v1/chat/completions; - reads standard input.
+    :param file: A body of POST /v1/chat/completions, /v1/responses or /v1/messages; - reads standard input.
     :param policy: Policy to explain it under, instead of the tenant's.
     :param tenant: Tenant whose request it is.
+    :param dialect: What it is written in; unset: by its fields, else chat.
     :param force: As with `x-compaction: force`.
     :param as_json: Print the whole explanation as JSON.
     """
     from proxy.commands.explain import explain as explained
     from proxy.commands.explain import read_request, show
+    from proxy.dialects.table import CHAT, named, written_in
     from proxy.errors import InvalidJSONError
 
     loaded = loaded_config(config)
     caller = caller_of(loaded, tenant, policy)
     name, body = read_request(file)
+    spoken = named(dialect) if dialect else written_in(body) or CHAT
     try:
-        explanation = asyncio.run(explained(loaded, body, caller, "force" if force else caller.policy.mode))
+        explanation = asyncio.run(explained(loaded, body, caller, "force" if force else caller.policy.mode, spoken))
     except InvalidJSONError as error:
         fail(f"{name}: {error.message}")
     if explanation is None:
-        fail(f"{name}: not a chat request; it must be a JSON object whose messages are a list of objects with a role")
+        array = spoken.array.name
+        fail(f"{name}: not a {spoken.name} request; it must be a JSON object with a list of objects as {array}")
     output(explanation, show, as_json=as_json, indent=2)
 
 

@@ -15,7 +15,7 @@ from rich.text import Text
 from proxy.callers.tenants import Caller
 from proxy.commands.common import fail, plain
 from proxy.config.loading import Config
-from proxy.dialects.table import CHAT
+from proxy.dialects.base import Dialect
 from proxy.engine.case import Mode, case_of
 from proxy.engine.explanation import Explanation, Fate, MessageFate, Pinned
 from proxy.observing.log import open_log
@@ -38,16 +38,16 @@ _STDIN = Path("-")
 _MOST_PINNED = 12
 
 
-async def explain(config: Config, body: bytes, caller: Caller, mode: Mode) -> Explanation | None:
-    """What would be done with this request, None where it is no chat request; raises InvalidJSONError."""
+async def explain(config: Config, body: bytes, caller: Caller, mode: Mode, dialect: Dialect) -> Explanation | None:
+    """What would be done with this request, None where it is none of the dialect; raises InvalidJSONError."""
     with ThreadPoolExecutor(1) as workers:
         log = open_log("error", time.time)
         engine = await open_engine(config, MemoryStore(), UpstreamClient(), workers, log)
         router = engine.router(config)
-        request = await engine.reader.read(body, caller.scope, router.encoding, CHAT)
+        request = await engine.reader.read(body, caller.scope, router.encoding, dialect)
         if request is None:
             return None
-        case = case_of(RequestHead("POST", "/v1/chat/completions", []), router, caller, mode, request)
+        case = case_of(RequestHead("POST", "/", []).asking(dialect), router, caller, mode, request)
         return await engine.explainer.explain(case, request)
 
 

@@ -1,6 +1,9 @@
 """The dialects that are spoken, found by the path of a request."""
 
+from codecs import BOM_UTF8
 from collections.abc import Callable
+
+import msgspec
 
 from proxy.dialects.base import Dialect
 from proxy.dialects.chat import answers, messages, questions, requests
@@ -55,6 +58,25 @@ def spoken_at(path: tuple[str, ...], header: Callable[[bytes], bytes | None]) ->
     found = (dialect for dialect in DIALECTS if path[: len(dialect.path)] == dialect.path)
     named_by = (dialect for dialect in DIALECTS if dialect.header is not None and header(dialect.header) is not None)
     return next(found, None) or next(named_by, None)
+
+
+def written_in(body: bytes) -> Dialect | None:
+    """That of a body by fields that no other dialect has; None where it could be of several."""
+    try:
+        fields = msgspec.json.decode(body.removeprefix(BOM_UTF8), type=_Fields)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+    if fields.messages:
+        return MESSAGES if fields.system else None
+    return RESPONSES if fields.input else None
+
+
+class _Fields(msgspec.Struct):
+    """What tells dialects apart."""
+
+    messages: msgspec.Raw = msgspec.Raw()
+    input: msgspec.Raw = msgspec.Raw()
+    system: msgspec.Raw = msgspec.Raw()
 
 
 def named(name: str) -> Dialect:

@@ -1,12 +1,12 @@
 """What would be done with one request, and why: nothing is sent anywhere, and nothing is written to the store."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
 import msgspec
 
-from policies.conversation import INSTRUCTION_ROLES, MessageIndex
+from policies.conversation import INSTRUCTION_ROLES, Conversation, MessageIndex
 from policies.half_window import Cut
 from policies.ledger import ledger
 from policies.ledger.entries import Entry
@@ -37,7 +37,14 @@ from proxy.stores.sealing import Sealer
 # Why a message is sent as it is, by the reason of a request that goes on without a new record.
 _AS_IT_CAME = {
     "several_choices": "n > 1: relayed as it came",
+    "unknown_shape": "its shape is not understood: relayed as it came",
     "previous_response_id": "the upstream holds the history: relayed as it came",
+    "conversation": "the upstream holds the history: relayed as it came",
+    "stored_items": "only the provider has what would be summarised: relayed as it came",
+    "provider_compaction": "the provider is asked to compact it: relayed as it came",
+    "provider_context_management": "the provider shortens it: compacted after an overflow only",
+    "bound_body": "it counts on the bytes sent before: relayed as it came",
+    "refused": "a copy was refused there lately: sent as it came",
     "below_floor": "the request is small: sent as it came",
     "below_threshold": "the request fits",
     "unknown_window": "the model's window is unknown: sent as it came",
@@ -199,6 +206,7 @@ def _explanation(case: Case, received: ChatRequest, outlook: _Outlook, count: Co
         policy=case.caller.policy_name,
         outcome=verdict.outcome,
         reason=verdict.reason,
+        dialect=case.request.dialect.name,
         would=None if verdict == expected else expected,
         window=None if window is None else explanation.Window(window.tokens, window.source),
         usable=budget.usable,
@@ -266,12 +274,13 @@ def _messages(
     conversation = received.conversation
     head = conversation.head_length
     places = {index: place for place, index in enumerate(indexes)}
+    staying = _staying(case.conversation, outlook.covered)
     for index, message in enumerate(received.messages):
         place = places.get(index)
         if place is None:
             fate, after, why = _DROPPED
         else:
-            fate, after, why = _fate(case, outlook, place)
+            fate, after, why = _fate(case, outlook, staying, place)
         results = conversation.tools_answered[index - head] if index >= head else ()
         tool = ", ".join(filter(None, results)) or ", ".join(call.tool for call in message.calls) or None
         yield explanation.MessageFate(index, message.role, tool, message.tokens, fate, after, why)
@@ -280,24 +289,44 @@ def _messages(
 _DROPPED: tuple[explanation.Fate, int, str] = ("dropped", 0, "before the separator")
 
 
-def _fate(case: Case, outlook: _Outlook, place: int) -> tuple[explanation.Fate, int, str]:
+def _staying(conversation: Conversation, cut: int) -> dict[int, tuple[explanation.Fate, str]]:
+    """What becomes of those of the covered messages that no record stands for, by position."""
+    body = conversation.body
+    covered = conversation.instructions_covered
+    theirs = [i for i in range(cut) if body[i].role in INSTRUCTION_ROLES and (body[i].loads or not covered)]
+    found = {i: _LAPSED if body[i].lapses else _SUPERSEDED for i in theirs}
+    found |= {i: ("kept", f"{body[i].role} message: always sent") for i in conversation.covered_instructions(cut)}
+    found |= dict.fromkeys(conversation.pinned, ("kept", "it has changed since it was summarized"))
+    if (anchor := conversation.anchor(cut)) is not None:
+        found[anchor] = ("anchor", "user message of the turn that the cut falls into")
+    return found | dict.fromkeys(conversation.loading(cut), ("kept", "tools are there because of it"))
+
+
+_SUPERSEDED: tuple[explanation.Fate, str] = ("dropped", "a newer one says the same")
+_LAPSED: tuple[explanation.Fate, str] = ("dropped", "it has lapsed")
+_COMPACTED = "the provider has compacted it: sent as it came"
+
+
+def _fate(
+    case: Case, outlook: _Outlook, staying: Mapping[int, tuple[explanation.Fate, str]], place: int
+) -> tuple[explanation.Fate, int, str]:
     """What becomes of the case's message at this place, what it weighs then, and why."""
     conversation = case.conversation
     position = place - conversation.head_length
     message = conversation.messages[place]
     if position < 0:
-        return "head", message.tokens, f"{message.role} message: always sent"
+        is_ours = message.role in INSTRUCTION_ROLES
+        return "head", message.tokens, f"{message.role} message: always sent" if is_ours else _COMPACTED
     view, cut = outlook.draft.view, outlook.covered
     sent = view is not None and (cut or outlook.draft.outcome == "cooled") and view.replaced.get(MessageIndex(place))
     tokens = view.conversation.messages[place].tokens if view is not None and sent else message.tokens
     if position < cut:
-        if position == conversation.anchor(cut):
-            return "anchor", tokens, "user message of the turn that the cut falls into"
-        if position in conversation.pinned:
-            return "kept", tokens, "it has changed since it was summarized"
-        if message.role in INSTRUCTION_ROLES and not conversation.instructions_covered:
-            return "kept", tokens, f"{message.role} message: always sent"
-        return _replaced(outlook, position)
+        if position not in staying:
+            return _replaced(outlook, position)
+        fate, why = staying[position]
+        if message.words and position in conversation.repeated(cut):
+            tokens = message.words
+        return fate, 0 if fate == "dropped" else tokens, why
     if sent:
         return "cooled", tokens, f"large, older than {case.caller.policy.large_messages.hot_rounds} rounds"
     return "kept", tokens, _why_kept(outlook)

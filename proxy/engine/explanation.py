@@ -90,6 +90,7 @@ class Pinned(msgspec.Struct, frozen=True):
 class Explanation(msgspec.Struct, frozen=True):
     """What would be done with this very request now.
 
+    dialect: that it was read in; empty where it could not be read.
     outcome, reason: what the answer's `x-compaction` and `x-compaction-reason` would say.
     would:   what mode `on` would do, where the request is let through (`off`) or only watched (`shadow`); then all that
              follows says what that would be.
@@ -105,6 +106,7 @@ class Explanation(msgspec.Struct, frozen=True):
     policy: str
     outcome: Outcome
     reason: str
+    dialect: str = ""
     would: Verdict | None = None
     window: Window | None = None
     usable: int | None = None

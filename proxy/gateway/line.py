@@ -4,15 +4,18 @@ import asyncio
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from urllib.parse import parse_qs
 
 import msgspec
 
 from policies.experience import was_cut_off
 from proxy import errors
 from proxy.callers.admission import Admission
+from proxy.dialects.base import Dialect
 from proxy.dialects.bounds import most_unpacked
 from proxy.dialects.json_array import model_of
 from proxy.dialects.reader import ChatRequest
+from proxy.dialects.table import DIALECTS, written_in
 from proxy.engine.ahead import is_worth_following
 from proxy.engine.case import Case, Outcome, case_of, learned
 from proxy.engine.draft import Draft
@@ -28,6 +31,7 @@ from proxy.gateway.usage import UsageTap, without_usage
 from proxy.runtime.fail_open import FailOpen
 from proxy.server import content_coding
 from proxy.server.exchange import Exchange
+from proxy.server.head import RequestHead
 from proxy.server.headers import Headers, for_questions
 from proxy.server.paths import RESPONSES, resource, upstream_url
 from proxy.upstream.active import Active
@@ -151,7 +155,7 @@ class Gateway:
         """What `chat` would do with this request now, and why; nothing goes upstream."""
         async with self._observed(exchange) as incoming:
             if exchange.head.method != "POST":
-                raise errors.MethodNotAllowedError("Send what is to be explained by POST, as a chat request.", "POST")
+                raise errors.MethodNotAllowedError("Send the request that is to be explained by POST.", "POST")
             await self._receive(incoming)
             await exchange.while_connected(self._explain(incoming))
 
@@ -165,12 +169,13 @@ class Gateway:
         await incoming.exchange.write(body, more=False)
 
     async def _explanation(self, incoming: Incoming) -> Explanation:
-        request = await self._read(incoming)
-        if request is None:
-            return Explanation(model_of(incoming.body), incoming.caller.policy_name, "bypass", "unknown_shape")
-        head, router = incoming.exchange.head, incoming.active.router
-        case = case_of(head, router, incoming.caller, incoming.mode, request)
-        return await self._engine.explainer.explain(case, request)
+        body, caller, router = await self._unpacked(incoming), incoming.caller, incoming.active.router
+        head = incoming.exchange.head
+        head = head.asking(_explained_as(head) or written_in(body or b"") or head.dialect)
+        request = body and await self._engine.reader.read(body, caller.scope, router.encoding, head.dialect)
+        if not request:
+            return Explanation(model_of(incoming.body), caller.policy_name, "bypass", "unknown_shape")
+        return await self._engine.explainer.explain(case_of(head, router, caller, incoming.mode, request), request)
 
     async def passthrough(self, exchange: Exchange) -> None:
         """Any other request: relayed untouched, both bodies streamed."""
@@ -328,3 +333,13 @@ def _tapped(incoming: Incoming, answer: Answer) -> UsageTap | None:
 def _may_be_stored(case: Case, sent: Draft) -> bool:
     """Whether something of its conversation may lie in the store, or is about to."""
     return not case.is_let_through and (sent.copy is not None or is_worth_following(case, sent))
+
+
+def _explained_as(head: RequestHead) -> Dialect | None:
+    """The dialect that is named for a request to explain; None where none is."""
+    name = next(iter(parse_qs(head.query.decode("latin-1"), keep_blank_values=True).get("dialect", [])), None)
+    found = [dialect for dialect in DIALECTS if dialect.name == name]
+    if name is not None and not found:
+        names = ", ".join(dialect.name for dialect in DIALECTS)
+        raise errors.InvalidRequestError(f"dialect must be one of {names}.", param="dialect")
+    return found[0] if found else None

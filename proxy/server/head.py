@@ -42,6 +42,10 @@ class RequestHead:
         """That of its path, or what its client is known by; None where nothing tells."""
         return spoken_at(resource(self.reading), self.header)
 
+    def asking(self, dialect: Dialect) -> "RequestHead":
+        """The same of a request in this dialect."""
+        return RequestHead("POST", "/v1/" + "/".join(dialect.path), self.headers)
+
     def header(self, name: bytes) -> bytes | None:
         """The first value of a header, by its name in lower case."""
         return self._first.get(name)

@@ -311,6 +311,23 @@ def test_what_a_terminal_would_obey_is_not_printed(run: Run) -> None:
     assert "\x1b" not in run("explain", "r.json").out
 
 
+@pytest.mark.parametrize(
+    ("fields", "words", "dialect"),
+    [
+        ({"messages": []}, (), "chat"),
+        ({"input": []}, (), "responses"),
+        ({"messages": [], "system": "Be brief."}, (), "messages"),
+        ({"messages": [], "system": "Be brief."}, ("--dialect", "chat"), "chat"),
+    ],
+)
+def test_a_request_is_explained_in_its_dialect(
+    run: Run, fields: dict[str, object], words: tuple[str, ...], dialect: str
+) -> None:
+    Path("spoken.json").write_text(json.dumps({"model": "gpt-4o", **fields}))
+    assert json.loads(run("explain", "spoken.json", "--json", *words).out)["dialect"] == dialect
+    assert run("explain", "spoken.json", "--dialect", "gemini").code == 1
+
+
 def test_explain_obeys_no_color(request_file: str) -> None:
     colored, plain = (concertina("explain", request_file, FORCE_COLOR="1", **more) for more in ({}, {"NO_COLOR": "1"}))
     assert COLOR.search(colored.out)
@@ -322,7 +339,8 @@ def test_explain_obeys_no_color(request_file: str) -> None:
     [
         (("gone.json",), "gone.json: No such file or directory; name a file that holds one request body, or - for"),
         (("no.json",), "no.json: The request body is not valid JSON: "),
-        (("list.json",), "list.json: not a chat request; it must be a JSON object whose messages are a list of"),
+        (("list.json",), "list.json: not a chat request; it must be a JSON object with a list of objects as messages"),
+        (("list.json", "--dialect", "responses"), "list.json: not a responses request; it must be a JSON object with"),
         (("list.json", "--policy", "defalt"), "--policy defalt: no policy has this name; did you mean 'default'?"),
         (("list.json", "--tenant", "x"), "--tenant x: no tenant has this name; known names: default"),
         (("list.json", "--config", "gone.yaml"), "gone.yaml: not found; "),

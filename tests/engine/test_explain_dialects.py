@@ -1,0 +1,175 @@
+"""Requests of every dialect are explained as what they are, and every one of their messages by what becomes of it."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import msgspec
+import pytest
+
+from proxy.dialects.table import CHAT, DIALECTS, MESSAGES, RESPONSES
+from proxy.engine.explanation import Explanation
+from tests.support.plain_talk import path_of, turns, written
+from tests.support.scenarios import MODEL, prose
+from tests.support.stages import Stage, ours, outcome, stage
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from proxy.dialects.base import Dialect
+    from tests.support.conversations import Json
+    from tests.support.upstreams import Header
+
+pytestmark = pytest.mark.anyio
+
+EXPLAIN = "/v1/compaction/explain"
+VERSION = (b"anthropic-version", b"2023-06-01")
+FORCE = (b"x-compaction", b"force")
+LONG = turns(30)
+
+
+async def explained(play: Stage, body: bytes, *headers: Header, query: str = "") -> Explanation:
+    reply = await play.send(body, *headers, path=EXPLAIN + query)
+    assert reply.status == 200, reply.body
+    return msgspec.json.decode(reply.body, type=Explanation, strict=True)
+
+
+@pytest.mark.parametrize("dialect", DIALECTS, ids=lambda dialect: dialect.name)
+async def test_what_is_explained_of_a_dialect_is_what_its_next_request_gets(tmp_path: Path, dialect: Dialect) -> None:
+    body = written(dialect, LONG)
+    async with stage(tmp_path) as play:
+        found = await explained(play, body, query=f"?dialect={dialect.name}")
+        assert not play.model.received
+        reply = await play.send(body, path=path_of(dialect))
+    assert (found.outcome, found.reason) == outcome(reply) == ("applied", "proactive")
+    assert found.dialect == dialect.name
+    assert found.tokens_received == int(ours(reply)["tokens-received"])
+    assert found.tokens_sent >= int(ours(reply)["tokens-sent"])
+    assert [message.role for message in found.messages] == [item["role"] for item in LONG]
+
+
+@pytest.mark.parametrize(
+    ("body", "headers", "query", "expected"),
+    [
+        ({"messages": LONG}, (), "", CHAT),
+        ({"messages": LONG, "max_tokens": 9}, (), "", CHAT),
+        ({"input": LONG}, (), "", RESPONSES),
+        ({"input": "hello"}, (), "", RESPONSES),
+        ({"input": LONG}, (VERSION,), "", RESPONSES),
+        ({"messages": LONG, "system": "Be brief."}, (), "", MESSAGES),
+        ({"messages": LONG, "max_tokens": 9}, (VERSION,), "", MESSAGES),
+        ({"messages": LONG}, (), "?dialect=messages", MESSAGES),
+        ({"messages": LONG, "system": "Be brief."}, (VERSION,), "?a=b&dialect=chat", CHAT),
+    ],
+)
+async def test_without_a_name_a_bodys_own_fields_tell_its_dialect(
+    tmp_path: Path, body: Json, headers: tuple[Header, ...], query: str, expected: Dialect
+) -> None:
+    async with stage(tmp_path) as play:
+        sent = json.dumps({"model": MODEL, **body}).encode()
+        assert (await explained(play, sent, *headers, query=query)).dialect == expected.name
+
+
+@pytest.mark.parametrize("query", ["?dialect=gemini", "?dialect=", "?dialect=Chat"])
+async def test_a_dialect_that_there_is_not_is_refused_with_those_that_there_are(tmp_path: Path, query: str) -> None:
+    async with stage(tmp_path) as play:
+        reply = await play.send(written(CHAT, LONG), path=EXPLAIN + query)
+    assert reply.status == 400
+    assert b'"dialect must be one of chat, responses, messages."' in reply.body
+
+
+async def test_a_request_is_explained_by_what_its_own_upstream_knows(tmp_path: Path) -> None:
+    """Claude's window is learned where messages go, which is elsewhere than chat."""
+    upstreams = {
+        "main": {"base_url": "http://127.0.0.1:9/v1", "speaks": ["chat"]},
+        "other": {"base_url": "http://127.0.0.1:9/v2", "speaks": ["messages"]},
+    }
+    models = [{"match": "*", "upstream": "main", "context_window": 8_192}]
+    async with stage(tmp_path, upstreams=upstreams, models=models) as play:
+        assert (await explained(play, written(MESSAGES, LONG), query="?dialect=messages")).outcome == "applied"
+        refused = await play.send(written(RESPONSES, LONG), path=EXPLAIN + "?dialect=responses")
+    assert (refused.status, b"No upstream here speaks responses" in refused.body) == (404, True)
+
+
+def call(number: int) -> Json:
+    block = {"type": "tool_use", "id": f"c{number}", "name": "read", "input": {"path": f"{number}.py"}}
+    return {"role": "assistant", "content": [block]}
+
+
+def result(number: int, *beside: Json, words: int = 200) -> Json:
+    block = {"type": "tool_result", "tool_use_id": f"c{number}", "content": prose(number, words)}
+    return {"role": "user", "content": [block, *beside]}
+
+
+def loads(number: int, name: str) -> Json:
+    content = [{"type": "tool_reference", "tool_name": name}]
+    return {"role": "user", "content": [{"type": "tool_result", "tool_use_id": f"c{number}", "content": content}]}
+
+
+def text(content: str) -> Json:
+    return {"type": "text", "text": content}
+
+
+def told(content: str, **more: object) -> Json:
+    return {"role": "system", "content": content, **more}
+
+
+async def test_every_message_of_the_covered_part_is_explained_by_what_is_sent_of_it(tmp_path: Path) -> None:
+    """Instructions, rounds that load tools, and a turn that begins beside a result."""
+    talk: list[Json] = [{"role": "user", "content": "Never delete src/main.py."}, told("<total_tokens>900 left")]
+    talk += [call(0), loads(0, "search"), told("<total_tokens>800 left"), call(1), result(1)]
+    talk += [told("Answer in French.", clear_at="next_user_message"), call(2)]
+    talk += [result(2, text("Now the docs, please."))]
+    for number in range(3, 30):
+        talk += [call(number), result(number)]
+    async with stage(tmp_path) as play:
+        found = await explained(play, written(MESSAGES, talk), FORCE, query="?dialect=messages")
+        reply = await play.send(written(MESSAGES, talk), FORCE, path=path_of(MESSAGES))
+        assert (found.outcome, found.reason) == outcome(reply)
+        sent = json.loads(play.sent[-1].body)["messages"]
+    fates = [(message.fate, message.why) for message in found.messages[:10]]
+    gone = ("summarised", found.messages[0].why)
+    loading = ("kept", "tools are there because of it")
+    assert fates == [
+        gone,
+        ("dropped", "a newer one says the same"),
+        loading,
+        loading,
+        ("kept", "system message: always sent"),
+        gone,
+        gone,
+        ("dropped", "it has lapsed"),
+        gone,
+        ("anchor", "user message of the turn that the cut falls into"),
+    ]
+    assert found.record_tokens is not None
+    assert sum(m.tokens_after for m in found.messages) + found.record_tokens + found.tokens_tools == found.tokens_sent
+    # The same, seen by what the upstream got.
+    assert [m for m in sent if m["role"] == "system"] == [told("<total_tokens>800 left")]
+    assert sum(block == text("Now the docs, please.") for message in sent for block in message["content"]) == 1
+    assert call(0) in sent
+    assert loads(0, "search") in sent
+    assert call(1) not in sent
+
+
+@pytest.mark.parametrize(
+    ("dialect", "more", "why"),
+    [
+        (RESPONSES, {"previous_response_id": "r"}, "the upstream holds the history: relayed as it came"),
+        (RESPONSES, {"conversation": "c"}, "the upstream holds the history: relayed as it came"),
+        (MESSAGES, {"compaction": {"type": "x"}}, "the provider is asked to compact it: relayed as it came"),
+        (MESSAGES, {"fallback_credit_token": "t"}, "it counts on the bytes sent before: relayed as it came"),
+        (
+            MESSAGES,
+            {"context_management": {"edits": [{"type": "clear_tool_uses_20250919"}]}},
+            "the provider shortens it: compacted after an overflow only",
+        ),
+    ],
+)
+async def test_what_goes_out_as_it_came_says_why(tmp_path: Path, dialect: Dialect, more: Json, why: str) -> None:
+    async with stage(tmp_path) as play:
+        found = await explained(play, written(dialect, LONG, **more), query=f"?dialect={dialect.name}")
+        reply = await play.send(written(dialect, LONG, **more), path=path_of(dialect))
+    assert (found.outcome, found.reason) == outcome(reply)
+    assert {(message.fate, message.why) for message in found.messages} == {("kept", why)}
