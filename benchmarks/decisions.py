@@ -23,7 +23,7 @@ from policies.record import record as records
 from policies.record.record import Record, Span
 from policies.settings import DEFAULTS
 from policies.transcript import ToolCall, Utterance
-from proxy.dialects.reader import ChatRequest, RequestReader
+from proxy.dialects.reader import CountedRequest, RequestReader
 from proxy.dialects.table import CHAT
 from proxy.models.tokenizer import DEFAULT_ENCODING, Tokenizer
 from proxy.runtime import workers as threads
@@ -165,8 +165,8 @@ def _assembling() -> float:
     return _median(work)
 
 
-def _read(content: bytes) -> ChatRequest:
-    async def run() -> ChatRequest | None:
+def _read(content: bytes) -> CountedRequest:
+    async def run() -> CountedRequest | None:
         with ThreadPoolExecutor(1) as workers:
             return await RequestReader(Tokenizer(), threads.Workers(workers)).read(
                 content, _SCOPE, lambda _: DEFAULT_ENCODING, CHAT

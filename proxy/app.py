@@ -67,7 +67,7 @@ class App(Served):
             if asked == EXPLAIN:
                 await gateway.explain(exchange)
             elif exchange.head.method == "POST" and dialect_of(asked) is not None:
-                await gateway.chat(exchange)
+                await gateway.converse(exchange)
             elif exchange.head.method == "POST" and is_counted_at(asked):
                 await gateway.count(exchange)
             else:

@@ -42,7 +42,7 @@ class InvalidRequestError(ProxyError):
 
 
 class InvalidJSONError(InvalidRequestError):
-    """The body is not the JSON object a chat request is."""
+    """The body is not the JSON object that a request is."""
 
     code = "invalid_json"
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from proxy.dialects.reader import ChatRequest
+from proxy.dialects.reader import CountedRequest
 
 _HEADERS = (
     *(b"x-session-id", b"x-claude-code-session-id", b"session-id", b"session_id", b"thread-id"),
@@ -12,7 +12,7 @@ _HEADERS = (
 _LONGEST = 128
 
 
-def session_label(header: Callable[[bytes], bytes | None], request: ChatRequest) -> str:
+def session_label(header: Callable[[bytes], bytes | None], request: CountedRequest) -> str:
     """The first label a client gave, cut and made printable; empty where it gave none.
 
     header: the value of a header by its name in lower case.

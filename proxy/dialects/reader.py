@@ -50,7 +50,7 @@ class Measure(NamedTuple):
 
 
 @dataclass(frozen=True)
-class ChatRequest:
+class CountedRequest:
     """A counted request of a conversation. `messages[i]` stands at `parsed.spans[i]` of `body`.
 
     dropped_tokens: what stood before the manual separator and is not sent; 0 without one.
@@ -91,7 +91,7 @@ class ChatRequest:
         whole = "\n".join(one.text for one in said)
         return said if len(said) == 1 else [Utterance(position, self.conversation.body[position].role, whole)]
 
-    def behind(self, separator: str) -> ChatRequest:
+    def behind(self, separator: str) -> CountedRequest:
         """The request from the newest user message on that says exactly `separator`; itself where there is none.
 
         Instructions from before it stay (R4: the user's own cut wins over every checkpoint, but gives no authority up).
@@ -140,7 +140,7 @@ class RequestReader:
 
     async def read(
         self, body: bytes, scope: bytes, encoding_of: Callable[[str], str], dialect: Dialect
-    ) -> ChatRequest | None:
+    ) -> CountedRequest | None:
         """The request, counted; None for valid JSON of a shape we do not understand."""
         body = body.removeprefix(BOM_UTF8)
         found = self._prefixes.find(scope, body, dialect.array)
@@ -162,7 +162,7 @@ class RequestReader:
             settings = replace(settings, passthrough=settings.passthrough or "unknown_shape")
         self._prefixes.remember(scope, body, dialect.array, parsed, measure.name, messages)
         parsed, messages = with_silent(parsed, messages)
-        return ChatRequest(dialect, body, parsed, messages, tools_tokens, _settled(settings, messages), encoding)
+        return CountedRequest(dialect, body, parsed, messages, tools_tokens, _settled(settings, messages), encoding)
 
     async def _parse(self, body: bytes, array: Array) -> Parsed | None:
         """Inline what takes a millisecond. Making lone surrogates readable may take a hundred for each megabyte."""

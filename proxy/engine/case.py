@@ -1,4 +1,4 @@
-"""One chat request with everything that decides what is sent for it."""
+"""One counted request with everything that decides what is sent for it."""
 
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -14,7 +14,7 @@ from policies.plan import Limits, limits_of
 from policies.trail import Resumed
 from proxy.callers.session_label import session_label
 from proxy.callers.tenants import Caller
-from proxy.dialects.reader import ChatRequest
+from proxy.dialects.reader import CountedRequest
 from proxy.models.table import Window
 from proxy.models.windows import Place
 from proxy.server.head import RequestHead
@@ -40,7 +40,7 @@ class Case:
     kin:         the tag of a conversation that ends alike, where no record holds for it; empty without one.
     """
 
-    request: ChatRequest
+    request: CountedRequest
     caller: Caller
     mode: Mode
     route: Route
@@ -177,7 +177,7 @@ class Case:
         return int(tokens * self.experience.calibration)
 
 
-def case_of(head: RequestHead, router: Router, caller: Caller, mode: Mode, request: ChatRequest) -> Case:
+def case_of(head: RequestHead, router: Router, caller: Caller, mode: Mode, request: CountedRequest) -> Case:
     """The request behind its separator, where it goes, and what was learned of that."""
     separator = caller.policy.separator
     if separator is not None and mode in ("on", "force"):
@@ -189,7 +189,7 @@ def case_of(head: RequestHead, router: Router, caller: Caller, mode: Mode, reque
         mark_of(caller.labels, label),
         covers_instructions=caller.policy.compress_system_messages,
     )
-    route = router.chat(head, caller, request)
+    route = router.conversation(head, caller, request)
     return Case(
         request=request,
         caller=caller,

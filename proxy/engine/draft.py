@@ -8,7 +8,7 @@ from policies.conversation import MessageIndex
 from policies.plan import Standing, tokens_with
 from policies.record.record import Record
 from proxy.dialects import json_array
-from proxy.dialects.reader import ChatRequest
+from proxy.dialects.reader import CountedRequest
 from proxy.engine.case import Case, Outcome
 from proxy.engine.cooler import Cooled
 
@@ -47,7 +47,7 @@ class Draft:
     warning: str | None = None
 
 
-def untouched(request: ChatRequest, outcome: Outcome, reason: str, view: Cooled | None = None) -> Draft:
+def untouched(request: CountedRequest, outcome: Outcome, reason: str, view: Cooled | None = None) -> Draft:
     """The request as the client sent it, behind its separator if it has one."""
     if request.dropped_tokens and outcome == "none":
         outcome, reason = "applied", "separator"

@@ -1,4 +1,4 @@
-"""Drafting what goes upstream for one chat request: the client's bytes, or a compacted copy of them."""
+"""Drafting what goes upstream for one request: the client's bytes, or a compacted copy of them."""
 
 from dataclasses import dataclass, replace
 from typing import assert_never

@@ -19,7 +19,7 @@ from proxy.upstream.routes import Router
 
 @dataclass(frozen=True, slots=True)
 class Engine:
-    """What turns a chat request into what is sent for it, and what follows an answer."""
+    """What turns a request into what is sent for it, and what follows an answer."""
 
     tokenizer: Tokenizer
     windows: Windows

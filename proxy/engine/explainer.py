@@ -15,7 +15,7 @@ from policies.record.actions import file_changes, key_actions
 from policies.record.record import Record, RoundCounts
 from policies.trail import left_out
 from policies.transcript import CountTokens
-from proxy.dialects.reader import ChatRequest
+from proxy.dialects.reader import CountedRequest
 from proxy.engine import explanation
 from proxy.engine.case import Case
 from proxy.engine.cooler import Cooler
@@ -144,7 +144,7 @@ class Explainer:
         self._tokenizer = tokenizer
         self._workers = workers
 
-    async def explain(self, case: Case, received: ChatRequest) -> explanation.Explanation:
+    async def explain(self, case: Case, received: CountedRequest) -> explanation.Explanation:
         """`received` is the request as it came; the case's may begin behind a separator."""
         case = await self._placed(case)
         live = replace(case, mode="on") if case.mode in ("off", "shadow") else case
@@ -193,7 +193,9 @@ async def _outlook(case: Case, decider: Decider) -> _Outlook:
     return _Outlook(draft, decision, record.covered, record.text_tokens)
 
 
-def _explanation(case: Case, received: ChatRequest, outlook: _Outlook, count: CountTokens) -> explanation.Explanation:
+def _explanation(
+    case: Case, received: CountedRequest, outlook: _Outlook, count: CountTokens
+) -> explanation.Explanation:
     window, budget, policy = case.route.window, case.limits.budget, case.caller.policy
     expected = explanation.Verdict(outlook.draft.outcome, outlook.draft.reason)
     verdict = _verdict(case, outlook, expected)
@@ -237,7 +239,7 @@ def _verdict(case: Case, outlook: _Outlook, expected: explanation.Verdict) -> ex
     return expected
 
 
-def _indexes(case: Case, received: ChatRequest) -> list[int]:
+def _indexes(case: Case, received: CountedRequest) -> list[int]:
     """Which message of the received request each of the case's is: behind a separator, instructions are all of the
     rest that stays."""
     first = len(received.messages) - len(case.conversation.body)
@@ -269,7 +271,7 @@ def _checkpoint(record: Record) -> explanation.Checkpoint:
 
 
 def _messages(
-    case: Case, received: ChatRequest, outlook: _Outlook, indexes: Sequence[int]
+    case: Case, received: CountedRequest, outlook: _Outlook, indexes: Sequence[int]
 ) -> Iterator[explanation.MessageFate]:
     conversation = received.conversation
     head = conversation.head_length

@@ -14,7 +14,7 @@ from proxy.callers.admission import Admission
 from proxy.dialects.base import Dialect
 from proxy.dialects.bounds import most_unpacked
 from proxy.dialects.json_array import model_of
-from proxy.dialects.reader import ChatRequest
+from proxy.dialects.reader import CountedRequest
 from proxy.dialects.table import DIALECTS, written_in
 from proxy.engine.ahead import is_worth_following
 from proxy.engine.case import Case, Outcome, case_of, learned
@@ -47,7 +47,7 @@ _UNROUTABLE = (
 
 
 class Gateway:
-    """Relays requests; chat requests are counted, and compacted where they must be."""
+    """Relays requests; those of conversations are counted, and compacted where they must be."""
 
     def __init__(
         self, active: Active, engine: Engine, asker: WindowAsker, client: UpstreamClient, fail_open: FailOpen
@@ -60,8 +60,8 @@ class Gateway:
         self._admission = Admission()
         self._forwarder = Forwarder(engine.drafter, engine.windows, client, fail_open, engine.observe)
 
-    async def chat(self, exchange: Exchange) -> None:
-        """One chat request: receive and identify it, then answer it for as long as the client stays."""
+    async def converse(self, exchange: Exchange) -> None:
+        """One request of a conversation: receive and identify it, then answer it for as long as the client stays."""
         async with self._observed(exchange) as incoming:
             await self._receive(incoming)
             incoming.active.router.check_path(exchange.head, incoming.caller)
@@ -126,7 +126,7 @@ class Gateway:
         return True
 
     async def count(self, exchange: Exchange) -> None:
-        """The upstream's count of what `chat` would send now: nothing is made for it, and nothing written."""
+        """The upstream's count of what `converse` would send now: nothing is made for it, and nothing written."""
         async with self._observed(exchange) as incoming:
             await self._receive(incoming)
             incoming.active.router.check_path(exchange.head, incoming.caller)
@@ -152,7 +152,7 @@ class Gateway:
         return True
 
     async def explain(self, exchange: Exchange) -> None:
-        """What `chat` would do with this request now, and why; nothing goes upstream."""
+        """What `converse` would do with this request now, and why; nothing goes upstream."""
         async with self._observed(exchange) as incoming:
             if exchange.head.method != "POST":
                 raise errors.MethodNotAllowedError("Send the request that is to be explained by POST.", "POST")
@@ -202,7 +202,7 @@ class Gateway:
         incoming.status = response.status
         await relay(Answer(response, b"", response.chunks(), None), exchange, [])
 
-    async def _read(self, incoming: Incoming) -> ChatRequest | None:
+    async def _read(self, incoming: Incoming) -> CountedRequest | None:
         """The counted request; None where it cannot be understood, which is the upstream's to judge."""
         body = await self._unpacked(incoming)
         if body is None:

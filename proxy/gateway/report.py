@@ -30,7 +30,7 @@ _ENDS: tuple[tuple[type[BaseException | None], End], ...] = (
 
 
 def headers_of(incoming: Incoming) -> Headers:
-    """`x-compaction*` and `Server-Timing`, for the answer to a chat request."""
+    """`x-compaction*` and `Server-Timing`, for the answer to a request of a conversation."""
     sent, case, route = incoming.draft, incoming.case, incoming.route
     if sent is None:
         return []

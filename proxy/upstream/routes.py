@@ -6,7 +6,7 @@ from policies.experience import Experience
 from proxy.callers.tenants import Caller
 from proxy.config.settings import Config, Upstream
 from proxy.dialects.base import Dialect
-from proxy.dialects.reader import ChatRequest
+from proxy.dialects.reader import CountedRequest
 from proxy.dialects.table import named
 from proxy.errors import NotAllowedError, NotFoundError
 from proxy.models.table import MAX_NAME, Window
@@ -120,7 +120,7 @@ class Router:
         """The route of a request that is relayed as it is; `model` where one is known."""
         return self._route(head, caller, model, readable=False)
 
-    def chat(self, head: RequestHead, caller: Caller, request: ChatRequest) -> Route:
+    def conversation(self, head: RequestHead, caller: Caller, request: CountedRequest) -> Route:
         route = self._route(head, caller, request.settings.model, readable=True)
         window = self._window(route.place)
         if window is None:
@@ -172,7 +172,7 @@ class Router:
     def encoding(self, model: str) -> str:
         return self._model(model).encoding
 
-    def summary_target(self, caller: Caller, request: ChatRequest, route: Route) -> SummaryTarget | None:
+    def summary_target(self, caller: Caller, request: CountedRequest, route: Route) -> SummaryTarget | None:
         """The policy's summarizer, or the request's own model under its own credential; None for no model at all.
 
         A client's credential is never sent to another upstream than the one it was meant for, and a login never with

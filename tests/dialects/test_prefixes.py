@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from policies.conversation import Message
 from proxy.dialects.json_array import MAX_ITEMS
 from proxy.dialects.prefixes import PrefixCache
-from proxy.dialects.reader import ChatRequest, RequestReader
+from proxy.dialects.reader import CountedRequest, RequestReader
 from proxy.dialects.table import CHAT, MESSAGES
 from proxy.models.tokenizer import DEFAULT_ENCODING, Tokenizer
 from proxy.runtime import workers as threads
@@ -37,13 +37,13 @@ def reader() -> RequestReader:
     return RequestReader(TOKENIZER, threads.Workers(WORKERS))
 
 
-def read(by: RequestReader, body: bytes, scope: bytes = SCOPE, dialect: Dialect = CHAT) -> ChatRequest | None:
+def read(by: RequestReader, body: bytes, scope: bytes = SCOPE, dialect: Dialect = CHAT) -> CountedRequest | None:
     return asyncio.run(
         by.read(body, scope, lambda model: "cl100k_base" if model == "gpt-4" else DEFAULT_ENCODING, dialect)
     )
 
 
-def facts(request: ChatRequest | None) -> object:
+def facts(request: CountedRequest | None) -> object:
     """All that a request says, down to the bytes of every message."""
     if request is None:
         return None

@@ -16,7 +16,7 @@ from policies.conversation import Message
 from policies.record.actions import key_actions
 from proxy.dialects import json_array
 from proxy.dialects.chat.messages import describe
-from proxy.dialects.reader import ChatRequest, RequestReader
+from proxy.dialects.reader import CountedRequest, RequestReader
 from proxy.dialects.table import CHAT
 from proxy.errors import InvalidJSONError
 from proxy.models.tokenizer import DEFAULT_ENCODING, INLINE_BYTES, Tokenizer
@@ -47,12 +47,12 @@ class Workers(Executor):
         return done
 
 
-def read(body: bytes, by: RequestReader | None = None) -> ChatRequest | None:
+def read(body: bytes, by: RequestReader | None = None) -> CountedRequest | None:
     reader = by or RequestReader(TOKENIZER, threads.Workers(Workers()))
     return asyncio.run(reader.read(body, b"caller", lambda _: DEFAULT_ENCODING, CHAT))
 
 
-def understood(body: bytes) -> ChatRequest:
+def understood(body: bytes) -> CountedRequest:
     request = read(body)
     assert request is not None
     return request

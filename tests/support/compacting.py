@@ -21,7 +21,7 @@ from policies.settings import DEFAULTS, PolicySettings
 from proxy.callers.spending import Spending
 from proxy.callers.tenants import Caller
 from proxy.config.settings import Upstream
-from proxy.dialects.reader import ChatRequest, RequestReader
+from proxy.dialects.reader import CountedRequest, RequestReader
 from proxy.dialects.table import CHAT
 from proxy.engine.case import Case
 from proxy.engine.compactor import Compactor
@@ -149,7 +149,7 @@ async def job(
         request = await RequestReader(TOKENIZER, threads.Workers(workers)).read(
             body_of(messages), SCOPE, lambda _: DEFAULT_ENCODING, CHAT
         )
-    assert isinstance(request, ChatRequest)
+    assert isinstance(request, CountedRequest)
     budget = budget_of(8_192, min(7_000, request.tokens))
     plan = decide(request.conversation, limits_of(budget, policy, 0), policy, None)
     assert isinstance(plan, Compact)

@@ -12,7 +12,7 @@ FAULTS = {
         "proxy.dialects.prefixes.PrefixCache.remember",
     ),
     "routing": (
-        "proxy.upstream.routes.Router.chat",
+        "proxy.upstream.routes.Router.conversation",
         "proxy.engine.case.session_label",
         "proxy.engine.case.usable_input",
         "proxy.models.windows.Windows.resolve",

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, ParamSpec, TypeVar
 from proxy.callers.tenants import Tenants
 from proxy.commands.replay.stand_in import StandIn
 from proxy.dialects.base import Usage
-from proxy.dialects.reader import ChatRequest
+from proxy.dialects.reader import CountedRequest
 from proxy.dialects.table import CHAT
 from proxy.engine.case import Case, Mode, case_of
 from proxy.engine.draft import Draft
@@ -163,7 +163,7 @@ class Play:
         started = asyncio.get_running_loop().time()
         body = json.dumps({"model": MODEL, "messages": messages}).encode()
         request = await self.engine.reader.read(body, self.caller.scope, self._router.encoding, CHAT)
-        assert isinstance(request, ChatRequest)
+        assert isinstance(request, CountedRequest)
         case = case_of(_HEAD, self._router, self.caller, mode, request)
         case = await self.engine.drafter.placed(case)
         draft = await self.engine.drafter.first(case)

@@ -17,7 +17,7 @@ from proxy.commands.replay.stand_in import Call, StandIn
 from proxy.config.loading import Config
 from proxy.config.settings import ModelRule
 from proxy.dialects.base import Usage
-from proxy.dialects.reader import ChatRequest
+from proxy.dialects.reader import CountedRequest
 from proxy.dialects.table import CHAT
 from proxy.engine.ahead import is_worth_following
 from proxy.engine.case import Case, case_of, learned
@@ -121,9 +121,9 @@ class _Player:
         tally.inline = len(self._triggers) - tally.background
         return tally
 
-    async def _exchanges(self, recording: Recording, caller: Caller) -> AsyncIterator[tuple[ChatRequest, int]]:
+    async def _exchanges(self, recording: Recording, caller: Caller) -> AsyncIterator[tuple[CountedRequest, int]]:
         """Every request, and the tokens of its answer as far as the next request tells."""
-        current: ChatRequest | None = None
+        current: CountedRequest | None = None
         for number, body in enumerate(recording.bodies(), 1):
             following = await self._read(body, caller)
             if following is None:
@@ -134,7 +134,7 @@ class _Player:
         if current is not None:
             yield current, 0
 
-    async def _read(self, body: bytes, caller: Caller) -> ChatRequest | None:
+    async def _read(self, body: bytes, caller: Caller) -> CountedRequest | None:
         try:
             return await self._engine.reader.read(body, caller.scope, self._router.encoding, CHAT)
         except InvalidJSONError:
@@ -159,14 +159,14 @@ class _Player:
             return self._engine.drafter.lowered(case, step.refused, step.stated)
         return await self._engine.drafter.retry(case, step.refused, step.stated, attempt=step.attempt)
 
-    async def _as_sent(self, case: Case, draft: Draft) -> ChatRequest:
+    async def _as_sent(self, case: Case, draft: Draft) -> CountedRequest:
         if draft.body is case.request.body:
             return case.request
         sent = await self._read(draft.body, case.caller)
         assert sent is not None  # noqa: S101 - what we made is a chat request
         return sent
 
-    def _add(self, tally: Tally, case: Case, sent: ChatRequest, before: ChatRequest | None) -> None:
+    def _add(self, tally: Tally, case: Case, sent: CountedRequest, before: CountedRequest | None) -> None:
         window = case.route.window
         self.windows[case.request.settings.model] = window.tokens if window else None
         tally.requests += 1
@@ -185,14 +185,14 @@ class _Player:
             self._engine.ahead.learn(case, draft, usage)
             await self._engine.ahead.after(learned(case, self._router), draft, usage)
 
-    async def _add_call(self, tally: Tally, call: Call, case: Case, sent: ChatRequest) -> None:
+    async def _add_call(self, tally: Tally, call: Call, case: Case, sent: CountedRequest) -> None:
         """A summarizer's call, right behind what was sent."""
         asked = await self._read(call.body, case.caller)
         assert asked is not None  # noqa: S101 - what we made is a chat request
         tally.calls += 1
         self._pay(tally, asked, sent, written=call.written)
 
-    def _pay(self, tally: Tally, sent: ChatRequest, before: ChatRequest | None, *, written: int = 0) -> None:
+    def _pay(self, tally: Tally, sent: CountedRequest, before: CountedRequest | None, *, written: int = 0) -> None:
         """The price of a prompt, if the provider's cache holds the one sent before it and nothing else."""
         price = self._engine.windows.price(sent.settings.model)
         if price is None:
@@ -219,7 +219,7 @@ def _overflows(case: Case, tokens: int) -> bool:
     return tokens + min(case.request.settings.max_output or 0, window.tokens // 2) > window.tokens
 
 
-def _answer_in(following: ChatRequest, request: ChatRequest) -> int:
+def _answer_in(following: CountedRequest, request: CountedRequest) -> int:
     """Tokens of the answer that the next request repeats behind the messages of this one."""
     behind = following.messages[len(request.messages) :][:1]
     return sum(message.tokens for message in behind if message.role == "assistant")
@@ -230,7 +230,7 @@ def _shortened(case: Case, draft: Draft) -> set[int]:
     return set() if draft.view is None or draft.body is case.request.body else set(draft.view.replaced)
 
 
-def _reused(before: ChatRequest, sent: ChatRequest) -> float:
+def _reused(before: CountedRequest, sent: CountedRequest) -> float:
     """The share of the messages before that the next request repeats byte for byte from the start."""
     a, b = (request.body[request.parsed.array[0] : request.parsed.array[1] - 1] for request in (before, sent))
     same, most = 0, min(len(a), len(b))
@@ -240,7 +240,7 @@ def _reused(before: ChatRequest, sent: ChatRequest) -> float:
     return same / len(a)
 
 
-def _cached(before: ChatRequest, sent: ChatRequest) -> int:
+def _cached(before: CountedRequest, sent: CountedRequest) -> int:
     """Tokens at the start of a prompt that are the same as before: tools first, then whole messages."""
     if before.settings.model != sent.settings.model or before.settings.definitions != sent.settings.definitions:
         return 0

@@ -15,7 +15,7 @@ import pytest
 from policies.assembly import Injected, Merged, Words, assemble
 from policies.conversation import MessageIndex
 from policies.cuts import legal_cuts
-from proxy.dialects.reader import ChatRequest, RequestReader
+from proxy.dialects.reader import CountedRequest, RequestReader
 from proxy.dialects.table import RESPONSES
 from proxy.errors import InvalidJSONError
 from proxy.models.tokenizer import DEFAULT_ENCODING, Tokenizer
@@ -132,11 +132,11 @@ def mutated(chance: random.Random) -> bytes:
             return body
 
 
-def read(reader: RequestReader, body: bytes) -> ChatRequest | None:
+def read(reader: RequestReader, body: bytes) -> CountedRequest | None:
     return asyncio.run(reader.read(body, b"caller", lambda _: DEFAULT_ENCODING, RESPONSES))
 
 
-def keeps_its_bytes(request: ChatRequest, cut: int, chance: random.Random) -> None:
+def keeps_its_bytes(request: CountedRequest, cut: int, chance: random.Random) -> None:
     body, parsed, conversation = request.body, request.parsed, request.conversation
     items = assemble(conversation, cut, RECORD, chance.choice(["separate", "ack", "merge"]))
     rebuilt = request.dialect.rebuild(body, parsed, items, {})
