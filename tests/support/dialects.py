@@ -282,6 +282,33 @@ def _response(status: str, output: list[Json], usage: Usage | None) -> Json:
 
 
 WRITERS: tuple[Writer, ...] = (ChatWriter(), ResponsesWriter(), MessagesWriter())
+_INSTRUCTIONS = {"responses": "instructions", "messages": "system"}
+
+
+def key_of(dialect: Dialect) -> str:
+    """The field in which the items stand."""
+    key: str = json.loads(dialect.array.key)
+    return key
+
+
+def path_of(dialect: Dialect) -> str:
+    return "/".join(("/v1", *dialect.path))
+
+
+def request_body(dialect: Dialect, system: str, items: Sequence[Json], fields: Json) -> Json:
+    """A request's body, its instructions where the dialect has them."""
+    key, field = key_of(dialect), _INSTRUCTIONS.get(dialect.name)
+    if field is None:
+        return {**fields, key: [{"role": "system", "content": system}, *items]}
+    return {**fields, field: system, key: [*items]}
+
+
+def taken_apart(dialect: Dialect, body: Json) -> tuple[object, list[Json]]:
+    """A request's instructions, and the items behind them."""
+    items = body[key_of(dialect)]
+    assert isinstance(items, list)
+    field = _INSTRUCTIONS.get(dialect.name)
+    return (items[0], items[1:]) if field is None else (body.get(field), items)
 
 
 @dataclass(frozen=True, slots=True)
@@ -315,9 +342,12 @@ PLAIN = Style()
 
 def written(writer: Writer, history: Sequence[Entry], style: Style = PLAIN) -> Written:
     items = [writer.items(entry, style) for entry in history]
-    key = json.loads(writer.dialect.array.key)
     body = json.dumps(
-        {**writer.fields(), key: [item for of_entry in items for item in of_entry], "temperature": 0.5}
+        {
+            **writer.fields(),
+            key_of(writer.dialect): [item for of_entry in items for item in of_entry],
+            "temperature": 0.5,
+        }
     ).encode()
     parsed = json_array.parse(body, writer.dialect.array)
     assert parsed is not None

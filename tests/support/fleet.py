@@ -8,6 +8,7 @@ import hashlib
 import random
 import re
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
@@ -19,10 +20,10 @@ from proxy.app import App
 from proxy.callers.tenants import Tenants
 from proxy.observing.log import open_log
 from proxy.records.erasures import SETTLED
-from tests.support.conversations import described
+from tests.support.conversations import as_read, count
 from tests.support.oracle import SUMMARIZER, Oracle, Session
 from tests.support.servers import configured, serve
-from tests.support.upstreams import CHAT, JSON, Client, Reply, ask, connected, request
+from tests.support.upstreams import JSON, Client, Reply, ask, connected, request
 
 WINDOW = 8_192
 ADMIN = "admin-of-the-fleet"
@@ -95,7 +96,7 @@ class Fleet:
         oracle = self.oracle
         return (
             f"{self.answered} answered, {self.left} left, {self.failed} failed, {self.canaries.faults} faults;"
-            f" {oracle.judged} judged, {oracle.signed} with a summary, {len(oracle.wrong)} wrong;"
+            f" {_listed(oracle.judged)} judged, {_listed(oracle.signed)} with a summary, {len(oracle.wrong)} wrong;"
             f" {oracle.summaries} summaries, {self.erased} erased;"
             f" {len(self.canaries.found)} canaries in {self.canaries.searched:,} bytes;"
             f" the store was up again after {self.slowest:.1f} s at most"
@@ -124,7 +125,7 @@ class Fleet:
         step = 0
         while step < steps or not striking.done():
             step += 1
-            if session.messages and self.chance.random() < _REWRITING:
+            if session.history and self.chance.random() < _REWRITING:
                 session.rewrite(self.chance)
             else:
                 session.grow(self.chance)
@@ -137,12 +138,14 @@ class Fleet:
         address = self.chance.choice(self.addresses)
         headers = [JSON, (b"Authorization", f"Bearer {session.key}".encode()), (b"X-Session-Id", session.name.encode())]
         if self.chance.random() < _LEAVING:
-            await leave(address, request("POST", CHAT, [(b"Host", b"proxy"), *headers], body), self.chance.randrange(4))
+            await leave(
+                address, request("POST", session.path, [(b"Host", b"proxy"), *headers], body), self.chance.randrange(4)
+            )
             self.left += 1
             return
         try:
             async with asyncio.timeout(_PATIENCE):
-                reply = await ask(address, "POST", CHAT, headers, body)
+                reply = await ask(address, "POST", session.path, headers, body)
         except TimeoutError:
             reply = Reply(408, [], "\n".join(waiting()).encode(), complete=False)
         if reply.status != 200:
@@ -153,7 +156,8 @@ class Fleet:
     async def erase(self, session: Session) -> bool:
         """Whether it was, by any of the replicas; once all reach the store, no summary from before may be seen."""
         before = self.oracle.summaries
-        (first,) = described(session.messages[1:2])
+        first = session.writer.dialect.items.describe(as_read(session.items[:1])[0], count)
+        assert first is not None
         scope = self.tenants.identify(f"Bearer {session.key}".encode()).scope
         path = f"/admin/api/sessions/{prefix_digests(scope, [first])[1].hex()}?tenant={session.tenant}"
         reply = await ask(self.chance.choice(self.addresses), "DELETE", path, _ADMITTED, b"")
@@ -161,7 +165,7 @@ class Fleet:
             return False
         while not (await self._settled() and await self._settled()):
             continue
-        self.oracle.erased[session.tenant, session.name] = before
+        self.oracle.erased[session.owner] = before
         self.erased += 1
         return True
 
@@ -184,6 +188,10 @@ class Fleet:
         for address in self.addresses:
             for path in ("/metrics", "/readyz", "/admin/api/models"):
                 self.canaries.write((await ask(address, "GET", path, _ADMITTED, b"")).body)
+
+
+def _listed(counted: Counter[str]) -> str:
+    return " + ".join(f"{number} {name}" for name, number in counted.items())
 
 
 def waiting() -> Iterator[str]:

@@ -12,22 +12,37 @@ import hashlib
 import json
 import random
 import re
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 
 from policies.record.texts import texts_for
 from policies.transcript import CLOSING, OPENING
-from proxy.demo import answers
 from proxy.demo.answers import Usage
+from proxy.demo.apis import CHAT, MESSAGES, RESPONSES
 from proxy.demo.model_server import Fault, ModelServer, Received
 from proxy.demo.replies import Reply
-from tests.support.conversations import Json, pairing_defects
+from proxy.dialects import table
+from tests.support.conversations import Json
+from tests.support.dialects import (
+    PLAIN,
+    WRITERS,
+    Called,
+    Entry,
+    Writer,
+    model,
+    path_of,
+    request_body,
+    taken_apart,
+    user,
+)
 from tests.support.scenarios import prose
+from tests.support.worlds import DEFECTS
 
 CHAT_MODEL = "chat"
 SUMMARIZER = "signer"
 
 _MARK = re.compile(r"mark-(\w+)-(\w+)-(\d+)-(\d+)\b")
-_REQUEST = re.compile(r"request-(\w+)-(\w+)-(\d+)\b")
 _SIGNATURE = re.compile(r"signed (\w+) (\w+) (\d+) ([a-z]{16}) by number (\d+)\b")
 _RECORD = "<conversation_record>"
 _ODD = ("", "half \ud83d of it", "\x00", "\U0001f468\u200d\U0001f469", "e\u0301\u0323", "\udc4d", "\u202e")
@@ -51,7 +66,8 @@ class Session:
 
     tenant: str
     name: str
-    messages: list[Json] = field(default_factory=list)
+    writer: Writer = WRITERS[0]
+    history: list[Entry] = field(default_factory=list)
     _revision: int = 0
     _requests: int = 0
 
@@ -59,46 +75,62 @@ class Session:
     def key(self) -> str:
         return f"ck-{self.tenant}"
 
+    @property
+    def owner(self) -> tuple[str, str]:
+        return self.tenant, self.name
+
+    @property
+    def path(self) -> str:
+        return path_of(self.writer.dialect)
+
+    @property
+    def instructions(self) -> str:
+        return f"You work for {self.tenant}. {self.mark(0)}"
+
+    @property
+    def items(self) -> list[Json]:
+        """As its client writes them, behind the instructions."""
+        return [item for entry in self.history for item in self.writer.items(entry, PLAIN)]
+
     def mark(self, number: int) -> str:
-        return f"mark-{self.tenant}-{self.name}-{number}-{self._revision}"
+        return f"mark-{self.tenant}-{self.name}-{number}-{self._revision if number else 0}"
 
     def grow(self, chance: random.Random) -> None:
         """A user's message, or a round of one or two tool calls."""
-        if not self.messages:
-            self.messages.append({"role": "system", "content": f"You work for {self.tenant}. {self.mark(0)}"})
-        if len(self.messages) == 1 or chance.random() < 0.2:
-            self._say("user")
+        if not self.history or chance.random() < 0.2:
+            self.history.append(user(self._text(60)))
             return
-        calls = chance.choice((1, 2))
-        self._say("assistant", calls)
-        for call in self.messages[-1]["tool_calls"]:  # type: ignore[attr-defined]
-            number = len(self.messages)
-            content = f"{self.mark(number)} {odd(number)} {prose(self.mark(number), 120)}"
-            self.messages.append({"role": "tool", "tool_call_id": call["id"], "content": content})
+        number, calls = self._next, chance.choice((1, 2))
+        made = [Called(f"c{self._revision}-{number}-{i}", "read") for i in range(calls)]
+        self.history.append(model(self._text(60), *made))
+        self.history.append(Entry("tool", results=tuple((call.id, self._text(120, i)) for i, call in enumerate(made))))
 
     def rewrite(self, chance: random.Random) -> None:
         """Go back to a user's message and say something else there."""
-        spoken = [i for i, message in enumerate(self.messages) if message["role"] == "user"]
+        spoken = [i for i, entry in enumerate(self.history) if entry.role == "user"]
         self._revision += 1
-        del self.messages[chance.choice(spoken[1:] or spoken) :]
-        self._say("user")
+        del self.history[chance.choice(spoken[1:] or spoken) :]
+        self.history.append(user(self._text(60)))
 
     def request(self) -> tuple[str, bytes]:
         """The name and the body of the next request."""
         self._requests += 1
         name = f"request-{self.tenant}-{self.name}-{self._requests}"
-        return name, json.dumps({"model": CHAT_MODEL, "messages": self.messages, "user": name}).encode()
+        return name, json.dumps(self.body(name, self.items, self.instructions)).encode()
 
-    def _say(self, role: str, calls: int = 0) -> None:
-        number = len(self.messages)
-        message: Json = {"role": role, "content": f"{self.mark(number)} {odd(number)} {prose(self.mark(number), 60)}"}
-        if calls:
-            function = {"name": "read", "arguments": "{}"}
-            message["tool_calls"] = [
-                {"id": f"c{self._revision}-{number}-{i}", "type": "function", "function": function}
-                for i in range(calls)
-            ]
-        self.messages.append(message)
+    def body(self, name: str, items: Sequence[Json], instructions: str) -> Json:
+        """Of a request with these. A limit for the answer is said only where it must be."""
+        limit = {"max_tokens": 1_024} if self.writer.dialect is table.MESSAGES else {}
+        return request_body(self.writer.dialect, instructions, items, {"model": CHAT_MODEL, "user": name, **limit})
+
+    @property
+    def _next(self) -> int:
+        """The number of the next text; the instructions have the first."""
+        return 1 + sum(len(entry.results) or 1 for entry in self.history)
+
+    def _text(self, words: int, behind: int = 0) -> str:
+        number = self._next + behind
+        return f"{self.mark(number)} {odd(number)} {prose(self.mark(number), words)}"
 
 
 class Oracle:
@@ -106,19 +138,20 @@ class Oracle:
 
     def __init__(self, window: int) -> None:
         self.model = ModelServer(window=window, windows={SUMMARIZER: 1_000_000}, script=self._script)
-        self.truth: dict[str, list[Json]] = {}
+        self.truth: dict[str, Session] = {}
         self.erased: dict[tuple[str, str], int] = {}
         """Of conversations that were erased: the number of the last summary that must not be seen again."""
         self._oldest: dict[str, int] = {}
         self.wrong: list[str] = []
-        self.judged = 0
-        self.signed = 0
+        self.judged: Counter[str] = Counter()
+        """By dialect; `signed`: those of them with a summary."""
+        self.signed: Counter[str] = Counter()
         self.summaries = 0
 
     def expect(self, name: str, session: Session) -> None:
         """Take down what the client is about to send."""
-        self.truth[name] = list(session.messages)
-        self._oldest[name] = self.erased.get((session.tenant, session.name), 0)
+        self.truth[name] = replace(session, history=[*session.history])
+        self._oldest[name] = self.erased.get(session.owner, 0)
 
     def judge(self) -> None:
         """Look at everything that arrived since the last time, and forget it."""
@@ -126,7 +159,6 @@ class Oracle:
             received = self.model.received.popleft()
             body = json.loads(received.body) if received.body else {}
             if body.get("model") == CHAT_MODEL and received.status == 200:
-                self.judged += 1
                 self.wrong += [f"{body.get('user')}: {found}" for found in self._defects(received, body)]
 
     def _script(self, number: int, content: bytes) -> Fault | None:
@@ -134,60 +166,81 @@ class Oracle:
         if request.get("model") != SUMMARIZER:
             return None
         self.summaries += 1
-        reply = Reply(_summary(str(request["messages"][-1]["content"]), self.summaries))
-        return Fault(answers.completion(reply, SUMMARIZER, number, Usage(100, 100)))
+        api = RESPONSES if "input" in request else MESSAGES if "system" in request else CHAT
+        reply = Reply(_summary(_text(request.get("input", request.get("messages"))[-1]), self.summaries))
+        return Fault(api.whole(reply, SUMMARIZER, number, Usage(100, 100)))
 
     def _defects(self, received: Received, body: Json) -> list[str]:
         name = str(body["user"])
-        match = _REQUEST.fullmatch(name)
-        truth = self.truth[name]
-        if match is None:
+        truth = self.truth.get(name)
+        if truth is None:
             return ["nobody's request"]
-        tenant, session = match[1], match[2]
+        if received.path != truth.path:
+            return ["another dialect's path"]
         found = []
         headers = {key.lower(): value for key, value in received.headers}
-        if headers.get(b"authorization") != f"Bearer ck-{tenant}".encode():
+        if headers.get(b"authorization") != f"Bearer {truth.key}".encode():
             found.append("another tenant's key")
         if any(key.startswith(b"x-compaction") for key in headers):
             found.append("a control header came through")
         text = received.body.decode()
-        strangers = {mark.groups()[:2] for mark in _MARK.finditer(text)} - {(tenant, session)}
+        strangers = {mark.groups()[:2] for mark in _MARK.finditer(text)} - {truth.owner}
         found += [f"a mark of {stranger}" for stranger in strangers]
-        messages: list[Json] = body["messages"]  # type: ignore[assignment]
-        found += [f"pairing: {defect}" for defect in pairing_defects(messages)]
-        return found + self._against(messages, truth, (tenant, session), self._oldest[name])
+        dialect = truth.writer.dialect
+        self.judged[dialect.name] += 1
+        found += [f"invalid: {defect}" for defect in DEFECTS[dialect.name](body)]
+        instructions, items = taken_apart(dialect, body)
+        given, sent = taken_apart(dialect, truth.body(name, truth.items, truth.instructions))
+        if instructions != given:
+            return [*found, "the instructions were changed"]
+        return found + self._against(items, sent, truth, self._oldest[name])
 
-    def _against(self, messages: list[Json], truth: list[Json], owner: tuple[str, str], oldest: int) -> list[str]:
-        """Head, record, anchor and tail held against the true history."""
-        if messages[0] != truth[0]:
-            return ["the system message was changed"]
-        record = next((i for i, m in enumerate(messages) if str(m["content"]).startswith(_RECORD)), None)
+    def _against(self, items: list[Json], truth: list[Json], session: Session, oldest: int) -> list[str]:
+        """Record, anchor and tail held against the true history."""
+        record = next((i for i, item in enumerate(items) if _text(item).startswith(_RECORD)), None)
         if record is None:
-            return [] if messages == truth else ["no record, and not the client's messages"]
-        tail = messages[record + 1 :]
+            return [] if items == truth else ["no record, and not the client's items"]
+        tail = items[record + 1 :]
         start = next((k for k in range(len(truth)) if truth[k:] == tail), None)
         if start is None and tail and tail[0] in truth[: len(truth) - len(tail) + 1]:  # the anchor
             start = next((k for k in range(len(truth)) if truth[k:] == tail[1:]), None)
-        if start is None:
+        if start is None or record:
             return ["the tail is not the client's"]
-        return self._signature(str(messages[record]["content"]), truth[:start], owner, oldest)
+        return self._signature(_text(items[record]), truth[:start], session, oldest)
 
-    def _signature(self, record: str, covered: list[Json], owner: tuple[str, str], oldest: int) -> list[str]:
+    def _signature(self, record: str, covered: Sequence[Json], session: Session, oldest: int) -> list[str]:
         signatures = _SIGNATURE.findall(record)
         if not signatures:
             return []  # a record without a model
-        self.signed += 1
+        self.signed[session.writer.dialect.name] += 1
         *whose, number, chain, summary = signatures[-1]
         if int(summary) <= oldest:
             return ["a summary that was erased"]
-        if tuple(whose) != owner:
+        if tuple(whose) != session.owner:
             return [f"a summary of {whose}"]
+        marks = [mark for item in covered for mark in _MARK.finditer(_text(item))]
         expected = ""
-        for message in covered[1:]:
-            expected = link(expected, _MARK.search(str(message["content"]))[0])  # type: ignore[index]
-        if int(number) != len(covered) - 1 or chain != expected:
-            return [f"a summary of {number} other messages than the {len(covered) - 1} covered"]
+        for mark in marks:
+            expected = link(expected, mark[0])
+        if not marks or number != marks[-1][3] or chain != expected:
+            return [f"a summary up to {number}, which is not that of the {len(marks)} texts covered"]
         return []
+
+
+def _text(item: Json) -> str:
+    return "\n".join(_texts(item))
+
+
+def _texts(value: object) -> Iterator[str]:
+    """What is said in an item of any dialect: contents, results, and parts of either."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, list):
+        for part in value:
+            yield from _texts(part)
+    elif isinstance(value, dict):
+        for key in ("content", "output", "text"):
+            yield from _texts(value.get(key))
 
 
 def _summary(asked: str, serial: int) -> str:

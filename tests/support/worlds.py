@@ -18,7 +18,7 @@ from proxy.demo.model_server import Fault, ModelServer, Received, Script
 from proxy.dialects.table import CHAT, MESSAGES, RESPONSES
 from tests.support import strict_messages, strict_responses
 from tests.support.conversations import Json, pairing_defects
-from tests.support.dialects import PLAIN, Called, Entry, Style, Writer, model, user
+from tests.support.dialects import PLAIN, Called, Entry, Style, Writer, key_of, model, path_of, request_body, user
 from tests.support.scenarios import FIRST, MODEL, WINDOW, Reply, defaults, prose
 from tests.support.servers import configured, proxy, serve
 
@@ -42,7 +42,7 @@ def _chat_defects(body: Json) -> list[str]:
     return list(pairing_defects(messages))
 
 
-_DEFECTS: Mapping[str, Callable[[Json], Sequence[str]]] = {
+DEFECTS: Mapping[str, Callable[[Json], Sequence[str]]] = {
     "chat": _chat_defects,
     "responses": strict_responses.defects,
     "messages": strict_messages.defects,
@@ -69,7 +69,7 @@ class Provider:
 
     def script(self, number: int, body: bytes) -> Fault | None:
         read = json.loads(body)
-        found = _DEFECTS[self.dialect.name](read)
+        found = DEFECTS[self.dialect.name](read)
         self.invalid += found
         if found:
             return Fault(self.api.refused(400, found[0]))
@@ -164,8 +164,7 @@ class World:
 
     @property
     def key(self) -> str:
-        key: str = json.loads(self.writer.dialect.array.key)
-        return key
+        return key_of(self.writer.dialect)
 
     def items(self, history: History, style: Style = PLAIN) -> list[Json]:
         return [
@@ -175,11 +174,9 @@ class World:
         ]
 
     def body(self, history: History, style: Style = PLAIN, **more: object) -> Json:
-        items = self.items(history, style)
-        if self.writer.dialect is CHAT:
-            items.insert(0, {"role": "system", "content": SYSTEM})
-        head = {"chat": {}, "responses": {"instructions": SYSTEM}, "messages": {"system": SYSTEM}}
-        return {**self.writer.fields(), **head[self.writer.dialect.name], "model": MODEL, self.key: items, **more}
+        return request_body(
+            self.writer.dialect, SYSTEM, self.items(history, style), {**self.writer.fields(), "model": MODEL, **more}
+        )
 
     async def send(self, history: History, style: Style = PLAIN, *, replica: int = 0, **more: object) -> Reply:
         """The next request, with everything checked that must hold for every single one."""
@@ -219,7 +216,7 @@ class World:
     @property
     def sent(self) -> list[Sent]:
         """What the model answered, summaries and counts left out."""
-        path = "/v1/" + "/".join(self.writer.dialect.path)
+        path = path_of(self.writer.dialect)
         return [
             Sent(received, self.key)
             for received in self.model.received

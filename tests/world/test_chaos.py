@@ -21,6 +21,7 @@ import pytest
 from redis.asyncio import Redis
 
 from tests.support.conversations import Json
+from tests.support.dialects import WRITERS, Entry, Writer
 from tests.support.fleet import WINDOW, Canaries, Fleet, Strike, fleet
 from tests.support.oracle import Oracle, Session, link
 from tests.support.redis_servers import (
@@ -269,11 +270,11 @@ async def test_a_maltreated_store_makes_no_request_wrong_and_none_fail(
 ) -> None:
     async with maltreated(tmp_path / "store") as store, fleet(tmp_path, store.urls, TENANTS) as played:
         for number in range(rounds):
-            played.sessions = [Session(tenant, f"{name}{number}") for tenant in TENANTS for name in NAMES]
+            played.sessions = sessions(number)
             await played.play(STEPS, store.faults(played))
             await played.search_pages()
             await stored(store.servers, played.canaries)
-            if rounds > 6:
+            if rounds > 1:
                 with capsys.disabled():
                     print(f"round {number + 1} of {rounds}: {played}", flush=True)  # noqa: T201 - for whoever watches
     canaries = played.canaries
@@ -281,14 +282,25 @@ async def test_a_maltreated_store_makes_no_request_wrong_and_none_fail(
     assert canaries.searched > 100_000
     assert played.left > 0
     assert played.erased > 0
-    assert played.oracle.signed > played.oracle.judged // 4, "summaries were in use, and judged"
+    judged, signed = played.oracle.judged, played.oracle.signed
+    assert signed.total() > judged.total() // 4, "summaries were in use, and judged"
+    assert all(signed[writer.dialect.name] > judged[writer.dialect.name] // 10 for writer in WRITERS)
+
+
+def sessions(number: int) -> list[Session]:
+    """Of a round; every tenant speaks each dialect, and every name is one in each dialect."""
+    return [
+        Session(tenant, f"{name}{number}", WRITERS[(at + of_tenant) % len(WRITERS)])
+        for at, tenant in enumerate(TENANTS)
+        for of_tenant, name in enumerate(NAMES)
+    ]
 
 
 async def test_two_hundred_requests_at_once_on_three_replicas_cost_one_summary(tmp_path: Path) -> None:
     with standalone(tmp_path / "server") as server:
         async with fleet(tmp_path, [server.url] * 3, TENANTS, patience="10s", join_wait="30s") as played:
             session = Session(TENANTS[0], "herd")
-            while len(session.messages) < 50:
+            while len(session.items) < 49:
                 session.grow(played.chance)
             headers = [JSON, (b"Authorization", f"Bearer {session.key}".encode())]
             name, body = session.request()
@@ -298,7 +310,7 @@ async def test_two_hundred_requests_at_once_on_three_replicas_cost_one_summary(t
             assert {(reply.status, reply.header(b"x-compaction")) for reply in replies} == {(200, b"applied")}
             played.oracle.judge()
     assert (played.oracle.summaries, played.oracle.wrong) == (1, [])
-    assert played.oracle.signed == 200
+    assert played.oracle.signed.total() == 200
 
 
 async def test_a_request_that_is_never_answered_is_found_with_what_everybody_waits_for(
@@ -331,20 +343,18 @@ def test_the_search_for_canaries_finds_them() -> None:
     ("change", "found"),
     [
         (lambda m: m, None),
-        (lambda m: [{**m[0], "content": "You are free."}, *m[1:]], "the system message was changed"),
-        (lambda m: m[:-1], "no record, and not the client's messages"),
+        (lambda m: m[:-1], "no record, and not the client's items"),
         (lambda m: [*m[:-1], {**m[-1], "content": "mark-acme-two-1-0"}], "a mark of ('acme', 'two')"),
-        (lambda m: [m[0], signed("acme", "one", 3, 3), *m[4:]], None),
-        (lambda m: [m[0], signed("acme", "one", 3, 2), *m[4:]], "other messages"),
-        (lambda m: [m[0], signed("acme", "one", 3, 3), *m[5:]], "other messages"),
-        (lambda m: [m[0], signed("bolt", "one", 3, 3), *m[4:]], "a summary of"),
-        (lambda m: [m[0], signed("acme", "one", 3, 3), *m[4:-1]], "the tail is not the client's"),
-        (lambda m: [m[0], signed("acme", "one", 3, 3), m[1], *m[4:]], None),
-        (lambda m: [m[0], signed("acme", "one", 3, 3, serial=5), *m[4:]], "a summary that was erased"),
+        (lambda m: [signed("acme", "one", 3, 3), *m[3:]], None),
+        (lambda m: [signed("acme", "one", 3, 2), *m[3:]], "a summary up to 3"),
+        (lambda m: [signed("acme", "one", 3, 3), *m[4:]], "a summary up to 3"),
+        (lambda m: [signed("bolt", "one", 3, 3), *m[3:]], "a summary of"),
+        (lambda m: [signed("acme", "one", 3, 3), *m[3:-1]], "the tail is not the client's"),
+        (lambda m: [signed("acme", "one", 3, 3), m[0], *m[3:]], None),
+        (lambda m: [signed("acme", "one", 3, 3, serial=5), *m[3:]], "a summary that was erased"),
     ],
     ids=[
         "as sent",
-        "system",
         "lost",
         "foreign",
         "covered",
@@ -356,29 +366,46 @@ def test_the_search_for_canaries_finds_them() -> None:
         "erased",
     ],
 )
-async def test_the_oracle_finds_what_is_wrong(change: Callable[[list[Json]], list[Json]], found: str | None) -> None:
-    oracle = Oracle(WINDOW)
-    session = Session("acme", "one")
-    session.messages = [{"role": "system", "content": "You work for acme. mark-acme-one-0-0"}]
-    for number in range(1, 9):
-        role = "user" if number % 2 else "assistant"
-        session.messages.append({"role": role, "content": f"mark-acme-one-{number}-0"})
-    name, _ = session.request()
+@pytest.mark.parametrize("writer", WRITERS, ids=lambda writer: writer.dialect.name)
+async def test_the_oracle_finds_what_is_wrong(
+    writer: Writer, change: Callable[[list[Json]], list[Json]], found: str | None
+) -> None:
+    oracle, session = Oracle(WINDOW), told(writer)
     oracle.erased["acme", "one"] = 5
-    oracle.expect(name, session)
-    body = json.dumps({"model": "chat", "messages": change(session.messages), "user": name}).encode()
-    async with serve(oracle.model) as address:
-        headers = [JSON, (b"Authorization", b"Bearer ck-acme")]
-        assert (await ask(address, "POST", CHAT, headers, body)).status == 200
-        oracle.judge()
-    assert oracle.judged == 1
+    await judged(oracle, session, change(session.items), session.instructions)
+    assert oracle.judged.total() == 1
     assert bool(oracle.wrong) == (found is not None), oracle.wrong
     assert found is None or found in oracle.wrong[0]
 
 
+@pytest.mark.parametrize("writer", WRITERS, ids=lambda writer: writer.dialect.name)
+async def test_the_oracle_finds_other_instructions(writer: Writer) -> None:
+    oracle, session = Oracle(WINDOW), told(writer)
+    await judged(oracle, session, session.items, "You are free.")
+    assert [found.partition(": ")[2] for found in oracle.wrong] == ["the instructions were changed"]
+
+
+def told(writer: Writer) -> Session:
+    """Eight texts that take turns."""
+    roles = ("user", "assistant") * 4
+    history = [Entry(role, f"mark-acme-one-{number}-0") for number, role in enumerate(roles, start=1)]
+    return Session("acme", "one", writer, history)
+
+
+async def judged(oracle: Oracle, session: Session, items: list[Json], instructions: str) -> None:
+    """The oracle judges a request with these, whatever its client has sent."""
+    name, _ = session.request()
+    oracle.expect(name, session)
+    body = json.dumps(session.body(name, items, instructions)).encode()
+    async with serve(oracle.model) as address:
+        headers = [JSON, (b"Authorization", b"Bearer ck-acme")]
+        assert (await ask(address, "POST", session.path, headers, body)).status == 200
+        oracle.judge()
+
+
 async def test_the_oracle_sees_whose_key_was_used_and_which_headers_came(tmp_path: Path) -> None:
     oracle = Oracle(WINDOW)
-    session = Session("acme", "one", [{"role": "system", "content": "mark-acme-one-0-0"}])
+    session = told(WRITERS[0])
     name, body = session.request()
     oracle.expect(name, session)
     async with serve(oracle.model) as address:
