@@ -60,8 +60,8 @@ class Thinking:
             return view
         front = _front(view)
         if front != use.front:
-            now = len(case.conversation.body)
-            use = Use(max(use.first, now if record is None else 0), now, front)
+            # Short forms that were not sent before must not come with it: only what is cut tells of a change.
+            use = Use(use.first, len(case.conversation.body), front)
             await self._uses.put(_key(case, record), use)
         return await self._without(case, record, view, use.since)
 

@@ -210,6 +210,26 @@ async def test_bound_thinking_before_a_batch_of_short_forms(tmp_path: Path) -> N
         assert play.provider.thinking_refused == 1
 
 
+@pytest.mark.parametrize("huge", [0, 6], ids=["first", "later"])
+async def test_bound_thinking_beside_a_result_that_fits_nowhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, huge: int
+) -> None:
+    """It is cut to its beginning and end, with a record and without one; nobody has to refuse that first."""
+    signer, known = Signer(), "claude-opus-5-5"
+    policies = {"default": {"large_messages": {"threshold": 300, "hot_rounds": 2}}}
+    async with world(tmp_path, OF["messages"], signer=signer, policies=policies) as play:
+        client = Thinker(play, signer)
+        await client.says(FIRST, model=known)
+        for number in range(30):
+            client.talk.words = 9_000 if number == huge else 120
+            with monkeypatch.context() as patched:
+                if number == huge:  # it is not sent as it came
+                    patched.setattr(play, "check", lambda *_: None)
+                await client.works(model=known)
+        assert "too_large" in {reason for _, reason in play.outcomes}
+        assert play.provider.thinking_refused == 0
+
+
 async def test_bound_thinking_of_a_fork(tmp_path: Path) -> None:
     signer = Signer()
     async with world(tmp_path, OF["messages"], signer=signer) as play:
