@@ -159,6 +159,7 @@ class World:
         self.provider = provider
         self.model = server
         self.addresses = addresses
+        self.system = SYSTEM
         self.replies: list[Reply] = []
         self._client = client
 
@@ -175,7 +176,10 @@ class World:
 
     def body(self, history: History, style: Style = PLAIN, **more: object) -> Json:
         return request_body(
-            self.writer.dialect, SYSTEM, self.items(history, style), {**self.writer.fields(), "model": MODEL, **more}
+            self.writer.dialect,
+            self.system,
+            self.items(history, style),
+            {**self.writer.fields(), "model": MODEL, **more},
         )
 
     async def send(self, history: History, style: Style = PLAIN, *, replica: int = 0, **more: object) -> Reply:
