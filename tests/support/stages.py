@@ -54,6 +54,11 @@ class Stage:
         while under_way := self._app._opened.engine.background._tasks:
             await asyncio.wait(under_way)
 
+    async def commented(self) -> None:
+        """Until a client that waits has been sent two signs of life."""
+        while not any(exchange.comments > 1 for exchange in self._app._open_requests):  # noqa: ASYNC110 - sets no event
+            await asyncio.sleep(0)
+
     @property
     def sent(self) -> list[Received]:
         """What the model was asked, summaries left out."""
