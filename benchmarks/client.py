@@ -24,6 +24,7 @@ class Load:
     seconds: float
     warm: int = 20
     least: int = 20
+    path: str = "/v1/chat/completions"
 
 
 @dataclass
@@ -40,7 +41,7 @@ class Timings:
 class _Connection:
     def __init__(self, load: Load) -> None:
         head = (
-            f"POST /v1/chat/completions HTTP/1.1\r\nhost: 127.0.0.1:{load.port}\r\ncontent-type: application/json\r\n"
+            f"POST {load.path} HTTP/1.1\r\nhost: 127.0.0.1:{load.port}\r\ncontent-type: application/json\r\n"
             f"authorization: Bearer sk-bench\r\ncontent-length: {len(load.body)}\r\n\r\n"
         )
         self.request = bytearray(head.encode() + load.body)

@@ -23,6 +23,7 @@ from policies.record import record as records
 from policies.record.record import Record, Span
 from policies.settings import DEFAULTS
 from policies.transcript import ToolCall, Utterance
+from proxy.dialects.base import Dialect
 from proxy.dialects.reader import CountedRequest, RequestReader
 from proxy.dialects.table import CHAT
 from proxy.models.tokenizer import DEFAULT_ENCODING, Tokenizer
@@ -40,7 +41,7 @@ _PROSE = (
 
 def measure() -> dict[str, float]:
     """Name to milliseconds, medians of 30; of whole histories, of 7."""
-    found = {f"reading a seen history, {name}": _reading(size) for name, size in SIZES.items()}
+    found = {f"reading a seen history, {name}": reading(body(size, stream=False), CHAT) for name, size in SIZES.items()}
     for rounds in (50, 500):
         found[f"planning {rounds} rounds ({2 * rounds + 1:,} messages)"] = _planning(rounds)
     found["following 1,001 messages with 50 large results"] = _cooling(500)
@@ -50,9 +51,8 @@ def measure() -> dict[str, float]:
     return found
 
 
-def _reading(size: int) -> float:
-    """Parsing, digesting and counting a request whose last message alone is new."""
-    template = body(size, stream=False)
+def reading(template: bytes, dialect: Dialect) -> float:
+    """Parsing, digesting and counting a request whose last message alone is new, in milliseconds."""
     tokenizer = Tokenizer()
     tokenizer.warm(DEFAULT_ENCODING)
 
@@ -63,7 +63,7 @@ def _reading(size: int) -> float:
             for i in range(_REPEATS + 3):
                 request = template.replace(SEQUENCE.encode(), b"SEQ%08d" % i)
                 started = time.perf_counter()
-                await reader.read(request, _SCOPE, lambda _: DEFAULT_ENCODING, CHAT)
+                await reader.read(request, _SCOPE, lambda _: DEFAULT_ENCODING, dialect)
                 times.append(time.perf_counter() - started)
             return 1000 * statistics.median(times[3:])
 
