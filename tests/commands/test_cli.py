@@ -264,6 +264,9 @@ LONG = [
 SMALL_WINDOW = "models: [{match: m, context_window: 8192}]\npolicies: {quiet: {extends: default, mode: 'off'}}\n"
 
 
+HELLO = [{"role": "user", "content": "hello"}]
+
+
 @pytest.fixture
 def request_file() -> str:
     Path("config.yaml").write_text(SMALL_WINDOW, encoding="utf-8")
@@ -314,10 +317,10 @@ def test_what_a_terminal_would_obey_is_not_printed(run: Run) -> None:
 @pytest.mark.parametrize(
     ("fields", "words", "dialect"),
     [
-        ({"messages": []}, (), "chat"),
-        ({"input": []}, (), "responses"),
-        ({"messages": [], "system": "Be brief."}, (), "messages"),
-        ({"messages": [], "system": "Be brief."}, ("--dialect", "chat"), "chat"),
+        ({"messages": HELLO}, (), "chat"),
+        ({"input": HELLO}, (), "responses"),
+        ({"messages": HELLO, "system": "Be brief."}, (), "messages"),
+        ({"messages": HELLO, "system": "Be brief."}, ("--dialect", "chat"), "chat"),
     ],
 )
 def test_a_request_is_explained_in_its_dialect(
@@ -325,7 +328,7 @@ def test_a_request_is_explained_in_its_dialect(
 ) -> None:
     Path("spoken.json").write_text(json.dumps({"model": "gpt-4o", **fields}))
     assert json.loads(run("explain", "spoken.json", "--json", *words).out)["dialect"] == dialect
-    assert run("explain", "spoken.json", "--dialect", "gemini").code == 1
+    assert run("explain", "spoken.json", "--dialect", "gemini").code == 2
 
 
 def test_explain_obeys_no_color(request_file: str) -> None:
