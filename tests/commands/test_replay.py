@@ -28,16 +28,19 @@ from proxy.commands.replay.stand_in import StandIn
 from proxy.config.loading import load, preset_names
 from proxy.demo.model_server import ModelServer
 from proxy.dialects.chat.messages import describe
-from proxy.dialects.table import CHAT
+from proxy.dialects.table import CHAT, DIALECTS
 from proxy.models.table import ModelTable, Price
 from proxy.models.tokenizer import DEFAULT_ENCODING, Tokenizer
 from proxy.models.windows import Windows, place_of
 from proxy.upstream.routes import SummaryTarget
 from proxy.wiring import read_prompts
+from tests.support.plain_talk import path_of, turns, written
 from tests.support.scenarios import MODEL, WINDOW, Agent, Message, prefix_reuse, session, stage, user
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+
+    from proxy.dialects.base import Dialect
 
 pytestmark = pytest.mark.slow
 
@@ -184,7 +187,7 @@ def test_conversations_that_have_ended_are_a_session_each(tmp_path: Path, monkey
 @pytest.mark.parametrize(
     ("recorded", "said"),
     [
-        ("", "is empty; give a chat request body"),
+        ("", "is empty; give a request body"),
         ("hello", "is neither JSON nor JSON lines"),
         ('{"messages": []}', "holds no conversation; give"),
         ("[1, 2]", "holds no conversation; give"),
@@ -192,12 +195,9 @@ def test_conversations_that_have_ended_are_a_session_each(tmp_path: Path, monkey
         ("{}\n{", "line 2 is not JSON"),
         ({"messages": [{"role": "assistant", "content": "Hi."}]}, "holds no message of a user"),
         ({"messages": ["hello"]}, "holds no message of a user"),
-        ({"input": [{"role": "user", "content": "Hi."}]}, "is a request to /v1/responses, which is relayed as it is"),
-        (CAPTURED | {"path": "/v1/messages?beta=true"}, "is a request to /v1/messages?beta=true"),
-        (
-            {"messages": [{"role": "user", "content": [{"type": "tool_result", "content": "ok"}]}]},
-            "is a request to /v1/messages",
-        ),
+        (CAPTURED | {"path": "/v1/completions"}, "is a request to /v1/completions, which is relayed as it is"),
+        (CAPTURED | {"path": "/v1/messages/batches?a=b"}, "is a request to /v1/messages/batches?a=b, which is"),
+        ({"input": "Hi."}, "holds no conversation; give"),
     ],
 )
 def test_what_cannot_be_replayed_is_told_with_the_way_out(
@@ -207,6 +207,84 @@ def test_what_cannot_be_replayed_is_told_with_the_way_out(
     assert (ended.code, ended.out) == (1, "")
     assert f"skipped talk.json: {said}" in ended.err
     assert "; " in ended.err
+
+
+def anthropics() -> list[object]:
+    """`talk`, as the Messages API has it."""
+    calls = [{"type": "tool_use", "id": f"c{n}", "name": "read_file", "input": {}} for n in range(2)]
+    results = [{"type": "tool_result", "tool_use_id": call["id"], "content": "It says so."} for call in calls]
+    return [
+        {"role": "user", "content": "What is in the two parts?"},
+        {"role": "assistant", "content": calls},
+        {"role": "user", "content": results},
+        {"role": "assistant", "content": "This."},
+        {"role": "user", "content": "Go on."},
+    ]
+
+
+def openais() -> list[object]:
+    """The same as the Responses API has it: an answer of three items, whose results come one by one."""
+    calls = [{"type": "function_call", "call_id": f"c{n}", "name": "read_file", "arguments": "{}"} for n in range(2)]
+    results = [{"type": "function_call_output", "call_id": f"c{n}", "output": "It says so."} for n in (1, 0)]
+    return [
+        {"role": "user", "content": "What is in the two parts?"},
+        {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "x"},
+        *calls,
+        *results,
+        {"role": "assistant", "content": "This."},
+        {"role": "user", "content": "Go on."},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("recorded", "dialect", "key", "ends"),
+    [
+        ({"input": openais(), "instructions": "Be brief."}, "responses", "input", [1, 6, 8]),
+        (CAPTURED | {"path": "/v1/responses", "body": {"input": openais()}}, "responses", "input", [1, 6, 8]),
+        ({"messages": anthropics(), "system": "Be brief."}, "messages", "messages", [1, 3, 5]),
+        ({"messages": anthropics()}, "messages", "messages", [1, 3, 5]),
+        (anthropics(), "messages", "messages", [1, 3, 5]),
+        (
+            CAPTURED | {"path": "/v1/messages?beta=true", "body": {"messages": anthropics()[:1] + anthropics()[3:]}},
+            "messages",
+            "messages",
+            [1, 3],
+        ),
+    ],
+)
+def test_a_recording_is_read_in_its_own_dialect(
+    recorded: object, dialect: str, key: str, ends: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (recording,) = read(Path(saved(recorded)), None)
+    assert recording.dialect.name == dialect
+    bodies = [json.loads(body) for body in recording.bodies()]
+    assert [len(body[key]) for body in bodies] == ends
+    beside = {value for body in bodies for name, value in body.items() if name not in (key, "model")}
+    assert beside <= {"Be brief."}
+
+
+def test_requests_of_several_dialects_are_sessions_of_their_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    found = read(Path(saved(lines({"input": openais()}, {"messages": anthropics()}))), None)
+    assert [(recording.dialect.name, recording.requests) for recording in found] == [("responses", 3), ("messages", 3)]
+
+
+@pytest.mark.parametrize("dialect", DIALECTS, ids=lambda dialect: dialect.name)
+@pytest.mark.parametrize("aligned", [False, True])
+def test_a_session_of_any_dialect_is_played(run: Callable[..., Ended], dialect: Dialect, *, aligned: bool) -> None:
+    said = turns(60)
+    bodies = [json.loads(written(dialect, said[:end])) for end in range(41, len(said) + 1, 2)]
+    captured = [{"method": "POST", "path": path_of(dialect), "body": body} for body in bodies]
+    policy = {"extends": "default", "summarizer": {"cache_aligned": aligned}}
+    saved({"policies": {"mine": policy}}, "config.yaml")
+    row = run(saved(lines(*captured)), "--policy", "mine", "--window", str(WINDOW), "--json").row("mine")
+    assert row["summarizer_calls"]
+    assert row["over_window"] == 0
+    assert float(str(row["saved"])) > 0.2
+    assert float(str(row["prefix_reuse"])) > 0.8
 
 
 def test_a_missing_file_is_told(run: Callable[..., Ended]) -> None:

@@ -1,29 +1,36 @@
 """Recorded conversations, in the forms people have them, as the requests that their clients sent."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
 import msgspec
 
+from policies.conversation import Message
+from proxy.dialects.base import Dialect
 from proxy.dialects.json_array import model_of, with_fields
+from proxy.dialects.table import CHAT, DIALECTS, MESSAGES, dialect_of, written_in
+from proxy.server.paths import reading, resource
 
 DEFAULT_MODEL = "gpt-4o"
 
-_FORMS = "a chat request body, a list of messages, JSON lines of either, or a trajectory with messages"
+_FORMS = "a request body, a list of messages, JSON lines of either, or a trajectory with messages"
 # What of a request goes with its messages: the rest has no tokens.
-_FIELDS = ("tools", "functions", "response_format", "max_tokens", "max_completion_tokens")
+_FIELDS = {
+    "chat": ("tools", "functions", "response_format", "max_tokens", "max_completion_tokens"),
+    "responses": ("instructions", "tools", "text", "max_output_tokens"),
+    "messages": ("system", "tools", "thinking", "output_format", "max_tokens"),
+}
 _MESSAGE = (
     *("role", "content", "name", "tool_calls", "tool_call_id", "refusal"),
     *("reasoning_content", "reasoning", "reasoning_details"),
 )
 _ROLES = ("system", "developer", "user", "assistant", "tool")
-_CHAT = "/chat/completions"
 # Parts of content that only Anthropic's messages have.
 _ANTHROPIC = ("tool_use", "tool_result")
 
-Message = dict[str, object]
+Item = dict[str, object]
 
 
 class RecordingError(Exception):
@@ -35,28 +42,31 @@ class Recording:
     """One session: `bodies` gives the `requests` that its client sent, oldest first."""
 
     name: str
+    dialect: Dialect
     requests: int
     bodies: Callable[[], Iterable[bytes]]
 
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    """One JSON value of a file, and its bytes."""
+    """One JSON value of a file, its bytes, and the dialect it is in."""
 
     value: object
     raw: bytes
+    dialect: Dialect = CHAT
 
     @property
     def messages(self) -> list[object] | None:
         """The conversation it holds; None where it holds none."""
-        found = self.value.get("messages") if isinstance(self.value, dict) else None
+        found = self.value.get(self.dialect.array.name) if isinstance(self.value, dict) else None
         return found if isinstance(found, list) and found else None
 
     @property
     def is_request(self) -> bool:
         """Whether it is what a client sent, and no conversation that has ended: that ends with an answer."""
         last = (self.messages or [None])[-1]
-        return isinstance(last, dict) and last.get("role") != "assistant"
+        message = _described(last, self.dialect)
+        return message is not None and message.role != "assistant"
 
 
 def read(path: Path, model: str | None) -> list[Recording]:
@@ -67,14 +77,17 @@ def read(path: Path, model: str | None) -> list[Recording]:
         raise RecordingError(f"{error.strerror}; name a file or a directory that can be read") from None
     entries = [_unwrapped(entry) for entry in _entries(data)]
     if len(entries) == 1 and entries[0].messages is not None:
-        return [_history(path.name, entries[0].value, entries[0].messages, model)]
-    if all(entry.is_request for entry in entries):
-        return [Recording(path.name, len(entries), partial(_as_they_are, [entry.raw for entry in entries], model))]
+        return [_history(path.name, entries[0], entries[0].messages, model)]
+    first = entries[0]
+    if all(entry.is_request and entry.dialect is first.dialect for entry in entries):
+        bodies = partial(_as_they_are, [entry.raw for entry in entries], model)
+        return [Recording(path.name, first.dialect, len(entries), bodies)]
     if all(isinstance(entry.value, dict) and "role" in entry.value for entry in entries):
-        return [_history(path.name, {}, [entry.value for entry in entries], model)]
+        messages = [entry.value for entry in entries]
+        return [_history(path.name, _Entry({}, b"", _dialect_of(messages)), messages, model)]
     if all(entry.messages is not None for entry in entries):
         return [
-            _history(f"{path.name}#{number}", entry.value, entry.messages or [], model)
+            _history(f"{path.name}#{number}", entry, entry.messages or [], model)
             for number, entry in enumerate(entries, 1)
         ]
     raise RecordingError(f"holds no conversation; give {_FORMS}")
@@ -109,21 +122,26 @@ def _lines(data: bytes, whole: str) -> list[_Entry]:
 
 
 def _unwrapped(entry: _Entry) -> _Entry:
-    """The body of a captured HTTP request, else the entry itself; raises RecordingError for other wire formats."""
+    """The body of a captured HTTP request, else the entry itself, and its dialect; raises RecordingError for others."""
     value = entry.value
-    if isinstance(value, dict) and isinstance(value.get("body"), dict) and entry.messages is None:
-        path = str(value.get("path", _CHAT))
-        value = value["body"]
-        entry = _Entry(value, msgspec.json.encode(value))
-    elif isinstance(value, dict) and "input" in value and entry.messages is None:
-        path = "/v1/responses"
-    elif any(_is_anthropic(message) for message in entry.messages or ()):
-        path = "/v1/messages"
-    else:
+    if not isinstance(value, dict):
         return entry
-    if not path.partition("?")[0].endswith(_CHAT):
-        raise RecordingError(f"is a request to {path}, which is relayed as it is; record {_CHAT}")
-    return entry
+    if not isinstance(value.get("body"), dict) or entry.messages is not None:
+        return replace(entry, dialect=written_in(entry.raw) or _dialect_of(entry.messages or ()))
+    body, path = value["body"], value.get("path")
+    found = _Entry(body, msgspec.json.encode(body))
+    if path is None:
+        return _unwrapped(found)
+    dialect = dialect_of(resource(reading(str(path).partition("?")[0].encode())))
+    if dialect is None:
+        taken = ", ".join("/".join(("", *each.path)) for each in DIALECTS)
+        raise RecordingError(f"is a request to {path}, which is relayed as it is; record one of {taken}")
+    return replace(found, dialect=dialect)
+
+
+def _dialect_of(messages: Iterable[object]) -> Dialect:
+    """Of messages alone."""
+    return MESSAGES if any(map(_is_anthropic, messages)) else CHAT
 
 
 def _is_anthropic(message: object) -> bool:
@@ -139,26 +157,34 @@ def _as_they_are(raws: Sequence[bytes], model: str | None) -> Iterator[bytes]:
         yield raw if wanted == named else with_fields(raw, {"model": wanted}, without=())
 
 
-def _history(name: str, holder: object, messages: Sequence[object], model: str | None) -> Recording:
+def _history(name: str, holder: _Entry, items: Sequence[object], model: str | None) -> Recording:
     """A conversation as the requests that led to it: one before every answer, and one for what is not answered yet."""
-    kept = [message for found in messages if (message := _message(found)) is not None]
-    ends = list(_ends(kept))
+    dialect = holder.dialect
+    kept = [item for found in items if (item := _item(found, dialect)) is not None]
+    ends = list(_ends([message for item in kept if (message := _described(item, dialect)) is not None]))
     if not ends:
         raise RecordingError(f"holds no message of a user that a request could have been made for; give {_FORMS}")
-    fields: Mapping[str, object] = holder if isinstance(holder, dict) else {}
+    fields: Mapping[str, object] = holder.value if isinstance(holder.value, dict) else {}
     named = fields.get("model")
-    request: Message = {"model": model or (named if isinstance(named, str) and named else DEFAULT_MODEL)}
-    request |= {key: fields[key] for key in _FIELDS if fields.get(key) is not None}
-    opening = msgspec.json.encode(request)[:-1] + b',"messages":['
-    raws = [msgspec.json.encode(message) for message in kept]
-    return Recording(name, len(ends), lambda: (opening + b",".join(raws[:end]) + b"]}" for end in ends))
+    request: Item = {"model": model or (named if isinstance(named, str) and named else DEFAULT_MODEL)}
+    request |= {key: fields[key] for key in _FIELDS[dialect.name] if fields.get(key) is not None}
+    opening = msgspec.json.encode(request)[:-1] + b"," + dialect.array.key + b":["
+    raws = [msgspec.json.encode(item) for item in kept]
+    return Recording(name, dialect, len(ends), lambda: (opening + b",".join(raws[:end]) + b"]}" for end in ends))
 
 
-def _message(found: object) -> Message | None:
-    """A message as clients send it, without what tools noted beside it; None for what is no message."""
-    if not isinstance(found, dict) or found.get("role") not in _ROLES:
+def _item(found: object, dialect: Dialect) -> Item | None:
+    """An item as clients send it, without what tools noted beside a message of chat; None for what is none."""
+    if not isinstance(found, dict) or _described(found, dialect) is None:
         return None
-    return {key: found[key] for key in _MESSAGE if key in found}
+    if dialect is not CHAT:
+        return found
+    return {key: found[key] for key in _MESSAGE if key in found} if found.get("role") in _ROLES else None
+
+
+def _described(item: object, dialect: Dialect) -> Message | None:
+    """What is said by it, without its tokens."""
+    return dialect.items.describe(item, lambda _: 0)
 
 
 def _ends(messages: Sequence[Message]) -> Iterator[int]:
@@ -166,26 +192,16 @@ def _ends(messages: Sequence[Message]) -> Iterator[int]:
     unanswered: set[str] = set()
     asked = False
     for position, message in enumerate(messages):
-        match message["role"]:
-            case "assistant":
-                if asked and not unanswered:
-                    yield position
-                asked = False
-                unanswered = set(_calls(message))
-            case "tool":
-                asked = True
-                unanswered.discard(str(message.get("tool_call_id")))
-            case "user":
-                asked = True
-                unanswered = set()
-            case _:  # instructions ask for nothing
-                pass
+        if message.role == "assistant":
+            if asked and not unanswered:
+                yield position
+            asked = False
+            unanswered.update(call.id for call in message.calls)
+        elif message.results:
+            asked = True
+            unanswered.difference_update(message.results)
+        elif message.role == "user":
+            asked = True
+            unanswered = set()
     if asked and not unanswered:
         yield len(messages)
-
-
-def _calls(message: Message) -> Iterator[str]:
-    calls = message.get("tool_calls")
-    for call in calls if isinstance(calls, list) else ():
-        if isinstance(call, dict):
-            yield str(call.get("id"))

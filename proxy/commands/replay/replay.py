@@ -16,9 +16,8 @@ from proxy.commands.replay.recordings import Recording, RecordingError
 from proxy.commands.replay.stand_in import Call, StandIn
 from proxy.config.loading import Config
 from proxy.config.settings import ModelRule
-from proxy.dialects.base import Usage
+from proxy.dialects.base import Dialect, Usage
 from proxy.dialects.reader import CountedRequest
-from proxy.dialects.table import CHAT
 from proxy.engine.ahead import is_worth_following
 from proxy.engine.case import Case, case_of, learned
 from proxy.engine.draft import Draft
@@ -49,7 +48,7 @@ async def replay(
     """Every recording under the policy of every caller, and without a proxy.
 
     window:  takes the place of what config and model table say.
-    advance: called after every request. skipped: told of recordings that hold something else than chat requests.
+    advance: called after every request. skipped: told of recordings that hold something else than requests.
     """
     if window is not None:
         rules = [rule.model_copy(update={"context_window": window}) for rule in config.models]
@@ -104,8 +103,9 @@ class _Player:
         caller = replace(caller, scope=scope, summary_tokens_per_day=None)
         tally, cooled, before = Tally(), set[int](), None
         self._triggers.clear()
+        head = _HEAD.asking(recording.dialect)
         async for request, answered in self._exchanges(recording, caller):
-            case = case_of(_HEAD, self._router, caller, caller.policy.mode, request)
+            case = case_of(head, self._router, caller, caller.policy.mode, request)
             draft = await self._drafted(case)
             sent = await self._as_sent(case, draft)
             self._add(tally, case, sent, before)
@@ -125,18 +125,18 @@ class _Player:
         """Every request, and the tokens of its answer as far as the next request tells."""
         current: CountedRequest | None = None
         for number, body in enumerate(recording.bodies(), 1):
-            following = await self._read(body, caller)
+            following = await self._read(body, caller, recording.dialect)
             if following is None:
-                raise RecordingError(f"request {number} is no chat request; remove it")
+                raise RecordingError(f"request {number} is no {recording.dialect.name} request; remove it")
             if current is not None:
                 yield current, _answer_in(following, current)
             current = following
         if current is not None:
             yield current, 0
 
-    async def _read(self, body: bytes, caller: Caller) -> CountedRequest | None:
+    async def _read(self, body: bytes, caller: Caller, dialect: Dialect) -> CountedRequest | None:
         try:
-            return await self._engine.reader.read(body, caller.scope, self._router.encoding, CHAT)
+            return await self._engine.reader.read(body, caller.scope, self._router.encoding, dialect)
         except InvalidJSONError:
             return None
 
@@ -162,8 +162,8 @@ class _Player:
     async def _as_sent(self, case: Case, draft: Draft) -> CountedRequest:
         if draft.body is case.request.body:
             return case.request
-        sent = await self._read(draft.body, case.caller)
-        assert sent is not None  # noqa: S101 - what we made is a chat request
+        sent = await self._read(draft.body, case.caller, case.request.dialect)
+        assert sent is not None  # noqa: S101 - what we made is a request
         return sent
 
     def _add(self, tally: Tally, case: Case, sent: CountedRequest, before: CountedRequest | None) -> None:
@@ -187,8 +187,8 @@ class _Player:
 
     async def _add_call(self, tally: Tally, call: Call, case: Case, sent: CountedRequest) -> None:
         """A summarizer's call, right behind what was sent."""
-        asked = await self._read(call.body, case.caller)
-        assert asked is not None  # noqa: S101 - what we made is a chat request
+        asked = await self._read(call.body, case.caller, call.dialect)
+        assert asked is not None  # noqa: S101 - what we made is a request
         tally.calls += 1
         self._pay(tally, asked, sent, written=call.written)
 
@@ -221,8 +221,8 @@ def _overflows(case: Case, tokens: int) -> bool:
 
 def _answer_in(following: CountedRequest, request: CountedRequest) -> int:
     """Tokens of the answer that the next request repeats behind the messages of this one."""
-    behind = following.messages[len(request.messages) :][:1]
-    return sum(message.tokens for message in behind if message.role == "assistant")
+    answer = takewhile(lambda message: message.role == "assistant", following.messages[len(request.messages) :])
+    return sum(message.tokens for message in answer)
 
 
 def _shortened(case: Case, draft: Draft) -> set[int]:
@@ -250,4 +250,4 @@ def _cached(before: CountedRequest, sent: CountedRequest) -> int:
     return tokens if tokens >= LEAST_CACHED else 0
 
 
-_HEAD = RequestHead("POST", "/v1/chat/completions", [])
+_HEAD = RequestHead("POST", "/", [])

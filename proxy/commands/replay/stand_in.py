@@ -8,6 +8,7 @@ import msgspec
 
 from policies.record.prompting import Prompt
 from policies.record.validation import Answer
+from proxy.dialects.base import Dialect
 from proxy.models.tokenizer import Tokenizer
 from proxy.upstream.http import UpstreamClient
 from proxy.upstream.routes import SummaryTarget
@@ -22,9 +23,10 @@ _MOST_OF_SOURCE = 0.4
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One call: its request, and the tokens that a model was asked to write."""
+    """One call: its request, what that is written in, and the tokens that a model was asked to write."""
 
     body: bytes
+    dialect: Dialect
     written: int
 
 
@@ -42,20 +44,18 @@ class StandIn(Summarizer):
         return calls
 
     async def ask(self, target: SummaryTarget, prompt: Prompt, max_tokens: int) -> Answer:
-        messages = [{"role": "system", "content": prompt.system}, {"role": "user", "content": prompt.user}]
-        body = msgspec.json.encode({"model": target.model, "messages": messages, "max_tokens": max_tokens})
+        body = target.dialect.questions.ask(target.model, prompt, (target.output_key, max_tokens), None)
         return self._answer(target, body, prompt.system, prompt.user)
 
     async def send(self, target: SummaryTarget, body: bytes) -> Answer:
         """The answer to a session's own request that ends with our instruction."""
-        messages = msgspec.json.decode(body)["messages"]
-        texts = [message["content"] for message in messages if isinstance(message.get("content"), str)]
+        texts = [text for item in msgspec.json.decode(body)[target.dialect.array.name] for text in _texts(item)]
         return self._answer(target, body, texts[-1], "\n".join(texts[:-1]))
 
     def _answer(self, target: SummaryTarget, body: bytes, instruction: str, source: str) -> Answer:
         asked = _LENGTH.search(instruction)
         length = int(asked[1]) if asked else 0
-        self._calls.append(Call(body, length))
+        self._calls.append(Call(body, target.dialect, length))
         first, *others = [f"## {heading}" for heading in _HEADING.findall(instruction)] or [""]
         rest = "".join(f"\n\n{heading}\n(none)" for heading in others)
         room = min(length, int(_MOST_OF_SOURCE * self._count(target, source))) - self._count(target, first + rest)
@@ -76,3 +76,9 @@ class StandIn(Summarizer):
 
     def _count(self, target: SummaryTarget, text: str) -> int:
         return self._tokenizer.count(text, target.encoding)
+
+
+def _texts(item: dict[str, object]) -> list[str]:
+    content = item.get("content")
+    parts = [part.get("text") for part in content] if isinstance(content, list) else [content]
+    return [part for part in parts if isinstance(part, str)]
