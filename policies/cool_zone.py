@@ -160,7 +160,10 @@ class _Run:
 
     def _is_large(self, position: int) -> bool:
         message = self._body[position]
-        if message.tokens < self._threshold or message.role not in self._settings.roles:
+        # A message of several results is as large as they are, on average, so that each dialect cools the same.
+        if message.tokens < self._threshold * max(1, len(message.results)):
+            return False
+        if message.role not in self._settings.roles:
             return False
         if message.media or message.signed != "none":
             return False

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from policies.budget import usable_input
-from policies.conversation import Conversation
+from policies.conversation import Call, Conversation, Message
 from policies.cool_zone import is_short_enough, short_form, threshold_tokens, zone_of
 from policies.settings import DEFAULTS, PolicySettings
 from tests.support.conversations import assistant, conversation, count, rounds, user
@@ -129,3 +129,13 @@ def test_a_short_form_is_used_only_where_it_is_shorter() -> None:
     assert is_short_enough("four", 2, count)
     assert not is_short_enough("four", 1, count)
     assert not is_short_enough("  ", 100, count)
+
+
+@pytest.mark.parametrize(("number", "is_replaced"), [(1, True), (2, True), (3, False)])
+def test_a_message_of_several_results_is_as_large_as_they_are(number: int, is_replaced: bool) -> None:
+    """Each of them would be a message of its own in another dialect."""
+    ids = tuple(f"c{i}" for i in range(number))
+    call = Message("assistant", 10, b"call", calls=tuple(Call(name, "bash") for name in ids), continues=True)
+    held = Message("tool", 2 * 4_000 + 500, b"held", results=ids, joins=True)
+    body = [Message("user", 10, b"go"), *[message for _ in range(30) for message in (call, held)]]
+    assert bool(zone_of(Conversation(body), 100_000, DEFAULTS).batches) == is_replaced
