@@ -246,7 +246,7 @@ async def test_what_is_counted_is_what_the_next_request_is_billed(tmp_path: Path
 
     async with world(tmp_path, writer) as play:
         requests = session(talk)
-        for history in (next(requests) for _ in range(20)):
+        for history in (next(requests) for _ in range(12)):
             await play.send(history)
         before = await counted(play)
         assert play.calls == 0
