@@ -151,7 +151,7 @@ class Case:
         budget = usable_input(window, None, exact=self.route.exact, calibration=calibration)
         return budget.behind(self.conversation.fixed_tokens)
 
-    @property
+    @cached_property
     def binds_thinking(self) -> bool:
         """Whether its upstream refuses thinking behind another prompt than the one it was made for."""
         is_bound = self.experience.binds_thinking or binds_thinking(self.request.settings.model)

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from urllib.parse import parse_qs
 
@@ -61,12 +61,16 @@ class Gateway:
         self._forwarder = Forwarder(engine.drafter, engine.windows, client, fail_open, engine.observe)
 
     async def converse(self, exchange: Exchange) -> None:
-        """One request of a conversation: receive and identify it, then answer it for as long as the client stays."""
+        """One request of a conversation, answered for as long as the client stays."""
+        await self._received(exchange, self._answer)
+
+    async def _received(self, exchange: Exchange, work: Callable[[Incoming], Awaitable[None]]) -> None:
+        """Receive and identify a request that may go upstream, then do this for it."""
         async with self._observed(exchange) as incoming:
             await self._receive(incoming)
             incoming.active.router.check_path(exchange.head, incoming.caller)
             with incoming.opened:
-                await exchange.while_connected(self._answer(incoming))
+                await exchange.while_connected(work(incoming))
 
     async def _receive(self, incoming: Incoming) -> None:
         """The whole request of a caller that is let in."""
@@ -127,17 +131,16 @@ class Gateway:
 
     async def count(self, exchange: Exchange) -> None:
         """The upstream's count of what `converse` would send now: nothing is made for it, and nothing written."""
-        async with self._observed(exchange) as incoming:
-            await self._receive(incoming)
-            incoming.active.router.check_path(exchange.head, incoming.caller)
-            with incoming.opened:
-                await exchange.while_connected(self._count(incoming))
+        await self._received(exchange, self._count)
 
     async def _count(self, incoming: Incoming) -> None:
         if not await self._fail_open.run(self._stand(incoming), False, incoming.patience):
             _send_as_it_came(incoming, "failed-open", "internal_error")
         counted = await self._fail_open.run(self._forwarder.once(incoming), None)
-        answer, incoming.draft = counted or await self._forwarder.unread(incoming)
+        if counted is None:
+            _send_as_it_came(incoming, "failed-open", "internal_error")
+            counted = await self._forwarder.unread(incoming)
+        answer, incoming.draft = counted
         incoming.status = answer.response.status
         await relay(answer, incoming.exchange, self._fail_open.call(lambda: headers_of(incoming), []))
 
