@@ -1,14 +1,18 @@
-"""Running an agent as a user does, alone with the proxy: no network but this machine, and a home of its own."""
+"""Running an agent as a user does, with its work before it: no network but this machine, and a home of its own."""
 
 from __future__ import annotations
 
 import asyncio
 import os
+import random
+from importlib.resources import files
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
+
+    from starlette.types import Receive
 
 SECONDS = 120
 
@@ -35,3 +39,34 @@ async def run(command: Sequence[str], env: Mapping[str, str], work: Path, home: 
 def lines_of(text: str) -> list[str]:
     """The log's lines."""
     return [line for line in text.splitlines() if line.startswith("{")]
+
+
+def parts(folder: Path, rounds: int, characters: int) -> None:
+    """Files to be read, each with an end of its own."""
+    made = random.Random(1)
+    for number in range(1, rounds + 1):
+        lines = [f"part {number}:"]
+        while sum(map(len, lines)) < characters:
+            lines.append(f"record {made.randrange(10**6)} is kept in the store under digest {made.randrange(10**6)}")
+        (folder / f"part_{number}.txt").write_text("\n".join([*lines, ended(number), ""]))
+
+
+def ended(number: int) -> str:
+    return f"end of part {number}."
+
+
+def openings() -> tuple[str, ...]:
+    """How our prompts begin: of a summary, of a merge of several, of an excerpt."""
+    prompts = files("policies") / "prompts"
+    names = ("summarize.md", "merge.md", "excerpt.md")
+    return tuple((prompts / name).read_text("utf-8").partition(".")[0] for name in names)
+
+
+async def received(receive: Receive) -> bytes:
+    """The whole body of a request."""
+    body, more = b"", True
+    while more:
+        message = await receive()
+        body += message.get("body", b"")
+        more = message.get("more_body", False)
+    return body

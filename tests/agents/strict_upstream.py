@@ -10,7 +10,6 @@ import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
-from importlib.resources import files
 from typing import TYPE_CHECKING
 
 from proxy.demo import answers
@@ -18,6 +17,7 @@ from proxy.demo.answers import Answer, Usage
 from proxy.demo.prompt import Call, Chat, Function, count_tokens, defects, read
 from proxy.demo.replies import Reply, summary
 from proxy.models.tokenizer import DEFAULT_ENCODING, Tokenizer
+from tests.agents.running import openings, received
 
 if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
@@ -70,17 +70,10 @@ class StrictUpstream:
 
     def __post_init__(self) -> None:
         self._count = lru_cache(8_192)(partial(Tokenizer().count, encoding=DEFAULT_ENCODING))
-        prompts = files("policies") / "prompts"
-        names = ("summarize.md", "merge.md", "excerpt.md")
-        self._openings = tuple((prompts / name).read_text("utf-8").partition(".")[0] for name in names)
+        self._openings = openings()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        body, more = b"", True
-        while more:
-            message = await receive()
-            body += message.get("body", b"")
-            more = message.get("more_body", False)
-        answer = self._answer(scope["method"], scope["path"], body)
+        answer = self._answer(scope["method"], scope["path"], await received(receive))
         await send({"type": "http.response.start", "status": answer.status, "headers": answer.headers})
         for chunk in answer.chunks:
             await send({"type": "http.response.body", "body": chunk, "more_body": True})

@@ -6,7 +6,6 @@ One streams and one does not. Without the proxy both end with an error after a d
 from __future__ import annotations
 
 import json
-import random
 import shutil
 import sys
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ import pytest
 
 from proxy.demo.prompt import Function
 from proxy.demo.serving import serving as serve
-from tests.agents.running import lines_of, run
+from tests.agents.running import ended, lines_of, parts, run
 from tests.agents.strict_upstream import StrictUpstream
 from tests.support.upstreams import config_for, serving
 
@@ -113,20 +112,6 @@ AGENTS = {
 }
 
 
-def parts(folder: Path, characters: int) -> None:
-    """Files to be read, each with an end of its own."""
-    made = random.Random(1)
-    for number in range(1, ROUNDS + 1):
-        lines = [f"part {number}:"]
-        while sum(map(len, lines)) < characters:
-            lines.append(f"record {made.randrange(10**6)} is kept in the store under digest {made.randrange(10**6)}")
-        (folder / f"part_{number}.txt").write_text("\n".join([*lines, ended(number), ""]))
-
-
-def ended(number: int) -> str:
-    return f"end of part {number}."
-
-
 @pytest.mark.parametrize("name", AGENTS)
 async def test_a_real_agent_reads_four_windows_and_finds_its_work_whole(
     tmp_path: Path, name: str, capfd: pytest.CaptureFixture[str]
@@ -137,7 +122,7 @@ async def test_a_real_agent_reads_four_windows_and_finds_its_work_whole(
     work, home = tmp_path / "work", tmp_path / "home"
     work.mkdir()
     home.mkdir()
-    parts(work, agent.characters)
+    parts(work, ROUNDS, agent.characters)
     upstream = StrictUpstream(
         window=agent.window,
         rounds=ROUNDS,

@@ -6,7 +6,6 @@ They never compact by themselves, since they are billed for what was really sent
 from __future__ import annotations
 
 import json
-import random
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -15,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from proxy.demo.serving import serving as serve
-from tests.agents.running import lines_of, run
+from tests.agents.running import ended, lines_of, parts, run
 from tests.agents.speaking import Chat, Messages, Responses, Speech
 from tests.agents.working import WorkingServer
 from tests.support.conversations import Json
@@ -119,20 +118,6 @@ AGENTS = {
 }
 
 
-def parts(folder: Path, characters: int) -> None:
-    """Files to be read, each with an end of its own."""
-    made = random.Random(1)
-    for number in range(1, ROUNDS + 1):
-        lines = [f"part {number}:"]
-        while sum(map(len, lines)) < characters:
-            lines.append(f"record {made.randrange(10**6)} is kept in the store under digest {made.randrange(10**6)}")
-        (folder / f"part_{number}.txt").write_text("\n".join([*lines, ended(number), ""]))
-
-
-def ended(number: int) -> str:
-    return f"end of part {number}."
-
-
 # A model that is known to bind thinking, and one of which that is learned by one refusal; both have instructions inside
 # of the conversation, after every result.
 for model, refusals in (("claude-opus-5-5", 0), ("claude-opus-4-8", 1)):
@@ -151,7 +136,7 @@ async def test_an_agent_reads_two_windows_and_finds_its_work_whole(
     work, home = tmp_path / "work", tmp_path / "home"
     work.mkdir()
     home.mkdir()
-    parts(work, agent.characters)
+    parts(work, ROUNDS, agent.characters)
     upstream = WorkingServer(
         agent.speech,
         agent.window,

@@ -6,12 +6,12 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
-from importlib.resources import files
 from typing import TYPE_CHECKING
 
 from proxy.demo.prompt import Chat, Message
 from proxy.demo.replies import summary
 from proxy.models.tokenizer import DEFAULT_ENCODING, Tokenizer
+from tests.agents.running import openings, received
 from tests.agents.speaking import Said, Speech
 from tests.support.conversations import Json
 from tests.support.strict_messages import Signer
@@ -52,16 +52,10 @@ class WorkingServer:
 
     def __post_init__(self) -> None:
         self._count = lru_cache(8_192)(partial(Tokenizer().count, encoding=DEFAULT_ENCODING))
-        prompts = files("policies") / "prompts"
-        names = ("summarize.md", "merge.md", "excerpt.md")
-        self._openings = tuple((prompts / name).read_text("utf-8").partition(".")[0] for name in names)
+        self._openings = openings()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        raw, more = b"", True
-        while more:
-            message = await receive()
-            raw += message.get("body", b"")
-            more = message.get("more_body", False)
+        raw = await received(receive)
         status, headers, chunks = self._answered(scope["method"], scope["path"], raw)
         await send({"type": "http.response.start", "status": status, "headers": headers})
         for chunk in chunks:
