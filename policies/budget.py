@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 MAX_RESERVE = 32_000
 DEFAULT_RESERVE = 8_000
@@ -19,13 +19,19 @@ class Budget:
     """Tokens, in units of our own estimate (a calibration is already divided out).
 
     usable: B, the input that fits. record: the most the injected text may take. fixed: what of B every request takes
-    whatever is cut, its tools and its head.
+    whatever is cut, its tools and its head. names: what the working set may take beside the rest of the record.
     """
 
     window: int
     usable: int
     record: int
     fixed: int = 0
+    names: int = 0
+
+    @property
+    def injected(self) -> int:
+        """The most that stands in the place of covered messages."""
+        return self.record + self.names
 
     @property
     def movable(self) -> int:
@@ -42,7 +48,7 @@ class Budget:
 
     def behind(self, fixed: int) -> Budget:
         """The same for a request with so many tokens of tools and head."""
-        return budget_of(self.window, self.usable, fixed)
+        return replace(budget_of(self.window, self.usable, fixed), names=self.names)
 
     @property
     def summary(self) -> int:

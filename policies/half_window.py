@@ -56,7 +56,7 @@ def choose_cut(
 
     None where nothing may be cut (L3). A cut that misses the target is marked `best-effort`.
     """
-    room = target - conversation.fixed_tokens - budget.record
+    room = target - conversation.fixed_tokens - budget.injected
     legal = [cut for cut in legal_cuts(conversation) if cut > covered]
     if not legal:
         return None

@@ -7,7 +7,7 @@ from typing import Generic, Literal, TypeVar
 from policies.budget import Budget, budget_of, usable_input
 from policies.conversation import Conversation
 from policies.half_window import Cut, choose_cut
-from policies.plan import Standing, is_irreducible
+from policies.plan import Standing, is_irreducible, with_names
 from policies.settings import PolicySettings
 
 # Share of M that each retry aims at.
@@ -172,13 +172,14 @@ def next_rung(
     smallest_sent: int,
 ) -> Rung:
     """The `attempt`-th retry, counted from 0; its request must be 10 % smaller than `smallest_sent` tokens."""
-    budget = budget.behind(conversation.fixed_tokens)
+    budget = with_names(budget.behind(conversation.fixed_tokens), policy)
     target = min(budget.at(TARGETS[attempt]), int(SHRINK_AT_LEAST * smallest_sent))
     most_of_record = int(max(RECORD_SHARE * (target - budget.fixed), _LEAST_RECORD_SHARE * target))
-    budget = replace(budget, record=min(budget.record, most_of_record))
+    record = min(budget.record, most_of_record)
+    budget = replace(budget, record=record, names=min(budget.names, most_of_record - record))
     covered = standing.covered if standing else 0
     cut = choose_cut(conversation, budget, policy, covered=covered, target=target)
-    record = budget.record if cut else standing.record_tokens if standing else 0
+    record = budget.injected if cut else standing.record_tokens if standing else 0
     room = target - conversation.fixed_tokens - record
     fits = conversation.kept_tokens(cut.position if cut else covered) <= room
     return Rung(

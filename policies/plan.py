@@ -1,6 +1,6 @@
 """What to do with one request, decided as a value before anything is done."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil
 from typing import Literal
 
@@ -16,6 +16,8 @@ _MESSAGE_LIMIT = 50
 _LEAST_SPAN = 4_000
 # With a known window the number of messages counts only from this share on: fifty may weigh next to nothing.
 _HALF_FULL = 0.5
+# Share of M that record and working set may take together.
+_MOST_INJECTED = 0.3
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +81,15 @@ def limits_of(real: Budget | None, policy: PolicySettings, fixed: int) -> Limits
     The policy's token limit takes the place of a larger or unknown window, so that all shares count from it.
     """
     real = real and real.behind(fixed)
-    return Limits(real, limited(real, _usable_for(policy.token_limit, policy, fixed)).behind(fixed))
+    budget = limited(real, _usable_for(policy.token_limit, policy, fixed)).behind(fixed)
+    return Limits(real, with_names(budget, policy))
+
+
+def with_names(budget: Budget, policy: PolicySettings) -> Budget:
+    """The budget with what the policy gives the working set, where the record leaves it that of a small window."""
+    settings = policy.working_set
+    beside = max(0, int(_MOST_INJECTED * budget.movable) - budget.record)
+    return replace(budget, names=min(int(settings.budget_ratio * budget.movable), settings.max_tokens, beside))
 
 
 def needs_attention(conversation: Conversation, limits: Limits, policy: PolicySettings) -> bool:
@@ -113,11 +123,13 @@ def decide(
         return _keep(standing, "below_threshold")
     if not (full or limits.known):  # nothing to measure by: the request as it is counts as one that fills its window
         fixed = conversation.fixed_tokens
-        budget = limited(None, _usable_for(now, policy, fixed)).behind(fixed)
-    cut = choose_cut(conversation, budget, policy, covered=covered, target=target_tokens(conversation, budget, policy))
+        budget = with_names(limited(None, _usable_for(now, policy, fixed)).behind(fixed), policy)
+    target = target_tokens(conversation, budget, policy)
+    cut = choose_cut(conversation, budget, policy, covered=covered, target=target)
     if cut is None:
         return _keep(standing, "nothing_to_compact")
-    gain = now - (conversation.fixed_tokens + budget.record + cut.kept)
+    budget = _with_room(budget, target - cut.kept)
+    gain = now - (conversation.fixed_tokens + budget.injected + cut.kept)
     if not force and gain < _least_gain(budget, policy, now, full=full):
         return _keep(standing, "irreducible" if is_irreducible(conversation, budget, policy) else "gain_too_small")
     real = limits.real
@@ -145,7 +157,8 @@ def decide_ahead(
     cut = choose_cut(conversation, budget, policy, covered=standing.covered if standing else 0, target=target)
     if cut is None or is_irreducible(conversation, budget, policy):
         return None
-    gain = now - (conversation.fixed_tokens + budget.record + cut.kept)
+    budget = _with_room(budget, target - cut.kept)
+    gain = now - (conversation.fixed_tokens + budget.injected + cut.kept)
     if gain < _least_gain(budget, policy, now, full=True):
         return None
     return Compact(cut, budget, standing, must=False, trigger="background", tokens_before=now)
@@ -181,6 +194,12 @@ def _least_gain(budget: Budget, policy: PolicySettings, now: int, *, full: bool)
     if not full:
         return relative
     return max(min(policy.min_gain.tokens, budget.worthwhile_gain), relative)
+
+
+def _with_room(budget: Budget, room: int) -> Budget:
+    """The budget with less for the working set, down to half, where the cut leaves less room than there should be."""
+    spare = room - budget.fixed - budget.record
+    return replace(budget, names=max(budget.names // 2, min(budget.names, spare)))
 
 
 def _usable_for(tokens: int, policy: PolicySettings, fixed: int) -> int:

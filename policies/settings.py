@@ -158,6 +158,16 @@ class LedgerSettings(Settings):
     """Further words or phrases, taken literally, that mark a sentence as a rule to keep."""
 
 
+class WorkingSetSettings(Settings):
+    """What is carried of the names that the work used (paths, identifiers, values), with lines they stood in."""
+
+    budget_ratio: Ratio = 0.16
+    """Share of the room that the working set may take beside the rest of the record; 0: none is carried."""
+
+    max_tokens: int = Field(default=4_000, ge=0)
+    """Tokens that the working set may take at most."""
+
+
 class PolicySettings(Settings):
     """What is done to a conversation, and when."""
 
@@ -226,6 +236,9 @@ class PolicySettings(Settings):
 
     ledger: LedgerSettings = LedgerSettings()
     """What code carries from one summary to the next word for word."""
+
+    working_set: WorkingSetSettings = WorkingSetSettings()
+    """What is carried of the names that the work used."""
 
     separator: Words | None = None
     """A user message of exactly this text starts afresh: nothing before it is sent upstream."""

@@ -6,7 +6,10 @@ from policies.budget import SMALL_RECORD, Budget
 from policies.ledger import ledger
 from policies.ledger.entries import WEAK, Entry, order_of
 from policies.record.actions import FileChange, KeyAction
+from policies.record.names import Names
 from policies.record.texts import Texts
+from policies.record.titles import is_carried
+from policies.record.working_set import Use, shown
 from policies.settings import LedgerSettings
 from policies.transcript import CountTokens, escape, newest_within, shorten
 
@@ -14,6 +17,10 @@ from policies.transcript import CountTokens, escape, newest_within, shorten
 _SLACK = 10
 # Characters below which a cut summary says nothing.
 _LEAST_PROSE = 120
+# What files and tool calls may have of the record however much the user said: so many newest lines of each, within
+# this share.
+_FLOOR_LINES = 5
+_FLOOR_SHARE = 5
 
 
 def render(
@@ -33,6 +40,9 @@ def render(
     Where there is little room, rules come before the model's prose, and facts before all but a sixth of it.
     """
     left = budget.record - count("\n".join([texts.opening, texts.closing, f"\n## {texts.said}\n"])) - _SLACK
+    changed = [f"- {_line(f.path)} ({f.action})" for f in files]
+    done = [_action_line(action) for action in actions]
+    left -= (floor := min(left // _FLOOR_SHARE, _cost([*changed[-_FLOOR_LINES:], *done[-_FLOOR_LINES:]], count)))
     share = left // 6 if budget.record <= SMALL_RECORD else left
     prose = min(count(summary), share)
     said: list[Entry] = []
@@ -44,18 +54,40 @@ def render(
         cost = _cost([ledger.line(entry) for entry in fitted], count)
         said, left, ledger_left = [*said, *fitted], left - cost, ledger_left - cost
     told = _told(summary, said, left, count)
-    left -= count(told) + 2
+    left -= count(told) + 2 - floor
     timeline = _block(texts.timeline, [f"- {escape(segment)}" for segment in segments], left // 4, count)
     left -= _cost(timeline, count)
-    changed = _block(texts.files, [f"- {_line(f.path)} ({f.action})" for f in files], left // 3, count)
+    changed = _block(texts.files, changed, max(left // 3, floor // 2), count)
     left -= _cost(changed, count)
-    done = _block(texts.actions, [_action_line(action) for action in actions], left // 2, count)
+    done = _block(texts.actions, done, max(left // 2, floor - floor // 2), count)
     left -= _cost(done, count)
     said += ledger.fit([e for e in entries if e.kind == "message"], min(left, ledger_left), count)
     lines = [escape(ledger.line(entry)) for entry in sorted(said, key=order_of)]
     spoken = ["", f"## {texts.said}", *lines] if lines else []
     prose_lines = ["", told] if told else []
     return "\n".join([texts.opening, *prose_lines, *timeline, *spoken, *done, *changed, texts.closing])
+
+
+def with_names(
+    text: str,
+    texts: Texts,
+    uses: Sequence[Use],
+    kept: Sequence[str],
+    now: int,
+    budget: Budget,
+    count: CountTokens,
+) -> str:
+    """The injected text with the working set behind it, less what stands in it or in the `kept` messages."""
+    room = budget.names - count(f"\n## {texts.names}\n- \n") - _SLACK
+    if room <= 0 or not uses:
+        return text
+    sent = Names((text, *kept))
+    lines, names = shown(uses, room, now, sent.have, count)
+    lines = [line for line in lines if not is_carried(line)]
+    if names:
+        lines.append(f"- {escape(', '.join(names))}")
+    block = ["", f"## {texts.names}", *lines] if lines else []
+    return "\n".join([text.removesuffix(f"\n{texts.closing}"), *block, texts.closing])
 
 
 def _is_rule(entry: Entry) -> bool:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from functools import cache
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import msgspec
 
@@ -11,9 +11,11 @@ from policies.half_window import Cut
 from policies.ledger import ledger
 from policies.ledger.ledger import Entry
 from policies.plan import Trigger
+from policies.record import working_set
 from policies.record.actions import FileChange, KeyAction, file_changes, key_actions
 from policies.record.bisect import Outcome
-from policies.record.injection import render
+from policies.record.injection import render, with_names
+from policies.record.names import names_in
 from policies.record.texts import Language, Texts, language_of, texts_for
 from policies.settings import LedgerSettings
 from policies.transcript import CountTokens, Utterance, escape, shorten
@@ -86,6 +88,7 @@ class Record(msgspec.Struct, frozen=True):
     digest: of the covered prefix, hex; root: of the lineage's first record. covered: messages it stands for.
     generation: 1 for the first, and again after the summary was made anew from the whole history.
     title: for people (R3, BR-10). first_digest, last_digest: of the newly covered messages.
+    uses: the working set, packed; what is not shown of it now may be the next time.
     started, compacted: when the conversation was first seen, and when this was made (R3's time.compacted), in seconds.
     """
 
@@ -109,6 +112,7 @@ class Record(msgspec.Struct, frozen=True):
     title: str
     started: float
     compacted: float
+    uses: bytes = b""
 
     @property
     def compression_ratio(self) -> float:
@@ -147,10 +151,17 @@ class Span(msgspec.Struct, frozen=True):
     anchor: int | None
 
 
+class Statements(NamedTuple):
+    """What the user said: what of it holds, and all of it."""
+
+    entries: Sequence[Entry]
+    said: Sequence[Entry]
+
+
 def build(
     span: Span,
     parent: Record | None,
-    entries: Sequence[Entry],
+    statements: Statements,
     written: Written | None,
     *,
     budget: Budget,
@@ -163,17 +174,22 @@ def build(
     started: float,
     now: float,
     count: CountTokens,
+    kept: Sequence[str] = (),
 ) -> Record:
     """The next generation. `written` is None for a deterministic record; `tokens_kept` counts all that still goes
-    upstream beside the injected text; `segments` is how many of the newest are shown."""
+    upstream beside the injected text, and `kept` is what of it may name something; `segments` is how many of the newest
+    are shown."""
     count = cache(count)  # what may be injected is counted again for what is stored
     texts = texts_for(language := language_for(parent, span))
     written = written or _deterministic(span, parent, texts, budget, count)
-    entries = ledger.supersede(entries, written.named)
+    entries = ledger.supersede(statements.entries, written.named)
     timeline, actions, files = _carried(span, parent, written)
     shown = [segment.text for segment in timeline[-segments:] if segment.text] if segments else []
     said = [entry for entry in entries if entry.position != span.anchor]
     text = render(texts, written.summary, shown, said, actions, files, budget=budget, settings=settings, count=count)
+    uses = working_set.used(working_set.unpacked(parent.uses) if parent else (), span.utterances, span.cut.position)
+    uses = working_set.without(uses, *_replaced(statements, entries))
+    text = with_names(text, texts, uses, kept, span.cut.position, budget, count)
     text_tokens = count(text) + MESSAGE_TOKENS
     return Record(
         version=VERSION,
@@ -196,6 +212,7 @@ def build(
         title=title,
         started=started,
         compacted=now,
+        uses=working_set.packed(uses),
     )
 
 
@@ -203,10 +220,18 @@ def _carried(
     span: Span, parent: Record | None, written: Written
 ) -> tuple[tuple[Segment, ...], tuple[KeyAction, ...], tuple[FileChange, ...]]:
     """The timeline, the tool calls and the changed files: the parent's and the span's, the newest of each."""
-    segments = (*(parent.segments if parent else ()), written.segment)
+    segments = (*(parent.segments if parent else ()), *([written.segment] if written.segment.text else []))
     actions = (*(parent.actions if parent else ()), *key_actions(span.utterances))
     files = file_changes(parent.files if parent else (), span.utterances)
     return segments[-_SEGMENTS_STORED:], actions[-_ACTIONS_STORED:], tuple(files[-_FILES_STORED:])
+
+
+def _replaced(statements: Statements, entries: Sequence[Entry]) -> tuple[list[str], set[str]]:
+    """What the user said and no longer means: the texts, and the names in them that no other statement has."""
+    holds = {entry.text.lower() for entry in entries}
+    texts = [entry.text for entry in statements.said if entry.text.lower() not in holds]
+    names = set[str]().union(*map(names_in, texts)) if texts else set()
+    return texts, names.difference(*(names_in(entry.text) for entry in entries)) if names else set()
 
 
 def with_left_out(record: Record, position: int, most: int, count: CountTokens) -> Record:
@@ -221,10 +246,11 @@ def with_left_out(record: Record, position: int, most: int, count: CountTokens) 
     return msgspec.structs.replace(record, text=text, text_tokens=count(text) + MESSAGE_TOKENS)
 
 
-def entries_of(span: Span, parent: Record | None, settings: LedgerSettings) -> list[Entry]:
+def statements_of(span: Span, parent: Record | None, settings: LedgerSettings) -> Statements:
     """The user's statements in everything that is covered, those of the span merged into the parent's."""
-    said = ledger.statements_in(span.utterances, settings.directives, first_user=span.first_user)
-    return ledger.merge(parent.entries if parent else (), said)
+    older = parent.entries if parent else ()
+    newer = [*ledger.statements_in(span.utterances, settings.directives, first_user=span.first_user)]
+    return Statements(ledger.merge(older, newer), (*older, *newer))
 
 
 def language_for(parent: Record | None, span: Span) -> Language:
@@ -260,16 +286,13 @@ def _deterministic(span: Span, parent: Record | None, texts: Texts, budget: Budg
     """A summary without a model: what one wrote before, and what the assistant said since, once and newest last."""
     spoken = [u.text.strip() for u in span.utterances if u.role == "assistant" and u.text.strip()]
     last = [f"- {shorten(' '.join(text.split()), 300)}".replace("\n", " ") for text in spoken[-5:]]
-    calls = sum(len(u.calls) for u in span.utterances)
-    users = sum(1 for u in span.utterances if u.role == "user")
-    segment = texts.segment.format(messages=len(span.utterances), users=users, calls=calls)
     older, before = _told_before(parent, texts)
     said = list(dict.fromkeys(reversed([*before, *last])))[::-1]
     while count(summary := _summary(older, texts.recent, said)) > budget.summary and len(said) > 1:
         del said[0]
     while count(summary) > budget.summary and len(summary) > 200:
         summary = shorten(summary, len(summary) * 3 // 4)
-    return Written(summary=summary, segment=Segment(segment))
+    return Written(summary=summary, segment=Segment(""))
 
 
 def _told_before(parent: Record | None, texts: Texts) -> tuple[str, list[str]]:

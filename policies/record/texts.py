@@ -24,6 +24,7 @@ class Texts:
     said: str
     actions: str
     files: str
+    names: str
     recent: str
     segment: str
     left_out: str
@@ -48,6 +49,7 @@ _EN = Texts(
     said="What the user said, verbatim, oldest first (later wins)",
     actions="Tool calls",
     files="Files",
+    names="Names and lines that the work used, oldest first",
     recent="Said lately by the assistant:",
     segment="{messages} messages: {users} from the user, {calls} tool calls.",
     left_out="{messages} messages were left out behind this: they no longer fit, and no record of them could be made.",
@@ -70,6 +72,7 @@ _ZH = Texts(
     said="用户原话，由旧到新(后者优先)",
     actions="工具调用",
     files="文件",
+    names="工作中用到的名称与原文行，由旧到新",
     recent="助手最近说过：",
     segment="{messages} 条消息：用户 {users} 条，工具调用 {calls} 次。",
     left_out="此后有 {messages} 条消息被略去：它们已超出上下文窗口，且无法为其生成记录。",

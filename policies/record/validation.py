@@ -1,14 +1,13 @@
 """Whether a summarizer's answer may be stored: a failed summary never is (docs/design.md, "The summarizer")."""
 
 import re
-import unicodedata
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from policies.lookalikes import folded
 from policies.record.record import SEGMENT_CHARACTERS, Segment
 from policies.record.texts import ALL_TEXTS, Texts
+from policies.record.titles import is_carried
 from policies.transcript import MARKERS, CountTokens, escape, visible
 
 LEAST_HEADINGS = 5
@@ -39,25 +38,6 @@ _EVIDENCE = re.compile(
 _NAME = re.compile(r"[A-Za-z_]{1,32}")
 # Signs of an answer without its thinking; the most tokens that are ever allowed have fewer.
 _LONGEST = 100_000
-# What makes a line a heading in Markdown and HTML, whatever number or list sign stands before it; or the line below.
-_HEADED = re.compile(r"[\W\d_]{0,12}?(?:#|\*\*|__|<(?:h[1-6]|b|strong)\b)", re.IGNORECASE)
-_UNDERLINE = re.compile(r"\s{0,3}(?:=+|-{2,})\s*")
-_MARKUP = re.compile(r"</?[a-z][^<>]{0,80}>")
-# So many letters beside a title leave it one.
-_BESIDE_TITLE = 12
-
-
-def _letters(text: str) -> str:
-    """A line down to its letters, those that are taken for one another as one: for comparing titles."""
-    spoken = unicodedata.normalize("NFKC", _MARKUP.sub("", folded(text).lower()))
-    return "".join(filter(str.isalpha, spoken)).replace("l", "i")
-
-
-# Titles of what code carries beside a summary: in full, which is no prose and no title of anything else; how that one
-# begins; and of the other blocks.
-_SAID = tuple(_letters(texts.said) for texts in ALL_TEXTS)
-_SAID_STEMS = tuple(_letters(re.split("[,，]", texts.said)[0]) for texts in ALL_TEXTS)
-_CARRIED = {_letters(title) for texts in ALL_TEXTS for title in (texts.actions, texts.files)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,23 +152,13 @@ def _without_imitations(text: str) -> str:
     kept: list[str] = []
     imitated = False
     for line, below in pairwise([*text.splitlines(), ""]):
-        if _is_carried(line[:200], below[:200]):
+        if is_carried(line[:200], below[:200]):
             imitated = True
         elif _HEADING.match(line[:200]):
             imitated = False
         if not imitated:
             kept.append(line)
     return "\n".join(kept)
-
-
-def _is_carried(line: str, below: str) -> bool:
-    title = _letters(line)
-    if any(said in title and len(title) <= len(said) + _BESIDE_TITLE for said in _SAID):
-        return True
-    if not (_HEADED.match(folded(line)) or _UNDERLINE.fullmatch(below)):
-        return False
-    beside = (len(title) - len(stem) for stem in _SAID_STEMS if stem in title)
-    return title in _CARRIED or any(more <= 2 * _BESIDE_TITLE for more in beside)
 
 
 def _without_inventions(text: str, source: str) -> str:

@@ -68,7 +68,7 @@ class Compactions:
 
     async def ahead(self, job: Job) -> None:
         """Make a record that nobody waits for yet, unless one is under way."""
-        if self._joinable(job) is None:
+        if self._joinable(job) is None and not self._is_overtaken(job):
             with suppress(CompactionError):
                 await self._landed(self._begin(job))
 
@@ -86,6 +86,13 @@ class Compactions:
             if cut is not None and cut > job.covered and (not firm or _is_as_firm(flight.job, job)):
                 return flight
         return None
+
+    def _is_overtaken(self, job: Job) -> bool:
+        """Whether a record is being made for a request that goes on from this one: nobody would use this one's."""
+        digests = job.case.chain.digests
+        last = len(digests) - 1
+        flights = self._flights.get(job.case.chain.tag, ())
+        return any(flight.job.case.chain.digests[last : last + 1] == digests[last:] for flight in flights)
 
     def _begin(self, job: Job) -> _Flight:
         flight = _Flight(job, asyncio.create_task(self._made(job)))

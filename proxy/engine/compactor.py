@@ -134,7 +134,7 @@ class Compactor:
         return records.build(
             job.span,
             job.parent,
-            job.entries,
+            job.statements,
             written,
             budget=job.plan.budget,
             settings=job.policy.ledger,
@@ -145,6 +145,7 @@ class Compactor:
             title=_title(job.started, now),
             started=job.started,
             now=now,
+            kept=job.kept,
             count=partial(self._tokenizer.count, encoding=job.case.request.encoding),
         )
 

@@ -355,7 +355,7 @@ def _carried(case: Case, outlook: _Outlook, count: CountTokens) -> tuple[list[En
     record, plan = outlook.record, outlook.plan
     if plan is not None:
         job = Job(case, outlook.decision.cooled, plan, record, target=None, started=0.0, deadline=0.0)
-        said, spoken, budget = job.entries, job.span.utterances, plan.budget
+        said, spoken, budget = job.statements.entries, job.span.utterances, plan.budget
     elif outlook.covered and record is not None:
         said, spoken, budget = list(record.entries), (), case.limits.budget
     else:

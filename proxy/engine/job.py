@@ -6,10 +6,10 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from policies.conversation import INSTRUCTION_ROLES
-from policies.ledger.ledger import Entry
 from policies.plan import Compact
 from policies.record import record as records
-from policies.record.record import Record, Span
+from policies.record import text_protocol
+from policies.record.record import Record, Span, Statements
 from policies.settings import PolicySettings
 from policies.trail import left_out
 from policies.transcript import Utterance
@@ -78,11 +78,28 @@ class Job:
         return self._utterances(0) if self.rebuild else self.span.utterances
 
     @cached_property
-    def entries(self) -> list[Entry]:
-        return records.entries_of(self.span, self.parent, self.policy.ledger)
+    def statements(self) -> Statements:
+        return records.statements_of(self.span, self.parent, self.policy.ledger)
+
+    @property
+    def kept(self) -> list[str]:
+        """What the messages behind the cut say and call."""
+        case = self.case
+        said = case.request.utterances(self.plan.cut.position, len(case.conversation.body))
+        return [text for each in said for text in (each.text, *(call.arguments for call in each.calls))]
+
+    @property
+    def _has_tools_in_text(self) -> bool:
+        opening = self.case.conversation.body[: text_protocol.OPENING]
+        if any(message.calls for message in opening):
+            return False
+        return text_protocol.has_tools_in_text(self.case.request.utterances(0, len(opening)))
 
     def _utterances(self, start: int) -> tuple[Utterance, ...]:
         found = self.case.request.utterances(start, self.plan.cut.position)
+        if self._has_tools_in_text:
+            before = self.case.request.utterances(start - 1, start) if start else []
+            found = text_protocol.as_tools(found, before[-1] if before else None)
         if not self.cooled.conversation.instructions_covered:
             found = [u for u in found if u.role not in INSTRUCTION_ROLES]
         resumed = self.case.resumed

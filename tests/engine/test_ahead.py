@@ -186,7 +186,7 @@ async def test_after_two_compactions_in_vain_no_third_summary_is_bought(tmp_path
         return Fault(answer=completion(Reply("ok"), MODEL, 0, Usage(int(0.95 * WINDOW), 5)))
 
     async with stage(tmp_path, ModelServer(window=WINDOW, script=dear)) as play:
-        agent, calls = Agent(words=110), []
+        agent, calls = Agent(words=90), []
         for request in one_user(agent, rounds=260):
             await play.send(body(request))
             calls.append(play.model.summary_calls)

@@ -146,7 +146,7 @@ SCENES = {
         DUE.replace(MODEL.encode(), b"own"), "none", "unknown_window", ("head", "kept"), {"models": []}
     ),
     "shadow": Scene(
-        DUE, "shadow", "would_compact_45_messages", ("head", "anchor", "summarised", "kept"), policy(mode="shadow")
+        DUE, "shadow", "would_compact_53_messages", ("head", "anchor", "summarised", "kept"), policy(mode="shadow")
     ),
     "off": Scene(DUE, "bypass", "off", ("head", "anchor", "summarised", "kept"), policy(mode="off")),
     "several choices": Scene(body(history(0.85), n=2), "bypass", "several_choices", ("head", "kept")),

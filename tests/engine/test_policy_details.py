@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 
 import msgspec
@@ -135,7 +136,7 @@ def test_a_record_without_a_model_keeps_what_was_said_lately_as_it_is() -> None:
     said = "The cause is a missing lock around the cache. " * 5
     record = made([*generation(0), Utterance(5, "assistant", said)], written=None)
     assert said.strip() in record.summary
-    assert record.segments[-1].text == "5 messages: 1 from the user, 1 tool calls."
+    assert record.segments == ()
 
 
 FRESH = Lineage(first_seen=0.0)
@@ -301,10 +302,10 @@ def test_a_plan_says_what_it_was_made_from() -> None:
     messages = conversation([user("task"), *rounds(55)])
     plan = decide(messages, limits_of(budget, DEFAULTS, 0), DEFAULTS, None)
     assert isinstance(plan, Compact)
-    assert (plan.budget, plan.tokens_before, plan.standing) == (budget, messages.total_tokens, None)
+    assert (replace(plan.budget, names=0), plan.tokens_before, plan.standing) == (budget, messages.total_tokens, None)
     ahead = decide_ahead(messages, limits_of(budget, DEFAULTS, 0), DEFAULTS, None)
     assert ahead is not None
-    assert (ahead.budget, ahead.tokens_before, ahead.trigger, ahead.must) == (
+    assert (replace(ahead.budget, names=0), ahead.tokens_before, ahead.trigger, ahead.must) == (
         budget,
         messages.total_tokens,
         "background",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from policies.budget import Budget, budget_of
 from policies.half_window import Cut
 from policies.record.bisect import Outcome
-from policies.record.record import Record, Segment, Span, Written, build, entries_of
+from policies.record.record import Record, Segment, Span, Written, build, statements_of
 from policies.settings import LedgerSettings
 from policies.transcript import ToolCall, Utterance
 from tests.support.conversations import count
@@ -22,6 +22,7 @@ def made(
     written: Written | None = NONSENSE,
     budget: Budget = BUDGET,
     anchor: int | None = None,
+    kept: tuple[str, ...] = (),
 ) -> Record:
     cut = Cut(utterances[-1].position + 1, "L0", "turn-boundary", kept=500, units_total=9, units_kept=4)
     span = Span(tuple(utterances), cut, "digest", "first", "last", first_user=0, anchor=anchor)
@@ -29,7 +30,7 @@ def made(
     return build(
         span,
         parent,
-        entries_of(span, parent, settings),
+        statements_of(span, parent, settings),
         written,
         budget=budget,
         settings=settings,
@@ -41,6 +42,7 @@ def made(
         started=1_600_000_000.0,
         now=1_700_000_000.0,
         count=count,
+        kept=kept,
     )
 
 

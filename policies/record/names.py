@@ -1,0 +1,76 @@
+"""Names that work is done with: paths, files, identifiers, flags, hashes, ids and long numbers, in any text.
+
+They are read off their spelling alone, so that it works in every human language and for every kind of tool.
+"""
+
+import re
+from collections.abc import Iterable
+from functools import lru_cache
+from string import ascii_letters, digits
+
+# A word as tools spell one; what encloses it in prose or code is none of it.
+_WORD = re.compile(r"[\w~@+./-]{4,160}", re.ASCII)
+_EDGES = ".-+@/"
+# A capital behind something else, and capitals before something else: camelCase, HTTPServer.
+_INNER_CAPITAL = re.compile(r"[a-z0-9][A-Z]|[A-Z]{2}[a-z]")
+_LETTERS = frozenset(f"{ascii_letters}{digits}_")
+_LEAST = 4
+_LEAST_PART = 2
+_MOST = 120
+
+
+def names_in(text: str) -> set[str]:
+    """Every name of a text."""
+    return {name for word in set(_WORD.findall(text)) if (name := _name(word))}
+
+
+class Names:
+    """The names of some texts."""
+
+    def __init__(self, texts: Iterable[str]) -> None:
+        self._names = set[str]().union(*map(names_in, texts))
+        self._joined = "\n".join(self._names)
+
+    def have(self, name: str) -> bool:
+        return name in self._names or has_name(self._joined, name)
+
+
+def has_name(text: str, name: str) -> bool:
+    """Whether the name stands in a text, alone or within a longer one that is made of names."""
+    return place_of(text, name) >= 0
+
+
+def place_of(text: str, name: str) -> int:
+    """Where the name stands first in a text; -1 where it does not."""
+    at = text.find(name)
+    while at >= 0:
+        end = at + len(name)
+        if not {text[max(0, at - 1) : at], text[end : end + 1]} & _LETTERS:
+            return at
+        at = text.find(name, at + 1)
+    return -1
+
+
+@lru_cache(maxsize=50_000)
+def _name(word: str) -> str:
+    """What of a word is a name; empty where it is an ordinary one."""
+    word = word.rstrip(_EDGES)
+    if not word.startswith(("-", "/", "./", "../")):
+        word = word.lstrip(_EDGES)
+    return word if _LEAST <= len(word) <= _MOST and _is_name(word) else ""
+
+
+def _is_name(word: str) -> bool:
+    """A path, a flag, a file or something of a module, an identifier, an id or a hash, a long number."""
+    if not any(map(str.isalpha, word)):
+        return word.isdigit()
+    if "/" in word:
+        return len(word) - word.rindex("/") > _LEAST_PART
+    if word.startswith("-"):
+        return True
+    parts = word.split(".")
+    if len(parts) > 1:
+        return all(parts) and parts[-1][0].isalpha() and any(map(str.isalpha, parts[0]))
+    if "_" in word or _INNER_CAPITAL.search(word):
+        return True
+    return len(word) > _LEAST and word.isalnum() and any(map(str.isdigit, word))

@@ -1,0 +1,99 @@
+"""Agents without tool calls: a block of code ends what the assistant says, and the next user message is its output.
+
+Read as text alone, their commands are prose and every output is the user's word. Here they become calls and results.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from itertools import pairwise
+from math import ceil
+from typing import NamedTuple
+
+from policies.transcript import ToolCall, Utterance
+
+# Of a conversation's first messages, so that what comes later never changes how the others were read.
+OPENING = 24
+_LEAST_PAIRS = 3
+_MOST = 0.8
+_FENCE = "```"
+_UNNAMED = "run"
+_NAME = re.compile(r"[\w.+-]{1,40}")
+_TAG = re.compile(r"</([A-Za-z]\w{0,40})>\Z")
+# Of an output, its beginning and its last line: what frames all outputs of a harness.
+_BEGINNING = 8
+_LAST_LINE = 80
+_LEAST_FRAME = 3
+_DIGITS = re.compile(r"\d+")
+
+
+class _Block(NamedTuple):
+    """The block that ends a text: what is said before it, how it is named, and what it holds."""
+
+    before: str
+    name: str
+    code: str
+
+
+def has_tools_in_text(opening: Sequence[Utterance]) -> bool:
+    """Whether a conversation that begins so has its tools in text.
+
+    Nearly all of the assistant's messages end with a block, and what follows them is framed alike: people who are shown
+    code do not begin or end every message with the same words.
+    """
+    if any(said.calls or said.answers is not None for said in opening):
+        return False
+    pairs = [(said, then) for said, then in pairwise(opening) if (said.role, then.role) == ("assistant", "user")]
+    outputs = [then.text for said, then in pairs if _block(said.text)]
+    if len(outputs) < max(_LEAST_PAIRS, ceil(_MOST * len(pairs))):
+        return False
+    return _are_alike(text[:_BEGINNING] for text in outputs) or _are_alike(map(_last_line, outputs))
+
+
+def as_tools(said: Sequence[Utterance], before: Utterance | None) -> list[Utterance]:
+    """The utterances with calls in the place of the blocks that end them, and with results in that of what follows.
+
+    before: the utterance right before them, since the first may be its output.
+    """
+    read: list[Utterance] = []
+    call = None if before is None else _called(before)
+    for utterance in said:
+        if utterance.role == "user" and call is not None:
+            read.append(replace(utterance, role="tool", answers=call.id, tool=call.name))
+            call = None
+            continue
+        call = _called(utterance)
+        block = _block(utterance.text)
+        read.append(replace(utterance, text=block.before, calls=(call,)) if call and block else utterance)
+    return read
+
+
+def _called(said: Utterance) -> ToolCall | None:
+    block = _block(said.text) if said.role == "assistant" else None
+    return block and ToolCall(block.name, block.code, f"text:{said.position}")
+
+
+def _block(text: str) -> _Block | None:
+    text = text.rstrip()
+    tag = _TAG.search(text)
+    if tag and (start := text.rfind(f"<{tag[1]}>")) >= 0:
+        return _Block(text[:start].rstrip(), tag[1], text[start + len(tag[1]) + 2 : tag.start()].strip())
+    text = text.removesuffix("<end_code>").rstrip()
+    if not text.endswith(_FENCE):
+        return None
+    before, fence, inside = text.removesuffix(_FENCE).rpartition(_FENCE)
+    name, newline, code = inside.partition("\n")
+    if not (fence and newline and code.strip()):
+        return None
+    return _Block(before.rstrip(), name.strip() if _NAME.fullmatch(name.strip()) else _UNNAMED, code.strip())
+
+
+def _are_alike(frames: Iterable[str]) -> bool:
+    seen = Counter(_DIGITS.sub("0", frame).strip() for frame in frames)
+    ((frame, times),) = seen.most_common(1)
+    return len(frame) >= _LEAST_FRAME and times >= _MOST * seen.total()
+
+
+def _last_line(text: str) -> str:
+    return text.rstrip().rpartition("\n")[2][-_LAST_LINE:]

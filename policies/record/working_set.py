@@ -1,0 +1,268 @@
+"""The working set: names that the work used and may need again, with lines they stood in (docs/memory.md).
+
+It goes from one record to the next as data, so that a compaction takes work in proportion to what it newly covers.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
+from dataclasses import dataclass, field
+from heapq import heapify, heappop, heapreplace
+from itertools import groupby
+from operator import attrgetter
+
+import msgspec
+
+from policies.arguments import UnreadError, read
+from policies.record.actions import path_of
+from policies.record.names import has_name, names_in, place_of
+from policies.transcript import CountTokens, Utterance, escape
+
+_MOST_NAMES = 2_000
+# Of these, the first keep a line.
+_MOST_LINES = 400
+_LINE_CHARACTERS = 160
+# A line that is longer is cut around its name to about so many.
+_CUT_CHARACTERS = 48
+# Share of the room for lines; the rest is for names alone, which cost less and say less.
+_LINES_SHARE = 0.65
+# Newest texts with a name from which its line is chosen.
+_NEWEST = 3
+# Messages after which a name counts half.
+_HALF_LIFE = 100
+_LEAST_ROOM = 8
+
+
+class Use(msgspec.Struct, frozen=True, array_like=True):
+    """How a name was used: in how many messages, and in how many of the agent's and of the user's.
+
+    last: position of the newest message with it. line, source: a line it stands in, and the file or tool of that.
+    """
+
+    name: str
+    messages: int
+    agent: int
+    user: int
+    last: int
+    line: str = ""
+    source: str = ""
+
+    def worth(self, now: int) -> float:
+        """The higher, the sooner it may be needed again, seen from position `now`."""
+        used = 3 * self.agent + 2 * min(self.user, 2) + 0.3 * self.messages
+        return used / (1 + max(0, now - self.last) / _HALF_LIFE)
+
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(list[Use]).decode
+
+
+def packed(uses: Sequence[Use]) -> bytes:
+    """For a record: a fifth of the size, and not spread over thousands of objects while nobody needs it."""
+    return zlib.compress(_encode(uses)) if uses else b""
+
+
+def unpacked(data: bytes) -> list[Use]:
+    return _decode(zlib.decompress(data)) if data else []
+
+
+@dataclass(frozen=True, slots=True)
+class _Text:
+    text: str
+    source: str
+
+
+@dataclass
+class _Found:
+    """What one span says of a name. texts: the indexes of those it stands in, oldest first."""
+
+    messages: int = 0
+    agent: int = 0
+    user: int = 0
+    last: int = 0
+    texts: list[int] = field(default_factory=list)
+
+
+def used(parent: Sequence[Use], utterances: Sequence[Utterance], now: int) -> list[Use]:
+    """The names of everything covered, most worth first: the parent's and the span's. now: the position of the cut."""
+    texts: list[_Text] = []
+    found = _found(utterances, texts)
+    uses = {use.name: use for use in parent}
+    for name, new in found.items():
+        old = uses.get(name) or Use(name, 0, 0, 0, 0)
+        uses[name] = msgspec.structs.replace(
+            old,
+            messages=old.messages + new.messages,
+            agent=old.agent + new.agent,
+            user=old.user + new.user,
+            last=new.last,
+        )
+    best = sorted(uses.values(), key=lambda use: (-use.worth(now), use.name))[:_MOST_NAMES]
+    return [
+        *(_with_line(use, found.get(use.name), texts) for use in best[:_MOST_LINES]),
+        *(msgspec.structs.replace(use, line="", source="") if use.line else use for use in best[_MOST_LINES:]),
+    ]
+
+
+def without(uses: Sequence[Use], texts: Sequence[str], names: Set[str]) -> list[Use]:
+    """The uses without these names, and without lines that hold one of them or one of the texts."""
+    if not texts:
+        return [*uses]
+
+    def is_stale(line: str) -> bool:
+        return any(text in line or line in text for text in texts) or any(has_name(line, name) for name in names)
+
+    return [
+        msgspec.structs.replace(use, line="", source="") if use.line and is_stale(use.line) else use
+        for use in uses
+        if use.name not in names and not any(has_name(use.name, name) for name in names)
+    ]
+
+
+def shown(
+    uses: Sequence[Use], room: int, now: int, stands: Callable[[str], bool], count: CountTokens
+) -> tuple[list[str], list[str]]:
+    """Lines, under a line with their source each, and bare names, within `room` tokens in all.
+
+    stands: whether a name stands in what is sent anyway; it needs no room.
+    """
+    worth = {use.name: use.worth(now) for use in uses if not stands(use.name)}
+    chosen = _chosen(uses, worth, int(_LINES_SHARE * room), count)
+    lines = [*_by_source(chosen)]
+    room -= sum(count(line) + 1 for line in lines)
+    names: list[str] = []
+    told = "\n".join(lines)
+    for use in uses:
+        if room < _LEAST_ROOM:
+            break
+        if use.name in worth and not has_name(told, use.name):
+            room -= count(use.name) + 1
+            names.append(use.name)
+            told += f"\n{use.name}"
+    return lines, names
+
+
+def _found(utterances: Iterable[Utterance], texts: list[_Text]) -> dict[str, _Found]:
+    """Every name of a span; what it stands in is added to `texts`."""
+    found: dict[str, _Found] = {}
+    paths: dict[str, str] = {}
+    for utterance in utterances:
+        counted: set[str] = set()
+        for text in _texts(utterance, paths):
+            texts.append(text)
+            here = names_in(text.text)
+            for name in here:
+                found.setdefault(name, _Found()).texts.append(len(texts) - 1)
+            counted |= here
+        for name in counted:
+            new = found[name]
+            new.messages += 1
+            new.agent += utterance.role == "assistant"
+            new.user += utterance.role == "user"
+            new.last = utterance.position
+    return found
+
+
+def _texts(utterance: Utterance, paths: dict[str, str]) -> Iterator[_Text]:
+    """What an utterance says and calls, each with its source. paths: of the files that calls were for, by id."""
+    if utterance.text:
+        yield _Text(utterance.text, paths.get(utterance.answers or "", utterance.tool or utterance.role))
+    for call in utterance.calls:
+        try:
+            arguments = read(call.arguments)
+        except UnreadError:
+            arguments = call.arguments
+        path = path_of(arguments)
+        if path:
+            paths[call.id] = path
+        yield _Text("\n".join(_strings(arguments)), path or call.name)
+
+
+def _strings(value: object) -> Iterator[str]:
+    match value:
+        case str():
+            yield value
+        case list():
+            for element in value:
+                yield from _strings(element)
+        case dict():
+            for element in value.values():
+                yield from _strings(element)
+        case _:  # numbers name nothing that is looked for
+            pass
+
+
+def _with_line(use: Use, new: _Found | None, texts: Sequence[_Text]) -> Use:
+    """The use with the line that says the most: the one with the most names, among the newest and the one it had."""
+    if new is None:
+        return use
+    found = [texts[at] for at in new.texts[-_NEWEST:]]
+    lines = [(line, text.source) for text in found if (line := _line(text.text, use.name)) != text.source]
+    if use.line:
+        lines.append((use.line, use.source))
+    if not lines:
+        return use
+    line, source = max(lines, key=lambda each: (_names_of(each[0]) / (len(each[0]) + 30), each[0]))
+    return msgspec.structs.replace(use, line=line, source=source)
+
+
+def _names_of(line: str) -> int:
+    return len(names_in(line))
+
+
+def _line(text: str, name: str) -> str:
+    """The first line of a text with the name; of a long one what is around it, cut between words."""
+    start = place_of(text, name)
+    first = text.rfind("\n", 0, start) + 1
+    last = text.find("\n", start)
+    last = len(text) if last < 0 else last
+    if last - first > _LINE_CHARACTERS:
+        end, half = start + len(name), _CUT_CHARACTERS // 2
+        first = _between_words(text, max(first, start - _CUT_CHARACTERS), max(first, start - half), first)
+        last = min(last, end + _CUT_CHARACTERS)
+        if (space := text.find(" ", end + half, last)) >= 0:
+            last = space
+    return " ".join(text[first:last].split())
+
+
+def _between_words(text: str, least: int, wanted: int, line: int) -> int:
+    """The last place between words up to `wanted`; `least` where there is none."""
+    return line if wanted == line else max(least, text.rfind(" ", least, wanted) + 1)
+
+
+def _chosen(uses: Sequence[Use], worth: dict[str, float], room: int, count: CountTokens) -> list[Use]:
+    """The lines with the most worth a token that no other line has told, in the order of their messages.
+
+    Greedy: what a line adds only falls with every other line, so that one whose turn it was may just be weighed again.
+    """
+    lines = {use.line: use for use in uses if use.line and use.name in worth}
+    names = {line: names_in(line) & worth.keys() for line in lines}
+    costs = {line: count(line) + 2 for line in lines}
+    told: set[str] = set()
+
+    def gain(line: str) -> float:
+        return sum(worth[name] for name in names[line] - told) / costs[line]
+
+    heap = [(-gain(line), at, line) for at, line in enumerate(lines)]
+    heapify(heap)
+    chosen: list[Use] = []
+    while heap and room >= _LEAST_ROOM:
+        weighed, at, line = heap[0]
+        now = -gain(line)
+        if now > weighed and now < 0:
+            heapreplace(heap, (now, at, line))
+            continue
+        heappop(heap)
+        if now < 0 and costs[line] <= room:
+            room -= costs[line]
+            told |= names[line]
+            chosen.append(lines[line])
+    return sorted(chosen, key=attrgetter("last"))
+
+
+def _by_source(chosen: Sequence[Use]) -> Iterator[str]:
+    """The lines, those of one source that follow each other under its name."""
+    for source, lines in groupby(chosen, key=attrgetter("source")):
+        yield f"{escape(source)}:"
+        yield from (f"- {escape(use.line)}" for use in lines)
