@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Mapping
 from operator import attrgetter
 from types import MappingProxyType
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal, Self, get_args
 
 from pydantic import (
     BaseModel,
@@ -168,6 +168,34 @@ class WorkingSetSettings(Settings):
     """Tokens that the working set may take at most."""
 
 
+RecallMode = Literal["off", "quote", "tool"]
+
+
+class RecallSettings(Settings):
+    """How what a summary covers is found again when a user's message comes back to it."""
+
+    mode: RecallMode = "quote"
+    """`quote` puts what was said before the message, `tool` gives the model a tool to search with; `off`: neither."""
+
+    budget_ratio: Ratio = 0.05
+    """Share of the room that one quotation may take; on small windows up to twice as much, and 400 tokens."""
+
+
+def _as_recall(value: object) -> object:
+    """`recall: tool` says `recall: {mode: tool}`."""
+    if not isinstance(value, str):
+        return value
+    if value not in get_args(RecallMode):
+        raise ValueError("must be off, quote or tool, or a group of settings")
+    return {"mode": value}
+
+
+Recall = Annotated[
+    RecallSettings,
+    BeforeValidator(_as_recall, json_schema_input_type=RecallMode | RecallSettings),
+]
+
+
 class PolicySettings(Settings):
     """What is done to a conversation, and when."""
 
@@ -239,6 +267,9 @@ class PolicySettings(Settings):
 
     working_set: WorkingSetSettings = WorkingSetSettings()
     """What is carried of the names that the work used."""
+
+    recall: Recall = RecallSettings()
+    """How what a summary covers is found again; a mode alone, or a group of settings."""
 
     separator: Words | None = None
     """A user message of exactly this text starts afresh: nothing before it is sent upstream."""

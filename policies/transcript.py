@@ -19,7 +19,7 @@ HEAD_SHARE = 0.6
 OPENING = "<transcript>"
 CLOSING = "</transcript>"
 # Every tag of ours; the same characters in anybody's text are escaped, so that nothing can close or imitate them.
-MARKERS = ("transcript", "previous_summary", "conversation_record", "timeline", "part", "statements")
+MARKERS = ("transcript", "previous_summary", "conversation_record", "timeline", "part", "statements", "recalled")
 
 # Controls, terminal sequences, reading directions, invisible letters: no reader sees them, a tokenizer does. Joiners
 # and variation selectors stay, since languages and emoji are written with them.

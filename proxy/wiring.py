@@ -19,6 +19,7 @@ from proxy.engine.drafter import Drafter
 from proxy.engine.engine import Engine
 from proxy.engine.excerpts import Excerpts
 from proxy.engine.explainer import Explainer
+from proxy.engine.quoter import Quoter
 from proxy.engine.standing import StandingRecords
 from proxy.engine.thinking import Thinking
 from proxy.engine.trails import Trails
@@ -82,7 +83,9 @@ async def open_engine(
     writer = Writer(checkpoints, summarizer, tokenizer, prompts, windows, spending, workers, time.monotonic)
     compactor = Compactor(checkpoints, summarizer, writer, spending, tokenizer, workers, observe, time.time)
     compactions = Compactions(standing, compactor, lineages, trails, sessions, background)
-    decider = Decider(standing, cooler, Thinking(store, sealer, ttl, cooler), lineages)
+    decider = Decider(
+        standing, cooler, Thinking(store, sealer, ttl, cooler), Quoter(tokenizer, workers, observe), lineages
+    )
     reader = RequestReader(tokenizer, workers)
     drafter = Drafter(decider, standing, compactions, lineages, erasures, trails, tokenizer, observe)
     ahead = Ahead(standing, compactions, excerpts, summarizer, lineages, trails, windows, observe)

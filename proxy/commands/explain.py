@@ -133,6 +133,8 @@ def _cut(explanation: Explanation) -> Iterator[str]:
             f" {len(explanation.pinned)} sentences of the user, {explanation.actions} tool calls"
             f" and {explanation.files} changed files"
         )
+    for one in explanation.recalled:
+        yield f"message {one.index} behind {one.passages} quotations of what that covers, {one.tokens} tokens"
 
 
 def _pinned(pinned: Sequence[Pinned]) -> Iterator[str]:

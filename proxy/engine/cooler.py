@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice
 from typing import NamedTuple
@@ -12,8 +12,10 @@ from typing import NamedTuple
 from policies.chain import Chain
 from policies.conversation import Conversation, MessageIndex
 from policies.cool_zone import Batch, Coming, is_short_enough, short_form, zone_of
+from policies.recall import Quotation
 from policies.transcript import CountTokens
 from proxy.dialects import json_array
+from proxy.dialects.reader import CountedRequest
 from proxy.engine.case import Case
 from proxy.models.tokenizer import Tokenizer
 from proxy.records.shelf import Shelf
@@ -34,21 +36,33 @@ class Cooled:
 
     replaced: index of a message -> its other bytes. next: what the next batch takes.
     is_cut: whether some are contents that would not have fitted, cut to their beginning and end.
+    quotations: index of a message -> what is quoted in front of it.
     """
 
     conversation: Conversation
     replaced: dict[MessageIndex, bytes]
     next: tuple[Coming, ...] = ()
     is_cut: bool = False
+    quotations: Mapping[MessageIndex, Quotation] = field(default_factory=dict)
 
-    def with_shorter(self, shorter: Mapping[MessageIndex, tuple[bytes, int]], *, is_cut: bool = False) -> Cooled:
+    def rewritten(self, others: Mapping[MessageIndex, tuple[bytes, int]], *, is_cut: bool = False) -> Cooled:
         """The same with other bytes, of so many tokens, for these messages."""
         messages = list(self.conversation.messages)
-        for index, (_, tokens) in shorter.items():
+        for index, (_, tokens) in others.items():
             messages[index] = replace(messages[index], tokens=tokens)
         described = self.conversation.with_messages(messages)
-        replaced = self.replaced | {index: raw for index, (raw, _) in shorter.items()}
-        return Cooled(described, replaced, self.next, self.is_cut or is_cut)
+        replaced = self.replaced | {index: raw for index, (raw, _) in others.items()}
+        return replace(self, conversation=described, replaced=replaced, is_cut=self.is_cut or is_cut)
+
+    def quoting(self, request: CountedRequest, quotations: Mapping[MessageIndex, Quotation]) -> Cooled:
+        """The same with these in front of messages of the request."""
+        others = {}
+        for index, one in quotations.items():
+            # Items that say nothing of their own stand before the message that they were read with.
+            *silent, said = json_array.split(self.replaced.get(index) or request.message_bytes(index))
+            raw = b",".join([*silent, request.dialect.items.merged(one.text, said)])
+            others[index] = raw, self.conversation.messages[index].tokens + one.tokens
+        return replace(self.rewritten(others), quotations=quotations)
 
 
 class Cooler:
@@ -90,7 +104,7 @@ class Cooler:
         """The conversation with other bytes for some messages, of which a worker makes them."""
 
         def work() -> Cooled:
-            return view.with_shorter(self._weighed(case, change()))
+            return view.rewritten(self._weighed(case, change()))
 
         return await self._workers.run(work)
 
@@ -143,7 +157,7 @@ class Cooler:
         with_texts = case.request.dialect.items.with_texts
         at = {case.conversation.index(position): texts for position, texts in forms.items()}
         raws = {index: with_texts(case.request.message_bytes(index), texts) for index, texts in at.items()}
-        return Cooled(case.conversation, {}, following).with_shorter(self._weighed(case, raws))
+        return Cooled(case.conversation, {}, following).rewritten(self._weighed(case, raws))
 
     def _cut(self, case: Case, view: Cooled, limits: Mapping[MessageIndex, int]) -> Cooled:
         messages, dialect = view.conversation.messages, case.request.dialect
@@ -153,7 +167,7 @@ class Cooler:
             raws[i] = dialect.rewritten(view.replaced.get(i) or case.request.message_bytes(i), shortened)
         weighed = self._weighed(case, raws)
         smaller = {i: (raw, tokens) for i, (raw, tokens) in weighed.items() if tokens < messages[i].tokens}
-        return view.with_shorter(smaller, is_cut=True)
+        return view.rewritten(smaller, is_cut=True)
 
     def _weighed(self, case: Case, raws: Mapping[MessageIndex, bytes]) -> dict[MessageIndex, tuple[bytes, int]]:
         """Messages with their tokens, by index."""

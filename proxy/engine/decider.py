@@ -11,6 +11,7 @@ from policies.record.record import Record, with_left_out
 from proxy.engine.case import Case, Outcome
 from proxy.engine.cooler import Cooled, Cooler
 from proxy.engine.draft import Draft, drafted, standing_of, untouched
+from proxy.engine.quoter import Quoter
 from proxy.engine.standing import StandingRecords
 from proxy.engine.thinking import Thinking, Use
 from proxy.records.lineages import Lineages
@@ -67,10 +68,13 @@ class Decision:
 class Decider:
     """Looks at what stands and decides; one per store."""
 
-    def __init__(self, standing: StandingRecords, cooler: Cooler, thinking: Thinking, lineages: Lineages) -> None:
+    def __init__(
+        self, standing: StandingRecords, cooler: Cooler, thinking: Thinking, quoter: Quoter, lineages: Lineages
+    ) -> None:
         self._standing = standing
         self._cooler = cooler
         self._thinking = thinking
+        self._quoter = quoter
         self._lineages = lineages
 
     async def decide(self, case: Case) -> Decision:
@@ -106,7 +110,9 @@ class Decider:
     async def cooled(self, case: Case, record: Record | None) -> Cooled:
         """The conversation as it is sent behind this record."""
         use = await self._thinking.use(case, record)
-        return await self._thinking.left_out(case, record, await self._fitting(case, record, use), use)
+        view = await self._thinking.left_out(case, record, await self._fitting(case, record, use), use)
+        # Last: what names the front that thinking is bound to must not depend on what is asked behind it.
+        return await self._quoter.quoted(case, record, view)
 
     async def _fitting(self, case: Case, record: Record | None, use: Use | None) -> Cooled:
         """The conversation with its thinking, large messages cooled and what would not fit cut."""
@@ -123,7 +129,8 @@ class Decider:
     ) -> Cooled:
         """The conversation with contents cut to so many tokens, by index of a message."""
         use = await self._thinking.use(case, record)
-        if use is not None:  # what names the cuts must not depend on what was left out
+        # What names the cuts must not depend on what was left out; and what hardly fits has no room for quotations.
+        if use is not None or view.quotations:
             view = await self._fitting(case, record, use)
         return await self._thinking.left_out(case, record, await self._cooler.cut(case, view, limits), use)
 
@@ -131,7 +138,7 @@ class Decider:
         """The conversation behind this record without any thinking, for good."""
         everything = len(case.conversation.body)
         view = await self._fitting(case, record, Use(everything, everything))
-        return await self._thinking.removed(case, record, view)
+        return await self._quoter.quoted(case, record, await self._thinking.removed(case, record, view))
 
     async def _hopeful(self, case: Case, plan: Compact, record: Record | None) -> Plan:
         """The plan, but no model is asked where its summaries have been in vain lately."""

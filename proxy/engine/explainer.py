@@ -22,6 +22,7 @@ from proxy.engine.cooler import Cooler
 from proxy.engine.decider import Decider, Decision, bypass_reason
 from proxy.engine.draft import Draft, untouched
 from proxy.engine.job import Job
+from proxy.engine.quoter import Quoter
 from proxy.engine.standing import StandingRecords
 from proxy.engine.thinking import Thinking
 from proxy.engine.trails import Trails
@@ -143,6 +144,7 @@ class Explainer:
         self._ttl = ttl
         self._tokenizer = tokenizer
         self._workers = workers
+        self._quoter = Quoter(tokenizer, workers, lambda _: None)
 
     async def explain(self, case: Case, received: CountedRequest) -> explanation.Explanation:
         """`received` is the request as it came; the case's may begin behind a separator."""
@@ -174,7 +176,8 @@ class Explainer:
     def _decider(self) -> Decider:
         """What is not frozen yet may look otherwise when it is: a cooler must not remember it."""
         cooler = Cooler(self._store, self._sealer, self._ttl, self._tokenizer, self._workers)
-        return Decider(self._standing, cooler, Thinking(self._store, self._sealer, self._ttl, cooler), self._lineages)
+        thinking = Thinking(self._store, self._sealer, self._ttl, cooler)
+        return Decider(self._standing, cooler, thinking, self._quoter, self._lineages)
 
 
 async def _outlook(case: Case, decider: Decider) -> _Outlook:
@@ -225,6 +228,7 @@ def _explanation(
         cut=None if outlook.plan is None else _cut(outlook.plan.cut, indexes[head + outlook.plan.cut.position]),
         checkpoint=None if outlook.record is None else _checkpoint(outlook.record),
         messages=list(_messages(case, received, outlook, indexes)),
+        recalled=list(_recalled(outlook, indexes)),
         pinned=[explanation.Pinned(entry.kind, _index(case, indexes, entry.position), entry.text) for entry in pinned],
         actions=actions,
         files=files,
@@ -322,6 +326,7 @@ def _fate(
     view, cut = outlook.draft.view, outlook.covered
     sent = view is not None and (cut or outlook.draft.outcome == "cooled") and view.replaced.get(MessageIndex(place))
     tokens = view.conversation.messages[place].tokens if view is not None and sent else message.tokens
+    quotation = view.quotations.get(MessageIndex(place)) if view is not None and outlook.plan is None else None
     if position < cut:
         if position not in staying:
             return _replaced(outlook, position)
@@ -329,6 +334,8 @@ def _fate(
         if message.words and position in conversation.repeated(cut):
             tokens = message.words
         return fate, 0 if fate == "dropped" else tokens, why
+    if quotation is not None:
+        return "kept", tokens, f"{_why_kept(outlook)}, behind {len(quotation.passages)} quotations from before it"
     if sent:
         return "cooled", tokens, f"large, older than {case.caller.policy.large_messages.hot_rounds} rounds"
     return "kept", tokens, _why_kept(outlook)
@@ -348,6 +355,14 @@ def _why_kept(outlook: _Outlook) -> str:
         return "after the checkpoint"
     reason = outlook.draft.reason
     return _AS_IT_CAME.get(reason, reason)
+
+
+def _recalled(outlook: _Outlook, indexes: Sequence[int]) -> Iterator[explanation.Recalled]:
+    """Nothing for a record that is not made yet: what it will hold is not known."""
+    view = outlook.draft.view
+    if view is not None and outlook.plan is None and outlook.draft.record is not None:
+        for index, one in sorted(view.quotations.items()):
+            yield explanation.Recalled(indexes[index], len(one.passages), one.tokens)
 
 
 def _carried(case: Case, outlook: _Outlook, count: CountTokens) -> tuple[list[Entry], int, int]:

@@ -78,6 +78,14 @@ class MessageFate(msgspec.Struct, frozen=True):
     why: str
 
 
+class Recalled(msgspec.Struct, frozen=True):
+    """Passages of the covered messages that are quoted in front of the request's message `index`, and their tokens."""
+
+    index: int
+    passages: int
+    tokens: int
+
+
 class Pinned(msgspec.Struct, frozen=True):
     """A sentence of the user's message `index` that the record carries word for word; None where the client sends that
     message no more."""
@@ -99,6 +107,7 @@ class Explanation(msgspec.Struct, frozen=True):
              and if making it fails, the request goes out without it, unless it must shrink.
     record_tokens: of the record in tokens_sent, None without one.
     lineage: how the compactions of this conversation went so far, None before the first.
+    recalled: what is quoted in front of messages that come back to covered ones.
     pinned:  what the user said that the record carries; actions, files: tool calls and changed files that it knows of.
     """
 
@@ -119,6 +128,7 @@ class Explanation(msgspec.Struct, frozen=True):
     checkpoint: Checkpoint | None = None
     lineage: Lineage | None = None
     messages: list[MessageFate] = []
+    recalled: list[Recalled] = []
     pinned: list[Pinned] = []
     actions: int = 0
     files: int = 0

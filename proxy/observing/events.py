@@ -116,6 +116,17 @@ class ThinkingRemoved:
 
 
 @dataclass(frozen=True, slots=True)
+class Recalled:
+    """Passages that a record covers were quoted for the first time, in front of a message that comes back to them."""
+
+    tenant: str
+    upstream: str
+    model: str
+    passages: int
+    tokens: int
+
+
+@dataclass(frozen=True, slots=True)
 class Irreducible:
     """What every request of a session carries is too large for a summary to help."""
 
@@ -160,6 +171,7 @@ Event = (
     | ShapeLearned
     | CopyRefused
     | ThinkingRemoved
+    | Recalled
     | Irreducible
     | UnstableHistory
     | StoreChanged

@@ -9,7 +9,7 @@ from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamil
 from prometheus_client.registry import Collector
 
 from policies.experience import MIN_CALIBRATION_TOKENS
-from proxy.observing.events import ConfigReloaded, CopyRefused, Event, PromptBilled, ThinkingRemoved
+from proxy.observing.events import ConfigReloaded, CopyRefused, Event, PromptBilled, Recalled, ThinkingRemoved
 
 # Models are named by clients: beyond this many series they share one.
 _MOST_SERIES = 300
@@ -55,6 +55,18 @@ class Metrics:
             _LABELS,
             registry=self._registry,
         )
+        self._recalled = Counter(
+            "concertina_recalled",
+            "Messages of users that got quotations of what a summary covers in front of them",
+            _LABELS,
+            registry=self._registry,
+        )
+        self._recalled_tokens = Counter(
+            "concertina_recalled_tokens",
+            "Tokens of these quotations, each counted once",
+            _LABELS,
+            registry=self._registry,
+        )
         self._reloads = Counter(
             "concertina_config_reloads_total",
             "Times that the config was read again, and taken or refused",
@@ -76,6 +88,10 @@ class Metrics:
                 self._refused.labels(*self._named(event.tenant, event.upstream, event.model)).inc()
             case ThinkingRemoved():
                 self._thinking.labels(*self._named(event.tenant, event.upstream, event.model)).inc()
+            case Recalled():
+                series = self._named(event.tenant, event.upstream, event.model)
+                self._recalled.labels(*series).inc()
+                self._recalled_tokens.labels(*series).inc(event.tokens)
             case ConfigReloaded():
                 self._reloads.labels(_RESULTS[0] if event.is_taken else _RESULTS[1]).inc()
             case _:

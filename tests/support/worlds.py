@@ -201,6 +201,10 @@ class World:
         self.replies.append(reply)
         return reply
 
+    async def metrics(self, *, replica: int = 0) -> str:
+        async with self._client.get(f"{self.addresses[replica]}/metrics") as response:
+            return await response.text()
+
     def check(self, body: Json, reply: Reply) -> None:
         """No error, nothing invalid; the task and the newest item are there, and what is left alone is byte-equal."""
         assert reply.status == 200, reply.body[:500]

@@ -11,7 +11,7 @@ import pytest
 
 from proxy.demo import answers
 from proxy.demo.model_server import Fault
-from tests.support.dialects import WRITERS, Called, Entry, Style, model, results
+from tests.support.dialects import WRITERS, Called, Entry, Style, model, results, user
 from tests.support.scenarios import FIRST, WINDOW, most_calls, prose, usable
 from tests.support.strict_messages import Signer, marks
 from tests.support.worlds import Talk, prefix_reuse, session, told, world
@@ -228,6 +228,24 @@ async def test_bound_thinking_beside_a_result_that_fits_nowhere(
                 await client.works(model=known)
         assert "too_large" in {reason for _, reason in play.outcomes}
         assert play.provider.thinking_refused == 0
+
+
+async def test_bound_thinking_behind_quotations(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is quoted in front of a question stays there, so thinking that came behind it holds."""
+    signer, known = Signer(), "claude-opus-5-5"
+    async with world(tmp_path, OF["messages"], signer=signer) as play:
+        client = Thinker(play, signer)
+        client.talk.history += [user(FIRST), model("The spare key of the boathouse hangs behind the third oar.")]
+        await client.says("Begin.", model=known)
+        for number in range(50):
+            if number == 35:
+                with monkeypatch.context() as patched:  # it is not sent as it came
+                    patched.setattr(play, "check", lambda *_: None)
+                    await client.says("Where does the spare key of the boathouse hang?", model=known)
+                assert "<recalled>" in play.sent[-1].texts
+            await client.works(model=known)
+        assert play.provider.thinking_refused == 0
+        assert '"thinking"' in play.sent[-1].texts
 
 
 async def test_bound_thinking_of_a_fork(tmp_path: Path) -> None:

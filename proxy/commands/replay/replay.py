@@ -227,7 +227,9 @@ def _answer_in(following: CountedRequest, request: CountedRequest) -> int:
 
 def _shortened(case: Case, draft: Draft) -> set[int]:
     """Messages that went out in their short forms."""
-    return set() if draft.view is None or draft.body is case.request.body else set(draft.view.replaced)
+    if draft.view is None or draft.body is case.request.body:
+        return set()
+    return {*(draft.view.replaced.keys() - draft.view.quotations.keys())}
 
 
 def _reused(before: CountedRequest, sent: CountedRequest) -> float:

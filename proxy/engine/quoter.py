@@ -1,0 +1,115 @@
+"""Quoting what a record stands for in front of a user's messages that come back to it (docs/design.md, "Recall").
+
+A quotation depends on the request and its record alone: what is remembered here saves work, and every replica sends the
+same. Messages that had their answer when the record was made get none.
+"""
+
+from bisect import bisect_left, bisect_right
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import partial
+
+from policies.budget import usable_input
+from policies.recall import Quotation, budget_for, quotation
+from policies.record.record import Record
+from policies.search import Index, Passage, folded
+from proxy.engine.case import Case
+from proxy.engine.cooler import Cooled
+from proxy.lru import remember
+from proxy.models.tokenizer import Tokenizer
+from proxy.observing.events import Hook, Recalled
+from proxy.runtime.workers import Workers
+
+_REMEMBERED = 10_000
+# Characters of conversations that are ready to be searched; another one is read again when it is needed.
+_SEARCHABLE = 8_000_000
+
+_Key = tuple[bytes, str, int, str]
+
+
+@dataclass(eq=False, repr=False)
+class Quoter:
+    """Quotes; one per process."""
+
+    _tokenizer: Tokenizer
+    _workers: Workers
+    _observe: Hook
+    _quotations: OrderedDict[_Key, Quotation | None] = field(default_factory=OrderedDict)
+    _indexes: OrderedDict[str, Index] = field(default_factory=OrderedDict)
+
+    async def quoted(self, case: Case, record: Record | None, view: Cooled) -> Cooled:
+        """The view with quotations in front of what is asked behind the record."""
+        settings, vanished = case.caller.policy.recall, case.resumed is not None and case.resumed.shift
+        if record is None or settings.mode != "quote" or case.route.window is None or vanished:
+            return view
+        budget = budget_for(_room(case, case.route.window.tokens), settings)
+        digests, encoding = case.chain.digests, case.request.encoding
+        keys = {at: (digests[at + 1], record.digest, budget, encoding) for at in _asked(case, record)}
+        known = {at: self._quotations[key] for at, key in keys.items() if key in self._quotations}
+        if len(known) < len(keys):
+            ready = self._indexes.get(record.digest)
+            index, known = await self._workers.run(self._found, case, record, budget, [*keys], known, ready)
+            self._keep(case, record, index, {keys[at]: one for at, one in known.items()})
+        quotations = {case.conversation.index(at): one for at, one in known.items() if one is not None}
+        return view.quoting(case.request, quotations) if quotations else view
+
+    def _found(
+        self,
+        case: Case,
+        record: Record,
+        budget: int,
+        asked: list[int],
+        known: Mapping[int, Quotation | None],
+        index: Index | None,
+    ) -> tuple[Index, dict[int, Quotation | None]]:
+        """What stands before each of these messages, the oldest first: nothing is quoted twice."""
+        index = index or _index(case, record)
+        count = partial(self._tokenizer.count, encoding=case.request.encoding)
+        found: dict[int, Quotation | None] = {}
+        told: set[Passage] = set()
+        sent, read = folded(record.text), record.covered
+        for at in asked:
+            sent = "\n".join([sent, *(folded(one.text) for one in case.request.utterances(read, at))])
+            read = at
+            if at in known:
+                found[at] = known[at]
+            else:
+                said = "\n".join(one.text for one in case.request.utterances(at, at + 1) if not one.harness)
+                found[at] = quotation(index, said, sent, told, language=record.language, budget=budget, count=count)
+            told.update(quoted.passages if (quoted := found[at]) else ())
+        return index, found
+
+    def _keep(self, case: Case, record: Record, index: Index, quotations: Mapping[_Key, Quotation | None]) -> None:
+        for key, one in quotations.items():
+            if one is not None and key not in self._quotations:
+                model = case.request.settings.model
+                self._observe(Recalled(case.caller.tenant, case.route.name, model, len(one.passages), one.tokens))
+            remember(self._quotations, key, one, _REMEMBERED)
+        self._indexes[record.digest] = index
+        self._indexes.move_to_end(record.digest)
+        while sum(each.size for each in self._indexes.values()) > _SEARCHABLE and len(self._indexes) > 1:
+            self._indexes.popitem(last=False)
+
+
+def _room(case: Case, window: int) -> int:
+    """M of a request without a stated maximum output: what is frozen moves neither with that nor with a calibration."""
+    return usable_input(window, None, exact=True).behind(case.conversation.fixed_tokens).movable
+
+
+def _asked(case: Case, record: Record) -> list[int]:
+    """Positions of the user's messages behind a record that had no answer when it was made."""
+    conversation = case.conversation
+    units = conversation.units[bisect_left(conversation.units, record.covered) :]
+    if not units:
+        return []
+    newest = units[max(0, min(record.making.rounds.kept, len(units)) - 1)]
+    users = [at for at in conversation.users if conversation.body[at].role == "user"]
+    since = users[max(0, bisect_right(users, newest) - 1)] if users else 0
+    return [at for at in users if at >= max(since, record.covered)]
+
+
+def _index(case: Case, record: Record) -> Index:
+    """Of all that a record covers, but for messages that have changed since."""
+    changed = case.resumed.changed if case.resumed else ()
+    return Index(one for one in case.request.utterances(0, record.covered) if one.position not in changed)
