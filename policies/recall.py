@@ -105,11 +105,18 @@ def quotation(
     held = _held(index, wanted, found, ranked[0][1]) if ranked else 0.0
     if held < _LEAST_HELD:
         return None
-    chosen = _within(index, ranked, language, int(min(1.0, held / _ENOUGH_HELD) * budget), count)
+    room = int(min(1.0, held / _ENOUGH_HELD) * budget) - count(f"{_OPENING[language]}\n{_CLOSING}\n\n")
+    chosen = _within(index, ranked, room, count)
     if not chosen:
         return None
-    text = _text(index, chosen, language)
+    text = "\n".join([_OPENING[language], *_lines(index, chosen), _CLOSING])
     return Quotation(text, count(text), tuple(chosen))
+
+
+def found_for(index: Index, query: str, *, budget: int, count: CountTokens) -> list[str]:
+    """The passages that a search for these words finds, as lines, within a budget of tokens."""
+    ranked = index.rank(index.find(terms(query)))
+    return _lines(index, _within(index, ranked, budget, count))
 
 
 def _held(index: Index, wanted: Sequence[str], found: Found, best: Passage) -> float:
@@ -126,11 +133,9 @@ def _is_missing(index: Index, term: str, passages: Mapping[Passage, int], known:
     return sum(1 for _, _ in zip(range(_KNOWN), places(term, known), strict=False)) < _KNOWN
 
 
-def _within(
-    index: Index, ranked: Sequence[tuple[float, Passage]], language: Language, budget: int, count: CountTokens
-) -> list[Passage]:
-    """The best that fit."""
-    left = budget - count(f"{_OPENING[language]}\n{_CLOSING}\n\n")
+def _within(index: Index, ranked: Sequence[tuple[float, Passage]], budget: int, count: CountTokens) -> list[Passage]:
+    """The best that fit, in their order."""
+    left = budget
     chosen: dict[str, Passage] = {}
     for score, passage in ranked:
         if score < _LEAST_SHARE * ranked[0][0] or len(chosen) == _MOST:
@@ -143,12 +148,11 @@ def _within(
     return sorted(chosen.values())
 
 
-def _text(index: Index, chosen: Sequence[Passage], language: Language) -> str:
+def _lines(index: Index, chosen: Sequence[Passage]) -> list[str]:
     by_text: dict[int, list[Passage]] = {}
     for passage in chosen:
         by_text.setdefault(passage.text, []).append(passage)
-    lines = [_line(index, passages) for passages in by_text.values()]
-    return "\n".join([_OPENING[language], *lines, _CLOSING])
+    return [_line(index, passages) for passages in by_text.values()]
 
 
 def _line(index: Index, passages: Sequence[Passage]) -> str:

@@ -91,7 +91,7 @@ async def open_engine(
     ahead = Ahead(standing, compactions, excerpts, summarizer, lineages, trails, windows, observe)
     explainer = Explainer(checkpoints, erasures, lineages, sealer, ttl, tokenizer, workers, is_answered)
     return Engine(
-        tokenizer, windows, metrics, observe, reader, drafter, ahead, explainer, erasures, sessions, background
+        tokenizer, windows, metrics, observe, reader, drafter, ahead, explainer, erasures, sessions, background, workers
     )
 
 

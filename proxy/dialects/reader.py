@@ -54,6 +54,7 @@ class CountedRequest:
     """A counted request of a conversation. `messages[i]` stands at `parsed.spans[i]` of `body`.
 
     dropped_tokens: what stood before the manual separator and is not sent; 0 without one.
+    offers_search: whether the search tool was put beside the client's own.
     """
 
     dialect: Dialect
@@ -64,6 +65,7 @@ class CountedRequest:
     settings: Settings
     encoding: str
     dropped_tokens: int = 0
+    offers_search: bool = False
 
     @cached_property
     def conversation(self) -> Conversation:

@@ -14,6 +14,7 @@ from proxy.observing.metrics import Metrics
 from proxy.records.erasures import Erasures
 from proxy.records.index import SessionIndex
 from proxy.runtime.background import Background
+from proxy.runtime.workers import Workers
 from proxy.upstream.routes import Router
 
 
@@ -32,6 +33,7 @@ class Engine:
     erasures: Erasures
     sessions: SessionIndex
     background: Background
+    workers: Workers
 
     def router(self, config: Config) -> Router:
         return Router(config, self.windows, self.tokenizer)

@@ -51,11 +51,15 @@ class Forwarder:
         """The answer to the client's own request, where a copy was refused for what nobody foresaw; None where that
         was no such refusal, or the original does not fit."""
         case = incoming.case
-        if case is None or sent.body is case.request.body or not case.fits_whole or sent.reason in _FORCED:
+        if case is None or not case.fits_whole or sent.reason in _FORCED:
+            return None
+        if sent.body is case.request.body and not case.request.offers_search:
             return None
         if answer.overflow is not None or answer.response.status not in _REFUSED:
             return None
         original = untouched(case.request, "failed-open", "refused")
+        if case.request.offers_search:
+            original = replace(original, body=incoming.body)
         try:
             second = await self._send(incoming, original)
         except ProxyError:
@@ -208,15 +212,16 @@ class Forwarder:
     async def _send(self, incoming: Incoming, draft: Draft) -> Answer:
         """Send a draft; one that is ours anyway asks a stream for its usage, unless this upstream refuses that."""
         case, headers, body = incoming.case, incoming.to.headers, draft.body
-        if case is None or (body is case.request.body and not case.request.dropped_tokens):
+        if case is None or body is incoming.body or (body is case.request.body and not _is_changed(case)):
             return await self._request(incoming, headers, incoming.body)
         # A compressed request that was compacted goes out as it is.
         headers = without(headers, b"content-encoding")
+        if case.request.offers_search:
+            headers = _plain(headers)
         asking = self._fail_open.call(lambda: self._asking(case, draft), None)
         if asking is not None:
             # What was not asked for is taken out again, which compressed events do not allow.
-            plain = [*without(headers, b"accept-encoding"), (b"accept-encoding", b"identity")]
-            answer = await self._request(incoming, plain, asking)
+            answer = await self._request(incoming, _plain(headers), asking)
             if not refuses_usage(answer.error):
                 return replace(answer, hides_usage=answer.is_plain_event_stream)
             self._windows.saw_usage_refused(case.place)
@@ -228,6 +233,10 @@ class Forwarder:
         if draft.copy is None or not case.request.settings.usage_fields or not tells_usage:
             return None
         return json_array.with_fields(draft.body, case.request.settings.usage_fields, without=())
+
+    async def again(self, incoming: Incoming, body: bytes) -> Answer:
+        """Send another body of ours in the place of what was answered, to be answered in plain text."""
+        return await self._request(incoming, _plain(without(incoming.to.headers, b"content-encoding")), body)
 
     async def _request(self, incoming: Incoming, headers: Headers, body: bytes) -> Answer:
         response = await self._respond(incoming, headers, body)
@@ -244,6 +253,16 @@ class Forwarder:
         response = await self._client.send(upstream, "POST", url, headers, body)
         incoming.opened.callback(response.close)
         return response
+
+
+def _plain(headers: Headers) -> Headers:
+    """For an answer of which something is left out: compressed events do not allow that."""
+    return [*without(headers, b"accept-encoding"), (b"accept-encoding", b"identity")]
+
+
+def _is_changed(case: Case) -> bool:
+    """Whether a request that is sent as it was read is another than the client's bytes."""
+    return bool(case.request.dropped_tokens) or case.request.offers_search
 
 
 def _is_plausible(case: Case, draft: Draft, stated: StatedLimit) -> bool:

@@ -24,6 +24,7 @@ class Incoming:
     known_caller: None until it is let in.
     case:     with what was learned on its way; None where it was not understood, or a fault of ours struck.
     status:   of the upstream's answer; 0 without one.
+    searches: of the model in its conversation, before it gave the answer that the client gets.
     warning:  what an operator should look into; None for nothing.
     admitted: closed when it ends, which makes room for another one. opened: closed when it was answered.
     hold:     called before bytes of its body are kept.
@@ -41,6 +42,7 @@ class Incoming:
     prepared: float = 0.0
     status: int = 0
     warning: str | None = None
+    searches: int = 0
     admitted: ExitStack = field(default_factory=ExitStack)
     opened: ExitStack = field(default_factory=ExitStack)
     hold: Callable[[int], None] = lambda _: None

@@ -27,6 +27,7 @@ from proxy.gateway.identify import identify
 from proxy.gateway.incoming import Incoming
 from proxy.gateway.relay import relay
 from proxy.gateway.report import commenting, ended, headers_of
+from proxy.gateway.searching import Searching, read_offering
 from proxy.gateway.usage import UsageTap, without_usage
 from proxy.runtime.fail_open import FailOpen
 from proxy.server import content_coding
@@ -59,6 +60,7 @@ class Gateway:
         self._fail_open = fail_open
         self._admission = Admission()
         self._forwarder = Forwarder(engine.drafter, engine.windows, client, fail_open, engine.observe)
+        self._searching = Searching(self._forwarder, engine.tokenizer, engine.workers, engine.observe)
 
     async def converse(self, exchange: Exchange) -> None:
         """One request of a conversation, answered for as long as the client stays."""
@@ -93,7 +95,7 @@ class Gateway:
             _send_as_it_came(incoming, "failed-open", "internal_error")
         self._fail_open.call(lambda: self._list_session(incoming), None)
         _refuse_if_closed(incoming)
-        forwarded = await self._fail_open.run(self._forwarder.forward(incoming), None)
+        forwarded = await self._fail_open.run(self._searching.forward(incoming), None)
         if forwarded is None:
             _send_as_it_came(incoming, "failed-open", "internal_error")
             _refuse_if_closed(incoming)
@@ -208,11 +210,7 @@ class Gateway:
     async def _read(self, incoming: Incoming) -> CountedRequest | None:
         """The counted request; None where it cannot be understood, which is the upstream's to judge."""
         body = await self._unpacked(incoming)
-        if body is None:
-            return None
-        return await self._engine.reader.read(
-            body, incoming.caller.scope, incoming.active.router.encoding, incoming.exchange.head.dialect
-        )
+        return None if body is None else await read_offering(incoming, self._engine.reader, body)
 
     async def _unpacked(self, incoming: Incoming) -> bytes | None:
         """What the body says; None for a coding that is not read here, and for what is not read at all."""
@@ -329,6 +327,9 @@ def _tapped(incoming: Incoming, answer: Answer) -> UsageTap | None:
     """What reads how many tokens the upstream bills, where something is learned from it."""
     case = incoming.case
     if incoming.status != 200 or case is None or case.mode == "off" or case.request.tokens < _WORTH_LOOKING_UP:
+        return None
+    # Behind a search more than one prompt is billed.
+    if incoming.searches:
         return None
     return UsageTap(answer, case.request.dialect.answers)
 

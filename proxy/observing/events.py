@@ -127,6 +127,16 @@ class Recalled:
 
 
 @dataclass(frozen=True, slots=True)
+class Searched:
+    """A model searched its conversation, so many times for one answer."""
+
+    tenant: str
+    upstream: str
+    model: str
+    searches: int
+
+
+@dataclass(frozen=True, slots=True)
 class Irreducible:
     """What every request of a session carries is too large for a summary to help."""
 
@@ -172,6 +182,7 @@ Event = (
     | CopyRefused
     | ThinkingRemoved
     | Recalled
+    | Searched
     | Irreducible
     | UnstableHistory
     | StoreChanged

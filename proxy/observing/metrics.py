@@ -9,7 +9,7 @@ from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamil
 from prometheus_client.registry import Collector
 
 from policies.experience import MIN_CALIBRATION_TOKENS
-from proxy.observing.events import ConfigReloaded, CopyRefused, Event, PromptBilled, Recalled, ThinkingRemoved
+from proxy.observing.events import ConfigReloaded, CopyRefused, Event, PromptBilled, Recalled, Searched, ThinkingRemoved
 
 # Models are named by clients: beyond this many series they share one.
 _MOST_SERIES = 300
@@ -67,6 +67,12 @@ class Metrics:
             _LABELS,
             registry=self._registry,
         )
+        self._searches = Counter(
+            "concertina_searches",
+            "Searches of models in their conversation, with the tool of ours",
+            _LABELS,
+            registry=self._registry,
+        )
         self._reloads = Counter(
             "concertina_config_reloads_total",
             "Times that the config was read again, and taken or refused",
@@ -92,6 +98,8 @@ class Metrics:
                 series = self._named(event.tenant, event.upstream, event.model)
                 self._recalled.labels(*series).inc()
                 self._recalled_tokens.labels(*series).inc(event.tokens)
+            case Searched():
+                self._searches.labels(*self._named(event.tenant, event.upstream, event.model)).inc(event.searches)
             case ConfigReloaded():
                 self._reloads.labels(_RESULTS[0] if event.is_taken else _RESULTS[1]).inc()
             case _:
