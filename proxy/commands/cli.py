@@ -199,6 +199,20 @@ def replay(
     output(replayed, show, as_json=as_json, indent=2)
 
 
+@app.command
+def mcp(*, tenant: str = DEFAULT, config: ConfigPath = None) -> None:
+    """Serve an MCP server over standard input and output, by which agents search what is stored of conversations.
+
+    :param tenant: Tenant whose conversations are searched.
+    """
+    try:
+        from proxy.commands.mcp_server import serve_mcp
+    except ModuleNotFoundError:
+        fail("the package mcp is not installed; pip install 'concertina[mcp]'")
+    loaded = loaded_config(config)
+    serve_mcp(loaded, caller_of(loaded, tenant))
+
+
 @sessions.command(name="ls")
 def list_sessions(
     *,

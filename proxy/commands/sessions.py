@@ -11,6 +11,7 @@ from itertools import chain
 from rich.console import Console
 from rich.table import Table
 
+from policies.record.record import Record
 from proxy.callers.tenants import Caller
 from proxy.commands import running
 from proxy.config.loading import Config
@@ -79,8 +80,24 @@ async def _in_store(config: Config, caller: Caller, names: Sequence[str]) -> dic
         return {name: [target.id for target in targets] for name, targets in by_name.items()}
 
 
+async def records(config: Config, caller: Caller, name: str | None) -> list[tuple[Session, Record]]:
+    """The newest record of each of a tenant's conversations, the last used first, or of those with this label or whose
+    id begins so; raises StoreError."""
+    async with _opened(config) as (index, checkpoints):
+        found = [session for session in await index.of(caller) if session.record is not None]
+        wanted = [one for one in found if name is None or name == one.label or one.id.startswith(name)]
+        read = [await checkpoints.lying_at(*one.record) for one in wanted if one.record]
+    return [(session, record) for session, record in zip(wanted, read, strict=True) if record is not None]
+
+
 @asynccontextmanager
 async def _index(config: Config) -> AsyncIterator[SessionIndex]:
+    async with _opened(config) as (index, _):
+        yield index
+
+
+@asynccontextmanager
+async def _opened(config: Config) -> AsyncIterator[tuple[SessionIndex, Checkpoints]]:
     if config.store.url.startswith("memory:"):
         raise StoreError(
             "store.url: memory:// lies inside the running proxy; ask that at /admin/api/sessions (docs/operations.md)"
@@ -91,8 +108,9 @@ async def _index(config: Config) -> AsyncIterator[SessionIndex]:
     try:
         sealer, ttl = config.store.sealer(), config.store.ttl
         erasures = Erasures(store, ttl, time.monotonic)
-        siblings = Siblings(Checkpoints(store, sealer, ttl), erasures, sealer, ttl)
-        yield SessionIndex(store, sealer, ttl, erasures, siblings, time.time)
+        checkpoints = Checkpoints(store, sealer, ttl)
+        siblings = Siblings(checkpoints, erasures, sealer, ttl)
+        yield SessionIndex(store, sealer, ttl, erasures, siblings, time.time), checkpoints
     finally:
         await store.close()
 

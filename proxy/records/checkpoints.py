@@ -78,6 +78,12 @@ class Checkpoints:
             await self.store.put(key, self._sealer.seal(key, _encode(record)), self._ttl)
         return covering(cut, remember(self._memory, key, holds or record, _REMEMBERED))
 
+    async def lying_at(self, tag: str, digest: str) -> Record | None:
+        """The record of this digest in a conversation with this tag; None where the store has none that is readable."""
+        key = _key(tag, digest)
+        (value,) = await self.store.get_many([key])
+        return self._open(key, value, bytes.fromhex(digest))
+
     async def recall_part(self, tag: str, content: bytes) -> str | None:
         """The summary that was made from exactly this content before: of the tag's conversation, or of another one,
         as long as that was not erased; then this one gets a copy. Content holds the caller's scope."""
@@ -122,7 +128,11 @@ def is_of(record: Record, digests: Sequence[bytes], cut: int) -> bool:
 
 def key_of(digests: Sequence[bytes], cut: int) -> str:
     """The key of body[:cut]'s record. Versions do not get in each other's way."""
-    return f"cp:{{{hash_tag(digests[1])}}}:{VERSION}:{digests[cut].hex()}"
+    return _key(hash_tag(digests[1]), digests[cut].hex())
+
+
+def _key(tag: str, digest: str) -> str:
+    return f"cp:{{{tag}}}:{VERSION}:{digest}"
 
 
 def _part_key(tag: str, content: bytes) -> str:

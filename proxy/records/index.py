@@ -44,6 +44,7 @@ class Session(msgspec.Struct, frozen=True):
     label:   what the client calls it; empty where it has no name for it.
     seen:    Unix seconds of its last use, to the minute.
     covered: messages that its newest checkpoint stands for, 0 without one; generation: how many there were in a row.
+    record:  where that lies: the tag of its conversation and its digest; None without one.
     """
 
     id: str
@@ -52,6 +53,7 @@ class Session(msgspec.Struct, frozen=True):
     seen: float
     covered: int = 0
     generation: int = 0
+    record: tuple[str, str] | None = None
 
 
 class Target(NamedTuple):
@@ -114,6 +116,7 @@ class SessionIndex:
             seen=self._clock(),
             covered=record.covered if record else 0,
             generation=record.generation if record else 0,
+            record=(chain.tag, record.digest) if record else None,
         )
         link = chain.own_link
         indexes = _indexes(owner, chain.mark)

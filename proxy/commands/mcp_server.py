@@ -1,0 +1,69 @@
+"""`concertina mcp`: a Model Context Protocol server with one tool that reads, over standard input and output.
+
+It searches what the store holds of a tenant's conversations: the newest record of each. The history itself is in no
+store, only in the requests of its client, so what no record carries cannot be found here.
+"""
+
+from collections.abc import Iterator, Sequence
+
+from mcp.server import MCPServer
+from mcp.types import ToolAnnotations
+
+from policies.recall import found_for
+from policies.record.record import Record
+from policies.search import Index
+from policies.transcript import Utterance
+from proxy.callers.tenants import Caller
+from proxy.commands.sessions import NothingStoredError, records
+from proxy.config.loading import Config
+from proxy.dialects.searching import NAME
+from proxy.models.tokenizer import DEFAULT_ENCODING, Tokenizer
+from proxy.records.index import Session
+from proxy.stores import StoreError
+
+# Conversations that are searched at once, the last used first, and tokens of an answer.
+_MOST_SESSIONS = 50
+_TOKENS = 2_000
+_ID = 16
+_READ_ONLY = ToolAnnotations(title="Search conversations", read_only_hint=True, open_world_hint=False)
+_DESCRIPTION = (
+    "Search what the proxy has summarized of this user's conversations: what the user said, word for word, and what the"
+    " summaries, tool calls and changed files say. Returns passages with the conversation they are from. Messages that"
+    " were never summarized are not found."
+)
+
+
+def serve_mcp(config: Config, caller: Caller) -> None:
+    """Serve until standard input ends."""
+    tokenizer = Tokenizer()
+    server = MCPServer("concertina", log_level="WARNING")
+
+    async def conversation_search(query: str, session: str | None = None) -> str:
+        """`session`: the label of a conversation, or how its id begins; all of them without one."""
+        try:
+            found = (await records(config, caller, session))[:_MOST_SESSIONS]
+        except NothingStoredError:
+            found = []
+        except StoreError as error:
+            return f"The store cannot be searched: {error}."
+        index = Index(utterance for one in found for utterance in _said(*one))
+        lines = found_for(index, query, budget=_TOKENS, count=lambda text: tokenizer.count(text, DEFAULT_ENCODING))
+        return "\n".join(lines) or f"Nothing was found in {len(found)} conversations."
+
+    server.tool(NAME, description=_DESCRIPTION, annotations=_READ_ONLY, structured_output=False)(conversation_search)
+    server.run("stdio")
+
+
+def _said(session: Session, record: Record) -> Iterator[Utterance]:
+    """What a record carries; each part says which conversation it is of."""
+    name = session.label or session.id[:_ID]
+    for entry in record.entries:
+        yield Utterance(entry.position, "user", entry.text, tool=f"conversation {name}")
+    parts: Sequence[tuple[str, Sequence[str]]] = (
+        ("summary", record.summary.splitlines()),
+        ("timeline", [text for segment in record.segments for text in (segment.text, *segment.insights)]),
+        ("tool calls", [f"{action.tool}({action.arguments})" for action in record.actions]),
+        ("files", [f"{file.path} ({file.action})" for file in record.files]),
+    )
+    for part, texts in parts:
+        yield Utterance(record.covered, "tool", "\n".join(texts), tool=f"{part}, conversation {name}")
