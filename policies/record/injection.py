@@ -49,10 +49,15 @@ def render(
     ledger_left = min(_ledger_budget(settings, budget), left if share < left else left - prose)
     rules = [entry for entry in entries if _is_rule(entry)]
     others = [entry for entry in entries if entry.kind in ("fact", "directive") and not _is_rule(entry)]
+    unsaid = len(rules) + len(others)
+    if _cost([ledger.line(entry) for entry in (*rules, *others)], count) > ledger_left:
+        pressed = _cost([texts.unsaid.format(statements=unsaid)], count)
+        left, ledger_left = left - pressed, ledger_left - pressed
     for entries_of_kind, reserved in ((rules, 0), (others, prose if share < left else 0)):
         fitted = ledger.fit(entries_of_kind, ledger_left - reserved, count)
         cost = _cost([ledger.line(entry) for entry in fitted], count)
         said, left, ledger_left = [*said, *fitted], left - cost, ledger_left - cost
+    unsaid -= len(said)
     told = _told(summary, said, left, count)
     left -= count(told) + 2 - floor
     timeline = _block(texts.timeline, [f"- {escape(segment)}" for segment in segments], left // 4, count)
@@ -63,6 +68,7 @@ def render(
     left -= _cost(done, count)
     said += ledger.fit([e for e in entries if e.kind == "message"], min(left, ledger_left), count)
     lines = [escape(ledger.line(entry)) for entry in sorted(said, key=order_of)]
+    lines += [texts.unsaid.format(statements=unsaid)] if unsaid and lines else []
     spoken = ["", f"## {texts.said}", *lines] if lines else []
     prose_lines = ["", told] if told else []
     return "\n".join([texts.opening, *prose_lines, *timeline, *spoken, *done, *changed, texts.closing])

@@ -22,6 +22,7 @@ class Texts:
     headings: tuple[str, ...]
     timeline: str
     said: str
+    unsaid: str
     actions: str
     files: str
     names: str
@@ -47,6 +48,7 @@ _EN = Texts(
     ),
     timeline="Timeline",
     said="What the user said, verbatim, oldest first (later wins)",
+    unsaid="({statements} more statements of the user are not shown here for want of room; ask if one may matter.)",
     actions="Tool calls",
     files="Files",
     names="Names and lines that the work used, oldest first",
@@ -70,6 +72,7 @@ _ZH = Texts(
     ),
     timeline="时间线",
     said="用户原话，由旧到新(后者优先)",
+    unsaid="（用户另有 {statements} 条陈述因篇幅未列出；若可能相关，请询问。）",
     actions="工具调用",
     files="文件",
     names="工作中用到的名称与原文行，由旧到新",

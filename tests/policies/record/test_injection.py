@@ -88,6 +88,16 @@ def test_what_the_summary_says_word_for_word_stands_once() -> None:
     assert "And so on." in text
 
 
+@pytest.mark.parametrize(("stated", "usable"), [(60, 1_300), (400, 2_600), (4, 40_000)])
+def test_what_does_not_fit_is_counted_in_one_line(stated: int, usable: int) -> None:
+    rules = [f"Never touch the module m{i} of the old system." for i in range(stated)]
+    text = injected(usable, "All done.", entries_of("Port the app.", *rules))
+    unsaid = stated - sum(rule in text for rule in rules)
+    line = TEXTS.unsaid.format(statements=unsaid)
+    assert text.count(line) == (unsaid > 0) == (stated > 4)
+    assert text.count("more statements") <= 1
+
+
 @given(
     st.lists(st.text(max_size=200), max_size=12),
     st.text(max_size=3_000),
