@@ -67,7 +67,7 @@ def _matches(text: str) -> tuple[Token, ...]:
 
 
 def _token(kind: str, text: str) -> Token:
-    word = text.lower()
+    word = text.lower().replace("’", "'")
     concept = _plain(text, word) if kind in ("word", "code") else None
     return Token(kind, text, word, concept, word in words.CUES or word in words.PHRASES or word in _OPENING)
 

@@ -108,6 +108,7 @@ def test_the_task_is_what_follows_a_first_message_that_a_harness_wrote() -> None
         ("SAFETY: the valve stays shut", "directive", HARD),
         ("You may push now.", "directive", HARD),
         ("Could you please never use tabs?", "directive", HARD),
+        ("Don’t touch the backups, you mustn’t.", "directive", HARD),
         ("不要修改 config/prod.yaml。", "directive", HARD),
         ("预算上限是三万，超过必须先问我。", "directive", HARD),
         ("每天步行不超过八公里。", "directive", HARD),
