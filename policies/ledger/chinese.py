@@ -25,6 +25,8 @@ states: 延到, 延期到, 延后到, 增加到, 减少到, 上调到, 下调到
   缩短到, 到, 是, 为, 叫, 在, 用, 由, 等于, 改为, 改成, 改到, 改由, 改用, 改订在, 改订, 换成, 换到, 调整为,
   变更为, 更新为, 推迟到, 提前到, 提高到, 降到, 移到, 迁移到, 搬到, 订在, 放在, 位于, 叫做, 更名为, 改名为,
   定在, 发给
+recurs: 每次, 每个, 每条, 每封, 每段, 每当, 每, 都, 一律, 一概, 所有, 任何, 凡是, 之前先, 前先
+orders: 回答, 回复, 答复, 使用, 用, 写, 写成, 列出, 附上, 注明, 复述
 asks: 吗, 呢, 什么, 多少, 哪个, 哪里, 哪些, 几点, 谁, 为什么, 怎么, 如何, 是否
 """
 CONCEPTS = """
@@ -76,6 +78,15 @@ zone: 北京时间, 东京时间, 太平洋时间, 格林尼治时间
 tone: 简洁, 详细, 正式, 活泼, 幽默, 严肃
 unit: 公制, 英制
 """
+# Phrases of small talk in which a cue says nothing ("别担心", "他总是").
+TALK = """
+别担心 不用担心 别着急 别客气 不用谢 不要紧 不好意思 不得不 不能不 忍不住 受不了 等不及 别放弃 不要放弃 一定很 一定是
+一定会 总是很 我总是 你总是 他总是 她总是 我们总是 他们总是 我一定 他一定 她一定 我永远 你永远
+"""
+# Who is told of at the head of a sentence; what makes a rule one for here and now, unless one of the others is there.
+TELLERS = "我 你 您 他 她 它 大家 人们 咱"
+PASSING = r"这[个里次些]|那[个里次些]|现在|今天|暂时|此处"
+LASTING = r"[每都]|所有|任何|永远|始终|一律|绝"
 # Carry no subject; single characters only where no word is made of them.
 STOP = """
 的 了 着 过 我 你 您 他 她 它 们 我们 你们 这 那 把 被 将 和 与 及 都 就 请 于 从 对 给 吧 啊 呀 一下 所有 任何

@@ -21,7 +21,7 @@ WEAK = """
 went be set use using run running host live reside store locate call last refer keep make put get give need want
 work hold own belong move change switch rename rotate update correct fix land start happen take stay remain
 stand become turn replace migrate bump raise lower increase decrease extend reschedule postpone prefer like
-decide agree would go come handle park base plan pass exceed point wait see have confirm require mind rule stick
+decide agree agreed would go come handle park base plan pass exceed point wait see have confirm require mind rule stick
 old previous former retire rotation process internally internal write show listen bind expose effort active
 actively free
 """
@@ -142,10 +142,10 @@ forbids: never, do not, don't, dont, must not, mustn't, mustnt, shall not, shoul
   off-limits, refuse
 demands: must, always, required, requires, require, mandatory, shall, make sure, ensure, have to, at all times,
   needs approval, need approval, non-negotiable, obligatory, be sure to, do not forget, don't forget
-only: only use, only after, only if, only when, only with, only run, may only, can only, must only, only ever,
+only: only use, only after, only if, only when, only with, only run, may only, c must only, only ever,
   use only, and nobody else, exclusively
 guards: approval, consent, permission, ask me first, ask me, ask first, check with me, confirm with, escalate,
-  confidential, harm, safety, approve, approves, sign off, without asking, tell me before
+  confidential, harm, approve, approves, sign off, without asking, tell me before
 limits: at most, at least, no more than, no less than, not exceed, budget, deadline, limit, cap, ceiling, quota,
   maximum, minimum, or less, or fewer, keep it under, no later than, by the latest
 modal: may, must, can, should, shall, gets
@@ -158,11 +158,12 @@ retracts: forget the rule, forget what i said, forget about, forget the, ignore 
   disregard, drop the rule, scrap the, never mind, nevermind, rule about, take back, cancel the rule, no longer
   applies
 prefers: prefer, prefers, preferred, preference, i want, i'd like, would like, wants, favor, favour, avoid,
-  rather than, decided, decision, agreed, from now on, remember, important, policy, rule, constraint, keep in
-  mind, unless, love, hate, would rather, stick to, stick with, by default, convention
+  rather than, decided, decision, agreed, from now on, remember, important :, important that, policy, rule,
+  constraint, keep in mind, unless, would rather, stick to, stick with, by default, convention, changed my mind,
+  change my mind, scratch that, instead
 standing: report, show, answer, ask, reply, respond, write, put, format, use, send, name, call, speak, display,
   store, print, keep, schedule, render, export, make
-suggests: use, keep, should, let's, lets, try to, ideally, better, stick
+suggests: use, keep, should, let's, lets, hate, dislike, try to, ideally, better, stick
 progress: next step, next up, current task, open question, awaiting, in progress, blocked, todo, failing, are
   done, is done, unpushed, working on, left to do, remaining, pending
 states: is, are, equals, called, named, runs, lives, hosted, located, belongs, owned, scheduled, fixed, capped,
@@ -171,16 +172,101 @@ states: is, are, equals, called, named, runs, lives, hosted, located, belongs, o
 owns: is, owns, has, handles, takes, runs, leads, manages, now, will, covers
 asks: what, which, who, when, where, why, how, is, are, do, does, did, should, shall, has, have, was, were, am
 """
+# Phrases in which a cue says nothing, and whole turns of small talk: "can't wait", "it must have been fun".
+TALK = """
+talk: cannot wait, can't beat, can't go wrong, can't deny, don't worry, do not worry, don't mention it, don't know,
+  don't think i, don't think it, don't think so, don't think you, don't stress, don't sweat, don't give up, do not
+  give up, don't rush, don't get me wrong, don't be afraid, don't be hard, don't be scared, don't be shy, don't
+  hesitate, don't let it get, do not hesitate, don't you, don't stop dreaming, don't forget to enjoy, don't forget
+  you, don't forget it's, don't forget how, never been, never seen, never saw, never heard, never thought, never
+  knew, never felt, never got, never went, never done, never did, never met, never tried, never give up, never gave
+  up, never gets old, never get old, never stops, never too late, never a dull, never ceases, never fails, never
+  know, never knows, must be so, must be such, must be really, must be very, must be quite, must be super, must be
+  nice, must be great, must be amazing, must be awesome, must be incredible, must be wonderful, must be hard, must
+  be tough, must be fun, must be exciting, must be something, must be proud, must be happy, must be thrilled, must
+  be tired, must be scary, must be rewarding, must be kidding, must have been, must have had, must have felt, must
+  have made, must have taken, must've, must feel, must say, must admit, must mean, must love, always a, always an,
+  always here, always nice, always good, always great, always fun, always been, always wanted, always had, always
+  happy, always glad, always welcome, always so, you can do it, you can do this, you can do that, you can do
+  anything, you can always, you can make it, you can be proud, you can feel, you can imagine, you can tell, you can
+  see, you can rely, okay to be, ok to be, okay to feel, ok to feel, feel free to share, feel free to reach, no need
+  to worry, i want to, i'd like to, i would like to, would like to, wants to, remember when, remember how, remember
+  why, remember me, rule of thumb, keep up, keep going, keep it up, keep me posted, keep me updated, keep you
+  posted, keep in touch
+"""
+# openers: may stand before an order ("and please never …"). tellers: who a sentence is about that orders nothing
+#   ("it's always fun"); speakers: even with "must"; wishing: but "I want you to …". deontic: right before the cue, an
+#   order whoever is spoken of. guesses: before "must", "you can" and "always". breaks: where a clause begins.
+# states: "dogs are always …" is none. being: after one of these, what looked like a verb was a noun ("the answer is").
+# binding: orders whoever is spoken of ("it's forbidden"); consents: "I must approve", "I must be asked".
+# modals: before an adverb they make a rule ("backups must always …"). adverbs: orders only at the head of a clause or
+#   after a modal; ordering: those that are verbs.
+# conditions: "before you answer, restate the question". imperatives: verbs at the head of an order.
+# replying: with one of the manners, how every answer is given ("reply with JSON only").
+# turns: what comes again and again ("each reply", "for every PR"); things: what there are many of ("every file").
+# replies: in the plural about all of them ("keep answers short"); measures: so with a manner ("write dates as …");
+#   parts: before one of these, about some only ("these answers").
+# quantifiers: a rule with one holds for good; situations: with one of these and none of those, here and now.
 # slots: a subject with one of these holds one value at a time, whatever the value looks like.
 # changes: after one of these "to" states the value, as after a correction ("set the log level to debug").
 # nothing: "no wool at the counter" forbids; "no problem" does not.
 SETS = """
+openers: please, and, but, also, then, or, btw, oh, well, anyway, just, note, again, yes, no, ok, okay, hey, hi,
+  hello, thanks, sorry, still, now, actually, therefore, instead, yeah, additionally, finally, first, remember, so,
+  important, reminder, kindly, further, furthermore, generally, ideally, lastly, second, third, one, more, thing
+tellers: i, i'm, i've, i'll, i'd, he, he's, he'd, she, she's, she'd, they, they're, they've, they'd, it, it's, it'd,
+  it'll, that's, this, there, there's, these, those, who, which, what, how, my, his, her, their, someone,
+  somebody, anyone, people, we're, we've, we'll, you're, you've, you'd, you'll, thanks, glad, hope, wish, guess,
+  love
+speakers: i, i'm, i've, i'll, i'd, how, what
+wishing: want, need, have, expect, like, rather
+deontic: must, should, shall
+being: is, are, was, were, has, had, have, will, would, said, looks, seems
+states: is, are, was, were, been, be
+guesses: a, as, for, if, so, when, hope, know, think, sure, believe, bet, where, how, what
+breaks: but, so, because, then, if, when, while, since, though, although, whenever, that
+binding: not, forbidden, prohibited, mandatory, obligatory, required, off, off-limits, non-negotiable
+consents: approve, confirm, sign, asked, told, informed, notified, consulted
+modals: must, should, shall, may, can, could, will, would, to, be, are, please
+ordering: remember, avoid, keep, stick
+adverbs: always, ever, at, remember, avoid, keep, stick
+conditions: when, whenever, before, after, once, while, until, each, every, in, for, at
+imperatives: abbreviate, add, address, annotate, answer, append, apply, ask, assume, attach, avoid, base, begin,
+  bold, break, bump, call, capitalize, check, choose, cite, close, comment, commit, compare, compile, confirm,
+  convert, copy, count, create, cross-check, date, declare, default, define, delete, deploy, describe, document,
+  double-check, draft, echo, encode, end, enclose, escape, explain, express, file, finish, flag, follow, format,
+  fetch, generate, give, greet, group, handle, hide, highlight, ignore, import, include, indent, insert, install,
+  introduce, justify, keep, label, leave, limit, link, lint, list, log, look, lowercase, make, mark, mask, mention,
+  merge, mock, move, name, note, notify, number, obey, offer, omit, open, order, phrase, pick, pin, place, precede,
+  prefix, prepend, present, print, propose, provide, push, put, quote, rank, read, rebase, recommend, record,
+  redact, refer, refuse, rename, repeat, rephrase, replace, reply, report, respond, restate, restrict, return,
+  review, rewrite, round, run, save, say, score, search, separate, set, show, sign, skip, sort, source, speak,
+  specify, spell, split, squash, start, state, stick, stop, store, structure, submit, suffix, suggest, summarize,
+  surround, tag, talk, tell, test, think, translate, treat, try, type, update, use, validate, verify, wait, wrap,
+  write
+replying: answer, reply, respond, speak, talk, write
+manners: in, with, as, using, like, only, briefly, concisely, formally, informally, politely, directly, exclusively
+turns: reply, answer, response, message, output, explanation, turn, time, commit, change, edit, step, task, release,
+  deploy, deployment, pr, session, question, request, command, ticket, meeting, claim, number, date, amount, price,
+  quote, citation, estimate, recommendation, decision, measurement, suggestion, abbreviation
+things: summary, unit, timestamp, file, function, class, method, module, test, query, endpoint, column, line,
+  paragraph, sentence, heading, title, source, link, issue, email, report, comment, example, variable, bullet,
+  emoji, review, word
+replies: answers, replies, responses, explanations, summaries, sentences, paragraphs, emojis, bullets, headings,
+  spelling
+measures: numbers, dates, amounts, prices, units, times, timestamps, distances, temperatures, durations, names,
+  titles
+parts: the, these, those, this, some, of, two, three, any, few
+quantifiers: always, never, every, each, any, all, only, ever, nobody, anybody, everybody, whenever, anything,
+  everything, nothing, without, unless, until, before, after, when
+situations: this, these, those, it, here, now, today, tonight, tomorrow, yet, currently
 slots: nextstep, codename, color, tone, style, language, format, theme, title, status, phase, goal, font, motto,
   level, mode
 changes: set, put, change, changed, switch, raise, lower, make
 requests: can, could, would, will, please
 pronouns: i, we, they, it, he, she, users
-nothing: problem, problems, worries, worry, idea, need, rush, thanks, thank, doubt, way, it, that, i, we, more
+nothing: problem, problems, prob, probs, matter, wonder, surprise, luck, pressure, hurry, kidding, joke, worries,
+  worry, idea, need, rush, thanks, thank, doubt, way, it, that, i, we, more
 currency: usd, eur, gbp, cny, rmb, dollar, dollars, euro, euros, pounds, yuan, bucks
 months: january, february, march, april, may, june, july, august, september, october, november, december
 numbers: two, three, four, five, six, seven, eight, nine, ten, eleven, twelve, thirteen, fourteen, fifteen, sixteen,

@@ -105,16 +105,22 @@ def _entry(entry: Entry, directives: Sequence[str], arguments: set[str], *, firs
 
 def _rank(statement: Statement) -> int | None:
     """How binding a directive is; None for a sentence that directs nothing."""
-    if statement.question:
+    said = statement.cues or statement.label or statement.stands or "budget" in statement.subject
+    if statement.question or not said:
         return None
     if statement.hard_label or statement.permits or statement.forbids or statement.has("demands", "only", "guards"):
         return HARD
-    limits = statement.has("limits") or "budget" in statement.subject
+    if statement.stands:
+        return HARD
+    limits = statement.has("limits") or ("budget" in statement.subject and not statement.narrates)
     if limits and not statement.classes.isdisjoint(("quantity", "date")):
         return HARD
-    if statement.label or statement.has("prefers", "corrects", "progress"):
+    about = statement.values or not statement.content <= WEAK_WORDS
+    if statement.label or (statement.has("prefers") and about):
         return PREFERENCE
-    if statement.values and statement.has("updates"):
+    if statement.has("corrects") and (statement.values or statement.old):
+        return PREFERENCE
+    if not statement.narrates and (statement.has("progress") or (statement.values and statement.has("updates"))):
         return PREFERENCE
     if statement.has("standing") and not statement.classes.isdisjoint(("zone", "tone", "unit", "tongue", "date")):
         return PREFERENCE

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from policies.ledger import words
+from policies.ledger.mood import before, narrates, passes, stands, tells
 from policies.ledger.scanning import Token, scan
 from policies.ledger.words import Cue
 
@@ -17,6 +18,9 @@ _LONGEST_TAIL = 10
 # A hyphenated word beside one of these is a name: "call it atlas-api".
 _NAMING = frozenset({"call", "called", "name", "named", "rename", "renamed"})
 _CALLING = frozenset({"called", "named"})
+_DIRECTING: frozenset[Cue] = frozenset({"forbids", "demands", "only", "guards", "permits", "prefers"})
+# Of these, some are said of oneself and direct nobody.
+_PERSONAL: frozenset[Cue] = frozenset({"limits", "progress", "updates"})
 _OWNING = frozenset({"is", "now", "owns", "takes", "handles"})
 
 
@@ -26,6 +30,7 @@ class Reading:
 
     closed: past the clause that holds the value, as in "never reveal k-22; the old code is retired".
     free:   what follows the stating word is the value, whatever it is, as in "set the log level to debug".
+    stands: an imperative that says how to work from now on. passing: about what is at hand, and nothing for good.
     """
 
     words: list[tuple[int, str]] = field(default_factory=list)
@@ -33,6 +38,9 @@ class Reading:
     cues: dict[Cue, int] = field(default_factory=dict)
     closed: bool = False
     free: bool = False
+    stands: bool = False
+    passing: bool = False
+    narrates: bool = False
 
     def word(self, place: int, word: str) -> None:
         if not self.closed:
@@ -52,12 +60,13 @@ def take_apart(text: str) -> Reading:
 class _Reader:
     """Every part of it reads what begins at a place and says how many tokens it took."""
 
-    __slots__ = ("_chinese", "concepts", "cueing", "found", "kinds", "lowered", "tokens")
+    __slots__ = ("_chinese", "_talked", "concepts", "cueing", "found", "kinds", "lowered", "tokens")
 
     def __init__(self, tokens: Sequence[Token]) -> None:
         self.kinds, self.tokens, self.lowered, self.concepts, self.cueing = zip(*tokens, strict=True)
         self.found = Reading()
         self._chinese = "chinese" in self.kinds
+        self._talked = 0  # where the last phrase of small talk ends
 
     def read(self) -> Reading:
         found, concepts, cueing = self.found, self.concepts, self.cueing
@@ -73,6 +82,14 @@ class _Reader:
                 if concept and not found.closed:
                     found.words.append((place, concept))
                 place += 1
+        if self._chinese or not _PERSONAL.isdisjoint(found.cues):
+            found.narrates = narrates(self.lowered, self.kinds)
+        if not _DIRECTING.isdisjoint(found.cues):
+            found.passing = passes(self.lowered, chinese=self._chinese)
+        if self._chinese:
+            found.stands = {"orders", "recurs"} <= found.cues.keys() and not found.narrates
+        elif self.lowered[0] in words.OPENING:
+            found.stands = stands(self.lowered, self.kinds)
         return found
 
     def _take(self, place: int) -> int:
@@ -117,16 +134,34 @@ class _Reader:
     def _cues(self, place: int) -> int:
         """Note the cues that begin here; the length of a phrase that is a concept of its own, else 0."""
         word, following = self.lowered[place], self._at(place + 1)
-        for rest, cue in words.CUES.get(word, ()):
-            if not rest or (rest[0] == following and self._follow(place, rest)):
-                self.found.cue(self._meant(place) if cue == "forbids" else cue, place)
-        opens = word in ("only", "no") and not self.found.words and not self.found.values
-        if opens and following[:1].isalpha() and following not in words.NOTHING:
-            self.found.cue("only" if word == "only" else "forbids", place)
+        if word in words.TALK and (taken := self._talk(place)):
+            self._talked = place + taken
+        if place >= self._talked:
+            for rest, cue in words.CUES.get(word, ()):
+                if not rest or (rest[0] == following and self._follow(place, rest)):
+                    meant = self._meant(cue, place) if cue in _DIRECTING else cue
+                    if meant:
+                        self.found.cue(meant, place)
+            if word in ("only", "no"):
+                self._opens(word, following, place)
         if word == "to" and self.found.words and self._changes(place):
             self.found.cues["states"] = place
             self.found.free = True
         return self._phrase(place) if word in words.PHRASES else 0
+
+    def _opens(self, word: str, following: str, place: int) -> None:
+        """ "Only Alice may …", "no calls from …" at the head of a sentence."""
+        if self.found.words or self.found.values:
+            return
+        if following[:1].isalpha() and following not in words.NOTHING and not before(self.lowered, self.kinds, place):
+            self.found.cue("only" if word == "only" else "forbids", place)
+
+    def _talk(self, place: int) -> int:
+        """The length of the phrase of small talk that begins here, else 0."""
+        for rest, _ in words.TALK[self.lowered[place]]:
+            if self._follow(place, rest):
+                return 1 + len(rest)
+        return 0
 
     def _phrase(self, place: int) -> int:
         word = self.lowered[place]
@@ -144,12 +179,17 @@ class _Reader:
     def _follow(self, place: int, rest: tuple[str, ...]) -> bool:
         return self.lowered[place + 1 : place + 1 + len(rest)] == rest
 
-    def _meant(self, place: int) -> Cue:
-        """ "We don't deploy on Fridays" is how it is done, "it doesn't start" a report; neither forbids."""
-        before = self._at(place - 1)
-        if before in words.PRONOUNS and self.lowered[place] != "never":
-            return "standing" if before == "we" else "past"
-        return "forbids"
+    def _meant(self, cue: Cue, place: int) -> Cue | None:
+        """What a cue does here; None where it tells of somebody.
+
+        "We don't deploy on Fridays" is how it is done, "it doesn't start" a report; neither forbids.
+        """
+        word, last = self.lowered[place], self._at(place - 1)
+        if cue == "forbids" and last in words.PRONOUNS and word != "never":
+            return "standing" if last == "we" else "past"
+        if cue == "prefers" and word not in words.ORDERING:
+            return cue
+        return None if tells(self.lowered, self.kinds, place) else cue
 
     def _value_in_words(self, place: int) -> int:
         """ "five hundred dollars", "May 5", "Friday", "Rust"; 0 if there is none."""

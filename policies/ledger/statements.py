@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator
 from functools import lru_cache
+from typing import Never
 
 import msgspec
 
@@ -38,6 +39,7 @@ _CHANGED = re.compile(
 )
 # "The target branch is develop": as many words as a value in words of no table may have.
 _SHORT_VALUE = 2
+_NOTHING: frozenset[Never] = frozenset()
 _TELLING = {"states", "owns", "updates", "corrects"}
 _QUALIFYING = frozenset(words.QUALIFIERS)
 _QUESTION = re.compile(r"[?？]\W{0,4}\Z")
@@ -68,6 +70,7 @@ class Statement(msgspec.Struct, frozen=True, gc=False):
     old:        values and words that it says held before.
     qualifiers: group and member of each word that tells look-alikes apart.
     permits:    takes a rule back: "you may push now", "forget the rule about the changelog".
+    stands:     an imperative that holds from now on. passing: about what is at hand and nothing for good.
     """
 
     subject: frozenset[str]
@@ -83,6 +86,9 @@ class Statement(msgspec.Struct, frozen=True, gc=False):
     question: bool
     permits: bool
     forbids: bool
+    stands: bool = False
+    passing: bool = False
+    narrates: bool = False
 
     def has(self, *cues: Cue) -> bool:
         return not self.cues.isdisjoint(cues)
@@ -143,7 +149,7 @@ def _statement(reading: Reading, label: str, old: frozenset[str], *, question: b
     stated, before = _split(reading)
     if not stated and (free := _free_value(reading)):
         stated = [free]
-    values = frozenset([value for value in stated if value[1] not in old])
+    values = frozenset([value for value in stated if value[1] not in old]) if stated else _NOTHING
     content = frozenset([word for _, word in reading.words])
     if before:
         content |= {text for _, text in before} - {text for _, text in stated}
@@ -153,22 +159,33 @@ def _statement(reading: Reading, label: str, old: frozenset[str], *, question: b
         subject=_subject(content, values, old),
         content=content,
         values=values,
-        texts=frozenset([text for _, text in values]),
-        classes=frozenset([_CLASSES.get(kind, kind) for kind, _ in values]),
+        texts=frozenset([text for _, text in values]) if values else _NOTHING,
+        classes=frozenset([_CLASSES.get(kind, kind) for kind, _ in values]) if values else _NOTHING,
         stated="states" in cues,
         old=old,
         cues=cues,
-        qualifiers=tuple([pair for word in content & _QUALIFYING for pair in words.QUALIFIERS[word]]),
+        qualifiers=_qualifiers(content),
         label=label,
         question=question,
         permits=permits,
-        forbids=not permits and ("forbids" in cues or {"nobody", "modal"} <= cues),
+        stands=reading.stands and not question,
+        passing=reading.passing,
+        narrates=reading.narrates,
+        forbids=not permits and ("forbids" in cues or ("nobody" in cues and "modal" in cues)),
     )
+
+
+def _qualifiers(content: frozenset[str]) -> tuple[tuple[str, str], ...]:
+    if content.isdisjoint(_QUALIFYING):
+        return ()
+    return tuple([pair for word in content & _QUALIFYING for pair in words.QUALIFIERS[word]])
 
 
 def _subject(content: frozenset[str], values: frozenset[Value], old: frozenset[str]) -> frozenset[str]:
     """The content without weak words, old values and what the values say by themselves, if anything is left."""
-    subject = content - words.WEAK or (frozenset() if values else content)
+    subject = content - words.WEAK or (_NOTHING if values else content)
+    if not (values or old):
+        return subject
     for kind, _ in values:
         if kind == "zone":
             subject = subject | {"timezone"}

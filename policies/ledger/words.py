@@ -33,6 +33,8 @@ Cue = Literal[
     "states",  # what stands after it is the value
     "owns",  # what stands before it is the value
     "asks",
+    "recurs",  # "each time", "every reply": an order with it holds from now on
+    "orders",
 ]
 
 
@@ -106,6 +108,33 @@ CURRENCY = _SETS["currency"]
 NUMBERS = _SETS["numbers"]
 MONTHS: Mapping[str, str] = {name: month[:3] for month in _SETS["months"] for name in (month, month[:3])}
 PHRASES = _by_first_word(_rows(english.PHRASES))
+OPENERS = _SETS["openers"]
+TELLERS = _SETS["tellers"]
+SPEAKERS = _SETS["speakers"]
+WISHING = _SETS["wishing"]
+DEONTIC = _SETS["deontic"]
+STATES = _SETS["states"]
+BEING = _SETS["being"]
+BREAKS = _SETS["breaks"]
+GUESSES = _SETS["guesses"]
+BINDING = _SETS["binding"]
+CONSENTS = _SETS["consents"]
+MODALS = _SETS["modals"]
+ADVERBS = _SETS["adverbs"]
+ORDERING = _SETS["ordering"]
+CONDITIONS = _SETS["conditions"]
+IMPERATIVES = _SETS["imperatives"]
+REPLYING = _SETS["replying"]
+MANNERS = _SETS["manners"]
+OPENING = OPENERS | CONDITIONS | IMPERATIVES
+TURNS = frozenset(map(stem, _SETS["turns"]))
+THINGS = frozenset(map(stem, _SETS["things"])) | TURNS
+REPLIES = _SETS["replies"]
+MEASURES = _SETS["measures"]
+PARTS = _SETS["parts"]
+QUANTIFIERS = _SETS["quantifiers"]
+SITUATIONS = _SETS["situations"]
+TALK = _by_first_word(_rows(english.TALK))
 QUESTION_WORDS = frozenset(dict(_CUES)["asks"])
 CUES = {
     first: [(rest, as_cue(meaning)) for rest, meaning in rows]
@@ -139,11 +168,14 @@ def _lexicon() -> dict[str, list[tuple[str, str]]]:
         for member in members:
             for word in member.split():
                 found.setdefault(word, []).append(("concept", member.split()[0]))
-    for word in chinese.STOP.split():
+    for word in (chinese.STOP + chinese.TALK).split():
         found.setdefault(word, [])
     return found
 
 
+TELLERS_ZH = tuple(chinese.TELLERS.split())
+PASSING_ZH = re.compile(chinese.PASSING)
+LASTING_ZH = re.compile(chinese.LASTING)
 LEXICON_ZH: Mapping[str, list[tuple[str, str]]] = _lexicon()
 # The longest word first; what no table knows comes as single characters.
 CHINESE = re.compile(

@@ -1,0 +1,113 @@
+"""Whom a sentence directs: whether a word such as "never" gives an order or tells of somebody, and for how long."""
+
+from collections.abc import Sequence
+
+from policies.ledger import words
+
+# A clause is looked back on, and an imperative looked into, for so many words.
+_CLAUSE = 24
+# "End every short reply": as many words may stand between the quantifier and what comes again.
+_NEAR = 3
+
+
+def tells(lowered: Sequence[str], kinds: Sequence[str], place: int) -> bool:
+    """Whether the cue at a place has a subject that is told of: "I always …", "it's always fun", "they never do"."""
+    word = lowered[place]
+    if word in words.BINDING:
+        return False
+    guessed = word in ("must", "you", "always") and place and lowered[place - 1] in words.GUESSES
+    if guessed or (word in ("don't", "can't") and place + 1 == len(lowered)):
+        return True
+    said = before(lowered, kinds, place)
+    return _of_somebody(said, word, lowered[place + 1 : place + 3]) if said else word == "can't"
+
+
+def _of_somebody(said: Sequence[str], word: str, after: Sequence[str]) -> bool:
+    """By the words of the clause before the cue, the cue, and the two behind it."""
+    head, last = said[0], said[-1]
+    asked = head in words.REQUESTS and "you" in said[:2] and last != "to"
+    wished = ("you" in said[1:] and not words.WISHING.isdisjoint(said)) or after[:1] == ("want",)
+    if asked or wished or not words.CONSENTS.isdisjoint(after):
+        return False
+    if head in words.SPEAKERS:
+        return True
+    if last in words.DEONTIC or head == "we":
+        return False
+    if head in words.TELLERS:
+        return word not in words.MODALS
+    if word in words.ADVERBS:
+        return last in words.STATES or last == "you" or word in words.ORDERING
+    return last == "to" or (word == "never" and last in ("you", "was", "has", "had"))
+
+
+def before(lowered: Sequence[str], kinds: Sequence[str], place: int) -> list[str]:
+    """The words of its clause that stand before it, without those that open an order."""
+    start = place
+    while start > max(0, place - _CLAUSE) and kinds[start - 1] != "stop" and lowered[start - 1] not in words.BREAKS:
+        start -= 1
+    return [word for word in lowered[start:place] if word not in words.OPENERS]
+
+
+def narrates(lowered: Sequence[str], kinds: Sequence[str]) -> bool:
+    """Whether somebody is told of: "I am working on …", "by the way, they raised …"."""
+    start = 0
+    for _ in range(2):
+        head = _head(lowered, start)
+        if head < len(lowered) and (lowered[head] in words.TELLERS or lowered[head].startswith(words.TELLERS_ZH)):
+            return True
+        if "stop" not in kinds[head:]:
+            return False
+        start = kinds.index("stop", head) + 1
+    return False
+
+
+def stands(lowered: Sequence[str], kinds: Sequence[str]) -> bool:
+    """Whether it is an imperative for good: "reply in bullet points", "before you answer, restate the question"."""
+    start = _head(lowered, 0)
+    if start < len(lowered) and lowered[start] in words.CONDITIONS:
+        end = kinds.index("stop", start) if "stop" in kinds[start:] else len(lowered)
+        order = _head(lowered, end + 1)
+        recurring = "you" in lowered[start:end] or any(_recurs(lowered, place) for place in range(start, end))
+        return recurring and _imperative(lowered, order)
+    if not _imperative(lowered, start):
+        return False
+    if lowered[start] in words.REPLYING and _in_manner(lowered, start + 1):
+        return True
+    return any(_recurs(lowered, place) for place in range(start + 1, min(len(lowered), start + _CLAUSE)))
+
+
+def _head(lowered: Sequence[str], start: int) -> int:
+    while start < len(lowered) and (lowered[start] in words.OPENERS or lowered[start] in ",，"):
+        start += 1
+    return start
+
+
+def _imperative(lowered: Sequence[str], place: int) -> bool:
+    if place >= len(lowered) or lowered[place] not in words.IMPERATIVES:
+        return False
+    return place + 1 == len(lowered) or lowered[place + 1] not in words.BEING
+
+
+def _in_manner(lowered: Sequence[str], place: int) -> bool:
+    if place < len(lowered) and lowered[place] in ("me", "us"):
+        place += 1
+    return place < len(lowered) and lowered[place] in words.MANNERS
+
+
+def _recurs(lowered: Sequence[str], place: int) -> bool:
+    """ "every reply", "each new file", "your answers", "responses", "dates as …": what comes again and again."""
+    word = lowered[place]
+    if word in ("every", "each", "your"):
+        again = words.TURNS if place and lowered[place - 1] == "for" else words.THINGS
+        return any(words.stem(other) in again for other in lowered[place + 1 : place + 1 + _NEAR])
+    if word in words.MEASURES:
+        return place + 1 < len(lowered) and lowered[place + 1] in words.MANNERS
+    return word in words.REPLIES and lowered[place - 1] not in words.PARTS
+
+
+def passes(lowered: Sequence[str], *, chinese: bool) -> bool:
+    """Whether what it says is for here and now: "don't touch it yet"; a quantifier makes it hold for good."""
+    if chinese:
+        text = " ".join(lowered)
+        return bool(words.PASSING_ZH.search(text)) and not words.LASTING_ZH.search(text)
+    return not words.SITUATIONS.isdisjoint(lowered) and words.QUANTIFIERS.isdisjoint(lowered)
