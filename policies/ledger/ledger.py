@@ -269,9 +269,10 @@ def _folded(entry: Entry) -> str:
 def fit(entries: Sequence[Entry], budget: int, count: CountTokens) -> list[Entry]:
     """The entries that stay within `budget` tokens, in order, each whole unless one alone exceeds the budget.
 
-    First the task's first sentence, then hard rules (first message ahead, up to a third of the budget), the
-    rest of the task (head and tail, up to a third of the budget and _MAX_TASK), preferences, facts that tool calls
-    used or the first message holds, other facts, weaker directives, other messages; of each the newest first.
+    First the task's first sentence, then hard rules (first message ahead, up to a third of the budget; general ones
+    before those for what is at hand, the oldest and the newest first), the rest of the task (head and tail, up to a
+    third of the budget and _MAX_TASK), preferences, facts that tool calls used or the first message holds, other
+    facts, weaker directives, other messages; of each the newest first.
     """
     kept: list[Entry] = []
     left = budget
@@ -301,7 +302,7 @@ def _opening_rules(entries: Sequence[Entry], budget: int, count: CountTokens) ->
 
 def _by_precedence(entries: Sequence[Entry], ahead: set[int]) -> list[Entry]:
     task = sorted((entry for entry in entries if entry.kind == "task"), key=order_of)
-    place = {id(entry): min(i / 0.6, (len(task) - 1 - i) / 0.4) for i, entry in enumerate(task)}
+    place = _from_both_ends(task) | _from_both_ends(sorted(filter(_is_general, entries), key=order_of))
 
     def precedence(entry: Entry) -> tuple[float, float, int, int]:
         if entry.kind == "task":
@@ -310,9 +311,27 @@ def _by_precedence(entries: Sequence[Entry], ahead: set[int]) -> list[Entry]:
         group: float = _GROUPS.get((entry.kind, entry.rank), _GROUPS[entry.kind, WEAK])
         if entry.opening and entry.rank == HARD and entry.order in ahead:
             group -= 0.5
+        if id(entry) in place:
+            return (group, place[id(entry)], entry.position, entry.order)
+        if entry.kind == "directive" and entry.rank == HARD:
+            group += 0.5
         return (group, not (entry.used or entry.opening), -entry.position, entry.order)
 
     return sorted(entries, key=precedence)
+
+
+def _is_general(entry: Entry) -> bool:
+    """A hard rule for good, not for what is at hand."""
+    if entry.kind != "directive" or entry.rank != HARD:
+        return False
+    statement = read(entry.text)
+    return not (statement.passing or statement.permits)
+
+
+def _from_both_ends(entries: Sequence[Entry]) -> dict[int, float]:
+    """By identity, what goes first of entries in order, highest: the middle; head and tail are kept as 60 to 40."""
+    last = len(entries) - 1
+    return {id(entry): min(i / 0.6, (last - i) / 0.4) for i, entry in enumerate(entries)}
 
 
 def _cut(entry: Entry, budget: int, count: CountTokens) -> Entry:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 
 from policies.budget import budget_of
-from policies.ledger.entries import HARD, PREFERENCE, Entry
-from policies.ledger.ledger import statements_in
+from policies.ledger.entries import HARD, PREFERENCE, Entry, line
+from policies.ledger.ledger import fit, merge, statements_in
 from policies.record.record import Record
 from policies.transcript import Utterance
+from tests.support.conversations import count
 from tests.support.records import made
 from tests.support.scenarios import prose
 
@@ -201,3 +202,30 @@ def test_small_talk_is_no_rule(sentence: str) -> None:
 )
 def test_a_rule_is_one_whoever_is_spoken_of(sentence: str) -> None:
     assert [(entry.kind, entry.rank) for entry in said(sentence)] == [("directive", HARD)]
+
+
+def kept(entries: list[Entry], room: int) -> list[str]:
+    return [entry.text for entry in fit(entries, sum(count(line(entry)) + 1 for entry in entries) - room, count)]
+
+
+def test_rules_for_what_is_at_hand_go_before_general_ones() -> None:
+    texts = ["Never push to main.", "Don't touch it yet.", "Make sure this is blue.", "Don't delete it now."]
+    entries = merge((), [entry for i, text in enumerate(texts) for entry in said(text, 2 * i)])
+    assert kept(entries, 1) == ["Never push to main.", "Make sure this is blue.", "Don't delete it now."]
+    assert [entry.text for entry in fit(entries, count(line(entries[0])) + 2, count)] == ["Never push to main."]
+
+
+def test_the_oldest_general_rules_are_the_last_to_go() -> None:
+    texts = [f"Never touch the module m{i} of the old system." for i in range(52)]
+    entries = merge((), [entry for i, text in enumerate(texts) for entry in said(text, 2 * i)])
+    for share in (2, 4, 8):
+        left = fit(entries, sum(count(line(entry)) + 1 for entry in entries) // share, count)
+        oldest = int(0.5 * len(left))
+        assert [entry.text for entry in left[:oldest]] == texts[:oldest]
+        assert left[-1].text == texts[-1]
+
+
+def test_the_first_rule_stands_when_there_is_room_for_one() -> None:
+    texts = [f"Never touch the module m{i}." for i in range(20)]
+    entries = merge((), [entry for i, text in enumerate(texts) for entry in said(text, 2 * i)])
+    assert [entry.text for entry in fit(entries, count(line(entries[0])) + 2, count)] == [texts[0]]
