@@ -16,6 +16,7 @@ _MESSAGE_LIMIT = 50
 _LEAST_SPAN = 4_000
 # With a known window the number of messages counts only from this share on: fifty may weigh next to nothing.
 _HALF_FULL = 0.5
+_NAMES_STEP = 50
 # Share of M that record and working set may take together.
 _MOST_INJECTED = 0.3
 
@@ -89,7 +90,7 @@ def with_names(budget: Budget, policy: PolicySettings) -> Budget:
     """The budget with what the policy gives the working set, where the record leaves it that of a small window."""
     settings = policy.working_set
     beside = max(0, int(_MOST_INJECTED * budget.movable) - budget.record)
-    return replace(budget, names=min(int(settings.budget_ratio * budget.movable), settings.max_tokens, beside))
+    return _naming(budget, min(int(settings.budget_ratio * budget.movable), settings.max_tokens, beside))
 
 
 def needs_attention(conversation: Conversation, limits: Limits, policy: PolicySettings) -> bool:
@@ -199,7 +200,12 @@ def _least_gain(budget: Budget, policy: PolicySettings, now: int, *, full: bool)
 def _with_room(budget: Budget, room: int) -> Budget:
     """The budget with less for the working set, down to half, where the cut leaves less room than there should be."""
     spare = room - budget.fixed - budget.record
-    return replace(budget, names=max(budget.names // 2, min(budget.names, spare)))
+    return _naming(budget, max(budget.names // 2, min(budget.names, spare)))
+
+
+def _naming(budget: Budget, tokens: int) -> Budget:
+    """In steps: how a dialect or a client words the same must not decide what is carried."""
+    return replace(budget, names=tokens // _NAMES_STEP * _NAMES_STEP)
 
 
 def _usable_for(tokens: int, policy: PolicySettings, fixed: int) -> int:

@@ -1,4 +1,4 @@
-"""Names that work is done with: paths, files, identifiers, flags, hashes, ids and long numbers, in any text.
+"""Names that work is done with: addresses, paths, files, identifiers, flags, hashes, ids and long numbers, in any text.
 
 They are read off their spelling alone, so that it works in every human language and for every kind of tool.
 """
@@ -9,13 +9,14 @@ from functools import lru_cache
 from string import ascii_letters, digits
 
 # A word as tools spell one; what encloses it in prose or code is none of it.
-_WORD = re.compile(r"[\w~@+./-]{4,160}", re.ASCII)
+_WORD = re.compile(r"(?:https?://)?[\w~@+./-]{4,160}", re.ASCII)
 _EDGES = ".-+@/"
 # A capital behind something else, and capitals before something else: camelCase, HTTPServer.
 _INNER_CAPITAL = re.compile(r"[a-z0-9][A-Z]|[A-Z]{2}[a-z]")
 _LETTERS = frozenset(f"{ascii_letters}{digits}_")
 _LEAST = 4
 _LEAST_PART = 2
+_SLASHES_OF_A_HOST = 2
 _MOST = 120
 
 
@@ -61,7 +62,9 @@ def _name(word: str) -> str:
 
 
 def _is_name(word: str) -> bool:
-    """A path, a flag, a file or something of a module, an identifier, an id or a hash, a long number."""
+    """An address, a path, a flag, a file or something of a module, an identifier, an id or a hash, a long number."""
+    if ":" in word:
+        return word.count("/") > _SLASHES_OF_A_HOST
     if not any(map(str.isalpha, word)):
         return word.isdigit()
     if "/" in word:

@@ -140,7 +140,7 @@ def shown(
             room -= count(use.name) + 1
             names.append(use.name)
             told += f"\n{use.name}"
-    return lines, names
+    return lines, sorted(names)
 
 
 def _found(utterances: Iterable[Utterance], texts: list[_Text]) -> dict[str, _Found]:

@@ -173,6 +173,7 @@ def replay(
     policy: Annotated[list[str] | None, Parameter(negative=())] = None,
     model: str | None = None,
     window: Annotated[int | None, Parameter(validator=Number(gte=_LEAST_WINDOW))] = None,
+    memory: Annotated[bool, Parameter(negative=())] = False,
     config: ConfigPath = None,
     as_json: AsJson = False,
 ) -> None:
@@ -182,9 +183,11 @@ def replay(
     :param policy: Policy to play them under; may be repeated. Without it: every preset.
     :param model: Model to price and count for, instead of the recorded one.
     :param window: Its context window in tokens, instead of the known one.
+    :param memory: Measure too what of the names that the agent needs again is still in the prompt.
     :param as_json: Print the figures as JSON.
     """
     from proxy.commands.replay.command import found, run, show
+    from proxy.commands.replay.memory import Memory
 
     loaded = loaded_config(config)
     callers = [caller_of(loaded, DEFAULT, name) for name in dict.fromkeys(policy or preset_names())]
@@ -193,7 +196,7 @@ def replay(
         err(f"skipped {why}")
 
     recordings = found(path, model, skipped)
-    replayed = run(loaded, recordings, callers, window, console(stderr=True), skipped)
+    replayed = run(loaded, recordings, callers, window, console(stderr=True), skipped, Memory() if memory else None)
     if not replayed.sessions:
         fail(f"{path}: nothing to replay")
     output(replayed, show, as_json=as_json, indent=2)

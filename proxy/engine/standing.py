@@ -44,20 +44,39 @@ class StandingRecords:
         self._turns: set[str] = set()
 
     async def in_use(self, case: Case) -> Record | None:
-        """The checkpoint to send: the newest, but one that was made ahead of need only when what stood before it no
-        longer fits. So a summary made early breaks no prompt cache before it must."""
+        """The checkpoint to send: the newest, unless what stood before it fits.
+
+        So a summary made ahead of need breaks no prompt cache before it must, and a session that goes on with a larger
+        window gets back what the smaller one had no room for.
+        """
         record = await self.newest(case)
-        while record is not None and record.making.trigger == "background":
+        while record is not None and (share := self._gives_way_below(case, record)) is not None:
             before = await self._parent(case, record)
-            if (before is None and record.parent is not None) or not self._fits(case, before):
+            if (before is None and record.parent is not None) or not self._fits(case, before, share):
                 break
             record = before
         return record
 
+    def _gives_way_below(self, case: Case, record: Record) -> float | None:
+        """The share of M below which what stood before a record is sent in its place; None where that is too large.
+
+        Of one that the window needed only well below the threshold: a reserve that is learned must not lead to and
+        fro. Not of one that somebody forced or an upstream's refusal did, nor where thinking is bound to its prompt.
+        """
+        policy = case.caller.policy
+        if record.making.trigger == "background":
+            return policy.compaction_threshold
+        share = (min(policy.soft_threshold, policy.compaction_threshold) + policy.compaction_threshold) / 2
+        if record.making.trigger in ("manual", "overflow_retry") or case.mode == "force" or case.binds_thinking:
+            return None
+        if record.making.tokens.before >= case.limits.budget.at(share):
+            return None
+        return share
+
     async def newest(self, case: Case) -> Record | None:
         """The longest checkpoint that matches this prefix: from memory where it is enough, else from the store."""
         known = self._checkpoints.recall(case.chain.digests, case.cuts)
-        if known is not None and self._fits(case, known):
+        if known is not None and self._fits(case, known, case.caller.policy.compaction_threshold):
             return known
         newer = [cut for cut in case.cuts if known is None or cut > known.covered]
         return await self._checkpoints.find(case.chain.digests, newer) or known or await self._borrowed(case)
@@ -122,9 +141,8 @@ class StandingRecords:
         cuts = [cut for cut in case.cuts if cut < record.covered and case.chain.digests[cut] == digest]
         return await self._checkpoints.known(case.chain.digests, cuts)
 
-    def _fits(self, case: Case, record: Record | None) -> bool:
-        size = tokens_with(case.conversation, standing_of(record))
-        return size < case.limits.budget.at(case.caller.policy.compaction_threshold)
+    def _fits(self, case: Case, record: Record | None, share: float) -> bool:
+        return tokens_with(case.conversation, standing_of(record)) < case.limits.budget.at(share)
 
     def _pin(self, case: Case, standing: Record | None) -> int:
         tokens_from = case.conversation.tokens_from

@@ -15,11 +15,13 @@ from rich.table import Table
 from proxy.callers.tenants import Caller
 from proxy.commands.common import plain
 from proxy.commands.replay.figures import NO_PROXY, Replayed, Row, Session
+from proxy.commands.replay.memory import Memory
 from proxy.commands.replay.recordings import Recording, RecordingError, read
 from proxy.commands.replay.replay import LEAST_CACHED, replay
 from proxy.config.loading import Config, preset_names
 
 _COLUMNS = ("policy", "sent", "saved", "inline", "ahead", "cooled", "calls", "reuse", "over", "cost $", "net $")
+_MEMORY_COLUMNS = ("policy", "needs", "recall", "in context", "newest, same size", "newest, full window", "sent")
 # Elsewhere than on a terminal lines are as long as they must be.
 _WIDTH = 240
 # Seconds before a progress bar is worth showing.
@@ -35,6 +37,12 @@ _LEGEND = (
     f"cost: prompts and summaries at list prices, a prefix that was sent just before (from {LEAST_CACHED:,} tokens on)"
     " at the cache's; answers cost the same everywhere and are left out.",
     f"net: against {NO_PROXY}, as if everything had fitted.",
+)
+
+_MEMORY_LEGEND = (
+    "needs: names (paths, identifiers, values) in an answer that stood last more than half a window back, where a"
+    " request fills the window; recall: of these still in the prompt; in context: with what stood beside them.",
+    "newest: recall of the newest messages alone, as many as were sent and as many as the window takes.",
 )
 
 
@@ -56,11 +64,12 @@ def run(
     window: int | None,
     console: Console,
     skipped: Callable[[str], None],
+    memory: Memory | None = None,
 ) -> Replayed:
     """Play everything; where that takes over a second, a terminal sees how far it is."""
     steps = (len(callers) + 1) * sum(recording.requests for recording in recordings)
     with _progress(steps, console) as advance:
-        return asyncio.run(replay(config, recordings, callers, window, advance, skipped))
+        return asyncio.run(replay(config, recordings, callers, window, advance, skipped, memory=memory))
 
 
 @contextmanager
@@ -91,8 +100,12 @@ def show(replayed: Replayed, console: Console) -> None:
         tell("")
         tell(_heading(session))
         console.print(_table(session))
+        if any(row.memory for row in session.policies.values()):
+            tell("")
+            console.print(_memory(session))
     tell("")
-    for line in (*_LEGEND, *_notes(replayed)):
+    measured = any(row.memory for session in replayed.sessions for row in session.policies.values())
+    for line in (*_LEGEND, *(_MEMORY_LEGEND if measured else ()), *_notes(replayed)):
         tell(line)
     tell("")
     for name in replayed.sessions[0].policies:
@@ -124,6 +137,17 @@ def _table(session: Session) -> Table:
         table.add_column(name, justify="left" if name == "policy" else "right", no_wrap=True)
     for name, row in session.policies.items():
         table.add_row(name, *_cells(row), style="dim" if name == NO_PROXY else "")
+    return table
+
+
+def _memory(session: Session) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
+    for name in _MEMORY_COLUMNS:
+        table.add_column(name, justify="left" if name == "policy" else "right", no_wrap=True)
+    for name, row in session.policies.items():
+        if (met := row.memory) is not None:
+            shares = (met.recall, met.in_context, met.newest_same_size, met.newest_full_window)
+            table.add_row(name, str(met.needs), *(f"{share:.0%}" for share in shares), f"{met.tokens_sent:,}")
     return table
 
 

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field, fields
 
 import msgspec
 
+from proxy.commands.replay.memory import Remembered
+
 NO_PROXY = "no proxy"
 
 
@@ -21,6 +23,7 @@ class Row(msgspec.Struct, frozen=True):
                     the first in its session, None for several sessions.
     cost_usd:       of prompts and of summaries; net_usd: what that is above the same without a proxy. None where a
                     price is unknown.
+    memory:         None where it was not measured, or nothing was needed.
     """
 
     tokens_received: int
@@ -35,6 +38,22 @@ class Row(msgspec.Struct, frozen=True):
     first_over: int | None
     cost_usd: float | None
     net_usd: float | None
+    memory: Recall | None = None
+
+
+class Recall(msgspec.Struct, frozen=True):
+    """Names that answers needed of far back, in requests that fill the window, and the share that was met: by what was
+    sent, there with their surroundings too; by the newest messages of the same size; by as many as the window takes.
+
+    tokens_sent: of such a request, on average.
+    """
+
+    needs: int
+    recall: float
+    in_context: float
+    newest_same_size: float
+    newest_full_window: float
+    tokens_sent: int
 
 
 class Session(msgspec.Struct, frozen=True):
@@ -78,6 +97,7 @@ class Tally:
     cost: float = 0.0
     reuse: list[float] = field(default_factory=list)
     over: list[int] = field(default_factory=list)
+    remembered: Remembered = field(default_factory=Remembered)
 
     def __add__(self, other: Tally) -> Tally:
         return Tally(*(getattr(self, each.name) + getattr(other, each.name) for each in fields(self)))
@@ -95,6 +115,19 @@ def total_of(tallies: Mapping[str, Tally]) -> Session:
     return msgspec.structs.replace(session, policies=rows)
 
 
+def _recall(met: Remembered) -> Recall | None:
+    if not met.needs:
+        return None
+    return Recall(
+        needs=met.needs,
+        recall=round(met.sent.recalled / met.needs, 3),
+        in_context=round(met.sent.in_context / met.needs, 3),
+        newest_same_size=round(met.truncated.recalled / met.needs, 3),
+        newest_full_window=round(met.window.recalled / met.needs, 3),
+        tokens_sent=met.sent_tokens // met.requests,
+    )
+
+
 def _row(tally: Tally, without: Tally) -> Row:
     return Row(
         tokens_received=tally.received,
@@ -109,4 +142,5 @@ def _row(tally: Tally, without: Tally) -> Row:
         first_over=min(tally.over, default=None),
         cost_usd=None if tally.unpriced else round(tally.cost, 6),
         net_usd=None if tally.unpriced or without.unpriced else round(tally.cost - without.cost, 6),
+        memory=None if tally is without else _recall(tally.remembered),
     )

@@ -12,6 +12,7 @@ from policies.ladder import Retry, StatedLimit, next_retry, retries
 from policies.plan import Trigger
 from proxy.callers.tenants import Caller
 from proxy.commands.replay.figures import NO_PROXY, Replayed, Tally, session_of, total_of
+from proxy.commands.replay.memory import Memory
 from proxy.commands.replay.recordings import Recording, RecordingError
 from proxy.commands.replay.stand_in import Call, StandIn
 from proxy.config.loading import Config
@@ -44,11 +45,14 @@ async def replay(
     window: int | None,
     advance: Callable[[], None],
     skipped: Callable[[str], None],
+    *,
+    memory: Memory | None = None,
 ) -> Replayed:
     """Every recording under the policy of every caller, and without a proxy.
 
     window:  takes the place of what config and model table say.
     advance: called after every request. skipped: told of recordings that hold something else than requests.
+    memory:  measures what the answers need of far back; None where nobody wants to know.
     """
     if window is not None:
         rules = [rule.model_copy(update={"context_window": window}) for rule in config.models]
@@ -65,7 +69,7 @@ async def replay(
     with ThreadPoolExecutor(_WORKERS) as workers:
         log = Log("error", time.time, io.BytesIO())
         engine = await open_engine(config, MemoryStore(), UpstreamClient(), workers, log, count, summarizer=stand_in)
-        player = _Player(engine, engine.router(config), stand_in, triggers)
+        player = _Player(engine, engine.router(config), stand_in, triggers, memory)
         played: list[tuple[str, Mapping[str, Tally]]] = []
         for recording in recordings:
             try:
@@ -88,13 +92,16 @@ async def replay(
 class _Player:
     """Plays one session after the other, and notes the windows of the models met and those without a price."""
 
-    def __init__(self, engine: Engine, router: Router, stand_in: StandIn, triggers: list[Trigger]) -> None:
+    def __init__(
+        self, engine: Engine, router: Router, stand_in: StandIn, triggers: list[Trigger], memory: Memory | None
+    ) -> None:
         self.windows: dict[str, int | None] = {}
         self.unpriced: set[str] = set()
         self._engine = engine
         self._router = router
         self._stand_in = stand_in
         self._triggers = triggers
+        self._memory = memory
         self._numbers = count()
 
     async def play(self, recording: Recording, caller: Caller, advance: Callable[[], None]) -> Tally:
@@ -104,7 +111,7 @@ class _Player:
         tally, cooled, before = Tally(), set[int](), None
         self._triggers.clear()
         head = _HEAD.asking(recording.dialect)
-        async for request, answered in self._exchanges(recording, caller):
+        async for request, following in self._exchanges(recording, caller):
             case = case_of(head, self._router, caller, caller.policy.mode, request)
             draft = await self._drafted(case)
             sent = await self._as_sent(case, draft)
@@ -112,6 +119,9 @@ class _Player:
             new = _shortened(case, draft) - cooled
             tally.batches += bool(new)
             cooled |= new
+            if self._memory is not None and following is not None:
+                tally.remembered += self._memory.measured(case, sent, following)
+            answered = _answer_in(following, request) if following is not None else 0
             await self._follow_up(case, draft, Usage(draft.tokens, answered))
             for call in self._stand_in.taken():
                 await self._add_call(tally, call, case, sent)
@@ -121,18 +131,20 @@ class _Player:
         tally.inline = len(self._triggers) - tally.background
         return tally
 
-    async def _exchanges(self, recording: Recording, caller: Caller) -> AsyncIterator[tuple[CountedRequest, int]]:
-        """Every request, and the tokens of its answer as far as the next request tells."""
+    async def _exchanges(
+        self, recording: Recording, caller: Caller
+    ) -> AsyncIterator[tuple[CountedRequest, CountedRequest | None]]:
+        """Every request, and the next one, which repeats its answer; None behind the last."""
         current: CountedRequest | None = None
         for number, body in enumerate(recording.bodies(), 1):
             following = await self._read(body, caller, recording.dialect)
             if following is None:
                 raise RecordingError(f"request {number} is no {recording.dialect.name} request; remove it")
             if current is not None:
-                yield current, _answer_in(following, current)
+                yield current, following
             current = following
         if current is not None:
-            yield current, 0
+            yield current, None
 
     async def _read(self, body: bytes, caller: Caller, dialect: Dialect) -> CountedRequest | None:
         try:

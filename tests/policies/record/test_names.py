@@ -11,6 +11,7 @@ NAMES = {
     "see fields.py: the rest": {"fields.py"},
     "/var/log/order and ./run.sh or ../x/y1": {"/var/log/order", "./run.sh", "../x/y1"},
     "getUser get_user GetUser HTTPServer __init__": {"getUser", "get_user", "GetUser", "HTTPServer", "__init__"},
+    "get https://example.com/a/b?c=1, not http://example.com": {"https://example.com/a/b"},
     "os.path.join(a, b)": {"os.path.join"},
     "--dry-run -name": {"--dry-run", "-name"},
     "deadbee7 4OG6T3 HAT123 1234": {"deadbee7", "4OG6T3", "HAT123", "1234"},

@@ -72,6 +72,7 @@ async def test_it_stays_as_it_is_whatever_comes_later_and_on_every_replica(tmp_p
             await asked(play, history, replica=number % 2)
             before, now = play.sent[-2].items, play.sent[-1].items
             assert now[: len(before)] == before
+            assert any(FACT in line for line in quoted(play))
         assert prefix_reuse(play.sent) == 1
         await asked(play, history, replica=0)
         assert play.sent[-1].items == play.sent[-2].items
