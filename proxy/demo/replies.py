@@ -67,7 +67,7 @@ def ordinary(chat: Chat, number: int) -> Reply:
         return Reply(call=_call(msgspec.json.decode(chat.tools[0], type=_Tool), number))
     for question in _QUESTIONS if last.role == "user" else ():
         if asked := question.search(last.text):
-            return Reply(_recall(asked["name"], chat.messages[:-1]))
+            return Reply(_recall(asked["name"], chat.messages))
     return Reply(f"Noted; {len(chat.messages)} messages read.")
 
 

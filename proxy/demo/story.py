@@ -37,11 +37,13 @@ FILES = (
 
 @dataclass(frozen=True, slots=True)
 class Planted:
-    """A fact that must still be known at the end. `outdated`: what a later message replaced."""
+    """A fact that must still be known at the end. `outdated`: what a later message replaced. `by_tool`: only the result
+    of a tool says it."""
 
     name: str
     value: str
     outdated: str | None = None
+    by_tool: bool = False
 
     @property
     def question(self) -> str:
@@ -56,8 +58,12 @@ PLANTED = (
     Planted("release codename", "Heron"),
     Planted("cloud budget", "40 EUR"),
     Planted("migration file", "services/billing/migrations/0042_split_invoices.sql"),
+    Planted("staging snapshot", "snap_0b7f3a91", by_tool=True),
     Planted("deploy window", "Thursday 09:30 UTC", outdated="Tuesday"),
 )
+
+
+_SAID_BY_TESTS = {FILES[0][0]: [f"{fact.name}: {fact.value}, taken before the run" for fact in PLANTED if fact.by_tool]}
 
 
 def _tool(name: str, description: str, *parameters: str) -> Message:
@@ -174,4 +180,4 @@ def _tested(file: str) -> str:
     lines = [f"tests/test_{file}.py::test_{name}_{file} PASSED" for name in names]
     platform = "platform linux -- Python 3.12.4, pytest-8.3.3, pluggy-1.5.0\nrootdir: /work/invoicing"
     start, end = "===== test session starts =====", f"===== {len(lines)} passed in 0.41s ====="
-    return "\n".join([start, platform, *lines, end])
+    return "\n".join([start, platform, *_SAID_BY_TESTS.get(file, ()), *lines, end])
