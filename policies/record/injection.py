@@ -50,7 +50,7 @@ def render(
     rules = [entry for entry in entries if _is_rule(entry)]
     others = [entry for entry in entries if entry.kind in ("fact", "directive") and not _is_rule(entry)]
     unsaid = len(rules) + len(others)
-    if _cost([ledger.line(entry) for entry in (*rules, *others)], count) > ledger_left:
+    if _exceed([*rules, *others], ledger_left, count):
         pressed = _cost([texts.unsaid.format(statements=unsaid)], count)
         left, ledger_left = left - pressed, ledger_left - pressed
     for entries_of_kind, reserved in ((rules, 0), (others, prose if share < left else 0)):
@@ -118,6 +118,14 @@ def _block(title: str, lines: Sequence[str], room: int, count: CountTokens) -> l
 
 def _cost(lines: Sequence[str], count: CountTokens) -> int:
     return sum(count(line) + 1 for line in lines)
+
+
+def _exceed(entries: Sequence[Entry], room: int, count: CountTokens) -> bool:
+    for entry in entries:
+        room -= count(ledger.line(entry)) + 1
+        if room < 0:
+            return True
+    return False
 
 
 def _ledger_budget(settings: LedgerSettings, budget: Budget) -> int:
