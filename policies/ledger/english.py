@@ -185,7 +185,7 @@ talk: cannot wait, can't beat, can't go wrong, can't deny, don't worry, do not w
   nice, must be great, must be amazing, must be awesome, must be incredible, must be wonderful, must be hard, must
   be tough, must be fun, must be exciting, must be something, must be proud, must be happy, must be thrilled, must
   be tired, must be scary, must be rewarding, must be kidding, must have been, must have had, must have felt, must
-  have made, must have taken, must've, must feel, must say, must admit, must mean, must love, always a, always an,
+  have made, must have taken, must feel, must say, must admit, must mean, must love, always a, always an,
   always here, always nice, always good, always great, always fun, always been, always wanted, always had, always
   happy, always glad, always welcome, always so, you can do it, you can do this, you can do that, you can do
   anything, you can always, you can make it, you can be proud, you can feel, you can imagine, you can tell, you can

@@ -42,14 +42,17 @@ def _of_somebody(said: Sequence[str], word: str, after: Sequence[str]) -> bool:
 
 def before(lowered: Sequence[str], kinds: Sequence[str], place: int) -> list[str]:
     """The words of its clause that stand before it, without those that open an order."""
-    start = place
-    while start > max(0, place - _CLAUSE) and kinds[start - 1] != "stop" and lowered[start - 1] not in words.BREAKS:
-        start -= 1
+    start = max(0, place - _CLAUSE)
+    if "stop" in kinds[start:place] or not words.BREAKS.isdisjoint(lowered[start:place]):
+        breaks = (i for i in range(place, start, -1) if kinds[i - 1] == "stop" or lowered[i - 1] in words.BREAKS)
+        start = next(breaks)
     return [word for word in lowered[start:place] if word not in words.OPENERS]
 
 
 def narrates(lowered: Sequence[str], kinds: Sequence[str]) -> bool:
     """Whether somebody is told of: "I am working on …", "by the way, they raised …"."""
+    if words.TELLERS.isdisjoint(lowered) and "chinese" not in kinds:
+        return False
     start = 0
     for _ in range(2):
         head = _head(lowered, start)
@@ -63,6 +66,8 @@ def narrates(lowered: Sequence[str], kinds: Sequence[str]) -> bool:
 
 def stands(lowered: Sequence[str], kinds: Sequence[str]) -> bool:
     """Whether it is an imperative for good: "reply in bullet points", "before you answer, restate the question"."""
+    if words.RECURRING.isdisjoint(lowered):
+        return False
     start = _head(lowered, 0)
     if start < len(lowered) and lowered[start] in words.CONDITIONS:
         end = kinds.index("stop", start) if "stop" in kinds[start:] else len(lowered)

@@ -18,7 +18,8 @@ _LONGEST_TAIL = 10
 # A hyphenated word beside one of these is a name: "call it atlas-api".
 _NAMING = frozenset({"call", "called", "name", "named", "rename", "renamed"})
 _CALLING = frozenset({"called", "named"})
-_DIRECTING: frozenset[Cue] = frozenset({"forbids", "demands", "only", "guards", "permits", "prefers"})
+_BINDING: frozenset[Cue] = frozenset({"forbids", "demands", "only", "guards", "permits"})
+_DIRECTING: frozenset[Cue] = _BINDING | {"prefers"}
 # Of these, some are said of oneself and direct nobody.
 _PERSONAL: frozenset[Cue] = frozenset({"limits", "progress", "updates"})
 _OWNING = frozenset({"is", "now", "owns", "takes", "handles"})
@@ -84,7 +85,7 @@ class _Reader:
                 place += 1
         if self._chinese or not _PERSONAL.isdisjoint(found.cues):
             found.narrates = narrates(self.lowered, self.kinds)
-        if not _DIRECTING.isdisjoint(found.cues):
+        if not _BINDING.isdisjoint(found.cues):
             found.passing = passes(self.lowered, chinese=self._chinese)
         if self._chinese:
             found.stands = {"orders", "recurs"} <= found.cues.keys() and not found.narrates
@@ -134,8 +135,10 @@ class _Reader:
     def _cues(self, place: int) -> int:
         """Note the cues that begin here; the length of a phrase that is a concept of its own, else 0."""
         word, following = self.lowered[place], self._at(place + 1)
-        if word in words.TALK and (taken := self._talk(place)):
-            self._talked = place + taken
+        if word in words.TALK:
+            for rest, _ in words.TALK[word]:
+                if rest[0] == following and self._follow(place, rest):
+                    self._talked = place + 1 + len(rest)
         if place >= self._talked:
             for rest, cue in words.CUES.get(word, ()):
                 if not rest or (rest[0] == following and self._follow(place, rest)):
@@ -155,13 +158,6 @@ class _Reader:
             return
         if following[:1].isalpha() and following not in words.NOTHING and not before(self.lowered, self.kinds, place):
             self.found.cue("only" if word == "only" else "forbids", place)
-
-    def _talk(self, place: int) -> int:
-        """The length of the phrase of small talk that begins here, else 0."""
-        for rest, _ in words.TALK[self.lowered[place]]:
-            if self._follow(place, rest):
-                return 1 + len(rest)
-        return 0
 
     def _phrase(self, place: int) -> int:
         word = self.lowered[place]

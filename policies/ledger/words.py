@@ -132,6 +132,8 @@ THINGS = frozenset(map(stem, _SETS["things"])) | TURNS
 REPLIES = _SETS["replies"]
 MEASURES = _SETS["measures"]
 PARTS = _SETS["parts"]
+# An imperative with none of these is about what is at hand.
+RECURRING = REPLIES | MEASURES | REPLYING | frozenset({"every", "each", "your", "you"})
 QUANTIFIERS = _SETS["quantifiers"]
 SITUATIONS = _SETS["situations"]
 TALK = _by_first_word(_rows(english.TALK))
