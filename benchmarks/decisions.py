@@ -130,7 +130,7 @@ def _record(users: int, sentences: int, results: int) -> tuple[float, float]:
         return records.build(
             span,
             parent,
-            records.entries_of(span, parent, DEFAULTS.ledger),
+            records.statements_of(span, parent, DEFAULTS.ledger),
             None,
             budget=usable_input(200_000, None, exact=True),
             settings=DEFAULTS.ledger,
