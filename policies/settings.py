@@ -161,10 +161,10 @@ class LedgerSettings(Settings):
 class WorkingSetSettings(Settings):
     """What is carried of the names that the work used (paths, identifiers, values), with lines they stood in."""
 
-    budget_ratio: Ratio = 0.16
+    budget_ratio: Ratio = 0.20
     """Share of the room that the working set may take beside the rest of the record; 0: none is carried."""
 
-    max_tokens: int = Field(default=4_000, ge=0)
+    max_tokens: int = Field(default=3_000, ge=0)
     """Tokens that the working set may take at most."""
 
 

@@ -119,7 +119,8 @@ def _what(run: Sequence[MessageFate]) -> str:
 def _cut(explanation: Explanation) -> Iterator[str]:
     cut, checkpoint = explanation.cut, explanation.checkpoint
     if checkpoint is not None:
-        yield f"checkpoint {checkpoint.digest}: {checkpoint.covered} messages, generation {checkpoint.generation}"
+        made = f"generation {checkpoint.generation}, {checkpoint.names} names"
+        yield f"checkpoint {checkpoint.digest}: {checkpoint.covered} messages, {made}"
     if cut is not None:
         moved = f" by {cut.boundary_adjustment_delta}" if cut.boundary_adjustment_delta else ""
         rounds = cut.rounds

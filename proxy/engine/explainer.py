@@ -11,6 +11,7 @@ from policies.half_window import Cut
 from policies.ledger import ledger
 from policies.ledger.entries import Entry
 from policies.plan import Compact, Forward, Reuse
+from policies.record import working_set
 from policies.record.actions import file_changes, key_actions
 from policies.record.record import Record, RoundCounts
 from policies.trail import left_out
@@ -187,7 +188,7 @@ async def _outlook(case: Case, decider: Decider) -> _Outlook:
     if isinstance(plan, Compact):
         view = decision.cooled
         rest = view.conversation.fixed_tokens + plan.cut.kept
-        record_tokens = min(plan.budget.record, plan.tokens_before - rest)
+        record_tokens = min(plan.budget.injected, plan.tokens_before - rest)
         draft = Draft(b"", rest + record_tokens, "applied", plan.trigger, view=view)
         return _Outlook(draft, decision, plan.cut.position, record_tokens)
     draft = decision.standing_draft(case, plan)
@@ -271,6 +272,7 @@ def _checkpoint(record: Record) -> explanation.Checkpoint:
         trigger=record.making.trigger,
         title=record.title,
         timeline=tuple(segment.text for segment in record.segments),
+        names=len(working_set.unpacked(record.uses)),
     )
 
 

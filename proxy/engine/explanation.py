@@ -52,7 +52,8 @@ class CutMade(msgspec.Struct, frozen=True):
 
 
 class Checkpoint(msgspec.Struct, frozen=True):
-    """The checkpoint that stands. covered: messages behind the head; timeline: one text a generation, oldest first."""
+    """The checkpoint that stands. covered: messages behind the head; timeline: one text a generation, oldest first;
+    names: that its working set knows, of which the most useful are shown."""
 
     digest: str
     covered: int
@@ -61,6 +62,7 @@ class Checkpoint(msgspec.Struct, frozen=True):
     trigger: str
     title: str
     timeline: tuple[str, ...]
+    names: int = 0
 
 
 class MessageFate(msgspec.Struct, frozen=True):

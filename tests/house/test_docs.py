@@ -223,7 +223,20 @@ def test_the_presets_table_is_right() -> None:
         policy = policies[name.strip("`")]
         assert values == [str(getattr(policy, setting)) for setting in settings], name
         changed = {key for key in PolicySettings.model_fields if getattr(policy, key) != getattr(DEFAULTS, key)}
-        assert changed <= {*settings, "min_target_ratio", "summarizer"}, "a preset changes what the table does not show"
+        assert changed <= {*settings, "min_target_ratio", "summarizer", "working_set", "recall"}, (
+            "a preset changes what the table does not show"
+        )
+
+
+def test_the_budgets_of_memory_are_those_of_the_presets() -> None:
+    memory = (ROOT / "docs/memory.md").read_text("utf-8")
+    rows = re.findall(r"^\| `([\w-]+)` \| (\d+) %, ([\d,]+) tokens \| (\d+) % \|$", memory, re.MULTILINE)
+    assert {name for name, *_ in rows} == set(preset_names())
+    for name, share, most, recalled in rows:
+        policy = load(None, {}).policies[name]
+        assert policy.working_set.budget_ratio == int(share) / 100
+        assert f"{policy.working_set.max_tokens:,}" == most
+        assert policy.recall.budget_ratio == int(recalled) / 100
 
 
 @pytest.mark.parametrize(
