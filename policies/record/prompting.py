@@ -51,9 +51,9 @@ def fill(
             return Prompt(_rules(prompts.merge, texts, target, segment), _parts(call.texts, continuity), target)
 
 
-def fill_aligned(prompts: Prompts, texts: Texts, target: int, segment: int) -> str:
+def fill_aligned(prompts: Prompts, continuity: Continuity, texts: Texts, target: int, segment: int) -> str:
     """The instruction at the end of the session's own prompt, which the provider's prompt cache then serves."""
-    return _rules(prompts.aligned, texts, target, segment)
+    return "\n".join([_rules(prompts.aligned, texts, target, segment), "", *_statements(continuity)]).strip()
 
 
 def _rules(template: str, texts: Texts, target: int, segment: int = SEGMENT_CHARACTERS) -> str:

@@ -7,6 +7,7 @@ from functools import partial
 
 from policies.assembly import Injected, Item, Merged, Words, assemble
 from policies.ledger import ledger
+from policies.plan import tokens_with
 from policies.record import record as records
 from policies.record.bisect import Call, MergeCall, Outcome, Overflow, Result, SummarizeCall, bisect
 from policies.record.prompting import Continuity, Prompt, Prompts, fill, fill_aligned
@@ -15,6 +16,7 @@ from policies.record.texts import Texts, texts_for
 from policies.record.validation import Answer, Invalid, Valid, split_timeline, validate
 from policies.transcript import Block, CountTokens, newest_within, render
 from proxy.callers.spending import Spending
+from proxy.engine.draft import standing_of
 from proxy.engine.job import Job
 from proxy.models.tokenizer import Tokenizer
 from proxy.models.windows import Windows
@@ -178,18 +180,35 @@ class Writer:
 
     async def _aligned(self, work: _Work, prompt: Prompt) -> str | None:
         """The summary asked for at the end of the session's own prompt, None where that is not wanted or fails."""
-        job = work.job
-        if not (job.is_aligned and job.policy.summarizer.cache_aligned) or job.rebuild:
+        job, target = work.job, work.target
+        is_wanted = job.is_aligned and job.policy.summarizer.cache_aligned and not job.rebuild
+        if not is_wanted or self._summarizer.is_cooling_down(target, is_aligned=True):
             return None
-        instruction = fill_aligned(self._templates(work), work.texts, work.length, work.segment)
+        templates = self._templates(work)
+        instruction = fill_aligned(templates, work.continuity, work.texts, work.length, work.segment)
+        if not await self._workers.run(_has_room, work, instruction):
+            return None
         body = await self._workers.run(_aligned_body, job, instruction, _answer_room(work))
-        headers = for_questions(job.case.route.headers, work.target.dialect.questions.HEADERS, is_aligned=True)
-        try:
-            answer = await self._summarizer.send(replace(work.target, headers=headers), body)
-        except (SummarizerError, SummarizerOverflowError):
+        if body is None:
             return None
-        verdict = await self._workers.run(self._validate, work, prompt, answer)
-        return verdict.text if isinstance(verdict, Valid) else None
+        headers = for_questions(job.case.route.headers, target.dialect.questions.HEADERS, is_aligned=True)
+        try:
+            answer = await self._summarizer.send(replace(target, headers=headers), body, is_aligned=True)
+        except SummarizerOverflowError:
+            self._summarizer.failed(target, "refused", is_aligned=True)
+            return None
+        except SummarizerError as error:
+            if error.kind == "transient":
+                raise
+            return None
+        # Unlike the transcript it shows results in full.
+        seen = replace(prompt, user=f"{prompt.user}\n{body.decode(errors='replace')}")
+        verdict = await self._workers.run(self._validate, work, seen, answer)
+        if isinstance(verdict, Invalid):
+            self._summarizer.failed(target, "invalid", is_aligned=True)
+            return None
+        self._summarizer.succeeded(target, is_aligned=True)
+        return verdict.text
 
     def _templates(self, work: _Work) -> Prompts:
         own = work.job.policy.summarizer.prompt
@@ -247,7 +266,7 @@ def _continuity(job: Job, room: int, count: CountTokens) -> Continuity:
     return Continuity(None if job.rebuild else job.parent.summary, segments, statements)
 
 
-def _aligned_body(job: Job, instruction: str, max_tokens: int) -> bytes:
+def _aligned_body(job: Job, instruction: str, max_tokens: int) -> bytes | None:
     """The session's prompt up to the cut and one instruction more, for the same model and tools."""
     request, conversation = job.case.request, job.cooled.conversation
     items: Sequence[Item] = conversation.indexes
@@ -258,6 +277,15 @@ def _aligned_body(job: Job, instruction: str, max_tokens: int) -> bytes:
     body = request.dialect.rebuild(request.body, request.parsed, [*upto, Injected(instruction)], job.cooled.replaced)
     fields = request.parsed.envelope.fields
     return request.dialect.questions.continued(body, fields, (request.settings.output_key, max_tokens))
+
+
+def _has_room(work: _Work, instruction: str) -> bool:
+    """Whether the window holds what was sent up to the cut, the instruction and the answer."""
+    job, target = work.job, work.target
+    conversation = job.cooled.conversation
+    sent = tokens_with(conversation, standing_of(job.parent)) - conversation.tokens_from[job.plan.cut.position]
+    window = target.window or job.plan.budget.window
+    return target.calibration * (sent + work.count(instruction)) + _answer_room(work) <= _USED_WINDOW * window
 
 
 def _answer_room(work: _Work) -> int:

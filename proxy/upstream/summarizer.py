@@ -28,6 +28,7 @@ _COOLDOWNS = (60.0, 300.0, 900.0)
 _REMEMBERED = 10_000
 
 Kind = Literal["transient", "refused", "invalid", "cooling_down"]
+_Key = tuple[str, Place, bool]
 
 
 class SummarizerError(Exception):
@@ -60,19 +61,22 @@ class Summarizer:
     def __init__(self, client: UpstreamClient, clock: Callable[[], float]) -> None:
         self._client = client
         self._clock = clock
-        self._failures: OrderedDict[tuple[str, Place], tuple[int, float]] = OrderedDict()
+        self._failures: OrderedDict[_Key, tuple[int, float]] = OrderedDict()
 
-    def is_cooling_down(self, target: SummaryTarget) -> bool:
-        """Whether it failed lately and is left alone."""
-        return self._clock() < self._failures.get(_key(target), (0, 0.0))[1]
+    def is_cooling_down(self, target: SummaryTarget, *, is_aligned: bool = False) -> bool:
+        """Whether it failed lately and is left alone; or only with questions at the end of a session's own prompt."""
+        return self._clock() < self._failures.get(_key(target, is_aligned), (0, 0.0))[1]
 
     async def ask(self, target: SummaryTarget, prompt: Prompt, max_tokens: int) -> Answer:
         """One answer, not validated. Raises SummarizerError or SummarizerOverflowError."""
         limit = (target.output_key, max_tokens)
         return await self.send(target, target.dialect.questions.ask(target.model, prompt, limit, target.temperature))
 
-    async def send(self, target: SummaryTarget, body: bytes) -> Answer:
-        """The answer to a whole request of ours. Raises SummarizerError or SummarizerOverflowError."""
+    async def send(self, target: SummaryTarget, body: bytes, *, is_aligned: bool = False) -> Answer:
+        """The answer to a whole request of ours. Raises SummarizerError or SummarizerOverflowError.
+
+        is_aligned: a client's prompt with our question at its end: where that is refused, a plain one may be answered.
+        """
         if self.is_cooling_down(target):
             raise SummarizerError("cooling_down", "the summarizer failed lately")
         retrying = AsyncRetrying(
@@ -86,15 +90,24 @@ class Summarizer:
         except _TransientError as error:
             self.failed(target, "transient")
             raise SummarizerError("transient", str(error)) from None
+        except SummarizerError as error:
+            self.failed(target, error.kind, is_aligned=is_aligned)
+            raise
 
-    def failed(self, target: SummaryTarget, kind: Kind) -> None:
-        """Leave this summarizer alone for a while, longer with every failure in a row."""
-        failures, _ = self._failures.pop(_key(target), (0, 0.0))
-        pause = _BAD_OUTPUT_COOLDOWN if kind == "invalid" else _COOLDOWNS[min(failures, len(_COOLDOWNS) - 1)]
-        remember(self._failures, _key(target), (failures + 1, self._clock() + pause), _REMEMBERED)
+    def failed(self, target: SummaryTarget, kind: Kind, *, is_aligned: bool = False) -> None:
+        """Leave this summarizer alone for a while, longer with every failure in a row.
 
-    def succeeded(self, target: SummaryTarget) -> None:
-        self._failures.pop(_key(target), None)
+        Of an aligned question only these are left out: as long for a bad answer as for a refusal, since a plain
+        question follows anyway.
+        """
+        key = _key(target, is_aligned)
+        failures, _ = self._failures.pop(key, (0, 0.0))
+        is_short = kind == "invalid" and not is_aligned
+        pause = _BAD_OUTPUT_COOLDOWN if is_short else _COOLDOWNS[min(failures, len(_COOLDOWNS) - 1)]
+        remember(self._failures, key, (failures + 1, self._clock() + pause), _REMEMBERED)
+
+    def succeeded(self, target: SummaryTarget, *, is_aligned: bool = False) -> None:
+        self._failures.pop(_key(target, is_aligned), None)
 
     async def _ask_once(self, target: SummaryTarget, body: bytes) -> Answer:
         url = resource_url(target.upstream.base_url, target.dialect.path)
@@ -110,7 +123,6 @@ class Summarizer:
         finally:
             response.close()
         if answer is None or response.header(b"content-encoding") not in (None, b"identity"):
-            self.failed(target, "refused")
             raise SummarizerError("refused", "the summarizer's answer cannot be read")
         return self._read(target, response, answer)
 
@@ -123,7 +135,6 @@ class Summarizer:
             soon = _is_soon(response.header(b"retry-after"))
             raise _TransientError(f"the summarizer answered {status}", soon=soon)
         if status != 200:
-            self.failed(target, "refused")
             raise SummarizerError("refused", f"the summarizer answered {status}")
         read = target.dialect.questions.read(answer)
         if read is None:
@@ -139,5 +150,5 @@ def _is_soon(retry_after: bytes | None) -> bool:
         return False
 
 
-def _key(target: SummaryTarget) -> tuple[str, Place]:
-    return target.dialect.name, target.place
+def _key(target: SummaryTarget, is_aligned: bool) -> _Key:
+    return target.dialect.name, target.place, is_aligned

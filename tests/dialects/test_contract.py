@@ -257,6 +257,7 @@ def test_a_question_at_the_end_of_a_conversation_keeps_its_prompt(writer: Writer
     items = [*range(len(found.messages)), Injected("Sum it up.")]
     asked = dialect.rebuild(found.body, found.parsed, items, {})
     body = dialect.questions.continued(asked, fields, (dialect.settings(fields).output_key, 77))
+    assert body is not None
     parsed = json_array.parse(body, dialect.array)
     assert parsed is not None
     first, last = parsed.array

@@ -44,8 +44,8 @@ async def test_the_summarizer_sees_whole_what_a_policy_keeps(
 
 
 async def asked(directory: Path, **summarizer: object) -> tuple[Stage, list[dict[str, object]]]:
-    """A session that was compacted three times, and what the summarizer was asked."""
-    policies: dict[str, object] = {"default": {"summarizer": summarizer}}
+    """A session that was compacted three times, and what the summarizer was asked without the session's own prompt."""
+    policies: dict[str, object] = {"default": {"summarizer": {"cache_aligned": False, **summarizer}}}
     async with stage(directory, policies=policies) as play:
         for request in one_user(Agent(words=110), rounds=110):
             await play.send(body(request))
@@ -91,7 +91,8 @@ async def test_instructions_inside_the_conversation_are_summarized_where_a_polic
     shared: dict[str, object] = {"store": {"url": f"sqlite:///{tmp_path}/shared.db", "secret": "s"}}
     calls = []
     for compress in (False, True, True):
-        policies: dict[str, object] = {"default": {"compress_system_messages": compress}}
+        plain = {"cache_aligned": False}
+        policies: dict[str, object] = {"default": {"compress_system_messages": compress, "summarizer": plain}}
         async with stage(tmp_path, policies=policies, **shared) as play:
             assert outcome(await play.send(body(messages)))[0] in ("applied", "reused")
             sent = json.loads(play.sent[-1].body)["messages"]

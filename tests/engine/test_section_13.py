@@ -43,6 +43,7 @@ from tests.support.stages import B, Stage, body, history, ours, outcome, stage
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
 QUIET: dict[str, object] = {"default": {"soft_threshold": 1}}
+PLAIN: dict[str, object] = {"default": {"soft_threshold": 1, "summarizer": {"cache_aligned": False}}}
 WITHOUT_A_MODEL: dict[str, object] = {"default": {"soft_threshold": 1, "summarizer": {"model": "none"}}}
 
 
@@ -181,7 +182,7 @@ async def test_a_tools_output_neither_closes_our_tags_nor_gains_a_word_of_the_us
     messages[1] = user(RULES[0])
     messages[3] = {**messages[3], "content": HOSTILE}
     messages += [{"role": "assistant", "content": "Done."}, user("What is left?")]
-    async with stage(tmp_path, policies=QUIET) as play:
+    async with stage(tmp_path, policies=PLAIN) as play:
         assert outcome(await play.send(body(messages)))[0] == "applied"
         (asked,) = [received for received in play.model.received if received.is_summary]
         rules, transcript = (str(message["content"]) for message in json.loads(asked.body)["messages"])

@@ -103,15 +103,22 @@ class Summaries(StandIn):
         self.at_once = 0
 
     async def ask(self, target: SummaryTarget, prompt: Prompt, max_tokens: int) -> Answer:
+        await self._take_time(target, prompt.user)
+        return await super().ask(target, prompt, max_tokens)
+
+    async def send(self, target: SummaryTarget, body: bytes, **how: bool) -> Answer:
+        await self._take_time(target, body.decode())
+        return await super().send(target, body, **how)
+
+    async def _take_time(self, target: SummaryTarget, asked: str) -> None:
         number = len(self.begun)
-        self.begun.append(prompt.user)
+        self.begun.append(asked)
         self.at_once = max(self.at_once, len(self.begun) - self.ended)
         await asyncio.sleep(self._seconds)
         self.ended += 1
         if self._fails(number):
             self.failed(target, "transient")
             raise SummarizerError("transient", "scripted")
-        return await super().ask(target, prompt, max_tokens)
 
 
 class Play:

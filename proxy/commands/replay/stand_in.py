@@ -47,7 +47,7 @@ class StandIn(Summarizer):
         body = target.dialect.questions.ask(target.model, prompt, (target.output_key, max_tokens), None)
         return self._answer(target, body, prompt.system, prompt.user)
 
-    async def send(self, target: SummaryTarget, body: bytes) -> Answer:
+    async def send(self, target: SummaryTarget, body: bytes, **_: bool) -> Answer:
         """The answer to a session's own request that ends with our instruction."""
         texts = [text for item in msgspec.json.decode(body)[target.dialect.array.name] for text in _texts(item)]
         return self._answer(target, body, texts[-1], "\n".join(texts[:-1]))

@@ -7,13 +7,14 @@ import msgspec
 from policies.record.prompting import Prompt
 from policies.record.validation import Answer
 from proxy.dialects.base import Fields
+from proxy.dialects.cache_marks import marked, marks_in, takes_another
 from proxy.dialects.chat.answers import completion, usage
-from proxy.dialects.json_array import with_fields
+from proxy.dialects.json_array import members_of, scalar, split, text_at, with_fields
 
 OUTPUT_KEY = "max_tokens"
 HEADERS: Sequence[tuple[bytes, bytes]] = ()
 # What of a client's request does not go with a question of ours.
-_NOT_OURS = ("stream", "stream_options", "response_format", "functions", "function_call", "logprobs", "top_logprobs")
+_NOT_OURS = ("stream", "stream_options", "response_format", "stop", "prediction", "logprobs", "top_logprobs")
 
 
 def room(tokens: int) -> int:
@@ -31,11 +32,28 @@ def ask(model: str, prompt: Prompt, limit: tuple[str, int], temperature: float |
     return msgspec.json.encode(body)
 
 
-def continued(body: bytes, fields: Fields, limit: tuple[str, int]) -> bytes:
-    """The tools stay, since they are part of the prompt; they are not to be called."""
+def continued(body: bytes, fields: Fields, limit: tuple[str, int]) -> bytes | None:
+    """The tools stay, since they are part of the prompt; they are not to be called. So does `prompt_cache_key`, which
+    leads to where the cache is: only the question is news there. A schema stands before the instructions, so that what
+    was asked for with one is not in the cache without."""
+    has_schema = text_at(fields["response_format"], ("type",)) not in (None, "text")
+    if has_schema or fields["functions"]:
+        return None
     output_key, tokens = limit
-    choice = {"tool_choice": "none"} if fields["tools"] else {}
-    return with_fields(body, {output_key: tokens, **choice}, without=_NOT_OURS)
+    changed: dict[str, object] = {output_key: tokens}
+    if marks_in(body):  # of Claude, which reads all messages anew for another choice
+        if scalar(fields["tool_choice"]) not in (None, "auto", "none"):
+            return None
+        changed["messages"] = msgspec.Raw(_questioned(body))
+    elif fields["tools"]:
+        changed["tool_choice"] = "none"
+    return with_fields(body, changed, without=_NOT_OURS)
+
+
+def _questioned(body: bytes) -> bytes:
+    """The messages, of which the last is the question, from which the cache is looked for."""
+    *messages, question = split(members_of(body)["messages"].partition(b":")[2].strip()[1:-1])
+    return b"[" + b",".join([*messages, marked(question) if takes_another(body) else question]) + b"]"
 
 
 def read(body: bytes) -> Answer | None:

@@ -8,6 +8,7 @@ ARRAY = Array(
     (
         *("model", "stream", "stream_options", "n", "tools", "functions", "response_format", "max_tokens"),
         *("max_completion_tokens", "prompt_cache_key", "conversation", "metadata", "previous_response_id"),
+        "tool_choice",
     ),
 )
 _LABELS = (("prompt_cache_key",), ("conversation",), ("metadata", "session_id"), ("metadata", "user_id"))

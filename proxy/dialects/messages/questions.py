@@ -1,6 +1,5 @@
 """Messages of ours: a prompt to a summarizer, and a client's own conversation with a question at its end."""
 
-import re
 from collections.abc import Sequence
 
 import msgspec
@@ -8,6 +7,7 @@ import msgspec
 from policies.record.prompting import Prompt
 from policies.record.validation import Answer
 from proxy.dialects.base import Fields
+from proxy.dialects.cache_marks import marked, marks_in, takes_another
 from proxy.dialects.json_array import members_of, scalar, split, text_at, with_fields
 from proxy.dialects.messages.answers import answered, usage
 from proxy.dialects.messages.kinds import is_call, text_of
@@ -19,12 +19,8 @@ HEADERS: Sequence[tuple[bytes, bytes]] = ((b"anthropic-version", b"2023-06-01"),
 # What a model may think before it answers counts as its answer.
 _LEAST_ROOM, _ROOM = 4_096, 4
 # What of a client's request does not go with a question of ours.
-_NOT_OURS = ("stream", "stop_sequences", "metadata", "output_format", "diagnostics")
-# Nor of how its answer is to look, beside what it costs.
-_OF_THE_ANSWER = ("format", "task_budget")
-_MARK = {"cache_control": {"type": "ephemeral"}}
-_marks = re.compile(rb'"cache_control"\s*:\s*\{').findall
-_MOST_MARKS = 4
+_NOT_OURS = ("stream", "stop_sequences", "metadata", "diagnostics")
+_FORCED = ("any", "tool")
 _REASONS = {"end_turn": "stop", "stop_sequence": "stop", "max_tokens": "length"}
 
 
@@ -39,15 +35,16 @@ def ask(model: str, prompt: Prompt, limit: tuple[str, int], _temperature: float 
     return msgspec.json.encode({"model": model, "system": prompt.system, "messages": messages, output_key: tokens})
 
 
-def continued(body: bytes, fields: Fields, limit: tuple[str, int]) -> bytes:
-    """The tools stay, since they are part of the prompt; they are not to be called."""
+def continued(body: bytes, fields: Fields, limit: tuple[str, int]) -> bytes | None:
+    """The tools and the choice of them stay: another choice makes the provider read all messages anew, and so does
+    another form of the answer. Both are for a plain question where no text may be answered."""
+    config = members_of(bytes(fields["output_config"])) if bytes(fields["output_config"]).startswith(b"{") else {}
+    if fields["output_format"] or "format" in config or text_at(fields["tool_choice"], ("type",)) in _FORCED:
+        return None
     output_key, tokens = limit
     changed = {output_key: _limit(fields, tokens), "messages": msgspec.Raw(_questioned(body, fields))}
-    if fields["tools"]:
-        changed["tool_choice"] = {"type": "none"}
-    if (config := bytes(fields["output_config"])).startswith(b"{"):
-        kept = [member for key, member in members_of(config).items() if key not in _OF_THE_ANSWER]
-        changed["output_config"] = msgspec.Raw(b"{" + b",".join(kept) + b"}")
+    if config.pop("task_budget", None) is not None:
+        changed["output_config"] = msgspec.Raw(b"{" + b",".join(config.values()) + b"}")
     return with_fields(body, changed, without=_NOT_OURS)
 
 
@@ -60,17 +57,19 @@ def _limit(fields: Fields, tokens: int) -> int:
 
 
 def _questioned(body: bytes, fields: Fields) -> bytes:
-    """The messages, of which the last is the question: before instructions, which only an answer may follow."""
+    """The messages, of which the last is the question: before instructions, which only an answer may follow.
+
+    The cache is found from a mark on it, where the client's own stand on what is left out. What is written up to there
+    is read by nobody, and is no more than what came between the client's last mark before the cut and the cut.
+    """
     *messages, question = split(members_of(body)["messages"].partition(b":")[2].strip()[1:-1])
     end = len(messages)
     while end and text_at(msgspec.Raw(readable(messages[end - 1])), ("role",)) == "system":
         end -= 1
     behind = messages[end:]
-    may_mark = not fields["cache_control"] and not any(map(_marks, behind))
-    if may_mark and 0 < len(_marks(body)) < _MOST_MARKS:
-        message = msgspec.json.decode(question)
-        message["content"][-1] |= _MARK
-        question = msgspec.json.encode(message)
+    may_mark = not fields["cache_control"] and not any(map(marks_in, behind))
+    if may_mark and takes_another(body):
+        question = marked(question)
     return b"[" + b",".join([*messages[:end], question, *behind]) + b"]"
 
 

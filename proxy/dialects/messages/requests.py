@@ -14,6 +14,7 @@ ARRAY = Array(
     (
         *("model", "stream", "max_tokens", "system", "tools", "thinking", "metadata", "context_management"),
         *("cache_control", "compaction", "fallback_credit_token", "output_config", "output_format"),
+        "tool_choice",
     ),
 )
 # Edits that leave all but thinking as it is; versions follow.

@@ -7,7 +7,7 @@ import msgspec
 from policies.record.prompting import Prompt
 from policies.record.validation import Answer
 from proxy.dialects.base import Fields
-from proxy.dialects.json_array import with_fields
+from proxy.dialects.json_array import text_at, with_fields
 from proxy.dialects.responses.answers import response, text_of
 
 OUTPUT_KEY = "max_output_tokens"
@@ -17,7 +17,7 @@ _LEAST = 16
 _THOUGHT = 4
 # What of a client's request does not go with a question of ours: how the answer comes, and what is kept of it.
 _NOT_OURS = (
-    *("stream", "stream_options", "background", "previous_response_id", "conversation", "include", "text"),
+    *("stream", "stream_options", "background", "previous_response_id", "conversation", "include"),
     *("context_management", "truncation", "max_tool_calls", "top_logprobs"),
 )
 
@@ -37,8 +37,12 @@ def ask(model: str, prompt: Prompt, limit: tuple[str, int], temperature: float |
     return msgspec.json.encode(body)
 
 
-def continued(body: bytes, fields: Fields, limit: tuple[str, int]) -> bytes:
-    """The tools stay, since they are part of the prompt; they are not to be called."""
+def continued(body: bytes, fields: Fields, limit: tuple[str, int]) -> bytes | None:
+    """The tools stay, since they are part of the prompt; they are not to be called. So does `prompt_cache_key`, which
+    leads to where the cache is: only the question is news there. A schema stands before the instructions, so that what
+    was asked for with one is not in the cache without."""
+    if text_at(fields["text"], ("format", "type")) not in (None, "text"):
+        return None
     output_key, tokens = limit
     choice = {"tool_choice": "none"} if fields["tools"] else {}
     return with_fields(body, {output_key: tokens, "store": False, **choice}, without=_NOT_OURS)

@@ -28,7 +28,9 @@ def continued(messages: list[Json], limit: int = 500, **fields: object) -> Json:
     parsed = json_array.parse(body, MESSAGES.array)
     assert parsed is not None
     asked = MESSAGES.rebuild(body, parsed, [*range(len(messages)), Injected("Sum it up.")], {})  # type: ignore[list-item]
-    found: Json = json.loads(questions.continued(asked, parsed.envelope.fields, ("max_tokens", limit)))
+    question = questions.continued(asked, parsed.envelope.fields, ("max_tokens", limit))
+    assert question is not None
+    found: Json = json.loads(question)
     assert defects(found) == []
     return found
 
@@ -53,16 +55,27 @@ def test_thought_counts_as_an_answer(tokens: int, room: int) -> None:
 
 def test_the_prompt_stays_and_what_is_not_for_us_goes() -> None:
     kept = {"system": "You code.", "thinking": ENABLED, "temperature": 1, "service_tier": "auto"}
-    gone = {"metadata": {"user_id": "u"}, "stop_sequences": ["x"], "output_format": {"type": "json_schema"}}
-    output = {"effort": "low", "format": {"type": "json_schema"}, "task_budget": {"total": 9}}
-    body = continued(
-        HISTORY, tools=[{"name": "bash"}], tool_choice={"type": "auto"}, output_config=output, **kept, **gone
-    )
+    kept |= {"tools": [{"name": "bash"}], "tool_choice": {"type": "auto"}}
+    gone = {"metadata": {"user_id": "u"}, "stop_sequences": ["x"]}
+    body = continued(HISTORY, output_config={"effort": "low", "task_budget": {"total": 9}}, **kept, **gone)
     assert sent(body) == [*HISTORY, user("Sum it up.")]
     assert body == {
-        "model": "m", "max_tokens": 2_500, "messages": sent(body), "tools": [{"name": "bash"}],
-        "tool_choice": {"type": "none"}, "output_config": {"effort": "low"}, **kept,
+        "model": "m", "max_tokens": 2_500, "messages": sent(body), "output_config": {"effort": "low"}, **kept,
     }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        {"output_format": {"type": "json_schema"}},
+        {"output_config": {"effort": "low", "format": {"type": "json_schema"}}},
+        {"tool_choice": {"type": "any"}},
+        {"tool_choice": {"type": "tool", "name": "bash"}},
+    ],
+)
+def test_where_no_text_may_be_answered_nothing_is_asked_behind_the_prompt(form: Json) -> None:
+    body = json.dumps({"model": "m", "messages": [user("x")], **form}).encode()
+    assert questions.continued(body, MESSAGES.array.envelope(body).fields, ("max_tokens", 5)) is None
 
 
 @pytest.mark.parametrize("config", [None, 7, [], {}, {"effort": "low"}])
@@ -120,7 +133,7 @@ def test_half_of_an_emoji_is_asked_about_in_the_clients_bytes() -> None:
     asked = rb'{"role":"user","content":"\ud83d"},{"role":"user","content":[{"type":"text","text":"?"}]}'
     body = b'{"model":"m","messages":[' + asked + b"]}"
     fields = MESSAGES.array.envelope(b"{}").fields
-    assert rb'"content":"\ud83d"' in questions.continued(body, fields, ("max_tokens", 5))
+    assert rb'"content":"\ud83d"' in (questions.continued(body, fields, ("max_tokens", 5)) or b"")
 
 
 def answer(*content: Json, **fields: object) -> bytes:

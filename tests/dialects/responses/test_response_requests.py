@@ -112,12 +112,18 @@ def test_thought_has_room_beside_the_answer() -> None:
 
 def test_a_clients_request_made_ours_keeps_its_prompt_and_its_place_in_the_cache() -> None:
     kept: Json = {"instructions": "x", "tools": [{"type": "web_search"}], "prompt_cache_key": "k", "reasoning": {}}
-    theirs: Json = {"stream": True, "include": [], "text": {}, "background": True, "truncation": "auto", "store": True}
+    kept["text"] = {"verbosity": "low"}
+    theirs: Json = {"stream": True, "include": [], "background": True, "truncation": "auto", "store": True}
     body = body_of(**kept, **theirs, context_management=[], max_output_tokens=9, tool_choice="auto")
     fields = parsed(body).envelope.fields
     ours = {"max_output_tokens": 400, "store": False, "tool_choice": "none"}
-    assert json.loads(questions.continued(body, fields, ("max_output_tokens", 400))) == {
+    assert json.loads(questions.continued(body, fields, ("max_output_tokens", 400)) or b"") == {
         "model": "gpt-5", "input": [GO], **kept, **ours
     }  # fmt: skip
     without = questions.continued(body_of(), parsed(body_of()).envelope.fields, ("max_output_tokens", 400))
-    assert "tool_choice" not in json.loads(without)
+    assert "tool_choice" not in json.loads(without or b"")
+
+
+def test_what_was_asked_for_with_a_schema_is_not_asked_for_without() -> None:
+    body = body_of(text={"format": {"type": "json_schema", "name": "x", "schema": {}}})
+    assert questions.continued(body, parsed(body).envelope.fields, ("max_output_tokens", 400)) is None
