@@ -293,6 +293,7 @@ async def test_a_cold_history_takes_two_calls_one_after_the_other_and_another_nu
         assert "ticket 22" not in draft.record.text
 
 
+PLAIN = {"default": {"summarizer": {"cache_aligned": False}}}
 # Window, words of a round's result, rounds, and the least that is asked for.
 LOUD = {
     "now and then, 60k": (60_000, (200, 400, 3_000), 80, 8),
@@ -308,7 +309,8 @@ async def test_every_large_result_that_is_summarized_is_shown_so_but_where_the_s
     tmp_path: Path, window: int, words: tuple[int, ...], rounds: int, least: int
 ) -> None:
     chance, shown = random.Random(1), set[int]()
-    async with playing(tmp_path, seconds=0.5, models=[{"match": "*", "context_window": window}]) as play:
+    settings = {"models": [{"match": "*", "context_window": window}], "policies": PLAIN}
+    async with playing(tmp_path, seconds=0.5, **settings) as play:
         agent = Agent()
         agent.says(FIRST)
         for _ in range(rounds):

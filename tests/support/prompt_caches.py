@@ -16,6 +16,8 @@ from tests.support.dialects import taken_apart
 from tests.support.worlds import MARKS, unmarked
 
 LOOK_BACK = 20
+# What changes the messages' part of Anthropic's cache, beside them (platform.claude.com, prompt-caching).
+_READ_ANEW = ("tool_choice", "thinking", "output_config")
 _MARK = {"cache_control": {"type": "ephemeral"}}
 
 
@@ -32,8 +34,8 @@ class PromptCache:
     prompts: int = 0
     _known: set[bytes] = field(default_factory=set)
 
-    def take(self, body: Json) -> None:
-        """The next prompt."""
+    def take(self, body: Json) -> float:
+        """The share of the next prompt that is read."""
         blocks = list(_blocks(self.dialect, body))
         texts = [json.dumps(unmarked(block)) for block in blocks]
         sizes = list(accumulate(map(len, texts)))
@@ -42,9 +44,11 @@ class PromptCache:
         ends = [at for at, block in enumerate(blocks) if not by_marks or _is_marked(block)]
         reach = LOOK_BACK if by_marks else 0
         found = [i for end in ends for i in range(max(0, end - reach), end + 1) if names[i] in self._known]
-        self.read += sizes[max(found)] if found else 0
+        read = sizes[max(found)] if found else 0
+        self.read += read
         self.prompts += sizes[-1]
         self._known.update(names[end] for end in ends)
+        return read / sizes[-1]
 
 
 def _name(before: bytes, text: str) -> bytes:
@@ -52,10 +56,13 @@ def _name(before: bytes, text: str) -> bytes:
 
 
 def _blocks(dialect: Dialect, body: Json) -> Iterator[object]:
-    """In the order in which a model reads them."""
+    """In the order in which a model reads them; before the items what makes a provider read them anew."""
     instructions, items = taken_apart(dialect, body)
+    yield body.get("response_format", body.get("text"))
     yield body.get("tools")
     yield from instructions if isinstance(instructions, list) else [instructions]
+    if dialect is MESSAGES:
+        yield [body.get(field) for field in _READ_ANEW]
     for item in items:
         if dialect is MESSAGES:
             yield from ({"role": item["role"], **block} for block in strict_messages.blocks(item))

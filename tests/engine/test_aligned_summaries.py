@@ -1,0 +1,96 @@
+"""Summaries that are asked for at the end of the session's own prompt: where that is not tried, and what follows it."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from proxy.demo import answers
+from proxy.demo.model_server import Fault, ModelServer
+from tests.support.scenarios import MODEL, WINDOW, Agent, one_user
+from tests.support.stages import body, history, outcome, stage
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.support.stages import Stage
+
+pytestmark = pytest.mark.anyio
+
+OPENING = b"Stop the work here"
+
+
+def asked(play: Stage) -> list[bool]:
+    """Of every summary that was asked for, whether that was behind the session's prompt."""
+    return [OPENING in call.body for call in play.model.received if call.is_summary]
+
+
+def refused(_: int, request: bytes) -> Fault | None:
+    if OPENING not in request:
+        return None
+    error = {"error": {"message": "tool_choice none is not supported", "type": "invalid_request_error"}}
+    return Fault(answers.plain(400, error))
+
+
+async def test_a_refused_question_is_followed_by_a_plain_one_and_left_alone_for_a_while(tmp_path: Path) -> None:
+    async with stage(tmp_path, ModelServer(window=WINDOW, script=refused)) as play:
+        for request in one_user(Agent(words=110), rounds=70):
+            await play.send(body(request))
+            await play.settled()
+        found = asked(play)
+        assert len(found) >= 2
+        assert found == [True] + [False] * (len(found) - 1)
+        assert {line["result"] for line in play.logged("compaction")} == {"single"}
+
+
+@pytest.mark.parametrize(
+    ("policy", "window", "aligned"),
+    [
+        ({}, WINDOW, True),
+        ({"summarizer": {"model": MODEL}}, WINDOW, True),
+        ({"summarizer": {"model": "other"}}, WINDOW, False),
+        ({"summarizer": {"cache_aligned": False}}, WINDOW, False),
+        ({"summarizer": {"target_tokens": 3_500}}, WINDOW, False),
+    ],
+    ids=["own", "own by name", "another model", "not wanted", "no room for the answer"],
+)
+async def test_the_prompt_is_gone_on_from_where_its_own_model_has_room(
+    tmp_path: Path, policy: dict[str, object], window: int, *, aligned: bool
+) -> None:
+    model = ModelServer(window=window, windows={"other": window, MODEL: window})
+    async with stage(tmp_path, model, policies={"default": policy}) as play:
+        assert outcome(await play.send(body(history(0.85))))[0] == "applied"
+        assert asked(play)[0] is aligned
+        assert aligned or not any(asked(play))
+
+
+async def test_a_client_that_wants_json_is_asked_about_with_a_plain_question(tmp_path: Path) -> None:
+    form = {"type": "json_schema", "json_schema": {"name": "x", "schema": {"type": "object"}}}
+    async with stage(tmp_path) as play:
+        assert outcome(await play.send(body(history(0.85), response_format=form)))[0] == "applied"
+        assert asked(play) == [False]
+
+
+async def test_what_only_a_whole_result_names_is_no_invention(tmp_path: Path) -> None:
+    """A transcript shortens long results; the prompt does not."""
+    messages = history(0.85)
+    at = next(i for i, message in enumerate(messages) if message["role"] == "tool")
+    path = "deep/inside/of_the_result.py"
+    text = str(messages[at]["content"])
+    messages[at] = {**messages[at], "content": f"{text} {'word ' * 600}\n{path}\n{'word ' * 600}"}
+
+    def names_it(_: int, request: bytes) -> Fault | None:
+        if OPENING not in request:
+            return None
+        headings = [line for line in json.loads(request)["messages"][-1]["content"].splitlines() if line[:3] == "## "]
+        said = "\n".join(f"{heading}\nThe fault is in {path}, which was read at length." for heading in headings)
+        message = {"role": "assistant", "content": said}
+        choice = {"index": 0, "message": message, "finish_reason": "stop"}
+        return Fault(answers.plain(200, {"id": "1", "choices": [choice]}))
+
+    async with stage(tmp_path, ModelServer(window=WINDOW, script=names_it)) as play:
+        assert outcome(await play.send(body(messages)))[0] == "applied"
+        assert asked(play) == [True]
+        assert f"The fault is in {path}" in play.sent[-1].body.decode()
