@@ -157,7 +157,7 @@ class Writer:
         """The summary of one call; a part of several is looked up first and kept afterwards."""
         prompt = fill(self._templates(work), call, work.continuity, work.texts, work.length_of(call), work.segment)
         if isinstance(call, SummarizeCall) and call.parts == 1:
-            return await self._aligned(work, prompt) or await self._validated(work, prompt)
+            return await self._validated(work, prompt, await self._aligned(work, prompt))
         content = b"\0".join(
             (work.job.case.caller.scope, work.target.model.encode(), prompt.system.encode(), prompt.user.encode())
         )
@@ -167,9 +167,9 @@ class Writer:
         await self._checkpoints.keep_part(work.job.case.chain.tag, content, summary)
         return summary
 
-    async def _validated(self, work: _Work, prompt: Prompt) -> str:
-        """One validated answer; an unusable one gets a single reminder."""
-        verdict = await self._ask(work, prompt)
+    async def _validated(self, work: _Work, prompt: Prompt, first: Valid | Invalid | None = None) -> str:
+        """One validated answer; an unusable one, or the `first` that was had otherwise, gets a single reminder."""
+        verdict = first or await self._ask(work, prompt)
         if isinstance(verdict, Invalid):
             reminder = self._prompts.reminder.replace("{reason}", verdict.reason)
             verdict = await self._ask(work, replace(prompt, user=f"{prompt.user}\n\n{reminder}"))
@@ -178,8 +178,8 @@ class Writer:
             raise SummarizerError("invalid", verdict.reason)
         return verdict.text
 
-    async def _aligned(self, work: _Work, prompt: Prompt) -> str | None:
-        """The summary asked for at the end of the session's own prompt, None where that is not wanted or fails."""
+    async def _aligned(self, work: _Work, prompt: Prompt) -> Valid | Invalid | None:
+        """What is answered at the end of the session's own prompt, None where that is not wanted, or refused."""
         job, target = work.job, work.target
         is_wanted = job.is_aligned and job.policy.summarizer.cache_aligned and not job.rebuild
         if not is_wanted or self._summarizer.is_cooling_down(target, is_aligned=True):
@@ -206,9 +206,9 @@ class Writer:
         verdict = await self._workers.run(self._validate, work, seen, answer)
         if isinstance(verdict, Invalid):
             self._summarizer.failed(target, "invalid", is_aligned=True)
-            return None
-        self._summarizer.succeeded(target, is_aligned=True)
-        return verdict.text
+        else:
+            self._summarizer.succeeded(target, is_aligned=True)
+        return verdict
 
     def _templates(self, work: _Work) -> Prompts:
         own = work.job.policy.summarizer.prompt
