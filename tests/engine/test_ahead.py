@@ -181,7 +181,8 @@ async def test_after_two_compactions_in_vain_no_third_summary_is_bought(tmp_path
     """The provider goes on counting too much, whatever is sent."""
 
     def dear(_: int, request: bytes) -> Fault | None:
-        if b"conversation_record>" not in request or b"You write the factual record" in request:
+        is_summary = b"You write the factual record" in request or b"Stop the work here" in request
+        if is_summary or b"conversation_record>" not in request:
             return None
         return Fault(answer=completion(Reply("ok"), MODEL, 0, Usage(int(0.95 * WINDOW), 5)))
 

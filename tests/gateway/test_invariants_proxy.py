@@ -394,7 +394,9 @@ async def test_20_whatever_fails_a_request_that_fits_is_forwarded_as_it_came(
         failing(name)
 
     def script(_: int, request: bytes) -> Fault | None:
-        is_summary = b"You write the factual record" in request or b"You merge" in request
+        is_summary = (
+            b"You write the factual record" in request or b"You merge" in request or b"Stop the work here" in request
+        )
         return fault if is_summary else UNBILLED
 
     async with stage(tmp_path, ModelServer(window=SMALL, script=script), **settled()) as play:

@@ -34,7 +34,7 @@ SUMMARY = json.dumps({"choices": [{"message": {"content": RECORD}, "finish_reaso
 
 
 def is_summary(call: Call) -> bool:
-    return b"<transcript>" in call.body
+    return b"<transcript>" in call.body or b"Stop the work here" in call.body
 
 
 async def summarizing(call: Call) -> None:
