@@ -11,6 +11,7 @@ from policies.cuts import legal_cuts
 from policies.experience import Experience, binds_thinking
 from policies.ladder import ESTIMATE_MARGIN, TARGETS
 from policies.plan import Limits, limits_of
+from policies.record import text_protocol
 from policies.trail import Resumed
 from proxy.callers.session_label import session_label
 from proxy.callers.tenants import Caller
@@ -158,6 +159,14 @@ class Case:
         if not is_bound or self.request.settings.strips_thinking:
             return False
         return any(message.signed == "bound" for message in self.conversation.body)
+
+    @cached_property
+    def has_tools_in_text(self) -> bool:
+        """Whether its agent calls tools in words, so that what answers them is no user's."""
+        opening = self.conversation.body[: text_protocol.OPENING]
+        if any(message.calls for message in opening):
+            return False
+        return text_protocol.has_tools_in_text(self.request.utterances(0, len(opening)))
 
     @property
     def fits_whole(self) -> bool:

@@ -88,16 +88,9 @@ class Job:
         said = case.request.utterances(self.plan.cut.position, len(case.conversation.body))
         return [text for each in said for text in (each.text, *(call.arguments for call in each.calls))]
 
-    @property
-    def _has_tools_in_text(self) -> bool:
-        opening = self.case.conversation.body[: text_protocol.OPENING]
-        if any(message.calls for message in opening):
-            return False
-        return text_protocol.has_tools_in_text(self.case.request.utterances(0, len(opening)))
-
     def _utterances(self, start: int) -> tuple[Utterance, ...]:
         found = self.case.request.utterances(start, self.plan.cut.position)
-        if self._has_tools_in_text:
+        if self.case.has_tools_in_text:
             before = self.case.request.utterances(start - 1, start) if start else []
             found = text_protocol.as_tools(found, before[-1] if before else None)
         if not self.cooled.conversation.instructions_covered:

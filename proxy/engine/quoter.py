@@ -72,8 +72,8 @@ class Quoter:
         for at in asked:
             sent = "\n".join([sent, *(folded(one.text) for one in case.request.utterances(read, at))])
             read = at
-            if at in known:
-                found[at] = known[at]
+            if at in known or case.has_tools_in_text:
+                found[at] = known.get(at)
             else:
                 said = "\n".join(one.text for one in case.request.utterances(at, at + 1) if not one.harness)
                 found[at] = quotation(index, said, sent, told, language=record.language, budget=budget, count=count)
