@@ -32,6 +32,7 @@ _NEWEST = 3
 # Messages after which a name counts half.
 _HALF_LIFE = 100
 _LEAST_ROOM = 8
+_MOST_BYTES = 4_000_000
 
 
 class Use(msgspec.Struct, frozen=True, array_like=True):
@@ -64,7 +65,13 @@ def packed(uses: Sequence[Use]) -> bytes:
 
 
 def unpacked(data: bytes) -> list[Use]:
-    return _decode(zlib.decompress(data)) if data else []
+    """What was packed; nothing where that cannot be read, or is more than was ever packed."""
+    if not data:
+        return []
+    try:
+        return _decode(zlib.decompressobj().decompress(data, _MOST_BYTES))
+    except (zlib.error, msgspec.DecodeError):
+        return []
 
 
 @dataclass(frozen=True, slots=True)

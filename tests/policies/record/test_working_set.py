@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from dataclasses import replace
 
 import pytest
@@ -84,6 +85,13 @@ def test_it_is_stored_whole_and_bounded() -> None:
     assert sum(bool(use.line) for use in uses) == 400
     assert unpacked(packed(uses)) == uses
     assert (unpacked(b""), packed([])) == ([], b"")
+
+
+@pytest.mark.parametrize(
+    "data", [b"not packed", packed([Use("a_name", 1, 1, 0, 0)])[:-9], zlib.compress(b" " * 5_000_000)]
+)
+def test_what_cannot_be_read_is_nothing(data: bytes) -> None:
+    assert unpacked(data) == []
 
 
 def test_what_the_user_replaced_is_neither_named_nor_quoted() -> None:
