@@ -27,6 +27,9 @@ def asked(play: Stage) -> list[bool]:
     return [OPENING in call.body for call in play.model.received if call.is_summary]
 
 
+ALIGNED = {"default": {"summarizer": {"cache_aligned": True}}}
+
+
 def refused(_: int, request: bytes) -> Fault | None:
     if OPENING not in request:
         return None
@@ -35,7 +38,7 @@ def refused(_: int, request: bytes) -> Fault | None:
 
 
 async def test_a_refused_question_is_followed_by_a_plain_one_and_left_alone_for_a_while(tmp_path: Path) -> None:
-    async with stage(tmp_path, ModelServer(window=WINDOW, script=refused)) as play:
+    async with stage(tmp_path, ModelServer(window=WINDOW, script=refused), policies=ALIGNED) as play:
         for request in one_user(Agent(words=110), rounds=70):
             await play.send(body(request))
             await play.settled()
@@ -46,21 +49,22 @@ async def test_a_refused_question_is_followed_by_a_plain_one_and_left_alone_for_
 
 
 @pytest.mark.parametrize(
-    ("policy", "window", "aligned"),
+    ("summarizer", "window", "aligned"),
     [
         ({}, WINDOW, True),
-        ({"summarizer": {"model": MODEL}}, WINDOW, True),
-        ({"summarizer": {"model": "other"}}, WINDOW, False),
-        ({"summarizer": {"cache_aligned": False}}, WINDOW, False),
-        ({"summarizer": {"target_tokens": 3_500}}, WINDOW, False),
+        ({"model": MODEL}, WINDOW, True),
+        ({"model": "other"}, WINDOW, False),
+        ({"cache_aligned": False}, WINDOW, False),
+        ({"target_tokens": 3_500}, WINDOW, False),
     ],
     ids=["own", "own by name", "another model", "not wanted", "no room for the answer"],
 )
 async def test_the_prompt_is_gone_on_from_where_its_own_model_has_room(
-    tmp_path: Path, policy: dict[str, object], window: int, *, aligned: bool
+    tmp_path: Path, summarizer: dict[str, object], window: int, *, aligned: bool
 ) -> None:
     model = ModelServer(window=window, windows={"other": window, MODEL: window})
-    async with stage(tmp_path, model, policies={"default": policy}) as play:
+    policies = {"default": {"summarizer": {"cache_aligned": True, **summarizer}}}
+    async with stage(tmp_path, model, policies=policies) as play:
         assert outcome(await play.send(body(history(0.85))))[0] == "applied"
         assert asked(play)[0] is aligned
         assert aligned or not any(asked(play))
@@ -68,7 +72,7 @@ async def test_the_prompt_is_gone_on_from_where_its_own_model_has_room(
 
 async def test_a_client_that_wants_json_is_asked_about_with_a_plain_question(tmp_path: Path) -> None:
     form = {"type": "json_schema", "json_schema": {"name": "x", "schema": {"type": "object"}}}
-    async with stage(tmp_path) as play:
+    async with stage(tmp_path, policies=ALIGNED) as play:
         assert outcome(await play.send(body(history(0.85), response_format=form)))[0] == "applied"
         assert asked(play) == [False]
 
@@ -90,7 +94,7 @@ async def test_what_only_a_whole_result_names_is_no_invention(tmp_path: Path) ->
         choice = {"index": 0, "message": message, "finish_reason": "stop"}
         return Fault(answers.plain(200, {"id": "1", "choices": [choice]}))
 
-    async with stage(tmp_path, ModelServer(window=WINDOW, script=names_it)) as play:
+    async with stage(tmp_path, ModelServer(window=WINDOW, script=names_it), policies=ALIGNED) as play:
         assert outcome(await play.send(body(messages)))[0] == "applied"
         assert asked(play) == [True]
         assert f"The fault is in {path}" in play.sent[-1].body.decode()
