@@ -1,5 +1,7 @@
 """The arguments of a tool call: JSON inside a string, which is read only where little is made of it."""
 
+from collections.abc import Iterator
+
 import msgspec
 
 # As Python's, objects and lists take a hundred times their text, and nothing else runs while they are made.
@@ -21,3 +23,18 @@ def read(arguments: str) -> object:
         return msgspec.json.decode(arguments)
     except (msgspec.DecodeError, RecursionError, UnicodeError):
         raise UnreadError from None
+
+
+def strings_in(value: object) -> Iterator[str]:
+    """Every string of a JSON value, at any depth, in order; not the names of members."""
+    match value:
+        case str():
+            yield value
+        case list():
+            for element in value:
+                yield from strings_in(element)
+        case dict():
+            for element in value.values():
+                yield from strings_in(element)
+        case _:
+            pass

@@ -14,7 +14,7 @@ from operator import attrgetter
 
 import msgspec
 
-from policies.arguments import UnreadError, read
+from policies.arguments import UnreadError, read, strings_in
 from policies.record.actions import path_of
 from policies.record.names import has_name, names_in, place_of
 from policies.transcript import CountTokens, Utterance, escape
@@ -183,21 +183,7 @@ def _texts(utterance: Utterance, paths: dict[str, str]) -> Iterator[_Text]:
         path = path_of(arguments)
         if path:
             paths[call.id] = path
-        yield _Text("\n".join(_strings(arguments)), path or call.name)
-
-
-def _strings(value: object) -> Iterator[str]:
-    match value:
-        case str():
-            yield value
-        case list():
-            for element in value:
-                yield from _strings(element)
-        case dict():
-            for element in value.values():
-                yield from _strings(element)
-        case _:  # numbers name nothing that is looked for
-            pass
+        yield _Text("\n".join(strings_in(arguments)), path or call.name)
 
 
 def _with_line(use: Use, new: _Found | None, texts: Sequence[_Text]) -> Use:

@@ -10,8 +10,10 @@ from __future__ import annotations
 import re
 from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass, fields
+from functools import lru_cache
 from itertools import accumulate, islice, takewhile
 
+from policies.arguments import strings_in
 from policies.conversation import MessageIndex
 from policies.record.names import has_name, names_in
 from proxy.dialects import json_array
@@ -25,6 +27,8 @@ _FAR = 0.5
 _BESIDE = 8
 # Occurrences of one name that are tried, the newest first.
 _MOST_OCCURRENCES = 200
+# Messages whose text is kept.
+_REMEMBERED = 4_096
 # In a call's arguments, which are text of JSON.
 _ESCAPES = ("\\n", "\\t", '\\"')
 
@@ -127,8 +131,13 @@ def needs(request: CountedRequest, following: CountedRequest, window: int, commo
 
 def text_of(request: CountedRequest, index: MessageIndex) -> str:
     """All text of one message, with single spaces between its words."""
-    strings = _strings(json_array.decode(bytes(request.message_bytes(index))))
-    text = "\n".join(strings)
+    return _text(bytes(request.message_bytes(index)))
+
+
+@lru_cache(maxsize=_REMEMBERED)
+def _text(raw: bytes) -> str:
+    """Every request of a session repeats the messages of the one before."""
+    text = "\n".join(strings_in(json_array.decode(raw)))
     for escape in _ESCAPES:
         text = text.replace(escape, " ")
     return " ".join(text.split())
@@ -154,17 +163,3 @@ def _surrounded(name: str, texts: Sequence[str]) -> Iterator[str]:
 
 def _occurrences(name: str, text: str) -> Iterator[re.Match[str]]:
     return re.finditer(rf"(?<![A-Za-z0-9_]){re.escape(name)}(?![A-Za-z0-9_])", text)
-
-
-def _strings(value: object) -> Iterator[str]:
-    match value:
-        case str():
-            yield value
-        case list():
-            for element in value:
-                yield from _strings(element)
-        case dict():
-            for element in value.values():
-                yield from _strings(element)
-        case _:  # numbers name nothing that is looked for
-            pass

@@ -119,7 +119,7 @@ class _Player:
             new = _shortened(case, draft) - cooled
             tally.batches += bool(new)
             cooled |= new
-            if self._memory is not None and following is not None:
+            if self._memory is not None and following is not None and case.mode != "off":
                 tally.remembered += self._memory.measured(case, sent, following)
             answered = _answer_in(following, request) if following is not None else 0
             await self._follow_up(case, draft, Usage(draft.tokens, answered))
