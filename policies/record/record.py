@@ -17,6 +17,7 @@ from policies.record.bisect import Outcome
 from policies.record.injection import render, with_names
 from policies.record.names import names_in
 from policies.record.texts import Language, Texts, language_of, texts_for
+from policies.record.working_set import Use
 from policies.settings import LedgerSettings
 from policies.transcript import CountTokens, Utterance, escape, shorten
 
@@ -187,8 +188,7 @@ def build(
     shown = [segment.text for segment in timeline[-segments:] if segment.text] if segments else []
     said = [entry for entry in entries if entry.position != span.anchor]
     text = render(texts, written.summary, shown, said, actions, files, budget=budget, settings=settings, count=count)
-    uses = working_set.used(working_set.unpacked(parent.uses) if parent else (), span.utterances, span.cut.position)
-    uses = working_set.without(uses, *_replaced(statements, entries))
+    uses = _uses(span, parent, statements, entries)
     text = with_names(text, texts, uses, kept, span.cut.position, budget, count)
     text_tokens = count(text) + MESSAGE_TOKENS
     return Record(
@@ -224,6 +224,13 @@ def _carried(
     actions = (*(parent.actions if parent else ()), *key_actions(span.utterances))
     files = file_changes(parent.files if parent else (), span.utterances)
     return segments[-_SEGMENTS_STORED:], actions[-_ACTIONS_STORED:], tuple(files[-_FILES_STORED:])
+
+
+def _uses(span: Span, parent: Record | None, statements: Statements, entries: Sequence[Entry]) -> list[Use]:
+    """The working set: the parent's and the span's, without what the user replaced."""
+    older = working_set.unpacked(parent.uses) if parent else ()
+    uses = working_set.used(older, span.utterances, span.cut.position)
+    return working_set.without(uses, *_replaced(statements, entries))
 
 
 def _replaced(statements: Statements, entries: Sequence[Entry]) -> tuple[list[str], set[str]]:

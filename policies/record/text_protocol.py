@@ -57,21 +57,26 @@ def as_tools(said: Sequence[Utterance], before: Utterance | None) -> list[Uttera
     before: the utterance right before them, since the first may be its output.
     """
     read: list[Utterance] = []
-    call = None if before is None else _called(before)
+    call: ToolCall | None = None
+    if before is not None:
+        _, call = _called(before)
     for utterance in said:
         if utterance.role == "user" and call is not None:
             read.append(replace(utterance, role="tool", answers=call.id, tool=call.name))
             call = None
-            continue
-        call = _called(utterance)
-        block = _block(utterance.text)
-        read.append(replace(utterance, text=block.before, calls=(call,)) if call and block else utterance)
+        else:
+            as_called, call = _called(utterance)
+            read.append(as_called)
     return read
 
 
-def _called(said: Utterance) -> ToolCall | None:
+def _called(said: Utterance) -> tuple[Utterance, ToolCall | None]:
+    """The utterance with a call in the place of its block, and that call; as it is, where it has none."""
     block = _block(said.text) if said.role == "assistant" else None
-    return block and ToolCall(block.name, block.code, f"text:{said.position}")
+    if block is None:
+        return said, None
+    call = ToolCall(block.name, block.code, f"text:{said.position}")
+    return replace(said, text=block.before, calls=(call,)), call
 
 
 def _block(text: str) -> _Block | None:

@@ -123,7 +123,7 @@ def without(uses: Sequence[Use], texts: Sequence[str], names: Set[str]) -> list[
     return [
         msgspec.structs.replace(use, line="", source="") if use.line and is_stale(use.line) else use
         for use in uses
-        if use.name not in names and not any(has_name(use.name, name) for name in names)
+        if not any(has_name(use.name, name) for name in names)
     ]
 
 

@@ -37,41 +37,24 @@ class Metrics:
             buckets=(0.5, 0.8, 0.9, 0.95, 1.0, 1.05, 1.1, 1.25, 1.5, 2.0, 4.0),
             registry=self._registry,
         )
-        self._cut_off = Counter(
-            "concertina_prompts_cut_off",
-            "Prompts of which the upstream read less than half, without an error",
-            _LABELS,
-            registry=self._registry,
+        self._cut_off = self._counter(
+            "concertina_prompts_cut_off", "Prompts of which the upstream read less than half, without an error"
         )
-        self._refused = Counter(
-            "concertina_copies_refused",
-            "Compacted requests that were refused where the client's own was taken",
-            _LABELS,
-            registry=self._registry,
+        self._refused = self._counter(
+            "concertina_copies_refused", "Compacted requests that were refused where the client's own was taken"
         )
-        self._thinking = Counter(
+        self._thinking = self._counter(
             "concertina_thinking_removed",
             "Requests that were refused for thinking bound to another prompt, and sent again without any",
-            _LABELS,
-            registry=self._registry,
         )
-        self._recalled = Counter(
-            "concertina_recalled",
-            "Messages of users that got quotations of what a summary covers in front of them",
-            _LABELS,
-            registry=self._registry,
+        self._recalled = self._counter(
+            "concertina_recalled", "Messages of users that got quotations of what a summary covers in front of them"
         )
-        self._recalled_tokens = Counter(
-            "concertina_recalled_tokens",
-            "Tokens of these quotations, each counted once",
-            _LABELS,
-            registry=self._registry,
+        self._recalled_tokens = self._counter(
+            "concertina_recalled_tokens", "Tokens of these quotations, each counted once"
         )
-        self._searches = Counter(
-            "concertina_searches",
-            "Searches of models in their conversation, with the tool of ours",
-            _LABELS,
-            registry=self._registry,
+        self._searches = self._counter(
+            "concertina_searches", "Searches of models in their conversation, with the tool of ours"
         )
         self._reloads = Counter(
             "concertina_config_reloads_total",
@@ -81,6 +64,10 @@ class Metrics:
         )
         for result in _RESULTS:
             self._reloads.labels(result)
+
+    def _counter(self, name: str, documentation: str) -> Counter:
+        """One by tenant, upstream and model."""
+        return Counter(name, documentation, _LABELS, registry=self._registry)
 
     def __call__(self, event: Event) -> None:
         match event:
