@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.table import Table
 
-from policies.search import terms
+from policies.record.search import terms
 from proxy.callers.tenants import Tenants
 from proxy.config.loading import load_text
 from proxy.dialects.table import CHAT

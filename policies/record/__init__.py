@@ -1,1 +1,1 @@
-"""A compaction's record: what it holds, prompts and checks for its summary, its text, its lineage."""
+"""A compaction's record: what it holds, prompts and checks for its summary, its text, lineage and search."""

@@ -9,9 +9,9 @@ from collections.abc import Iterator, Sequence
 from mcp.server import MCPServer
 from mcp.types import ToolAnnotations
 
-from policies.recall import found_for
+from policies.record.recall import found_for
 from policies.record.record import Record
-from policies.search import Index
+from policies.record.search import Index
 from policies.transcript import Utterance
 from proxy.callers.tenants import Caller
 from proxy.commands.sessions import NothingStoredError, records

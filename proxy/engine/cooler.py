@@ -12,7 +12,7 @@ from typing import NamedTuple
 from policies.chain import Chain
 from policies.conversation import Conversation, MessageIndex
 from policies.cool_zone import Batch, Coming, is_short_enough, short_form, zone_of
-from policies.recall import Quotation
+from policies.record.recall import Quotation
 from policies.transcript import CountTokens
 from proxy.dialects import json_array
 from proxy.dialects.reader import CountedRequest

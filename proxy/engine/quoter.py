@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from policies.budget import usable_input
-from policies.recall import Quotation, budget_for, quotation
+from policies.record.recall import Quotation, budget_for, quotation
 from policies.record.record import Record
-from policies.search import Index, Passage, folded
+from policies.record.search import Index, Passage, unaccented
 from proxy.engine.case import Case
 from proxy.engine.cooler import Cooled
 from proxy.lru import remember
@@ -68,9 +68,9 @@ class Quoter:
         count = partial(self._tokenizer.count, encoding=case.request.encoding)
         found: dict[int, Quotation | None] = {}
         told: set[Passage] = set()
-        sent, read = folded(record.text), record.covered
+        sent, read = unaccented(record.text), record.covered
         for at in asked:
-            sent = "\n".join([sent, *(folded(one.text) for one in case.request.utterances(read, at))])
+            sent = "\n".join([sent, *(unaccented(one.text) for one in case.request.utterances(read, at))])
             read = at
             if at in known or case.has_tools_in_text:
                 found[at] = known.get(at)

@@ -13,8 +13,8 @@ from itertools import pairwise
 
 import msgspec
 
-from policies.recall import found_for
-from policies.search import Index
+from policies.record.recall import found_for
+from policies.record.search import Index
 from proxy.dialects.reader import CountedRequest, RequestReader
 from proxy.dialects.searching import (
     NAME,

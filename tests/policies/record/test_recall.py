@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from policies.recall import Quotation, budget_for, question_in, quotation
+from policies.record.recall import Quotation, budget_for, question_in, quotation
+from policies.record.search import Index, Passage, unaccented
 from policies.record.texts import Language
-from policies.search import Index, Passage, folded
 from policies.settings import RecallSettings
 from policies.transcript import Utterance
 
@@ -29,7 +29,7 @@ def quoted(
     index = Index(
         Utterance(at, "assistant" if at % 2 else "user", text) for at, text in enumerate([*FILLER, *said, *FILLER])
     )
-    return quotation(index, message, folded(known), told or set(), language=language, budget=budget, count=count)
+    return quotation(index, message, unaccented(known), told or set(), language=language, budget=budget, count=count)
 
 
 @pytest.mark.parametrize(

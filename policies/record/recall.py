@@ -9,8 +9,8 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from policies.ledger.words import QUESTION_WORDS
+from policies.record.search import QUESTION_MARK, Found, Index, Passage, places, terms, unaccented
 from policies.record.texts import Language
-from policies.search import QUESTION_MARK, Found, Index, Passage, folded, places, terms
 from policies.settings import RecallSettings
 from policies.transcript import CountTokens, escape
 
@@ -77,7 +77,7 @@ def question_in(message: str) -> str:
 
 
 def _asks(sentence: str) -> bool:
-    plain = folded(sentence)
+    plain = unaccented(sentence)
     return any(pattern.search(plain) for pattern in (QUESTION_MARK, _CHINESE, _ENGLISH))
 
 
@@ -93,7 +93,7 @@ def quotation(
 ) -> Quotation | None:
     """What stands before this message; None where it comes back to nothing.
 
-    known: the record, and the kept messages before this one, as `folded` gives them. told: what was quoted before.
+    known: the record, and the kept messages before this one, as `unaccented` gives them. told: what was quoted before.
     budget: tokens that a quotation may take.
     """
     question = question_in(message)

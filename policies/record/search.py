@@ -64,7 +64,7 @@ _PLAIN = _plain_letters()
 _accented = re.compile(f"[{''.join(_PLAIN)}]").sub
 
 
-def folded(text: str) -> str:
+def unaccented(text: str) -> str:
     """The text in lower case and without accents, as long as it was."""
     lower = text.lower()
     if len(lower) != len(text):
@@ -77,7 +77,7 @@ _ASKING = """
 i im s t re ve ll d m many kind type sort different number total amount previous previously earlier conversation
 mention mentioned discuss discussed remind recall remembered wonder wondering want wanted ago recently chat talked talk
 """
-_STOP = frozenset(map(folded, (*STOP, *_ASKING.split())))
+_STOP = frozenset(map(unaccented, (*STOP, *_ASKING.split())))
 
 
 def _root(word: str) -> str:
@@ -89,7 +89,7 @@ def _root(word: str) -> str:
 
 def terms(text: str) -> list[str]:
     """What a text is searched by: its words that may say something, each once."""
-    plain = folded(text)
+    plain = unaccented(text)
     found: dict[str, None] = {}
     for run in _CJK.findall(plain):
         found |= dict.fromkeys(run[at : at + 2] for at in range(max(1, len(run) - 1)))
@@ -102,7 +102,7 @@ def terms(text: str) -> list[str]:
 
 
 def places(term: str, plain: str) -> Iterator[int]:
-    """Where words begin with it in a folded text."""
+    """Where words begin with it in a unaccented text."""
     is_cjk, is_whole, length = _CJK.match(term), len(term) <= _SHORT or term.isdigit(), len(term)
     at = plain.find(term)
     while at >= 0:
@@ -148,7 +148,7 @@ class Index:
             for one in utterances
             if one.role in ("user", "assistant", "tool") and not one.harness and one.text.strip()
         ]
-        plain = [folded(one.text) for one in self.said]
+        plain = [unaccented(one.text) for one in self.said]
         self._plain = "\n".join(plain)
         self._starts = [*accumulate((len(text) + 1 for text in plain), initial=0)][:-1]
         self._passages: dict[int, list[Passage]] = {}
