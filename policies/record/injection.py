@@ -91,7 +91,7 @@ def with_names(
     lines, names = shown(uses, room, now, sent.have, count)
     lines = [line for line in lines if not is_carried(line)]
     if names:
-        lines.append(f"- {escape(', '.join(names))}")
+        lines.append(f"- {escape(' '.join(names))}")
     block = ["", f"## {texts.names}", *lines] if lines else []
     return "\n".join([text.removesuffix(f"\n{texts.closing}"), *block, texts.closing])
 

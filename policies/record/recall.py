@@ -15,15 +15,15 @@ from policies.settings import RecallSettings
 from policies.transcript import CountTokens, escape
 
 # Passages that are quoted at once, and what one must score of the best one's.
-_MOST = 8
-_LEAST_SHARE = 0.35
+_MOST = 12
+_LEAST_SHARE = 0.25
 # A term in at most this share of the passages is worth a search, if it stands fewer times than this in what is sent.
 _RARE = 0.03
 _KNOWN = 2
 # The share of a question that its best passage must hold: elsewhere a question is about something new. The less it
 # holds, the less is quoted; from so much on, all that the budget takes.
 _LEAST_HELD = 0.2
-_ENOUGH_HELD = 0.6
+_ENOUGH_HELD = 0.5
 # Tokens that a quotation may take on a small window, and how much more of it than of a large one.
 _SMALL = 400
 _SMALL_SHARE = 2

@@ -17,7 +17,7 @@ import msgspec
 from policies.arguments import UnreadError, read, strings_in
 from policies.record.actions import path_of
 from policies.record.names import has_name, names_in, place_of
-from policies.transcript import CountTokens, Utterance, escape
+from policies.transcript import CountTokens, Utterance, escape, shorten
 
 _MOST_NAMES = 2_000
 # Of these, the first keep a line.
@@ -26,12 +26,14 @@ _LINE_CHARACTERS = 160
 # A line that is longer is cut around its name to about so many.
 _CUT_CHARACTERS = 48
 # Share of the room for lines; the rest is for names alone, which cost less and say less.
-_LINES_SHARE = 0.65
+_LINES_SHARE = 0.6
 # Newest texts with a name from which its line is chosen.
 _NEWEST = 3
 # Messages after which a name counts half.
-_HALF_LIFE = 100
+_HALF_LIFE = 300
 _LEAST_ROOM = 8
+# Characters of one text that are read, at its beginning and its end: 4 MB of names would take seconds.
+_READ = 200_000
 _MOST_BYTES = 4_000_000
 
 
@@ -130,23 +132,24 @@ def without(uses: Sequence[Use], texts: Sequence[str], names: Set[str]) -> list[
 def shown(
     uses: Sequence[Use], room: int, now: int, stands: Callable[[str], bool], count: CountTokens
 ) -> tuple[list[str], list[str]]:
-    """Lines, under a line with their source each, and bare names, within `room` tokens in all.
+    """Lines, under a line with their source each, and bare names to be joined by spaces, within `room` tokens in all.
 
     stands: whether a name stands in what is sent anyway; it needs no room.
     """
     worth = {use.name: use.worth(now) for use in uses if not stands(use.name)}
     chosen = _chosen(uses, worth, int(_LINES_SHARE * room), count)
     lines = [*_by_source(chosen)]
-    room -= sum(count(line) + 1 for line in lines)
-    names: list[str] = []
     told = "\n".join(lines)
-    for use in uses:
+    room -= count(told)
+    names: list[str] = []
+    # By length rather than by tokens: there are thousands, of which hundreds fit.
+    for name in sorted(worth, key=lambda name: (-worth[name] / len(name), name)):
         if room < _LEAST_ROOM:
             break
-        if use.name in worth and not has_name(told, use.name):
-            room -= count(use.name) + 1
-            names.append(use.name)
-            told += f"\n{use.name}"
+        if not has_name(told, name):
+            room -= count(f" {name}")
+            names.append(name)
+            told += f"\n{name}"
     return lines, sorted(names)
 
 
@@ -174,7 +177,8 @@ def _found(utterances: Iterable[Utterance], texts: list[_Text]) -> dict[str, _Fo
 def _texts(utterance: Utterance, paths: dict[str, str]) -> Iterator[_Text]:
     """What an utterance says and calls, each with its source. paths: of the files that calls were for, by id."""
     if utterance.text:
-        yield _Text(utterance.text, paths.get(utterance.answers or "", utterance.tool or utterance.role))
+        source = paths.get(utterance.answers or "", utterance.tool or utterance.role)
+        yield _Text(shorten(utterance.text, _READ), source)
     for call in utterance.calls:
         try:
             arguments = read(call.arguments)
@@ -183,7 +187,7 @@ def _texts(utterance: Utterance, paths: dict[str, str]) -> Iterator[_Text]:
         path = path_of(arguments)
         if path:
             paths[call.id] = path
-        yield _Text("\n".join(strings_in(arguments)), path or call.name)
+        yield _Text(shorten("\n".join(strings_in(arguments)), _READ), path or call.name)
 
 
 def _with_line(use: Use, new: _Found | None, texts: Sequence[_Text]) -> Use:

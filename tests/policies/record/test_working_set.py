@@ -75,7 +75,26 @@ def test_a_long_line_is_cut_between_words_around_its_name() -> None:
 def test_the_room_is_kept(room: int) -> None:
     said = [Utterance(at, "tool", f"value_{at} = compute_{at}(input_{at})\n" * 3) for at in range(100)]
     lines, bare = shown(used((), said, 100), room, 100, nothing, count)
-    assert sum(count(line) + 1 for line in lines) + count(", ".join(bare)) <= room + 8
+    assert sum(count(line) + 1 for line in lines) + count(" ".join(bare)) <= room + 8
+
+
+def test_names_alone_are_the_shortest_of_those_worth_as_much_and_used_names_come_before_both() -> None:
+    uses = [
+        Use("/srv/a/very/long/path/of/a/file.py", 1, 0, 0, 9),
+        Use("a_b", 1, 0, 0, 9),
+        Use("used_by_agent", 3, 3, 0, 9),
+    ]
+    bare = [set(shown(uses, room, 9, nothing, count)[1]) for room in range(8, 30)]
+    assert [sorted(names) for at, names in enumerate(bare) if at == 0 or names != bare[at - 1]] == [
+        ["used_by_agent"],
+        ["a_b", "used_by_agent"],
+        ["/srv/a/very/long/path/of/a/file.py", "a_b", "used_by_agent"],
+    ]
+
+
+def test_of_a_very_long_text_beginning_and_end_are_read() -> None:
+    said = [Utterance(0, "tool", "first_name\n" + "x " * 300_000 + "middle_name\n" + "x " * 300_000 + "last_name")]
+    assert names(used((), said, 1)).keys() == {"first_name", "last_name"}
 
 
 def test_it_is_stored_whole_and_bounded() -> None:
