@@ -14,10 +14,11 @@ from benchmarks.bodies import SEQUENCE, SIZES, body
 from policies.assembly import assemble
 from policies.budget import budget_of, usable_input
 from policies.chain import prefix_digests
-from policies.conversation import Call, Conversation, Message
+from policies.conversation import Conversation
 from policies.cool_zone import zone_of
 from policies.cuts import legal_cuts
 from policies.half_window import Cut
+from policies.message import Call, Message
 from policies.plan import decide, limits_of
 from policies.record import record as records
 from policies.record.record import Record, Span

@@ -4,19 +4,24 @@ A checkpoint is found by the digest of the messages it covers, so no session id 
 never meet a summary that was made from another one (docs/design.md, "Digests and keys"; invariant 11).
 """
 
+from __future__ import annotations
+
 import hashlib
 import hmac
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from types import MappingProxyType
 
 import msgspec
 
-from policies.conversation import Message
+from policies.message import Message
+from policies.outline import links_of
 from policies.trail import Resumed
 
 _VERSION = b"v1"
+# Names under which one history is looked up: the conversation's, its sessions', one for each that it goes on from.
+_MOST_NAMES = 8
 INSTRUCTIONS = b"instructions"
 LINK_BYTES = 32
 MARK_BYTES = 16
@@ -33,36 +38,45 @@ def set_apart(link: bytes, mark: bytes) -> bytes:
 
 
 def prefix_digests(
-    scope: bytes, body: Sequence[Message], given: Mapping[int, bytes] = MappingProxyType({})
+    scope: bytes,
+    body: Sequence[Message],
+    given: Mapping[int, bytes] = MappingProxyType({}),
+    *,
+    links: Sequence[bytes] | None = None,
+    known: Sequence[bytes] = (),
 ) -> list[bytes]:
-    """d_0 … d_n: d_i names body[:i] under `scope`. Ids enter only as ordinals, so renaming them changes nothing.
+    """d_0 … d_n: d_i names body[:i] under `scope`.
 
-    given: i -> what takes the place of d_i, so that all that follow are others.
+    given: i -> what takes the place of d_i, so that all that follow are others. links: of every message, which calls
+    its results answer (`policies.outline`). known: the first of these digests, where they are there already.
     """
-    digests = [hashlib.sha256(_VERSION + scope).digest()]
-    made: dict[str, tuple[int, int]] = {}
-    latest = 0
-    for position, message in enumerate(body):
-        link = b""
-        if message.role == "assistant":
-            latest = position
-            # Where every id stands first: thousands of results must not each search thousands of calls.
-            for ordinal, call in reversed([*enumerate(message.calls)]):
-                made[call.id] = (position, ordinal)
-        elif message.results:
-            link = b",".join([_link(made.get(result), latest) for result in message.results])
-        digests.append(hashlib.sha256(digests[-1] + message.digest + link).digest())
-        if (known := given.get(len(digests) - 1)) is not None:
-            digests[-1] = known
+    links = links_of(body) if links is None else links
+    digests = [*known] or [hashlib.sha256(_VERSION + scope).digest()]
+    for position in range(len(digests) - 1, len(body)):
+        digests.append(hashlib.sha256(digests[-1] + body[position].digest + links[position]).digest())
+        if (other := given.get(position + 1)) is not None:
+            digests[-1] = other
     return digests
 
 
-def _link(made: tuple[int, int] | None, latest: int) -> bytes:
-    """Which call a result answers: by its place in the latest round, or in one from before."""
-    if made is None:
-        return b"-"
-    position, ordinal = made
-    return b"%d" % ordinal if position == latest else b"%d of %d" % (ordinal, position)
+@dataclass(slots=True)
+class Digests:
+    """Those of the first `length` messages of a body, under each name that they were looked up by: what goes on from
+    these messages has them already."""
+
+    length: int = 0
+    _found: dict[object, list[bytes]] = field(default_factory=dict)
+
+    def longer(self, length: int) -> Digests:
+        return Digests(length, self._found.copy())
+
+    def known(self, name: object) -> Sequence[bytes]:
+        return self._found.get(name, ())
+
+    def keep(self, name: object, digests: Sequence[bytes]) -> None:
+        if len(self._found) >= _MOST_NAMES:
+            self._found.clear()
+        self._found[name] = [*digests[: self.length + 1]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +97,8 @@ class Chain:
     body:   the messages without the head.
     mark:   of the label that the client gives its session; empty where it gives none.
     covers_instructions: whether records may cover instructions: they never meet requests that keep theirs.
+    links:  of every message, which calls its results answer; None where nobody has looked.
+    seen:   digests of the messages that other requests began with too.
     link:   the first link that holds for this session; None where nobody looked whether it was erased.
     origin: where it goes on from a record behind a beginning that is another now.
     """
@@ -93,6 +109,8 @@ class Chain:
     covers_instructions: bool = False
     link: bytes | None = None
     origin: Origin | None = None
+    links: Sequence[bytes] | None = None
+    seen: Digests = field(default_factory=Digests)
 
     @cached_property
     def first_link(self) -> bytes:
@@ -126,7 +144,10 @@ class Chain:
         if self.covers_instructions:
             first = set_apart(first, INSTRUCTIONS)
         given = {1: first} | ({self.origin.cut: self.origin.digest} if self.origin else {})
-        return prefix_digests(self.scope, self.body, given)
+        name = (self.scope, *given.items())
+        found = prefix_digests(self.scope, self.body, given, links=self.links, known=self.seen.known(name))
+        self.seen.keep(name, found)
+        return found
 
     @property
     def tag(self) -> str:

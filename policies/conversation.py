@@ -5,72 +5,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
-from typing import Literal, NamedTuple, NewType, cast
+from operator import attrgetter
+from typing import Literal, NewType, cast
 
-Role = Literal["system", "developer", "user", "assistant", "tool"]
-Signature = Literal["none", "sealed", "bound"]
-INSTRUCTION_ROLES = frozenset({"system", "developer"})
+from policies.message import Message
+from policies.outline import Outline
+
 # Of a message among all that a request holds. A plain number is a position in the body, behind the head.
 MessageIndex = NewType("MessageIndex", int)
 # Messages that load tools and are looked at for one cut: no session has half as many.
 _MOST_LOADING = 64
-
-
-class Call(NamedTuple):
-    """A tool call: its id, by which its result names it, and the tool it calls."""
-
-    id: str
-    tool: str
-
-
-@dataclass(frozen=True, slots=True)
-class Message:
-    """What the decisions need to know of one message; its bytes stay with the wire layer.
-
-    digest:  content digest of the canonical form, without links to other messages (docs/design.md, "Digests and keys").
-    calls:   the tool calls it makes.
-    results: ids of the calls whose results it holds.
-    words:   beside results, tokens of what a user says in the same message; 0 for nothing.
-    joins:   continues the round of the message before it. continues: does so where that is the model's too: its answer.
-    silent:  says nothing of its own, and clients drop it or keep it: read as a part of the message behind it.
-    signed:  carries what some providers verify: `sealed` goes out as it came or not at all, `bound` holds only behind
-             the very prompt that it was made for.
-    media:   carries something that is no text.
-    loose:   what it shares with one that says the same: of a user message, with one that differs in dates, times and a
-             harness's words alone; of an instruction, with one that differs in digits alone. None: with no other.
-    lapses:  of an instruction that holds until the next user message only.
-    loads:   names of tools that are there for as long as the history holds this message.
-    stored:  refers to what only the provider has. barrier: the provider's own compaction of what stands before it.
-    bypass:  why a request that holds it goes out as it came; None for no reason.
-    """
-
-    role: Role
-    tokens: int
-    digest: bytes
-    calls: tuple[Call, ...] = ()
-    results: tuple[str, ...] = ()
-    words: int = 0
-    joins: bool = False
-    continues: bool = False
-    silent: bool = False
-    signed: Signature = "none"
-    media: bool = False
-    loose: bytes | None = None
-    lapses: bool = False
-    loads: tuple[str, ...] = ()
-    stored: bool = False
-    barrier: bool = False
-    bypass: str | None = None
-
-    @property
-    def is_user(self) -> bool:
-        """Whether a user speaks in it."""
-        return self.role == "user" or self.words > 0
-
-    @property
-    def kin(self) -> bytes:
-        """Equal for this message and those that may take its place."""
-        return self.loose or self.digest
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,11 +50,12 @@ class Conversation:
         instructions_covered: bool = False,
         pinned: tuple[int, ...] = (),
         loading_room: int | None = None,
+        outline: Outline | None = None,
     ) -> None:
         """`instructions_covered`: system and developer messages of the body are summarized like all others.
 
         `pinned`: positions of user messages that go upstream whatever is covered. `loading_room`: tokens that covered
-        rounds may take which load tools; None for any number.
+        rounds may take which load tools; None for any number. `outline`: of these messages, where it is there already.
         """
         self.messages = messages
         self.tools_tokens = tools_tokens
@@ -118,15 +63,9 @@ class Conversation:
         self.instructions_covered = instructions_covered
         self.pinned = pinned
         self.loading_room = loading_room
-        self._barrier = next((i for i in range(len(messages) - 1, -1, -1) if messages[i].barrier), 0)
-        self.head_length = self._end_of_head()
+        self.outline = outline or Outline().longer(messages)
+        self.head_length = self.outline.head
         self.body = messages[self.head_length :]
-
-    def _end_of_head(self) -> int:
-        messages, start = self.messages, self._barrier
-        if messages and messages[start].barrier:
-            return next((i for i in range(start + 1, len(messages)) if not _joins(messages, i)), len(messages))
-        return next((i for i, m in enumerate(messages) if m.role not in INSTRUCTION_ROLES), len(messages))
 
     def with_messages(self, messages: Sequence[Message]) -> "Conversation":
         """The same conversation with other weights."""
@@ -137,6 +76,7 @@ class Conversation:
             instructions_covered=self.instructions_covered,
             pinned=self.pinned,
             loading_room=self.loading_room,
+            outline=self.outline,
         )
 
     @property
@@ -151,7 +91,7 @@ class Conversation:
     @cached_property
     def head_tokens(self) -> int:
         """What stands before a provider's compaction is no part of the prompt."""
-        return sum(m.tokens for m in self.messages[self._barrier : self.head_length])
+        return sum(m.tokens for m in self.messages[self.outline.barrier : self.head_length])
 
     @property
     def fixed_tokens(self) -> int:
@@ -160,34 +100,33 @@ class Conversation:
 
     @cached_property
     def tokens_from(self) -> list[int]:
-        return [*accumulate((m.tokens for m in reversed(self.body)), initial=0)][::-1]
+        return [*accumulate(map(attrgetter("tokens"), reversed(self.body)), initial=0)][::-1]
 
     @property
     def total_tokens(self) -> int:
         """N: tools, head and body."""
         return self.fixed_tokens + self.tokens_from[0]
 
-    @cached_property
+    @property
     def units(self) -> list[int]:
-        """Start of every unit: a user message, a round (what a model says at once with its tool results), or a stray
-        instruction. What joins the message before it never starts one, save at the very beginning."""
-        return [i for i in range(len(self.body)) if i == 0 or not _joins(self.body, i)]
+        """Start of every unit."""
+        return self.outline.units
 
-    @cached_property
+    @property
     def turns(self) -> list[int]:
         """Start of every turn: a user message that does not follow another one."""
-        body = self.body
-        return [i for i in self.users if i == 0 or not body[i - 1].is_user]
+        return self.outline.turns
 
-    @cached_property
+    @property
     def users(self) -> list[int]:
-        return [i for i, m in enumerate(self.body) if m.is_user]
+        return self.outline.users
 
     def anchor(self, cut: int) -> int | None:
         """The user message whose turn `cut` falls into: sent verbatim after the summary, None where none is needed."""
         if cut == 0 or cut >= len(self.body) or self.body[cut].role == "user":
             return None
-        return self._last_user[cut - 1]
+        before = bisect_left(self.users, cut)
+        return self.users[before - 1] if before else None
 
     def repeated(self, cut: int) -> list[int]:
         """User messages of body[:cut] that are sent verbatim after the record: those pinned, and the anchor."""
@@ -195,27 +134,18 @@ class Conversation:
         users = {*(i for i in self.pinned if i < cut), *(() if anchor is None else (anchor,))}
         return sorted(users.difference(self.loading(cut)))
 
-    @cached_property
-    def _last_user(self) -> list[int | None]:
-        """For every position the newest user message at or before it."""
-        last = None
-        return [last := i if m.is_user else last for i, m in enumerate(self.body)]
-
     def loading(self, cut: int) -> list[int]:
         """Messages of body[:cut] by which tools are there: sent as they are, of every tool the newest, calls and
         results together, as far as there is room."""
-        return self._loading(bisect_left(self._loads, cut)) if self._loads else []
-
-    @cached_property
-    def _loads(self) -> list[int]:
-        return [i for i, m in enumerate(self.body) if m.loads and m.role not in INSTRUCTION_ROLES]
+        loads = self.outline.loading
+        return self._loading(bisect_left(loads, cut)) if loads else []
 
     def _loading(self, count: int) -> list[int]:
         """Of the first so many messages that load tools."""
         found: set[int] = set()
         seen: set[str] = set()
         tokens = 0
-        for position in reversed(self._loads[max(0, count - _MOST_LOADING) : count]):
+        for position in reversed(self.outline.loading[max(0, count - _MOST_LOADING) : count]):
             names = self.body[position].loads
             if seen.issuperset(names):
                 continue
@@ -246,7 +176,7 @@ class Conversation:
         found: dict[object, int] = {}
         for i in self._instructions[: bisect_left(self._instructions, cut)]:
             message = self.body[i]
-            if message.lapses and self._next_user[i] <= cut:
+            if message.lapses and self._next_user(i) <= cut:
                 continue
             name = message.loose or i
             found.pop(name, None)
@@ -256,18 +186,13 @@ class Conversation:
     @cached_property
     def _instructions(self) -> list[int]:
         """What changes the tools is never covered."""
-        covered = self.instructions_covered
-        return [i for i, m in enumerate(self.body) if m.role in INSTRUCTION_ROLES and (m.loads or not covered)]
+        found = self.outline.instructions
+        return [i for i in found if self.body[i].loads] if self.instructions_covered else found
 
-    @cached_property
-    def _next_user(self) -> list[int]:
-        """For every position the first user message behind it."""
-        following = len(self.body) + 1
-        found = []
-        for i in range(len(self.body) - 1, -1, -1):
-            found.append(following)
-            following = i if self.body[i].is_user else following
-        return found[::-1]
+    def _next_user(self, position: int) -> int:
+        """The first user message behind a position."""
+        at = bisect_right(self.users, position)
+        return self.users[at] if at < len(self.users) else len(self.body) + 1
 
     @cached_property
     def _instruction_tokens(self) -> list[int]:
@@ -288,20 +213,17 @@ class Conversation:
 
     def kept_tokens(self, cut: int) -> int:
         """Tokens of the messages that still go upstream when body[:cut] is replaced by a record."""
-        kept = self.tokens_from[cut] + self._instruction_tokens[cut]
-        if self._loads:
+        kept = self.tokens_from[cut]
+        if self._instructions:
+            kept += self._instruction_tokens[cut]
+        if self.outline.loading:
             kept += sum(self.body[i].tokens for i in self.loading(cut))
         return kept + sum(self.body[i].words or self.body[i].tokens for i in self.repeated(cut))
 
-    @cached_property
+    @property
     def tools_answered(self) -> list[tuple[str | None, ...]]:
         """Of every message, which tools its results are of, in their order; None where a result answers no call."""
-        tools: dict[str, str] = {}
-        found: list[tuple[str | None, ...]] = []
-        for message in self.body:
-            tools |= message.calls
-            found.append(tuple(map(tools.get, message.results)))
-        return found
+        return self.outline.answers
 
     def late_results(self, start: int) -> set[int]:
         """Positions from `start` on of results whose calls stand before it."""
@@ -315,13 +237,7 @@ class Conversation:
         return late
 
     def first_user(self) -> int | None:
-        return next((i for i, m in enumerate(self.body) if m.is_user), None)
-
-
-def _joins(messages: Sequence[Message], at: int) -> bool:
-    """Whether a message goes on with the round of the one before it."""
-    message = messages[at]
-    return message.joins or (message.continues and messages[at - 1].role == "assistant")
+        return self.users[0] if self.users else None
 
 
 def _ids(message: Message) -> list[str]:

@@ -3,7 +3,8 @@
 from collections.abc import Iterable, Sequence
 
 from policies.budget import Budget
-from policies.conversation import INSTRUCTION_ROLES, Conversation, MessageIndex
+from policies.conversation import Conversation, MessageIndex
+from policies.message import INSTRUCTION_ROLES
 
 # What is left of such contents, beside tools, head and a record, as a share of M.
 _LEFT = 0.5

@@ -13,7 +13,8 @@ from itertools import islice
 import msgspec
 
 from policies.budget import Budget
-from policies.conversation import Conversation, Message
+from policies.conversation import Conversation
+from policies.message import Message
 
 # Messages before a cut that a record is looked up by; fewer may be the same in conversations that share nothing else.
 SUFFIX = 4

@@ -5,8 +5,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from policies.conversation import Role
 from policies.lookalikes import folded
+from policies.message import Role
 
 Part = Literal["text", "tool", "reasoning"]
 

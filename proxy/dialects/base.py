@@ -11,7 +11,8 @@ from typing import Protocol
 import msgspec
 
 from policies.assembly import Injected, Item, Merged, Words
-from policies.conversation import CHAT_ORDER, Message, MessageIndex, Order
+from policies.conversation import CHAT_ORDER, MessageIndex, Order
+from policies.message import Message
 from policies.record.prompting import Prompt
 from policies.record.validation import Answer
 from policies.transcript import CountTokens, Utterance

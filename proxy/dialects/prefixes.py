@@ -7,13 +7,16 @@ parsed, digested and counted from there on.
 
 import secrets
 from collections import OrderedDict
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import msgspec
 import xxhash
 
-from policies.conversation import Message
+from policies.message import Message
 from proxy.dialects.bounds import QUICK
+from proxy.dialects.history import History
 from proxy.dialects.json_array import MAX_ITEMS, Array, Envelope, Parsed, rest_position, walk
 
 _LEAST_BYTES = 4_096
@@ -30,21 +33,44 @@ _Key = tuple[bytes, Array, int]
 
 @dataclass(frozen=True, slots=True)
 class Prefix:
-    """What is known of body[:length], which ends with an item."""
+    """What is known of body[:length], which ends with an item. line: shared by those of one request."""
 
     length: int
     digest: int
     tail: bytes
     envelope: Envelope
     array_start: int
-    encoding: str
+    measure: str
     spans: list[tuple[int, int]]
-    messages: list[Message]
+    items: list[Message]
+    history: History
+    line: object
 
     @property
     def size(self) -> int:
         """Bytes it takes, about."""
-        return self.array_start + _MESSAGE_BYTES * len(self.messages)
+        return self.array_start + _MESSAGE_BYTES * len(self.items)
+
+
+class Read(NamedTuple):
+    """A body as it was read: its items, each described by this measure."""
+
+    array: Array
+    parsed: Parsed
+    measure: str
+    items: list[Message]
+
+
+def worth_remembering(body: bytes, parsed: Parsed) -> list[int]:
+    """Numbers of items, ascending: everything but the last one, which retries and edits change; and what stands before
+    the items at the end that hold a cache's mark, which moves on with the next request."""
+    known = len(parsed.spans) - 1
+    if len(body) < _LEAST_BYTES or known < 1 or parsed.text is not body:
+        return []
+    unmarked = known
+    while unmarked > max(0, known - _MOST_MARKED) and _MARK in body[slice(*parsed.spans[unmarked - 1])]:
+        unmarked -= 1
+    return [unmarked, known] if 0 < unmarked < known else [known]
 
 
 class PrefixCache:
@@ -70,36 +96,43 @@ class PrefixCache:
         return None
 
     def remember(
-        self, scope: bytes, body: bytes, array: Array, parsed: Parsed, encoding: str, messages: list[Message]
+        self, scope: bytes, body: bytes, read: Read, histories: Sequence[History], found: Prefix | None
     ) -> None:
-        """Keep what was learnt of everything but the last item, which is the one that retries and edits change; and of
-        what stands before the items at the end that hold a cache's mark, which moves on with the next request."""
-        known = len(messages) - 1
-        if len(body) < _LEAST_BYTES or known < 1 or parsed.text is not body:
+        """Keep what was learnt of as many items as each history has, in the place of the prefix that was found: a fork
+        from there is read as a whole once."""
+        histories = [history for history in histories if history.ends]
+        if not histories:
             return
-        self._remember(scope, body, array, parsed, encoding, messages[:known])
-        unmarked = known
-        while unmarked > max(0, known - _MOST_MARKED) and _MARK in body[slice(*parsed.spans[unmarked - 1])]:
-            unmarked -= 1
-        if 0 < unmarked < known:
-            self._remember(scope, body, array, parsed, encoding, messages[:unmarked])
+        key, array = self._key(scope, body, read.array), read.parsed.array
+        if found is not None and found.array_start == array[0]:
+            envelope = found.envelope
+        else:
+            envelope = read.array.envelope(body[: array[0]] + b"[]}")
+        self._drop(key, found)
+        line = object()
+        for history in histories:
+            number = history.ends[-1]
+            length = read.parsed.spans[number - 1][1]
+            prefix = Prefix(
+                length=length,
+                digest=self._hash(body, length),
+                tail=body[length - _TAIL_BYTES : length],
+                envelope=envelope,
+                array_start=array[0],
+                measure=read.measure,
+                spans=read.parsed.spans[:number],
+                items=read.items[:number],
+                history=history,
+                line=line,
+            )
+            self._put(key, prefix)
 
-    def _remember(
-        self, scope: bytes, body: bytes, array: Array, parsed: Parsed, encoding: str, messages: list[Message]
-    ) -> None:
-        known = len(messages)
-        length = parsed.spans[known - 1][1]
-        prefix = Prefix(
-            length=length,
-            digest=self._hash(body, length),
-            tail=body[length - _TAIL_BYTES : length],
-            envelope=array.envelope(body[: parsed.array[0]] + b"[]}"),
-            array_start=parsed.array[0],
-            encoding=encoding,
-            spans=parsed.spans[:known],
-            messages=messages,
-        )
-        self._put(self._key(scope, body, array), prefix)
+    def _drop(self, key: _Key, found: Prefix | None) -> None:
+        """What was remembered together with a prefix."""
+        entries = self._entries.get(key, [])
+        for entry in [entry for entry in entries if found is not None and entry.line is found.line]:
+            entries.remove(entry)
+            self.held -= entry.size
 
     def _put(self, key: _Key, prefix: Prefix) -> None:
         entries = self._entries.setdefault(key, [])

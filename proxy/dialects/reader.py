@@ -14,12 +14,14 @@ import msgspec
 import xxhash
 
 from policies.assembly import with_instructions
-from policies.conversation import Conversation, Message, MessageIndex, Signature
+from policies.conversation import Conversation, MessageIndex
+from policies.message import Message
 from policies.transcript import Utterance
 from proxy.dialects import bounds, json_array, surrogates
 from proxy.dialects.base import Dialect, Settings
+from proxy.dialects.history import History
 from proxy.dialects.json_array import Array, Parsed
-from proxy.dialects.prefixes import PrefixCache
+from proxy.dialects.prefixes import PrefixCache, Read, worth_remembering
 from proxy.errors import InvalidJSONError
 from proxy.lru import remember
 from proxy.models.media import family_of
@@ -60,16 +62,20 @@ class CountedRequest:
     dialect: Dialect
     body: bytes
     parsed: Parsed
-    messages: Sequence[Message]
+    history: History
     tools_tokens: int
     settings: Settings
     encoding: str
     dropped_tokens: int = 0
     offers_search: bool = False
 
+    @property
+    def messages(self) -> list[Message]:
+        return self.history.messages
+
     @cached_property
     def conversation(self) -> Conversation:
-        return Conversation(self.messages, self.tools_tokens, self.settings.order)
+        return Conversation(self.messages, self.tools_tokens, self.settings.order, outline=self.history.outline)
 
     @property
     def tokens(self) -> int:
@@ -109,7 +115,8 @@ class CountedRequest:
         body, parsed = json_array.selected(self.body, self.parsed, items)
         messages = [self.messages[i] for i in items]
         dropped = self.tokens - self.tools_tokens - sum(message.tokens for message in messages)
-        return replace(self, body=body, parsed=parsed, messages=messages, dropped_tokens=dropped)
+        *_, history = History().longer(parsed.spans, messages, ())
+        return replace(self, body=body, parsed=parsed, history=history, dropped_tokens=dropped)
 
     def _says(self, position: int, text: str) -> bool:
         raw = self.message_bytes(self.conversation.index(position))
@@ -152,19 +159,27 @@ class RequestReader:
         settings = dialect.settings(parsed.envelope.fields)
         encoding = encoding_of(settings.model)
         measure = Measure(dialect, encoding, family_of(settings.model))
-        known: list[Message] = []
-        if found and found[0].encoding == measure.name:
-            known = found[0].messages
-        messages = await self._describe(parsed, known, measure)
+        prefix = found[0] if found and found[0].measure == measure.name else None
+        messages = await self._describe(parsed, prefix.items if prefix else [], measure)
         tools_tokens = await self._count_definitions(settings.definitions, encoding)
         if messages is None:
             return None
         if text := parsed.envelope.text:
             tools_tokens += await self._run(partial(self._tokenizer.count, text, encoding), len(text), encoding)
             settings = replace(settings, passthrough=settings.passthrough or "unknown_shape")
-        self._prefixes.remember(scope, body, dialect.array, parsed, measure.name, messages)
-        parsed, messages = with_silent(parsed, messages)
-        return CountedRequest(dialect, body, parsed, messages, tools_tokens, _settled(settings, messages), encoding)
+        lengths = worth_remembering(body, parsed)
+        *histories, whole = (prefix.history if prefix else History()).longer(parsed.spans, messages, lengths)
+        read = Read(dialect.array, parsed, measure.name, messages)
+        self._prefixes.remember(scope, body, read, histories, found[0] if found else None)
+        return CountedRequest(
+            dialect,
+            body,
+            replace(parsed, spans=whole.spans),
+            whole,
+            tools_tokens,
+            _settled(settings, whole.messages),
+            encoding,
+        )
 
     async def _parse(self, body: bytes, array: Array) -> Parsed | None:
         """Inline what takes a millisecond. Making lone surrogates readable may take a hundred for each megabyte."""
@@ -233,38 +248,6 @@ class RequestReader:
 
     def _key(self, raw: memoryview, measure: str) -> ContentKey:
         return ContentKey((measure, xxhash.xxh3_128_intdigest(raw, self._seed)))
-
-
-def with_silent(parsed: Parsed, messages: list[Message]) -> tuple[Parsed, list[Message]]:
-    """Items that say nothing of their own, read as a part of what follows them: so wherever clients drop or keep them,
-    all that is left has the same place and the same digest."""
-    # Thousands of messages are looked through with every request; `any` takes twice as long.
-    if next((message for message in messages if message.silent), None) is None:
-        return parsed, messages
-    spans: list[tuple[int, int]] = []
-    read: list[Message] = []
-    before: list[Message] = []
-    start = None
-    for (first, last), message in zip(parsed.spans, messages, strict=True):
-        start = first if start is None else start
-        if message.silent:
-            before.append(message)
-            continue
-        spans.append((start, last))
-        read.append(_behind(before, message))
-        before, start = [], None
-    if before:  # of an answer that nothing follows yet
-        spans.append((start or 0, parsed.spans[-1][1]))
-        read.append(_behind(before[:-1], before[-1]))
-    return replace(parsed, spans=spans), read
-
-
-def _behind(silent: Sequence[Message], message: Message) -> Message:
-    if not silent:
-        return message
-    signed = {m.signed for m in (*silent, message)}
-    strictest: Signature = "bound" if "bound" in signed else "sealed" if "sealed" in signed else "none"
-    return replace(message, tokens=message.tokens + sum(m.tokens for m in silent), signed=strictest)
 
 
 def _settled(settings: Settings, messages: Iterable[Message]) -> Settings:

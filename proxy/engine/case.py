@@ -62,6 +62,7 @@ class Case:
             instructions_covered=self.chain.covers_instructions,
             pinned=self.resumed.changed if self.resumed else (),
             loading_room=int(_LOADING * self.route.window.tokens) if self.route.window else None,
+            outline=self.request.history.outline,
         )
 
     @property
@@ -197,6 +198,8 @@ def case_of(head: RequestHead, router: Router, caller: Caller, mode: Mode, reque
         request.conversation.body,
         mark_of(caller.labels, label),
         covers_instructions=caller.policy.compress_system_messages,
+        links=request.history.outline.links,
+        seen=request.history.digests,
     )
     route = router.conversation(head, caller, request)
     return Case(

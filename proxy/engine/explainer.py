@@ -6,10 +6,11 @@ from functools import partial
 
 import msgspec
 
-from policies.conversation import INSTRUCTION_ROLES, Conversation, MessageIndex
+from policies.conversation import Conversation, MessageIndex
 from policies.half_window import Cut
 from policies.ledger import ledger
 from policies.ledger.entries import Entry
+from policies.message import INSTRUCTION_ROLES
 from policies.plan import Compact, Forward, Reuse
 from policies.record import working_set
 from policies.record.actions import file_changes, key_actions

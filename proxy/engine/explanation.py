@@ -4,8 +4,8 @@ from typing import Literal
 
 import msgspec
 
-from policies.conversation import Role
 from policies.ledger.entries import Kind
+from policies.message import Role
 from policies.record.lineage import Lineage
 from policies.record.record import RoundCounts
 from proxy.engine.case import Outcome

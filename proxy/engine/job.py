@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from policies.conversation import INSTRUCTION_ROLES
+from policies.message import INSTRUCTION_ROLES
 from policies.plan import Compact
 from policies.record import record as records
 from policies.record import text_protocol

@@ -13,9 +13,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from policies.conversation import Message
+from policies.chain import Chain
+from policies.message import Message
+from proxy.dialects.history import History
 from proxy.dialects.json_array import MAX_ITEMS
-from proxy.dialects.prefixes import PrefixCache
+from proxy.dialects.prefixes import PrefixCache, Read, worth_remembering
 from proxy.dialects.reader import CountedRequest, RequestReader
 from proxy.dialects.table import CHAT, MESSAGES
 from proxy.models.tokenizer import DEFAULT_ENCODING, Tokenizer
@@ -53,7 +55,23 @@ def facts(request: CountedRequest | None) -> object:
         [astuple(message) for message in request.messages],
         (request.parsed.spans, request.parsed.array),
         (request.settings, request.encoding, request.tools_tokens, request.tokens),
+        (request.history.outline, digests(request)),
     )
+
+
+def digests(request: CountedRequest) -> list[bytes]:
+    """As they are named with the help of what was remembered."""
+    links, seen = request.history.outline.links, request.history.digests
+    return Chain(b"scope", request.conversation.body, links=links, seen=seen).digests
+
+
+def remember(
+    cache: PrefixCache, body: bytes, messages: list[Message], scope: bytes = SCOPE, dialect: Dialect = CHAT
+) -> None:
+    """Have a body remembered that nothing was known of."""
+    whole = parsed(body)
+    *histories, _ = History().longer(whole.spans, messages, worth_remembering(body, whole))
+    cache.remember(scope, body, Read(dialect.array, whole, "e", messages), histories, None)
 
 
 TEXTS = st.sampled_from(["a", "b", "yes", '\\ " \n', "你好", "😀", "x" * 300, "messages", '"messages":['])
@@ -159,11 +177,11 @@ def test_an_agents_next_request_is_found_by_its_prefix(place: str) -> None:
     bodies = [b.replace(b'"model": "gpt-4o", ', model.encode())[:-1] + more.encode() + b"}" for b in growing(4)]
     for earlier, later in itertools.pairwise(bodies):
         whole = parsed(earlier)
-        cache.remember(SCOPE, earlier, CHAT.array, whole, "e", described(json.loads(earlier)["messages"]))
+        remember(cache, earlier, described(json.loads(earlier)["messages"]))
         found = cache.find(SCOPE, later, CHAT.array)
         assert found is not None
         prefix, seen = found
-        assert len(prefix.messages) == len(whole.spans) - 1
+        assert len(prefix.items) == len(whole.spans) - 1
         assert (seen.spans, seen.array) == (parsed(later).spans, parsed(later).array)
         assert bytes(seen.envelope.fields["model"]) == b'"m"'
 
@@ -171,7 +189,7 @@ def test_an_agents_next_request_is_found_by_its_prefix(place: str) -> None:
 def test_what_one_caller_sent_is_never_found_by_another() -> None:
     cache = PrefixCache()
     earlier, later = growing(2)
-    cache.remember(b"one", earlier, CHAT.array, parsed(earlier), "e", described(json.loads(earlier)["messages"]))
+    remember(cache, earlier, described(json.loads(earlier)["messages"]), b"one")
     assert cache.find(b"two", later, CHAT.array) is None
     assert cache.find(b"one", later, CHAT.array) is not None
 
@@ -205,7 +223,7 @@ def test_what_was_read_in_one_dialect_is_read_anew_in_another() -> None:
 def test_anything_else_is_read_as_a_whole(change: object, reason: str) -> None:
     cache = PrefixCache()
     earlier, later = growing(2)
-    cache.remember(SCOPE, earlier, CHAT.array, parsed(earlier), "e", described(json.loads(earlier)["messages"]))
+    remember(cache, earlier, described(json.loads(earlier)["messages"]))
     assert callable(change)
     assert cache.find(SCOPE, change(later), CHAT.array) is None, reason
 
@@ -213,7 +231,7 @@ def test_anything_else_is_read_as_a_whole(change: object, reason: str) -> None:
 def test_short_bodies_are_not_worth_remembering() -> None:
     cache = PrefixCache()
     body = body_of([user("a"), user("b")])
-    cache.remember(SCOPE, body, CHAT.array, parsed(body), "e", described(json.loads(body)["messages"]))
+    remember(cache, body, described(json.loads(body)["messages"]))
     assert cache.held == 0
 
 
@@ -225,7 +243,7 @@ def test_no_more_is_held_than_the_bound_allows(sent: list[tuple[int, int, int]])
     for session, length, tools in sent:
         messages = [user(f"{session} " + "x" * 200), *[user("y" * 200)] * length]
         body = json.dumps({"tools": ["t" * 1_000] * tools, "messages": messages}).encode()
-        cache.remember(SCOPE, body, CHAT.array, parsed(body), "e", described(messages))
+        remember(cache, body, described(messages))
         entries = [prefix for prefixes in cache._entries.values() for prefix in prefixes]
         assert cache.held == sum(prefix.size for prefix in entries) <= bound
         assert all(prefix.size >= len(bytes(prefix.envelope.fields["tools"])) for prefix in entries)
@@ -240,7 +258,7 @@ def test_the_session_that_was_used_longest_ago_goes_first() -> None:
 
     for number, messages in enumerate(histories):
         body = body_of(messages)
-        cache.remember(SCOPE, body, CHAT.array, parsed(body), "e", described(messages))
+        remember(cache, body, described(messages))
         assert is_known(number)
         assert is_known(0)
     assert not is_known(1)
@@ -262,10 +280,10 @@ def test_marks_that_move_on_cost_no_prefix(marked: int) -> None:
     prefixes = PrefixCache()
     first, second = with_marks(history[:-2], marked), with_marks(history, marked)
     messages = described(json.loads(first)["messages"])
-    prefixes.remember(SCOPE, first, CHAT.array, parsed(first), "", messages)
+    remember(prefixes, first, messages)
     found = prefixes.find(SCOPE, second, CHAT.array)
     assert found is not None
-    assert len(found[0].messages) == len(history) - 2 - max(1, marked)
+    assert len(found[0].items) == len(history) - 2 - max(1, marked)
 
 
 def with_marks(history: Sequence[Json], marked: int) -> bytes:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from policies.chain import digest_of, prefix_digests
-from policies.conversation import Call, Message
+from policies.message import Call, Message
 from tests.support.conversations import Json, assistant, described, histories, renamed_ids, tool, user
 
 SCOPE = b"scope"

@@ -7,8 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from policies.budget import usable_input
-from policies.conversation import Call, Conversation, Message
+from policies.conversation import Conversation
 from policies.cool_zone import is_short_enough, short_form, threshold_tokens, zone_of
+from policies.message import Call, Message
 from policies.settings import DEFAULTS, PolicySettings
 from tests.support.conversations import assistant, conversation, count, rounds, user
 from tests.support.cool_zone import LARGE, WINDOW, loop, policy, replaced, result

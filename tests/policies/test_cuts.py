@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policies.conversation import Call, Conversation, Message
+from policies.conversation import Conversation
 from policies.cuts import legal_cuts
+from policies.message import Call, Message
 from tests.support.conversations import Json, assistant, conversation, histories, parted_pairs, rounds, tool, user
 
 SIGNED = {**assistant(None, "a"), "reasoning_content": "because"}

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policies.conversation import Call, Conversation, Message, Order
+from policies.conversation import Conversation, Order
+from policies.message import Call, Message
 
 BEHIND = Order("free", "behind")
 

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 
 from hypothesis import strategies as st
 
-from policies.conversation import Conversation, Message
+from policies.conversation import Conversation
+from policies.message import Message
 from proxy.dialects import json_array, surrogates
 from proxy.dialects.chat.messages import describe
 from proxy.dialects.table import CHAT

@@ -7,11 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from policies.conversation import Conversation, Message
+from policies.conversation import Conversation
+from policies.message import Message
 from policies.transcript import Utterance
 from proxy.dialects import json_array
 from proxy.dialects.base import Dialect, Usage
-from proxy.dialects.reader import with_silent
+from proxy.dialects.history import History
 from proxy.dialects.table import CHAT, MESSAGES, RESPONSES
 from tests.support.conversations import Json, count
 
@@ -355,4 +356,5 @@ def written(writer: Writer, history: Sequence[Entry], style: Style = PLAIN) -> W
     found = [message for message in described if message is not None]
     ends = [sum(map(len, items[:end])) for end in range(len(items) + 1)]
     starts = [sum(not message.silent for message in found[:end]) for end in ends]
-    return Written(writer.dialect, body, *with_silent(parsed, found), starts)
+    (read,) = History().longer(parsed.spans, found, ())
+    return Written(writer.dialect, body, replace(parsed, spans=read.spans), read.messages, starts)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from policies.conversation import Message
+from policies.message import Message
 from proxy.dialects.base import Dialect
 from proxy.dialects.json_array import model_of, with_fields
 from proxy.dialects.table import CHAT, DIALECTS, MESSAGES, dialect_of, written_in

@@ -7,7 +7,7 @@ from typing import TypeGuard
 import msgspec
 
 from policies.assembly import Injected
-from policies.conversation import Call, Message, Role
+from policies.message import Call, Message, Role
 from policies.transcript import CountTokens, ToolCall, Utterance
 from proxy.dialects.chat.canonical import Json, loose_digest, message_digest
 from proxy.dialects.texts import cut, cut_arguments, id_of, with_beginning

@@ -5,7 +5,7 @@ from functools import partial
 
 import msgspec
 
-from policies.conversation import Call, Message, Role
+from policies.message import Call, Message, Role
 from policies.stamps import is_harness
 from policies.transcript import CountTokens, ToolCall, Utterance
 from proxy.dialects.messages.canonical import instruction_digest, loose_digest, message_digest

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import msgspec
 
 from policies.assembly import Injected
-from policies.conversation import Message
+from policies.message import Message
 from policies.transcript import CountTokens, ToolCall, Utterance
 from proxy.dialects.responses.canonical import MARKS, Json, item_digest, loose_digest
 from proxy.dialects.responses.kinds import (

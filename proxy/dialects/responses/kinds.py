@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from policies.conversation import Call, Role
+from policies.message import Call, Role
 from proxy.dialects.texts import id_of
 
 Json = Mapping[str, object]

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policies.conversation import Call, Role
+from policies.message import Call, Role
 from policies.transcript import ToolCall
 from proxy.dialects.chat.messages import CALL_OVERHEAD, MESSAGE_OVERHEAD, describe, shortened, utterances, with_texts
 from tests.support.conversations import ANYTHING, Json, assistant, count, tool, user

@@ -6,6 +6,7 @@ import json
 import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 from itertools import zip_longest
 from pathlib import Path
@@ -19,7 +20,8 @@ from policies.chain import prefix_digests
 from policies.conversation import Conversation
 from policies.cuts import legal_cuts
 from proxy.dialects import json_array
-from proxy.dialects.reader import RequestReader, with_silent
+from proxy.dialects.history import History
+from proxy.dialects.reader import RequestReader
 from proxy.dialects.table import MESSAGES
 from proxy.models.tokenizer import DEFAULT_ENCODING, Tokenizer
 from proxy.runtime.workers import Workers
@@ -42,7 +44,8 @@ class Read:
         parsed = json_array.parse(self.body, MESSAGES.array)
         assert parsed is not None
         described = [MESSAGES.items.describe(message, count) for message in messages]
-        self.parsed, self.messages = with_silent(parsed, [message for message in described if message is not None])
+        (read,) = History().longer(parsed.spans, [message for message in described if message is not None], ())
+        self.parsed, self.messages = replace(parsed, spans=read.spans), read.messages
         self.conversation = Conversation(self.messages, order=MESSAGES.settings(parsed.envelope.fields).order)
 
     @property

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policies.conversation import Call, Message, Role
+from policies.message import Call, Message, Role
 from policies.transcript import ToolCall
 from proxy.dialects.messages.items import BLOCK_OVERHEAD, CALL_OVERHEAD, describe, utterances
 from tests.support.conversations import ANYTHING, Json, count

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policies.conversation import Conversation, Message
+from policies.conversation import Conversation
 from policies.cuts import legal_cuts
+from policies.message import Message
 from policies.transcript import ToolCall
 from proxy.dialects.responses.items import CALL_OVERHEAD, ITEM_OVERHEAD, describe, shortened, utterances, with_texts
 from tests.support.conversations import ANYTHING, Json, count

@@ -1,0 +1,65 @@
+"""One message as the policies see it."""
+
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+Role = Literal["system", "developer", "user", "assistant", "tool"]
+Signature = Literal["none", "sealed", "bound"]
+INSTRUCTION_ROLES = frozenset({"system", "developer"})
+
+
+class Call(NamedTuple):
+    """A tool call: its id, by which its result names it, and the tool it calls."""
+
+    id: str
+    tool: str
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """What the decisions need to know of one message; its bytes stay with the wire layer.
+
+    digest:  content digest of the canonical form, without links to other messages (docs/design.md, "Digests and keys").
+    calls:   the tool calls it makes.
+    results: ids of the calls whose results it holds.
+    words:   beside results, tokens of what a user says in the same message; 0 for nothing.
+    joins:   continues the round of the message before it. continues: does so where that is the model's too: its answer.
+    silent:  says nothing of its own, and clients drop it or keep it: read as a part of the message behind it.
+    signed:  carries what some providers verify: `sealed` goes out as it came or not at all, `bound` holds only behind
+             the very prompt that it was made for.
+    media:   carries something that is no text.
+    loose:   what it shares with one that says the same: of a user message, with one that differs in dates, times and a
+             harness's words alone; of an instruction, with one that differs in digits alone. None: with no other.
+    lapses:  of an instruction that holds until the next user message only.
+    loads:   names of tools that are there for as long as the history holds this message.
+    stored:  refers to what only the provider has. barrier: the provider's own compaction of what stands before it.
+    bypass:  why a request that holds it goes out as it came; None for no reason.
+    """
+
+    role: Role
+    tokens: int
+    digest: bytes
+    calls: tuple[Call, ...] = ()
+    results: tuple[str, ...] = ()
+    words: int = 0
+    joins: bool = False
+    continues: bool = False
+    silent: bool = False
+    signed: Signature = "none"
+    media: bool = False
+    loose: bytes | None = None
+    lapses: bool = False
+    loads: tuple[str, ...] = ()
+    stored: bool = False
+    barrier: bool = False
+    bypass: str | None = None
+
+    @property
+    def is_user(self) -> bool:
+        """Whether a user speaks in it."""
+        return self.role == "user" or self.words > 0
+
+    @property
+    def kin(self) -> bytes:
+        """Equal for this message and those that may take its place."""
+        return self.loose or self.digest

@@ -1,0 +1,158 @@
+"""The form of a conversation: what its messages say about it that no later message changes.
+
+An agent repeats its history with every request. So the outline of a longer history goes on from that of a shorter one
+which it begins with, and costs what is new.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from policies.message import INSTRUCTION_ROLES, Message
+
+
+@dataclass(slots=True)
+class Outline:
+    """Of `head` messages and a body. Positions are those in the body, ascending; nothing is changed once it is made.
+
+    barrier:  index of the newest message that is a provider's own compaction; 0 without one.
+    units:    where every unit starts: a user message, a round (what a model says at once with its tool results), or a
+              stray instruction. What joins the message before it starts none, save at the very beginning.
+    cuttable: where units start behind one that no cut may follow for its own sake: it ends with no user message, and
+              every tool call in it has its result.
+    users:    messages in which a user speaks. turns: those that follow no other one.
+    signed, loading, instructions: messages that carry signatures, that load tools, and of instructions.
+    stored:   the first message that refers to what only the provider has; None without one.
+    parted:   for every position, how many more pairs of a call and its result lie on both sides of it than of the one
+              before. Ids are used again, and answered again: a result belongs to the oldest call with its id that still
+              waits for one, so that no other way to pair them would be parted; where none waits, to the newest.
+    answers:  of every message, which tools its results are of, in their order; None where a result answers no call.
+    links:    of every message, which calls its results answer, as digests have it: by ordinals instead of ids.
+    """
+
+    head: int = 0
+    barrier: int = 0
+    length: int = 0
+    units: list[int] = field(default_factory=list)
+    cuttable: list[int] = field(default_factory=list)
+    users: list[int] = field(default_factory=list)
+    turns: list[int] = field(default_factory=list)
+    signed: list[int] = field(default_factory=list)
+    loading: list[int] = field(default_factory=list)
+    instructions: list[int] = field(default_factory=list)
+    stored: int | None = None
+    parted: list[int] = field(default_factory=lambda: [0])
+    answers: list[tuple[str | None, ...]] = field(default_factory=list)
+    links: list[bytes] = field(default_factory=list)
+    _calls: dict[str, tuple[str, int]] = field(default_factory=dict)
+    """Of every id the tool and the message of its newest call."""
+
+    _waiting: dict[str, int] = field(default_factory=dict)
+    _made: dict[str, tuple[int, int]] = field(default_factory=dict)
+    _answer: int = 0
+
+    def longer(self, messages: Sequence[Message]) -> Outline:
+        """The outline of these messages, which begin with those of this one."""
+        if not self.length or any(message.barrier for message in messages[self.head + self.length :]):
+            head, barrier = _head(messages)
+            found = Outline(head, barrier)
+        else:
+            found = Outline(**{each.name: _copied(getattr(self, each.name)) for each in fields(self)})
+        found._go_on(messages[found.head :])
+        return found
+
+    def _go_on(self, body: Sequence[Message]) -> None:
+        for position in range(self.length, len(body)):
+            message = body[position]
+            self._see_form(body, position, message)
+            self._see_calls(position, message)
+            self._see_link(position, message)
+        self.length = len(body)
+
+    def _see_form(self, body: Sequence[Message], position: int, message: Message) -> None:
+        if not position or not joins(body, position):
+            if self.units and _is_cuttable(body[self.units[-1] : position]):
+                self.cuttable.append(position)
+            self.units.append(position)
+        if message.is_user:
+            self.users.append(position)
+            if not position or not body[position - 1].is_user:
+                self.turns.append(position)
+        if message.signed != "none":
+            self.signed.append(position)
+        if message.role in INSTRUCTION_ROLES:
+            self.instructions.append(position)
+        elif message.loads:
+            self.loading.append(position)
+        if message.stored and self.stored is None:
+            self.stored = position
+
+    def _see_calls(self, position: int, message: Message) -> None:
+        self.parted.append(0)
+        for call in message.calls:
+            self._calls[call.id] = call.tool, position
+            self._waiting.setdefault(call.id, position)
+        tools: list[str | None] = []
+        for result in message.results:
+            tool, newest = self._calls.get(result, (None, -1))
+            tools.append(tool)
+            if newest >= 0:
+                self.parted[self._waiting.pop(result, newest) + 1] += 1
+                self.parted[position + 1] -= 1
+        self.answers.append(tuple(tools))
+
+    def _see_link(self, position: int, message: Message) -> None:
+        """Ids enter only as ordinals, so renaming them changes nothing."""
+        link = b""
+        if message.role == "assistant":
+            self._answer = position
+            # Where every id stands first: thousands of results must not each search thousands of calls.
+            for ordinal, call in reversed([*enumerate(message.calls)]):
+                self._made[call.id] = (position, ordinal)
+        elif message.results:
+            link = b",".join([self._link(self._made.get(result)) for result in message.results])
+        self.links.append(link)
+
+    def _link(self, made: tuple[int, int] | None) -> bytes:
+        """Which call a result answers: by its place in the latest round, or in one from before."""
+        if made is None:
+            return b"-"
+        position, ordinal = made
+        return b"%d" % ordinal if position == self._answer else b"%d of %d" % (ordinal, position)
+
+
+def links_of(body: Sequence[Message]) -> list[bytes]:
+    """Of every message, which calls its results answer."""
+    found = Outline()
+    found._go_on(body)  # noqa: SLF001 - of its own class
+    return found.links
+
+
+def joins(messages: Sequence[Message], at: int) -> bool:
+    """Whether a message goes on with the round of the one before it."""
+    message = messages[at]
+    return message.joins or (message.continues and messages[at - 1].role == "assistant")
+
+
+def _head(messages: Sequence[Message]) -> tuple[int, int]:
+    """Length of the head, and the index of the barrier that it begins with."""
+    barrier = next((i for i in range(len(messages) - 1, -1, -1) if messages[i].barrier), 0)
+    if messages and messages[barrier].barrier:
+        after = range(barrier + 1, len(messages))
+        return next((i for i in after if not joins(messages, i)), len(messages)), barrier
+    return next((i for i, m in enumerate(messages) if m.role not in INSTRUCTION_ROLES), len(messages)), barrier
+
+
+def _is_cuttable(unit: Sequence[Message]) -> bool:
+    """Whether the last word of a unit is no user's, and all its calls have their results."""
+    said = (m for m in reversed(unit) if m.role not in INSTRUCTION_ROLES)  # instructions that join it say nothing
+    if (last := next(said, None)) is not None and last.is_user:
+        return False
+    calls = [call.id for message in unit for call in message.calls]
+    return not calls or {result for message in unit for result in message.results}.issuperset(calls)
+
+
+def _copied(value: Any) -> Any:
+    return value.copy() if isinstance(value, list | dict) else value

@@ -1,0 +1,67 @@
+"""What the items of a request are read as, carried from one request of a conversation to the next."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from policies.chain import Digests
+from policies.message import Message, Signature
+from policies.outline import Outline
+
+Span = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """The messages that items are read as: `messages[i]` has the bytes `spans[i]` and ends with item `ends[i]`.
+
+    outline: of all messages. digests: of those that other requests may begin with too.
+    """
+
+    spans: list[Span] = field(default_factory=list)
+    messages: list[Message] = field(default_factory=list)
+    ends: list[int] = field(default_factory=list)
+    outline: Outline = field(default_factory=Outline)
+    digests: Digests = field(default_factory=Digests)
+
+    def longer(self, spans: Sequence[Span], items: Sequence[Message], remembered: Sequence[int]) -> list[History]:
+        """The histories of as many items as each of the `remembered` numbers says, ascending, and at last that of all;
+        none that would be shorter than this one.
+
+        Items that say nothing of their own are read as a part of what follows them: so wherever clients drop or keep
+        them, all that is left has the same place and the same digest.
+        """
+        whole = _joined(self, spans, items)
+        found, last = [], self
+        for number in remembered:
+            if (count := bisect_right(whole.ends, number)) < len(last.ends):
+                continue
+            outline = last.outline.longer(whole.messages[:count])
+            digests = last.digests.longer(outline.length)
+            last = History(whole.spans[:count], whole.messages[:count], whole.ends[:count], outline, digests)
+            found.append(last)
+        return [*found, replace(whole, outline=last.outline.longer(whole.messages), digests=last.digests)]
+
+
+def _joined(known: History, spans: Sequence[Span], items: Sequence[Message]) -> History:
+    """The whole of what begins with the known one."""
+    whole = History([*known.spans], [*known.messages], [*known.ends])
+    first = start = known.ends[-1] if known.ends else 0
+    for at in range(first, len(items)):
+        if items[at].silent and at + 1 < len(items):  # what nothing follows yet stands for itself
+            continue
+        whole.spans.append((spans[start][0], spans[at][1]))
+        whole.messages.append(_behind(items[start:at], items[at]))
+        whole.ends.append(at + 1)
+        start = at + 1
+    return whole
+
+
+def _behind(silent: Sequence[Message], message: Message) -> Message:
+    if not silent:
+        return message
+    signed = {m.signed for m in (*silent, message)}
+    strictest: Signature = "bound" if "bound" in signed else "sealed" if "sealed" in signed else "none"
+    return replace(message, tokens=message.tokens + sum(m.tokens for m in silent), signed=strictest)
