@@ -16,7 +16,6 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
-from importlib.resources import files
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -24,7 +23,7 @@ from proxy.demo import answers
 from proxy.demo.answers import Answer, Header, Usage
 from proxy.demo.apis import APIS, Api
 from proxy.demo.prompt import Chat, count_tokens
-from proxy.demo.replies import Reply, Summaries, ordinary, summary
+from proxy.demo.replies import Reply, Summaries, asks_for_summary, ordinary, summary
 from proxy.models.tokenizer import DEFAULT_ENCODING, Tokenizer
 
 if TYPE_CHECKING:
@@ -112,8 +111,6 @@ class ModelServer:
         self._ratio = token_ratio
         self._script = script
         self._count = lru_cache(_COUNTS_KEPT)(partial(Tokenizer().count, encoding=DEFAULT_ENCODING))
-        self._openings = tuple(_first_sentence(name) for name in ("summarize.md", "merge.md", "excerpt.md"))
-        self._instruction = _first_sentence("aligned.md")
         self._quick = {api.path: _Outcome(api.whole(_QUICK, MODELS[0], 0, Usage(0, 0))) for api in APIS}
         self._quick_stream = {api.path: _Outcome(api.stream(_QUICK, MODELS[0], 0, None)) for api in APIS}
 
@@ -160,15 +157,11 @@ class ModelServer:
         tokens = math.ceil(self._ratio * count_tokens(chat, self._count))
         if is_counted and api.counted is not None:
             return _Outcome(api.counted(tokens), tokens)
-        is_summary = bool(chat.messages) and self._asks_for_summary(chat)
+        is_summary = bool(chat.messages) and asks_for_summary(chat)
         window = self._windows.get(chat.model, self._window)
         if window is not None and tokens + chat.output > window:
             return _Outcome(api.too_long(window, tokens, chat.output), tokens, is_summary)
         return _Outcome(self._answer(api, chat, number, tokens, is_summary=is_summary), tokens, is_summary)
-
-    def _asks_for_summary(self, chat: Chat) -> bool:
-        first, last = chat.messages[0].text, chat.messages[-1].last_text
-        return first.startswith(self._openings) or last.startswith(self._instruction)
 
     def _answer(self, api: Api, chat: Chat, number: int, tokens: int, *, is_summary: bool) -> Answer:
         if is_summary and self.summaries == "down":
@@ -239,7 +232,3 @@ def _gzip(chunks: tuple[bytes, ...]) -> Iterator[bytes]:
     for chunk in chunks[:-1]:
         yield compressor.compress(chunk) + compressor.flush(zlib.Z_SYNC_FLUSH)
     yield compressor.compress(chunks[-1]) + compressor.flush()
-
-
-def _first_sentence(prompt: str) -> str:
-    return (files("policies") / "prompts" / prompt).read_text(encoding="utf-8").partition(".")[0]

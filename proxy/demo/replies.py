@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
 from typing import Literal
 
 import msgspec
@@ -28,6 +30,7 @@ _CALLED = re.compile(r"^  called ([\w-]+)\(", re.MULTILINE)
 _CARRIED = re.compile(r"^- (.+)$", re.MULTILINE)
 _MAX_LINE = 90
 _MAX_LINES = 5
+_BEFORE = ("summarize", "merge", "excerpt")
 _EXCERPT = "A long message of"
 _NONSENSE = "Various matters were looked at, and in due course several of them were considered to be of interest."
 
@@ -98,14 +101,18 @@ def _example(schema: Mapping[str, object]) -> object:
     return _EXAMPLES.get(str(schema.get("type")), "example")
 
 
-def summary(chat: Chat, summaries: Summaries) -> Reply:
-    """The record that a summarizer's prompt asks for, under the headings it asks for; a line where it asks for none.
+def asks_for_summary(chat: Chat) -> bool:
+    """Whether a prompt of ours stands before a transcript, or behind a session's own messages."""
+    return chat.messages[0].text.startswith(tuple(map(_opening, _BEFORE))) or _is_behind(chat)
 
-    The prompt stands before the transcript, or behind the session's own messages.
-    """
-    first, *between, last = chat.messages
-    headings = _HEADING.findall(first.text) or _HEADING.findall(last.last_text)
-    transcript = "\n".join(message.text for message in (*between, last))
+
+def summary(chat: Chat, summaries: Summaries) -> Reply:
+    """The record that a summarizer's prompt asks for, under the headings it asks for; a line where it asks for none."""
+    if _is_behind(chat):
+        prompt, transcript = _newest(chat).last_text, "\n".join(_retold(chat.messages))
+    else:
+        prompt, transcript = chat.messages[0].text, "\n".join(message.text for message in chat.messages[1:])
+    headings = _HEADING.findall(prompt)
     if not headings:
         return Reply(f"{_EXCERPT} {len(transcript)} characters.")
     match summaries:
@@ -115,6 +122,30 @@ def summary(chat: Chat, summaries: Summaries) -> Reply:
             return Reply("\n\n".join(f"## {heading}\n{_NONSENSE}" for heading in headings))
         case _:
             return Reply(_record(headings, transcript))
+
+
+@cache
+def _opening(prompt: str) -> str:
+    """Its first sentence."""
+    return (files("policies") / "prompts" / f"{prompt}.md").read_text(encoding="utf-8").partition(".")[0]
+
+
+def _is_behind(chat: Chat) -> bool:
+    return _newest(chat).last_text.startswith(_opening("aligned"))
+
+
+def _newest(chat: Chat) -> Message:
+    """The user's newest message; instructions may follow it."""
+    return next((message for message in reversed(chat.messages) if message.role == "user"), Message("user"))
+
+
+def _retold(messages: Sequence[Message]) -> Iterator[str]:
+    """What a transcript would show of a session: the record so far, what the user said, what was called."""
+    for number, message in enumerate(messages):
+        is_ours = message.text.startswith("<conversation_record>")
+        if message.role == "user" and not message.last_text.startswith(_opening("aligned")):
+            yield message.text if is_ours else f"[{number}] user: {message.text}"
+        yield from (f"  called {call.function.name}()" for call in message.tool_calls or ())
 
 
 def _record(headings: Sequence[str], transcript: str) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import random
-from importlib.resources import files
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -53,13 +52,6 @@ def parts(folder: Path, rounds: int, characters: int) -> None:
 
 def ended(number: int) -> str:
     return f"end of part {number}."
-
-
-def openings() -> tuple[str, ...]:
-    """How our prompts begin: of a summary, of a merge of several, of an excerpt."""
-    prompts = files("policies") / "prompts"
-    names = ("summarize.md", "merge.md", "excerpt.md")
-    return tuple((prompts / name).read_text("utf-8").partition(".")[0] for name in names)
 
 
 async def received(receive: Receive) -> bytes:

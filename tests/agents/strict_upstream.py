@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 from proxy.demo import answers
 from proxy.demo.answers import Answer, Usage
 from proxy.demo.prompt import Call, Chat, Function, count_tokens, defects, read
-from proxy.demo.replies import Reply, summary
+from proxy.demo.replies import Reply, asks_for_summary, summary
 from proxy.models.tokenizer import DEFAULT_ENCODING, Tokenizer
-from tests.agents.running import openings, received
+from tests.agents.running import received
 
 if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
@@ -70,7 +70,6 @@ class StrictUpstream:
 
     def __post_init__(self) -> None:
         self._count = lru_cache(8_192)(partial(Tokenizer().count, encoding=DEFAULT_ENCODING))
-        self._openings = openings()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         answer = self._answer(scope["method"], scope["path"], await received(receive))
@@ -87,16 +86,17 @@ class StrictUpstream:
         if tokens + chat.output > self.window:
             self.overflows += 1
             return answers.too_long(self.window, tokens, chat.output)
-        usage = Usage(tokens, 60)
-        if chat.messages[0].text.startswith(self._openings):
+        usage, is_summary = Usage(tokens, 60), asks_for_summary(chat)
+        found = [*self._wrong(chat, json.loads(body)), *(() if is_summary else self._out_of_order(chat))]
+        if found:
+            self.problems += found
+            return answers.error(400, found[0], kind="invalid_request_error")
+        if is_summary:
             reply = summary(chat, "faithful")
             self.summaries += "\n## " in reply.text
             self.excerpts += "\n## " not in reply.text
             return answers.completion(reply, chat.model, 0, usage)
         self.prompt_tokens.append(tokens)
-        if found := [*self._wrong(chat, json.loads(body))]:
-            self.problems += found
-            return answers.error(400, found[0], kind="invalid_request_error")
         return self._next(chat, usage)
 
     def _next(self, chat: Chat, usage: Usage) -> Answer:
@@ -116,7 +116,6 @@ class StrictUpstream:
                 f"unknown {name} in {message['role']}" for name in message.keys() - _OF_MESSAGES[message["role"]]
             )
         yield from defects(chat.messages)
-        yield from self._out_of_order(chat)
 
     def _out_of_order(self, chat: Chat) -> Iterator[str]:
         roles = [message.role for message in chat.messages]

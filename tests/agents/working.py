@@ -9,9 +9,9 @@ from functools import lru_cache, partial
 from typing import TYPE_CHECKING
 
 from proxy.demo.prompt import Chat, Message
-from proxy.demo.replies import summary
+from proxy.demo.replies import asks_for_summary, summary
 from proxy.models.tokenizer import DEFAULT_ENCODING, Tokenizer
-from tests.agents.running import openings, received
+from tests.agents.running import received
 from tests.agents.speaking import Said, Speech
 from tests.support.conversations import Json
 from tests.support.strict_messages import Signer
@@ -52,7 +52,6 @@ class WorkingServer:
 
     def __post_init__(self) -> None:
         self._count = lru_cache(8_192)(partial(Tokenizer().count, encoding=DEFAULT_ENCODING))
-        self._openings = openings()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         raw = await received(receive)
@@ -84,14 +83,19 @@ class WorkingServer:
         beside = [body[name] for name in ("system", "instructions", "tools") if name in body]
         return sum(self._count(json.dumps(item, ensure_ascii=False)) for item in [*beside, *items])
 
+    def _chat(self, body: Json) -> Chat:
+        system: Json = {"role": "system", "text": body.get("system", body.get("instructions", ""))}
+        items: list[Json] = [system, *body[self.speech.array]]  # type: ignore[misc]
+        return Chat([Message(str(item.get("role", "tool")), text) for item in items for text in _texts(item)])
+
     def _said(self, raw: str, body: Json) -> Said:
-        if any(opening in raw for opening in self._openings):
-            self.summaries += self._openings[-1] not in raw
-            self.excerpts += self._openings[-1] in raw
-            texts = [*_texts(body.get("system", body.get("instructions", ""))), *_texts(body[self.speech.array])]
-            chat = Chat([Message("user", text) for text in (texts[0], "\n".join(texts[1:]))])
-            return Said(0, summary(chat, "faithful").text)
         self.problems += self.speech.defects(body)
+        chat = self._chat(body)
+        if asks_for_summary(chat):
+            text = summary(chat, "faithful").text
+            self.summaries += "\n## " in text
+            self.excerpts += "\n## " not in text
+            return Said(0, text)
         if self.task not in raw or not body.get("tools"):
             self.beside += 1
             return Said(0, "Reading parts")

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from policies.record.bisect import SummarizeCall
-from policies.record.prompting import Continuity, Prompt, fill
+from policies.record.prompting import Continuity, Prompt, fill, fill_aligned
 from policies.record.texts import texts_for
 from policies.transcript import Utterance, render
 from proxy.demo.model_server import ModelServer
@@ -284,6 +284,21 @@ async def test_it_writes_the_record_that_a_prompt_of_ours_asks_for(writer: Write
     read = questions.read(answer.encode())
     assert read is not None
     assert "Heron" in read.text
+    assert server.summary_calls == 1
+
+
+@of_each
+async def test_it_writes_the_record_that_a_question_behind_a_conversation_asks_for(writer: Writer) -> None:
+    """Of what the user said, and not of what the question says."""
+    questions, server = writer.dialect.questions, ModelServer(window=16_384)
+    question = fill_aligned(read_prompts(), Continuity(), texts_for("en"), 400, 500)
+    items = items_of(writer, [user("## The codename is Heron."), *HISTORY[1:], user(question)])
+    async with talking_to(server) as client:
+        _, answer = await client.post(writer.dialect.path, body_of(writer, items))
+    read = questions.read(answer.encode())
+    assert read is not None
+    assert read.text.startswith("## Goal\n## The codename is Heron.\n")
+    assert "Write in English" not in read.text
     assert server.summary_calls == 1
 
 
