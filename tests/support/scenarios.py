@@ -295,12 +295,12 @@ def _answered(model: ModelServer) -> list[Sent]:
 
 @asynccontextmanager
 async def stage(
-    directory: Path, model: ModelServer | None = None, *, replicas: int = 1, **settings: object
+    directory: Path, model: ModelServer | None = None, *, replicas: int = 1, port: int = 0, **settings: object
 ) -> AsyncIterator[Stage]:
-    """A stage with one proxy, or several replicas; `settings` are sections of the config."""
+    """A stage with one proxy, or several replicas; `settings` are sections of the config, `port` the model's own."""
     async with AsyncExitStack() as opened:
         model = model or ModelServer(window=WINDOW)
-        upstream = await opened.enter_async_context(serve(model))
+        upstream = await opened.enter_async_context(serve(model, port=port))
         config = configured(directory, defaults(directory, upstream) | settings)
         addresses = [await opened.enter_async_context(proxy(config)) for _ in range(replicas)]
         client = await opened.enter_async_context(aiohttp.ClientSession())

@@ -189,13 +189,13 @@ async def test_replicas_that_race_for_a_summary_send_the_same_bytes(tmp_path: Pa
 
 
 async def test_a_restart_costs_no_second_summary(tmp_path: Path) -> None:
-    agent = Agent()
-    async with stage(tmp_path) as play:
+    agent, port = Agent(), free_port()  # what was learned of an upstream holds at its address
+    async with stage(tmp_path, port=port) as play:
         await play.play(session(agent, requests=35))
         before = play.sent[-1].raw
         assert play.calls > 0
     calls = play.calls
-    async with stage(tmp_path, play.model) as again:
+    async with stage(tmp_path, play.model, port=port) as again:
         await again.send(agent.messages)
         assert again.sent[-1].raw == before
         assert again.calls == calls
