@@ -53,7 +53,8 @@ def fill(
 
 def fill_aligned(prompts: Prompts, continuity: Continuity, texts: Texts, target: int, segment: int) -> str:
     """The instruction at the end of the session's own prompt, which the provider's prompt cache then serves."""
-    return "\n".join([_rules(prompts.aligned, texts, target, segment), "", *_statements(continuity)]).strip()
+    given = [*_timeline(continuity), *_statements(continuity)]
+    return "\n".join([_rules(prompts.aligned, texts, target, segment), "", *given]).strip()
 
 
 def _rules(template: str, texts: Texts, target: int, segment: int = SEGMENT_CHARACTERS) -> str:

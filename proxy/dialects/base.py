@@ -150,7 +150,9 @@ class Questions(Protocol):
     def ask(self, model: str, prompt: Prompt, limit: tuple[str, int], temperature: float | None, /) -> bytes:
         """A request of ours; `limit` is of its answer: the field and the tokens."""
 
-    def continued(self, body: bytes, fields: Fields, limit: tuple[str, int], /) -> bytes | None:
+    def continued(
+        self, body: bytes, fields: Fields, limit: tuple[str, int], temperature: float | None = None, /
+    ) -> bytes | None:
         """A client's request that ends with an instruction of ours, made one of ours: the same prompt to the model,
         so that the provider's cache serves it, and nothing that is not for us. None where it asks for an answer that is
         no text in a way that is part of the prompt."""

@@ -188,7 +188,7 @@ class Writer:
         instruction = fill_aligned(templates, work.continuity, work.texts, work.length, work.segment)
         if not await self._workers.run(_has_room, work, instruction):
             return None
-        body = await self._workers.run(_aligned_body, job, instruction, _answer_room(work))
+        body = await self._workers.run(_aligned_body, work, instruction)
         if body is None:
             return None
         headers = for_questions(job.case.route.headers, target.dialect.questions.HEADERS, is_aligned=True)
@@ -266,8 +266,9 @@ def _continuity(job: Job, room: int, count: CountTokens) -> Continuity:
     return Continuity(None if job.rebuild else job.parent.summary, segments, statements)
 
 
-def _aligned_body(job: Job, instruction: str, max_tokens: int) -> bytes | None:
+def _aligned_body(work: _Work, instruction: str) -> bytes | None:
     """The session's prompt up to the cut and one instruction more, for the same model and tools."""
+    job = work.job
     request, conversation = job.case.request, job.cooled.conversation
     items: Sequence[Item] = conversation.indexes
     if job.parent is not None:
@@ -275,8 +276,8 @@ def _aligned_body(job: Job, instruction: str, max_tokens: int) -> bytes | None:
     end = conversation.index(job.plan.cut.position)
     upto = [item for item in items if isinstance(item, Injected | Merged | Words) or item < end]
     body = request.dialect.rebuild(request.body, request.parsed, [*upto, Injected(instruction)], job.cooled.replaced)
-    fields = request.parsed.envelope.fields
-    return request.dialect.questions.continued(body, fields, (request.settings.output_key, max_tokens))
+    fields, limit = request.parsed.envelope.fields, (request.settings.output_key, _answer_room(work))
+    return request.dialect.questions.continued(body, fields, limit, work.target.temperature)
 
 
 def _has_room(work: _Work, instruction: str) -> bool:

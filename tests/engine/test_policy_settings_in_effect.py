@@ -44,8 +44,8 @@ async def test_the_summarizer_sees_whole_what_a_policy_keeps(
 
 
 async def asked(directory: Path, **summarizer: object) -> tuple[Stage, list[dict[str, object]]]:
-    """A session that was compacted three times, and what the summarizer was asked without the session's own prompt."""
-    policies: dict[str, object] = {"default": {"summarizer": {"cache_aligned": False, **summarizer}}}
+    """A session that was compacted three times, and what the summarizer was asked."""
+    policies: dict[str, object] = {"default": {"summarizer": summarizer}}
     async with stage(directory, policies=policies) as play:
         for request in one_user(Agent(words=110), rounds=110):
             await play.send(body(request))
@@ -53,13 +53,17 @@ async def asked(directory: Path, **summarizer: object) -> tuple[Stage, list[dict
     return play, [json.loads(call.body) for call in play.model.received if call.is_summary]
 
 
+@pytest.mark.parametrize("aligned", [False, True])
 @pytest.mark.parametrize(("segments", "shown"), [(0, 0), (1, 1), (3, 2)])
-async def test_the_newest_segments_are_shown_as_a_policy_says(tmp_path: Path, segments: int, shown: int) -> None:
-    play, questions = await asked(tmp_path, history_segments=segments)
+async def test_the_newest_segments_are_shown_as_a_policy_says(
+    tmp_path: Path, segments: int, shown: int, *, aligned: bool
+) -> None:
+    play, questions = await asked(tmp_path, history_segments=segments, cache_aligned=aligned)
     assert len(questions) >= 3
     third = questions[2]["messages"]
     assert isinstance(third, list)
-    prompt = third[1]["content"]
+    prompt = third[-1]["content"]
+    assert prompt.startswith("Stop the work here") == aligned
     timeline = prompt.partition("<timeline>")[2].partition("</timeline>")[0]
     assert timeline.count("\n- ") == shown
     record = next(m["content"] for m in json.loads(play.sent[-1].body)["messages"] if "conversation_record" in str(m))

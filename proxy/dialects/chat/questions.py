@@ -14,7 +14,10 @@ from proxy.dialects.json_array import members_of, scalar, split, text_at, with_f
 OUTPUT_KEY = "max_tokens"
 HEADERS: Sequence[tuple[bytes, bytes]] = ()
 # What of a client's request does not go with a question of ours.
-_NOT_OURS = ("stream", "stream_options", "response_format", "stop", "prediction", "logprobs", "top_logprobs")
+_NOT_OURS = (
+    *("stream", "stream_options", "response_format", "stop", "prediction", "logprobs", "top_logprobs", "logit_bias"),
+    *("store", "metadata", "modalities", "audio"),
+)
 
 
 def room(tokens: int) -> int:
@@ -32,7 +35,7 @@ def ask(model: str, prompt: Prompt, limit: tuple[str, int], temperature: float |
     return msgspec.json.encode(body)
 
 
-def continued(body: bytes, fields: Fields, limit: tuple[str, int]) -> bytes | None:
+def continued(body: bytes, fields: Fields, limit: tuple[str, int], temperature: float | None = None) -> bytes | None:
     """The tools stay, since they are part of the prompt; they are not to be called. So does `prompt_cache_key`, which
     leads to where the cache is: only the question is news there. A schema stands before the instructions, so that what
     was asked for with one is not in the cache without."""
@@ -41,6 +44,8 @@ def continued(body: bytes, fields: Fields, limit: tuple[str, int]) -> bytes | No
         return None
     output_key, tokens = limit
     changed: dict[str, object] = {output_key: tokens}
+    if temperature is not None:
+        changed["temperature"] = temperature
     if marks_in(body):  # of Claude, which reads all messages anew for another choice
         if scalar(fields["tool_choice"]) not in (None, "auto", "none"):
             return None

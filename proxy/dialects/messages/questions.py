@@ -35,7 +35,7 @@ def ask(model: str, prompt: Prompt, limit: tuple[str, int], _temperature: float 
     return msgspec.json.encode({"model": model, "system": prompt.system, "messages": messages, output_key: tokens})
 
 
-def continued(body: bytes, fields: Fields, limit: tuple[str, int]) -> bytes | None:
+def continued(body: bytes, fields: Fields, limit: tuple[str, int], _temperature: float | None = None) -> bytes | None:
     """The tools and the choice of them stay: another choice makes the provider read all messages anew, and so does
     another form of the answer. Both are for a plain question where no text may be answered."""
     config = members_of(bytes(fields["output_config"])) if bytes(fields["output_config"]).startswith(b"{") else {}

@@ -37,15 +37,19 @@ def ask(model: str, prompt: Prompt, limit: tuple[str, int], temperature: float |
     return msgspec.json.encode(body)
 
 
-def continued(body: bytes, fields: Fields, limit: tuple[str, int]) -> bytes | None:
+def continued(body: bytes, fields: Fields, limit: tuple[str, int], temperature: float | None = None) -> bytes | None:
     """The tools stay, since they are part of the prompt; they are not to be called. So does `prompt_cache_key`, which
     leads to where the cache is: only the question is news there. A schema stands before the instructions, so that what
     was asked for with one is not in the cache without."""
     if text_at(fields["text"], ("format", "type")) not in (None, "text"):
         return None
     output_key, tokens = limit
-    choice = {"tool_choice": "none"} if fields["tools"] else {}
-    return with_fields(body, {output_key: tokens, "store": False, **choice}, without=_NOT_OURS)
+    changed: dict[str, object] = {output_key: tokens, "store": False}
+    if fields["tools"]:
+        changed["tool_choice"] = "none"
+    if temperature is not None:
+        changed["temperature"] = temperature
+    return with_fields(body, changed, without=_NOT_OURS)
 
 
 def read(body: bytes) -> Answer | None:

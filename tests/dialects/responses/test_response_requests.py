@@ -120,8 +120,9 @@ def test_a_clients_request_made_ours_keeps_its_prompt_and_its_place_in_the_cache
     assert json.loads(questions.continued(body, fields, ("max_output_tokens", 400)) or b"") == {
         "model": "gpt-5", "input": [GO], **kept, **ours
     }  # fmt: skip
-    without = questions.continued(body_of(), parsed(body_of()).envelope.fields, ("max_output_tokens", 400))
-    assert "tool_choice" not in json.loads(without or b"")
+    without = questions.continued(body_of(), parsed(body_of()).envelope.fields, ("max_output_tokens", 400), 0.2)
+    asked = json.loads(without or b"")
+    assert ("tool_choice" in asked, asked["temperature"]) == (False, 0.2)
 
 
 def test_what_was_asked_for_with_a_schema_is_not_asked_for_without() -> None:
