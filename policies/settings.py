@@ -113,7 +113,7 @@ class SummarizerSettings(Settings):
     timeout: Seconds = Field(default=60.0, gt=0, le=600)
     """Time that all summarizer calls of one request may take together."""
 
-    cache_aligned: bool = False
+    cache_aligned: bool = True
     """Ask at the end of the session's cached prompt where the request's own model summarizes and has room."""
 
     history_segments: int = Field(default=3, ge=0, le=20)

@@ -235,7 +235,7 @@ async def test_what_stands_behind_a_separator_is_compacted_by_itself(tmp_path: P
 
 async def test_a_prompt_in_line_with_the_session_is_asked_of_the_same_model_and_tools(tmp_path: Path) -> None:
     tools = [{"type": "function", "function": {"name": "bash", "parameters": {"type": "object"}}}]
-    async with stage(tmp_path, policies={"default": {"summarizer": {"cache_aligned": True}}}) as play:
+    async with stage(tmp_path) as play:
         await play.send(body(history(0.65), tools=tools, stream=True))
         assert outcome(await play.send(body(history(0.85), tools=tools, stream=True)))[0] == "applied"
         (asked,) = [call for call in play.model.received if call.is_summary]
@@ -254,8 +254,7 @@ async def test_where_a_question_in_line_with_the_session_is_answered_badly_the_u
             return None
         return Fault(answer=completion(Reply(call=Call("c", Function("bash", "{}"))), MODEL, 0, Usage(9, 9)))
 
-    policies = {"default": {"summarizer": {"cache_aligned": True}}}
-    async with stage(tmp_path, ModelServer(window=WINDOW, script=calls_tools), policies=policies) as play:
+    async with stage(tmp_path, ModelServer(window=WINDOW, script=calls_tools)) as play:
         assert outcome(await play.send(body(history(0.85))))[0] == "applied"
         assert play.model.summary_calls == 2
 

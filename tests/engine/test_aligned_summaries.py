@@ -9,8 +9,10 @@ import pytest
 
 from proxy.demo import answers
 from proxy.demo.model_server import Fault, ModelServer
+from proxy.demo.prompt import Call, Function
+from proxy.demo.replies import Reply
 from tests.support.scenarios import MODEL, WINDOW, Agent, one_user
-from tests.support.stages import body, history, outcome, stage
+from tests.support.stages import body, history, ours, outcome, stage
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -27,23 +29,33 @@ def asked(play: Stage) -> list[bool]:
     return [OPENING in call.body for call in play.model.received if call.is_summary]
 
 
-ALIGNED = {"default": {"summarizer": {"cache_aligned": True}}}
+def _answered(reply: Reply) -> answers.Answer:
+    return answers.completion(reply, MODEL, 0, answers.Usage(9, 9))
 
 
-def refused(_: int, request: bytes) -> Fault | None:
-    if OPENING not in request:
-        return None
-    error = {"error": {"message": "tool_choice none is not supported", "type": "invalid_request_error"}}
-    return Fault(answers.plain(400, error))
+# What comes of a question behind the prompt.
+VAIN = {
+    "refused": answers.error(400, "tool_choice none is not supported", kind="invalid_request_error"),
+    "too long": answers.too_long(5_000, 5_500, 1_024),
+    "the next turn is played": _answered(Reply("I go on with the next part.")),
+    "a tool is called": _answered(Reply(call=Call("c", Function("read_file", "{}")))),
+}
 
 
-async def test_a_refused_question_is_followed_by_a_plain_one_and_left_alone_for_a_while(tmp_path: Path) -> None:
-    async with stage(tmp_path, ModelServer(window=WINDOW, script=refused), policies=ALIGNED) as play:
+@pytest.mark.parametrize("vain", VAIN.values(), ids=VAIN)
+async def test_a_question_in_vain_is_followed_by_a_plain_one_and_left_alone_for_a_while(
+    tmp_path: Path, vain: answers.Answer
+) -> None:
+    def script(_: int, request: bytes) -> Fault | None:
+        return Fault(vain) if OPENING in request else None
+
+    async with stage(tmp_path, ModelServer(window=WINDOW, script=script)) as play:
         for request in one_user(Agent(words=110), rounds=70):
-            await play.send(body(request))
+            reply = await play.send(body(request))
             await play.settled()
+            assert (reply.status, ours(reply)["window"]) == (200, str(WINDOW))
         found = asked(play)
-        assert len(found) >= 2
+        assert len(found) >= 3
         assert found == [True] + [False] * (len(found) - 1)
         assert {line["result"] for line in play.logged("compaction")} == {"single"}
 
@@ -63,7 +75,7 @@ async def test_the_prompt_is_gone_on_from_where_its_own_model_has_room(
     tmp_path: Path, summarizer: dict[str, object], window: int, *, aligned: bool
 ) -> None:
     model = ModelServer(window=window, windows={"other": window, MODEL: window})
-    policies = {"default": {"summarizer": {"cache_aligned": True, **summarizer}}}
+    policies = {"default": {"summarizer": summarizer}}
     async with stage(tmp_path, model, policies=policies) as play:
         assert outcome(await play.send(body(history(0.85))))[0] == "applied"
         assert asked(play)[0] is aligned
@@ -72,7 +84,7 @@ async def test_the_prompt_is_gone_on_from_where_its_own_model_has_room(
 
 async def test_a_client_that_wants_json_is_asked_about_with_a_plain_question(tmp_path: Path) -> None:
     form = {"type": "json_schema", "json_schema": {"name": "x", "schema": {"type": "object"}}}
-    async with stage(tmp_path, policies=ALIGNED) as play:
+    async with stage(tmp_path) as play:
         assert outcome(await play.send(body(history(0.85), response_format=form)))[0] == "applied"
         assert asked(play) == [False]
 
@@ -94,7 +106,7 @@ async def test_what_only_a_whole_result_names_is_no_invention(tmp_path: Path) ->
         choice = {"index": 0, "message": message, "finish_reason": "stop"}
         return Fault(answers.plain(200, {"id": "1", "choices": [choice]}))
 
-    async with stage(tmp_path, ModelServer(window=WINDOW, script=names_it), policies=ALIGNED) as play:
+    async with stage(tmp_path, ModelServer(window=WINDOW, script=names_it)) as play:
         assert outcome(await play.send(body(messages)))[0] == "applied"
         assert asked(play) == [True]
         assert f"The fault is in {path}" in play.sent[-1].body.decode()

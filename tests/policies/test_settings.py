@@ -97,7 +97,7 @@ def test_what_is_not_in_effect_names_settings_that_exist() -> None:
 
 def test_a_changed_setting_that_is_not_in_effect_is_named() -> None:
     changed = PolicySettings.model_validate(
-        {"usage": "original", "overflow_error": "openai", "summarizer": {"cache_aligned": True, "model": "m"}}
+        {"usage": "original", "overflow_error": "openai", "summarizer": {"cache_aligned": False, "model": "m"}}
     )
     assert not_in_effect(changed) == ("usage",)
 

@@ -32,7 +32,7 @@ FAULTS = {
         "proxy.stores.sealing.Sealer.seal",
     ),
     "summarizing": (
-        "proxy.upstream.summarizer.Summarizer.ask",
+        "proxy.upstream.summarizer.Summarizer.send",
         "proxy.callers.spending.Spending.allows",
         "proxy.engine.writer.bisect",
         "proxy.engine.writer.render",
