@@ -10,6 +10,12 @@ _MOST = 4
 marks_in = re.compile(rb'"cache_control"\s*:\s*\{').findall
 
 
+def may_be_cached(body: bytes, model: str) -> bool:
+    """Whether a provider may have kept a prompt: of Claude only what is marked (platform.claude.com, "Prompt caching"),
+    of other models whatever came lately."""
+    return "claude" not in model.lower() or bool(marks_in(body))
+
+
 def takes_another(body: bytes) -> bool:
     """Whether its client sets marks, and there is room for one more."""
     return 0 < len(marks_in(body)) < _MOST

@@ -16,6 +16,7 @@ from policies.record.texts import Texts, texts_for
 from policies.record.validation import Answer, Invalid, Valid, split_timeline, validate
 from policies.transcript import Block, CountTokens, newest_within, render
 from proxy.callers.spending import Spending
+from proxy.dialects.cache_marks import may_be_cached
 from proxy.engine.draft import standing_of
 from proxy.engine.job import Job
 from proxy.models.tokenizer import Tokenizer
@@ -270,6 +271,8 @@ def _aligned_body(work: _Work, instruction: str) -> bytes | None:
     """The session's prompt up to the cut and one instruction more, for the same model and tools."""
     job = work.job
     request, conversation = job.case.request, job.cooled.conversation
+    if not may_be_cached(request.body, request.settings.model):
+        return None
     items: Sequence[Item] = conversation.indexes
     if job.parent is not None:
         items = assemble(conversation, job.covered, job.parent.text, job.case.experience.shape)

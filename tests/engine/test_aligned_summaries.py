@@ -89,6 +89,26 @@ async def test_a_client_that_wants_json_is_asked_about_with_a_plain_question(tmp
         assert asked(play) == [False]
 
 
+@pytest.mark.parametrize(
+    ("model", "marked", "aligned"),
+    [
+        ("claude-sonnet-4-5", False, False),
+        ("anthropic/claude-sonnet-4.5", False, False),
+        ("claude-sonnet-4-5", True, True),
+        (MODEL, False, True),
+    ],
+)
+async def test_what_no_cache_holds_is_asked_about_with_a_plain_question(
+    tmp_path: Path, model: str, *, marked: bool, aligned: bool
+) -> None:
+    mark = {"cache_control": {"type": "ephemeral"}} if marked else {}
+    messages = [{"role": "system", "content": [{"type": "text", "text": "Be brief.", **mark}]}, *history(0.85)[1:]]
+    async with stage(tmp_path, models=[{"match": "*", "context_window": int(1.5 * WINDOW)}]) as play:
+        request = json.dumps({"model": model, "messages": messages}).encode()
+        assert outcome(await play.send(request, (b"x-compaction", b"force")))[0] == "applied"
+        assert asked(play) == [aligned]
+
+
 async def test_what_only_a_whole_result_names_is_no_invention(tmp_path: Path) -> None:
     """A transcript shortens long results; the prompt does not."""
     messages = history(0.85)
