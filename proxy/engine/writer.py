@@ -180,36 +180,43 @@ class Writer:
         return verdict.text
 
     async def _aligned(self, work: _Work, prompt: Prompt) -> Valid | Invalid | None:
-        """What is answered at the end of the session's own prompt, None where that is not wanted, or refused."""
-        job, target = work.job, work.target
+        """What is answered at the end of the session's own prompt; None where that is not asked, or in vain."""
+        if (body := await self._aligned_question(work)) is None:
+            return None
+        verdict = None
+        try:
+            verdict = await self._ask_aligned(work, prompt, body)
+        except SummarizerOverflowError:
+            pass
+        except SummarizerError as error:
+            if error.kind == "transient":
+                raise
+        finally:  # also where time is up
+            if isinstance(verdict, Valid):
+                self._summarizer.succeeded(work.target, is_aligned=True)
+            else:
+                self._summarizer.failed(work.target, "invalid", is_aligned=True)
+        return verdict
+
+    async def _aligned_question(self, work: _Work) -> bytes | None:
+        """The session's prompt with our question at its end, None where that is not wanted, or has no room."""
+        job = work.job
         is_wanted = job.is_aligned and job.policy.summarizer.cache_aligned and not job.rebuild
-        if not is_wanted or self._summarizer.is_cooling_down(target, is_aligned=True):
+        if not is_wanted or self._summarizer.is_cooling_down(work.target, is_aligned=True):
             return None
         templates = self._templates(work)
         instruction = fill_aligned(templates, work.continuity, work.texts, work.length, work.segment)
         if not await self._workers.run(_has_room, work, instruction):
             return None
-        body = await self._workers.run(_aligned_body, work, instruction)
-        if body is None:
-            return None
-        headers = for_questions(job.case.route.headers, target.dialect.questions.HEADERS, is_aligned=True)
-        try:
-            answer = await self._summarizer.send(replace(target, headers=headers), body, is_aligned=True)
-        except SummarizerOverflowError:
-            self._summarizer.failed(target, "refused", is_aligned=True)
-            return None
-        except SummarizerError as error:
-            if error.kind == "transient":
-                raise
-            return None
+        return await self._workers.run(_aligned_body, work, instruction)
+
+    async def _ask_aligned(self, work: _Work, prompt: Prompt, body: bytes) -> Valid | Invalid:
+        target = work.target
+        headers = for_questions(work.job.case.route.headers, target.dialect.questions.HEADERS, is_aligned=True)
+        answer = await self._summarizer.send(replace(target, headers=headers), body, is_aligned=True)
         # Unlike the transcript it shows results in full.
         seen = replace(prompt, user=f"{prompt.user}\n{body.decode(errors='replace')}")
-        verdict = await self._workers.run(self._validate, work, seen, answer)
-        if isinstance(verdict, Invalid):
-            self._summarizer.failed(target, "invalid", is_aligned=True)
-        else:
-            self._summarizer.succeeded(target, is_aligned=True)
-        return verdict
+        return await self._workers.run(self._validate, work, seen, answer)
 
     def _templates(self, work: _Work) -> Prompts:
         own = work.job.policy.summarizer.prompt

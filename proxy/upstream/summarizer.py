@@ -1,7 +1,7 @@
 """One call to a summarizer model: a request of ours, its retries, and when to leave it alone for a while."""
 
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Literal
 
 from tenacity import AsyncRetrying, retry_if_exception, stop_after_attempt, wait_random_exponential
@@ -25,6 +25,8 @@ _PAUSE = 1.0
 _BAD_OUTPUT_COOLDOWN = 30.0
 # Seconds to leave a failing summarizer alone, by failures in a row (docs/design.md, "When to compact").
 _COOLDOWNS = (60.0, 300.0, 900.0)
+# Of questions behind a session's prompt: longer, so that a plain one is asked in between where they alone fail.
+_ALIGNED_COOLDOWNS = (300.0, 900.0)
 _REMEMBERED = 10_000
 
 Kind = Literal["transient", "refused", "invalid", "cooling_down"]
@@ -91,19 +93,17 @@ class Summarizer:
             self.failed(target, "transient")
             raise SummarizerError("transient", str(error)) from None
         except SummarizerError as error:
-            self.failed(target, error.kind, is_aligned=is_aligned)
+            if not is_aligned:
+                self.failed(target, error.kind)
             raise
 
     def failed(self, target: SummaryTarget, kind: Kind, *, is_aligned: bool = False) -> None:
-        """Leave this summarizer alone for a while, longer with every failure in a row.
-
-        Of an aligned question only these are left out: as long for a bad answer as for a refusal, since a plain
-        question follows anyway.
-        """
+        """Leave this summarizer alone for a while, or questions behind a session's prompt: longer with every failure in
+        a row."""
         key = _key(target, is_aligned)
         failures, _ = self._failures.pop(key, (0, 0.0))
-        is_short = kind == "invalid" and not is_aligned
-        pause = _BAD_OUTPUT_COOLDOWN if is_short else _COOLDOWNS[min(failures, len(_COOLDOWNS) - 1)]
+        pauses = _pauses(kind, is_aligned=is_aligned)
+        pause = pauses[min(failures, len(pauses) - 1)]
         remember(self._failures, key, (failures + 1, self._clock() + pause), _REMEMBERED)
 
     def succeeded(self, target: SummaryTarget, *, is_aligned: bool = False) -> None:
@@ -148,6 +148,12 @@ def _is_soon(retry_after: bytes | None) -> bool:
         return retry_after is None or float(retry_after) <= _PAUSE
     except ValueError:
         return False
+
+
+def _pauses(kind: Kind, *, is_aligned: bool) -> Sequence[float]:
+    if is_aligned:
+        return _ALIGNED_COOLDOWNS
+    return (_BAD_OUTPUT_COOLDOWN,) if kind == "invalid" else _COOLDOWNS
 
 
 def _key(target: SummaryTarget, is_aligned: bool) -> _Key:

@@ -236,6 +236,18 @@ async def test_every_failure_in_a_row_makes_the_pause_longer() -> None:
     assert len(behind.calls) == 2 * 4
 
 
+def test_questions_behind_a_sessions_prompt_pause_by_themselves_and_for_longer() -> None:
+    clock, target = Clock(0.0), target_at("http://127.0.0.1:9")
+    summarizer = Summarizer(UpstreamClient(), clock)
+    for pause in (300.0, 900.0, 900.0):
+        summarizer.failed(target, "invalid", is_aligned=True)
+        clock.now += pause - 1
+        assert summarizer.is_cooling_down(target, is_aligned=True)
+        assert not summarizer.is_cooling_down(target)
+        clock.now += 1
+        assert not summarizer.is_cooling_down(target, is_aligned=True)
+
+
 async def test_an_unusable_answer_pauses_for_less() -> None:
     async def use(summarizer: Summarizer, target: SummaryTarget, clock: Clock) -> None:
         summarizer.failed(target, "invalid")
