@@ -24,6 +24,7 @@ from proxy.runtime.descriptors import most_requests
 from proxy.runtime.fail_open import FailOpen
 from proxy.server.exchange import Exchange, Receive, Scope, Send
 from proxy.server.paths import EXPLAIN, is_ours, resource
+from proxy.server.peers import Exposition, Peers
 from proxy.server.protocol import Served
 from proxy.stores import CircuitBreaker, open_store
 from proxy.upstream.active import Active
@@ -40,12 +41,18 @@ class App(Served):
     """The ASGI application. Chat and relayed requests go straight to the gateway; our own pages through Starlette."""
 
     def __init__(
-        self, config: Config, log: Log | None = None, source: Source | None = None, look_every: float = SECONDS
+        self,
+        config: Config,
+        log: Log | None = None,
+        source: Source | None = None,
+        look_every: float = SECONDS,
+        peers: Peers | None = None,
     ) -> None:
-        """`source` is looked at every `look_every` seconds, and taken where it has changed."""
+        """`source` is looked at every `look_every` seconds, and taken where it has changed. `peers` serve beside it."""
         self._config = config
         self._source = source
         self._look_every = look_every
+        self._peers = peers
         self._log = log or open_log(config.logging.level, time.time)
         self._open_requests: set[Exchange] = set()
         self._opened: Opened | None = None
@@ -109,7 +116,10 @@ class App(Served):
             asker, fail_open = WindowAsker(client, engine.windows, time.monotonic), FailOpen(self._log.fault)
             gateway = Gateway(self._activate(config, engine), engine, asker, client, fail_open)
             reloader = Reloader(self._source, config, self._swap, engine.observe, self._log)
-            self._gateway, self._opened = gateway, Opened(store, engine, lambda: gateway.active, reloader)
+            exposition: Exposition = engine.metrics.exposition
+            if self._peers is not None:
+                exposition = await opened.enter_async_context(self._peers.sharing(exposition))
+            self._gateway, self._opened = gateway, Opened(store, engine, lambda: gateway.active, reloader, exposition)
             watching = asyncio.create_task(reloader.watch(self._look_every))
             opened.callback(watching.cancel)
             look_after = repeated(lambda: fail_open.run(engine.erasures.look_after(), None), LOOK_EVERY)
@@ -140,7 +150,7 @@ class App(Served):
 
     def _activate(self, config: Config, engine: Engine) -> Active:
         token = admin_token.configured(config) or self._made()
-        server = config.server
+        server = config.server if self._peers is None else config.server.shared_by(self._peers.count)
         return Active(Tenants(config), engine.router(config), server, most_requests(server.max_requests), token)
 
     def _made(self) -> AdminToken:

@@ -43,6 +43,7 @@ class Opened:
     engine: Engine
     active: Callable[[], Active]
     reloader: Reloader
+    exposition: Callable[[], Awaitable[bytes]]
 
 
 class Pages:
@@ -108,7 +109,7 @@ class Pages:
         return await self._overview(request) if given is None else self._operators.enter(given)
 
     async def _metrics(self, _: Request) -> Response:
-        exposition = await self._opened.engine.metrics.exposition()
+        exposition = await self._opened.exposition()
         return Response(exposition, media_type="text/plain; version=0.0.4; charset=utf-8")
 
     async def _links(self, request: Request) -> Response:

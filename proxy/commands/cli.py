@@ -17,7 +17,7 @@ from cyclopts.validators import Number
 
 from proxy.commands.common import caller_of, chosen, console, counted, err, fail, name_of, output
 from proxy.commands.common import loaded as loaded_config
-from proxy.config.loading import Config, json_schema, notes, preset_names
+from proxy.config.loading import Config, json_schema, notes, preset_names, unshared
 from proxy.config.settings import DEFAULT
 from proxy.server.addresses import address, leading_back, of_proxy
 
@@ -41,36 +41,43 @@ ConfigPath = Annotated[
     Path | None, Parameter(help="Config file; without it ./config.yaml, else the built-in defaults.")
 ]
 Port = Annotated[int | None, Parameter(validator=Number(gte=0, lte=65535))]
+Workers = Annotated[int | None, Parameter(validator=Number(gte=1, lte=256))]
 Flag = Annotated[bool, Parameter(negative=())]
 DialectName = Literal["chat", "responses", "messages"]
 AsJson = Annotated[bool, Parameter(name="--json", negative=())]
 
 
 @app.command
-def serve(config: ConfigPath = None, *, host: str | None = None, port: Port = None) -> None:
+def serve(config: ConfigPath = None, *, host: str | None = None, port: Port = None, workers: Workers = None) -> None:
     """Run the proxy.
 
     :param host: Address to listen on, instead of server.host.
     :param port: Port to listen on, instead of server.port; 0 takes any free one.
+    :param workers: Processes that serve, instead of server.workers.
     """
-    from proxy.commands.serve import run
+    from proxy.commands.serve import run_workers
     from proxy.config.reloading import source
-    from proxy.server.process import inherited, listen
+    from proxy.server.process import inherited, listen_each
 
     read_from = source(chosen(config), os.environ)
     loaded = loaded_config(config)
+    if workers is not None:
+        loaded = loaded.model_copy(update={"server": loaded.server.model_copy(update={"workers": workers})})
+    if (problem := unshared(loaded)) is not None:
+        fail(problem)
     for note in notes(loaded):
         err(f"note: {note}")
-    host, port = host or loaded.server.host, loaded.server.port if port is None else port
+    host, port, number = host or loaded.server.host, loaded.server.port if port is None else port, loaded.server.workers
     try:
-        listeners = inherited() or [listen(host, port)]
+        given = inherited()
+        listeners = [given] * number if given else [[each] for each in listen_each(host, port, number)]
     except OSError as error:
         reason = str(error.strerror).partition(" (while")[0]
         way_out = "choose another with --port or --host, or with server.port and server.host in the config"
         fail(f"cannot listen on {address(host, port)}: {reason}; {way_out}")
-    for listener in listeners:
+    for listener in listeners[0]:
         _refuse_itself(loaded, *listener.getsockname()[:2])
-    sys.exit(run(loaded, name_of(config), listeners, console(), read_from))
+    sys.exit(run_workers(loaded, name_of(config), listeners, console(), read_from))
 
 
 @app.command
@@ -93,6 +100,8 @@ def check(file: ConfigPath = None) -> None:
     """Validate a config file: one line a problem with file, line, YAML path and the way out; exit code 0 or 1."""
     loaded = loaded_config(file)
     _refuse_itself(loaded, loaded.server.host, loaded.server.port)
+    if (problem := unshared(loaded)) is not None:
+        fail(problem)
     for note in notes(loaded):
         print(f"note: {note}")
     print(f"{name_of(file)}: ok ({counted(loaded)})")

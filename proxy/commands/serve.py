@@ -5,18 +5,26 @@ import gc
 import signal
 import socket
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from rich.console import Console
 
 from proxy.app import App
+from proxy.callers import admin_token
 from proxy.callers.admin_token import AdminToken
 from proxy.config.loading import Config
 from proxy.config.reloading import Source
 from proxy.config.settings import DEFAULT
+from proxy.models.tokenizer import DEFAULT_ENCODING, Tokenizer
+from proxy.observing.log import open_log
 from proxy.runtime import descriptors
 from proxy.server.addresses import address, reachable
+from proxy.server.peers import Peers
 from proxy.server.process import Server
+from proxy.server.workers import Supervisor
 
 _SWITCH_SECONDS = 0.0005
 # Objects in each generation before it is looked through: far more than one request makes, so that none waits for many
@@ -24,18 +32,43 @@ _SWITCH_SECONDS = 0.0005
 _GARBAGE_THRESHOLDS = (20_000, 20, 20)
 
 
+def run_workers(
+    config: Config, name: str, listeners: Sequence[list[socket.socket]], console: Console, source: Source | None = None
+) -> int:
+    """Serve with a worker for each list of listeners; returns the exit code. The rest is as for `run`."""
+    if len(listeners) == 1:
+        return run(config, name, listeners[0], console, source)
+    Tokenizer().warm(DEFAULT_ENCODING)  # before they are forked, so that they share its memory
+    admin_token.kept(admin_token.token_file(config))  # made here, and found by all
+
+    with TemporaryDirectory(prefix="concertina-") as folder:
+
+        def work(number: int, begins: int) -> int:
+            peers = Peers(number, len(listeners), Path(folder))
+            said = console if (number, begins) == (0, 1) else Console(quiet=True)
+            return run(config, name, listeners[number], said, source, peers)
+
+        return Supervisor(len(listeners), work, open_log(config.logging.level, time.time)).run()
+
+
 def run(
-    config: Config, name: str, listeners: list[socket.socket], console: Console, source: Source | None = None
+    config: Config,
+    name: str,
+    listeners: list[socket.socket],
+    console: Console,
+    source: Source | None = None,
+    peers: Peers | None = None,
 ) -> int:
     """Serve until SIGINT or SIGTERM; returns the exit code.
 
-    `name` is what the config is called, and `source` what SIGHUP and a change of it read again.
+    `name` is what the config is called, `source` what SIGHUP and a change of it read again, and `peers` those that
+    serve beside this process.
     """
     descriptors.raise_limit()
     # uvicorn raises the signal it was ended by once more after the drain: SIGTERM is no failure then, nor is SIGINT.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        _Process(config, name, console, source).run(sockets=listeners)
+        _Process(config, name, console, source, peers).run(sockets=listeners)
     except KeyboardInterrupt:
         return 0
     except SystemExit:  # raised by uvicorn where the app could not be opened, after the log said so
@@ -46,8 +79,8 @@ def run(
 class _Process(Server):
     """Says where it listens as soon as it does, and has the config read again by SIGHUP."""
 
-    def __init__(self, config: Config, name: str, console: Console, source: Source | None) -> None:
-        self._proxy = App(config, source=source)
+    def __init__(self, config: Config, name: str, console: Console, source: Source | None, peers: Peers | None) -> None:
+        self._proxy = App(config, source=source, peers=peers)
         super().__init__(self._proxy)
         self._announced = config
         self._name = name

@@ -224,6 +224,16 @@ def notes(config: Config) -> tuple[str, ...]:
     return (*_not_yet(config), *_beyond_limits(config), *_without_path(config), *_exposed(config))
 
 
+def unshared(config: Config) -> str | None:
+    """What is wrong where workers could not find each other's records; None where they can."""
+    if config.server.workers == 1 or not config.store.url.startswith("memory:"):
+        return None
+    return (
+        f"server.workers: {config.server.workers}, but store.url is memory://, which every process has for itself;"
+        " use sqlite:///PATH or redis://, or one worker"
+    )
+
+
 def _not_yet(config: Config) -> Iterator[str]:
     for name, policy in config.policies.items():
         for setting in not_in_effect(policy):

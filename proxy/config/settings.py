@@ -35,18 +35,22 @@ class Server(Settings):
     port: int = Field(default=8795, ge=0, le=65535)
     """Port to listen on; 0: any free one."""
 
+    workers: int = Field(default=1, ge=1, le=256)
+    """Processes that serve, at most one for each processor; more than one need a store that they share."""
+
     max_body_bytes: int = Field(default=64 * 1024 * 1024, ge=1024)
     """Bytes that a request body may have, as sent and after decompression."""
 
     max_buffered_bytes: int = Field(default=512 * 1024 * 1024, ge=1024)
     """Bytes that the bodies of all requests under way may take together, unpacked; further ones get 503. One body of
-    max_body_bytes always has room."""
+    max_body_bytes always has room. Workers share it out evenly."""
 
     admin_token: ApiKey = SecretStr("")
     """Token for /metrics and /admin; empty: one is made at the first start, and this machine may read figures."""
 
     max_requests: int | None = Field(default=None, ge=1, le=1_000_000)
-    """Requests that may be under way at once, further ones get 503; unset: 1000, or what open files allow."""
+    """Requests that may be under way at once, further ones get 503; unset: 1000, or what open files allow. Workers
+    share it out evenly; a tenant's own limit holds in each of them."""
 
     header_timeout: Seconds = Field(default=10.0, gt=0, le=3600)
     """Time for the head of a request to come."""
@@ -59,6 +63,11 @@ class Server(Settings):
 
     drain: Seconds = Field(default=30.0, ge=0, le=3600)
     """Time that open requests have to finish once the process is told to end."""
+
+    def shared_by(self, workers: int) -> "Server":
+        """What one of so many workers may use."""
+        most = self.max_requests and -(-self.max_requests // workers)
+        return self.model_copy(update={"max_requests": most, "max_buffered_bytes": self.max_buffered_bytes // workers})
 
 
 def _encryption_key(value: SecretStr) -> SecretStr:

@@ -4,6 +4,7 @@ import asyncio
 import errno
 import os
 import socket
+import sys
 from collections.abc import Callable
 from types import FrameType
 
@@ -41,16 +42,29 @@ def settings(app: Served) -> uvicorn.Config:
     )
 
 
-def listen(host: str, port: int) -> socket.socket:
-    """A listening socket; raises OSError where the address is taken or not ours.
+def listen(host: str, port: int, *, is_shared: bool = False) -> socket.socket:
+    """A listening socket; raises OSError where the address is taken or not ours. is_shared: others may listen there
+    too, and the system spreads connections over all of them.
 
     asyncio turns Nagle's algorithm off only on sockets it made itself: without this every answer waits 40 ms for the
     client's delayed acknowledgement.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listener = socket.create_server((host, port), backlog=_BACKLOG, family=family)
+    listener = socket.create_server((host, port), backlog=_BACKLOG, family=family, reuse_port=is_shared)
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return listener
+
+
+def listen_each(host: str, port: int, number: int) -> list[socket.socket]:
+    """A listening socket for each of so many workers, all at one address. Raises OSError like `listen`.
+
+    One socket for all would do, but the first worker that wakes takes all connections that have come by then.
+    """
+    if number == 1 or sys.platform != "linux":  # elsewhere the newest socket gets them all
+        return [listen(host, port)] * number
+    with listen(host, port) as alone:  # a shared address may be another proxy's
+        port = alone.getsockname()[1]
+    return [listen(host, port, is_shared=True) for _ in range(number)]
 
 
 def inherited() -> list[socket.socket]:

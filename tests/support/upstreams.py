@@ -7,7 +7,7 @@ import json
 import socket
 import struct
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, closing, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Self
 
@@ -190,7 +190,7 @@ class Upstream:
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
         here: list[Call] = []
-        with suppress(ConnectionError, asyncio.IncompleteReadError):
+        with closing(writer), suppress(ConnectionError, asyncio.IncompleteReadError):
             while not writer.is_closing():
                 call = await Call.accept(reader, writer)
                 here.append(call)
@@ -199,7 +199,6 @@ class Upstream:
                     continue
                 self.calls.append(call)
                 await self.script(call)
-        writer.close()
         for call in here:
             call.closed.set()
 

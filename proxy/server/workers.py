@@ -1,0 +1,119 @@
+"""Several processes that serve one address: begun, replaced where one dies, and ended together."""
+
+import gc
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from proxy.observing.log import Log
+
+# Seconds before a worker that died is replaced: the longer, the more often in a row it did not live that long.
+_PAUSES = (0.0, 1.0, 5.0, 30.0)
+_LIVED = 60.0
+_HEARD = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD}
+
+
+@dataclass(slots=True)
+class _Worker:
+    """pid: 0 while it is not there. due: when it is to be begun. deaths: in a row, soon after its beginning."""
+
+    pid: int = 0
+    begins: int = 0
+    begun: float = 0.0
+    due: float = 0.0
+    deaths: int = 0
+
+
+class Supervisor:
+    """Forks workers and does nothing else, so that nothing of it can fail; signals are passed on to all of them."""
+
+    def __init__(self, number: int, work: Callable[[int, int], int], log: Log) -> None:
+        """`work` is done in every worker, given its number from 0 on and how often that was begun; it returns the exit
+        code."""
+        self._work = work
+        self._log = log
+        self._workers = [_Worker() for _ in range(number)]
+        self._is_ending = False
+        self._code = 0
+        self._alive, self._held = os.pipe()
+
+    def run(self) -> int:
+        """Until SIGTERM, SIGINT or the end of a worker that could not begin; returns the exit code."""
+        signal.pthread_sigmask(signal.SIG_BLOCK, _HEARD)
+        gc.freeze()  # so that looking for garbage copies no pages that the workers share
+        while not self._is_ending or any(worker.pid for worker in self._workers):
+            self._begin_due()
+            heard = signal.sigtimedwait(_HEARD, self._seconds())
+            self._reap()
+            if heard is not None and heard.si_signo != signal.SIGCHLD:
+                self._pass_on(signal.Signals(heard.si_signo))
+        return self._code
+
+    def _begin_due(self) -> None:
+        now = time.monotonic()
+        for number, worker in enumerate(self._workers):
+            if not (worker.pid or self._is_ending) and worker.due <= now:
+                worker.begun, worker.begins = now, worker.begins + 1
+                worker.pid = os.fork() or self._become(number, worker.begins)
+
+    def _become(self, number: int, begins: int) -> int:
+        """In the worker, which ends here."""
+        code = 1
+        try:
+            os.close(self._held)
+            threading.Thread(target=_end_with, args=(self._alive,), daemon=True).start()
+            for each in _HEARD:
+                signal.signal(each, signal.SIG_DFL if each != signal.SIGINT else signal.default_int_handler)
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, _HEARD)
+            code = self._work(number, begins)
+        except KeyboardInterrupt:
+            code = 0
+        except BaseException as error:  # noqa: BLE001 - the last frame of a process
+            self._log.fault("worker_failed", error)
+        finally:
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(code)
+
+    def _seconds(self) -> float:
+        """Until the next worker is due."""
+        due = [worker.due for worker in self._workers if not worker.pid]
+        return max(0.0, min(due) - time.monotonic()) if due and not self._is_ending else 3600.0
+
+    def _reap(self) -> None:
+        for worker in self._workers:
+            pid, status = os.waitpid(worker.pid, os.WNOHANG) if worker.pid else (0, 0)
+            if pid:
+                worker.pid = 0
+                self._ended(worker, pid, os.waitstatus_to_exitcode(status))
+
+    def _ended(self, worker: _Worker, pid: int, code: int) -> None:
+        if self._is_ending:
+            return
+        lived = time.monotonic() - worker.begun
+        if worker.begins == 1 and code > 0 and lived < _LIVED:  # it has said why, and another one would fail likewise
+            self._code = code
+            self._pass_on(signal.SIGTERM)
+            return
+        worker.deaths = 0 if lived > _LIVED else worker.deaths + 1
+        pause = _PAUSES[min(worker.deaths, len(_PAUSES) - 1)]
+        worker.due = time.monotonic() + pause
+        self._log.warning("worker_ended", pid=pid, code=code, lived_s=round(lived, 1), replaced_in_s=pause)
+
+    def _pass_on(self, heard: signal.Signals) -> None:
+        if heard != signal.SIGHUP:
+            self._is_ending = True
+            heard = signal.SIGTERM
+        for worker in self._workers:
+            if worker.pid:
+                os.kill(worker.pid, heard)
+
+
+def _end_with(alive: int) -> None:
+    """Drain as if told to once the supervisor is gone: nobody would ever end this worker."""
+    os.read(alive, 1)
+    os.kill(os.getpid(), signal.SIGTERM)
