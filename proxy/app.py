@@ -112,6 +112,7 @@ class App(Served):
             opened.push_async_callback(store.close)
             client = await opened.enter_async_context(UpstreamClient(config.upstreams))
             engine = await open_engine(config, store, client, workers, self._log)
+            engine.memory.most = self._share_of(config.server).memory
             opened.push_async_callback(engine.background.drain, _DRAIN_SECONDS)
             asker, fail_open = WindowAsker(client, engine.windows, time.monotonic), FailOpen(self._log.fault)
             gateway = Gateway(self._activate(config, engine), engine, asker, client, fail_open)
@@ -141,6 +142,7 @@ class App(Served):
         assert self._opened is not None  # noqa: S101 - opened before there is anything to swap
         self._gateway.active = self._activate(config, self._opened.engine)
         self._config = config
+        self._opened.engine.memory.most = self._share_of(config.server).memory
         self._log.set_level(config.logging.level)
 
     @property
@@ -150,8 +152,12 @@ class App(Served):
 
     def _activate(self, config: Config, engine: Engine) -> Active:
         token = admin_token.configured(config) or self._made()
-        server = config.server if self._peers is None else config.server.shared_by(self._peers.count)
+        server = self._share_of(config.server)
         return Active(Tenants(config), engine.router(config), server, most_requests(server.max_requests), token)
+
+    def _share_of(self, server: Server) -> Server:
+        """What this process may use of what all workers may."""
+        return server if self._peers is None else server.shared_by(self._peers.count)
 
     def _made(self) -> AdminToken:
         """The token for as long as none is configured. The store's file, which it lies beside, never changes."""

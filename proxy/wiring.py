@@ -24,6 +24,7 @@ from proxy.engine.standing import StandingRecords
 from proxy.engine.thinking import Thinking
 from proxy.engine.trails import Trails
 from proxy.engine.writer import Writer
+from proxy.memory import Cache, Memory
 from proxy.models.table import ModelTable
 from proxy.models.tokenizer import DEFAULT_ENCODING, Tokenizer
 from proxy.models.windows import Windows
@@ -62,6 +63,8 @@ async def open_engine(
     await asyncio.to_thread(table.load)
     sealer, ttl = config.store.sealer(), config.store.ttl
     observe = Hooks(LogLines(log), metrics, *hooks, fault=log.fault)
+    memory = Memory(config.server.memory)
+    metrics.watch_memory(memory.held, lambda: memory.most)
     if isinstance(store, CircuitBreaker):
         store.on_change = lambda is_up, reason: observe(StoreChanged(is_up, reason))
         metrics.watch_store(lambda: store.available, store.errors, lambda: sealer.unreadable)
@@ -70,28 +73,39 @@ async def open_engine(
     summarizer = summarizer or Summarizer(client, time.monotonic)
     spending, prompts = Spending(time.time), read_prompts()
 
-    checkpoints = Checkpoints(store, sealer, ttl)
+    checkpoints = Checkpoints(store, sealer, ttl, Cache(memory, "records"))
     erasures = Erasures(store, ttl, time.monotonic)
     siblings = Siblings(checkpoints, erasures, sealer, ttl)
-    lineages = Lineages(store, sealer, ttl, time.time)
+    lineages = Lineages(store, sealer, ttl, time.time, memory)
     sessions = SessionIndex(store, sealer, ttl, erasures, siblings, time.time)
     is_answered = partial(_is_answered, store)
     standing = StandingRecords(checkpoints, siblings, is_answered)
-    trails = Trails(checkpoints, standing, erasures, sealer, ttl)
-    cooler = Cooler(store, sealer, ttl, tokenizer, workers)
+    trails = Trails(checkpoints, standing, erasures, sealer, ttl, memory)
+    cooler = Cooler(store, sealer, ttl, tokenizer, workers, memory)
     excerpts = Excerpts(cooler, summarizer, tokenizer, prompts, spending, workers)
     writer = Writer(checkpoints, summarizer, tokenizer, prompts, windows, spending, workers, time.monotonic)
     compactor = Compactor(checkpoints, summarizer, writer, spending, tokenizer, workers, observe, time.time)
     compactions = Compactions(standing, compactor, lineages, trails, sessions, background)
-    decider = Decider(
-        standing, cooler, Thinking(store, sealer, ttl, cooler), Quoter(tokenizer, workers, observe), lineages
-    )
-    reader = RequestReader(tokenizer, workers)
+    quoter = Quoter(tokenizer, workers, observe, Cache(memory, "quotations"), Cache(memory, "indexes"))
+    decider = Decider(standing, cooler, Thinking(store, sealer, ttl, cooler, memory), quoter, lineages)
+    reader = RequestReader(tokenizer, workers, memory)
     drafter = Drafter(decider, standing, compactions, lineages, erasures, trails, tokenizer, observe)
     ahead = Ahead(standing, compactions, excerpts, summarizer, lineages, trails, windows, observe)
     explainer = Explainer(checkpoints, erasures, lineages, sealer, ttl, tokenizer, workers, is_answered)
     return Engine(
-        tokenizer, windows, metrics, observe, reader, drafter, ahead, explainer, erasures, sessions, background, workers
+        tokenizer,
+        windows,
+        metrics,
+        observe,
+        reader,
+        drafter,
+        ahead,
+        explainer,
+        erasures,
+        sessions,
+        background,
+        workers,
+        memory,
     )
 
 

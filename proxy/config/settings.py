@@ -17,6 +17,7 @@ from pydantic import (
 
 from policies.settings import PolicySettings, Seconds, Settings, Words
 from proxy.config.values import ApiKey, BaseUrl, EncodingName, Glob, KeyHash, PathRule, StoreUrl, decode_key
+from proxy.memory import DEFAULT_BYTES
 from proxy.stores.sealing import Sealer
 
 DEFAULT: Final = "default"
@@ -45,6 +46,9 @@ class Server(Settings):
     """Bytes that the bodies of all requests under way may take together, unpacked; further ones get 503. One body of
     max_body_bytes always has room. Workers share it out evenly."""
 
+    memory: int = Field(default=DEFAULT_BYTES, ge=1024 * 1024)
+    """Bytes, about, that may be remembered to save work: records, read requests and the like. Workers share it out."""
+
     admin_token: ApiKey = SecretStr("")
     """Token for /metrics and /admin; empty: one is made at the first start, and this machine may read figures."""
 
@@ -67,7 +71,8 @@ class Server(Settings):
     def shared_by(self, workers: int) -> "Server":
         """What one of so many workers may use."""
         most = self.max_requests and -(-self.max_requests // workers)
-        return self.model_copy(update={"max_requests": most, "max_buffered_bytes": self.max_buffered_bytes // workers})
+        shares = {name: getattr(self, name) // workers for name in ("max_buffered_bytes", "memory")}
+        return self.model_copy(update={"max_requests": most, **shares})
 
 
 def _encryption_key(value: SecretStr) -> SecretStr:

@@ -6,7 +6,6 @@ parsed, digested and counted from there on.
 """
 
 import secrets
-from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -18,6 +17,7 @@ from policies.message import Message
 from proxy.dialects.bounds import QUICK
 from proxy.dialects.history import History
 from proxy.dialects.json_array import MAX_ITEMS, Array, Envelope, Parsed, rest_position, walk
+from proxy.memory import Cache, Memory
 
 _LEAST_BYTES = 4_096
 _KEY_BYTES = 256
@@ -74,13 +74,11 @@ def worth_remembering(body: bytes, parsed: Parsed) -> list[int]:
 
 
 class PrefixCache:
-    """Bounded by the bytes it holds; the least recently used go first."""
+    """What is known of bodies, by their beginning; of one beginning the newest few."""
 
-    def __init__(self, max_bytes: int = 64 * 1024 * 1024, per_opening: int = 8) -> None:
-        self._max_bytes = max_bytes
+    def __init__(self, memory: Memory, per_opening: int = 8) -> None:
         self._per_opening = per_opening
-        self._entries: OrderedDict[_Key, list[Prefix]] = OrderedDict()
-        self.held = 0
+        self._entries: Cache[_Key, list[Prefix]] = Cache(memory, "prefixes")
         # Hashes never leave the process; the seed keeps anybody from aiming at a collision.
         self._seed = secrets.randbits(64)
 
@@ -89,9 +87,8 @@ class PrefixCache:
         if len(body) < _LEAST_BYTES:
             return None
         key = self._key(scope, body, array)
-        for prefix in sorted(self._entries.get(key, ()), key=lambda p: -p.length):
+        for prefix in sorted(self._entries.get(key) or (), key=lambda p: -p.length):
             if self._matches(prefix, body) and (parsed := _parse_rest(prefix, body, array)) is not None:
-                self._entries.move_to_end(key)
                 return prefix, parsed
         return None
 
@@ -108,7 +105,7 @@ class PrefixCache:
             envelope = found.envelope
         else:
             envelope = read.array.envelope(body[: array[0]] + b"[]}")
-        self._drop(key, found)
+        entries = [one for one in self._entries.get(key) or () if found is None or one.line is not found.line]
         line = object()
         for history in histories:
             number = history.ends[-1]
@@ -125,28 +122,10 @@ class PrefixCache:
                 history=history,
                 line=line,
             )
-            self._put(key, prefix)
-
-    def _drop(self, key: _Key, found: Prefix | None) -> None:
-        """What was remembered together with a prefix."""
-        entries = self._entries.get(key, [])
-        for entry in [entry for entry in entries if found is not None and entry.line is found.line]:
-            entries.remove(entry)
-            self.held -= entry.size
-
-    def _put(self, key: _Key, prefix: Prefix) -> None:
-        entries = self._entries.setdefault(key, [])
-        same = next((i for i, p in enumerate(entries) if p.length == prefix.length and p.digest == prefix.digest), None)
-        if same is not None:
-            self.held -= entries.pop(same).size
-        elif len(entries) >= self._per_opening:
-            self.held -= entries.pop(0).size
-        entries.append(prefix)
-        self._entries.move_to_end(key)
-        self.held += prefix.size
-        while self.held > self._max_bytes:
-            _, dropped = self._entries.popitem(last=False)
-            self.held -= sum(p.size for p in dropped)
+            entries = [one for one in entries if (one.length, one.digest) != (prefix.length, prefix.digest)]
+            entries.append(prefix)
+        entries = entries[-self._per_opening :]
+        self._entries.keep(key, entries, sum(one.size for one in entries))
 
     def _key(self, scope: bytes, body: bytes, array: Array) -> _Key:
         return scope, array, self._hash(body, _KEY_BYTES)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import secrets
 from codecs import BOM_UTF8
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -23,15 +22,17 @@ from proxy.dialects.history import History
 from proxy.dialects.json_array import Array, Parsed
 from proxy.dialects.prefixes import PrefixCache, Read, worth_remembering
 from proxy.errors import InvalidJSONError
-from proxy.lru import remember
+from proxy.memory import Cache, Memory
 from proxy.models.media import family_of
 from proxy.models.tokenizer import Tokenizer
 from proxy.runtime.workers import Workers
 
-_REMEMBERED_MESSAGES = 50_000
+# Bytes that a description of a message takes with its key, each call in it, and a key alone.
+_DESCRIBED = 600
+_CALL = 200
+_KEY = 150
 # What a client may write around a separator: role, name, cache_control.
 _AROUND_SEPARATOR = 400
-_REMEMBERED_TOOLS = 1_000
 # What a message takes beside its text, as time: what so many bytes take to be counted.
 _MESSAGE_BYTES = 100
 
@@ -139,12 +140,13 @@ class CountedRequest:
 class RequestReader:
     """Reads requests and remembers what it learnt, by content; one per process."""
 
-    def __init__(self, tokenizer: Tokenizer, workers: Workers) -> None:
+    def __init__(self, tokenizer: Tokenizer, workers: Workers, memory: Memory | None = None) -> None:
+        memory = memory or Memory()
         self._tokenizer = tokenizer
         self._workers = workers
-        self._prefixes = PrefixCache()
-        self._messages: OrderedDict[ContentKey, Message] = OrderedDict()
-        self._tools: OrderedDict[ContentKey, int] = OrderedDict()
+        self._prefixes = PrefixCache(memory)
+        self._messages: Cache[ContentKey, Message] = Cache(memory, "messages")
+        self._tools: Cache[ContentKey, int] = Cache(memory, "definitions")
         self._seed = secrets.randbits(64)
 
     async def read(
@@ -198,15 +200,15 @@ class RequestReader:
         raws = [view[first:last] for first, last in parsed.spans[len(known) :]]
         name = measure.name
         keys = [self._key(raw, name) for raw in raws]
-        seen = {key: self._messages[key] for key in keys if key in self._messages}
+        seen = {key: message for key in keys if (message := self._messages.get(key)) is not None}
         new = {key: raw for key, raw in zip(keys, raws, strict=True) if key not in seen}
         size = sum(map(len, new.values())) + _MESSAGE_BYTES * len(new)
         learnt = await self._run(partial(self._learn, new, measure), size, measure.encoding)
         if learnt is None:
             return None
         seen.update(learnt)
-        for key, message in seen.items():
-            remember(self._messages, key, message, _REMEMBERED_MESSAGES)
+        for key, message in learnt.items():
+            self._messages.keep(key, message, _DESCRIBED + _CALL * (len(message.calls) + len(message.results)))
         return [*known, *(seen[key] for key in keys)]
 
     def _learn(self, new: Mapping[ContentKey, memoryview], measure: Measure) -> dict[ContentKey, Message] | None:
@@ -233,7 +235,7 @@ class RequestReader:
         tokens = self._tools.get(key)
         if tokens is None:
             tokens = await self._run(partial(self._count_json, bytes(raw), encoding), len(raw), encoding)
-        return remember(self._tools, key, tokens, _REMEMBERED_TOOLS)
+        return self._tools.keep(key, tokens, _KEY)
 
     async def _run(self, work: Callable[[], _V], size: int, encoding: str) -> _V:
         """Inline what is small; in a worker thread what would stall the event loop."""

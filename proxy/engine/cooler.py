@@ -17,13 +17,13 @@ from policies.transcript import CountTokens
 from proxy.dialects import json_array
 from proxy.dialects.reader import CountedRequest
 from proxy.engine.case import Case
+from proxy.memory import Cache, Memory
 from proxy.models.tokenizer import Tokenizer
 from proxy.records.shelf import Shelf
 from proxy.runtime.workers import Workers
 from proxy.stores.base import Store
 from proxy.stores.sealing import Sealer
 
-_REMEMBERED = 5_000
 # Cutting to a share of the characters leaves a little more than that share of the tokens.
 _CUT_MARGIN = 0.85
 
@@ -68,8 +68,10 @@ class Cooled:
 class Cooler:
     """Replaces what has cooled down; one per process."""
 
-    def __init__(self, store: Store, sealer: Sealer, ttl: float, tokenizer: Tokenizer, workers: Workers) -> None:
-        self._frozen = Shelf(store, sealer, ttl, _Texts, _REMEMBERED)
+    def __init__(
+        self, store: Store, sealer: Sealer, ttl: float, tokenizer: Tokenizer, workers: Workers, memory: Memory
+    ) -> None:
+        self._frozen = Shelf(store, sealer, ttl, _Texts, Cache(memory, "short_forms"))
         self._store = store
         self._sealer = sealer
         self._ttl = ttl

@@ -7,6 +7,7 @@ from proxy.dialects.reader import RequestReader
 from proxy.engine.ahead import Ahead
 from proxy.engine.drafter import Drafter
 from proxy.engine.explainer import Explainer
+from proxy.memory import Memory
 from proxy.models.tokenizer import Tokenizer
 from proxy.models.windows import Windows
 from proxy.observing.events import Hook
@@ -34,6 +35,7 @@ class Engine:
     sessions: SessionIndex
     background: Background
     workers: Workers
+    memory: Memory
 
     def router(self, config: Config) -> Router:
         return Router(config, self.windows, self.tokenizer)

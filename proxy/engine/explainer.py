@@ -28,6 +28,7 @@ from proxy.engine.quoter import Quoter
 from proxy.engine.standing import StandingRecords
 from proxy.engine.thinking import Thinking
 from proxy.engine.trails import Trails
+from proxy.memory import Cache, Memory
 from proxy.models.tokenizer import Tokenizer
 from proxy.records.checkpoints import Checkpoints
 from proxy.records.erasures import Erasures
@@ -38,6 +39,8 @@ from proxy.stores.base import Store
 from proxy.stores.sealing import Sealer
 
 # Why a message is sent as it is, by the reason of a request that goes on without a new record.
+# For what is looked at only, as when tokens are counted: a part of what serves requests.
+_REMEMBERED_BYTES = 8 * 1024 * 1024
 _AS_IT_CAME = {
     "several_choices": "n > 1: relayed as it came",
     "unknown_shape": "its shape is not understood: relayed as it came",
@@ -136,17 +139,19 @@ class Explainer:
         workers: Workers,
         is_answered: Callable[[], bool],
     ) -> None:
+        # Its own: what is only looked at must not count as done, nor push out what is.
+        memory = Memory(_REMEMBERED_BYTES)
         self._store = LookOnly(checkpoints.store)
         looked_at = checkpoints.over(self._store)
         self._standing = StandingRecords(looked_at, Siblings(looked_at, erasures, sealer, ttl), is_answered)
-        self._trails = Trails(looked_at, self._standing, erasures, sealer, ttl)
+        self._trails = Trails(looked_at, self._standing, erasures, sealer, ttl, memory)
         self._erasures = erasures
         self._lineages = lineages
         self._sealer = sealer
         self._ttl = ttl
         self._tokenizer = tokenizer
         self._workers = workers
-        self._quoter = Quoter(tokenizer, workers, lambda _: None)
+        self._quoter = Quoter(tokenizer, workers, lambda _: None, Cache(memory, "quotations"), Cache(memory, "indexes"))
 
     async def explain(self, case: Case, received: CountedRequest) -> explanation.Explanation:
         """`received` is the request as it came; the case's may begin behind a separator."""
@@ -177,8 +182,8 @@ class Explainer:
 
     def _decider(self) -> Decider:
         """What is not frozen yet may look otherwise when it is: a cooler must not remember it."""
-        cooler = Cooler(self._store, self._sealer, self._ttl, self._tokenizer, self._workers)
-        thinking = Thinking(self._store, self._sealer, self._ttl, cooler)
+        cooler = Cooler(self._store, self._sealer, self._ttl, self._tokenizer, self._workers, Memory())
+        thinking = Thinking(self._store, self._sealer, self._ttl, cooler, Memory())
         return Decider(self._standing, cooler, thinking, self._quoter, self._lineages)
 
 

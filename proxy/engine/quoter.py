@@ -5,10 +5,10 @@ same. Messages that had their answer when the record was made get none.
 """
 
 from bisect import bisect_left, bisect_right
-from collections import OrderedDict
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
+from typing import NamedTuple
 
 from policies.budget import usable_input
 from policies.record.recall import Quotation, budget_for, quotation
@@ -16,16 +16,22 @@ from policies.record.record import Record
 from policies.record.search import Index, Passage, unaccented
 from proxy.engine.case import Case
 from proxy.engine.cooler import Cooled
-from proxy.lru import remember
+from proxy.memory import Cache
 from proxy.models.tokenizer import Tokenizer
 from proxy.observing.events import Hook, Recalled
 from proxy.runtime.workers import Workers
 
-_REMEMBERED = 10_000
-# Characters of conversations that are ready to be searched; another one is read again when it is needed.
-_SEARCHABLE = 8_000_000
+_KEY_BYTES = 400
+# What a conversation that is ready to be searched takes in memory, for each character of it.
+_GROWTH = 6
 
 _Key = tuple[bytes, str, int, str]
+
+
+class _Known(NamedTuple):
+    """What stands before a message; None for nothing."""
+
+    quotation: Quotation | None
 
 
 @dataclass(eq=False, repr=False)
@@ -35,8 +41,8 @@ class Quoter:
     _tokenizer: Tokenizer
     _workers: Workers
     _observe: Hook
-    _quotations: OrderedDict[_Key, Quotation | None] = field(default_factory=OrderedDict)
-    _indexes: OrderedDict[str, Index] = field(default_factory=OrderedDict)
+    _quotations: Cache[_Key, _Known]
+    _indexes: Cache[str, Index]
 
     async def quoted(self, case: Case, record: Record | None, view: Cooled) -> Cooled:
         """The view with quotations in front of what is asked behind the record."""
@@ -46,7 +52,8 @@ class Quoter:
         budget = budget_for(_room(case, case.route.window.tokens), settings)
         digests, encoding = case.chain.digests, case.request.encoding
         keys = {at: (digests[at + 1], record.digest, budget, encoding) for at in _asked(case, record)}
-        known = {at: self._quotations[key] for at, key in keys.items() if key in self._quotations}
+        found = {at: self._quotations.get(key) for at, key in keys.items()}
+        known = {at: one.quotation for at, one in found.items() if one is not None}
         if len(known) < len(keys):
             ready = self._indexes.get(record.digest)
             index, known = await self._workers.run(self._found, case, record, budget, [*keys], known, ready)
@@ -82,14 +89,11 @@ class Quoter:
 
     def _keep(self, case: Case, record: Record, index: Index, quotations: Mapping[_Key, Quotation | None]) -> None:
         for key, one in quotations.items():
-            if one is not None and key not in self._quotations:
+            if one is not None and self._quotations.get(key) is None:
                 model = case.request.settings.model
                 self._observe(Recalled(case.caller.tenant, case.route.name, model, len(one.passages), one.tokens))
-            remember(self._quotations, key, one, _REMEMBERED)
-        self._indexes[record.digest] = index
-        self._indexes.move_to_end(record.digest)
-        while sum(each.size for each in self._indexes.values()) > _SEARCHABLE and len(self._indexes) > 1:
-            self._indexes.popitem(last=False)
+            self._quotations.keep(key, _Known(one), _KEY_BYTES + (0 if one is None else 4 * len(one.text)))
+        self._indexes.keep(record.digest, index, _GROWTH * index.size)
 
 
 def _room(case: Case, window: int) -> int:

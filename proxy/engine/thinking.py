@@ -14,11 +14,10 @@ from policies.conversation import MessageIndex
 from policies.record.record import Record
 from proxy.engine.case import Case
 from proxy.engine.cooler import Cooled, Cooler
+from proxy.memory import Cache, Memory
 from proxy.records.shelf import Shelf
 from proxy.stores.base import Store
 from proxy.stores.sealing import Sealer
-
-_REMEMBERED = 5_000
 
 
 class Use(msgspec.Struct, frozen=True):
@@ -36,8 +35,8 @@ class Use(msgspec.Struct, frozen=True):
 class Thinking:
     """Leaves bound thinking out; one per store."""
 
-    def __init__(self, store: Store, sealer: Sealer, ttl: float, cooler: Cooler) -> None:
-        self._uses = Shelf(store, sealer, ttl, Use, _REMEMBERED)
+    def __init__(self, store: Store, sealer: Sealer, ttl: float, cooler: Cooler, memory: Memory) -> None:
+        self._uses = Shelf(store, sealer, ttl, Use, Cache(memory, "thinking"))
         self._cooler = cooler
 
     async def use(self, case: Case, record: Record | None) -> Use | None:

@@ -26,6 +26,7 @@ from policies.trail import (
 )
 from proxy.engine.case import Case
 from proxy.engine.standing import StandingRecords
+from proxy.memory import Cache, Memory
 from proxy.records.checkpoints import Checkpoints
 from proxy.records.erasures import Erasures
 from proxy.records.shelf import Shelf
@@ -34,8 +35,6 @@ from proxy.stores.sealing import Sealer
 _LOOKED_UP = 128
 # Of so many pointers the first that leads to a trail counts: conversations may have been erased since.
 _FOLLOWED = 3
-_REMEMBERED = 5_000
-_TRAILS_REMEMBERED = 500
 
 
 class _Pointer(msgspec.Struct, frozen=True):
@@ -55,14 +54,20 @@ class Trails:
     """Notes and follows trails; one per process."""
 
     def __init__(
-        self, checkpoints: Checkpoints, standing: StandingRecords, erasures: Erasures, sealer: Sealer, ttl: float
+        self,
+        checkpoints: Checkpoints,
+        standing: StandingRecords,
+        erasures: Erasures,
+        sealer: Sealer,
+        ttl: float,
+        memory: Memory,
     ) -> None:
         self._checkpoints = checkpoints
         self._standing = standing
         self._erasures = erasures
         self._pointers = Shelf(checkpoints.store, sealer, ttl, _Pointer)
-        self._trails = Shelf(checkpoints.store, sealer, ttl, Trail, _TRAILS_REMEMBERED)
-        self._restarts = Shelf(checkpoints.store, sealer, ttl, Restarts, _REMEMBERED)
+        self._trails = Shelf(checkpoints.store, sealer, ttl, Trail, Cache(memory, "trails"))
+        self._restarts = Shelf(checkpoints.store, sealer, ttl, Restarts, Cache(memory, "restarts"))
 
     async def resumed(self, case: Case) -> Case:
         """The case as a part of the conversation that it goes on from, where a summary of it would be made and there is

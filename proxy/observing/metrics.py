@@ -98,6 +98,10 @@ class Metrics:
         """Tell what these say when they are asked: the store's state, failed operations by name, and useless values."""
         self._registry.register(_StoreFigures(available, errors, unreadable))
 
+    def watch_memory(self, held: Mapping[str, int], most: Callable[[], int]) -> None:
+        """Tell what is remembered: bytes by cache, and the bound for all of them."""
+        self._registry.register(_MemoryFigures(held, most))
+
     async def exposition(self) -> bytes:
         """Everything, in Prometheus' text format, as it was within the last second; rendered in a thread."""
         async with self._rendering:
@@ -136,3 +140,20 @@ class _StoreFigures(Collector):
             "Values in the store that were damaged, or not sealed for their place with a key known here",
             self._unreadable(),
         )
+
+
+class _MemoryFigures(Collector):
+    """What is remembered, by cache."""
+
+    def __init__(self, held: Mapping[str, int], most: Callable[[], int]) -> None:
+        self._held = held
+        self._most = most
+
+    def collect(self) -> Iterator[Metric]:
+        held = GaugeMetricFamily(
+            "concertina_memory_bytes", "Bytes, about, of what is remembered to save work", labels=["cache"]
+        )
+        for name, size in sorted(dict(self._held).items()):
+            held.add_metric([name], size)
+        yield held
+        yield GaugeMetricFamily("concertina_memory_limit_bytes", "The most they may take together", self._most())

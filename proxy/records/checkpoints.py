@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import hashlib
-from collections import OrderedDict
 from collections.abc import Collection, Iterable, Sequence
 
 import msgspec
 
 from policies.chain import hash_tag
 from policies.record.record import VERSION, Record
-from proxy.lru import remember
+from proxy.memory import Cache, Memory
 from proxy.stores.base import Store
 from proxy.stores.sealing import Sealer
 
-_REMEMBERED = 2_000
+# What a record takes in memory, for each byte of it in the store.
+_GROWTH = 3
 # Cuts looked up in one round trip, newest first; a session has a handful of checkpoints, the newest near its end.
 _LOOKED_UP = 512
 
@@ -25,13 +25,11 @@ _decode = msgspec.json.Decoder(Record).decode
 class Checkpoints:
     """Records by the digest of the prefix they cover; immutable, so the first to publish is right for everybody."""
 
-    def __init__(
-        self, store: Store, sealer: Sealer, ttl: float, memory: OrderedDict[str, Record] | None = None
-    ) -> None:
+    def __init__(self, store: Store, sealer: Sealer, ttl: float, memory: Cache[str, Record] | None = None) -> None:
         self.store = store
         self._sealer = sealer
         self._ttl = ttl
-        self._memory = OrderedDict() if memory is None else memory
+        self._memory = Cache(Memory(), "records") if memory is None else memory
 
     def over(self, store: Store) -> Checkpoints:
         """The same checkpoints over another store; what this process remembers is shared."""
@@ -42,7 +40,7 @@ class Checkpoints:
         for cut in sorted(cuts, reverse=True):
             key = key_of(digests, cut)
             if (record := self._memory.get(key)) is not None and is_of(record, digests, cut):
-                return covering(cut, remember(self._memory, key, record, _REMEMBERED))
+                return covering(cut, record)
         return None
 
     async def find(self, digests: Sequence[bytes], cuts: Iterable[int]) -> Record | None:
@@ -56,7 +54,7 @@ class Checkpoints:
             record = self._open(key, value, digests[cut])
             if record is not None:
                 await self.store.touch([key], self._ttl)
-                return covering(cut, remember(self._memory, key, record, _REMEMBERED))
+                return covering(cut, self._memory.keep(key, record, _GROWTH * len(value or b"")))
         return None
 
     async def known(self, digests: Sequence[bytes], cuts: Collection[int]) -> Record | None:
@@ -72,11 +70,12 @@ class Checkpoints:
         if not is_of(record, digests, cut):
             return record
         key = key_of(digests, cut)
-        taken = await self.store.put_new(key, self._sealer.seal(key, _encode(record)), self._ttl)
+        encoded = _encode(record)
+        taken = await self.store.put_new(key, self._sealer.seal(key, encoded), self._ttl)
         holds = self._open(key, taken, digests[cut])
         if taken is not None and holds is None and not self._sealer.is_later(taken):  # damaged: nobody can use it
-            await self.store.put(key, self._sealer.seal(key, _encode(record)), self._ttl)
-        return covering(cut, remember(self._memory, key, holds or record, _REMEMBERED))
+            await self.store.put(key, self._sealer.seal(key, encoded), self._ttl)
+        return covering(cut, self._memory.keep(key, holds or record, _GROWTH * len(encoded)))
 
     async def lying_at(self, tag: str, digest: str) -> Record | None:
         """The record of this digest in a conversation with this tag; None where the store has none that is readable."""

@@ -7,11 +7,11 @@ from policies.budget import Budget
 from policies.record.lineage import Lineage, compacted, failed, may_ask_model, shown
 from policies.record.record import Record
 from proxy.lru import remember
+from proxy.memory import Cache, Memory
 from proxy.records.shelf import Shelf
 from proxy.stores.base import Store
 from proxy.stores.sealing import Sealer
 
-_REMEMBERED = 5_000
 _FIRST_SEEN = 20_000
 
 
@@ -21,9 +21,9 @@ class Lineages:
     Two replicas that change one state at once may lose a count. Nothing but statistics and pauses hang on it.
     """
 
-    def __init__(self, store: Store, sealer: Sealer, ttl: float, clock: Callable[[], float]) -> None:
+    def __init__(self, store: Store, sealer: Sealer, ttl: float, clock: Callable[[], float], memory: Memory) -> None:
         """`clock` tells Unix seconds."""
-        self._shelf = Shelf(store, sealer, ttl, Lineage, _REMEMBERED)
+        self._shelf = Shelf(store, sealer, ttl, Lineage, Cache(memory, "lineages"))
         self._clock = clock
         self._first_seen: OrderedDict[bytes, float] = OrderedDict()
 

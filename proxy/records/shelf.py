@@ -1,37 +1,39 @@
 """Values of one type in a store: sealed there, remembered here."""
 
-from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Generic, TypeVar
 
 import msgspec
 
-from proxy.lru import remember
+from proxy.memory import Cache, Memory
 from proxy.stores.base import Store
 from proxy.stores.sealing import Sealer
 
 _T = TypeVar("_T")
+# What a value takes in memory, for each byte of it in the store.
+_GROWTH = 4
 
 
 class Shelf(Generic[_T]):
     """A store's values under keys of one kind. What was damaged or sealed for another place is a miss."""
 
-    def __init__(self, store: Store, sealer: Sealer, ttl: float, type_: type[_T], bound: int = 0) -> None:
-        """`bound`: how many values this process remembers; `ttl` is in seconds."""
+    def __init__(
+        self, store: Store, sealer: Sealer, ttl: float, type_: type[_T], memory: Cache[str, _T] | None = None
+    ) -> None:
+        """`memory`: what this process remembers; `ttl` is in seconds."""
         self._store = store
         self._sealer = sealer
         self._ttl = ttl
         self._encode = msgspec.json.Encoder().encode
         self._decode = msgspec.json.Decoder(type_).decode
-        self._bound = bound
-        self._memory: OrderedDict[str, _T] = OrderedDict()
+        self._memory = Cache(Memory(0), "") if memory is None else memory
 
     def recall(self, key: str) -> _T | None:
         return self._memory.get(key)
 
     def keep(self, key: str, value: _T) -> _T:
         """Remember a value here, and store it nowhere; returns it."""
-        return remember(self._memory, key, value, self._bound)
+        return self._memory.keep(key, value, _GROWTH * len(self._encode(value)))
 
     async def get(self, key: str) -> _T | None:
         """The value, from memory or the store."""

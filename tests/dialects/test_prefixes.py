@@ -20,6 +20,7 @@ from proxy.dialects.json_array import MAX_ITEMS
 from proxy.dialects.prefixes import PrefixCache, Read, worth_remembering
 from proxy.dialects.reader import CountedRequest, RequestReader
 from proxy.dialects.table import CHAT, MESSAGES
+from proxy.memory import Memory
 from proxy.models.tokenizer import DEFAULT_ENCODING, Tokenizer
 from proxy.runtime import workers as threads
 from tests.support.conversations import Json, assistant, body_of, described, parsed, rounds, system, tool, user
@@ -172,7 +173,7 @@ def test_a_growing_history_is_counted_once() -> None:
 
 @pytest.mark.parametrize("place", ["before", "behind"])
 def test_an_agents_next_request_is_found_by_its_prefix(place: str) -> None:
-    cache = PrefixCache()
+    cache = PrefixCache(Memory())
     model, more = ('"model":"m",', "") if place == "before" else ("", ',"model":"m"')
     bodies = [b.replace(b'"model": "gpt-4o", ', model.encode())[:-1] + more.encode() + b"}" for b in growing(4)]
     for earlier, later in itertools.pairwise(bodies):
@@ -187,7 +188,7 @@ def test_an_agents_next_request_is_found_by_its_prefix(place: str) -> None:
 
 
 def test_what_one_caller_sent_is_never_found_by_another() -> None:
-    cache = PrefixCache()
+    cache = PrefixCache(Memory())
     earlier, later = growing(2)
     remember(cache, earlier, described(json.loads(earlier)["messages"]), b"one")
     assert cache.find(b"two", later, CHAT.array) is None
@@ -221,7 +222,7 @@ def test_what_was_read_in_one_dialect_is_read_anew_in_another() -> None:
     ],
 )
 def test_anything_else_is_read_as_a_whole(change: object, reason: str) -> None:
-    cache = PrefixCache()
+    cache = PrefixCache(Memory())
     earlier, later = growing(2)
     remember(cache, earlier, described(json.loads(earlier)["messages"]))
     assert callable(change)
@@ -229,28 +230,30 @@ def test_anything_else_is_read_as_a_whole(change: object, reason: str) -> None:
 
 
 def test_short_bodies_are_not_worth_remembering() -> None:
-    cache = PrefixCache()
+    cache = PrefixCache(Memory())
     body = body_of([user("a"), user("b")])
     remember(cache, body, described(json.loads(body)["messages"]))
-    assert cache.held == 0
+    assert cache.find(SCOPE, body, CHAT.array) is None
 
 
 @settings(max_examples=30, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(2, 30), st.integers(0, 40)), min_size=1, max_size=40))
 def test_no_more_is_held_than_the_bound_allows(sent: list[tuple[int, int, int]]) -> None:
     bound = 40_000
-    cache = PrefixCache(max_bytes=bound, per_opening=3)
+    memory = Memory(bound)
+    cache = PrefixCache(memory, per_opening=3)
     for session, length, tools in sent:
         messages = [user(f"{session} " + "x" * 200), *[user("y" * 200)] * length]
         body = json.dumps({"tools": ["t" * 1_000] * tools, "messages": messages}).encode()
         remember(cache, body, described(messages))
-        entries = [prefix for prefixes in cache._entries.values() for prefix in prefixes]
-        assert cache.held == sum(prefix.size for prefix in entries) <= bound
-        assert all(prefix.size >= len(bytes(prefix.envelope.fields["tools"])) for prefix in entries)
+        assert memory.held["prefixes"] <= bound
+        found = cache.find(SCOPE, body, CHAT.array)
+        assert found is None or found[0].size >= len(bytes(found[0].envelope.fields["tools"]))
 
 
 def test_the_session_that_was_used_longest_ago_goes_first() -> None:
-    cache = PrefixCache(max_bytes=8_000)  # two of these
+    memory = Memory()
+    cache = PrefixCache(memory)
     histories = [[user(f"{name} " * 1_000), *[user("y")] * 12] for name in ("one", "two", "three")]
 
     def is_known(number: int) -> bool:
@@ -259,6 +262,7 @@ def test_the_session_that_was_used_longest_ago_goes_first() -> None:
     for number, messages in enumerate(histories):
         body = body_of(messages)
         remember(cache, body, described(messages))
+        memory.most = min(memory.most, 2 * memory.held["prefixes"] + 1_000)  # two of these
         assert is_known(number)
         assert is_known(0)
     assert not is_known(1)
@@ -277,7 +281,7 @@ def test_messages_are_shared_and_not_described_again() -> None:
 def test_marks_that_move_on_cost_no_prefix(marked: int) -> None:
     """opencode marks its last two messages, and so what ends with either never comes again."""
     history = [*OPENING, *rounds(6)]
-    prefixes = PrefixCache()
+    prefixes = PrefixCache(Memory())
     first, second = with_marks(history[:-2], marked), with_marks(history, marked)
     messages = described(json.loads(first)["messages"])
     remember(prefixes, first, messages)

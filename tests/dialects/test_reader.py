@@ -19,6 +19,7 @@ from proxy.dialects.chat.messages import describe
 from proxy.dialects.reader import CountedRequest, RequestReader
 from proxy.dialects.table import CHAT
 from proxy.errors import InvalidJSONError
+from proxy.memory import Memory
 from proxy.models.tokenizer import DEFAULT_ENCODING, INLINE_BYTES, Tokenizer
 from proxy.runtime import workers as threads
 from tests.support.conversations import assistant, body_of, system, tool, user
@@ -223,13 +224,13 @@ def test_results_are_named_after_the_calls_they_answer() -> None:
     assert named == [("assistant", None), ("tool", "bash"), ("tool", None)]
 
 
-def test_memory_of_messages_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("proxy.dialects.reader._REMEMBERED_MESSAGES", 10)
-    monkeypatch.setattr("proxy.dialects.reader._REMEMBERED_TOOLS", 3)
-    reader = RequestReader(TOKENIZER, threads.Workers(Workers()))
-    for number in range(30):
+def test_memory_of_messages_is_bounded() -> None:
+    memory = Memory(10_000)
+    reader = RequestReader(TOKENIZER, threads.Workers(Workers()), memory)
+    for number in range(100):
         read(body_of([user(f"{number}")], tools=[number]), reader)
-    assert (len(reader._messages), len(reader._tools)) == (10, 3)
+        assert sum(memory.held.values()) <= 10_000
+    assert min(memory.held["messages"], memory.held["definitions"]) > 0
 
 
 def test_a_history_seen_under_one_encoding_is_counted_anew_under_another() -> None:

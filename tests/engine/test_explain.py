@@ -496,7 +496,7 @@ def test_looking_at_a_checkpoint_of_another_process_does_not_prolong_its_life(be
 
     async def play() -> None:
         await used.engine.drafter.first((await used.explain(history(0.5), "on"))[0])
-        used.engine.explainer._standing._checkpoints._memory.clear()
+        used.engine.memory.most = 0
         _, explanation = await used.explain(history(0.51), "on")
         assert explanation.outcome == "reused"
 

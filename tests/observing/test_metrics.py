@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from proxy.memory import Cache, Memory
 from proxy.observing import metrics as module
 from proxy.observing.events import ConfigReloaded
 from proxy.observing.metrics import Metrics
@@ -61,6 +62,15 @@ async def test_a_scrape_that_is_given_up_leaves_the_next_one_whole(monkeypatch: 
     await asyncio.sleep(0)
     given_up.cancel()
     assert b"concertina_config_reloads_total" in await metrics.exposition()
+
+
+async def test_what_is_remembered_is_told_by_cache_with_its_bound() -> None:
+    metrics, memory = Metrics(Clock()), Memory(1_000)
+    metrics.watch_memory(memory.held, lambda: memory.most)
+    Cache[str, int](memory, "records").keep("a", 1, 100)
+    told = await metrics.exposition()
+    assert b'concertina_memory_bytes{cache="records"} 300.0' in told
+    assert b"concertina_memory_limit_bytes 1000.0" in told
 
 
 async def test_figures_may_change_while_they_are_rendered() -> None:

@@ -1,0 +1,87 @@
+"""What the process remembers so as not to do it again, within one bound of bytes for everything together."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Hashable, Mapping
+from typing import Generic, TypeVar, cast
+
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
+
+DEFAULT_BYTES = 64 * 1024 * 1024
+# What an entry takes beside its key and its value.
+_ENTRY = 200
+
+
+class Memory:
+    """Caches that share a bound: what was used longest ago goes first, whichever of them has it."""
+
+    def __init__(self, most: int = DEFAULT_BYTES) -> None:
+        self._most = most
+        self._entries: OrderedDict[tuple[str, Hashable], tuple[object, int]] = OrderedDict()
+        self._held: dict[str, int] = {}
+
+    @property
+    def most(self) -> int:
+        return self._most
+
+    @most.setter
+    def most(self, most: int) -> None:
+        self._most = most
+        self._forget()
+
+    @property
+    def held(self) -> Mapping[str, int]:
+        """Bytes, about, by the name of a cache."""
+        return self._held
+
+    def get(self, key: tuple[str, Hashable]) -> object | None:
+        found = self._entries.get(key)
+        if found is None:
+            return None
+        self._entries.move_to_end(key)
+        return found[0]
+
+    def keep(self, key: tuple[str, Hashable], value: object, size: int) -> None:
+        self.drop(key)
+        self._entries[key] = value, size + _ENTRY
+        self._held[key[0]] += size + _ENTRY
+        self._forget()
+
+    def drop(self, key: tuple[str, Hashable]) -> None:
+        found = self._entries.pop(key, None)
+        if found is not None:
+            self._held[key[0]] -= found[1]
+
+    def _forget(self) -> None:
+        while self._entries and sum(self._held.values()) > self._most:
+            self.drop(next(iter(self._entries)))
+
+    def cache(self, name: str) -> None:
+        self._held.setdefault(name, 0)
+
+
+class Cache(Generic[K, V]):
+    """The entries of one kind in a memory; `name` tells them apart."""
+
+    def __init__(self, memory: Memory, name: str) -> None:
+        self._memory = memory
+        self._name = name
+        memory.cache(name)
+
+    def get(self, key: K) -> V | None:
+        """The value, which counts as used now; None where it is not known, or no longer."""
+        return cast("V | None", self._memory.get((self._name, key)))
+
+    def keep(self, key: K, value: V, size: int) -> V:
+        """Remember a value of about so many bytes, its key included; returns it."""
+        self._memory.keep((self._name, key), value, size)
+        return value
+
+    def drop(self, key: K) -> None:
+        self._memory.drop((self._name, key))
+
+    @property
+    def held(self) -> int:
+        return self._memory.held[self._name]
