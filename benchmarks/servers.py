@@ -42,16 +42,21 @@ class Server:
 
 
 @contextmanager
-def upstream() -> Iterator[Server]:
-    """The bundled model server, without counting."""
+def upstream(module: str = "benchmarks.upstream") -> Iterator[Server]:
+    """The bundled model server, without counting, or another upstream."""
     port = _free_port()
-    with _process([sys.executable, "-m", "benchmarks.upstream", str(port)], port):
+    with _process([sys.executable, "-m", module, str(port)], port):
         yield Server("direct", port, None)
 
 
 @contextmanager
-def proxy(target: Server, settings: str = "models: [{match: '*', context_window: 8000000}]\n") -> Iterator[Server]:
-    """The proxy as operators run it, on a window that nothing here fills unless other settings are given."""
+def proxy(
+    target: Server,
+    settings: str = "models: [{match: '*', context_window: 8000000}]\n",
+    checkout: Path | None = None,
+) -> Iterator[Server]:
+    """The proxy as operators run it, on a window that nothing here fills unless other settings are given; of another
+    checkout where one is named."""
     port = _free_port()
     with tempfile.TemporaryDirectory() as folder:
         config = Path(folder) / "config.yaml"
@@ -59,8 +64,8 @@ def proxy(target: Server, settings: str = "models: [{match: '*', context_window:
             f"server: {{port: {port}}}\nstore: {{url: 'sqlite:///{folder}/bench.db'}}\n"
             f"upstreams: {{main: {{base_url: 'http://127.0.0.1:{target.port}/v1'}}}}\n" + settings
         )
-        with _process([sys.executable, "-m", "proxy", "serve", str(config)], port) as pid:
-            yield Server("concertina", port, pid)
+        with _process([sys.executable, "-m", "proxy", "serve", str(config)], port, checkout) as pid:
+            yield Server(checkout.name if checkout else "concertina", port, pid)
 
 
 @contextmanager
@@ -96,9 +101,9 @@ http {{
 
 
 @contextmanager
-def _process(command: list[str], port: int) -> Iterator[int]:
+def _process(command: list[str], port: int, folder: Path | None = None) -> Iterator[int]:
     """Run a command until the block ends; ready when its port answers."""
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=folder)
     try:
         _wait_for(process, port)
         yield process.pid
