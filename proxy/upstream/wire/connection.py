@@ -1,0 +1,304 @@
+"""A connection to an upstream: one request at a time, its answer, and how long both may take."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from functools import partial
+from typing import Protocol, cast
+
+from proxy.config.settings import Upstream
+from proxy.errors import UpstreamConnectionError, UpstreamTimeoutError
+from proxy.upstream.response import TruncatedError
+from proxy.upstream.wire.answer import AnswerReader, NotHTTPError
+from proxy.upstream.wire.heads import Body
+
+# Up to here head and body go out in one piece; copying more costs more than the second write.
+_JOINED = 64 * 1024
+# A body beyond this is sent in pieces, with turns of the loop for others between them.
+_LARGE = 1024 * 1024
+_PIECE = 128 * 1024
+# What is received and not taken yet; beyond it nothing more is read.
+_MOST_HELD = 256 * 1024
+_FOREVER = float("inf")
+
+
+class Owner(Protocol):
+    """Where connections go when their answers are complete."""
+
+    def give_back(self, connection: "Connection") -> None:
+        """It can be asked again."""
+
+    def left(self, connection: "Connection") -> None:
+        """It cannot, and is closed; said once."""
+
+
+class Connection(asyncio.Protocol):
+    """Made by a pool, which owns it while nothing is asked.
+
+    idle_since: when its last answer was complete, in the loop's seconds.
+    is_open:    whether it can be asked.
+    was_stale:  whether it was answered before, but has ended without a byte of the next answer.
+    """
+
+    def __init__(self, owner: Owner, upstream: Upstream) -> None:
+        self.idle_since = 0.0
+        self.is_open = False
+        self.was_stale = False
+        self._is_used = False
+        self._owner = owner
+        self._upstream = upstream
+        self._loop = asyncio.get_running_loop()
+        self._transport: asyncio.Transport
+        self._answer: Answer | None = None
+        self._sending: asyncio.Task[None] | None = None
+        self._drained: asyncio.Future[None] | None = None
+        # A request starts no timer: the connection's looks when it fires whether anything is late.
+        self._timer: asyncio.TimerHandle | None = None
+        self._heard = 0.0
+        self._ends = _FOREVER
+
+    async def ask(self, head: bytes, body: Body, *, has_no_body: bool, chunked: bool, began: float) -> "Answer":
+        """Send a request, and return when the head of its answer is there; `began`: when its time began to count.
+
+        Raises UpstreamConnectionError or UpstreamTimeoutError, and what reading `body` raises.
+        """
+        answer = self._answer = Answer(self, has_no_body=has_no_body)
+        total = self._upstream.total_timeout
+        self._ends = _FOREVER if total is None else began + total
+        self._heard = self._loop.time()
+        try:
+            self._send(answer, head, body, chunked=chunked)
+            self._watch()
+            await answer.begun()
+        except BaseException:
+            answer.close()
+            raise
+        return answer
+
+    def _send(self, answer: "Answer", head: bytes, body: Body, *, chunked: bool) -> None:
+        if isinstance(body, bytes) and len(body) <= _LARGE:
+            if len(body) <= _JOINED:
+                self._transport.write(head + body)
+            else:
+                self._transport.write(head)
+                self._transport.write(body)
+        elif body is None:
+            self._transport.write(head)
+        else:
+            self._transport.write(head)
+            pieces = _pieces(body) if isinstance(body, bytes) else body
+            self._sending = asyncio.create_task(self._send_all(pieces, chunked=chunked))
+            self._sending.add_done_callback(partial(self._sent, answer))
+
+    async def _send_all(self, pieces: AsyncIterator[bytes], *, chunked: bool) -> None:
+        async for piece in pieces:
+            self._transport.write(b"%x\r\n%b\r\n" % (len(piece), piece) if chunked else piece)
+            if self._drained is not None:
+                await self._drained
+        if chunked:
+            self._transport.write(b"0\r\n\r\n")
+
+    def _sent(self, answer: "Answer", sending: asyncio.Task[None]) -> None:
+        if sending.cancelled():
+            return
+        self._sending, self._heard = None, self._loop.time()
+        if (error := sending.exception()) is not None:
+            answer.fail(error)
+
+    # asyncio's callbacks
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's is one by its methods alone
+        self.is_open = True
+
+    def data_received(self, data: bytes) -> None:
+        answer = self._answer
+        if answer is None:  # nobody has asked for it
+            self.close()
+            return
+        self._heard = self._loop.time()
+        try:
+            answer.receive(data)
+        except NotHTTPError:
+            answer.fail(UpstreamConnectionError("The upstream's answer is not valid HTTP.", "not_http"))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._answer is not None:
+            self.was_stale = self._is_used and self._answer.reader.is_untouched
+            self._answer.lose(exc)
+        self._leave()
+        self.resume_writing()
+
+    def pause_writing(self) -> None:
+        self._drained = self._loop.create_future()
+
+    def resume_writing(self) -> None:
+        if self._drained is not None:
+            self._drained.set_result(None)
+            self._drained = None
+
+    # what the answer asks for
+
+    def finish(self, *, may_continue: bool) -> None:
+        """The answer is complete."""
+        self._answer = None
+        if may_continue and self._sending is None and not self._transport.is_closing():
+            self._is_used, self.idle_since = True, self._loop.time()
+            self._owner.give_back(self)
+        else:
+            self.close()
+
+    def pause_reading(self) -> None:
+        self._transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        self._heard = self._loop.time()
+        self._transport.resume_reading()
+
+    def close(self) -> None:
+        """Nothing more is sent or received: where an answer is under way the upstream can stop working on it."""
+        if self._sending is not None:
+            self._sending.cancel()
+            self._sending = None
+        if self._answer is None:
+            self._transport.close()
+        else:
+            self._answer = None
+            self._transport.abort()
+        self._leave()
+
+    def _leave(self) -> None:
+        if self.is_open:
+            self.is_open = False
+            self._owner.left(self)
+
+    # what is waited for
+
+    def _watch(self) -> None:
+        if self._timer is None:
+            heard = self._heard if self._is_awaited else self._loop.time()
+            self._timer = self._loop.call_at(min(self._ends, heard + self._upstream.idle_timeout), self._look)
+
+    @property
+    def _is_awaited(self) -> bool:
+        """Whether it is the upstream's turn; not while a client sends slowly, or takes slowly."""
+        answer = self._answer
+        return answer is not None and not answer.is_paused and (self._sending is None or answer.reader.is_begun)
+
+    def _look(self) -> None:
+        self._timer = None
+        answer, now, upstream = self._answer, self._loop.time(), self._upstream
+        if answer is None:
+            return
+        if now >= self._ends:
+            answer.fail(UpstreamTimeoutError(f"The upstream did not answer within {upstream.total_timeout:g} s."))
+        elif self._is_awaited and now >= self._heard + upstream.idle_timeout:
+            answer.fail(UpstreamTimeoutError(f"The upstream sent nothing for {upstream.idle_timeout:g} s."))
+        else:
+            self._watch()
+
+
+class Answer:
+    """The answer to one request, as a body whose bytes are taken as they come."""
+
+    __slots__ = ("_connection", "_error", "_held", "_waiter", "is_paused", "reader")
+
+    def __init__(self, connection: Connection, *, has_no_body: bool) -> None:
+        self.reader = AnswerReader(has_no_body=has_no_body)
+        self.is_paused = False
+        self._connection: Connection | None = connection
+        self._error: BaseException | None = None
+        self._held = 0
+        self._waiter: asyncio.Future[None] | None = None
+
+    async def begun(self) -> None:
+        """Return when the head is there; raises what prevented it."""
+        while not self.reader.is_begun:
+            if self._error is not None:
+                raise self._error
+            await self._news()
+
+    async def chunks(self) -> AsyncIterator[bytes]:
+        while True:
+            if chunk := self.reader.taken():
+                self._held = 0
+                self._go_on()
+                yield chunk
+            elif self.reader.is_complete:
+                return
+            elif self._error is not None or self._connection is None:
+                raise TruncatedError(type(self._error).__name__)
+            else:
+                await self._news()
+
+    @property
+    def at_end(self) -> bool:
+        return self.reader.is_complete and not self._held
+
+    def close(self) -> None:
+        if (connection := self._connection) is not None:
+            self._connection = None
+            connection.close()
+
+    # what the connection says
+
+    def receive(self, data: bytes) -> None:
+        """Raises NotHTTPError."""
+        self._held += self.reader.feed(data)
+        if self.reader.is_complete:
+            self._finish()
+        elif self._held > _MOST_HELD and not self.is_paused and self._connection is not None:
+            self.is_paused = True
+            self._connection.pause_reading()
+        self._wake()
+
+    def fail(self, error: BaseException) -> None:
+        """It will not be completed."""
+        self._error = error
+        self.close()
+        self._wake()
+
+    def lose(self, exc: Exception | None) -> None:
+        """The connection has ended."""
+        if exc is None:
+            self.reader.end()
+        if self.reader.is_complete:
+            self._finish()
+            self._wake()
+        elif isinstance(exc, ConnectionResetError):
+            self.fail(UpstreamConnectionError("The upstream reset the connection before it answered.", "reset"))
+        else:
+            self.fail(UpstreamConnectionError("The upstream closed the connection before it answered.", "closed"))
+
+    def _finish(self) -> None:
+        if (connection := self._connection) is not None:
+            self._connection = None
+            self._go_on_with(connection)
+            connection.finish(may_continue=self.reader.may_continue)
+
+    def _go_on(self) -> None:
+        if self._connection is not None:
+            self._go_on_with(self._connection)
+
+    def _go_on_with(self, connection: Connection) -> None:
+        if self.is_paused:
+            self.is_paused = False
+            connection.resume_reading()
+
+    async def _news(self) -> None:
+        self._waiter = asyncio.get_running_loop().create_future()
+        try:
+            await self._waiter
+        finally:
+            self._waiter = None
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+
+async def _pieces(body: bytes) -> AsyncIterator[bytes]:
+    for start in range(0, len(body), _PIECE):
+        yield body[start : start + _PIECE]
+        await asyncio.sleep(0)

@@ -1,0 +1,124 @@
+"""Connecting to an upstream: its name resolved, the first of its addresses that answers, TLS."""
+
+import asyncio
+import socket
+import ssl
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import chain, zip_longest
+from typing import TypeVar
+
+from proxy.errors import OutOfFilesError, ProxyError, UpstreamConnectionError
+from proxy.runtime.descriptors import are_used_up
+
+# Before the next address is tried beside the one that has not answered (RFC 8305, section 8).
+_HEAD_START = 0.25
+_UNRESOLVED = "The name of the upstream cannot be resolved; is its base_url right, and does DNS work?"
+_UNTRUSTED = "The upstream's TLS certificate is not valid for it; is its base_url right, and its issuer trusted?"
+_NO_TLS = "The upstream does not speak TLS as we do; should its base_url begin with http://?"
+_REFUSED = "The upstream refuses connections; is its server running, and the port in its base_url right?"
+_UNREACHABLE = "The upstream cannot be reached; is its base_url right and the server running?"
+
+_P = TypeVar("_P", bound=asyncio.Protocol)
+_Where = tuple[str, int] | tuple[str, int, int, int] | tuple[int, bytes]
+_Address = tuple[socket.AddressFamily, socket.SocketKind, int, str, _Where]
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where an upstream is: host and port, and whether it speaks TLS."""
+
+    host: str
+    port: int
+    is_secure: bool
+
+
+def trusting_context() -> ssl.SSLContext:
+    """Trusts whom the system trusts, or SSL_CERT_FILE names."""
+    context = ssl.create_default_context()
+    context.set_alpn_protocols(["http/1.1"])
+    return context
+
+
+async def dial(origin: Origin, context: ssl.SSLContext | None, protocol: Callable[[], _P]) -> _P:
+    """A connection with this protocol; raises ProxyError that says why there is none, in words of ours."""
+    loop = asyncio.get_running_loop()
+    try:
+        found = await loop.getaddrinfo(origin.host, origin.port, type=socket.SOCK_STREAM)
+        connected = await _reached(_alternating(found))
+        try:
+            name = origin.host if context is not None else None
+            _, made = await loop.create_connection(protocol, sock=connected, ssl=context, server_hostname=name)
+        except BaseException:
+            connected.close()
+            raise
+    except (OSError, UnicodeError) as error:
+        raise _unconnected(error) from None
+    return made
+
+
+async def _reached(addresses: Sequence[_Address]) -> socket.socket:
+    """Connected to the first address that answers; each has a head start before the next."""
+    if len(addresses) == 1:
+        return await _connected(addresses[0])
+    left, trying = [*reversed(addresses)], set[asyncio.Task[socket.socket]]()
+    error: BaseException | None = None
+    try:
+        while left or trying:
+            if left:
+                trying.add(asyncio.create_task(_connected(left.pop())))
+            first = asyncio.FIRST_COMPLETED
+            done, _ = await asyncio.wait(trying, timeout=_HEAD_START if left else None, return_when=first)
+            for task in done:
+                trying.remove(task)
+                error = task.exception()
+                if error is None:
+                    return task.result()
+    finally:
+        for task in trying:
+            task.cancel()
+            task.add_done_callback(_closed)
+    raise error or OSError
+
+
+def _closed(task: asyncio.Task[socket.socket]) -> None:
+    if not task.cancelled() and task.exception() is None:
+        task.result().close()
+
+
+async def _connected(address: _Address) -> socket.socket:
+    family, kind, protocol, _, where = address
+    made = socket.socket(family, kind, protocol)
+    try:
+        made.setblocking(False)
+        # asyncio does it on sockets that it made itself.
+        made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        await asyncio.get_running_loop().sock_connect(made, where)
+    except BaseException:
+        made.close()
+        raise
+    return made
+
+
+def _alternating(found: Sequence[_Address]) -> list[_Address]:
+    """One address of each family in turn, the resolver's first one first (RFC 8305, section 4)."""
+    first = [address for address in found if address[0] == found[0][0]]
+    others = [address for address in found if address[0] != found[0][0]]
+    return [address for address in chain.from_iterable(zip_longest(first, others)) if address is not None]
+
+
+def _unconnected(error: OSError | UnicodeError) -> ProxyError:
+    """Why there is no connection, and what to look at: the system's own words may hold addresses."""
+    match error:
+        case OSError() if are_used_up(error):
+            return OutOfFilesError()
+        case socket.gaierror() | UnicodeError():
+            return UpstreamConnectionError(_UNRESOLVED, "dns")
+        case ssl.SSLCertVerificationError():
+            return UpstreamConnectionError(_UNTRUSTED, "tls")
+        case ssl.SSLError():
+            return UpstreamConnectionError(_NO_TLS, "tls")
+        case ConnectionRefusedError():
+            return UpstreamConnectionError(_REFUSED, "refused")
+        case _:
+            return UpstreamConnectionError(_UNREACHABLE, "unreachable")

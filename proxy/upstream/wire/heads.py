@@ -1,0 +1,57 @@
+"""The head of a request to an upstream, as bytes."""
+
+import re
+from collections.abc import AsyncIterator, Iterable
+from functools import lru_cache
+
+from proxy.errors import InvalidRequestError
+
+Body = bytes | AsyncIterator[bytes] | None
+
+# Without a body these need not say so (RFC 9110, section 8.6).
+_BODILESS = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})
+_TOKEN = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
+_TARGET = re.compile(rb"/[\x21-\x7e\x80-\xff]*")
+_REMEMBERED = 1_024
+
+
+def is_chunked(headers: Iterable[tuple[bytes, bytes]], body: Body) -> bool:
+    """Whether a body goes out in chunks: one that comes in pieces, of a length that nobody has stated."""
+    return body is not None and not isinstance(body, bytes) and not _states_length(headers)
+
+
+def request_head(method: str, target: str, host: bytes, headers: Iterable[tuple[bytes, bytes]], body: Body) -> bytes:
+    """Headers go out byte for byte as they came, in their order, with what frames the body behind them.
+
+    Raises InvalidRequestError for what would end a line, or the head, before its time.
+    """
+    sent = [*headers, *_framing(method, headers, body)]
+    where = target.encode("latin-1", "replace")
+    if not _TARGET.fullmatch(where):
+        raise InvalidRequestError("The request's target must be a path.")
+    lines = b"".join([_begun(name) + value + b"\r\n" for name, value in sent])
+    if lines.count(b"\n") != len(sent) or lines.count(b"\r") != len(sent) or b"\0" in lines:
+        raise InvalidRequestError("A header of the request holds a line break.")
+    return b"%b %b HTTP/1.1\r\nHost: %b\r\n%b\r\n" % (method.encode(), where, host, lines)
+
+
+def _framing(method: str, headers: Iterable[tuple[bytes, bytes]], body: Body) -> list[tuple[bytes, bytes]]:
+    if _states_length(headers):
+        return []
+    if is_chunked(headers, body):
+        return [(b"Transfer-Encoding", b"chunked")]
+    if not body and method in _BODILESS:
+        return []
+    return [(b"Content-Length", b"%d" % len(body if isinstance(body, bytes) else b""))]
+
+
+def _states_length(headers: Iterable[tuple[bytes, bytes]]) -> bool:
+    return any(name == b"content-length" for name, _ in headers)
+
+
+@lru_cache(_REMEMBERED)
+def _begun(name: bytes) -> bytes:
+    """The beginning of a header's line."""
+    if not _TOKEN.fullmatch(name):
+        raise InvalidRequestError("A header of the request has a name that is none.")
+    return name + b": "

@@ -1,0 +1,159 @@
+"""The connections to one upstream: kept while they are in use, bounded, and handed to those who wait in their order."""
+
+import asyncio
+import ssl
+from collections import deque
+from urllib.parse import urlsplit
+
+from proxy.config.settings import Upstream
+from proxy.errors import UpstreamConnectionError, UpstreamTimeoutError
+from proxy.runtime.deadlines import within
+from proxy.upstream.wire.connection import Connection
+from proxy.upstream.wire.dialing import Origin, dial, trusting_context
+
+# Seconds that a connection is kept without being used: less than servers keep theirs.
+_KEPT = 15.0
+# Turns of the loop that closing takes; a TLS transport needs several.
+_TURNS = 10
+_PORTS = {"http": 80, "https": 443}
+
+
+class Pool:
+    """To be closed at shutdown.
+
+    base: what the URLs of this upstream begin with; host: what its requests are for.
+    """
+
+    def __init__(self, upstream: Upstream) -> None:
+        parts = urlsplit(upstream.base_url)
+        self.base = f"{parts.scheme}://{parts.netloc}"
+        self._upstream = upstream
+        port = parts.port or _PORTS[parts.scheme]
+        self._origin = Origin(parts.hostname or "", port, parts.scheme == "https")
+        name = f"[{self._origin.host}]" if ":" in self._origin.host else self._origin.host
+        shown = name if port == _PORTS[parts.scheme] else f"{name}:{port}"
+        self.host = shown.encode("idna" if not shown.isascii() else "ascii")
+        self._context: ssl.SSLContext | None = None
+        self._all: set[Connection] = set()
+        # Those that are being made count as well.
+        self._places = 0
+        # The last one used is used first.
+        self._idle: list[Connection] = []
+        self._waiting: deque[asyncio.Future[Connection | None]] = deque()
+        self._sweeping: asyncio.TimerHandle | None = None
+
+    @property
+    def in_use(self) -> int:
+        """Connections that are not idle, with those that are being made."""
+        return self._places - len(self._idle)
+
+    def idle(self) -> Connection | None:
+        """A connection that can be asked at once; None where there is none."""
+        return self._idle.pop() if self._idle else None
+
+    async def made(self) -> Connection:
+        """A connection, a new one or one that was given back meanwhile.
+
+        Raises UpstreamConnectionError, UpstreamTimeoutError or OutOfFilesError.
+        """
+        upstream = self._upstream
+        total = upstream.total_timeout
+        is_short = total is not None and total < upstream.connect_timeout
+        try:
+            async with within(total if is_short else upstream.connect_timeout):
+                return await self._next()
+        except TimeoutError:
+            if is_short:
+                raise UpstreamTimeoutError(f"The upstream did not answer within {total:g} s.") from None
+            raise UpstreamConnectionError(
+                f"The upstream did not accept a connection in {upstream.connect_timeout:g} s.", "connect_timeout"
+            ) from None
+
+    async def close(self) -> None:
+        """Close all connections, whatever they are used for."""
+        if self._sweeping is not None:
+            self._sweeping.cancel()
+        for connection in [*self._all]:
+            connection.close()
+        for _ in range(_TURNS):
+            await asyncio.sleep(0)
+
+    # what connections say
+
+    def give_back(self, connection: Connection) -> None:
+        if waiter := self._first_waiting():
+            waiter.set_result(connection)
+            return
+        self._idle.append(connection)
+        if self._sweeping is None:
+            self._sweeping = asyncio.get_running_loop().call_later(_KEPT, self._sweep)
+
+    def left(self, connection: Connection) -> None:
+        self._all.discard(connection)
+        if connection in self._idle:
+            self._idle.remove(connection)
+        self._vacate()
+
+    async def _next(self) -> Connection:
+        while self._places >= self._upstream.max_connections:
+            if self._idle:  # but a new one is wanted
+                self._idle[0].close()
+                continue
+            found = await self._turn()
+            if found is None:
+                break
+            if found.is_open:
+                return found
+        else:
+            self._places += 1
+        try:
+            connection = await self._dialed()
+        except BaseException:
+            self._vacate()
+            raise
+        self._all.add(connection)
+        return connection
+
+    async def _dialed(self) -> Connection:
+        if self._origin.is_secure and self._context is None:
+            self._context = await asyncio.to_thread(trusting_context)  # it reads a few hundred certificates
+        return await dial(self._origin, self._context, lambda: Connection(self, self._upstream))
+
+    async def _turn(self) -> Connection | None:
+        """A connection that was given back, or None for the place of one that has left."""
+        waiter: asyncio.Future[Connection | None] = asyncio.get_running_loop().create_future()
+        self._waiting.append(waiter)
+        try:
+            return await waiter
+        except asyncio.CancelledError:
+            if not waiter.cancelled():
+                self._pass_on(waiter.result())
+            raise
+
+    def _pass_on(self, found: Connection | None) -> None:
+        if found is None:
+            self._vacate()
+        elif found.is_open:
+            self.give_back(found)
+
+    def _vacate(self) -> None:
+        if waiter := self._first_waiting():
+            waiter.set_result(None)
+        else:
+            self._places -= 1
+
+    def _first_waiting(self) -> asyncio.Future[Connection | None] | None:
+        while self._waiting:
+            waiter = self._waiting.popleft()
+            if not waiter.done():
+                return waiter
+        return None
+
+    def _sweep(self) -> None:
+        """Close what was not used for too long; the oldest are at the beginning."""
+        now = asyncio.get_running_loop().time()
+        for connection in [idle for idle in self._idle if now - idle.idle_since >= _KEPT]:
+            connection.close()
+        self._sweeping = None
+        if self._idle:
+            self._sweeping = asyncio.get_running_loop().call_at(self._idle[0].idle_since + _KEPT, self._sweep)
