@@ -264,8 +264,7 @@ def counted(app: App) -> int:
     """Requests that the proxy still counts as under way, and upstream connections in use."""
     assert app._opened is not None
     gateway = app._gateway
-    connectors = [session.connector for session in gateway._client._sessions.values()]
-    in_use = sum(len(connector._acquired) for connector in connectors if connector is not None)
+    in_use = sum(pool.in_use for pool in gateway._client._pools.values())
     return len(app._open_requests) + gateway._admission.in_flight.total() + in_use
 
 
