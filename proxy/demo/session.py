@@ -3,27 +3,31 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-import aiohttp
 import msgspec
 from rich.console import Console
 
 from proxy.app import App
 from proxy.config.loading import Config, load
+from proxy.config.settings import Upstream
 from proxy.demo import show
 from proxy.demo.clients import CLIENTS, Client, Name, said
 from proxy.demo.model_server import MODELS, WINDOW, ModelServer
 from proxy.demo.serving import serving
 from proxy.demo.show import Asked, Result, Step
 from proxy.demo.story import PLANTED, Message, Planted, histories, user
+from proxy.upstream.http import UpstreamClient
 
 PORT = 8795
 _OK = 200
+_HEADERS = [(b"content-type", b"application/json")]
+_MOST = 1024 * 1024
 
 _CONFIG = """\
 store: {{url: "sqlite:///{directory}/demo.db"}}
@@ -65,7 +69,7 @@ class _Stage:
     """Everything that runs during a demo: the model server, the proxy before it, and a client of both."""
 
     def __init__(
-        self, model_server: ModelServer, upstream: str, address: str, client: aiohttp.ClientSession, spoken: Client
+        self, model_server: ModelServer, upstream: str, address: str, client: UpstreamClient, spoken: Client
     ) -> None:
         self.model_server = model_server
         self.address = address
@@ -96,10 +100,15 @@ class _Stage:
         return Asked(fact.question, text or self._outcome(through), known=fact.is_told_by(text))
 
     async def _send(self, address: str, messages: Sequence[Message]) -> _Answer:
-        body = {"model": MODELS[0], **self.spoken.body(messages)}
-        async with self._client.post(address + self.spoken.path, json=body) as response:
-            headers = {key.lower(): value for key, value in response.headers.items()}
-            return _Answer(response.status, headers, await response.read())
+        body = json.dumps({"model": MODELS[0], **self.spoken.body(messages)}).encode()
+        response = await self._client.send(
+            Upstream(base_url=f"{address}/v1"), "POST", address + self.spoken.path, _HEADERS, body
+        )
+        try:
+            headers = {name.decode().lower(): value.decode("latin-1") for name, value in response.headers}
+            return _Answer(response.status, headers, await response.read(_MOST) or b"")
+        finally:
+            response.close()
 
     def _outcome(self, answer: _Answer) -> str:
         """`ok`, or the error in short."""
@@ -123,7 +132,7 @@ async def _stage(spoken: Client) -> AsyncIterator[_Stage]:
         model_server = ModelServer()
         upstream = await opened.enter_async_context(serving(model_server))
         address = await _open_proxy(_config(Path(directory), upstream), opened)
-        client = await opened.enter_async_context(aiohttp.ClientSession())
+        client = await opened.enter_async_context(UpstreamClient())
         yield _Stage(model_server, upstream, address, client, spoken)
 
 
