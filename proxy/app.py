@@ -22,10 +22,11 @@ from proxy.records.erasures import LOOK_EVERY
 from proxy.runtime.deadlines import repeated
 from proxy.runtime.descriptors import most_requests
 from proxy.runtime.fail_open import FailOpen
-from proxy.server.exchange import Exchange, Receive, Scope, Send
+from proxy.server.exchange import Exchange
+from proxy.server.head import RequestHead
 from proxy.server.paths import EXPLAIN, is_ours, resource
 from proxy.server.peers import Exposition, Peers
-from proxy.server.protocol import Served
+from proxy.server.served import Receive, Scope, Send, Served
 from proxy.stores import CircuitBreaker, open_store
 from proxy.upstream.active import Active
 from proxy.upstream.asker import WindowAsker
@@ -38,7 +39,7 @@ _DRAIN_SECONDS = 10.0
 
 
 class App(Served):
-    """The ASGI application. Chat and relayed requests go straight to the gateway; our own pages through Starlette."""
+    """Chat and relayed requests come as exchanges and go straight to the gateway; our own pages come by ASGI."""
 
     def __init__(
         self,
@@ -61,14 +62,14 @@ class App(Served):
         self._pages = Pages(lambda: self._opened, lambda: self.is_draining, lifespan=lambda _: self._open())
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or self._opened is None:
-            await self._pages(scope, receive, send)
-            return
-        exchange, gateway = Exchange(scope, receive, send), self._gateway
-        if is_ours(exchange.head.reading):
-            await self._pages(scope, receive, send)
-            return
-        asked = resource(exchange.head.reading)
+        await self._pages(scope, receive, send)
+
+    def answers(self, head: RequestHead) -> bool:
+        return self._opened is not None and not is_ours(head.reading)
+
+    async def answer(self, exchange: Exchange) -> None:
+        """What goes straight to the gateway, on the path that it asks for."""
+        gateway, asked = self._gateway, resource(exchange.head.reading)
         self._open_requests.add(exchange)
         try:
             if asked == EXPLAIN:

@@ -20,7 +20,7 @@ from proxy.config.settings import DEFAULT
 from proxy.engine.engine import Engine
 from proxy.errors import InvalidRequestError, MethodNotAllowedError, NotFoundError, ProxyError, StoreUnavailableError
 from proxy.records.index import Target
-from proxy.server.exchange import Receive, Scope, Send
+from proxy.server.served import Receive, Scope, Send
 from proxy.stores import CircuitBreaker, StoreError
 from proxy.upstream.active import Active
 

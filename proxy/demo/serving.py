@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal
 import uvicorn
 
 from proxy.server.process import listen
+from proxy.server.protocol import Guard
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -26,10 +27,11 @@ async def serving(app: ASGIApp, *, port: int = 0, lifespan: Literal["on", "off"]
     """
     config = uvicorn.Config(
         app,
-        http="httptools",
+        http=Guard,
         ws="none",
         lifespan=lifespan,
         access_log=False,
+        proxy_headers=False,
         log_config=None,
         timeout_graceful_shutdown=_GRACE,
     )

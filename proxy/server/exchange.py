@@ -3,53 +3,82 @@
 import asyncio
 import io
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, MutableMapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import Any
+from typing import Protocol
+
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
 from proxy.errors import BodyTooLargeError, ClientGoneError, ProxyError
 from proxy.runtime.deadlines import Ending, within
+from proxy.server.flow import Flow
 from proxy.server.head import RequestHead
 from proxy.server.headers import Headers, first
 
-# ASGI's own types: events and scopes are open dictionaries by specification.
-Scope = MutableMapping[str, Any]
-Event = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Event]]
-Send = Callable[[Event], Awaitable[None]]
-
-
+# Bytes of a body that are read before anybody asks for them.
+_AHEAD = 64 * 1024
+# Up to here what is written is put together; copying more costs more than further writes.
+_JOINED = 64 * 1024
 # Seconds to go on reading what a client sends after it was refused.
 _LINGER = 3.0
 _REQUEST_ID = b"x-request-id"
 _FIT = re.compile(rb"[A-Za-z0-9][A-Za-z0-9._:/=-]{0,127}")
 _EVENTS: Headers = [(b"content-type", b"text/event-stream"), (b"cache-control", b"no-cache")]
+_WITHOUT_BODY = (204, 304)
+
+
+class Connection(Protocol):
+    """The client's connection, as far as an exchange uses it."""
+
+    loop: asyncio.AbstractEventLoop
+    transport: asyncio.Transport
+    flow: Flow
+
+    def on_response_complete(self) -> None:
+        """The next request may come."""
 
 
 class Exchange:
-    """Wraps an ASGI scope, receive and send. Only one reader at a time: the body first, then the disconnect.
+    """Fed by the connection: `receive`, `receive_end`, `lose`. One reader at a time.
 
+    keep_alive:   whether another request may follow on the connection.
+    more_body:    whether more of the request is to come.
+    disconnected: the client has left; nothing is written any more.
     status, sent: what the client was told, and the bytes of the answer's body so far.
     comments:     how many of them told a client that its request is still being worked on.
     takes_event:  whether an event of ours could follow what of the answer was written.
     ended_by:     why what is done for it was ended before it was done.
     """
 
-    def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        self.head = RequestHead(scope["method"], _target(scope), scope["headers"])
-        self.started = False
+    def __init__(self, head: RequestHead, connection: Connection, *, keep_alive: bool, expects: bool) -> None:
+        """`expects`: the client sends its body only when it was told to go on."""
+        self.head = head
+        self.keep_alive = keep_alive
+        self.more_body = True
+        self.disconnected = False
+        self.response_started = False
+        self.response_complete = False
         self.status = 0
         self.sent = 0
         self.comments = 0
-        self._answer: Headers = []
         self.takes_event = False
         self.ended_by: ProxyError | ClientGoneError | None = None
+        self._connection = connection
+        self._expects = expects
+        # Of the request's body, as it came; `_ahead` bytes of it are read unasked.
+        self._pieces: list[bytes] = []
+        self._size = 0
+        self._ahead = _AHEAD
+        self._waiter: asyncio.Future[None] | None = None
+        self._is_read = False
+        self._answer: Headers = []
+        # The head of the answer, until something is written behind it; `_left` of a promised length, None for chunks.
+        self._unwritten = b""
+        self._left: int | None = None
         self._ending: Ending | None = None
+        self._is_watched = False
         self._begun = False
         self._commenting: asyncio.Task[None] | None = None
-        self._receive = receive
-        self._send = send
-        self._body_read = asyncio.Event()
 
     @property
     def request_id(self) -> str | None:
@@ -57,43 +86,101 @@ class Exchange:
         given = (self.head.header(_REQUEST_ID), first(self._answer, _REQUEST_ID))
         return next((value.decode() for value in given if value and _FIT.fullmatch(value)), None)
 
-    async def body(self, limit: int, hold: Callable[[int], None] = lambda _: None) -> bytes:
-        """The whole body; raises BodyTooLargeError past `limit` bytes, before they are buffered.
+    # what the connection says
 
-        `hold` is told of every byte before it is kept.
+    def receive(self, piece: bytes) -> None:
+        """The next bytes of the request's body."""
+        self._pieces.append(piece)
+        self._size += len(piece)
+        if self._size > self._ahead:
+            self._connection.flow.pause_reading()
+        self._wake()
+
+    def receive_end(self) -> None:
+        self.more_body = False
+        self._wake()
+
+    def lose(self) -> None:
+        """The client has left, or is answered by the connection itself."""
+        if self.response_complete:
+            return
+        self.disconnected = True
+        self._wake()
+        if self._is_watched:
+            self.end(ClientGoneError())
+
+    # the request
+
+    async def body(self, limit: int, hold: Callable[[int], None] = lambda _: None) -> bytes:
+        """The whole body; raises BodyTooLargeError past `limit` bytes, and ClientGoneError.
+
+        `hold` is told of every byte; what it raises is raised.
         """
-        whole = io.BytesIO()  # joining parts would hold up others for a millisecond a megabyte
-        async for chunk in self.chunks(limit):
-            hold(len(chunk))
-            whole.write(chunk)
+        self._ask_for_body(limit)
+        self._ahead = limit
+        self._connection.flow.resume_reading()
+        whole, size = io.BytesIO(), 0  # joining parts would hold up others for a millisecond a megabyte
+        while self.more_body and not self.disconnected:
+            await self._more()
+            if self._size > limit:
+                raise _too_large(limit)
+            hold(self._size - size)
+            size = self._size
+        if self.disconnected:
+            raise ClientGoneError
+        if self._size > limit:
+            raise _too_large(limit)
+        hold(self._size - size)
+        self._is_read = True
+        if len(self._pieces) == 1:
+            return self._pieces.pop()
+        whole.writelines(self._pieces)
+        self._pieces.clear()
         return whole.getvalue()
 
     async def chunks(self, limit: int) -> AsyncIterator[bytes]:
         """The body as it arrives; raises BodyTooLargeError and ClientGoneError."""
+        self._ask_for_body(limit)
+        total = 0
+        while not self._is_read:
+            if self.disconnected or self.response_complete:
+                raise ClientGoneError
+            if self._pieces:
+                chunk, self._size = b"".join(self._pieces), 0
+                self._pieces.clear()
+                self._connection.flow.resume_reading()
+                total += len(chunk)
+                if total > limit:
+                    raise _too_large(limit)
+                self._is_read = not self.more_body
+                yield chunk
+            elif self.more_body:
+                await self._more()
+            else:
+                self._is_read = True
+
+    def _ask_for_body(self, limit: int) -> None:
+        """Have the client send it, unless it is known to be too large."""
         declared = self.head.header(b"content-length") or b""
         if declared.isdigit() and int(declared[:20]) > limit:
             raise _too_large(limit)
-        size = 0
-        more = True
-        while more:
-            event = await self._receive()
-            if event["type"] == "http.disconnect":
-                raise ClientGoneError
-            more = event.get("more_body", False)
-            if not more:
-                self._body_read.set()
-            chunk: bytes = event.get("body", b"")
-            size += len(chunk)
-            if size > limit:
-                raise _too_large(limit)
-            if chunk:
-                yield chunk
+        if self._expects and not self._is_gone:
+            self._connection.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        self._expects = False
 
-    async def disconnected(self) -> None:
-        """Return when the client has left, after its body was read."""
-        await self._body_read.wait()
-        while (await self._receive())["type"] != "http.disconnect":
-            pass
+    async def _more(self) -> None:
+        """Return when something has come of the body, or it has ended, or the client has left."""
+        self._waiter = self._connection.loop.create_future()
+        try:
+            await self._waiter
+        finally:
+            self._waiter = None
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    # its end
 
     @contextmanager
     def endable(self) -> Iterator[None]:
@@ -119,17 +206,16 @@ class Exchange:
 
     async def while_connected(self, work: Awaitable[None]) -> None:
         """Do `work`, and end it as soon as the client leaves: by a ClientGoneError."""
-
-        async def watch() -> None:
-            await self.disconnected()
+        self._is_watched = True
+        if self.disconnected:
             self.end(ClientGoneError())
-
-        watching = asyncio.create_task(watch())
         try:
             await work
         finally:
-            watching.cancel()
+            self._is_watched = False
             self.end_comments()
+
+    # comments
 
     @contextmanager
     def commenting(self, interval: float, headers: Callable[[], Headers]) -> Iterator[None]:
@@ -163,16 +249,88 @@ class Exchange:
             self.takes_event = True
             await asyncio.sleep(interval)
 
+    # the answer
+
     async def start(self, status: int, headers: Headers) -> None:
-        await self._send({"type": "http.response.start", "status": status, "headers": headers})
+        """Begin the answer; its head leaves with the first bytes behind it, or in the next turn of the loop."""
+        await self._drained()
         self._answer = headers
-        self.started = True
+        self.response_started = True
         self.status = status
+        if not self.disconnected:
+            self._unwritten = self._head_of(status, headers)
+            self._connection.loop.call_soon(self.flush)
 
     async def write(self, chunk: bytes, *, more: bool) -> None:
         """Waits while the client reads slower than we write."""
-        await self._send({"type": "http.response.body", "body": chunk, "more_body": more})
+        await self._drained()
         self.sent += len(chunk)
+        if self._is_gone:
+            return
+        head, self._unwritten = self._unwritten, b""
+        parts = [head, *self._framed(chunk, more=more)]
+        if len(chunk) < _JOINED:
+            parts = [b"".join(parts)]
+        for part in parts:
+            if part:
+                self._connection.transport.write(part)
+        if not more:
+            self._complete()
+
+    async def _drained(self) -> None:
+        flow = self._connection.flow
+        if flow.write_paused and not self.disconnected:
+            await flow.drain()
+
+    def _head_of(self, status: int, headers: Headers) -> bytes:
+        lines, length, is_last = [STATUS_LINE[status]], None, False
+        for name, value in headers:
+            lines += name, b": ", value, b"\r\n"
+            if name == b"content-length":
+                length = int(value)
+            elif name == b"connection" and value == b"close":
+                is_last, self.keep_alive = True, False
+        if not self.keep_alive and not is_last:
+            lines.append(b"connection: close\r\n")
+        self._left = length
+        if self.head.method == "HEAD" or status in _WITHOUT_BODY:
+            self._left = 0
+        elif length is None:
+            lines.append(b"transfer-encoding: chunked\r\n")
+        lines.append(b"\r\n")
+        return b"".join(lines)
+
+    def flush(self) -> None:
+        """Write the head, if it has not left yet."""
+        head, self._unwritten = self._unwritten, b""
+        if head and not self._is_gone:
+            self._connection.transport.write(head)
+
+    @property
+    def _is_gone(self) -> bool:
+        """Whether nothing can be written: the client has left, or is about to be left."""
+        return self.disconnected or self._connection.transport.is_closing()
+
+    def _framed(self, chunk: bytes, *, more: bool) -> tuple[bytes, ...]:
+        if self.head.method == "HEAD":
+            return ()
+        if self._left is None:
+            end = b"" if more else b"0\r\n\r\n"
+            return (b"%x\r\n" % len(chunk), chunk, b"\r\n" + end) if chunk else (end,)
+        if len(chunk) > self._left:
+            raise RuntimeError("the answer is longer than its Content-Length")
+        self._left -= len(chunk)
+        return (chunk,)
+
+    def _complete(self) -> None:
+        if self._left:
+            raise RuntimeError("the answer is shorter than its Content-Length")
+        self.response_complete = True
+        if not self.keep_alive:
+            self._connection.transport.close()
+        self._connection.on_response_complete()
+
+    # errors of ours
 
     async def end_with_error(self, error: object, status: int) -> None:
         """End a stream that comments began."""
@@ -180,7 +338,7 @@ class Exchange:
 
     async def break_off(self, error: ProxyError) -> None:
         """End an answer that is not finished: with the error, and so that no client takes it for complete."""
-        if not self.started:
+        if not self.response_started:
             await self._refuse(error)
         elif self.takes_event:
             await self.write(self.head.dialect.answers.error_event(error.fields(), error.status, ends=False), more=True)
@@ -189,14 +347,14 @@ class Exchange:
         """Answer with an error of ours, unless an answer has begun already."""
         if self._begun:
             await self.end_with_error(error.fields(), error.status)
-        elif not self.started:
+        elif not self.response_started:
             await self._refuse(error)
 
     async def _refuse(self, error: ProxyError) -> None:
         body = self.head.dialect.answers.error_body(error.fields(), error.status)
         length = (b"content-length", str(len(body)).encode())
         # Of a body that was not read, nobody can tell where the next request begins.
-        close = [] if self._body_read.is_set() else [(b"connection", b"close")]
+        close = [] if self._is_read else [(b"connection", b"close")]
         await self.start(error.status, [*error.headers(), length, *close])
         if close:
             await self.write(body, more=True)
@@ -208,16 +366,12 @@ class Exchange:
         """Read on and throw away: closing on unread bytes resets the connection, and the answer may be lost with it."""
         with suppress(TimeoutError):
             async with within(_LINGER):
-                while (await self._receive()).get("more_body", False):
-                    pass
+                while self.more_body and not self.disconnected:
+                    self._pieces.clear()
+                    self._size = 0
+                    self._connection.flow.resume_reading()
+                    await self._more()
 
 
 def _too_large(limit: int) -> BodyTooLargeError:
     return BodyTooLargeError(f"The request body is over the limit of {limit:,} bytes (server.max_body_bytes).")
-
-
-def _target(scope: Scope) -> str:
-    """Path and query as the client wrote them."""
-    path: bytes = scope.get("raw_path") or scope["path"].encode()
-    query: bytes = scope.get("query_string", b"")
-    return (path.partition(b"?")[0] + (b"?" + query if query else b"")).decode("latin-1")

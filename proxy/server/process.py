@@ -10,7 +10,8 @@ from types import FrameType
 
 import uvicorn
 
-from proxy.server.protocol import Guard, Served
+from proxy.server.protocol import Guard
+from proxy.server.served import Served
 
 # Where this class's own shutdown is not used.
 _DRAIN_SECONDS = 30

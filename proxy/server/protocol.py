@@ -3,17 +3,20 @@
 import asyncio
 import re
 from asyncio import TimerHandle
+from collections import deque
 from collections.abc import Callable
 
-from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
-from uvicorn.protocols.http.flow_control import FlowControl
+from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser, parse_url
+from uvicorn._types import ASGI3Application
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
 from proxy.config.settings import Server
 from proxy.dialects.base import Dialect
 from proxy.errors import HeadersTooLargeError, InvalidRequestError, ProxyError, RequestTimeoutError, URITooLongError
-from proxy.server.exchange import Receive, Scope, Send
+from proxy.server.exchange import Exchange
+from proxy.server.flow import Flow
 from proxy.server.head import RequestHead
+from proxy.server.served import Served
 
 # nginx takes heads of 32 KB and lines of 8 KB; a line of ours may carry what 16 KB hold.
 MAX_HEAD = 32 * 1024
@@ -30,59 +33,21 @@ _LINGER = 3.0
 # To look again whether a body goes on that we do not read for now.
 _PAUSED_SECONDS = 1.0
 _DEFAULTS = Server()
-
-
-class Served:
-    """Base of an application with a config, and an end in order; a client of another one may take as long as usual."""
-
-    is_draining = False
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        raise NotImplementedError
-
-    def drain(self) -> float:
-        """Be no longer ready, since the process is about to end; returns the seconds that open requests have left."""
-        raise NotImplementedError
-
-    def break_off(self) -> None:
-        """End every open request now, each with an error its client can read."""
-        raise NotImplementedError
-
-    @property
-    def server_settings(self) -> Server:
-        return _DEFAULTS
-
-
-class _Flow(FlowControl):
-    """Flow control with a clock that stands still while nothing is read."""
-
-    _paused_at = 0.0
-    _paused_seconds = 0.0
-
-    def __init__(self, transport: asyncio.Transport, now: Callable[[], float]) -> None:
-        super().__init__(transport)
-        self._now = now
-
-    def reading_time(self) -> float:
-        return (self._paused_at if self.read_paused else self._now()) - self._paused_seconds
-
-    def pause_reading(self) -> None:
-        if not self.read_paused:
-            self._paused_at = self._now()
-        super().pause_reading()
-
-    def resume_reading(self) -> None:
-        if self.read_paused:
-            self._paused_seconds += self._now() - self._paused_at
-        super().resume_reading()
+_FAILED = [(b"content-type", b"text/plain; charset=utf-8"), (b"content-length", b"21"), (b"connection", b"close")]
 
 
 class Guard(HttpToolsProtocol):
     """One connection of a client. What is refused here never becomes a request, and the connection ends with it.
     A request that comes whole, which is nearly every one, starts no timer: they run for what has to be waited for."""
 
-    flow: _Flow
+    flow: Flow
+    cycle: RequestResponseCycle | Exchange | None  # type: ignore[assignment]
+    pipeline: deque[tuple[RequestResponseCycle | Exchange, ASGI3Application]]  # type: ignore[assignment]
     url = b""
+    # Of the request under way; `headers` are where the next ones go, which trailers are not.
+    _named: list[tuple[bytes, bytes]]
+    # That whose turn it is; `cycle` is the last one that has come.
+    _answering: Exchange | None = None
     _head = 0
     _most = 0
     # Bytes of a body beside its content: chunk sizes and extensions, trailers.
@@ -105,12 +70,16 @@ class Guard(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self.flow = _Flow(transport, self.loop.time)
+        self.flow = Flow(transport, self.loop.time)
         self._timer = self.loop.call_later(self._settings.header_timeout, self._head_is_late)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._end_timer()
         self._end_send_timer()
+        if self._answering is not None:
+            self._answering.lose()
+        if isinstance(self.cycle, Exchange):
+            self.cycle = None
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -181,7 +150,8 @@ class Guard(HttpToolsProtocol):
     # httptools' callbacks; what they raise ends in `send_400_response`
 
     def on_message_begin(self) -> None:
-        super().on_message_begin()
+        self.url, self.expect_100_continue = b"", False
+        self.headers = self._named = []
         self._in_head, self._head = True, 0
 
     def on_headers_complete(self) -> None:
@@ -192,7 +162,12 @@ class Guard(HttpToolsProtocol):
         self._is_upgrade = self.parser.should_upgrade()
         if self._is_upgrade:
             return
-        super().on_headers_complete()
+        head = RequestHead(self.parser.get_method().decode(), self._target(), self._named)
+        if isinstance(self.app, Served) and self.app.answers(head):
+            keep_alive = self.parser.get_http_version() != "1.0" and self.parser.should_keep_alive()
+            self._take(Exchange(head, self, keep_alive=keep_alive, expects=self.expect_100_continue))
+        else:
+            self._give_to_asgi()
         self.headers = []  # trailers are no headers of the request, which has its own list (RFC 9110, section 6.5.1)
         self._in_head, self._in_body, self._framing = False, True, 0
         if isinstance(self.app, Served) and self.app.is_draining:
@@ -200,16 +175,73 @@ class Guard(HttpToolsProtocol):
 
     def on_body(self, body: bytes) -> None:
         self._framing = max(0, self._framing - len(body) - _CHUNK_FRAMING)
-        super().on_body(body)
+        if not isinstance(self.cycle, Exchange):
+            super().on_body(body)
+        elif not self.cycle.response_complete:
+            self.cycle.receive(body)
 
     def on_message_complete(self) -> None:
         if self._is_upgrade:
             return
         self._end_timer()
         self._in_body = self._only_head = False
-        if not self.parser.should_keep_alive():  # by a trailer, after which llhttp reads no further
-            self.cycle.keep_alive = False
-        super().on_message_complete()
+        if not self.parser.should_keep_alive() and self.cycle is not None:
+            self.cycle.keep_alive = False  # by a trailer, after which llhttp reads no further
+        if isinstance(self.cycle, Exchange):
+            self.cycle.receive_end()
+        else:
+            super().on_message_complete()
+
+    # what answers
+
+    def _target(self) -> str:
+        """Path and query as the client wrote them; of a whole URL these alone."""
+        path, _, query = self.url.partition(b"?")
+        if not path.startswith(b"/"):
+            parsed = parse_url(self.url)
+            path, query = parsed.path or b"/", parsed.query or b""
+        return (path + b"?" + query if query else path).decode("ascii")
+
+    def _take(self, exchange: Exchange) -> None:
+        """Answer it, when those before it on the connection are answered."""
+        before, self.cycle = self.cycle, exchange
+        if before is None or before.response_complete:
+            self._start_asgi_task(exchange, self.app)
+        else:
+            self.flow.pause_reading()
+            self.pipeline.appendleft((exchange, self.app))
+
+    def _give_to_asgi(self) -> None:
+        url, expects, headers = self.url, self.expect_100_continue, self.headers
+        super().on_message_begin()
+        self.url, self.expect_100_continue = url, expects
+        self.headers += headers
+        super().on_headers_complete()
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle | Exchange, app: ASGI3Application) -> None:
+        if not isinstance(cycle, Exchange):
+            super()._start_asgi_task(cycle, app)
+            return
+        self._answering = cycle
+        task = self.loop.create_task(self._answer(cycle))
+        task.add_done_callback(self.tasks.discard)
+        self.tasks.add(task)
+
+    async def _answer(self, exchange: Exchange) -> None:
+        """As uvicorn does it: what is raised is logged, and an answer that is not complete looks so."""
+        assert isinstance(self.app, Served)  # noqa: S101 - which alone is given exchanges
+        try:
+            await self.app.answer(exchange)
+        except BaseException as error:
+            self.logger.exception("A request failed.", exc_info=error)
+        if exchange.response_complete or exchange.disconnected:
+            return
+        if not exchange.response_started:
+            await exchange.start(500, _FAILED)
+            await exchange.write(b"Internal Server Error", more=False)
+        else:
+            exchange.flush()
+            self.transport.close()
 
     # what is refused
 
@@ -274,7 +306,9 @@ class Guard(HttpToolsProtocol):
             headers = [*error.headers(), (b"content-length", b"%d" % len(body)), (b"connection", b"close")]
             lines = [b"%b: %b\r\n" % header for header in headers]
             self.transport.write(b"".join([STATUS_LINE[error.status], *lines, b"\r\n", body]))
-            if cycle is not None:  # whose answer this was
+            if isinstance(cycle, Exchange):  # whose answer this was
+                cycle.lose()
+            elif cycle is not None:
                 cycle.disconnected = True
                 cycle.message_event.set()
             # Closing on unread bytes resets the connection, and the answer may be lost with it.
@@ -287,8 +321,7 @@ class Guard(HttpToolsProtocol):
     @property
     def _dialect(self) -> Dialect:
         """As far as it can be told from what has come of the request."""
-        headers = [*self.scope["headers"]] if self.url else []
-        return RequestHead("", self.url.decode("latin-1"), headers).dialect
+        return RequestHead("", self.url.decode("latin-1"), self._named if self.url else []).dialect
 
     # what is waited for
 
@@ -346,11 +379,10 @@ class Guard(HttpToolsProtocol):
 
     def end_after_answer(self) -> None:
         """Close once the answer under way is sent, and say so in it: the next one may meet the end of the process."""
-        if not self.is_idle:
+        if self.cycle is not None and not self.is_idle:
             self.cycle.keep_alive = False
 
     @property
     def is_idle(self) -> bool:
         """Whether no request is under way; one may be on its way to us nevertheless."""
-        cycle: RequestResponseCycle | None = self.cycle  # which it is before the first request
-        return cycle is None or cycle.response_complete
+        return self.cycle is None or self.cycle.response_complete

@@ -238,6 +238,46 @@ async def test_a_client_that_leaves_in_the_middle_of_a_stream_ends_it(
             await behind.calls[0].closed.wait()
 
 
+async def test_a_client_that_leaves_ends_the_call_of_the_first_of_its_requests_too(
+    address: str, behind: Upstream
+) -> None:
+    thinking = asyncio.Event()
+
+    async def script(call: Call) -> None:
+        await call.read()
+        thinking.set()
+        await call.gone()
+
+    behind.play(script)
+
+    async with connected(address) as client, asyncio.timeout(60):
+        await client.send(request("POST", CHAT, [HOST, JSON], chat("hi")) * 2)
+        await thinking.wait()
+        client.close()
+        async with asyncio.timeout(SOON):
+            await behind.calls[0].closed.wait()
+    assert len(behind.calls) == 1
+
+
+@pytest.mark.parametrize("path", ["/v1/responses/r", "/v1/files/f/content"])
+async def test_a_client_has_the_head_of_an_answer_before_its_body(address: str, behind: Upstream, path: str) -> None:
+    seen = asyncio.Event()
+
+    async def script(call: Call) -> None:
+        await call.read()
+        await call.send(head(200, TEXT, CHUNKED))
+        await seen.wait()
+        await call.send(chunk(b"line"), chunk(b""))
+
+    behind.play(script)
+
+    async with connected(address) as client, asyncio.timeout(60):
+        await client.send(request("GET", path, [HOST]))
+        assert await client.head() == 200
+        seen.set()
+        assert [piece async for piece in client.chunks()] == [b"line"]
+
+
 async def test_a_client_that_leaves_without_having_read_ends_the_stream(address: str, behind: Upstream) -> None:
     progressed = asyncio.Event()
 

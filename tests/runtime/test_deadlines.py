@@ -6,6 +6,7 @@ import asyncio
 import random
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -17,6 +18,7 @@ from proxy.runtime import deadlines
 from proxy.runtime.background import Background
 from proxy.runtime.deadlines import ended, repeated, within
 from proxy.server.exchange import ClientGoneError, Exchange
+from proxy.server.head import RequestHead
 from proxy.stores import open_store
 from proxy.stores.memory import MemoryStore
 from tests.support.stages import DUE, stage
@@ -223,17 +225,8 @@ async def test_nothing_of_the_store_waits_where_cancellations_get_lost(
 @pytest.mark.parametrize("lost", [0, 2])
 @pytest.mark.parametrize("end", ["leaving", "drain"])
 async def test_an_exchange_ends_also_where_its_work_loses_cancellations(lost: int, end: str) -> None:
-    left = asyncio.Event()
-
-    async def receive() -> dict[str, object]:
-        await left.wait()
-        return {"type": "http.disconnect"}
-
-    async def send(_: object) -> None:
-        pytest.fail("there is nobody to answer")
-
-    exchange = Exchange({"method": "POST", "path": "/", "headers": []}, receive, send)  # type: ignore[arg-type]
-    exchange._body_read.set()
+    connection = Mock(loop=asyncio.get_running_loop())
+    exchange = Exchange(RequestHead("POST", "/", []), connection, keep_alive=True, expects=False)
 
     async def work() -> None:
         with exchange.endable():
@@ -245,7 +238,7 @@ async def test_an_exchange_ends_also_where_its_work_loses_cancellations(lost: in
         exchange.end(ShuttingDownError())
         exchange.end(ClientGoneError())
     else:
-        left.set()
+        exchange.lose()
     with pytest.raises(ShuttingDownError if end == "drain" else ClientGoneError):
         async with asyncio.timeout(PATIENCE):
             await task

@@ -256,7 +256,7 @@ class Stage:
 
     async def settled(self) -> None:
         """Until every request has ended, and so has what it set off in the background."""
-        under_way = ("RequestResponseCycle.run_asgi", "Background._run")
+        under_way = ("Guard._answer", "Background._run")
         while tasks := [
             task for task in asyncio.all_tasks() if getattr(task.get_coro(), "__qualname__", "") in under_way
         ]:

@@ -1,0 +1,44 @@
+"""What the server asks of an application."""
+
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any
+
+from proxy.config.settings import Server
+from proxy.server.exchange import Exchange
+from proxy.server.head import RequestHead
+
+# ASGI's own types: events and scopes are open dictionaries by specification.
+Scope = MutableMapping[str, Any]
+Event = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Event]]
+Send = Callable[[Event], Awaitable[None]]
+
+_DEFAULTS = Server()
+
+
+class Served:
+    """Base of an application with a config, and an end in order; a client of another one may take as long as usual."""
+
+    is_draining = False
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        raise NotImplementedError
+
+    def answers(self, head: RequestHead) -> bool:  # noqa: ARG002 - of a request that is another's
+        """Whether such a request comes as an exchange, by `answer`; all others come by ASGI."""
+        return False
+
+    async def answer(self, exchange: Exchange) -> None:
+        raise NotImplementedError
+
+    def drain(self) -> float:
+        """Be no longer ready, since the process is about to end; returns the seconds that open requests have left."""
+        raise NotImplementedError
+
+    def break_off(self) -> None:
+        """End every open request now, each with an error its client can read."""
+        raise NotImplementedError
+
+    @property
+    def server_settings(self) -> Server:
+        return _DEFAULTS
