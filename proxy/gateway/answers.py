@@ -13,7 +13,7 @@ from policies.ladder import StatedLimit
 from proxy.dialects.base import Answers
 from proxy.overflow.classify import MAX_ERROR_BYTES, classify, classify_event, full_window
 from proxy.server import content_coding
-from proxy.server.sse import EVENT_END, LONGEST_END, data_of, name_of, split_events
+from proxy.server.sse import EVENT_END, LONGEST_END, data_of, name_of
 from proxy.upstream.http import UpstreamResponse
 
 _EVENT_STREAM = b"text/event-stream"
@@ -26,6 +26,7 @@ _ERROR_KEY = re.compile(rb'"error"')
 # An answer may say that there is none; a value that has not come yet may be anything.
 _NO_ERROR = re.compile(rb"\s*(?::\s*null\b|[^:\s])")
 
+_FAILED = 400
 Enough = Callable[[bytearray], bool]
 
 
@@ -39,6 +40,7 @@ class _Reported(msgspec.Struct):
 class Answer:
     """An upstream's answer of which `head` was already read.
 
+    rest:        what follows it, where that is not the response's own body as it comes.
     overflow:    what it states, None if it is none.
     error:       the decoded body of what reports an error; empty where nothing does.
     hides_usage: a stream that was asked for its usage by us, and not by the client.
@@ -46,7 +48,7 @@ class Answer:
 
     response: UpstreamResponse
     head: bytes
-    rest: AsyncIterator[bytes]
+    rest: AsyncIterator[bytes] | None
     overflow: StatedLimit | None
     error: bytes = b""
     hides_usage: bool = False
@@ -65,7 +67,7 @@ class Answer:
         """The whole body, as it came; raises TruncatedError."""
         if self.head:
             yield self.head
-        async for chunk in self.rest:
+        async for chunk in self.response.chunks() if self.rest is None else self.rest:
             yield chunk
 
 
@@ -79,40 +81,87 @@ async def look_at(
     """
     decoder = content_coding.decoder(response.header(b"content-encoding"), MAX_ERROR_BYTES)
     if decoder is None:
-        return Answer(response, b"", response.chunks(), None)
-    if response.status >= 400:
-        rest = response.chunks()
-        head, read = await _read_until(_is_failure, rest, decoder)
-        return Answer(response, head, rest, classify(response.status, read), read)
+        return Answer(response, b"", None, None)
+    begun = response.begun()
+    if begun and decoder is bytes and response.status < _FAILED:
+        answer = _known_at_once(response, begun, reads, window)
+        if answer is not None:
+            return answer
+    chunks = _behind(begun, response)
+    if response.status >= _FAILED:
+        head, read = await _read_until(_is_failure, chunks, decoder)
+        return Answer(response, head, _rest(response, chunks), classify(response.status, read), read)
     if _is_event_stream(response):
-        return await _stream(response, decoder, reads, window, clock)
-    return await _object(response, decoder, reads, window)
+        return await _stream(response, chunks, decoder, reads, window, clock)
+    head, read = await _read_until(partial(_is_clear, reads), chunks, decoder)
+    return _object(response, head, read, _rest(response, chunks), reads, window)
+
+
+def _known_at_once(response: UpstreamResponse, begun: bytes, reads: Answers, window: int | None) -> Answer | None:
+    """The answer, where what has come with its head says enough; that is nearly always so."""
+    if not _is_event_stream(response):
+        is_enough = response.at_end or _is_clear(reads, begun)
+        return _object(response, begun, begun, None, reads, window) if is_enough else None
+    seen = _EventSeen(reads)
+    return _said(response, begun, None, seen, reads, window) if seen(begun) else None
 
 
 async def _stream(
     response: UpstreamResponse,
+    given: AsyncIterator[bytes],
     decoder: content_coding.Decoder,
     reads: Answers,
     window: int | None,
     clock: Callable[[], float],
 ) -> Answer:
-    chunks = _Patient(response.chunks(), clock)
-    head, read = await _read_until(_EventSeen(reads), chunks.for_a_while(), decoder)
-    name, data = _first_said(read, reads)
-    overflow = classify_event(data, name) or full_answer(data, reads, window)
-    return Answer(response, head, chunks.rest(), overflow, data if overflow or _reports_error(data, reads) else b"")
+    chunks, seen = _Patient(given, clock), _EventSeen(reads)
+    head, _ = await _read_until(seen, chunks.for_a_while(), decoder)
+    if response.flowing is None:
+        return _said(response, head, chunks.rest(), seen, reads, window)
+    chunks.stop()
+    return _said(response, head, None, seen, reads, window)
 
 
-async def _object(
-    response: UpstreamResponse, decoder: content_coding.Decoder, reads: Answers, window: int | None
+def _said(
+    response: UpstreamResponse,
+    head: bytes,
+    rest: AsyncIterator[bytes] | None,
+    seen: "_EventSeen",
+    reads: Answers,
+    window: int | None,
 ) -> Answer:
-    rest = response.chunks()
-    head, read = await _read_until(partial(_is_clear, reads), rest, decoder)
+    """By the first event that says something."""
+    data = seen.data
+    overflow = classify_event(data, seen.name) or full_answer(data, reads, window)
+    return Answer(response, head, rest, overflow, data if overflow or _reports_error(data, reads) else b"")
+
+
+def _object(
+    response: UpstreamResponse,
+    head: bytes,
+    read: bytes,
+    rest: AsyncIterator[bytes] | None,
+    reads: Answers,
+    window: int | None,
+) -> Answer:
     is_error = _reports_error(read, reads)
     overflow = None
     if is_error or response.at_end:
         overflow = classify(response.status, read) or full_answer(read, reads, window)
     return Answer(response, head, rest, overflow, read if overflow or is_error else b"")
+
+
+def _rest(response: UpstreamResponse, chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes] | None:
+    """What follows: of a body that flows nothing is taken which was not asked for."""
+    return chunks if response.flowing is None else None
+
+
+async def _behind(begun: bytes, response: UpstreamResponse) -> AsyncIterator[bytes]:
+    """The body, of which this is the beginning."""
+    if begun:
+        yield begun
+    async for chunk in response.chunks():
+        yield chunk
 
 
 def full_answer(data: bytes, reads: Answers, window: int | None) -> StatedLimit | None:
@@ -164,7 +213,7 @@ def _is_failure(_: bytearray) -> bool:
     return False
 
 
-def _is_clear(reads: Answers, read: bytearray) -> bool:
+def _is_clear(reads: Answers, read: bytes | bytearray) -> bool:
     """Whether JSON is known to be an answer; an error report is read to its end."""
     opening = read[:_OPENING_BYTES].lstrip()
     if not opening.startswith((b"{", b"[")) or reads.ANSWER_KEY in opening:
@@ -173,16 +222,21 @@ def _is_clear(reads: Answers, read: bytearray) -> bool:
 
 
 class _EventSeen:
-    """Whether an event that says something is complete yet."""
+    """Whether an event that says something is complete yet; then `name` and `data` are its own."""
 
     def __init__(self, reads: Answers) -> None:
+        self.name: str | None = None
+        self.data = b""
         self._reads = reads
         self._start = 0
         self._searched = 0
 
-    def __call__(self, read: bytearray) -> bool:
+    def __call__(self, read: bytes | bytearray) -> bool:
         while (end := EVENT_END.search(read, self._searched)) is not None:
-            if self._reads.says_something(data_of(read[self._start : end.start()])):
+            event = read[self._start : end.start()]
+            data = data_of(event)
+            if self._reads.says_something(data):
+                self.name, self.data = name_of(event), data
                 return True
             self._start = self._searched = end.end()
         self._searched = max(self._start, len(read) - LONGEST_END)
@@ -207,6 +261,11 @@ class _Patient:
 
     def rest(self) -> AsyncIterator[bytes]:
         return self._chunks if self._next is None else self._resumed(self._next)
+
+    def stop(self) -> None:
+        """Wait for no further chunk."""
+        if self._next is not None:
+            self._next.cancel()
 
     async def _take(self) -> bytes | None:
         return await anext(self._chunks, None)
@@ -233,12 +292,6 @@ class _Patient:
             yield chunk
         async for chunk in self._chunks:
             yield chunk
-
-
-def _first_said(read: bytes, reads: Answers) -> tuple[str | None, bytes]:
-    """Name and data of the first event that is more than an announcement."""
-    said = ((name_of(event), data_of(event)) for event in split_events(read)[:-1])
-    return next(((name, data) for name, data in said if reads.says_something(data)), (None, b""))
 
 
 def _reports_error(content: bytes | bytearray, reads: Answers) -> bool:

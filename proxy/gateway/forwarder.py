@@ -98,7 +98,7 @@ class Forwarder:
     async def unread(self, incoming: Incoming) -> tuple[Answer, Draft]:
         """Send the client's bytes and read nothing of the answer: for when a fault of ours stood in the way."""
         response = await self._respond(incoming, incoming.to.headers, incoming.body)
-        return Answer(response, b"", response.chunks(), None), incoming.sent
+        return Answer(response, b"", None, None), incoming.sent
 
     async def _smaller(
         self, incoming: Incoming, sent: Draft, stated: StatedLimit, most: int | None

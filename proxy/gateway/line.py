@@ -104,13 +104,14 @@ class Gateway:
         incoming.status = answer.response.status
         tap = self._fail_open.call(lambda: _tapped(incoming, answer), None)
         if tap is not None:
-            incoming.warning = self._fail_open.call(lambda: self._warning(incoming, tap), None)
-            answer = tap.answer
+            incoming.warning = self._fail_open.call(lambda: self._warning(incoming, answer, tap), None)
         headers: Headers = self._fail_open.call(lambda: headers_of(incoming), [])
         _reword_overflow(incoming, answer, headers)
         if answer.hides_usage:
-            answer = without_usage(answer, incoming.exchange.head.dialect.answers)
-        await relay(answer, incoming.exchange, headers)
+            shown = without_usage(tap.answer if tap else answer, incoming.exchange.head.dialect.answers)
+            await relay(shown, incoming.exchange, headers)
+        else:
+            await relay(answer, incoming.exchange, headers, tap)
         # Nothing may wait from here on: the server takes a client that has its answer for one that left.
         self._fail_open.call(lambda: self._record(incoming, tap), None)
 
@@ -205,7 +206,7 @@ class Gateway:
         response = await self._client.send(route.upstream, head.method, url, headers, body)
         incoming.opened.callback(response.close)
         incoming.status = response.status
-        await relay(Answer(response, b"", response.chunks(), None), exchange, [])
+        await relay(Answer(response, b"", None, None), exchange, [])
 
     async def _read(self, incoming: Incoming) -> CountedRequest | None:
         """The counted request; None where it cannot be understood, which is the upstream's to judge."""
@@ -241,12 +242,12 @@ class Gateway:
         listing = sessions.add(case.caller, case.chain, case.label, case.request.settings.model, sent.record)
         self._engine.background.start("enroll", listing)
 
-    def _warning(self, incoming: Incoming, tap: UsageTap) -> str | None:
+    def _warning(self, incoming: Incoming, answer: Answer, tap: UsageTap) -> str | None:
         """Whether the upstream read the prompt whole: by this answer where it is all there, else by the last one."""
         case, sent = incoming.case, incoming.sent
         if case is None:
             return None
-        usage = tap.usage() if tap.answer.response.at_end else None
+        usage = tap.usage() if answer.response.at_end else None
         known = self._engine.windows.experience(case.place).cut_off
         cut_off = was_cut_off(sent.tokens, usage.prompt_tokens) if usage else known
         return "prompt_cut_off" if cut_off else sent.warning

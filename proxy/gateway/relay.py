@@ -4,10 +4,12 @@ from collections.abc import AsyncIterator
 
 from proxy.errors import UpstreamAnswerError, UpstreamConnectionError
 from proxy.gateway.answers import Answer, error_of
+from proxy.gateway.usage import UsageTap
 from proxy.server import content_coding
 from proxy.server.exchange import Exchange
 from proxy.server.headers import Headers, to_client, without
 from proxy.upstream.http import TruncatedError
+from proxy.upstream.response import Flowing
 
 _CUT_OFF = UpstreamConnectionError("The upstream's answer was cut off.")
 _EVENT_ENDS = (b"\n\n", b"\r\n\r\n", b"\r\r")
@@ -16,20 +18,74 @@ _NOT_MODIFIED = 304
 _MOST_DECODED = 16 * 1024 * 1024
 
 
-async def relay(answer: Answer, exchange: Exchange, extra: Headers) -> None:
-    """Send an answer to the client. `extra` are headers of ours.
+async def relay(answer: Answer, exchange: Exchange, extra: Headers, tap: UsageTap | None = None) -> None:
+    """Send an answer to the client. `extra` are headers of ours; `tap` is fed with what passes.
 
     An answer that breaks off is never ended cleanly: event streams get an error event, and the connection is closed
     without the end a complete answer has. Raises TruncatedError.
     """
     if exchange.end_comments():
-        await _go_on(answer, exchange)
+        await _go_on(tap.answer if tap else answer, exchange)
         return
     status, headers = answer.response.status, to_client(answer.response.headers)
     if status == _NOT_MODIFIED:  # it is the length of what is not sent, and our server would wait for that
         headers = without(headers, b"content-length")
     await exchange.start(status, [*headers, *extra])
-    await _pass_on(answer, answer.chunks(), exchange, b"", takes_events=_takes_events(answer))
+    takes_events = _takes_events(answer)
+    if answer.rest is None and (body := answer.response.flowing) is not None:
+        await _pour(answer, body, _Passing(exchange, tap, takes_events=takes_events), exchange)
+    else:
+        chunks = (tap.answer if tap else answer).chunks()
+        await _pass_on(answer, chunks, exchange, b"", takes_events=takes_events)
+
+
+class _Passing:
+    """Where the bytes of an answer go, in the callback that brings them: to the client, then to the tap."""
+
+    def __init__(self, exchange: Exchange, tap: UsageTap | None, *, takes_events: bool) -> None:
+        self._exchange = exchange
+        self._tap = tap
+        self._takes_events = takes_events
+        self._tail = b""
+        self.has_ended = False
+
+    def take(self, chunk: bytes, *, is_last: bool) -> bool:
+        more = self._put(chunk, is_last=is_last)
+        if self._tap is not None:
+            self._tap.feed(chunk)
+        return more
+
+    def begin(self, chunk: bytes, *, is_last: bool) -> bool:
+        """With what the tap has seen already."""
+        return self._put(chunk, is_last=is_last)
+
+    def _put(self, chunk: bytes, *, is_last: bool) -> bool:
+        self.has_ended = is_last
+        if self._takes_events:
+            self._tail = (self._tail + chunk)[-4:] if len(chunk) < len(_EVENT_ENDS[1]) else chunk[-4:]
+        more = self._exchange.put(chunk, more=not is_last)
+        self._exchange.takes_event = self.is_between_events
+        return more
+
+    @property
+    def is_between_events(self) -> bool:
+        return self._takes_events and self._tail.endswith(_EVENT_ENDS)
+
+
+async def _pour(answer: Answer, body: Flowing, passing: _Passing, exchange: Exchange) -> None:
+    exchange.on_writable = body.resume
+    try:
+        if answer.head:
+            passing.begin(answer.head, is_last=answer.response.at_end)
+        if not passing.has_ended:
+            await exchange.drained()
+            await body.pour(passing)
+    except TruncatedError:
+        if passing.is_between_events:
+            await _tell_cut(exchange)
+        raise
+    if not passing.has_ended:
+        await exchange.write(b"", more=False)
 
 
 async def _go_on(answer: Answer, exchange: Exchange) -> None:
@@ -72,11 +128,15 @@ async def _pass_on(
             exchange.takes_event = takes_events and tail.endswith(_EVENT_ENDS)
     except TruncatedError:
         if takes_events and tail.endswith(_EVENT_ENDS):
-            answers = exchange.head.dialect.answers
-            await exchange.write(answers.error_event(_CUT_OFF.fields(), _CUT_OFF.status, ends=False), more=True)
+            await _tell_cut(exchange)
         raise
     if not ended:
         await exchange.write(b"", more=False)
+
+
+async def _tell_cut(exchange: Exchange) -> None:
+    answers = exchange.head.dialect.answers
+    await exchange.write(answers.error_event(_CUT_OFF.fields(), _CUT_OFF.status, ends=False), more=True)
 
 
 def _takes_events(answer: Answer) -> bool:

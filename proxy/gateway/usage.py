@@ -23,19 +23,25 @@ _decode = msgspec.json.Decoder(msgspec.Raw).decode
 
 
 class UsageTap:
-    """Keeps the ends of an answer while it is relayed; `answer` is the one to relay. What is odd is no usage."""
+    """Keeps the ends of an answer while it is relayed, of which it is fed every chunk. What is odd is no usage."""
 
     def __init__(self, answer: Answer, reads: Answers) -> None:
         self._reads = reads
-        self.answer = replace(answer, rest=self._seen(answer.rest))
+        self._given = answer
         self._decoder = content_coding.decoder(answer.response.header(b"content-encoding"), _PIECE)
         self._head = bytearray()
         self._tail = bytearray()
         self._cut = False
         self.feed(answer.head)
 
-    async def _seen(self, chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-        async for chunk in chunks:
+    @property
+    def answer(self) -> Answer:
+        """The answer, whose chunks are fed when they are taken."""
+        return replace(self._given, rest=self._seen())
+
+    async def _seen(self) -> AsyncIterator[bytes]:
+        given = self._given
+        async for chunk in given.response.chunks() if given.rest is None else given.rest:
             yield chunk
             self.feed(chunk)
 
@@ -62,7 +68,7 @@ class UsageTap:
         if self._decoder is None:
             return None
         tail = bytes(self._tail)
-        if not self.answer.is_event_stream:
+        if not self._given.is_event_stream:
             return self._reads.usage(_end_of_object(tail))
         begun, *events = split_events(tail) if self._cut else [b"", *split_events(tail)]
         first = split_events(bytes(self._head))[:-1] if self._cut else []

@@ -47,6 +47,7 @@ class Exchange:
     status, sent: what the client was told, and the bytes of the answer's body so far.
     comments:     how many of them told a client that its request is still being worked on.
     takes_event:  whether an event of ours could follow what of the answer was written.
+    on_writable:  called when the client takes on, after `put` had no more room.
     ended_by:     why what is done for it was ended before it was done.
     """
 
@@ -63,6 +64,7 @@ class Exchange:
         self.comments = 0
         self.takes_event = False
         self.ended_by: ProxyError | ClientGoneError | None = None
+        self.on_writable: Callable[[], None] | None = None
         self._connection = connection
         self._expects = expects
         # Of the request's body, as it came; `_ahead` bytes of it are read unasked.
@@ -253,7 +255,7 @@ class Exchange:
 
     async def start(self, status: int, headers: Headers) -> None:
         """Begin the answer; its head leaves with the first bytes behind it, or in the next turn of the loop."""
-        await self._drained()
+        await self.drained()
         self._answer = headers
         self.response_started = True
         self.status = status
@@ -263,24 +265,36 @@ class Exchange:
 
     async def write(self, chunk: bytes, *, more: bool) -> None:
         """Waits while the client reads slower than we write."""
-        await self._drained()
+        await self.drained()
+        self.put(chunk, more=more)
+
+    def put(self, chunk: bytes, *, more: bool) -> bool:
+        """Write without waiting; whether there is room for more, else `on_writable` is called when there is."""
         self.sent += len(chunk)
         if self._is_gone:
-            return
+            return True
+        transport = self._connection.transport
         head, self._unwritten = self._unwritten, b""
-        parts = [head, *self._framed(chunk, more=more)]
+        parts = (head, *self._framed(chunk, more=more))
         if len(chunk) < _JOINED:
-            parts = [b"".join(parts)]
-        for part in parts:
-            if part:
-                self._connection.transport.write(part)
+            if joined := b"".join(parts):
+                transport.write(joined)
+        else:
+            transport.writelines([part for part in parts if part])
         if not more:
             self._complete()
+        return not self._connection.flow.write_paused
 
-    async def _drained(self) -> None:
+    async def drained(self) -> None:
+        """Return when there is room to write."""
         flow = self._connection.flow
         if flow.write_paused and not self.disconnected:
             await flow.drain()
+
+    def writable(self) -> None:
+        """The client has taken what was written."""
+        if self.on_writable is not None:
+            self.on_writable()
 
     def _head_of(self, status: int, headers: Headers) -> bytes:
         lines, length, is_last = [STATUS_LINE[status]], None, False

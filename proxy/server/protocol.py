@@ -103,6 +103,8 @@ class Guard(HttpToolsProtocol):
     def resume_writing(self) -> None:
         super().resume_writing()
         self._end_send_timer()
+        if self._answering is not None:
+            self._answering.writable()
 
     def _feed(self, data: bytes) -> None:
         self._unset_keepalive_if_required()

@@ -66,7 +66,7 @@ class UpstreamClient:
             if body or method not in _IDEMPOTENT or not connection.was_stale:
                 raise
             answer = await (await pool.made()).ask(head, body, **how, began=began)
-        return UpstreamResponse(answer.reader.status, answer.reader.headers, answer)
+        return UpstreamResponse(answer.reader.status, answer.reader.headers, answer, answer)
 
     def _pool(self, upstream: Upstream) -> Pool:
         pool = self._pools.get(upstream)

@@ -25,17 +25,45 @@ class Body(Protocol):
         """Give the connection back if the body was read to its end, else close it: the upstream can stop working."""
 
 
+class Sink(Protocol):
+    """Where a body's bytes go as they come."""
+
+    def take(self, chunk: bytes, *, is_last: bool) -> bool:
+        """Whether more may follow at once; if not, the body waits for `resume`."""
+
+
+class Flowing(Protocol):
+    """A body whose bytes need not be waited for one by one."""
+
+    def taken(self) -> bytes:
+        """What has come and was not taken yet."""
+
+    async def pour(self, sink: Sink) -> None:
+        """Give the sink what comes, as it comes; raises TruncatedError."""
+
+    def resume(self) -> None:
+        """Go on where the sink wanted no more."""
+
+
 @dataclass(frozen=True, slots=True)
 class UpstreamResponse:
-    """An answer whose head has arrived. Header names keep their case; `chunks` gives the body as it comes, once."""
+    """An answer whose head has arrived. Header names keep their case; `chunks` gives the body as it comes, once.
+
+    flowing: the body again, where it is one that flows.
+    """
 
     status: int
     headers: Headers
     body: Body
+    flowing: Flowing | None = None
 
     def header(self, name: bytes) -> bytes | None:
         """The first value of a header, by its name in lower case."""
         return first(((key.lower(), value) for key, value in self.headers), name)
+
+    def begun(self) -> bytes:
+        """What of the body is there already, as far as that can be told."""
+        return b"" if self.flowing is None else self.flowing.taken()
 
     def chunks(self) -> AsyncIterator[bytes]:
         """The body's bytes as they arrive, codings untouched; raises TruncatedError."""

@@ -27,6 +27,10 @@ class Scripted:
     status: int = 200
     headers: Headers = field(default_factory=list)
     taken: int = 0
+    flowing: None = None
+
+    def begun(self) -> bytes:
+        return b""
 
     def header(self, name: bytes) -> bytes | None:
         return first(self.headers, name)

@@ -7,7 +7,7 @@ from typing import Protocol, cast
 
 from proxy.config.settings import Upstream
 from proxy.errors import UpstreamConnectionError, UpstreamTimeoutError
-from proxy.upstream.response import TruncatedError
+from proxy.upstream.response import Sink, TruncatedError
 from proxy.upstream.wire.answer import AnswerReader, NotHTTPError
 from proxy.upstream.wire.heads import Body
 
@@ -202,7 +202,7 @@ class Connection(asyncio.Protocol):
 class Answer:
     """The answer to one request, as a body whose bytes are taken as they come."""
 
-    __slots__ = ("_connection", "_error", "_held", "_waiter", "is_paused", "reader")
+    __slots__ = ("_connection", "_error", "_held", "_sink", "_waiter", "is_paused", "reader")
 
     def __init__(self, connection: Connection, *, has_no_body: bool) -> None:
         self.reader = AnswerReader(has_no_body=has_no_body)
@@ -210,6 +210,7 @@ class Answer:
         self._connection: Connection | None = connection
         self._error: BaseException | None = None
         self._held = 0
+        self._sink: Sink | None = None
         self._waiter: asyncio.Future[None] | None = None
 
     async def begun(self) -> None:
@@ -221,9 +222,7 @@ class Answer:
 
     async def chunks(self) -> AsyncIterator[bytes]:
         while True:
-            if chunk := self.reader.taken():
-                self._held = 0
-                self._go_on()
+            if chunk := self.taken():
                 yield chunk
             elif self.reader.is_complete:
                 return
@@ -231,6 +230,26 @@ class Answer:
                 raise TruncatedError(type(self._error).__name__)
             else:
                 await self._news()
+
+    def taken(self) -> bytes:
+        chunk = self.reader.taken()
+        self._held = 0
+        self.resume()
+        return chunk
+
+    async def pour(self, sink: Sink) -> None:
+        self._sink = sink
+        self._give(sink)
+        while not self.reader.is_complete:
+            if self._error is not None or self._connection is None:
+                raise TruncatedError(type(self._error).__name__)
+            await self._news()
+
+    def _give(self, sink: Sink) -> None:
+        self._held = 0
+        chunk = self.reader.taken()
+        if chunk and not sink.take(chunk, is_last=self.reader.is_complete):
+            self._pause()
 
     @property
     def at_end(self) -> bool:
@@ -246,12 +265,14 @@ class Answer:
     def receive(self, data: bytes) -> None:
         """Raises NotHTTPError."""
         self._held += self.reader.feed(data)
+        if self._sink is not None:
+            self._give(self._sink)
+        elif self._held > _MOST_HELD:
+            self._pause()
         if self.reader.is_complete:
             self._finish()
-        elif self._held > _MOST_HELD and not self.is_paused and self._connection is not None:
-            self.is_paused = True
-            self._connection.pause_reading()
-        self._wake()
+        if self._sink is None or self.reader.is_complete:
+            self._wake()
 
     def fail(self, error: BaseException) -> None:
         """It will not be completed."""
@@ -271,27 +292,29 @@ class Answer:
         else:
             self.fail(UpstreamConnectionError("The upstream closed the connection before it answered.", "closed"))
 
+    def resume(self) -> None:
+        if self.is_paused and self._connection is not None:
+            self.is_paused = False
+            self._connection.resume_reading()
+
+    def _pause(self) -> None:
+        if not self.is_paused and self._connection is not None:
+            self.is_paused = True
+            self._connection.pause_reading()
+
     def _finish(self) -> None:
+        self.resume()
         if (connection := self._connection) is not None:
             self._connection = None
-            self._go_on_with(connection)
             connection.finish(may_continue=self.reader.may_continue)
 
-    def _go_on(self) -> None:
-        if self._connection is not None:
-            self._go_on_with(self._connection)
-
-    def _go_on_with(self, connection: Connection) -> None:
-        if self.is_paused:
-            self.is_paused = False
-            connection.resume_reading()
-
     async def _news(self) -> None:
-        self._waiter = asyncio.get_running_loop().create_future()
+        waiter = self._waiter = asyncio.get_running_loop().create_future()
         try:
-            await self._waiter
+            await waiter
         finally:
-            self._waiter = None
+            if self._waiter is waiter:  # else somebody else has begun to wait, when this was cancelled
+                self._waiter = None
 
     def _wake(self) -> None:
         if self._waiter is not None and not self._waiter.done():
