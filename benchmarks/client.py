@@ -53,7 +53,7 @@ class _Connection:
         self.seen = 0.0
 
     def send(self, number: int) -> None:
-        self.request[self.mark : self.mark + 8] = b"%08d" % number
+        self.request[self.mark : self.mark + 8] = b"%08d" % (number % 10**8)
         self.answer = b""
         self.seen = 0.0
         self.started = time.perf_counter()
@@ -91,7 +91,8 @@ def _complete(answer: bytes) -> bool:
 
 def run(load: Load) -> Timings:
     """Send the load; timings are of the requests after the warm-up."""
-    numbers = iter(range(1, 10**8))
+    # No two runs send the same text: what a server remembers of one must not help it in the next.
+    numbers = iter(range(time.time_ns() // 1_000_000 % 10**8, 2 * 10**8))
     connections = [_Connection(load) for _ in range(load.connections)]
     _rounds(connections, Timings(), numbers, seconds=0.0, least=load.warm)
     timings = Timings()

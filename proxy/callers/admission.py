@@ -1,8 +1,6 @@
 """How many requests may be under way at once, in the process and for each tenant, and how many bytes of theirs."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 
 from proxy.errors import OverloadedError, TooManyRequestsError
 
@@ -14,33 +12,38 @@ class Admission:
         self.in_flight: Counter[str] = Counter()
         self.held = 0
 
-    @contextmanager
-    def slot(self, tenant: str, most: int, most_of_tenant: int | None) -> Iterator[None]:
-        """A request of this tenant is under way inside; raises OverloadedError or TooManyRequestsError."""
+    def admit(self, tenant: str, most: int, most_of_tenant: int | None, most_bytes: int) -> "Admitted":
+        """A request of this tenant is under way until what is returned is closed.
+
+        Raises OverloadedError or TooManyRequestsError. `most_bytes`: that all bodies together may take.
+        """
         if self.in_flight.total() >= most:
             raise OverloadedError
         if most_of_tenant is not None and self.in_flight[tenant] >= most_of_tenant:
             raise TooManyRequestsError
         self.in_flight[tenant] += 1
-        try:
-            yield
-        finally:
-            self.in_flight[tenant] -= 1
+        return Admitted(self, tenant, most_bytes)
 
-    @contextmanager
-    def bytes(self, most: int) -> Iterator[Callable[[int], None]]:
-        """What bodies take inside; what is given is called with the size of each further part before it is kept, and
-        raises OverloadedError where all bodies together would take more than `most` bytes."""
-        mine = 0
 
-        def hold(size: int) -> None:
-            nonlocal mine
-            if self.held + size > most:
-                raise OverloadedError
-            mine += size
-            self.held += size
+class Admitted:
+    """A request under way, and what its bodies take."""
 
-        try:
-            yield hold
-        finally:
-            self.held -= mine
+    __slots__ = ("_admission", "_held", "_most", "_tenant")
+
+    def __init__(self, admission: Admission, tenant: str, most_bytes: int) -> None:
+        self._admission = admission
+        self._tenant = tenant
+        self._most = most_bytes
+        self._held = 0
+
+    def hold(self, size: int) -> None:
+        """Called with the size of each further part before it is kept; raises OverloadedError where all bodies together
+        would take too much."""
+        if self._admission.held + size > self._most:
+            raise OverloadedError
+        self._held += size
+        self._admission.held += size
+
+    def close(self) -> None:
+        self._admission.in_flight[self._tenant] -= 1
+        self._admission.held -= self._held

@@ -25,4 +25,7 @@ def session_label(header: Callable[[bytes], bytes | None], request: CountedReque
 
 def printable(text: str, most: int) -> str:
     """As much of a text as may stand in headers and logs."""
-    return "".join(c if c.isascii() and c.isprintable() else "?" for c in text[:most])
+    text = text[:most]
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(c if c.isascii() and c.isprintable() else "?" for c in text)

@@ -1,10 +1,10 @@
 """A request on its way through the gateway: one value, from its first byte to its line in the log."""
 
 import time
-from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 
+from proxy.callers.admission import Admitted
 from proxy.callers.tenants import Caller
 from proxy.engine.case import Case, Mode
 from proxy.engine.draft import Draft
@@ -27,7 +27,6 @@ class Incoming:
     searches: of the model in its conversation, before it gave the answer that the client gets.
     warning:  what an operator should look into; None for nothing.
     admitted: closed when it ends, which makes room for another one. opened: closed when it was answered.
-    hold:     called before bytes of its body are kept.
     """
 
     exchange: Exchange
@@ -43,9 +42,13 @@ class Incoming:
     status: int = 0
     warning: str | None = None
     searches: int = 0
-    admitted: ExitStack = field(default_factory=ExitStack)
+    admitted: Admitted | None = None
     opened: ExitStack = field(default_factory=ExitStack)
-    hold: Callable[[int], None] = lambda _: None
+
+    def hold(self, size: int) -> None:
+        """Called before bytes of its body are kept; raises OverloadedError."""
+        if self.admitted is not None:
+            self.admitted.hold(size)
 
     @property
     def caller(self) -> Caller:

@@ -2,8 +2,8 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from urllib.parse import parse_qs
 
 import msgspec
@@ -68,7 +68,7 @@ class Gateway:
 
     async def _received(self, exchange: Exchange, work: Callable[[Incoming], Awaitable[None]]) -> None:
         """Receive and identify a request that may go upstream, then do this for it."""
-        async with self._observed(exchange) as incoming:
+        with self._observed(exchange) as incoming:
             await self._receive(incoming)
             incoming.active.router.check_path(exchange.head, incoming.caller)
             with incoming.opened:
@@ -83,11 +83,10 @@ class Gateway:
         """Who is calling and what for, where there is room for the request."""
         active = incoming.active
         incoming.known_caller, incoming.mode = caller, _ = identify(incoming.exchange.head, active)
-        admitted = incoming.admitted
-        admitted.enter_context(self._admission.slot(caller.tenant, active.max_requests, caller.max_requests))
         # At least one body, and what it unpacks to.
-        most = max(active.server.max_buffered_bytes, 2 * active.server.max_body_bytes)
-        incoming.hold = admitted.enter_context(self._admission.bytes(most))
+        most_bytes = max(active.server.max_buffered_bytes, 2 * active.server.max_body_bytes)
+        most, of_tenant = active.max_requests, caller.max_requests
+        incoming.admitted = self._admission.admit(caller.tenant, most, of_tenant, most_bytes)
 
     async def _answer(self, incoming: Incoming) -> None:
         """Count, plan, compact, forward, relay, record."""
@@ -159,7 +158,7 @@ class Gateway:
 
     async def explain(self, exchange: Exchange) -> None:
         """What `converse` would do with this request now, and why; nothing goes upstream."""
-        async with self._observed(exchange) as incoming:
+        with self._observed(exchange) as incoming:
             if exchange.head.method != "POST":
                 raise errors.MethodNotAllowedError("Send the request that is to be explained by POST.", "POST")
             await self._receive(incoming)
@@ -185,7 +184,7 @@ class Gateway:
 
     async def passthrough(self, exchange: Exchange) -> None:
         """Any other request: relayed untouched, both bodies streamed."""
-        async with self._observed(exchange) as incoming:
+        with self._observed(exchange) as incoming:
             self._admit(incoming)
             # A handshake has this header (RFC 6455, section 4.1); the Upgrade itself ends at the connection.
             if resource(exchange.head.reading) == RESPONSES and exchange.head.header(b"sec-websocket-key"):
@@ -279,8 +278,8 @@ class Gateway:
             headers = for_questions(route.headers, case.request.dialect.questions.HEADERS)
             self._engine.background.start("ask", self._asker.ask(route.upstream, headers, model))
 
-    @asynccontextmanager
-    async def _observed(self, exchange: Exchange) -> AsyncIterator[Incoming]:
+    @contextmanager
+    def _observed(self, exchange: Exchange) -> Iterator[Incoming]:
         """One event for every request, which says how it ended."""
         incoming = Incoming(exchange, self.active, time.perf_counter())
         error: BaseException | None = None
@@ -294,7 +293,8 @@ class Gateway:
             raise
         finally:
             late.cancel()
-            incoming.admitted.close()
+            if incoming.admitted is not None:
+                incoming.admitted.close()
             self._fail_open.call(lambda: self._engine.observe(ended(incoming, error, time.perf_counter())), None)
 
 

@@ -2,6 +2,8 @@
 
 from collections import OrderedDict
 
+import msgspec
+
 from policies.record.record import Record
 from proxy.lru import remember
 from proxy.observing import events
@@ -56,7 +58,7 @@ class LogLines:
         self._log.warning("copy_refused" if isinstance(event, events.CopyRefused) else "thinking_removed", **fields)
 
     def _request(self, event: events.RequestEnded) -> None:
-        fields = {name: value for name in event.__slots__ if (value := getattr(event, name)) is not None}
+        fields = {name: value for name, value in msgspec.structs.asdict(event).items() if value is not None}
         for name in ("status", "comments"):
             if not fields[name]:
                 del fields[name]

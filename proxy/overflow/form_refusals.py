@@ -28,6 +28,8 @@ _MAX_TEXT = 4_000
 
 def refuses_roles(report: bytes) -> bool:
     """Whether a template wants user and assistant messages in turns; `report` is the body of an error, or empty."""
+    if not report:
+        return False
     try:
         text = str(msgspec.json.decode(report))
     except (msgspec.DecodeError, RecursionError):

@@ -62,11 +62,13 @@ class Reading:
 
     names:    its segments without parameters, dot segments among them.
     has_dots: whether there are any, or nobody can tell.
+    asked:    what it asks for: its names in lower case, without /v1, which base_url may have left to the client too.
     """
 
     path: str
     names: tuple[str, ...]
     has_dots: bool
+    asked: tuple[str, ...] = ()
 
     @property
     def resolved(self) -> list[str]:
@@ -92,7 +94,8 @@ def reading(path: bytes) -> Reading:
         return Reading("", (), has_dots=True)
     segments = _SEPARATORS.split(unicodedata.normalize("NFKC", path.decode("utf-8", "replace")).strip("/\\"))
     names = tuple(filter(None, map(_name, segments)))
-    return Reading("/" + "/".join(segments), names, has_dots=".." in names or "." in names)
+    asked = tuple(dropwhile("v1".__eq__, (name.casefold() for name in names)))
+    return Reading("/" + "/".join(segments), names, ".." in names or "." in names, asked)
 
 
 def is_ours(found: Reading) -> bool:
@@ -106,9 +109,8 @@ def is_ours(found: Reading) -> bool:
 
 
 def resource(found: Reading) -> tuple[str, ...]:
-    """What a path asks for: its names in lower case, without /v1, which base_url may have left to the client too."""
-    names = (name.casefold() for name in found.names)
-    return tuple(dropwhile("v1".__eq__, names))
+    """What a path asks for."""
+    return found.asked
 
 
 def resource_url(base_url: str, names: Iterable[str], target: str = "") -> str:

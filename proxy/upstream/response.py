@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Protocol
 
-from proxy.server.headers import Headers, first
+from proxy.server.headers import Headers
 
 
 class TruncatedError(Exception):
@@ -59,7 +59,10 @@ class UpstreamResponse:
 
     def header(self, name: bytes) -> bytes | None:
         """The first value of a header, by its name in lower case."""
-        return first(((key.lower(), value) for key, value in self.headers), name)
+        for key, value in self.headers:
+            if len(key) == len(name) and key.lower() == name:
+                return value
+        return None
 
     def begun(self) -> bytes:
         """What of the body is there already, as far as that can be told."""

@@ -1,6 +1,6 @@
 """Where a request goes, under which headers, how much fits there, and who summarizes for it."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from policies.experience import Experience
 from proxy.callers.tenants import Caller
@@ -96,6 +96,7 @@ class Router:
         self._windows = windows
         self._tokenizer = tokenizer
         self._models: dict[str, _Model] = {}
+        self._chosen: dict[tuple[str, str, str | None], tuple[str, Upstream]] = {}
 
     def check_path(self, head: RequestHead, caller: Caller) -> None:
         """Raise NotAllowedError for what the caller may not ask for: a key that others share opens what they stored."""
@@ -118,37 +119,44 @@ class Router:
 
     def plain(self, head: RequestHead, caller: Caller, model: str = "") -> Route:
         """The route of a request that is relayed as it is; `model` where one is known."""
-        return self._route(head, caller, model, readable=False)
+        name, upstream, place = self._goes_to(head, caller, model)
+        return Route(name, upstream, _headers(head, caller, upstream, readable=False), place)
 
     def conversation(self, head: RequestHead, caller: Caller, request: CountedRequest) -> Route:
-        route = self._route(head, caller, request.settings.model, readable=True)
-        window = self._window(route.place)
-        if window is None:
-            return route
-        return replace(route, window=window, exact=self._model(route.place.model).exact)
+        model = request.settings.model
+        name, upstream, place = self._goes_to(head, caller, model)
+        headers, window = _headers(head, caller, upstream, readable=True), self._window(place)
+        return Route(name, upstream, headers, place, window, window is not None and self._model(model).exact)
 
-    def _route(self, head: RequestHead, caller: Caller, model: str, *, readable: bool) -> Route:
+    def _goes_to(self, head: RequestHead, caller: Caller, model: str) -> tuple[str, Upstream, Place]:
         name, upstream = self._upstream(head, caller, model)
-        place = place_of(caller.tenant, caller.scope, upstream.base_url, model, window_beta(head.headers))
-        return Route(name, upstream, _headers(head, caller, upstream, readable=readable), place)
+        return (
+            name,
+            upstream,
+            place_of(caller.tenant, caller.scope, upstream.base_url, model, window_beta(head.headers)),
+        )
 
     def _upstream(self, head: RequestHead, caller: Caller, model: str) -> tuple[str, Upstream]:
         """Name and settings of what answers this request; raises NotFoundError where nothing does."""
-        dialect = head.spoken
-        if dialect is None:
-            return self._config.upstream_for(caller.tenant, model)
-        found = self._config.speaker_for(caller.tenant, model, dialect.name)
+        spoken = head.spoken.name if head.spoken else None
+        asked = caller.tenant, model, spoken
+        found = self._chosen.get(asked) or self._choice(*asked)
         if found is None:
             raise NotFoundError(
-                f"No upstream here speaks {dialect.name}; configure one that does (upstreams.*.speaks),"
-                " or use another API."
+                f"No upstream here speaks {spoken}; configure one that does (upstreams.*.speaks), or use another API."
             )
+        if len(self._chosen) < _REMEMBERED_MODELS and len(model) <= MAX_NAME:
+            self._chosen[asked] = found
         return found
+
+    def _choice(self, tenant: str, model: str, spoken: str | None) -> tuple[str, Upstream] | None:
+        if spoken is None:
+            return self._config.upstream_for(tenant, model)
+        return self._config.speaker_for(tenant, model, spoken)
 
     def place(self, head: RequestHead, caller: Caller, model: str) -> Place:
         """Where a caller's requests for this model go, as lessons are kept."""
-        base_url = self._upstream(head, caller, model)[1].base_url
-        return place_of(caller.tenant, caller.scope, base_url, model, window_beta(head.headers))
+        return self._goes_to(head, caller, model)[2]
 
     def experience(self, place: Place) -> Experience:
         return self._windows.experience(place)

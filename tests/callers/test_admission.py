@@ -91,14 +91,19 @@ def error(message: str, kind: str, code: str) -> dict[str, object]:
 
 def test_slots_are_counted_for_the_process_and_for_each_tenant() -> None:
     admission = Admission()
-    with admission.slot("a", 2, 1):
-        with pytest.raises(TooManyRequestsError), admission.slot("a", 2, 1):
-            pass
-        with admission.slot("b", 2, None), pytest.raises(OverloadedError), admission.slot("b", 2, None):
-            pass
-    with pytest.raises(ValueError, match="ours"), admission.slot("a", 1, 1):
-        raise ValueError("ours")
-    assert admission.in_flight.total() == 0
+    first = admission.admit("a", 2, 1, 10)
+    with pytest.raises(TooManyRequestsError):
+        admission.admit("a", 2, 1, 10)
+    second = admission.admit("b", 2, None, 10)
+    with pytest.raises(OverloadedError):
+        admission.admit("b", 2, None, 10)
+    first.hold(6)
+    with pytest.raises(OverloadedError):
+        second.hold(5)
+    first.close()
+    second.hold(5)
+    second.close()
+    assert (admission.in_flight.total(), admission.held) == (0, 0)
 
 
 async def test_a_full_process_refuses_before_it_reads_and_shows_its_own_pages(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ import asyncio
 import socket
 import ssl
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain, zip_longest
 from typing import TypeVar
@@ -44,7 +45,7 @@ async def dial(origin: Origin, context: ssl.SSLContext | None, protocol: Callabl
     """A connection with this protocol; raises ProxyError that says why there is none, in words of ours."""
     loop = asyncio.get_running_loop()
     try:
-        found = await loop.getaddrinfo(origin.host, origin.port, type=socket.SOCK_STREAM)
+        found = _named_itself(origin) or await loop.getaddrinfo(origin.host, origin.port, type=socket.SOCK_STREAM)
         connected = await _reached(_alternating(found))
         try:
             name = origin.host if context is not None else None
@@ -55,6 +56,15 @@ async def dial(origin: Origin, context: ssl.SSLContext | None, protocol: Callabl
     except (OSError, UnicodeError) as error:
         raise _unconnected(error) from None
     return made
+
+
+def _named_itself(origin: Origin) -> list[_Address]:
+    """The address that a host is by itself, which needs no thread to be looked up in; empty for a name."""
+    for family in (socket.AF_INET, socket.AF_INET6):
+        with suppress(OSError):
+            socket.inet_pton(family, origin.host)
+            return [(family, socket.SOCK_STREAM, 0, "", (origin.host, origin.port))]
+    return []
 
 
 async def _reached(addresses: Sequence[_Address]) -> socket.socket:
