@@ -23,6 +23,7 @@ _OPENING_BYTES = 400
 _PATIENCE = 5.0
 
 _ERROR_KEY = re.compile(rb'"error"')
+_WRAPPER = re.compile(rb'(?i)"(?:errors?|base_resp|response|fault|exception)"')
 # An answer may say that there is none; a value that has not come yet may be anything.
 _NO_ERROR = re.compile(rb"\s*(?::\s*null\b|[^:\s])")
 
@@ -132,7 +133,8 @@ def _said(
 ) -> Answer:
     """By the first event that says something."""
     data = seen.data
-    overflow = classify_event(data, seen.name) or full_answer(data, reads, window)
+    overflow = classify_event(data, seen.name) if seen.name or _may_report(data, reads) else None
+    overflow = overflow or full_answer(data, reads, window)
     return Answer(response, head, rest, overflow, data if overflow or _reports_error(data, reads) else b"")
 
 
@@ -146,8 +148,10 @@ def _object(
 ) -> Answer:
     is_error = _reports_error(read, reads)
     overflow = None
-    if is_error or response.at_end:
-        overflow = classify(response.status, read) or full_answer(read, reads, window)
+    if is_error or (response.at_end and _may_report(read, reads)):
+        overflow = classify(response.status, read)
+    if overflow is None and (is_error or response.at_end):
+        overflow = full_answer(read, reads, window)
     return Answer(response, head, rest, overflow, read if overflow or is_error else b"")
 
 
@@ -292,6 +296,11 @@ class _Patient:
             yield chunk
         async for chunk in self._chunks:
             yield chunk
+
+
+def _may_report(read: bytes, reads: Answers) -> bool:
+    """Whether an error may stand in what is there: an answer that names none of its wrappers is read no further."""
+    return reads.ANSWER_KEY not in read[:_OPENING_BYTES] or _WRAPPER.search(read) is not None
 
 
 def _reports_error(content: bytes | bytearray, reads: Answers) -> bool:

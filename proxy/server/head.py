@@ -1,7 +1,6 @@
 """What a client said before the body of its request."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from functools import cached_property
 
 from proxy.dialects.base import Dialect
@@ -10,27 +9,23 @@ from proxy.server.headers import Headers
 from proxy.server.paths import Reading, reading, resource
 
 
-@dataclass(frozen=True)
 class RequestHead:
-    """Method, target and headers of a request; `target` is path and query as the client wrote them."""
+    """Method, target and headers of a request; `target` is path and query as the client wrote them.
 
-    method: str
-    target: str
-    headers: Headers
+    path:    as the client wrote it. reading: what it means, however it is spelled.
+    """
 
-    @property
-    def path(self) -> str:
-        """As the client wrote it."""
-        return self.target.partition("?")[0]
+    def __init__(self, method: str, target: str, headers: Headers) -> None:
+        self.method = method
+        self.target = target
+        self.headers = headers
+        self.path = target.partition("?")[0]
+        self.reading: Reading = reading(self.path.encode("latin-1"))
+        self._first = dict(reversed(headers))
 
     @property
     def query(self) -> bytes:
         return self.target.partition("?")[2].encode("latin-1")
-
-    @cached_property
-    def reading(self) -> Reading:
-        """What its path means, however it is spelled."""
-        return reading(self.path.encode("latin-1"))
 
     @cached_property
     def dialect(self) -> Dialect:
@@ -56,7 +51,3 @@ class RequestHead:
             return None
         sent = [name for name, _ in self.headers]
         return next((name for name in names if sent.count(name) > 1), None)
-
-    @cached_property
-    def _first(self) -> dict[bytes, bytes]:
-        return dict(reversed(self.headers))

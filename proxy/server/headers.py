@@ -1,7 +1,9 @@
 """Which headers pass, in which direction (RFC 9110, section 7.6.1), and which are ours."""
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
+from functools import lru_cache
+from typing import Literal
 
 from proxy.server.content_coding import INFLATED
 
@@ -32,6 +34,9 @@ _CREDENTIALS = frozenset(
         *(b"openai-organization", b"openai-project", b"chatgpt-account-id", b"x-goog-user-project"),
     }
 )
+_NONE: frozenset[bytes] = frozenset()
+# Names of headers that clients and upstreams send again and again.
+_REMEMBERED = 1_024
 _NEEDED_BETAS = (b"oauth-", b"context-1m-")
 # Codings whose answers we can read when one turns out to be an overflow.
 _OFFERED = INFLATED | {b"identity"}
@@ -76,7 +81,7 @@ def for_questions(headers: Headers, needed: Iterable[tuple[bytes, bytes]], *, is
 def betas_of(headers: Iterable[tuple[bytes, bytes]]) -> list[bytes]:
     """Features that are asked of Anthropic's API."""
     values = [value for name, value in headers if name == b"anthropic-beta"]
-    return [beta.strip() for value in values for beta in value.split(b",")]
+    return [beta.strip() for value in values for beta in value.split(b",")] if values else []
 
 
 def window_beta(headers: Iterable[tuple[bytes, bytes]]) -> str:
@@ -101,27 +106,48 @@ def to_upstream(headers: Iterable[tuple[bytes, bytes]], *, key: tuple[bytes, byt
     readable:      offer only content codings that we can decode (the answer may be an overflow).
     """
     headers = list(headers)
-    dropped = _NOT_UPSTREAM | _named_by_connection(headers)
-    passed = [(name, value) for name, value in headers if name not in dropped and not is_control(name)]
-    if any(name == b"cookie" and _OURS in value for name, value in passed):
-        passed = [*_without_our_cookie(passed)]
+    named = _named_by_connection(headers)
+    passed: Headers = []
+    for name, value in headers:
+        kind = _kind(name)
+        if kind == "dropped" or (named and name in named):
+            continue
+        if kind == "plain":
+            passed.append((name, value))
+        elif kind == "coding":
+            passed.append((name, _readable(value) if readable else value))
+        elif key is None:
+            passed += _without_our_cookie(name, value)
     if key is not None:
-        passed = [(name, value) for name, value in passed if name not in _CREDENTIALS and name != b"cookie"]
         passed.append(key)
-    if readable:
-        passed = [(name, _readable(value) if name == b"accept-encoding" else value) for name, value in passed]
-    return [*passed, (HOP, str(hops(headers) + 1).encode())]
+    passed.append((HOP, b"%d" % (hops(headers) + 1)))
+    return passed
 
 
 def to_client(headers: Iterable[tuple[bytes, bytes]]) -> Headers:
     """The upstream's headers for the client: all but the hop-by-hop ones and ours, values and order as they came."""
     headers = [(key.lower(), value) for key, value in headers]
-    dropped = _HOP_BY_HOP | _named_by_connection(headers)
+    named = _named_by_connection(headers)
     return [
         (key, value)
         for key, value in headers
-        if key not in dropped and not is_control(key) and not _UNFIT.search(value)
+        if _passes_to_client(key) and key not in named and not _UNFIT.search(value)
     ]
+
+
+@lru_cache(_REMEMBERED)
+def _kind(name: bytes) -> Literal["plain", "dropped", "coding", "credential"]:
+    """What becomes of a header on its way upstream."""
+    if name in _NOT_UPSTREAM or is_control(name):
+        return "dropped"
+    if name in _CREDENTIALS or name == b"cookie":
+        return "credential"
+    return "coding" if name == b"accept-encoding" else "plain"
+
+
+@lru_cache(_REMEMBERED)
+def _passes_to_client(name: bytes) -> bool:
+    return name not in _HOP_BY_HOP and not is_control(name)
 
 
 def is_control(name: bytes) -> bool:
@@ -131,15 +157,14 @@ def is_control(name: bytes) -> bool:
 
 def _named_by_connection(headers: Iterable[tuple[bytes, bytes]]) -> frozenset[bytes]:
     values = [value for key, value in headers if key == b"connection"]
-    return frozenset(name.strip().lower() for value in values for name in value.split(b","))
+    return frozenset(name.strip().lower() for value in values for name in value.split(b",")) if values else _NONE
 
 
-def _without_our_cookie(headers: Headers) -> Iterator[tuple[bytes, bytes]]:
-    for name, value in headers:
-        if name != b"cookie":
-            yield name, value
-        elif left := b";".join(c for c in value.split(b";") if c.partition(b"=")[0].strip() != _OURS).strip():
-            yield name, left
+def _without_our_cookie(name: bytes, value: bytes) -> Headers:
+    if name != b"cookie" or _OURS not in value:
+        return [(name, value)]
+    left = b";".join(c for c in value.split(b";") if c.partition(b"=")[0].strip() != _OURS).strip()
+    return [(name, left)] if left else []
 
 
 def _readable(accept: bytes) -> bytes:

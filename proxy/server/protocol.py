@@ -268,8 +268,12 @@ class Guard(HttpToolsProtocol):
         version = self.parser.get_http_version()
         if version not in ("1.1", "1.0"):
             self._reject(InvalidRequestError("The request is not HTTP/1.1."))
-        hosts = [value for name, value in self.headers if name == b"host"]
-        codings = [value.lower() for name, value in self.headers if name == b"transfer-encoding"]
+        hosts, codings = [], []
+        for name, value in self.headers:
+            if name == b"host":
+                hosts.append(value)
+            elif name == b"transfer-encoding":
+                codings.append(value.lower())
         if codings and (codings != [b"chunked"] or version == "1.0"):
             self._reject(InvalidRequestError("The Transfer-Encoding is not chunked, or not of HTTP/1.1."))
         if version == "1.0":  # whose clients know no 100 (RFC 9110, section 10.1.1)

@@ -18,6 +18,7 @@ from proxy.server.process import listen, settings
 from tests.support.servers import configured
 
 if TYPE_CHECKING:
+    import ssl
     from pathlib import Path
 
     from proxy.config.loading import Config
@@ -83,8 +84,8 @@ class _Wire:
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
         self._writer = writer
-        # Every `send` waits until the kernel took the bytes.
-        writer.transport.set_write_buffer_limits(0)
+        # Every `send` waits until the kernel took the bytes; with 0 asyncio's TLS would wait for ever.
+        writer.transport.set_write_buffer_limits(0 if writer.get_extra_info("sslcontext") is None else 1)
 
     async def send(self, *parts: bytes) -> None:
         for part in parts:
@@ -216,7 +217,7 @@ class Upstream:
 
 
 @asynccontextmanager
-async def upstream(script: Script) -> AsyncIterator[Upstream]:
+async def upstream(script: Script, tls: ssl.SSLContext | None = None) -> AsyncIterator[Upstream]:
     """A server that plays the script, on a port of its own."""
     served = Upstream(script)
     running: list[asyncio.Task[None]] = []
@@ -224,8 +225,8 @@ async def upstream(script: Script) -> AsyncIterator[Upstream]:
     def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         running.append(asyncio.ensure_future(served.serve(reader, writer)))
 
-    server = await asyncio.start_server(accept, "127.0.0.1", 0, limit=_LIMIT)
-    served.address = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    server = await asyncio.start_server(accept, "127.0.0.1", 0, limit=_LIMIT, ssl=tls)
+    served.address = f"{'https' if tls else 'http'}://127.0.0.1:{server.sockets[0].getsockname()[1]}"
     try:
         yield served
     finally:
@@ -354,9 +355,11 @@ async def serving(config: Config) -> AsyncIterator[str]:
 
 
 @asynccontextmanager
-async def proxied(directory: Path, script: Script, **more: object) -> AsyncIterator[tuple[str, Upstream]]:
+async def proxied(
+    directory: Path, script: Script, tls: ssl.SSLContext | None = None, **more: object
+) -> AsyncIterator[tuple[str, Upstream]]:
     """The proxy's address and the scripted upstream behind it; `more` are further parts of the config."""
-    async with upstream(script) as behind, serving(config_for(directory, behind.address, **more)) as address:
+    async with upstream(script, tls) as behind, serving(config_for(directory, behind.address, **more)) as address:
         yield address, behind
 
 
