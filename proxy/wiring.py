@@ -41,6 +41,7 @@ from proxy.runtime.background import Background
 from proxy.runtime.workers import Workers
 from proxy.stores import CircuitBreaker
 from proxy.stores.base import Store
+from proxy.stores.sealing import Sealer
 from proxy.upstream.http import UpstreamClient
 from proxy.upstream.summarizer import Summarizer
 
@@ -64,10 +65,7 @@ async def open_engine(
     sealer, ttl = config.store.sealer(), config.store.ttl
     observe = Hooks(LogLines(log), metrics, *hooks, fault=log.fault)
     memory = Memory(config.server.memory)
-    metrics.watch_memory(memory.held, lambda: memory.most)
-    if isinstance(store, CircuitBreaker):
-        store.on_change = lambda is_up, reason: observe(StoreChanged(is_up, reason))
-        metrics.watch_store(lambda: store.available, store.errors, lambda: sealer.unreadable)
+    _watch(metrics, memory, store, sealer, observe)
     workers, background = Workers(executor), Background(log.fault)
     windows = Windows(table, store, sealer, time.time)
     summarizer = summarizer or Summarizer(client, time.monotonic)
@@ -107,6 +105,14 @@ async def open_engine(
         workers,
         memory,
     )
+
+
+def _watch(metrics: Metrics, memory: Memory, store: Store, sealer: Sealer, observe: Hook) -> None:
+    """Have it told what is remembered, and how the store is."""
+    metrics.watch_memory(memory.held, lambda: memory.most)
+    if isinstance(store, CircuitBreaker):
+        store.on_change = lambda is_up, reason: observe(StoreChanged(is_up, reason))
+        metrics.watch_store(lambda: store.available, store.errors, lambda: sealer.unreadable)
 
 
 def _is_answered(store: Store) -> bool:
