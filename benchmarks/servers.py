@@ -16,6 +16,7 @@ from pathlib import Path
 
 _TICKS = os.sysconf("SC_CLK_TCK")
 _START_SECONDS = 30.0
+SQLITE = "sqlite:///{folder}/bench.db"
 
 
 @dataclass(frozen=True)
@@ -33,12 +34,21 @@ class Server:
         fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / _TICKS
 
+    def cpu_nanoseconds(self) -> int:
+        """The same of its threads, as fine as the scheduler counts."""
+        threads = Path(f"/proc/{self.pid}/task").glob("*/schedstat")
+        return sum(int(file.read_text().split()[0]) for file in threads)
+
     def peak_mb(self) -> float:
         """The most memory it has held so far."""
-        if self.pid is None:
-            return 0.0
+        return 0.0 if self.pid is None else self._status("VmHWM") / 1024
+
+    def held_mb(self) -> float:
+        return self._status("VmRSS") / 1024
+
+    def _status(self, name: str) -> int:
         lines = Path(f"/proc/{self.pid}/status").read_text().splitlines()
-        return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) / 1024
+        return next(int(line.split()[1]) for line in lines if line.startswith(name))
 
 
 @contextmanager
@@ -54,6 +64,9 @@ def proxy(
     target: Server,
     settings: str = "models: [{match: '*', context_window: 8000000}]\n",
     checkout: Path | None = None,
+    *,
+    store: str = SQLITE,
+    workers: int = 1,
 ) -> Iterator[Server]:
     """The proxy as operators run it, on a window that nothing here fills unless other settings are given; of another
     checkout where one is named."""
@@ -61,7 +74,8 @@ def proxy(
     with tempfile.TemporaryDirectory() as folder:
         config = Path(folder) / "config.yaml"
         config.write_text(
-            f"server: {{port: {port}}}\nstore: {{url: 'sqlite:///{folder}/bench.db'}}\n"
+            f"server: {{port: {port}{f', workers: {workers}' if workers > 1 else ''}}}\n"
+            f"store: {{url: '{store.format(folder=folder)}'}}\n"
             f"upstreams: {{main: {{base_url: 'http://127.0.0.1:{target.port}/v1'}}}}\n" + settings
         )
         with _process([sys.executable, "-m", "proxy", "serve", str(config)], port, checkout) as pid:
