@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from benchmarks import bodies, client, decisions, servers
+from benchmarks import bodies, client, decisions, relay, servers
 
 _RESULTS = Path("benchmarks/results")
 
@@ -46,6 +46,7 @@ def main() -> None:
     rows, memory = _network(0.4 if options.quick else 2.0, console)
     own = decisions.measure()
     _show(rows, memory, own, console)
+    console.print(relay.table(1 if options.quick else 4))
     file = options.json or _RESULTS / f"{datetime.now(UTC):%Y%m%dT%H%M%S}.json"
     file.parent.mkdir(parents=True, exist_ok=True)
     content = {"rows": [asdict(row) for row in rows], "peak_mb": memory, "own_ms": own}

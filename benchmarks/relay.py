@@ -56,7 +56,12 @@ def main() -> None:
     parser.add_argument("--beside", type=Path, help="another checkout, measured in the same run")
     parser.add_argument("--only", default="", help="kinds whose names begin so")
     options = parser.parse_args()
-    Console(width=140).print(_table(*_measured(options.rounds, options.beside, options.only)))
+    Console(width=140).print(table(options.rounds, options.beside, options.only))
+
+
+def table(rounds: int, beside: Path | None = None, only: str = "") -> Table:
+    """What is measured, to be printed."""
+    return _table(*_measured(rounds, beside, only))
 
 
 def _measured(rounds: int, beside: Path | None, only: str) -> tuple[list[str], dict[tuple[str, str], list[_Figures]]]:

@@ -84,6 +84,8 @@ async def _pour(answer: Answer, body: Flowing, passing: _Passing, exchange: Exch
         if passing.is_between_events:
             await _tell_cut(exchange)
         raise
+    finally:
+        exchange.on_writable = None
     if not passing.has_ended:
         await exchange.write(b"", more=False)
 

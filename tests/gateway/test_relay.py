@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import random
 import socket
 from typing import TYPE_CHECKING
@@ -441,6 +442,38 @@ async def test_a_request_that_follows_on_the_same_connection_is_answered_in_turn
         paths = [f"/v1/models/{number}" for number in range(5)]
         await client.send(b"".join(request("GET", path, [HOST]) for path in paths))
         assert [(await client.reply()).body.decode() for _ in paths] == paths
+
+
+async def test_a_request_leaves_nothing_that_the_garbage_collector_must_look_for(
+    address: str, behind: Upstream
+) -> None:
+    seen = asyncio.Semaphore(0)
+
+    async def script(call: Call) -> None:
+        await call.read()
+        await call.send(head(200, EVENTS, CHUNKED) + chunk(delta("a")))
+        await seen.acquire()
+        await call.send(chunk(delta("b")) + chunk(b""))
+
+    behind.play(script)
+
+    async def streamed(client: Client) -> None:
+        await client.send(request("POST", CHAT, [HOST, JSON], chat("hi", stream=True)))
+        await client.head()
+        chunks = client.chunks()
+        assert await anext(chunks) == delta("a")
+        seen.release()
+        assert [chunk async for chunk in chunks] == [delta("b")]
+
+    async with connected(address) as client, asyncio.timeout(60):
+        for number in range(40):
+            if number == 20:
+                gc.collect()
+                gc.disable()
+            await streamed(client)
+        found = gc.collect()
+        gc.enable()
+    assert found < 20
 
 
 def test_the_socket_of_the_proxy_waits_for_no_acknowledgement() -> None:
