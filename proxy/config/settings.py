@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from fnmatch import fnmatchcase
+from functools import lru_cache
 from types import MappingProxyType
 from typing import Annotated, Final, Literal, Self, get_args
 from urllib.parse import urlsplit
@@ -133,6 +134,12 @@ _SPOKEN: Mapping[str, tuple[Dialect, ...]] = {
 }
 
 
+@lru_cache(1024)
+def _spoken_at(base_url: str) -> tuple[Dialect, ...]:
+    """What is known of an address."""
+    return _SPOKEN.get(urlsplit(base_url).hostname or "", _DIALECTS)
+
+
 class Upstream(Settings):
     """A server that answers requests."""
 
@@ -171,8 +178,7 @@ class Upstream(Settings):
         """The dialects that it answers in."""
         if self.speaks is not None:
             return self.speaks
-        known = ("chat",) if self.provider == "litellm" else _SPOKEN.get(urlsplit(self.base_url).hostname or "")
-        return known or _DIALECTS
+        return ("chat",) if self.provider == "litellm" else _spoken_at(self.base_url)
 
 
 class ModelRule(Settings):

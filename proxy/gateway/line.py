@@ -284,7 +284,7 @@ class Gateway:
         incoming = Incoming(exchange, self.active, time.perf_counter())
         error: BaseException | None = None
         deadline = incoming.active.server.request_deadline
-        late = asyncio.get_running_loop().call_later(deadline, exchange.end, errors.RequestDeadlineError(deadline))
+        late = asyncio.get_running_loop().call_later(deadline, _end_late, exchange, deadline)
         try:
             with exchange.endable():
                 yield incoming
@@ -296,6 +296,10 @@ class Gateway:
             if incoming.admitted is not None:
                 incoming.admitted.close()
             self._fail_open.call(lambda: self._engine.observe(ended(incoming, error, time.perf_counter())), None)
+
+
+def _end_late(exchange: Exchange, deadline: float) -> None:
+    exchange.end(errors.RequestDeadlineError(deadline))
 
 
 def _send_as_it_came(incoming: Incoming, outcome: Outcome, reason: str) -> None:

@@ -16,22 +16,22 @@ from policies.record.record import Record
 End = Literal["complete", "shut_down", "deadline", "refused", "client_gone", "truncated", "aborted"]
 
 
-class RequestEnded(msgspec.Struct, frozen=True):
-    """A request that has ended, whichever way; None and 0 for what never came to be known. A struct: it is made often.
+class RequestEnded(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A request that has ended, whichever way; None and 0 for what never came to be known. The log writes it as it is.
 
     ms, overhead_ms: milliseconds that it took, and those before it was sent. bytes: of the answer's body.
     """
 
     end: End
-    tenant: str | None
-    policy: str | None
+    tenant: str | None = None
+    policy: str | None = None
     method: str
     path: str
-    id: str | None
-    status: int
+    id: str | None = None
+    status: int = 0
     ms: float
     bytes: int
-    comments: int
+    comments: int = 0
     upstream: str | None = None
     overhead_ms: float | None = None
     model: str | None = None

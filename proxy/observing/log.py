@@ -36,15 +36,24 @@ class Log:
     def warning(self, event: str, **fields: object) -> None:
         self._write("warning", event, fields)
 
+    def struct(self, level: str, event: str, value: msgspec.Struct) -> None:
+        """An event whose fields are a struct's, which is written faster."""
+        if _LEVELS[level] >= self._least:
+            self._append(self._begun(level, event)[:-1] + b"," + msgspec.json.encode(value)[1:])
+
     def fault(self, event: str, error: BaseException) -> None:
         """A fault of ours: its type and where it happened, without its message, which may quote a user."""
         self._write("error", event, {"error": type(error).__name__, "at": _places(error)})
 
     def _write(self, level: str, event: str, fields: dict[str, object]) -> None:
-        if _LEVELS[level] < self._least:
-            return
+        if _LEVELS[level] >= self._least:
+            self._append(self._begun(level, event, **fields))
+
+    def _begun(self, level: str, event: str, **fields: object) -> bytes:
         moment = datetime.fromtimestamp(self._clock(), UTC)
-        line = msgspec.json.encode({"ts": moment, "level": level, "event": event, **fields})
+        return msgspec.json.encode({"ts": moment, "level": level, "event": event, **fields})
+
+    def _append(self, line: bytes) -> None:
         with suppress(OSError, ValueError):  # a full disk, a closed pipe or a closed file loses lines, never requests
             self._stream.write(line + b"\n")
             self._stream.flush()

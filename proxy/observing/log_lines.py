@@ -2,8 +2,6 @@
 
 from collections import OrderedDict
 
-import msgspec
-
 from policies.record.record import Record
 from proxy.lru import remember
 from proxy.observing import events
@@ -58,11 +56,7 @@ class LogLines:
         self._log.warning("copy_refused" if isinstance(event, events.CopyRefused) else "thinking_removed", **fields)
 
     def _request(self, event: events.RequestEnded) -> None:
-        fields = {name: value for name, value in msgspec.structs.asdict(event).items() if value is not None}
-        for name in ("status", "comments"):
-            if not fields[name]:
-                del fields[name]
-        (self._log.warning if event.end in _WARNINGS else self._log.info)("request", **fields)
+        self._log.struct("warning" if event.end in _WARNINGS else "info", "request", event)
 
     def _once(self, key: str, event: str, **fields: object) -> None:
         """Warn once a conversation, though it may look like another one each time."""

@@ -191,6 +191,7 @@ class Router:
         if settings.model == NO_MODEL or (name == route.name and route.is_login):
             return None
         model = settings.model or request.settings.model
+        is_same = name == route.name and model == route.place.model
         upstream = self._config.upstreams[name]
         dialect = request.dialect if request.dialect.name in upstream.spoken else named(upstream.spoken[0])
         own = route.headers
@@ -198,8 +199,8 @@ class Router:
             key = upstream.api_key.get_secret_value()
             own = [credential(key, upstream.auth)] if key else []
         variant = route.place.variant if name == route.name else ""
-        place = place_of(caller.tenant, caller.scope, upstream.base_url, model, variant)
-        window = self._window(place)
+        place = route.place if is_same else place_of(caller.tenant, caller.scope, upstream.base_url, model, variant)
+        window = route.window if is_same else self._window(place)
         is_own = settings.model is None and dialect is request.dialect
         return SummaryTarget(
             dialect=dialect,
