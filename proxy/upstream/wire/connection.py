@@ -138,12 +138,17 @@ class Connection(asyncio.Protocol):
             self._drained.set_result(None)
             self._drained = None
 
+    @property
+    def is_usable(self) -> bool:
+        """Whether it can be asked, as far as that is known in this turn of the loop."""
+        return self.is_open and not self._transport.is_closing()
+
     # what the answer asks for
 
     def finish(self, *, may_continue: bool) -> None:
         """The answer is complete."""
         self._answer = None
-        if may_continue and self._sending is None and not self._transport.is_closing():
+        if may_continue and self._sending is None and self.is_usable:
             self._is_used, self.idle_since = True, self._loop.time()
             self._owner.give_back(self)
         else:

@@ -49,7 +49,11 @@ class Pool:
 
     def idle(self) -> Connection | None:
         """A connection that can be asked at once; None where there is none."""
-        return self._idle.pop() if self._idle else None
+        while self._idle:
+            connection = self._idle.pop()
+            if connection.is_usable:  # else its end has come, and is about to be said
+                return connection
+        return None
 
     async def made(self) -> Connection:
         """A connection, a new one or one that was given back meanwhile.
@@ -102,7 +106,7 @@ class Pool:
             found = await self._turn()
             if found is None:
                 break
-            if found.is_open:
+            if found.is_usable:
                 return found
         else:
             self._places += 1

@@ -118,6 +118,15 @@ async def test_what_comes_on_an_idle_connection_ends_it() -> None:
         assert behind.connections == 2
 
 
+async def test_a_connection_that_is_about_to_end_is_not_used() -> None:
+    async with asking(always(OK)) as (asker, behind):
+        await asker.ask()
+        [connection] = asker.client._pools[asker.settings]._all
+        connection._transport.close()  # as asyncio does when the upstream has closed; it says so a turn later
+        assert await asker.ask() == b"hello"
+        assert (behind.connections, asker.in_use) == (2, 0)
+
+
 async def test_the_connection_used_last_is_used_first_and_the_others_are_closed_when_nobody_needs_them(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
