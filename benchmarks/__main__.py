@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from benchmarks import bodies, client, decisions, relay, servers
+from benchmarks import bodies, client, decisions, relay, servers, sessions
 
 _RESULTS = Path("benchmarks/results")
 
@@ -47,9 +47,11 @@ def main() -> None:
     own = decisions.measure()
     _show(rows, memory, own, console)
     console.print(relay.table(1 if options.quick else 4))
+    long = sessions.measure()
+    console.print(sessions.table(long))
     file = options.json or _RESULTS / f"{datetime.now(UTC):%Y%m%dT%H%M%S}.json"
     file.parent.mkdir(parents=True, exist_ok=True)
-    content = {"rows": [asdict(row) for row in rows], "peak_mb": memory, "own_ms": own}
+    content = {"rows": [asdict(row) for row in rows], "peak_mb": memory, "own_ms": own, "sessions": dict(long)}
     file.write_text(json.dumps(content, indent=1))
     console.print(f"written to {file}")
 
