@@ -2,6 +2,7 @@
 
 import gc
 import os
+import select
 import signal
 import sys
 import threading
@@ -40,17 +41,22 @@ class Supervisor:
         self._is_ending = False
         self._code = 0
         self._alive, self._held = os.pipe()
+        self._heard, self._rung = os.pipe()
 
     def run(self) -> int:
         """Until SIGTERM, SIGINT or the end of a worker that could not begin; returns the exit code."""
-        signal.pthread_sigmask(signal.SIG_BLOCK, _HEARD)
+        os.set_blocking(self._rung, False)
+        signal.set_wakeup_fd(self._rung, warn_on_full_buffer=False)
+        for each in _HEARD:
+            signal.signal(each, lambda *_: None)
         gc.freeze()  # so that looking for garbage copies no pages that the workers share
         while not self._is_ending or any(worker.pid for worker in self._workers):
             self._begin_due()
-            heard = signal.sigtimedwait(_HEARD, self._seconds())
+            rung, _, _ = select.select([self._heard], [], [], self._seconds())
+            heard = {signal.Signals(number) for number in os.read(self._heard, 1024)} if rung else set()
             self._reap()
-            if heard is not None and heard.si_signo != signal.SIGCHLD:
-                self._pass_on(signal.Signals(heard.si_signo))
+            for each in heard - {signal.SIGCHLD}:
+                self._pass_on(each)
         return self._code
 
     def _begin_due(self) -> None:
@@ -58,13 +64,18 @@ class Supervisor:
         for number, worker in enumerate(self._workers):
             if not (worker.pid or self._is_ending) and worker.due <= now:
                 worker.begun, worker.begins = now, worker.begins + 1
+                # What comes for a worker before it listens to signals waits until it does.
+                signal.pthread_sigmask(signal.SIG_BLOCK, _HEARD)
                 worker.pid = os.fork() or self._become(number, worker.begins)
+                signal.pthread_sigmask(signal.SIG_UNBLOCK, _HEARD)
 
     def _become(self, number: int, begins: int) -> int:
         """In the worker, which ends here."""
         code = 1
         try:
-            os.close(self._held)
+            signal.set_wakeup_fd(-1)
+            for descriptor in (self._held, self._heard, self._rung):
+                os.close(descriptor)
             threading.Thread(target=_end_with, args=(self._alive,), daemon=True).start()
             for each in _HEARD:
                 signal.signal(each, signal.SIG_DFL if each != signal.SIGINT else signal.default_int_handler)
