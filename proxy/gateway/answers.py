@@ -4,7 +4,6 @@ import asyncio
 import re
 import time
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass
 from functools import partial
 
 import msgspec
@@ -37,8 +36,7 @@ class _Reported(msgspec.Struct):
     error: object = None
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(msgspec.Struct, frozen=True):
     """An upstream's answer of which `head` was already read.
 
     rest:        what follows it, where that is not the response's own body as it comes.

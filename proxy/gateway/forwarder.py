@@ -2,6 +2,8 @@
 
 from dataclasses import replace
 
+from msgspec import structs
+
 from policies.assembly import Shape
 from policies.ladder import Retry, StatedLimit, is_plausible, next_retry, retries
 from proxy.dialects import json_array
@@ -178,7 +180,7 @@ class Forwarder:
         if case is None:
             return refusal, draft
         if refusal.overflow is not None and not _is_plausible(case, draft, refusal.overflow):
-            return replace(refusal, overflow=None), draft
+            return structs.replace(refusal, overflow=None), draft
         if refuses_thinking(refusal.error, refusal.response.header):
             return await self._without_thinking(incoming, refusal, draft)
         if not refuses_roles(refusal.error):
@@ -223,7 +225,7 @@ class Forwarder:
             # What was not asked for is taken out again, which compressed events do not allow.
             answer = await self._request(incoming, _plain(headers), asking)
             if not refuses_usage(answer.error):
-                return replace(answer, hides_usage=answer.is_plain_event_stream)
+                return structs.replace(answer, hides_usage=answer.is_plain_event_stream)
             self._windows.saw_usage_refused(case.place)
         return await self._request(incoming, headers, body)
 

@@ -12,6 +12,7 @@ from functools import partial
 from itertools import pairwise
 
 import msgspec
+from msgspec import structs
 
 from policies.record.recall import found_for
 from policies.record.search import Index
@@ -164,7 +165,7 @@ async def _whole(answer: Answer, searches: Searches, spent: Mapping[str, int], *
     async for chunk in chunks:
         content += chunk
         if len(content) > _MOST_HELD:
-            return _Look(replace(answer, head=bytes(content), rest=chunks))
+            return _Look(structs.replace(answer, head=bytes(content), rest=chunks))
     read = _read(bytes(content))
     turn = searches.whole(read) if read is not None and may_search else None
     if turn is not None and read is not None:
@@ -173,9 +174,9 @@ async def _whole(answer: Answer, searches: Searches, spent: Mapping[str, int], *
         add_spent(read, spent)
         body = msgspec.json.encode(read)
         headers = [*without(answer.response.headers, b"content-length"), (b"content-length", b"%d" % len(body))]
-        response = replace(answer.response, headers=headers, body=WholeBody(body))
-        return _Look(replace(answer, response=response, head=b"", rest=response.chunks()))
-    return _Look(replace(answer, head=bytes(content), rest=_none()))
+        response = structs.replace(answer.response, headers=headers, body=WholeBody(body))
+        return _Look(structs.replace(answer, response=response, head=b"", rest=response.chunks()))
+    return _Look(structs.replace(answer, head=bytes(content), rest=_none()))
 
 
 async def _stream(answer: Answer, searches: Searches, spent: Mapping[str, int], *, may_search: bool) -> _Look:
@@ -192,11 +193,11 @@ async def _stream(answer: Answer, searches: Searches, spent: Mapping[str, int], 
             characters += said.characters
             is_ours = is_ours or (may_search and NAME in said.calls)
             if not is_ours and (said.calls or said.other or characters > _MOST_CHARACTERS):
-                return _Look(replace(answer, head=b"", rest=passed(held)))
+                return _Look(structs.replace(answer, head=b"", rest=passed(held)))
         if len(held) > _MOST_HELD:
-            return _Look(replace(answer, head=b"", rest=passed(held)))
+            return _Look(structs.replace(answer, head=b"", rest=passed(held)))
     turn = searches.turn(events) if is_ours else None
-    return _Look(replace(answer, head=b"", rest=passed(held)), turn, spent_in(events))
+    return _Look(structs.replace(answer, head=b"", rest=passed(held)), turn, spent_in(events))
 
 
 async def _shown(

@@ -2,9 +2,9 @@
 
 from collections.abc import AsyncIterator, Iterator
 from contextlib import suppress
-from dataclasses import replace
 
 import msgspec
+from msgspec import structs
 
 from proxy.dialects.base import Answers, Usage
 from proxy.gateway.answers import Answer
@@ -37,7 +37,7 @@ class UsageTap:
     @property
     def answer(self) -> Answer:
         """The answer, whose chunks are fed when they are taken."""
-        return replace(self._given, rest=self._seen())
+        return structs.replace(self._given, rest=self._seen())
 
     async def _seen(self) -> AsyncIterator[bytes]:
         given = self._given
@@ -115,7 +115,7 @@ def _end_of_event(tail: bytes) -> Iterator[bytes]:
 
 def without_usage(answer: Answer, reads: Answers) -> Answer:
     """A stream without the event that tells nothing but its usage, for a client that did not ask for it."""
-    return replace(answer, head=b"", rest=_without_usage(answer, reads))
+    return structs.replace(answer, head=b"", rest=_without_usage(answer, reads))
 
 
 async def _without_usage(answer: Answer, reads: Answers) -> AsyncIterator[bytes]:

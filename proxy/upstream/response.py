@@ -1,8 +1,9 @@
 """An upstream's answer, wherever its bytes come from."""
 
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
 from typing import Protocol
+
+import msgspec
 
 from proxy.server.headers import Headers
 
@@ -45,8 +46,7 @@ class Flowing(Protocol):
         """Go on where the sink wanted no more."""
 
 
-@dataclass(frozen=True, slots=True)
-class UpstreamResponse:
+class UpstreamResponse(msgspec.Struct, frozen=True):
     """An answer whose head has arrived. Header names keep their case; `chunks` gives the body as it comes, once.
 
     flowing: the body again, where it is one that flows.
