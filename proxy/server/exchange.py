@@ -7,10 +7,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Protocol
 
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE
-
 from proxy.errors import BodyTooLargeError, ClientGoneError, ProxyError
 from proxy.runtime.deadlines import Ending, within
+from proxy.server.answer_head import answer_head
 from proxy.server.flow import Flow
 from proxy.server.head import RequestHead
 from proxy.server.headers import Headers, first
@@ -24,7 +23,6 @@ _LINGER = 3.0
 _REQUEST_ID = b"x-request-id"
 _FIT = re.compile(rb"[A-Za-z0-9][A-Za-z0-9._:/=-]{0,127}")
 _EVENTS: Headers = [(b"content-type", b"text/event-stream"), (b"cache-control", b"no-cache")]
-_WITHOUT_BODY = (204, 304)
 
 
 class Connection(Protocol):
@@ -260,7 +258,8 @@ class Exchange:
         self.response_started = True
         self.status = status
         if not self.disconnected:
-            self._unwritten = self._head_of(status, headers)
+            how = {"keep_alive": self.keep_alive, "is_of_head": self.head.method == "HEAD"}
+            self._unwritten, self._left, self.keep_alive = answer_head(status, headers, **how)
             self._connection.loop.call_soon(self.flush)
 
     async def write(self, chunk: bytes, *, more: bool) -> None:
@@ -295,24 +294,6 @@ class Exchange:
         """The client has taken what was written."""
         if self.on_writable is not None:
             self.on_writable()
-
-    def _head_of(self, status: int, headers: Headers) -> bytes:
-        lines, length, is_last = [STATUS_LINE[status]], None, False
-        for name, value in headers:
-            lines += name, b": ", value, b"\r\n"
-            if name == b"content-length":
-                length = int(value)
-            elif name == b"connection" and value == b"close":
-                is_last, self.keep_alive = True, False
-        if not self.keep_alive and not is_last:
-            lines.append(b"connection: close\r\n")
-        self._left = length
-        if self.head.method == "HEAD" or status in _WITHOUT_BODY:
-            self._left = 0
-        elif length is None:
-            lines.append(b"transfer-encoding: chunked\r\n")
-        lines.append(b"\r\n")
-        return b"".join(lines)
 
     def flush(self) -> None:
         """Write the head, if it has not left yet."""

@@ -1,0 +1,33 @@
+"""The head of an answer to a client, as bytes."""
+
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE
+
+from proxy.server.headers import Headers
+
+_WITHOUT_BODY = (204, 304)
+
+
+def answer_head(status: int, headers: Headers, *, keep_alive: bool, is_of_head: bool) -> tuple[bytes, int | None, bool]:
+    """The head, how many bytes of a body follow it (None: as many as chunks hold), and whether another answer may.
+
+    is_of_head: it answers a HEAD. Raises RuntimeError for what would end a line before its time.
+    """
+    lines, length, says_last = [STATUS_LINE[status]], None, False
+    for name, value in headers:
+        lines += name, b": ", value, b"\r\n"
+        if name == b"content-length":
+            length = int(value)
+        elif name == b"connection" and value == b"close":
+            keep_alive, says_last = False, True
+    if not keep_alive and not says_last:
+        lines.append(b"connection: close\r\n")
+    if is_of_head or status in _WITHOUT_BODY:
+        length = 0
+    elif length is None:
+        lines.append(b"transfer-encoding: chunked\r\n")
+    lines.append(b"\r\n")
+    head = b"".join(lines)
+    # Such headers were left out on the way here. Of its four parts each header ends one line.
+    if head.count(b"\n") != len(lines) - 3 * len(headers) or head.count(b"\r") != head.count(b"\n"):
+        raise RuntimeError("a header of the answer holds a line break")
+    return head, length, keep_alive
