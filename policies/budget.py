@@ -10,6 +10,9 @@ DEFAULT_RESERVE = 8_000
 _LEAST_RESERVE = 1_024
 _ANSWER_MARGIN = 1.5
 MAX_RECORD = 8_000
+# Share of a window that is usable at least: at most half of it is reserved for the answer, a tenth is the margin, and
+# rounding takes the rest.
+LEAST_USABLE = 0.39
 # What a record may have even where a tenth of M is less.
 SMALL_RECORD = 1_400
 

@@ -117,7 +117,7 @@ class Chain:
         """Names the conversation, at the price of one message."""
         if self.origin is not None:
             return self.origin.first
-        return prefix_digests(self.scope, self.body[:1])[-1]
+        return prefix_digests(self.scope, self.body[:1], links=self.links)[-1]
 
     @property
     def session(self) -> bytes:

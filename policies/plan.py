@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 from math import ceil
 from typing import Literal
 
-from policies.budget import Budget, limited
+from policies.budget import LEAST_USABLE, Budget, limited
 from policies.conversation import Conversation
 from policies.half_window import Cut, choose_cut, target_tokens
 from policies.settings import PolicySettings
@@ -91,6 +91,12 @@ def with_names(budget: Budget, policy: PolicySettings) -> Budget:
     settings = policy.working_set
     beside = max(0, int(_MOST_INJECTED * budget.movable) - budget.record)
     return _naming(budget, min(int(settings.budget_ratio * budget.movable), settings.max_tokens, beside))
+
+
+def is_far_below(tokens: int, window: int, calibration: float, policy: PolicySettings) -> bool:
+    """Whether a request is so small for its window that nothing is done with it, whatever else is known of it."""
+    least = min(LEAST_USABLE * window / calibration, policy.token_limit)
+    return tokens + 1 < min(policy.apply_floor, _HALF_FULL) * least
 
 
 def needs_attention(conversation: Conversation, limits: Limits, policy: PolicySettings) -> bool:

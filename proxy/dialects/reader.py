@@ -176,7 +176,7 @@ class RequestReader:
         return CountedRequest(
             dialect,
             body,
-            replace(parsed, spans=whole.spans),
+            parsed if len(whole.spans) == len(parsed.spans) else replace(parsed, spans=whole.spans),
             whole,
             tools_tokens,
             _settled(settings, whole.messages),

@@ -35,6 +35,8 @@ _USED_WINDOW = 0.7
 
 def is_worth_following(case: Case, sent: Draft) -> bool:
     """Whether something may be done for the next request once this one's answer is with the client."""
+    if case.is_far_below(sent.tokens):
+        return False
     real = case.limits.real
     return real is not None and sent.tokens >= real.at(_WORTH_FOLLOWING)
 

@@ -10,7 +10,7 @@ from policies.conversation import Conversation
 from policies.cuts import legal_cuts
 from policies.experience import Experience, binds_thinking
 from policies.ladder import ESTIMATE_MARGIN, TARGETS
-from policies.plan import Limits, limits_of
+from policies.plan import Limits, is_far_below, limits_of
 from policies.record import text_protocol
 from policies.trail import Resumed
 from proxy.callers.session_label import session_label
@@ -79,6 +79,13 @@ class Case:
     def limits(self) -> Limits:
         return limits_of(
             self.usable_input(self.experience.calibration), self.caller.policy, self.conversation.fixed_tokens
+        )
+
+    def is_far_below(self, tokens: int) -> bool:
+        """Whether so many tokens are so few for its window that limits need not be looked at."""
+        window = self.route.window
+        return window is not None and is_far_below(
+            tokens, window.tokens, self.experience.calibration, self.caller.policy
         )
 
     def usable_input(self, calibration: float = 1.0) -> Budget | None:

@@ -162,7 +162,11 @@ def bypass_reason(case: Case) -> str | None:
 
 def small_reason(case: Case) -> str | None:
     """Why a case goes out as it came, without a look at the store; None where it may need more."""
-    if case.mode == "force" or needs_attention(case.conversation, case.limits, case.caller.policy):
+    if case.mode == "force":
+        return None
+    if case.is_far_below(case.request.tokens):
+        return "below_floor"
+    if needs_attention(case.conversation, case.limits, case.caller.policy):
         return None
     return "below_floor" if case.limits.known else "unknown_window"
 

@@ -5,9 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from policies.budget import Budget, budget_of
+from policies.budget import Budget, budget_of, usable_input
 from policies.conversation import Conversation
+from policies.message import Message
 from policies.plan import (
     Compact,
     Forward,
@@ -16,6 +19,7 @@ from policies.plan import (
     Standing,
     decide,
     decide_ahead,
+    is_far_below,
     limits_of,
     needs_attention,
     tokens_with,
@@ -44,6 +48,44 @@ def of_tokens(tokens: int) -> list[dict[str, object]]:
 def test_only_large_requests_get_attention(share: float, attention: bool) -> None:
     size = 4 * (int(share * BUDGET.usable) - 8 + 4 * attention)
     assert needs_attention(conversation([user("x" * size)]), LIMITS, DEFAULTS) is attention
+
+
+@given(
+    window=st.integers(1_000, 2_000_000),
+    max_output=st.none() | st.integers(1, 3_000_000),
+    exact=st.booleans(),
+    calibration=st.floats(1, 6),
+    answer=st.none() | st.integers(0, 100_000),
+    floor=st.floats(0, 0.79),
+    message_limit=st.none() | st.integers(2, 20),
+    token_limit=st.integers(1_000, 3_000_000),
+    share=st.floats(0, 1.1),
+    fixed=st.floats(0, 1),
+)
+def test_what_is_far_below_every_floor_needs_no_attention(
+    window: int,
+    max_output: int | None,
+    exact: bool,
+    calibration: float,
+    answer: int | None,
+    floor: float,
+    message_limit: int | None,
+    token_limit: int,
+    share: float,
+    fixed: float,
+) -> None:
+    policy = PolicySettings(apply_floor=floor, message_limit=message_limit, token_limit=token_limit)
+    least = min(0.39 * window / calibration, token_limit)
+    tokens = max(1, int(share * min(floor, 0.5) * least))
+    tools = int(fixed * tokens)
+    messages = [Message("user", 0, b"u" * 32)] * 60 + [Message("user", tokens - tools, b"v" * 32)]
+    real = usable_input(window, max_output, exact=exact, calibration=calibration, longest_answer=answer)
+    view = Conversation(messages, tools)
+    found = limits_of(real, policy, view.fixed_tokens)
+    assert found.real is not None
+    if is_far_below(tokens, window, calibration, policy):
+        assert not needs_attention(view, found, policy)
+        assert tokens < found.real.at(0.5)
 
 
 def test_an_unknown_window_is_left_to_the_upstream() -> None:
