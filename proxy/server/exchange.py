@@ -276,10 +276,9 @@ class Exchange:
         head, self._unwritten = self._unwritten, b""
         parts = (head, *self._framed(chunk, more=more))
         if len(chunk) < _JOINED:
-            if joined := b"".join(parts):
-                transport.write(joined)
-        else:
-            transport.writelines([part for part in parts if part])
+            parts = (b"".join(parts),)
+        for part in filter(None, parts):  # `writelines` of some CPythons never pauses anybody (CVE-2024-12254)
+            transport.write(part)
         if not more:
             self._complete()
         return not self._connection.flow.write_paused
