@@ -27,6 +27,11 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.anyio
 
 
+def kept_in(folder: Path) -> dict[str, str]:
+    """A file that has time to answer, however busy the machine is."""
+    return {"url": f"sqlite:///{folder}/store.db", "timeout": "10s"}
+
+
 def label(name: str) -> Header:
     return b"X-Session-Id", name.encode()
 
@@ -60,7 +65,9 @@ async def tags(config: Config) -> set[str]:
 @pytest.mark.parametrize("wished", ["off", "shadow", "on", "force"])
 async def test_all_that_is_stored_belongs_to_a_session_that_is_listed(tmp_path: Path, wished: str) -> None:
     async with upstream(summarizing) as behind:
-        config = config_for(tmp_path, behind.address, store={"url": f"sqlite:///{tmp_path}/store.db"}, **SMALL_WINDOW)
+        config = config_for(
+            tmp_path, behind.address, store={"url": f"sqlite:///{tmp_path}/store.db", "timeout": "10s"}, **SMALL_WINDOW
+        )
         async with serving(config) as address:
             assert await outcome(address, label("A")) == b"applied"
         for _ in range(3):
@@ -81,7 +88,9 @@ def mark(name: str, config: Config) -> str:
 
 async def test_a_label_that_changes_with_each_request_costs_no_copies(tmp_path: Path) -> None:
     async with upstream(summarizing) as behind:
-        config = config_for(tmp_path, behind.address, store={"url": f"sqlite:///{tmp_path}/store.db"}, **SMALL_WINDOW)
+        config = config_for(
+            tmp_path, behind.address, store={"url": f"sqlite:///{tmp_path}/store.db", "timeout": "10s"}, **SMALL_WINDOW
+        )
         async with serving(config) as address:
             assert await outcome(address, label("A")) == b"applied"
         async with serving(config) as address:
@@ -94,7 +103,9 @@ async def test_a_label_that_changes_with_each_request_costs_no_copies(tmp_path: 
 
 async def test_a_new_label_with_several_requests_at_once_pays_for_nothing(tmp_path: Path) -> None:
     async with upstream(summarizing) as behind:
-        config = config_for(tmp_path, behind.address, store={"url": f"sqlite:///{tmp_path}/store.db"}, **SMALL_WINDOW)
+        config = config_for(
+            tmp_path, behind.address, store={"url": f"sqlite:///{tmp_path}/store.db", "timeout": "10s"}, **SMALL_WINDOW
+        )
         async with serving(config) as address:
             assert await outcome(address, label("A")) == b"applied"
         async with serving(config) as address:
@@ -114,7 +125,9 @@ async def test_a_new_label_that_met_a_store_that_was_down_is_looked_for_again(
 
     monkeypatch.setattr(SqliteStore, "get_many", get_many)
     async with upstream(summarizing) as behind:
-        config = config_for(tmp_path, behind.address, store={"url": f"sqlite:///{tmp_path}/store.db"}, **SMALL_WINDOW)
+        config = config_for(
+            tmp_path, behind.address, store={"url": f"sqlite:///{tmp_path}/store.db", "timeout": "10s"}, **SMALL_WINDOW
+        )
         async with serving(config) as address:
             assert await outcome(address, label("A")) == b"applied"
         async with serving(config) as address, asyncio.timeout(30):
