@@ -19,6 +19,7 @@ from policies.cool_zone import zone_of
 from policies.cuts import legal_cuts
 from policies.half_window import Cut
 from policies.message import Call, Message
+from policies.outline import Outline
 from policies.plan import decide, limits_of
 from policies.record import record as records
 from policies.record.record import Record, Span
@@ -79,7 +80,8 @@ def _planning(rounds: int) -> float:
             Message("tool", 140, b"t" * 32, results=(f"c{i}",), joins=True),
         ]
     limits = limits_of(budget_of(rounds * 200, rounds * 200), DEFAULTS, 0)
-    return _median(lambda: decide(Conversation(messages), limits, DEFAULTS, None))
+    known = Outline().longer(messages[:-1])  # of the request before
+    return _median(lambda: decide(Conversation(messages, outline=known.longer(messages)), limits, DEFAULTS, None))
 
 
 def _cooling(rounds: int) -> float:

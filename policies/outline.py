@@ -55,6 +55,8 @@ class Outline:
 
     def longer(self, messages: Sequence[Message]) -> Outline:
         """The outline of these messages, which begin with those of this one."""
+        if self.length and len(messages) == self.head + self.length:
+            return self
         if not self.length or any(message.barrier for message in messages[self.head + self.length :]):
             head, barrier = _head(messages)
             found = Outline(head, barrier)

@@ -17,7 +17,8 @@ Span = tuple[int, int]
 class History:
     """The messages that items are read as: `messages[i]` has the bytes `spans[i]` and ends with item `ends[i]`.
 
-    outline: of all messages. digests: of those that other requests may begin with too.
+    outline: of all messages. digests: of those that other requests may begin with too. bypass: why a request that
+    holds these goes out as it came; None for no reason.
     """
 
     spans: list[Span] = field(default_factory=list)
@@ -25,6 +26,7 @@ class History:
     ends: list[int] = field(default_factory=list)
     outline: Outline = field(default_factory=Outline)
     digests: Digests = field(default_factory=Digests)
+    bypass: str | None = None
 
     def longer(self, spans: Sequence[Span], items: Sequence[Message], remembered: Sequence[int]) -> list[History]:
         """The histories of as many items as each of the `remembered` numbers says, ascending, and at last that of all;
@@ -40,9 +42,16 @@ class History:
                 continue
             outline = last.outline.longer(whole.messages[:count])
             digests = last.digests.longer(outline.length)
-            last = History(whole.spans[:count], whole.messages[:count], whole.ends[:count], outline, digests)
+            bypass = _bypass(last, whole.messages[len(last.messages) : count])
+            last = History(whole.spans[:count], whole.messages[:count], whole.ends[:count], outline, digests, bypass)
             found.append(last)
-        return [*found, replace(whole, outline=last.outline.longer(whole.messages), digests=last.digests)]
+        bypass = _bypass(last, whole.messages[len(last.messages) :])
+        outline = last.outline.longer(whole.messages)
+        return [*found, replace(whole, outline=outline, digests=last.digests, bypass=bypass)]
+
+
+def _bypass(known: History, more: Sequence[Message]) -> str | None:
+    return known.bypass or next((message.bypass for message in more if message.bypass), None)
 
 
 def _joined(known: History, spans: Sequence[Span], items: Sequence[Message]) -> History:

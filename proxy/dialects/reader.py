@@ -179,7 +179,7 @@ class RequestReader:
             parsed if len(whole.spans) == len(parsed.spans) else replace(parsed, spans=whole.spans),
             whole,
             tools_tokens,
-            _settled(settings, whole.messages),
+            _settled(settings, whole.bypass),
             encoding,
         )
 
@@ -252,9 +252,9 @@ class RequestReader:
         return ContentKey((measure, xxhash.xxh3_128_intdigest(raw, self._seed)))
 
 
-def _settled(settings: Settings, messages: Iterable[Message]) -> Settings:
+def _settled(settings: Settings, bypass: str | None) -> Settings:
     """What a request is, by all that it holds."""
-    reason = settings.passthrough or next((m.bypass for m in messages if m.bypass), None)
+    reason = settings.passthrough or bypass
     return settings if reason == settings.passthrough else replace(settings, passthrough=reason)
 
 

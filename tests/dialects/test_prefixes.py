@@ -56,7 +56,7 @@ def facts(request: CountedRequest | None) -> object:
         [astuple(message) for message in request.messages],
         (request.parsed.spans, request.parsed.array),
         (request.settings, request.encoding, request.tools_tokens, request.tokens),
-        (request.history.outline, digests(request)),
+        (request.history.outline, request.history.bypass, digests(request)),
     )
 
 
