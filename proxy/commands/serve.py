@@ -2,11 +2,13 @@
 
 import asyncio
 import gc
+import os
 import signal
 import socket
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -15,6 +17,7 @@ from rich.console import Console
 from proxy.app import App
 from proxy.callers import admin_token
 from proxy.callers.admin_token import AdminToken
+from proxy.commands.common import fail
 from proxy.config.loading import Config
 from proxy.config.reloading import Source
 from proxy.config.settings import DEFAULT
@@ -26,6 +29,8 @@ from proxy.server.peers import Peers
 from proxy.server.process import Server
 from proxy.server.workers import Supervisor
 
+# The path of a Unix socket has 104 bytes at most, on macOS.
+_LONGEST_FOLDER = 90
 _SWITCH_SECONDS = 0.0005
 # Objects in each generation before it is looked through: far more than one request makes, so that none waits for many
 # collections in a row. What is in no cycle, nearly everything here, is freed at once anyway.
@@ -41,14 +46,27 @@ def run_workers(
     Tokenizer().warm(DEFAULT_ENCODING)  # before they are forked, so that they share its memory
     admin_token.kept(admin_token.token_file(config))  # made here, and found by all
 
-    with TemporaryDirectory(prefix="concertina-") as folder:
+    with _shared_folder() as folder:
 
         def work(number: int, begins: int) -> int:
-            peers = Peers(number, len(listeners), Path(folder))
+            peers = Peers(number, len(listeners), folder)
             said = console if (number, begins) == (0, 1) else Console(quiet=True)
             return run(config, name, listeners[number], said, source, peers)
 
         return Supervisor(len(listeners), work, open_log(config.logging.level, time.time)).run()
+
+
+@contextmanager
+def _shared_folder() -> Iterator[Path]:
+    """Where workers have their sockets; ends the command where there can be none."""
+    try:
+        made = TemporaryDirectory(prefix="concertina-")
+    except OSError as error:
+        fail(f"workers need a directory for temporary files: {error.strerror}; name one in TMPDIR")
+    with made as folder:
+        if len(os.fsencode(folder)) > _LONGEST_FOLDER:
+            fail(f"workers have sockets, for which the path {folder} is too long; name a shorter directory in TMPDIR")
+        yield Path(folder)
 
 
 def run(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import http.client
 import json
 import os
@@ -10,12 +11,14 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from proxy.commands import serve
 from proxy.config.loading import load_text, unshared
 from proxy.server.peers import Peers
 from tests.support.processes import COMMAND, config, event, served
@@ -170,6 +173,31 @@ def test_a_worker_that_cannot_begin_ends_them_all(tmp_path: Path) -> None:
     ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
     assert (ended.returncode, ended.stdout) == (1, "")
     assert "cannot be used as the store" in ended.stderr
+
+
+@pytest.mark.parametrize(
+    ("folder", "said"),
+    [
+        ("d" * 120, "is too long; name a shorter directory in TMPDIR\n"),
+        (None, "workers need a directory for temporary files: No usable temporary directory"),
+    ],
+)
+def test_where_workers_can_have_no_sockets_is_told_with_the_way_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], folder: str | None, said: str
+) -> None:
+    if folder is None:
+        monkeypatch.setattr(serve, "TemporaryDirectory", nowhere)
+    else:
+        (tmp_path / folder).mkdir()
+        monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / folder))
+    with pytest.raises(SystemExit) as ended, serve._shared_folder():
+        pass
+    assert ended.value.code == 1
+    assert said in capsys.readouterr().err
+
+
+def nowhere(**_: object) -> object:
+    raise FileNotFoundError(errno.ENOENT, "No usable temporary directory found")
 
 
 def test_a_port_that_another_process_has_is_refused_to_workers_too(tmp_path: Path) -> None:
