@@ -9,6 +9,7 @@ import signal
 import sys
 from http.client import HTTPException
 from importlib.metadata import version as installed_version
+from io import TextIOWrapper
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -336,6 +337,8 @@ def _refuse_itself(config: Config, host: str, port: int) -> None:
 
 
 def main() -> None:
+    if isinstance(sys.stdout, TextIOWrapper):  # what a terminal's encoding lacks must end no command
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
         try:
             app()

@@ -428,6 +428,16 @@ def test_the_link_with_the_token_is_printed_on_a_terminal_alone(tmp_path: Path) 
     assert ended.out.endswith("/admin/, once server.admin_token is set\nconfig config.yaml\n")
 
 
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
+def test_a_terminal_that_lacks_a_character_ends_no_command(encoding: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONIOENCODING", encoding)
+    with serving() as served, served.connected() as connection:
+        assert get(connection, "/livez") == (200, {"status": "alive"})
+        ended = served.end()
+    assert "summarizer the request\\u2019s own model" in ended.out
+    assert ended.code == 0
+
+
 @pytest.mark.parametrize("by", [signal.SIGTERM, signal.SIGINT])
 def test_serve_ends_at_once_although_a_connection_is_kept_open(by: signal.Signals) -> None:
     with serving() as served, served.connected() as connection:
