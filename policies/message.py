@@ -1,7 +1,8 @@
 """One message as the policies see it."""
 
-from dataclasses import dataclass
 from typing import Literal, NamedTuple
+
+import msgspec
 
 Role = Literal["system", "developer", "user", "assistant", "tool"]
 Signature = Literal["none", "sealed", "bound"]
@@ -15,8 +16,7 @@ class Call(NamedTuple):
     tool: str
 
 
-@dataclass(frozen=True, slots=True)
-class Message:
+class Message(msgspec.Struct, frozen=True, gc=False):
     """What the decisions need to know of one message; its bytes stay with the wire layer.
 
     digest:  content digest of the canonical form, without links to other messages (docs/design.md, "Digests and keys").

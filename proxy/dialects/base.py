@@ -23,8 +23,7 @@ from proxy.dialects.searching import Searches
 Fields = Mapping[str, msgspec.Raw]
 
 
-@dataclass(frozen=True, slots=True)
-class Settings:
+class Settings(msgspec.Struct, frozen=True, gc=False):
     """What a request says beside its items.
 
     max_output:   the limit of its answer, None without one; output_key: the field by which this client sets it.

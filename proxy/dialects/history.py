@@ -6,6 +6,8 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
+from msgspec import structs
+
 from policies.chain import Digests
 from policies.message import Message, Signature
 from policies.outline import Outline
@@ -73,4 +75,4 @@ def _behind(silent: Sequence[Message], message: Message) -> Message:
         return message
     signed = {m.signed for m in (*silent, message)}
     strictest: Signature = "bound" if "bound" in signed else "sealed" if "sealed" in signed else "none"
-    return replace(message, tokens=message.tokens + sum(m.tokens for m in silent), signed=strictest)
+    return structs.replace(message, tokens=message.tokens + sum(m.tokens for m in silent), signed=strictest)

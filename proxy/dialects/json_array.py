@@ -6,7 +6,6 @@ Nothing here copies or re-serializes an item that is kept, and nothing knows wha
 import re
 from codecs import BOM_UTF8
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from itertools import islice
 
@@ -32,8 +31,7 @@ _SPACE = ord(" ")
 _COMMA = ord(",")
 
 
-@dataclass(frozen=True, slots=True)
-class Envelope:
+class Envelope(msgspec.Struct, frozen=True, gc=False):
     """A request's top level: its items or a text in their place, and the rest raw; an absent field is empty."""
 
     items: list[msgspec.Raw]
@@ -88,8 +86,7 @@ class Array:
             return False
 
 
-@dataclass(frozen=True, slots=True)
-class Parsed:
+class Parsed(msgspec.Struct, frozen=True, gc=False):
     """A request's top level and where its items lie in the body.
 
     text:  the body to read from: the client's bytes, with lone surrogates made readable at the same length.

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import secrets
 from codecs import BOM_UTF8
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from typing import NamedTuple, NewType, TypeVar
+from typing import NamedTuple, NewType
 
-import msgspec
 import xxhash
+from msgspec import structs
 
 from policies.assembly import with_instructions
 from policies.conversation import Conversation, MessageIndex
@@ -20,7 +20,7 @@ from proxy.dialects import bounds, json_array, surrogates
 from proxy.dialects.base import Dialect, Settings
 from proxy.dialects.history import History
 from proxy.dialects.json_array import Array, Parsed
-from proxy.dialects.prefixes import PrefixCache, Read, worth_remembering
+from proxy.dialects.prefixes import Prefix, PrefixCache, Read, worth_remembering
 from proxy.errors import InvalidJSONError
 from proxy.memory import Cache, Memory
 from proxy.models.media import family_of
@@ -36,7 +36,6 @@ _AROUND_SEPARATOR = 400
 # What a message takes beside its text, as time: what so many bytes take to be counted.
 _MESSAGE_BYTES = 100
 
-_V = TypeVar("_V")
 ContentKey = NewType("ContentKey", tuple[str, int])
 
 
@@ -50,6 +49,34 @@ class Measure(NamedTuple):
     @property
     def name(self) -> str:
         return f"{self.dialect.name} {self.encoding} {self.family}"
+
+
+@dataclass(slots=True)
+class _News:
+    """What is known of a request's items and definitions, by the keys of their contents, and what has to be learnt.
+
+    size: bytes that take as long as what has to be learnt.
+    """
+
+    parsed: Parsed
+    prefix: Prefix | None
+    settings: Settings
+    measure: Measure
+    size: int
+    items: list[ContentKey] = field(default_factory=list)
+    messages: dict[ContentKey, Message] = field(default_factory=dict)
+    unread: dict[ContentKey, memoryview] = field(default_factory=dict)
+    definitions: list[ContentKey] = field(default_factory=list)
+    tools: dict[ContentKey, int] = field(default_factory=dict)
+    uncounted: dict[ContentKey, memoryview] = field(default_factory=dict)
+
+
+class _Learnt(NamedTuple):
+    """Of a request's news; text: tokens of what stands in the place of items."""
+
+    messages: dict[ContentKey, Message]
+    tools: dict[ContentKey, int]
+    text: int
 
 
 @dataclass(frozen=True)
@@ -158,30 +185,22 @@ class RequestReader:
         parsed = found[1] if found else await self._parse(body, dialect.array)
         if parsed is None:
             return None
-        settings = dialect.settings(parsed.envelope.fields)
-        encoding = encoding_of(settings.model)
-        measure = Measure(dialect, encoding, family_of(settings.model))
-        prefix = found[0] if found and found[0].measure == measure.name else None
-        messages = await self._describe(parsed, prefix.items if prefix else [], measure)
-        tools_tokens = await self._count_definitions(settings.definitions, encoding)
-        if messages is None:
+        news = self._news(parsed, found[0] if found else None, dialect, encoding_of)
+        learnt = self._learn(news) if self._is_quick(news) else await self._workers.run(self._learn, news)
+        return None if learnt is None else self._counted(body, scope, found and found[0], news, learnt)
+
+    def read_at_once(
+        self, body: bytes, scope: bytes, encoding_of: Callable[[str], str], dialect: Dialect
+    ) -> CountedRequest | None:
+        """The same where that takes no more than a few milliseconds; None where it takes longer, or there is nothing
+        to be understood. Raises InvalidJSONError."""
+        found = self._prefixes.find(scope, body, dialect.array)
+        parsed = found[1] if found else json_array.parse(body, dialect.array) if bounds.is_quick(body) else None
+        if parsed is None:
             return None
-        if text := parsed.envelope.text:
-            tools_tokens += await self._run(partial(self._tokenizer.count, text, encoding), len(text), encoding)
-            settings = replace(settings, passthrough=settings.passthrough or "unknown_shape")
-        lengths = worth_remembering(body, parsed)
-        *histories, whole = (prefix.history if prefix else History()).longer(parsed.spans, messages, lengths)
-        read = Read(dialect.array, parsed, measure.name, messages)
-        self._prefixes.remember(scope, body, read, histories, found[0] if found else None)
-        return CountedRequest(
-            dialect,
-            body,
-            parsed if len(whole.spans) == len(parsed.spans) else replace(parsed, spans=whole.spans),
-            whole,
-            tools_tokens,
-            _settled(settings, whole.bypass),
-            encoding,
-        )
+        news = self._news(parsed, found[0] if found else None, dialect, encoding_of)
+        learnt = self._learn(news) if self._is_quick(news) else None
+        return None if learnt is None else self._counted(body, scope, found and found[0], news, learnt)
 
     async def _parse(self, body: bytes, array: Array) -> Parsed | None:
         """Inline what takes a millisecond. Making lone surrogates readable may take a hundred for each megabyte."""
@@ -195,67 +214,86 @@ class RequestReader:
                 raise
             return None if readable is None else await self._parse(readable, array)
 
-    async def _describe(self, parsed: Parsed, known: list[Message], measure: Measure) -> list[Message] | None:
+    def _news(
+        self, parsed: Parsed, prefix: Prefix | None, dialect: Dialect, encoding_of: Callable[[str], str]
+    ) -> _News:
+        """What is known of a request that was parsed, and what has to be learnt."""
+        settings = dialect.settings(parsed.envelope.fields)
+        encoding = encoding_of(settings.model)
+        measure = Measure(dialect, encoding, family_of(settings.model))
+        name, text = measure.name, parsed.envelope.text
+        news = _News(parsed, prefix if prefix and prefix.measure == name else None, settings, measure, size=len(text))
         view = memoryview(parsed.text)
-        raws = [view[first:last] for first, last in parsed.spans[len(known) :]]
-        name = measure.name
-        keys = [self._key(raw, name) for raw in raws]
-        seen = {key: message for key in keys if (message := self._messages.get(key)) is not None}
-        new = {key: raw for key, raw in zip(keys, raws, strict=True) if key not in seen}
-        size = sum(map(len, new.values())) + _MESSAGE_BYTES * len(new)
-        learnt = await self._run(partial(self._learn, new, measure), size, measure.encoding)
-        if learnt is None:
-            return None
-        seen.update(learnt)
-        for key, message in learnt.items():
-            self._messages.keep(key, message, _DESCRIBED + _CALL * (len(message.calls) + len(message.results)))
-        return [*known, *(seen[key] for key in keys)]
+        for first, last in parsed.spans[len(news.prefix.items) if news.prefix else 0 :]:
+            news.items.append(key := self._key(view[first:last], name))
+            if (message := self._messages.get(key)) is not None:
+                news.messages[key] = message
+            elif key not in news.unread:
+                news.unread[key] = view[first:last]
+                news.size += last - first + _MESSAGE_BYTES
+        for raw in [memoryview(raw) for raw in settings.definitions if raw]:
+            news.definitions.append(key := self._key(raw, encoding))
+            if (tokens := self._tools.get(key)) is not None:
+                news.tools[key] = tokens
+            else:
+                news.uncounted[key] = raw
+                news.size += len(raw)
+        return news
 
-    def _learn(self, new: Mapping[ContentKey, memoryview], measure: Measure) -> dict[ContentKey, Message] | None:
+    def _is_quick(self, news: _News) -> bool:
+        """Whether an event loop can wait for what has to be learnt."""
+        return self._tokenizer.is_quick(news.size, news.measure.encoding)
+
+    def _learn(self, news: _News) -> _Learnt | None:
         """None where something among them is no message object, or none of a conversation."""
-        count = partial(self._tokenizer.count, encoding=measure.encoding)
-        describe = measure.dialect.items.describe
-        learnt = {}
-        for key, raw in new.items():
-            message = None if json_array.is_crowded(raw) else describe(json_array.decode(raw), count, measure.family)
+        encoding, family = news.measure.encoding, news.measure.family
+        count = partial(self._tokenizer.count, encoding=encoding)
+        describe = news.measure.dialect.items.describe
+        messages = {}
+        for key, raw in news.unread.items():
+            message = None if json_array.is_crowded(raw) else describe(json_array.decode(raw), count, family)
             if message is None:
                 return None
-            learnt[key] = message
-        return learnt
+            messages[key] = message
+        text = news.parsed.envelope.text
+        tools = {key: self._count_json(bytes(raw), encoding) for key, raw in news.uncounted.items()}
+        return _Learnt(messages, tools, count(text) if text else 0)
 
-    async def _count_definitions(self, definitions: Iterable[msgspec.Raw], encoding: str) -> int:
-        total = 0
-        for raw in filter(None, definitions):
-            total += await self._count_raw(memoryview(raw), encoding)
-        return total
-
-    async def _count_raw(self, raw: memoryview, encoding: str) -> int:
-        """Definitions are sent as their JSON or something close to it, so its tokens are counted."""
-        key = self._key(raw, encoding)
-        tokens = self._tools.get(key)
-        if tokens is None:
-            tokens = await self._run(partial(self._count_json, bytes(raw), encoding), len(raw), encoding)
-        return self._tools.keep(key, tokens, _KEY)
-
-    async def _run(self, work: Callable[[], _V], size: int, encoding: str) -> _V:
-        """Inline what is small; in a worker thread what would stall the event loop."""
-        if self._tokenizer.is_quick(size, encoding):
-            return work()
-        return await self._workers.run(work)
+    def _counted(self, body: bytes, scope: bytes, found: Prefix | None, news: _News, learnt: _Learnt) -> CountedRequest:
+        for key, message in learnt.messages.items():
+            self._messages.keep(key, message, _DESCRIBED + _CALL * (len(message.calls) + len(message.results)))
+        for key, tokens in learnt.tools.items():
+            self._tools.keep(key, tokens, _KEY)
+        read, counted = news.messages | learnt.messages, news.tools | learnt.tools
+        parsed, known = news.parsed, news.prefix.items if news.prefix else []
+        messages = [*known, *map(read.__getitem__, news.items)]
+        lengths = worth_remembering(body, parsed)
+        history = news.prefix.history if news.prefix else History()
+        *histories, whole = history.longer(parsed.spans, messages, lengths)
+        self._prefixes.remember(
+            scope, body, Read(news.measure.dialect.array, parsed, news.measure.name, messages), histories, found
+        )
+        settings = news.settings
+        if reason := settings.passthrough or ("unknown_shape" if parsed.envelope.text else whole.bypass):
+            settings = structs.replace(settings, passthrough=reason)
+        return CountedRequest(
+            news.measure.dialect,
+            body,
+            parsed if len(whole.spans) == len(parsed.spans) else structs.replace(parsed, spans=whole.spans),
+            whole,
+            learnt.text + sum(counted[key] for key in news.definitions),
+            settings,
+            news.measure.encoding,
+        )
 
     def _count_json(self, raw: bytes, encoding: str) -> int:
+        """Definitions are sent as their JSON or something close to it, so its tokens are counted."""
         if not json_array.is_crowded(raw):
             json_array.decode(raw)
         return self._tokenizer.count(raw.decode("utf-8", "replace"), encoding)
 
     def _key(self, raw: memoryview, measure: str) -> ContentKey:
         return ContentKey((measure, xxhash.xxh3_128_intdigest(raw, self._seed)))
-
-
-def _settled(settings: Settings, bypass: str | None) -> Settings:
-    """What a request is, by all that it holds."""
-    reason = settings.passthrough or bypass
-    return settings if reason == settings.passthrough else replace(settings, passthrough=reason)
 
 
 def _readable(body: bytes) -> bytes | None:

@@ -9,6 +9,8 @@ from functools import partial
 from itertools import islice
 from typing import NamedTuple
 
+from msgspec import structs
+
 from policies.chain import Chain
 from policies.conversation import Conversation, MessageIndex
 from policies.cool_zone import Batch, Coming, is_short_enough, short_form, zone_of
@@ -49,7 +51,7 @@ class Cooled:
         """The same with other bytes, of so many tokens, for these messages."""
         messages = list(self.conversation.messages)
         for index, (_, tokens) in others.items():
-            messages[index] = replace(messages[index], tokens=tokens)
+            messages[index] = structs.replace(messages[index], tokens=tokens)
         described = self.conversation.with_messages(messages)
         replaced = self.replaced | {index: raw for index, (raw, _) in others.items()}
         return replace(self, conversation=described, replaced=replaced, is_cut=self.is_cut or is_cut)

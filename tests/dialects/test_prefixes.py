@@ -6,12 +6,12 @@ import asyncio
 import itertools
 import json
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import astuple
 from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import astuple
 
 from policies.chain import Chain
 from policies.message import Message

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
+from msgspec import structs
+
 from policies.conversation import Conversation
 from policies.message import Message
 from policies.transcript import Utterance
@@ -357,4 +359,4 @@ def written(writer: Writer, history: Sequence[Entry], style: Style = PLAIN) -> W
     ends = [sum(map(len, items[:end])) for end in range(len(items) + 1)]
     starts = [sum(not message.silent for message in found[:end]) for end in ends]
     (read,) = History().longer(parsed.spans, found, ())
-    return Written(writer.dialect, body, replace(parsed, spans=read.spans), read.messages, starts)
+    return Written(writer.dialect, body, structs.replace(parsed, spans=read.spans), read.messages, starts)

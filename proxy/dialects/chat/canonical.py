@@ -25,7 +25,7 @@ def message_digest(message: Json) -> bytes:
     clock times in the results of tools, which some harnesses write anew with every request. Other text is never
     normalized. Links between calls and results are added by `policies.chain.prefix_digests`.
     """
-    return _digest(message, without_stamps if message.get("role") in _RESULTS else str)
+    return digest_of(_SEED, _canonical(message, without_stamps if message.get("role") in _RESULTS else str))
 
 
 def loose_digest(message: Json) -> bytes:
@@ -33,18 +33,28 @@ def loose_digest(message: Json) -> bytes:
 
     Equal for messages of which one may be sent in the other's place; neither stands for the other.
     """
-    return _digest(message, lambda text: without_stamps(without_wrappers(text)))
+    return digest_of(_SEED, _canonical(message, _loosened))
 
 
-def _digest(message: Json, text: _Text) -> bytes:
-    canonical = [
+def user_digests(message: Json) -> tuple[bytes, bytes]:
+    """Both of a user's message: nearly always they are the same."""
+    own, loose = _canonical(message, str), _canonical(message, _loosened)
+    digest = digest_of(_SEED, own)
+    return digest, digest if own == loose else digest_of(_SEED, loose)
+
+
+def _loosened(text: str) -> str:
+    return without_stamps(without_wrappers(text))
+
+
+def _canonical(message: Json, text: _Text) -> list[object]:
+    return [
         message.get("role"),
         message.get("name"),
         _content(message.get("content"), text),
         _calls(message),
         message.get("refusal"),
     ]
-    return digest_of(_SEED, canonical)
 
 
 def _content(content: object, text: _Text) -> list[object]:

@@ -9,7 +9,7 @@ import msgspec
 from policies.assembly import Injected
 from policies.message import Call, Message, Role
 from policies.transcript import CountTokens, ToolCall, Utterance
-from proxy.dialects.chat.canonical import Json, loose_digest, message_digest
+from proxy.dialects.chat.canonical import Json, message_digest, user_digests
 from proxy.dialects.texts import cut, cut_arguments, id_of, with_beginning
 from proxy.models.media import KINDS, media_tokens, sealed_tokens
 
@@ -41,16 +41,17 @@ def describe(message: object, count: CountTokens, family: str = "") -> Message |
     if not isinstance(message, dict) or not _has_names(message):
         return None
     role = _ROLES.get(message.get("role"), "user")
+    digest, loose = user_digests(message) if role == "user" else (message_digest(message), None)
     return Message(
         role=role,
         tokens=_tokens(message, count, family),
-        digest=message_digest(message),
+        digest=digest,
         calls=tuple(Call(call.id, call.name) for call in _calls(message)) if role == "assistant" else (),
         results=(_answered(message),) if role == "tool" else (),
         joins=role == "tool",
         signed="sealed" if _is_signed(message) else "none",
         media=_has_media(message),
-        loose=loose_digest(message) if role == "user" else None,
+        loose=loose,
     )
 
 

@@ -6,7 +6,6 @@ import json
 import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from functools import partial
 from itertools import zip_longest
 from pathlib import Path
@@ -14,6 +13,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from policies.assembly import SHAPES, Shape, assemble
 from policies.chain import prefix_digests
@@ -45,7 +45,7 @@ class Read:
         assert parsed is not None
         described = [MESSAGES.items.describe(message, count) for message in messages]
         (read,) = History().longer(parsed.spans, [message for message in described if message is not None], ())
-        self.parsed, self.messages = replace(parsed, spans=read.spans), read.messages
+        self.parsed, self.messages = structs.replace(parsed, spans=read.spans), read.messages
         self.conversation = Conversation(self.messages, order=MESSAGES.settings(parsed.envelope.fields).order)
 
     @property
