@@ -10,11 +10,11 @@ import hashlib
 import hmac
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from types import MappingProxyType
 
 import msgspec
 
+from policies.cached import cached_property
 from policies.message import Message
 from policies.outline import links_of
 from policies.trail import Resumed

@@ -3,11 +3,11 @@
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import accumulate
 from operator import attrgetter
 from typing import Literal, NewType, cast
 
+from policies.cached import cached_property
 from policies.message import Message
 from policies.outline import Outline
 

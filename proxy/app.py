@@ -67,6 +67,10 @@ class App(Served):
     def answers(self, head: RequestHead) -> bool:
         return self._opened is not None and not is_ours(head.reading)
 
+    def takes(self, exchange: Exchange) -> bool:
+        is_conversation = dialect_of(resource(exchange.head.reading)) is not None and exchange.head.method == "POST"
+        return is_conversation and self._gateway.lane.take(exchange)
+
     async def answer(self, exchange: Exchange) -> None:
         """What goes straight to the gateway, on the path that it asks for."""
         gateway, asked = self._gateway, resource(exchange.head.reading)
@@ -99,6 +103,8 @@ class App(Served):
         return self._config.server.drain
 
     def break_off(self) -> None:
+        if self._opened is not None:
+            self._gateway.lane.end(ShuttingDownError())
         for exchange in self._open_requests:
             exchange.end(ShuttingDownError())
 

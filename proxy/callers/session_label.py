@@ -12,14 +12,19 @@ _HEADERS = (
 _LONGEST = 128
 
 
-def session_label(header: Callable[[bytes], bytes | None], request: CountedRequest) -> str:
-    """The first label a client gave, cut and made printable; empty where it gave none.
+def label_of(header: Callable[[bytes], bytes | None]) -> str:
+    """The first label in a request's head, cut and made printable; empty where it has none.
 
     header: the value of a header by its name in lower case.
     """
     for name in _HEADERS:
         if value := header(name):
             return printable(value.decode("latin-1"), _LONGEST)
+    return ""
+
+
+def label_given(request: CountedRequest) -> str:
+    """The same of its body."""
     return printable(request.settings.label, _LONGEST)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from msgspec import structs
 
@@ -42,14 +42,15 @@ class History:
         for number in remembered:
             if (count := bisect_right(whole.ends, number)) < len(last.ends):
                 continue
-            outline = last.outline.longer(whole.messages[:count])
+            messages = whole.messages[:count]
+            outline = last.outline.longer(messages)
             digests = last.digests.longer(outline.length)
-            bypass = _bypass(last, whole.messages[len(last.messages) : count])
-            last = History(whole.spans[:count], whole.messages[:count], whole.ends[:count], outline, digests, bypass)
+            bypass = _bypass(last, messages[len(last.messages) :])
+            last = History(whole.spans[:count], messages, whole.ends[:count], outline, digests, bypass)
             found.append(last)
         bypass = _bypass(last, whole.messages[len(last.messages) :])
         outline = last.outline.longer(whole.messages)
-        return [*found, replace(whole, outline=outline, digests=last.digests, bypass=bypass)]
+        return [*found, History(whole.spans, whole.messages, whole.ends, outline, last.digests, bypass)]
 
 
 def _bypass(known: History, more: Sequence[Message]) -> str | None:

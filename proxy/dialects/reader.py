@@ -6,13 +6,14 @@ import secrets
 from codecs import BOM_UTF8
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import partial
 from typing import NamedTuple, NewType
 
 import xxhash
 from msgspec import structs
 
 from policies.assembly import with_instructions
+from policies.cached import cached_property
 from policies.conversation import Conversation, MessageIndex
 from policies.message import Message
 from policies.transcript import Utterance
@@ -105,7 +106,7 @@ class CountedRequest:
     def conversation(self) -> Conversation:
         return Conversation(self.messages, self.tools_tokens, self.settings.order, outline=self.history.outline)
 
-    @property
+    @cached_property
     def tokens(self) -> int:
         return self.conversation.total_tokens
 

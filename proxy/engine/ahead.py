@@ -8,7 +8,7 @@ from policies.plan import Compact, decide_ahead
 from policies.record.lineage import may_rebuild
 from policies.record.record import Record
 from proxy.dialects.base import Usage
-from proxy.engine.case import Case
+from proxy.engine.case import Case, Named
 from proxy.engine.compactions import Compactions
 from proxy.engine.cooler import Cooled
 from proxy.engine.draft import Draft, standing_of
@@ -54,19 +54,19 @@ class Ahead:
     _windows: Windows
     _observe: Hook
 
-    def learn(self, case: Case, sent: Draft, usage: Usage | None) -> None:
+    def learn(self, named: Named, sent: Draft, usage: Usage | None) -> None:
         """Take what the upstream billed for a draft: how it counts, how much it takes, whether it read all of it."""
         if usage is None:
             return
-        self._windows.saw_bill(case.place, sent.tokens, usage.prompt_tokens)
-        self._windows.saw_success(case.place, usage.prompt_tokens, usage.completion_tokens)
-        self._windows.saw_answer(case.place, case.chain.session, usage.completion_tokens)
+        self._windows.saw_bill(named.place, sent.tokens, usage.prompt_tokens)
+        self._windows.saw_success(named.place, usage.prompt_tokens, usage.completion_tokens)
+        self._windows.saw_answer(named.place, named.chain.session, usage.completion_tokens)
         self._observe(
             PromptBilled(
-                tenant=case.caller.tenant,
-                upstream=case.route.name,
-                model=case.request.settings.model,
-                session=case.chain.name,
+                tenant=named.caller.tenant,
+                upstream=named.route.name,
+                model=named.request.settings.model,
+                session=named.chain.name,
                 estimated=sent.tokens,
                 billed=usage.prompt_tokens,
                 cut_off=was_cut_off(sent.tokens, usage.prompt_tokens),

@@ -1,10 +1,10 @@
 """One counted request with everything that decides what is sent for it."""
 
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Literal
 
 from policies.budget import Budget, reserved_output, usable_input
+from policies.cached import cached_property
 from policies.chain import Chain, mark_of
 from policies.conversation import Conversation
 from policies.cuts import legal_cuts
@@ -13,7 +13,7 @@ from policies.ladder import ESTIMATE_MARGIN, TARGETS
 from policies.plan import Limits, is_far_below, limits_of
 from policies.record import text_protocol
 from policies.trail import Resumed
-from proxy.callers.session_label import session_label
+from proxy.callers.session_label import label_given, label_of
 from proxy.callers.tenants import Caller
 from proxy.dialects.reader import CountedRequest
 from proxy.models.table import Window
@@ -30,15 +30,11 @@ Mode = Literal["off", "on", "shadow", "force"]
 
 
 @dataclass(frozen=True)
-class Case:
-    """A counted request with everything its draft depends on: a value, made anew where something was learned.
+class Named:
+    """A counted request, the session that it belongs to, and where it goes.
 
-    label:       what the client calls its session; empty where it has no name for it.
-    experience:  what was learned of this model at this upstream.
-    last_answer: the longest that this session, else its model, gave lately, in tokens; None where that is not known.
-    summarizer:  which model summarizes for it; None for none.
-    is_copied:   whether a copy of it may be sent: none is for a while after one was refused.
-    kin:         the tag of a conversation that ends alike, where no record holds for it; empty without one.
+    label:      what the client calls its session; empty where it has no name for it.
+    experience: what was learned of this model at this upstream.
     """
 
     request: CountedRequest
@@ -48,6 +44,46 @@ class Case:
     chain: Chain
     label: str
     experience: Experience
+
+    @property
+    def place(self) -> Place:
+        """Where it goes, as lessons are kept."""
+        return self.route.place
+
+    def is_far_below(self, tokens: int) -> bool:
+        """Whether so many tokens are so few for its window that limits need not be looked at."""
+        window = self.route.window
+        return window is not None and is_far_below(
+            tokens, window.tokens, self.experience.calibration, self.caller.policy
+        )
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it goes out as it came whatever else is known of it."""
+        request, settings, window = self.request, self.request.settings, self.route.window
+        if settings.passthrough or settings.reactive or self.mode not in ("on", "shadow") or window is None:
+            return False
+        if request.dropped_tokens or request.offers_search or request.history.outline.signed:
+            return False
+        if self.experience.originals_until or not self.is_far_below(request.tokens):
+            return False
+        return self.real_tokens(request.tokens) + (settings.max_output or 0) <= window.tokens
+
+    def real_tokens(self, tokens: int) -> int:
+        """So many tokens of our estimate, as this upstream counts, as far as that was learned."""
+        return int(tokens * self.experience.calibration)
+
+
+@dataclass(frozen=True)
+class Case(Named):
+    """With everything its draft depends on: a value, made anew where something was learned.
+
+    last_answer: the longest that this session, else its model, gave lately, in tokens; None where that is not known.
+    summarizer:  which model summarizes for it; None for none.
+    is_copied:   whether a copy of it may be sent: none is for a while after one was refused.
+    kin:         the tag of a conversation that ends alike, where no record holds for it; empty without one.
+    """
+
     last_answer: int | None
     summarizer: SummaryTarget | None
     is_copied: bool = True
@@ -66,11 +102,6 @@ class Case:
         )
 
     @property
-    def place(self) -> Place:
-        """Where it goes, as lessons are kept."""
-        return self.route.place
-
-    @property
     def resumed(self) -> Resumed | None:
         """Where messages vanished or changed before the place from which it goes on; None where none did."""
         return self.chain.origin.resumed if self.chain.origin else None
@@ -79,13 +110,6 @@ class Case:
     def limits(self) -> Limits:
         return limits_of(
             self.usable_input(self.experience.calibration), self.caller.policy, self.conversation.fixed_tokens
-        )
-
-    def is_far_below(self, tokens: int) -> bool:
-        """Whether so many tokens are so few for its window that limits need not be looked at."""
-        window = self.route.window
-        return window is not None and is_far_below(
-            tokens, window.tokens, self.experience.calibration, self.caller.policy
         )
 
     def usable_input(self, calibration: float = 1.0) -> Budget | None:
@@ -189,17 +213,18 @@ class Case:
             return False
         return tokens * self.experience.calibration > window.tokens * (1 if self.route.exact else 1 + ESTIMATE_MARGIN)
 
-    def real_tokens(self, tokens: int) -> int:
-        """So many tokens of our estimate, as this upstream counts, as far as that was learned."""
-        return int(tokens * self.experience.calibration)
 
-
-def case_of(head: RequestHead, router: Router, caller: Caller, mode: Mode, request: CountedRequest) -> Case:
-    """The request behind its separator, where it goes, and what was learned of that."""
+def named_of(head: RequestHead, router: Router, caller: Caller, mode: Mode, request: CountedRequest) -> Named:
+    """The request behind its separator, its session, and where it goes."""
     separator = caller.policy.separator
     if separator is not None and mode in ("on", "force"):
         request = request.behind(separator)
-    label = session_label(head.header, request)
+    label = label_of(head.header) or label_given(request)
+    return named_as(request, caller, mode, label, router.conversation(head, caller, request.settings.model), router)
+
+
+def named_as(request: CountedRequest, caller: Caller, mode: Mode, label: str, route: Route, router: Router) -> Named:
+    """The request of a session with this label, on this route."""
     chain = Chain(
         caller.scope,
         request.conversation.body,
@@ -208,18 +233,27 @@ def case_of(head: RequestHead, router: Router, caller: Caller, mode: Mode, reque
         links=request.history.outline.links,
         seen=request.history.digests,
     )
-    route = router.conversation(head, caller, request)
+    return Named(request, caller, mode, route, chain, label, router.experience(route.place))
+
+
+def case_of(head: RequestHead, router: Router, caller: Caller, mode: Mode, request: CountedRequest) -> Case:
+    """The same, with what was learned of the place where it goes."""
+    return with_lessons(named_of(head, router, caller, mode, request), router)
+
+
+def with_lessons(named: Named, router: Router) -> Case:
+    """With what was learned of the place where it goes."""
     return Case(
-        request=request,
-        caller=caller,
-        mode=mode,
-        route=route,
-        chain=chain,
-        label=label,
-        experience=router.experience(route.place),
-        last_answer=router.longest_answer(route.place, chain.session),
-        summarizer=router.summary_target(caller, request, route),
-        is_copied=router.takes_copies(route.place),
+        named.request,
+        named.caller,
+        named.mode,
+        named.route,
+        named.chain,
+        named.label,
+        named.experience,
+        last_answer=router.longest_answer(named.place, named.chain.session),
+        summarizer=router.summary_target(named.caller, named.request, named.route),
+        is_copied=router.takes_copies(named.place),
     )
 
 

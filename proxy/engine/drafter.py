@@ -8,7 +8,7 @@ from policies.oversize import limits_for
 from policies.plan import Compact, Forward, Reuse
 from policies.record.record import Record
 from policies.record.texts import texts_for
-from proxy.engine.case import Case, Outcome
+from proxy.engine.case import Case, Named, Outcome
 from proxy.engine.compactions import Compactions
 from proxy.engine.compactor import CompactionError
 from proxy.engine.cooler import Cooled
@@ -50,6 +50,11 @@ class Drafter:
     async def _placed(self, case: Case) -> Case:
         chain = await self._erasures.placed(case.chain, stores=not case.is_let_through)
         return case if chain is case.chain else replace(case, chain=chain)
+
+    def plain(self, named: Named) -> Draft:
+        """The draft of a request that goes out as it came, whatever else is known of it."""
+        self._lineages.seen(named.chain.first_link)
+        return untouched(named.request, "none", "below_floor")
 
     async def first(self, case: Case) -> Draft:
         """The draft before anything was sent; its output's limit fits beside it where that is known."""

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import cached_property
 
+from policies.cached import cached_property
 from policies.message import INSTRUCTION_ROLES
 from policies.plan import Compact
 from policies.record import record as records

@@ -53,6 +53,11 @@ class Answer(msgspec.Struct, frozen=True):
     hides_usage: bool = False
 
     @property
+    def is_refusal(self) -> bool:
+        """Whether it is an overflow, or reports an error."""
+        return self.overflow is not None or bool(self.error)
+
+    @property
     def is_event_stream(self) -> bool:
         return _is_event_stream(self.response)
 
@@ -82,10 +87,8 @@ async def look_at(
     if decoder is None:
         return Answer(response, b"", None, None)
     begun = response.begun()
-    if begun and decoder is bytes and response.status < _FAILED:
-        answer = _known_at_once(response, begun, reads, window)
-        if answer is not None:
-            return answer
+    if (answer := known_at_once(response, begun, reads, window)) is not None:
+        return answer
     chunks = _behind(begun, response)
     if response.status >= _FAILED:
         head, read = await _read_until(_is_failure, chunks, decoder)
@@ -96,8 +99,11 @@ async def look_at(
     return _object(response, head, read, _rest(response, chunks), reads, window)
 
 
-def _known_at_once(response: UpstreamResponse, begun: bytes, reads: Answers, window: int | None) -> Answer | None:
-    """The answer, where what has come with its head says enough; that is nearly always so."""
+def known_at_once(response: UpstreamResponse, begun: bytes, reads: Answers, window: int | None) -> Answer | None:
+    """The answer, where what has come with its head says enough; that is nearly always so, unless it is a failure."""
+    coding = response.header(b"content-encoding")
+    if not begun or response.status >= _FAILED or (coding and content_coding.decoder(coding, 0) is not bytes):
+        return None
     if not _is_event_stream(response):
         is_enough = response.at_end or _is_clear(reads, begun)
         return _object(response, begun, begun, None, reads, window) if is_enough else None

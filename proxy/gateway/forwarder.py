@@ -6,6 +6,7 @@ from msgspec import structs
 
 from policies.assembly import Shape
 from policies.ladder import Retry, StatedLimit, is_plausible, next_retry, retries
+from proxy.config.settings import Upstream
 from proxy.dialects import json_array
 from proxy.engine.case import Case, learned
 from proxy.engine.draft import Draft, reshaped, untouched
@@ -52,12 +53,10 @@ class Forwarder:
     async def _original(self, incoming: Incoming, answer: Answer, sent: Draft) -> tuple[Answer, Draft] | None:
         """The answer to the client's own request, where a copy was refused for what nobody foresaw; None where that
         was no such refusal, or the original does not fit."""
+        if answer.overflow is not None or answer.response.status not in _REFUSED or sent.reason in _FORCED:
+            return None
         case = incoming.case
-        if case is None or not case.fits_whole or sent.reason in _FORCED:
-            return None
-        if sent.body is case.request.body and not case.request.offers_search:
-            return None
-        if answer.overflow is not None or answer.response.status not in _REFUSED:
+        if case is None or (sent.body is case.request.body and not case.request.offers_search) or not case.fits_whole:
             return None
         original = untouched(case.request, "failed-open", "refused")
         if case.request.offers_search:
@@ -80,9 +79,8 @@ class Forwarder:
         The last error of a ladder in vain is the first. Where the output's limit alone was refused, it is lowered once,
         and the prompt stays unless that overflows.
         """
-        case = incoming.case
         answer, sent = first = await self._deliver(incoming, incoming.sent)
-        if case is None or not case.retries:
+        if not answer.is_refusal or (case := incoming.case) is None or not case.retries:
             return first
         most = None
         if answer.overflow is None:
@@ -153,7 +151,7 @@ class Forwarder:
             self._windows.saw_overflow(case.place, stated, sent.tokens)
             return learned(case, incoming.active.router)
 
-        incoming.case = self._fail_open.call(learn, case)
+        incoming.named = self._fail_open.call(learn, case)
 
     async def _capped(self, incoming: Incoming, refused: tuple[Answer, Draft]) -> tuple[Answer, Draft]:
         """What is answered to the most output that a refusal allows; the refusal itself where that fails, unless the
@@ -175,9 +173,8 @@ class Forwarder:
 
     async def _deliver(self, incoming: Incoming, draft: Draft) -> tuple[Answer, Draft]:
         """Send a draft; where a template refuses the record's place among the messages, in its other shapes too."""
-        case = incoming.case
         refusal = await self._send(incoming, draft)
-        if case is None:
+        if not refusal.is_refusal or (case := incoming.case) is None:
             return refusal, draft
         if refusal.overflow is not None and not _is_plausible(case, draft, refusal.overflow):
             return structs.replace(refusal, overflow=None), draft
@@ -201,7 +198,7 @@ class Forwarder:
         """The answer to the same without thinking, where that is bound to a prompt which is another now."""
         case = incoming.counted
         self._fail_open.call(lambda: self._windows.saw_thinking_bound(case.place), None)
-        incoming.case = case = self._fail_open.call(lambda: learned(case, incoming.active.router), case)
+        incoming.named = case = self._fail_open.call(lambda: learned(case, incoming.active.router), case)
         without = await self._fail_open.run(self._drafter.without_thinking(case, draft), None, incoming.patience)
         if without is None:
             return refusal, draft
@@ -213,8 +210,10 @@ class Forwarder:
 
     async def _send(self, incoming: Incoming, draft: Draft) -> Answer:
         """Send a draft; one that is ours anyway asks a stream for its usage, unless this upstream refuses that."""
-        case, headers, body = incoming.case, incoming.to.headers, draft.body
-        if case is None or body is incoming.body or (body is case.request.body and not _is_changed(case)):
+        headers, body = incoming.to.headers, draft.body
+        if body is incoming.body or (case := incoming.case) is None:
+            return await self._request(incoming, headers, incoming.body)
+        if body is case.request.body and not _is_changed(case):
             return await self._request(incoming, headers, incoming.body)
         # A compressed request that was compacted goes out as it is.
         headers = without(headers, b"content-encoding")
@@ -249,12 +248,18 @@ class Forwarder:
             raise UpstreamConnectionError("The upstream closed the connection in the middle of its answer.") from None
 
     async def _respond(self, incoming: Incoming, headers: Headers, body: bytes) -> UpstreamResponse:
-        upstream = incoming.to.upstream
-        head = incoming.exchange.head
-        url = resource_url(upstream.base_url, resource(head.reading), head.target)
-        response = await self._client.send(upstream, "POST", url, headers, body)
+        asked, incoming.asked = incoming.asked, None
+        if asked is not None:
+            return await self._client.answered(asked)
+        response = await self._client.send(*addressed(incoming), headers, body)
         incoming.opened.callback(response.close)
         return response
+
+
+def addressed(incoming: Incoming) -> tuple[Upstream, str, str]:
+    """The upstream, method and URL of what is sent for a request of a conversation."""
+    upstream, head = incoming.to.upstream, incoming.exchange.head
+    return upstream, "POST", resource_url(upstream.base_url, resource(head.reading), head.target)
 
 
 def _plain(headers: Headers) -> Headers:

@@ -4,12 +4,13 @@ import time
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 
-from proxy.callers.admission import Admitted
+from proxy.callers.admission import Admission, Admitted
 from proxy.callers.tenants import Caller
-from proxy.engine.case import Case, Mode
+from proxy.engine.case import Case, Mode, Named, with_lessons
 from proxy.engine.draft import Draft
 from proxy.server.exchange import Exchange
 from proxy.upstream.active import Active
+from proxy.upstream.http import Asked
 from proxy.upstream.routes import Route
 
 # Seconds for reading, planning, the store and the queue of the workers; on a busy machine they take a tenth of that.
@@ -22,7 +23,8 @@ class Incoming:
 
     started, prepared: when it came and when it was ready to be sent, in seconds that only go forward.
     known_caller: None until it is let in.
-    case:     with what was learned on its way; None where it was not understood, or a fault of ours struck.
+    named:    None where it was not understood, or a fault of ours struck; a case once somebody has asked for it.
+    asked:    what was sent ahead of the line, and is not answered yet; None once the line has its answer.
     status:   of the upstream's answer; 0 without one.
     searches: of the model in its conversation, before it gave the answer that the client gets.
     warning:  what an operator should look into; None for nothing.
@@ -36,7 +38,8 @@ class Incoming:
     mode: Mode = "off"
     body: bytes = b""
     route: Route | None = None
-    case: Case | None = None
+    named: Named | None = None
+    asked: Asked | None = None
     draft: Draft | None = None
     prepared: float = 0.0
     status: int = 0
@@ -44,6 +47,13 @@ class Incoming:
     searches: int = 0
     admitted: Admitted | None = None
     opened: ExitStack = field(default_factory=ExitStack)
+
+    def admit(self, admission: Admission) -> None:
+        """Have it count as one that is under way, where there is room; raises what it is refused with."""
+        server, caller = self.active.server, self.caller
+        # At least one body, and what it unpacks to.
+        most_bytes = max(server.max_buffered_bytes, 2 * server.max_body_bytes)
+        self.admitted = admission.admit(caller.tenant, self.active.max_requests, caller.max_requests, most_bytes)
 
     def hold(self, size: int) -> None:
         """Called before bytes of its body are kept; raises OverloadedError."""
@@ -66,9 +76,19 @@ class Incoming:
         return self.route
 
     @property
+    def case(self) -> Case | None:
+        """With all that decides what is sent for it, made when it is asked for; None where it was not understood."""
+        named = self.named
+        if named is None or isinstance(named, Case):
+            return named
+        self.named = case = with_lessons(named, self.active.router)
+        return case
+
+    @property
     def counted(self) -> Case:
-        assert self.case is not None  # noqa: S101 - an overflow is solved only where the request was understood
-        return self.case
+        case = self.case
+        assert case is not None  # noqa: S101 - an overflow is solved only where the request was understood
+        return case
 
     @property
     def patience(self) -> float:
@@ -79,7 +99,7 @@ class Incoming:
         policy = self.caller.policy
         return policy.join_wait + 2 * policy.summarizer.timeout + _AROUND
 
-    def ready(self, route: Route, draft: Draft, case: Case | None) -> None:
-        """What is sent, and where; `case` where the request was understood."""
-        self.route, self.draft, self.case = route, draft, case
+    def ready(self, route: Route, draft: Draft, named: Named | None) -> None:
+        """What is sent, and where; `named` where the request was understood."""
+        self.route, self.draft, self.named = route, draft, named
         self.prepared = time.perf_counter()

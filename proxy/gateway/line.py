@@ -8,7 +8,6 @@ from urllib.parse import parse_qs
 
 import msgspec
 
-from policies.experience import was_cut_off
 from proxy import errors
 from proxy.callers.admission import Admission
 from proxy.dialects.base import Dialect
@@ -17,7 +16,7 @@ from proxy.dialects.json_array import model_of
 from proxy.dialects.reader import CountedRequest
 from proxy.dialects.table import DIALECTS, written_in
 from proxy.engine.ahead import is_worth_following
-from proxy.engine.case import Case, Outcome, case_of, learned
+from proxy.engine.case import Case, Outcome, case_of
 from proxy.engine.draft import Draft
 from proxy.engine.engine import Engine
 from proxy.engine.explanation import Explanation
@@ -25,22 +24,22 @@ from proxy.gateway.answers import Answer
 from proxy.gateway.forwarder import Forwarder
 from proxy.gateway.identify import identify
 from proxy.gateway.incoming import Incoming
+from proxy.gateway.lane import Lane
+from proxy.gateway.lessons import WORTH_LOOKING_UP, Lessons
 from proxy.gateway.relay import relay
 from proxy.gateway.report import commenting, ended, headers_of
 from proxy.gateway.searching import Searching, read_offering
-from proxy.gateway.usage import UsageTap, without_usage
+from proxy.gateway.usage import without_usage
 from proxy.runtime.fail_open import FailOpen
 from proxy.server import content_coding
 from proxy.server.exchange import Exchange
 from proxy.server.head import RequestHead
-from proxy.server.headers import Headers, for_questions
+from proxy.server.headers import Headers
 from proxy.server.paths import RESPONSES, resource, upstream_url
 from proxy.upstream.active import Active
 from proxy.upstream.asker import WindowAsker
 from proxy.upstream.http import UpstreamClient
 
-# Tokens below which nothing is asked, looked up or learned, so that small requests pay for nothing.
-_WORTH_LOOKING_UP = 1_500
 _UNROUTABLE = (
     "The request body unpacks to more than is read here, and the model in it decides where it goes;"
     " send it uncompressed."
@@ -55,24 +54,30 @@ class Gateway:
     ) -> None:
         self.active = active
         self._engine = engine
-        self._asker = asker
         self._client = client
         self._fail_open = fail_open
         self._admission = Admission()
+        self._lessons = Lessons(engine, asker)
+        self.lane = Lane(lambda: self.active, engine, self._admission, client, self._lessons, fail_open)
         self._forwarder = Forwarder(engine.drafter, engine.windows, client, fail_open, engine.observe)
         self._searching = Searching(self._forwarder, engine.tokenizer, engine.workers, engine.observe)
 
     async def converse(self, exchange: Exchange) -> None:
         """One request of a conversation, answered for as long as the client stays."""
-        await self._received(exchange, self._answer)
+        incoming = self.lane.handed_over(exchange)
+        if incoming is None:
+            await self._received(exchange, self._answer)
+            return
+        with self._observed(incoming), incoming.opened:
+            await exchange.while_connected(self._forward(incoming))
 
     async def _received(self, exchange: Exchange, work: Callable[[Incoming], Awaitable[None]]) -> None:
         """Receive and identify a request that may go upstream, then do this for it."""
-        with self._observed(exchange) as incoming:
+        incoming = self._incoming(exchange)
+        with self._observed(incoming), incoming.opened:
             await self._receive(incoming)
             incoming.active.router.check_path(exchange.head, incoming.caller)
-            with incoming.opened:
-                await exchange.while_connected(work(incoming))
+            await exchange.while_connected(work(incoming))
 
     async def _receive(self, incoming: Incoming) -> None:
         """The whole request of a caller that is let in."""
@@ -81,12 +86,8 @@ class Gateway:
 
     def _admit(self, incoming: Incoming) -> None:
         """Who is calling and what for, where there is room for the request."""
-        active = incoming.active
-        incoming.known_caller, incoming.mode = caller, _ = identify(incoming.exchange.head, active)
-        # At least one body, and what it unpacks to.
-        most_bytes = max(active.server.max_buffered_bytes, 2 * active.server.max_body_bytes)
-        most, of_tenant = active.max_requests, caller.max_requests
-        incoming.admitted = self._admission.admit(caller.tenant, most, of_tenant, most_bytes)
+        incoming.known_caller, incoming.mode = identify(incoming.exchange.head, incoming.active)
+        incoming.admit(self._admission)
 
     async def _answer(self, incoming: Incoming) -> None:
         """Count, plan, compact, forward, relay, record."""
@@ -94,6 +95,10 @@ class Gateway:
             _send_as_it_came(incoming, "failed-open", "internal_error")
         self._fail_open.call(lambda: self._list_session(incoming), None)
         _refuse_if_closed(incoming)
+        await self._forward(incoming)
+
+    async def _forward(self, incoming: Incoming) -> None:
+        """Forward, relay, record."""
         forwarded = await self._fail_open.run(self._searching.forward(incoming), None)
         if forwarded is None:
             _send_as_it_came(incoming, "failed-open", "internal_error")
@@ -101,9 +106,9 @@ class Gateway:
             forwarded = await self._forwarder.unread(incoming)
         answer, incoming.draft = forwarded
         incoming.status = answer.response.status
-        tap = self._fail_open.call(lambda: _tapped(incoming, answer), None)
+        tap = self._fail_open.call(lambda: self._lessons.tap(incoming, answer), None)
         if tap is not None:
-            incoming.warning = self._fail_open.call(lambda: self._warning(incoming, answer, tap), None)
+            incoming.warning = self._fail_open.call(lambda: self._lessons.warning(incoming, answer, tap), None)
         headers: Headers = self._fail_open.call(lambda: headers_of(incoming), [])
         _reword_overflow(incoming, answer, headers)
         if answer.hides_usage:
@@ -112,7 +117,7 @@ class Gateway:
         else:
             await relay(answer, incoming.exchange, headers, tap)
         # Nothing may wait from here on: the server takes a client that has its answer for one that left.
-        self._fail_open.call(lambda: self._record(incoming, tap), None)
+        self._fail_open.call(lambda: self._lessons.take(incoming, tap), None)
 
     async def _prepare(self, incoming: Incoming) -> bool:
         """Everything that is ours to do before the upstream is asked."""
@@ -121,7 +126,7 @@ class Gateway:
             _send_as_it_came(incoming, "bypass", "unknown_shape")
             return True
         router = incoming.active.router
-        if request.tokens >= _WORTH_LOOKING_UP:
+        if request.tokens >= WORTH_LOOKING_UP:
             await self._engine.windows.look_up(
                 router.place(incoming.exchange.head, incoming.caller, request.settings.model)
             )
@@ -158,7 +163,8 @@ class Gateway:
 
     async def explain(self, exchange: Exchange) -> None:
         """What `converse` would do with this request now, and why; nothing goes upstream."""
-        with self._observed(exchange) as incoming:
+        incoming = self._incoming(exchange)
+        with self._observed(incoming):
             if exchange.head.method != "POST":
                 raise errors.MethodNotAllowedError("Send the request that is to be explained by POST.", "POST")
             await self._receive(incoming)
@@ -184,7 +190,8 @@ class Gateway:
 
     async def passthrough(self, exchange: Exchange) -> None:
         """Any other request: relayed untouched, both bodies streamed."""
-        with self._observed(exchange) as incoming:
+        incoming = self._incoming(exchange)
+        with self._observed(incoming):
             self._admit(incoming)
             # A handshake has this header (RFC 6455, section 4.1); the Upgrade itself ends at the connection.
             if resource(exchange.head.reading) == RESPONSES and exchange.head.header(b"sec-websocket-key"):
@@ -241,53 +248,19 @@ class Gateway:
         listing = sessions.add(case.caller, case.chain, case.label, case.request.settings.model, sent.record)
         self._engine.background.start("enroll", listing)
 
-    def _warning(self, incoming: Incoming, answer: Answer, tap: UsageTap) -> str | None:
-        """Whether the upstream read the prompt whole: by this answer where it is all there, else by the last one."""
-        case, sent = incoming.case, incoming.sent
-        if case is None:
-            return None
-        usage = tap.usage() if answer.response.at_end else None
-        known = self._engine.windows.experience(case.place).cut_off
-        cut_off = was_cut_off(sent.tokens, usage.prompt_tokens) if usage else known
-        return "prompt_cut_off" if cut_off else sent.warning
-
-    def _record(self, incoming: Incoming, tap: UsageTap | None) -> None:
-        """Learn from an answer that came through whole, and see to what follows it."""
-        case, sent, engine = incoming.case, incoming.sent, self._engine
-        if case is None:
-            return
-        if tap is not None:
-            usage = tap.usage()
-            engine.ahead.learn(case, sent, usage)
-            if is_worth_following(case, sent):
-                following = learned(case, incoming.active.router)
-                engine.background.start("follow_up", engine.ahead.after(following, sent, usage))
-        if engine.windows.has_news(case.place):
-            engine.background.start("share", engine.windows.share(case.place))
-        self._ask_for_windows(incoming, case)
-
-    def _ask_for_windows(self, incoming: Incoming, case: Case) -> None:
-        route, model = incoming.to, case.request.settings.model
-        if incoming.status != 200 or case.request.tokens < _WORTH_LOOKING_UP or route.is_login:
-            return
-        known = route.window
-        is_configured = incoming.active.router.configured_window(model) is not None
-        if is_configured or (known and known.source == "learned"):
-            return
-        if self._asker.is_due(route.upstream, model):
-            headers = for_questions(route.headers, case.request.dialect.questions.HEADERS)
-            self._engine.background.start("ask", self._asker.ask(route.upstream, headers, model))
+    def _incoming(self, exchange: Exchange) -> Incoming:
+        return Incoming(exchange, self.active, time.perf_counter())
 
     @contextmanager
-    def _observed(self, exchange: Exchange) -> Iterator[Incoming]:
+    def _observed(self, incoming: Incoming) -> Iterator[None]:
         """One event for every request, which says how it ended."""
-        incoming = Incoming(exchange, self.active, time.perf_counter())
-        error: BaseException | None = None
+        exchange, error = incoming.exchange, None
         deadline = incoming.active.server.request_deadline
-        late = asyncio.get_running_loop().call_later(deadline, _end_late, exchange, deadline)
+        left = max(0.0, incoming.started + deadline - time.perf_counter())
+        late = asyncio.get_running_loop().call_later(left, _end_late, exchange, deadline)
         try:
             with exchange.endable():
-                yield incoming
+                yield
         except BaseException as raised:
             error = raised
             raise
@@ -326,17 +299,6 @@ def _reword_overflow(incoming: Incoming, answer: Answer, headers: Headers) -> No
     dialect = case.request.dialect
     message = dialect.answers.TOO_LONG.format(limit=limit, tokens=max(tokens, limit + 1))
     raise errors.ContextLengthError(message, dialect.array.name, headers)
-
-
-def _tapped(incoming: Incoming, answer: Answer) -> UsageTap | None:
-    """What reads how many tokens the upstream bills, where something is learned from it."""
-    case = incoming.case
-    if incoming.status != 200 or case is None or case.mode == "off" or case.request.tokens < _WORTH_LOOKING_UP:
-        return None
-    # Behind a search more than one prompt is billed.
-    if incoming.searches:
-        return None
-    return UsageTap(answer, case.request.dialect.answers)
 
 
 def _may_be_stored(case: Case, sent: Draft) -> bool:

@@ -31,7 +31,7 @@ _ENDS: tuple[tuple[type[BaseException | None], End], ...] = (
 
 def headers_of(incoming: Incoming) -> Headers:
     """`x-compaction*` and `Server-Timing`, for the answer to a request of a conversation."""
-    sent, case, route = incoming.draft, incoming.case, incoming.route
+    sent, named, route = incoming.draft, incoming.named, incoming.route
     if sent is None:
         return []
     overhead = b"%.1f" % _overhead_ms(incoming)
@@ -41,14 +41,14 @@ def headers_of(incoming: Incoming) -> Headers:
         (b"x-compaction-overhead-ms", overhead),
         (b"server-timing", b"concertina;dur=" + overhead),
     ]
-    if case is not None:
+    if named is not None:
         headers += [
-            (b"x-compaction-session", case.chain.name.encode()),
-            (b"x-compaction-tokens-received", b"%d" % case.request.received_tokens),
+            (b"x-compaction-session", named.chain.name.encode()),
+            (b"x-compaction-tokens-received", b"%d" % named.request.received_tokens),
             (b"x-compaction-tokens-sent", b"%d" % sent.tokens),
         ]
-        if case.label:
-            headers.append((b"x-compaction-label", case.label.encode()))
+        if named.label:
+            headers.append((b"x-compaction-label", named.label.encode()))
     if route is not None and route.window is not None:
         headers.append((b"x-compaction-window", b"%d" % route.window.tokens))
     if incoming.warning is not None:
@@ -66,7 +66,7 @@ def commenting(incoming: Incoming, case: Case, fail_open: FailOpen) -> AbstractC
 
     def headers() -> Headers:
         draft = Draft(b"", case.request.tokens, "pending", "compacting")
-        waiting = replace(incoming, route=case.route, case=case, draft=draft, prepared=time.perf_counter())
+        waiting = replace(incoming, route=case.route, named=case, draft=draft, prepared=time.perf_counter())
         known: Headers = fail_open.call(lambda: headers_of(waiting), [])
         return [(name, value) for name, value in known if name not in _KNOWN_LATER]
 
@@ -78,7 +78,7 @@ def commenting(incoming: Incoming, case: Case, fail_open: FailOpen) -> AbstractC
 def ended(incoming: Incoming, error: BaseException | None, now: float) -> RequestEnded:
     """How a request ended, and all that became known of it."""
     exchange, caller, route = incoming.exchange, incoming.known_caller, incoming.route
-    case, sent = incoming.case, incoming.draft
+    named, sent = incoming.named, incoming.draft
     end: End = next((end for kind, end in _ENDS if isinstance(error, kind)), "aborted")
     refusal = error if isinstance(error, ProxyError) and end == "refused" else None
     return RequestEnded(
@@ -98,8 +98,8 @@ def ended(incoming: Incoming, error: BaseException | None, now: float) -> Reques
         compaction=sent.outcome if sent else None,
         reason=sent.reason if sent else None,
         tokens_sent=sent.tokens if sent else None,
-        tokens_received=case.request.received_tokens if case else None,
-        session=case.chain.name if case else None,
+        tokens_received=named.request.received_tokens if named else None,
+        session=named.chain.name if named else None,
         max_output=sent.max_output if sent else None,
         checkpoint=sent.record.digest[:16] if sent and sent.record else None,
         code=refusal.code if refusal else None,
@@ -117,8 +117,8 @@ def _overhead_ms(incoming: Incoming) -> float:
 
 def _model(incoming: Incoming) -> str | None:
     """The model that was asked for, if it has answered or is known: a client may send its key in that place."""
-    case, window = incoming.case, incoming.route.window if incoming.route else None
-    if case is None or not (name := case.request.settings.model):
+    named, window = incoming.named, incoming.route.window if incoming.route else None
+    if named is None or not (name := named.request.settings.model):
         return None
     is_known = (window is not None and window.source != "policy") or incoming.active.router.names(name)
     return name[:MAX_NAME] if is_known or 200 <= incoming.status < 300 else None

@@ -107,10 +107,9 @@ class Searching:
         return await self._settled(incoming, answer, sent), sent
 
     async def _settled(self, incoming: Incoming, answer: Answer, sent: Draft) -> Answer:
-        case, body = incoming.case, sent.body
-        if case is None or not case.request.offers_search or body is incoming.body:
+        if sent.body is incoming.body or (case := incoming.case) is None or not case.request.offers_search:
             return answer
-        searches, spent = case.request.dialect.searches, dict[str, int]()
+        searches, body, spent = case.request.dialect.searches, sent.body, dict[str, int]()
         for left in range(_MOST_TURNS, -1, -1):
             look = await _looked(answer, searches, spent, may_search=left > 0)
             answer = look.answer

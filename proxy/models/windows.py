@@ -147,13 +147,17 @@ class Windows:
         guessed = lessons.first_calibration(place.model)
         return NOTHING if guessed == 1.0 else Experience(guessed=guessed)
 
+    def is_looked_up(self, place: Place) -> bool:
+        """Whether what other replicas have learned is known as well, as of late."""
+        known = self._known.get(place)
+        is_new = known is not None and (not known.is_shared or self._clock() - known.looked_up < REFRESH)
+        return is_new or len(place.model) > MAX_NAME
+
     async def look_up(self, place: Place) -> None:
         """Take what other replicas have learned, once in a while; own lessons that were not shared yet stay."""
-        known = self._known.get(place)
-        now = self._clock()
-        if len(place.model) > MAX_NAME or (known and (not known.is_shared or now - known.looked_up < REFRESH)):
+        if self.is_looked_up(place):
             return
-        key = _key(place)
+        key, now = _key(place), self._clock()
         (value,) = await self._store.get_many([key])
         found = self._sealer.read(key, value, _decode) or self.experience(place)
         remember(self._known, place, _Known(found, now), self._max_entries)

@@ -31,9 +31,13 @@ class Connection(Protocol):
     loop: asyncio.AbstractEventLoop
     transport: asyncio.Transport
     flow: Flow
+    memo: object
 
     def on_response_complete(self) -> None:
         """The next request may come."""
+
+    def go_on(self, exchange: "Exchange") -> None:
+        """Have it answered in a task."""
 
 
 class Exchange:
@@ -46,6 +50,7 @@ class Exchange:
     comments:     how many of them told a client that its request is still being worked on.
     takes_event:  whether an event of ours could follow what of the answer was written.
     on_writable:  called when the client takes on, after `put` had no more room.
+    on_lost:      called when the client has left.
     ended_by:     why what is done for it was ended before it was done.
     """
 
@@ -63,6 +68,7 @@ class Exchange:
         self.takes_event = False
         self.ended_by: ProxyError | ClientGoneError | None = None
         self.on_writable: Callable[[], None] | None = None
+        self.on_lost: Callable[[], None] | None = None
         self._connection = connection
         self._expects = expects
         # Of the request's body, as it came; `_ahead` bytes of it are read unasked.
@@ -79,6 +85,15 @@ class Exchange:
         self._is_watched = False
         self._begun = False
         self._commenting: asyncio.Task[None] | None = None
+
+    @property
+    def memo(self) -> object:
+        """What was kept for the next request of its connection; None for nothing."""
+        return self._connection.memo
+
+    @memo.setter
+    def memo(self, memo: object) -> None:
+        self._connection.memo = memo
 
     @property
     def request_id(self) -> str | None:
@@ -106,10 +121,26 @@ class Exchange:
             return
         self.disconnected = True
         self._wake()
+        if self.on_lost is not None:
+            self.on_lost()
         if self._is_watched:
             self.end(ClientGoneError())
 
+    def go_on(self) -> None:
+        """Have it answered in a task: it takes more than was hoped."""
+        self.on_lost = None
+        self._connection.go_on(self)
+
     # the request
+
+    def whole(self) -> bytes | None:
+        """The body where it has come already; None where it has not."""
+        if self.more_body or self._expects:
+            return None
+        if len(self._pieces) != 1:
+            self._pieces = [b"".join(self._pieces)]
+        self._is_read = True
+        return self._pieces[0]
 
     async def body(self, limit: int, hold: Callable[[int], None] = lambda _: None) -> bytes:
         """The whole body; raises BodyTooLargeError past `limit` bytes, and ClientGoneError.
@@ -188,6 +219,8 @@ class Exchange:
         task = asyncio.current_task()
         assert task is not None  # noqa: S101 - every coroutine runs in a task
         self._ending = Ending(task)
+        if self.ended_by is not None:
+            self._ending.begin()
         try:
             yield
         except asyncio.CancelledError:
@@ -200,9 +233,10 @@ class Exchange:
 
     def end(self, error: ProxyError | ClientGoneError) -> None:
         """End what is done for this exchange, for certain. The first error is the one that is told."""
-        if self._ending is not None and self.ended_by is None:
+        if self.ended_by is None:
             self.ended_by = error
-            self._ending.begin()
+            if self._ending is not None:
+                self._ending.begin()
 
     async def while_connected(self, work: Awaitable[None]) -> None:
         """Do `work`, and end it as soon as the client leaves: by a ClientGoneError."""
@@ -254,13 +288,25 @@ class Exchange:
     async def start(self, status: int, headers: Headers) -> None:
         """Begin the answer; its head leaves with the first bytes behind it, or in the next turn of the loop."""
         await self.drained()
+        self._start(status, headers)
+        self._connection.loop.call_soon(self.flush)
+
+    def answer(self, status: int, headers: Headers, body: bytes) -> None:
+        """The whole answer, where there is room to write."""
+        self._start(status, headers)
+        self.put(body, more=False)
+
+    @property
+    def has_room(self) -> bool:
+        return not self._connection.flow.write_paused
+
+    def _start(self, status: int, headers: Headers) -> None:
         self._answer = headers
         self.response_started = True
         self.status = status
         if not self.disconnected:
             how = {"keep_alive": self.keep_alive, "is_of_head": self.head.method == "HEAD"}
             self._unwritten, self._left, self.keep_alive = answer_head(status, headers, **how)
-            self._connection.loop.call_soon(self.flush)
 
     async def write(self, chunk: bytes, *, more: bool) -> None:
         """Waits while the client reads slower than we write."""

@@ -1,8 +1,8 @@
 """What a client said before the body of its request."""
 
 from collections.abc import Iterable
-from functools import cached_property
 
+from policies.cached import cached_property
 from proxy.dialects.base import Dialect
 from proxy.dialects.table import CHAT, spoken_at
 from proxy.server.headers import Headers

@@ -48,6 +48,8 @@ class Guard(HttpToolsProtocol):
     _named: list[tuple[bytes, bytes]]
     # That whose turn it is; `cycle` is the last one that has come.
     _answering: Exchange | None = None
+    _unbegun: Exchange | None = None
+    memo: object = None
     _head = 0
     _most = 0
     # Bytes of a body beside its content: chunk sizes and extensions, trailers.
@@ -89,6 +91,8 @@ class Guard(HttpToolsProtocol):
         self._most = self._head + len(data)
         self._framing += len(data)
         self._feed(data)
+        if self._unbegun is not None:
+            self._begin(self._unbegun)
         if self._in_head:
             self._wait_for_head()
         elif self._in_body:
@@ -191,6 +195,8 @@ class Guard(HttpToolsProtocol):
             self.cycle.keep_alive = False  # by a trailer, after which llhttp reads no further
         if isinstance(self.cycle, Exchange):
             self.cycle.receive_end()
+            if self.cycle is self._unbegun:
+                self._begin(self.cycle)
         else:
             super().on_message_complete()
 
@@ -208,7 +214,7 @@ class Guard(HttpToolsProtocol):
         """Answer it, when those before it on the connection are answered."""
         before, self.cycle = self.cycle, exchange
         if before is None or before.response_complete:
-            self._start_asgi_task(exchange, self.app)
+            self._unbegun = exchange  # until it is known whether it has come whole
         else:
             self.flow.pause_reading()
             self.pipeline.appendleft((exchange, self.app))
@@ -221,11 +227,18 @@ class Guard(HttpToolsProtocol):
         super().on_headers_complete()
 
     def _start_asgi_task(self, cycle: RequestResponseCycle | Exchange, app: ASGI3Application) -> None:
-        if not isinstance(cycle, Exchange):
+        if isinstance(cycle, Exchange):
+            self._begin(cycle)
+        else:
             super()._start_asgi_task(cycle, app)
-            return
-        self._answering = cycle
-        task = self.loop.create_task(self._answer(cycle))
+
+    def _begin(self, exchange: Exchange) -> None:
+        self._unbegun, self._answering = None, exchange
+        if not (isinstance(self.app, Served) and self.app.takes(exchange)):
+            self.go_on(exchange)
+
+    def go_on(self, exchange: Exchange) -> None:
+        task = self.loop.create_task(self._answer(exchange))
         task.add_done_callback(self.tasks.discard)
         self.tasks.add(task)
 

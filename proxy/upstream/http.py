@@ -3,19 +3,36 @@
 import asyncio
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
-from typing import Self
+from typing import NamedTuple, Self
 
 from proxy.config.settings import Upstream
 from proxy.errors import UpstreamConnectionError
+from proxy.server.headers import Headers
 from proxy.upstream.litellm.translator import Translator
 from proxy.upstream.response import TruncatedError, UpstreamResponse
-from proxy.upstream.wire.heads import Body, is_chunked, request_head
+from proxy.upstream.wire.connection import Answer as Asked
+from proxy.upstream.wire.heads import Body, head_begun, is_chunked, request_head
 from proxy.upstream.wire.pool import Pool
 
-__all__ = ["TruncatedError", "UpstreamClient", "UpstreamResponse"]
+__all__ = ["Asked", "Question", "TruncatedError", "UpstreamClient", "UpstreamResponse"]
 
 # Once more does no harm (RFC 9110, section 9.2.2).
 _IDEMPOTENT = frozenset({"GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE"})
+
+
+class Question(NamedTuple):
+    """Posted with one body after the other."""
+
+    pool: Pool
+    head: bytes
+
+    def ask(self, body: bytes) -> Asked | None:
+        """Send it without waiting, by a connection that is idle; None where there is none."""
+        connection = self.pool.idle()
+        if connection is None:
+            return None
+        head = b"%bContent-Length: %d\r\n\r\n" % (self.head, len(body))
+        return connection.begin(head, body, has_no_body=False, chunked=False, began=connection.now())
 
 
 class UpstreamClient:
@@ -53,6 +70,21 @@ class UpstreamClient:
             return await self._translator.send(upstream, method, url, list(headers), body)
         return await self._relay(upstream, method, url, headers, body)
 
+    def question(self, upstream: Upstream, url: str, headers: Headers) -> Question | None:
+        """What can be posted there again and again without waiting; None where it would be translated.
+
+        Raises InvalidRequestError.
+        """
+        if upstream.provider == "litellm":
+            return None
+        pool = self._pool(upstream)
+        return Question(pool, head_begun("POST", url.removeprefix(pool.base) or "/", pool.host, headers))
+
+    async def answered(self, asked: Asked) -> UpstreamResponse:
+        """What was asked for, once the head of its answer is there. Raises as `send` does."""
+        await asked.begun()
+        return response_of(asked)
+
     async def _relay(
         self, upstream: Upstream, method: str, url: str, headers: Iterable[tuple[bytes, bytes]], body: Body
     ) -> UpstreamResponse:
@@ -66,10 +98,15 @@ class UpstreamClient:
             if body or method not in _IDEMPOTENT or not connection.was_stale:
                 raise
             answer = await (await pool.made()).ask(head, body, **how, began=began)
-        return UpstreamResponse(answer.reader.status, answer.reader.headers, answer, answer)
+        return response_of(answer)
 
     def _pool(self, upstream: Upstream) -> Pool:
         pool = self._pools.get(upstream)
         if pool is None:
             pool = self._pools[upstream] = Pool(upstream)
         return pool
+
+
+def response_of(answer: Asked) -> UpstreamResponse:
+    """An answer of which the head is there."""
+    return UpstreamResponse(answer.reader.status, answer.reader.headers, answer, answer)

@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+import msgspec
+
 from policies.experience import Experience
 from proxy.callers.tenants import Caller
 from proxy.config.settings import Config, Upstream
@@ -30,8 +32,7 @@ _KEY_HEADERS = (b"authorization", b"x-api-key")
 _REMEMBERED_MODELS = 1_000
 
 
-@dataclass(frozen=True, slots=True)
-class Route:
+class Route(msgspec.Struct, frozen=True):
     """An upstream for one request.
 
     place:  where it goes, as lessons are kept.
@@ -122,11 +123,16 @@ class Router:
         name, upstream, place = self._goes_to(head, caller, model)
         return Route(name, upstream, _headers(head, caller, upstream, readable=False), place)
 
-    def conversation(self, head: RequestHead, caller: Caller, request: CountedRequest) -> Route:
-        model = request.settings.model
+    def conversation(self, head: RequestHead, caller: Caller, model: str) -> Route:
+        """The route of a request that is counted, and of which the answer is looked into."""
         name, upstream, place = self._goes_to(head, caller, model)
-        headers, window = _headers(head, caller, upstream, readable=True), self._window(place)
-        return Route(name, upstream, headers, place, window, window is not None and self._model(model).exact)
+        return self.measured(Route(name, upstream, _headers(head, caller, upstream, readable=True), place))
+
+    def measured(self, route: Route) -> Route:
+        """The route with what is known of its model's window now."""
+        window, model = self._window(route.place), route.place.model
+        is_exact = window is not None and self._model(model).exact
+        return Route(route.name, route.upstream, route.headers, route.place, window, is_exact)
 
     def _goes_to(self, head: RequestHead, caller: Caller, model: str) -> tuple[str, Upstream, Place]:
         name, upstream = self._upstream(head, caller, model)

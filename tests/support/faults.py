@@ -13,7 +13,7 @@ FAULTS = {
     ),
     "routing": (
         "proxy.upstream.routes.Router.conversation",
-        "proxy.engine.case.session_label",
+        "proxy.engine.case.label_of",
         "proxy.engine.case.usable_input",
         "proxy.models.windows.Windows.resolve",
     ),

@@ -52,6 +52,14 @@ class AnswerReader:
         pieces.clear()
         return taken
 
+    def untake(self, taken: bytes) -> None:
+        self._pieces.insert(0, taken)
+
+    @property
+    def left(self) -> int:
+        """Bytes of the body that are to come; 0 or less where that is not stated."""
+        return self._left or 0
+
     def feed(self, data: bytes) -> int:
         """How many bytes of the body these held; raises NotHTTPError."""
         self.is_untouched = False

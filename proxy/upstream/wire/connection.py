@@ -1,7 +1,7 @@
 """A connection to an upstream: one request at a time, its answer, and how long both may take."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from functools import partial
 from typing import Protocol, cast
 
@@ -18,6 +18,8 @@ _LARGE = 1024 * 1024
 _PIECE = 128 * 1024
 # What is received and not taken yet; beyond it nothing more is read.
 _MOST_HELD = 256 * 1024
+# Of a body that is about to be whole.
+_MOST_AWAITED = 64 * 1024
 _FOREVER = float("inf")
 
 
@@ -61,6 +63,12 @@ class Connection(asyncio.Protocol):
 
         Raises UpstreamConnectionError or UpstreamTimeoutError, and what reading `body` raises.
         """
+        answer = self.begin(head, body, has_no_body=has_no_body, chunked=chunked, began=began)
+        await answer.begun()
+        return answer
+
+    def begin(self, head: bytes, body: Body, *, has_no_body: bool, chunked: bool, began: float) -> "Answer":
+        """The same without waiting for the answer."""
         answer = self._answer = Answer(self, has_no_body=has_no_body)
         total = self._upstream.total_timeout
         self._ends = _FOREVER if total is None else began + total
@@ -68,11 +76,14 @@ class Connection(asyncio.Protocol):
         try:
             self._send(answer, head, body, chunked=chunked)
             self._watch()
-            await answer.begun()
         except BaseException:
             answer.close()
             raise
         return answer
+
+    def now(self) -> float:
+        """Seconds, by the clock that `began` is read from."""
+        return self._loop.time()
 
     def _send(self, answer: "Answer", head: bytes, body: Body, *, chunked: bool) -> None:
         if isinstance(body, bytes) and len(body) <= _LARGE:
@@ -207,7 +218,7 @@ class Connection(asyncio.Protocol):
 class Answer:
     """The answer to one request, as a body whose bytes are taken as they come."""
 
-    __slots__ = ("_connection", "_error", "_held", "_sink", "_waiter", "is_paused", "reader")
+    __slots__ = ("_connection", "_error", "_held", "_sink", "_waiter", "is_paused", "on_news", "reader")
 
     def __init__(self, connection: Connection, *, has_no_body: bool) -> None:
         self.reader = AnswerReader(has_no_body=has_no_body)
@@ -217,13 +228,27 @@ class Answer:
         self._held = 0
         self._sink: Sink | None = None
         self._waiter: asyncio.Future[None] | None = None
+        # Called when something has come, or it is known that nothing will.
+        self.on_news: Callable[[], None] | None = None
 
     async def begun(self) -> None:
-        """Return when the head is there; raises what prevented it."""
+        """Return when the head is there; raises what prevented it, and is closed then, as where nobody waits on."""
+        try:
+            await self._head()
+        except BaseException:
+            self.close()
+            raise
+
+    async def _head(self) -> None:
         while not self.reader.is_begun:
             if self._error is not None:
                 raise self._error
             await self._news()
+
+    @property
+    def is_coming(self) -> bool:
+        """Whether it is about to be whole, or may be: its head is not there yet, or little of its body is not."""
+        return self._error is None and (not self.reader.is_begun or 0 < self.reader.left <= _MOST_AWAITED)
 
     async def chunks(self) -> AsyncIterator[bytes]:
         while True:
@@ -241,6 +266,11 @@ class Answer:
         self._held = 0
         self.resume()
         return chunk
+
+    def untake(self, chunk: bytes) -> None:
+        """Give back what was taken, before anything else is."""
+        self.reader.untake(chunk)
+        self._held += len(chunk)
 
     async def pour(self, sink: Sink) -> None:
         self._sink = sink
@@ -322,6 +352,8 @@ class Answer:
                 self._waiter = None
 
     def _wake(self) -> None:
+        if self.on_news is not None:
+            self.on_news()
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Iterable
 from functools import lru_cache
 
 from proxy.errors import InvalidRequestError
+from proxy.server.headers import Headers
 
 Body = bytes | AsyncIterator[bytes] | None
 
@@ -25,14 +26,18 @@ def request_head(method: str, target: str, host: bytes, headers: Iterable[tuple[
 
     Raises InvalidRequestError for what would end a line, or the head, before its time.
     """
-    sent = [*headers, *_framing(method, headers, body)]
+    return head_begun(method, target, host, [*headers, *_framing(method, headers, body)]) + b"\r\n"
+
+
+def head_begun(method: str, target: str, host: bytes, headers: Headers) -> bytes:
+    """The head without the line that ends it. Raises as `request_head` does."""
     where = target.encode("latin-1", "replace")
     if not _TARGET.fullmatch(where):
         raise InvalidRequestError("The request's target must be a path.")
-    lines = b"".join([_begun(name) + value + b"\r\n" for name, value in sent])
-    if lines.count(b"\n") != len(sent) or lines.count(b"\r") != len(sent) or b"\0" in lines:
+    lines = b"".join([_begun(name) + value + b"\r\n" for name, value in headers])
+    if lines.count(b"\n") != len(headers) or lines.count(b"\r") != len(headers) or b"\0" in lines:
         raise InvalidRequestError("A header of the request holds a line break.")
-    return b"%b %b HTTP/1.1\r\nHost: %b\r\n%b\r\n" % (method.encode(), where, host, lines)
+    return b"%b %b HTTP/1.1\r\nHost: %b\r\n%b" % (method.encode(), where, host, lines)
 
 
 def _framing(method: str, headers: Iterable[tuple[bytes, bytes]], body: Body) -> list[tuple[bytes, bytes]]:

@@ -1,0 +1,169 @@
+"""The lane of requests that are far below their windows: sent at once, and answered in callbacks where that is all.
+
+Nothing is waited for here. What needs more than an idle connection and a plain answer that comes whole goes on to the
+gateway's line, in a task, with what is there already.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable
+from functools import partial
+
+from proxy.callers.admission import Admission
+from proxy.callers.session_label import label_given
+from proxy.engine.case import named_as
+from proxy.engine.engine import Engine
+from proxy.errors import EndedError, ProxyError
+from proxy.gateway.answers import known_at_once
+from proxy.gateway.incoming import Incoming
+from proxy.gateway.lessons import WORTH_LOOKING_UP, Lessons
+from proxy.gateway.report import ended, headers_of
+from proxy.gateway.sender import sender_of
+from proxy.runtime.fail_open import FailOpen
+from proxy.server.exchange import Exchange
+from proxy.server.headers import to_client
+from proxy.upstream.active import Active
+from proxy.upstream.http import Question, UpstreamClient, response_of
+
+# Larger ones are for the line, which reads them off the event loop where that takes long.
+_MOST_BYTES = 64 * 1024
+# How often it is looked for requests over their deadline.
+_SWEEP_SECONDS = 1.0
+_PLAIN = 200
+
+
+class Lane:
+    """One per process."""
+
+    def __init__(
+        self,
+        active: Callable[[], Active],
+        engine: Engine,
+        admission: Admission,
+        client: UpstreamClient,
+        lessons: Lessons,
+        fail_open: FailOpen,
+    ) -> None:
+        self._active = active
+        self._engine = engine
+        self._admission = admission
+        self._client = client
+        self._lessons = lessons
+        self._fail_open = fail_open
+        self._open: dict[Exchange, Incoming] = {}
+        self._sweeping: asyncio.TimerHandle | None = None
+
+    def take(self, exchange: Exchange) -> bool:
+        """Whether a request is answered here, or by the line when it goes on; else nothing was done about it."""
+        try:
+            return self._fail_open.call(lambda: self._sent(exchange), False)
+        except ProxyError:  # which the line meets again, and tells
+            return False
+
+    def handed_over(self, exchange: Exchange) -> Incoming | None:
+        """What was sent for a request that goes on in the line; None for any other."""
+        return self._open.pop(exchange, None)
+
+    def end(self, error: EndedError) -> None:
+        """End every request now, each with an error its client can read."""
+        for exchange, incoming in [*self._open.items()]:
+            exchange.end(error)
+            self._hand_over(incoming)
+
+    def _sent(self, exchange: Exchange) -> bool:
+        """Identify, count and send what is small, plain, and has come whole."""
+        body, active, head = exchange.whole(), self._active(), exchange.head
+        if body is None or len(body) > min(_MOST_BYTES, active.server.max_body_bytes):
+            return False
+        started = time.perf_counter()
+        exchange.memo = sender = sender_of(head, active, exchange.memo)
+        caller, policy = sender.caller, sender.caller.policy
+        if policy.separator or policy.recall.mode == "tool" or head.header(b"content-encoding") is not None:
+            return False
+        request = self._engine.reader.read_at_once(body, caller.scope, active.router.encoding, head.dialect)
+        if request is None:
+            return False
+        route, question = sender.route(head, request.settings.model, self._client)
+        named = named_as(request, caller, sender.mode, sender.label or label_given(request), route, active.router)
+        is_known = request.tokens < WORTH_LOOKING_UP or self._engine.windows.is_looked_up(route.place)
+        if question is None or not (named.is_plain and is_known):
+            return False
+        incoming = Incoming(exchange, active, started, known_caller=caller, mode=sender.mode, body=body)
+        incoming.ready(route, self._engine.drafter.plain(named), named)
+        return self._asked(incoming, question)
+
+    def _asked(self, incoming: Incoming, question: Question) -> bool:
+        exchange = incoming.exchange
+        incoming.admit(self._admission)
+        try:
+            incoming.hold(len(incoming.body))
+            incoming.asked = asked = question.ask(incoming.body)
+        finally:
+            if incoming.asked is None and incoming.admitted is not None:
+                incoming.admitted.close()
+        if asked is None:
+            return False
+        self._open[exchange] = incoming
+        asked.on_news = partial(self._heard, incoming)
+        exchange.on_lost = partial(self._hand_over, incoming)
+        if self._sweeping is None:
+            self._sweeping = asyncio.get_running_loop().call_later(_SWEEP_SECONDS, self._sweep)
+        return True
+
+    def _heard(self, incoming: Incoming) -> None:
+        """Something has come of an answer, or nothing will."""
+        asked = incoming.asked
+        if asked is None or asked.is_coming:
+            return
+        is_answered = asked.reader.is_complete and self._fail_open.call(lambda: self._answered(incoming), False)
+        if not is_answered:
+            self._hand_over(incoming)
+
+    def _answered(self, incoming: Incoming) -> bool:
+        """Pass on an answer that is there whole, unless it has to be looked into."""
+        exchange, asked = incoming.exchange, incoming.asked
+        if asked is None or asked.reader.status != _PLAIN or not exchange.has_room or exchange.disconnected:
+            return False
+        response, window = response_of(asked), incoming.to.window
+        body, reads = response.begun(), exchange.head.dialect.answers
+        answer = known_at_once(response, body, reads, window.tokens if window else None)
+        if answer is None or answer.is_refusal:
+            asked.untake(body)
+            return False
+        incoming.status = response.status
+        tap = self._lessons.tap(incoming, answer)
+        if tap is not None:
+            incoming.warning = self._lessons.warning(incoming, answer, tap)
+        headers = [*to_client(response.headers), *headers_of(incoming)]
+        exchange.answer(response.status, headers, body)
+        self._close(incoming)
+        self._fail_open.call(lambda: self._lessons.take(incoming, tap), None)
+        self._fail_open.call(lambda: self._engine.observe(ended(incoming, None, time.perf_counter())), None)
+        return True
+
+    def _close(self, incoming: Incoming) -> None:
+        """It is answered: nothing is to be heard of it any more."""
+        del self._open[incoming.exchange]
+        incoming.exchange.on_lost = None
+        incoming.asked = None
+        if incoming.admitted is not None:
+            incoming.admitted.close()
+
+    def _hand_over(self, incoming: Incoming) -> None:
+        """Have the line go on with it, once."""
+        if incoming.exchange.on_lost is None:
+            return
+        if (asked := incoming.asked) is not None:
+            asked.on_news = None
+            incoming.opened.callback(asked.close)
+        incoming.exchange.go_on()
+
+    def _sweep(self) -> None:
+        """Leave those to the line whose deadline has come."""
+        self._sweeping = None
+        now = time.perf_counter()
+        for incoming in [*self._open.values()]:
+            if now >= incoming.started + incoming.active.server.request_deadline:
+                self._hand_over(incoming)
+        if self._open:
+            self._sweeping = asyncio.get_running_loop().call_later(_SWEEP_SECONDS, self._sweep)

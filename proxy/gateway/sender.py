@@ -1,0 +1,54 @@
+"""Who sends the requests of a connection, and where to: worked out once for as long as their heads say the same."""
+
+from dataclasses import dataclass, field
+
+from proxy.callers.session_label import label_of
+from proxy.callers.tenants import Caller
+from proxy.engine.case import Mode
+from proxy.gateway.identify import identify
+from proxy.server.head import RequestHead
+from proxy.server.headers import Headers
+from proxy.server.paths import resource, resource_url
+from proxy.upstream.active import Active
+from proxy.upstream.http import Question, UpstreamClient
+from proxy.upstream.routes import Route
+
+_MOST_MODELS = 8
+
+
+@dataclass(slots=True)
+class Sender:
+    """label: what the head calls the session; empty where it has no name for it.
+    headers: without the length of the body, and routes by model, with what is posted there.
+    """
+
+    active: Active
+    target: str
+    headers: Headers
+    caller: Caller
+    mode: Mode
+    label: str
+    routes: dict[str, tuple[Route, Question | None]] = field(default_factory=dict)
+
+    def route(self, head: RequestHead, model: str, client: UpstreamClient) -> tuple[Route, Question | None]:
+        """Where its requests for a model go, with what is known of its window now."""
+        known = self.routes.get(model)
+        if known is not None:
+            route, question = known
+            return self.active.router.measured(route), question
+        route = self.active.router.conversation(head, self.caller, model)
+        url = resource_url(route.upstream.base_url, resource(head.reading), head.target)
+        question = client.question(route.upstream, url, route.headers)
+        if len(self.routes) < _MOST_MODELS:
+            self.routes[model] = route, question
+        return route, question
+
+
+def sender_of(head: RequestHead, active: Active, before: object) -> Sender:
+    """Who sends this request; `before`: who sent the last one of its connection. Raises what it is refused with."""
+    headers = [header for header in head.headers if header[0] != b"content-length"]
+    if isinstance(before, Sender) and (before.active, before.target, before.headers) == (active, head.target, headers):
+        return before
+    caller, mode = identify(head, active)
+    active.router.check_path(head, caller)
+    return Sender(active, head.target, headers, caller, mode, label_of(head.header))
