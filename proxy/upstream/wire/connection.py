@@ -283,7 +283,9 @@ class Answer:
     def _give(self, sink: Sink) -> None:
         self._held = 0
         chunk = self.reader.taken()
-        if chunk and not sink.take(chunk, is_last=self.reader.is_complete):
+        if not chunk or sink.take(chunk, is_last=self.reader.is_complete):
+            self.resume()  # nobody took anything before, perhaps
+        else:
             self._pause()
 
     @property

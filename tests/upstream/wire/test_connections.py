@@ -12,8 +12,9 @@ import pytest
 
 from proxy.config.settings import Upstream as Settings
 from proxy.errors import ClientGoneError, InvalidRequestError, UpstreamConnectionError, UpstreamTimeoutError
+from proxy.runtime.deadlines import within
 from proxy.upstream.http import TruncatedError, UpstreamClient
-from proxy.upstream.wire import dialing
+from proxy.upstream.wire import connection, dialing
 from proxy.upstream.wire.heads import request_head
 from tests.support.upstreams import CHUNKED, Call, Script, Upstream, always, answer, chunk, head, upstream
 
@@ -290,6 +291,37 @@ async def test_an_answer_before_the_end_of_a_body_ends_its_sending() -> None:
         assert (response.status, await response.read(100)) == (413, b"too much")
         await ended.wait()
         assert asker.in_use == 0
+
+
+class Taking:
+    """A sink that always has room."""
+
+    def __init__(self) -> None:
+        self.size = 0
+
+    def take(self, chunk: bytes, *, is_last: bool) -> bool:
+        self.size += len(chunk)
+        return True
+
+
+async def test_an_answer_that_nobody_took_for_a_while_flows_on_into_a_sink_that_has_room() -> None:
+    size = 3_000_000
+
+    async def script(call: Call) -> None:
+        await call.read()
+        await call.send(head(200, (b"Content-Length", b"%d" % size)))
+        await call.send(b"x" * size)
+
+    async with asking(script) as (asker, _):
+        response = await asker.send()
+        flowing = response.flowing
+        assert isinstance(flowing, connection.Answer)
+        while not flowing.is_paused:  # noqa: ASYNC110 - it tells nobody
+            await asyncio.sleep(0)
+        sink = Taking()
+        async with within(5):
+            await flowing.pour(sink)
+        assert sink.size == size
 
 
 async def test_a_large_body_that_nobody_takes_is_no_larger_here() -> None:
