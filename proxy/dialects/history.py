@@ -19,6 +19,7 @@ Span = tuple[int, int]
 class History:
     """The messages that items are read as: `messages[i]` has the bytes `spans[i]` and ends with item `ends[i]`.
 
+    tokens: of the messages, without those before a provider's own compaction.
     outline: of all messages. digests: of those that other requests may begin with too. bypass: why a request that
     holds these goes out as it came; None for no reason.
     """
@@ -29,6 +30,7 @@ class History:
     outline: Outline = field(default_factory=Outline)
     digests: Digests = field(default_factory=Digests)
     bypass: str | None = None
+    tokens: int = 0
 
     def longer(self, spans: Sequence[Span], items: Sequence[Message], remembered: Sequence[int]) -> list[History]:
         """The histories of as many items as each of the `remembered` numbers says, ascending, and at last that of all;
@@ -45,16 +47,20 @@ class History:
             messages = whole.messages[:count]
             outline = last.outline.longer(messages)
             digests = last.digests.longer(outline.length)
-            bypass = _bypass(last, messages[len(last.messages) :])
-            last = History(whole.spans[:count], messages, whole.ends[:count], outline, digests, bypass)
+            last = History(whole.spans[:count], messages, whole.ends[:count], outline, digests, *_told(last, messages))
             found.append(last)
-        bypass = _bypass(last, whole.messages[len(last.messages) :])
         outline = last.outline.longer(whole.messages)
-        return [*found, History(whole.spans, whole.messages, whole.ends, outline, last.digests, bypass)]
+        told = _told(last, whole.messages)
+        return [*found, History(whole.spans, whole.messages, whole.ends, outline, last.digests, *told)]
 
 
-def _bypass(known: History, more: Sequence[Message]) -> str | None:
-    return known.bypass or next((message.bypass for message in more if message.bypass), None)
+def _told(known: History, messages: Sequence[Message]) -> tuple[str | None, int]:
+    """`bypass` and `tokens` of these messages, which begin with the known ones."""
+    bypass, tokens = known.bypass, known.tokens
+    for message in messages[len(known.messages) :]:
+        bypass = bypass or message.bypass
+        tokens = message.tokens if message.barrier else tokens + message.tokens
+    return bypass, tokens
 
 
 def _joined(known: History, spans: Sequence[Span], items: Sequence[Message]) -> History:

@@ -257,7 +257,7 @@ def text_at(raw: msgspec.Raw, path: Sequence[str]) -> str | None:
 
 def label_in(fields: Mapping[str, msgspec.Raw], paths: Iterable[Sequence[str]]) -> str:
     """The first string that stands at one of these paths; empty where there is none."""
-    found = (text_at(fields[name], rest) for name, *rest in paths)
+    found = (text_at(fields[name], rest) for name, *rest in paths if fields[name])
     return next(filter(None, found), "")
 
 

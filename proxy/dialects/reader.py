@@ -106,9 +106,9 @@ class CountedRequest:
     def conversation(self) -> Conversation:
         return Conversation(self.messages, self.tools_tokens, self.settings.order, outline=self.history.outline)
 
-    @cached_property
+    @property
     def tokens(self) -> int:
-        return self.conversation.total_tokens
+        return self.tools_tokens + self.history.tokens
 
     @property
     def received_tokens(self) -> int:

@@ -16,7 +16,7 @@ from proxy.dialects.json_array import model_of
 from proxy.dialects.reader import CountedRequest
 from proxy.dialects.table import DIALECTS, written_in
 from proxy.engine.ahead import is_worth_following
-from proxy.engine.case import Case, Outcome, case_of
+from proxy.engine.case import Case, Outcome, case_of, named_of, with_lessons
 from proxy.engine.draft import Draft
 from proxy.engine.engine import Engine
 from proxy.engine.explanation import Explanation
@@ -130,7 +130,11 @@ class Gateway:
             await self._engine.windows.look_up(
                 router.place(incoming.exchange.head, incoming.caller, request.settings.model)
             )
-        case = case_of(incoming.exchange.head, router, incoming.caller, incoming.mode, request)
+        named = named_of(incoming.exchange.head, router, incoming.caller, incoming.mode, request)
+        if named.is_plain:
+            incoming.ready(named.route, self._engine.drafter.plain(named), named)
+            return True
+        case = with_lessons(named, router)
         with commenting(incoming, case, self._fail_open):
             case = await self._engine.drafter.placed(case)
             incoming.ready(case.route, await self._engine.drafter.first(case), case)
@@ -242,8 +246,11 @@ class Gateway:
 
     def _list_session(self, incoming: Incoming) -> None:
         """Have a session listed of which something may be stored."""
-        case, sent, sessions = incoming.case, incoming.sent, self._engine.sessions
-        if case is None or not _may_be_stored(case, sent) or not sessions.is_news(case.chain, sent.record):
+        named, sent, sessions = incoming.named, incoming.sent, self._engine.sessions
+        if named is None or (sent.copy is None and named.is_far_below(sent.tokens)):
+            return
+        case = incoming.counted
+        if not _may_be_stored(case, sent) or not sessions.is_news(case.chain, sent.record):
             return
         listing = sessions.add(case.caller, case.chain, case.label, case.request.settings.model, sent.record)
         self._engine.background.start("enroll", listing)

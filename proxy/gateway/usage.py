@@ -32,6 +32,7 @@ class UsageTap:
         self._head = bytearray()
         self._tail = bytearray()
         self._cut = False
+        self._told: tuple[Usage | None] | None = None
         self.feed(answer.head)
 
     @property
@@ -48,6 +49,7 @@ class UsageTap:
     def feed(self, chunk: bytes) -> None:
         if self._decoder is None or not chunk:
             return
+        self._told = None
         try:
             read = self._decoder(chunk)
         except content_coding.UndecodableError:
@@ -65,6 +67,11 @@ class UsageTap:
 
     def usage(self) -> Usage | None:
         """What was reported, once the whole body has passed."""
+        if self._told is None:
+            self._told = (self._read(),)
+        return self._told[0]
+
+    def _read(self) -> Usage | None:
         if self._decoder is None:
             return None
         tail = bytes(self._tail)

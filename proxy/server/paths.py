@@ -98,6 +98,7 @@ def reading(path: bytes) -> Reading:
     return Reading("/" + "/".join(segments), names, ".." in names or "." in names, asked)
 
 
+@lru_cache(_REMEMBERED)
 def is_ours(found: Reading) -> bool:
     """Whether a path is answered here and never relayed: the root, and everything at or below a name of ours."""
     if not found.path:
