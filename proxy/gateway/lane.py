@@ -23,7 +23,7 @@ from proxy.runtime.fail_open import FailOpen
 from proxy.server.exchange import Exchange
 from proxy.server.headers import to_client
 from proxy.upstream.active import Active
-from proxy.upstream.http import Question, UpstreamClient, response_of
+from proxy.upstream.http import Question, UpstreamClient, UpstreamResponse, response_of
 
 # Larger ones are for the line, which reads them off the event loop where that takes long.
 _MOST_BYTES = 64 * 1024
@@ -115,20 +115,20 @@ class Lane:
         asked = incoming.asked
         if asked is None or asked.is_coming:
             return
-        is_answered = asked.reader.is_complete and self._fail_open.call(lambda: self._answered(incoming), False)
-        if not is_answered:
-            self._hand_over(incoming)
-
-    def _answered(self, incoming: Incoming) -> bool:
-        """Pass on an answer that is there whole, unless it has to be looked into."""
-        exchange, asked = incoming.exchange, incoming.asked
-        if asked is None or asked.reader.status != _PLAIN or not exchange.has_room or exchange.disconnected:
-            return False
-        response, window = response_of(asked), incoming.to.window
-        body, reads = response.begun(), exchange.head.dialect.answers
-        answer = known_at_once(response, body, reads, window.tokens if window else None)
-        if answer is None or answer.is_refusal:
+        if asked.reader.is_complete:
+            body = asked.taken()
+            if self._fail_open.call(lambda: self._answered(incoming, response_of(asked), body), False):
+                return
             asked.untake(body)
+        self._hand_over(incoming)
+
+    def _answered(self, incoming: Incoming, response: UpstreamResponse, body: bytes) -> bool:
+        """Pass on an answer that is there whole, unless it has to be looked into."""
+        exchange, window = incoming.exchange, incoming.to.window
+        if response.status != _PLAIN or not exchange.has_room or exchange.disconnected:
+            return False
+        answer = known_at_once(response, body, exchange.head.dialect.answers, window.tokens if window else None)
+        if answer is None or answer.is_refusal:
             return False
         incoming.status = response.status
         tap = self._lessons.tap(incoming, answer)

@@ -38,7 +38,7 @@ from proxy.server.headers import Headers
 from proxy.server.paths import RESPONSES, resource, upstream_url
 from proxy.upstream.active import Active
 from proxy.upstream.asker import WindowAsker
-from proxy.upstream.http import UpstreamClient
+from proxy.upstream.http import TruncatedError, UpstreamClient
 
 _UNROUTABLE = (
     "The request body unpacks to more than is read here, and the model in it decides where it goes;"
@@ -69,6 +69,8 @@ class Gateway:
             await self._received(exchange, self._answer)
             return
         with self._observed(incoming), incoming.opened:
+            if exchange.response_started:  # a fault of ours has struck while it was written
+                raise TruncatedError("unwritten")
             await exchange.while_connected(self._forward(incoming))
 
     async def _received(self, exchange: Exchange, work: Callable[[Incoming], Awaitable[None]]) -> None:

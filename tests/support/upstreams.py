@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from proxy.config.loading import Config
+    from proxy.observing.log import Log
 
 Header = tuple[bytes, bytes]
 
@@ -340,9 +341,9 @@ async def ask(
 
 
 @asynccontextmanager
-async def serving(config: Config) -> AsyncIterator[str]:
+async def serving(config: Config, log: Log | None = None) -> AsyncIterator[str]:
     """The address of the whole proxy, served as `concertina serve` does it."""
-    served = settings(App(config))
+    served = settings(App(config, log))
     served.load()
     server = uvicorn.Server(served)
     server.lifespan = served.lifespan_class(served)

@@ -1,0 +1,309 @@
+"""The lane of small requests: what it does is what the line does, whatever the upstream answers."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import io
+import json
+import time
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import pytest
+
+from proxy.errors import ShuttingDownError
+from proxy.gateway.lane import Lane
+from proxy.observing.log import open_log
+from proxy.server.exchange import Exchange
+from tests.support.upstreams import (
+    CHAT,
+    CHUNKED,
+    EVENTS,
+    GZIP,
+    JSON,
+    OK_BODY,
+    Call,
+    Client,
+    Reply,
+    Script,
+    Upstream,
+    answer,
+    chat,
+    chunk,
+    config_for,
+    connected,
+    delta,
+    head,
+    request,
+    serving,
+    upstream,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+    from pathlib import Path
+
+pytestmark = pytest.mark.anyio
+
+OK = answer(200, OK_BODY, JSON)
+WINDOW = [{"match": "*", "context_window": 100_000}]
+OTHER_EACH_TIME = (b"x-compaction-overhead-ms", b"server-timing")
+LONG = json.dumps({"error": {"message": "This model's maximum context length is 10 tokens.", "code": None}}).encode()
+ERROR = json.dumps({"error": {"message": "no such model", "code": "model_not_found"}}).encode()
+
+
+@pytest.fixture(params=["asyncio", "uvloop"])
+def anyio_backend(request: pytest.FixtureRequest) -> tuple[str, dict[str, object]]:
+    """The proxy runs on uvloop, which fails in ways of its own."""
+    return "asyncio", {"use_uvloop": request.param == "uvloop"}
+
+
+@dataclass
+class Watched:
+    """What the lane did: requests it took, and those that went on in the line."""
+
+    taken: list[Exchange] = field(default_factory=list)
+    gone_on: list[Exchange] = field(default_factory=list)
+
+
+@pytest.fixture
+def lane(monkeypatch: pytest.MonkeyPatch) -> Watched:
+    watched, take, go_on = Watched(), Lane.take, Exchange.go_on
+
+    def taking(lane: Lane, exchange: Exchange) -> bool:
+        is_taken = take(lane, exchange)
+        watched.taken += [exchange] if is_taken else []
+        return is_taken
+
+    def going_on(exchange: Exchange) -> None:
+        watched.gone_on.append(exchange)
+        go_on(exchange)
+
+    monkeypatch.setattr(Lane, "take", taking)
+    monkeypatch.setattr(Exchange, "go_on", going_on)
+    return watched
+
+
+@dataclass
+class Stage:
+    address: str
+    behind: Upstream
+    log: io.BytesIO
+
+    async def requests(self, number: int) -> list[dict[str, object]]:
+        """What the log says of so many requests, and nothing of how long they took; the first one made a connection."""
+        while self.log.getvalue().count(b"\n") < number + 1:  # noqa: ASYNC110 - a log tells nobody
+            await asyncio.sleep(0)
+        lines = map(json.loads, self.log.getvalue().splitlines())
+        told = [line for line in lines if line["event"] == "request"][1:]
+        return [{k: v for k, v in line.items() if k not in ("ts", "at") and not k.endswith("ms")} for line in told]
+
+
+@asynccontextmanager
+async def warm(folder: Path, script: Script, **more: object) -> AsyncIterator[Stage]:
+    """The proxy with an idle connection to an upstream, which plays the script for all conversations."""
+
+    async def played(call: Call) -> None:
+        if call.target == "/v1/models":
+            await call.read()
+            await call.send(answer(200, b"{}", JSON))
+        else:
+            await script(call)
+
+    async with upstream(played) as behind, asyncio.timeout(30):
+        config = config_for(folder, behind.address, models=WINDOW, **more)
+        log = io.BytesIO()
+        async with serving(config, open_log("info", time.time, log)) as address:
+            async with connected(address) as client:
+                await client.ask("GET", "/v1/models")
+            behind.calls.clear()
+            yield Stage(address, behind, log)
+
+
+def sends(*parts: bytes) -> Script:
+    """Reads a request and sends these parts of an answer, one by one; closes where the last one is empty."""
+
+    async def script(call: Call) -> None:
+        await call.read()
+        for part in parts:
+            await call.send(part)
+            await asyncio.sleep(0)
+        if not parts[-1]:
+            call.close()
+
+    return script
+
+
+WHOLE = {
+    "whole": sends(OK),
+    "its head first": sends(OK[:20], OK[20:80], OK[80:]),
+    "in pieces": sends(*(OK[at : at + 7] for at in range(0, len(OK), 7))),
+    "in chunks at once": sends(head(200, JSON, CHUNKED) + chunk(OK_BODY) + chunk(b"")),
+    "announced": sends(head(103), OK),
+    "the last of its connection": sends(answer(200, OK_BODY, JSON, (b"Connection", b"close"))),
+    "a stream that is there at once": sends(answer(200, delta("hi") + b"data: [DONE]\n\n", EVENTS)),
+}
+OTHERS = {
+    "a stream": sends(head(200, EVENTS, CHUNKED), chunk(delta("a")), chunk(delta("b")), chunk(b"")),
+    "in chunks one by one": sends(head(200, JSON, CHUNKED), chunk(OK_BODY[:30]), chunk(OK_BODY[30:]), chunk(b"")),
+    "as long as the connection": sends(head(200, JSON), OK_BODY, b""),
+    "larger than is waited for": sends(answer(200, OK_BODY[:-1] + b" " * 200_000 + b"}", JSON)),
+    "compressed": sends(answer(200, gzip.compress(OK_BODY, mtime=0), JSON, GZIP)),
+    "nothing in it": sends(answer(200, b"", JSON)),
+    "no content": sends(head(204)),
+    "a redirect": sends(answer(307, b"", (b"Location", b"/v1/elsewhere"))),
+    "an overflow": sends(answer(400, LONG, JSON)),
+    "an overflow that says 200": sends(answer(200, LONG, JSON)),
+    "an error": sends(answer(404, ERROR, JSON)),
+    "an error that says 200": sends(answer(200, ERROR, JSON)),
+    "a failure": sends(answer(500, b"", JSON)),
+    "cut off": sends(OK[:-5], b""),
+    "a stream that is cut off": sends(head(200, EVENTS, CHUNKED), chunk(delta("a")), b""),
+    "closed": sends(b""),
+    "no HTTP": sends(b"hello\r\n\r\n"),
+}
+
+
+async def told(folder: Path, script: Script) -> tuple[Reply, list[bytes], list[dict[str, object]]]:
+    """What the client gets, what the upstream got, and what the log says."""
+    async with warm(folder, script) as stage, connected(stage.address) as client:
+        reply = await client.ask("POST", CHAT, [JSON, (b"X-Request-Id", b"r1")], chat("hi", max_tokens=5))
+        headers = [header for header in reply.headers if header[0] not in OTHER_EACH_TIME]
+        sent = [call.body for call in stage.behind.calls]
+        return Reply(reply.status, headers, reply.body, reply.complete), sent, await stage.requests(1)
+
+
+@pytest.mark.parametrize("case", [*WHOLE, *OTHERS])
+async def test_an_answer_is_what_the_line_makes_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lane: Watched, case: str
+) -> None:
+    script = (WHOLE | OTHERS)[case]
+    found = await told(tmp_path, script)
+    assert (len(lane.taken), len(lane.gone_on)) == (1, 0 if case in WHOLE else 1)
+    monkeypatch.setattr(Lane, "take", lambda *_: False)
+    assert found == await told(tmp_path, script)
+
+
+async def test_requests_of_one_connection_are_answered_in_turn(tmp_path: Path, lane: Watched) -> None:
+    async def script(call: Call) -> None:
+        asked = json.loads(await call.read())["messages"][0]["content"]
+        await call.send(answer(200, OK_BODY.replace(b"hi", asked.encode()), JSON))
+
+    async with warm(tmp_path, script) as stage, connected(stage.address) as client:
+        bodies = [chat(word) for word in ("one", "two", "three")]
+        await client.send(b"".join(request("POST", CHAT, [(b"Host", b"proxy"), JSON], body) for body in bodies))
+        replies = [await client.reply() for _ in bodies]
+    assert [json.loads(r.body)["choices"][0]["message"]["content"] for r in replies] == ["one", "two", "three"]
+    assert len(lane.taken) == 3
+
+
+async def test_each_request_of_a_connection_is_its_own_callers(tmp_path: Path, lane: Watched) -> None:
+    """What was worked out for one head holds for no other."""
+    async with warm(tmp_path, sends(OK)) as stage, connected(stage.address) as client:
+        sessions = set()
+        for key, mode in ((b"a", b"on"), (b"a", b"on"), (b"b", b"on"), (b"b", b"off"), (b"a", b"no mode")):
+            headers = [JSON, (b"Authorization", b"Bearer " + key), (b"x-compaction", mode)]
+            reply = await client.ask("POST", CHAT, headers, chat("hi"))
+            sessions.add((key, reply.header(b"x-compaction-session"), reply.header(b"x-compaction")))
+            assert reply.status == (400 if mode == b"no mode" else 200)
+        keys = [call.header(b"authorization") for call in stage.behind.calls]
+    assert keys == [b"Bearer a", b"Bearer a", b"Bearer b", b"Bearer b"]
+    assert len({session for _, session, _ in sessions}) == 3
+    assert {outcome for _, _, outcome in sessions} == {b"none", b"bypass", None}
+    assert len(lane.taken) == 3
+
+
+async def test_a_client_that_leaves_ends_what_is_done_for_it(tmp_path: Path, lane: Watched) -> None:
+    async def script(call: Call) -> None:
+        await call.read()
+        came.set()
+        await call.gone()
+        ended.set()
+
+    came, ended = asyncio.Event(), asyncio.Event()
+    async with warm(tmp_path, script) as stage:
+        async with connected(stage.address) as client:
+            await client.send(request("POST", CHAT, [(b"Host", b"proxy"), JSON], chat("hi")))
+            await came.wait()
+        await ended.wait()
+        assert [line["end"] for line in await stage.requests(1)] == ["client_gone"]
+    assert (len(lane.taken), len(lane.gone_on)) == (1, 1)
+
+
+@pytest.mark.parametrize(
+    ("limits", "status", "code"),
+    [
+        ({"server": {"request_deadline": "1s"}}, 504, "request_deadline"),
+        ({"main": {"idle_timeout": "1s"}}, 504, "upstream_timeout"),
+        ({"main": {"total_timeout": "1s"}}, 504, "upstream_timeout"),
+    ],
+)
+async def test_an_answer_that_does_not_come_is_given_up(
+    tmp_path: Path, lane: Watched, limits: dict[str, object], status: int, code: str
+) -> None:
+    async def script(call: Call) -> None:
+        await call.read()
+        await call.gone()
+
+    async with warm(tmp_path, script, **limits) as stage, connected(stage.address) as client:
+        reply = await client.ask("POST", CHAT, [JSON], chat("hi"))
+        assert (reply.status, json.loads(reply.body)["error"]["code"]) == (status, code)
+        assert (await client.ask("GET", "/livez")).status == 200
+    assert len(lane.taken) == 1
+
+
+def kept(init: Callable[..., None], made: list[Lane]) -> Callable[..., None]:
+    def initialize(lane: Lane, *parts: object) -> None:
+        init(lane, *parts)
+        made.append(lane)
+
+    return initialize
+
+
+async def test_the_end_of_the_process_is_told_to_what_is_under_way(
+    tmp_path: Path, lane: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def script(call: Call) -> None:
+        await call.read()
+        came.set()
+        await call.gone()
+
+    async def reply(client: Client) -> Reply:
+        return await client.ask("POST", CHAT, [JSON], chat("hi"))
+
+    came = asyncio.Event()
+    opened: list[Lane] = []
+    monkeypatch.setattr(Lane, "__init__", kept(Lane.__init__, opened))
+    async with warm(tmp_path, script) as stage, connected(stage.address) as client:
+        asked = asyncio.create_task(reply(client))
+        await came.wait()
+        opened[-1].end(ShuttingDownError())
+        answered = await asked
+        assert (answered.status, json.loads(answered.body)["error"]["code"]) == (503, "server_shutting_down")
+    assert len(lane.taken) == 1
+
+
+async def test_what_has_no_room_is_refused_and_makes_room_again(tmp_path: Path, lane: Watched) -> None:
+    async with warm(tmp_path, sends(OK), server={"max_requests": 1}) as stage, connected(stage.address) as client:
+        for _ in range(3):
+            assert (await client.ask("POST", CHAT, [JSON], chat("hi"))).status == 200
+    assert len(lane.taken) == 3
+
+
+async def test_a_fault_of_ours_breaks_no_request(
+    tmp_path: Path, lane: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object, **__: object) -> object:
+        raise KeyError("a fault of ours")
+
+    places = ("sender_of", "named_as", "known_at_once", "to_client", "headers_of", "ended")
+    for place in (f"proxy.gateway.lane.{place}" for place in places):
+        with monkeypatch.context() as patched:
+            patched.setattr(place, broken)
+            async with warm(tmp_path, sends(OK)) as stage, connected(stage.address) as client:
+                reply = await client.ask("POST", CHAT, [JSON], chat("hi"))
+                assert (reply.status, reply.body, len(stage.behind.calls)) == (200, OK_BODY, 1)
+                assert b"failed_open" in stage.log.getvalue()
+    assert len(lane.gone_on) == 3
