@@ -54,7 +54,7 @@ def scan(text: str) -> Sequence[Token]:
     return [token for part in text.split(" ") for token in _part(part)]
 
 
-@lru_cache(maxsize=8_192)
+@lru_cache(maxsize=2_048)
 def _part(text: str) -> tuple[Token, ...]:
     number = text.rstrip(".")
     if number.isdecimal() and number.isascii() and len(number) <= _LONGEST_NUMBER:
