@@ -86,10 +86,15 @@ class Items(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Tokens of one call, as the upstream counted them; those it had cached are among the prompt's."""
+    """Tokens of one call, as the upstream counted them.
+
+    cached, cache_written: those among the prompt's that its cache served, or has taken; None where it does not say.
+    """
 
     prompt_tokens: int
     completion_tokens: int
+    cached: int | None = None
+    cache_written: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

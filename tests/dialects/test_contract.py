@@ -214,8 +214,10 @@ def test_an_answer_is_read_whole_and_in_a_stream(writer: Writer) -> None:
     answers = writer.dialect.answers
     whole, events = writer.answer("Fine.", USAGE), writer.events("Fine.", USAGE)
     assert answers.ANSWER_KEY in whole
-    assert answers.usage([whole]) == USAGE
-    assert answers.usage(event for event in reversed(events) if b'"usage"' in event) == USAGE
+    for told in ([whole], [event for event in reversed(events) if b'"usage"' in event]):
+        usage = answers.usage(told)
+        assert usage is not None
+        assert (usage.prompt_tokens, usage.completion_tokens) == (USAGE.prompt_tokens, USAGE.completion_tokens)
     ending = answers.ending(whole)
     assert ending is not None
     assert (ending.prompt_tokens, ending.completion_tokens, ending.said_nothing) == (1_234, 56, False)
@@ -226,7 +228,7 @@ def test_an_answer_is_read_whole_and_in_a_stream(writer: Writer) -> None:
 
 @each
 def test_an_error_says_the_same_as_a_body_and_in_a_stream(writer: Writer) -> None:
-    answers, error = writer.dialect.answers, UpstreamTimeoutError("Too late.").fields()
+    answers, error = writer.dialect.answers, UpstreamTimeoutError("Too late.", "idle_timeout").fields()
     body = answers.error_body(error, 504)
     assert "Too late." in json.dumps(json.loads(body))
     for ends in (False, True):

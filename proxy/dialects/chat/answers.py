@@ -58,11 +58,12 @@ class _Billed(msgspec.Struct):
 
     @property
     def usage(self) -> Usage:
-        details = self.prompt_tokens_details
-        read = max(self.cache_read_input_tokens or 0, (details and details.cached_tokens) or 0)
-        cached = read + (self.cache_creation_input_tokens or 0)
+        details, written = self.prompt_tokens_details or _Details(), self.cache_creation_input_tokens
+        told = (self.cache_read_input_tokens, details.cached_tokens)
+        read = max((tokens for tokens in told if tokens is not None), default=None)
+        cached = (read or 0) + (written or 0)
         left_out = cached if cached > self.prompt_tokens else 0
-        return Usage(self.prompt_tokens + left_out, self.completion_tokens)
+        return Usage(self.prompt_tokens + left_out, self.completion_tokens, read, written)
 
 
 class _Reported(msgspec.Struct):

@@ -120,9 +120,11 @@ def usage(newest_first: Iterable[bytes]) -> Usage | None:
         if counts is None:
             return None
         for field in _Counts.__struct_fields__:
-            setattr(found, field, getattr(found, field) or getattr(counts, field))
+            if not getattr(found, field) and (told := getattr(counts, field)) is not None:
+                setattr(found, field, told)
     prompt = _prompt(found)
-    return None if prompt is None else Usage(prompt, found.output_tokens or 0)
+    cached, written = found.cache_read_input_tokens, found.cache_creation_input_tokens
+    return None if prompt is None else Usage(prompt, found.output_tokens or 0, cached, written)
 
 
 def _counts(told: object) -> _Counts | None:

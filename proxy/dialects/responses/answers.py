@@ -30,11 +30,16 @@ _FAILED_ID = "resp_0"
 _Tokens = Annotated[int, msgspec.Meta(ge=0, le=100_000_000)]
 
 
+class _Details(msgspec.Struct):
+    cached_tokens: _Tokens | None = None
+
+
 class _Billed(msgspec.Struct):
     """Input tokens count those that were cached."""
 
     input_tokens: _Tokens
     output_tokens: _Tokens
+    input_tokens_details: _Details | None = None
 
 
 class _Why(msgspec.Struct):
@@ -153,7 +158,8 @@ def usage(newest_first: Iterable[bytes]) -> Usage | None:
             return None
         billed = reported.usage or (reported.response and reported.response.usage)
         if billed:
-            return Usage(billed.input_tokens, billed.output_tokens)
+            details = billed.input_tokens_details or _Details()
+            return Usage(billed.input_tokens, billed.output_tokens, details.cached_tokens)
     return None
 
 

@@ -109,11 +109,11 @@ def test_a_full_window_is_an_overflow_where_nothing_was_said() -> None:
 @pytest.mark.parametrize(
     ("newest_first", "usage"),
     [
-        ([raw(response())], Usage(90, 7)),
-        ([event("response.completed", response=response())], Usage(90, 7)),
-        ([event("response.incomplete", response=response()), b'{"usage":null}'], Usage(90, 7)),
+        ([raw(response())], Usage(90, 7, 80)),
+        ([event("response.completed", response=response())], Usage(90, 7, 80)),
+        ([event("response.incomplete", response=response()), b'{"usage":null}'], Usage(90, 7, 80)),
         ([event("response.in_progress", response=response(usage=None)), event("response.x", response=response())],
-         Usage(90, 7)),
+         Usage(90, 7, 80)),
         ([b'{"usage":null}'], None),
         ([b'{"usage":{"input_tokens":-1,"output_tokens":7}}'], None),
         ([b"{"], None),
