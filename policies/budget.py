@@ -107,6 +107,13 @@ def usable_input(
     of_prompt:   the window is for the prompt alone, so nothing is reserved for the output.
     longest_answer: that was seen lately, in tokens; None where too few were.
     """
+    usable = usable_tokens(window, max_output, exact=exact, of_prompt=of_prompt, longest_answer=longest_answer)
+    return budget_of(window, int(usable / calibration))
+
+
+def usable_tokens(
+    window: int, max_output: int | None, *, exact: bool, of_prompt: bool = False, longest_answer: int | None = None
+) -> int:
+    """What a prompt may take of a window, in the model's own tokens."""
     reserve = 0 if of_prompt else reserved_output(window, max_output, longest_answer)
-    margin = int(window * (0.03 if exact else 0.10))
-    return budget_of(window, int((window - reserve - margin) / calibration))
+    return window - reserve - int(window * (0.03 if exact else 0.10))

@@ -124,12 +124,15 @@ class UpstreamConnectionError(ProxyError):
 
 
 class UpstreamTimeoutError(ProxyError):
-    """The upstream did not answer in time."""
+    """The upstream did not answer in time. `cause` as above."""
 
     status = 504
     code = "upstream_timeout"
     retryable = True
-    cause = "timeout"
+
+    def __init__(self, message: str, cause: str) -> None:
+        super().__init__(message)
+        self.cause = cause
 
 
 class UpstreamAnswerError(ProxyError):

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from policies.budget import Budget, reserved_output, usable_input
+from policies.budget import Budget, reserved_output, usable_input, usable_tokens
 from policies.cached import cached_property
 from policies.chain import Chain, mark_of
 from policies.conversation import Conversation
@@ -68,6 +68,20 @@ class Named:
         if self.experience.originals_until or not self.is_far_below(request.tokens):
             return False
         return self.real_tokens(request.tokens) + (settings.max_output or 0) <= window.tokens
+
+    @property
+    def longest_answer(self) -> int | None:
+        """What its answer is expected to take; None where nobody has asked for that, or the output has to fit whole."""
+        return None
+
+    @property
+    def usable(self) -> int | None:
+        """What of its window a prompt may take, in the model's own tokens."""
+        window = self.route.window
+        if window is None:
+            return None
+        limit, exact, longest = self.request.settings.max_output, self.route.exact, self.longest_answer
+        return usable_tokens(window.tokens, limit, exact=exact, of_prompt=window.of_prompt, longest_answer=longest)
 
     def real_tokens(self, tokens: int) -> int:
         """So many tokens of our estimate, as this upstream counts, as far as that was learned."""

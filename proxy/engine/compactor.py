@@ -7,13 +7,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
-from typing import Literal
+from typing import Literal, assert_never
+
+from msgspec import structs
 
 from policies.record import record as records
 from policies.record.record import Record, Written
 from proxy.callers.spending import Spending
 from proxy.engine.job import Job
 from proxy.engine.writer import Bill, Writer
+from proxy.models.table import MAX_NAME
 from proxy.models.tokenizer import Tokenizer
 from proxy.observing.events import CompactionEnded, Hook
 from proxy.records.checkpoints import Checkpoints, key_of
@@ -25,6 +28,8 @@ from proxy.upstream.summarizer import Summarizer, SummarizerError
 
 # A record that leaves more than this beside tools and head is not worth keeping (docs/design.md, "Budget").
 _MOST_LEFT = 0.9
+# Of those for which answers were of no use.
+_MOST_REASONS = 8
 
 
 class CompactionError(Exception):
@@ -93,7 +98,7 @@ class Compactor:
             raise
         finally:
             ms = 1000 * (time.perf_counter() - started)
-            self._observe(_ended(job, result, ms, tuple(bill.refused), record))
+            self._observe(_ended(job, result, self._clock(), ms, bill, record))
         return record
 
     async def _worthwhile(self, job: Job, bill: Bill) -> Record:
@@ -107,21 +112,22 @@ class Compactor:
     async def _summarized(self, job: Job, target: SummaryTarget, bill: Bill) -> Record:
         caller = job.case.caller
         if not self._spending.allows(caller.tenant, caller.summary_tokens_per_day):
-            return await self._without_model(job, "over_budget")
+            return await self._without_model(job, bill, "over_budget")
         if self._summarizer.is_cooling_down(target):
-            return await self._without_model(job, "summarizer_cooling_down")
+            return await self._without_model(job, bill, "summarizer_cooling_down")
         try:
             async with within(job.deadline):
                 written = await self._writer.write(job, target, bill)
         except TimeoutError:
             self._summarizer.failed(target, "transient")
-            return await self._without_model(job, "summarizer_timeout")
+            return await self._without_model(job, bill, "summarizer_timeout")
         except SummarizerError as error:
-            return await self._without_model(job, f"summarizer_{error.kind}")
+            return await self._without_model(job, bill, f"summarizer_{error.kind}")
         self._summarizer.succeeded(target)
         return await self._build(job, written)
 
-    async def _without_model(self, job: Job, reason: str) -> Record:
+    async def _without_model(self, job: Job, bill: Bill, reason: str) -> Record:
+        bill.reason = reason
         if not job.plan.must:
             raise CompactionError(reason)
         return await self._build(job, None)
@@ -155,19 +161,72 @@ def _title(started: float, ended: float) -> str:
     return f"Summary of conversation from {start} to {end}"
 
 
-def _ended(job: Job, result: str, ms: float, refused: tuple[str, ...], record: Record | None) -> CompactionEnded:
-    case, plan = job.case, job.plan
-    wants_model = job.policy.summarizer.model != NO_MODEL
-    if case.summarizer is None and case.route.is_login and wants_model:
-        refused = ("login",)
-    return CompactionEnded(
+def _ended(job: Job, result: str, at: float, ms: float, bill: Bill, record: Record | None) -> CompactionEnded:
+    case, plan, cut, target, spent = job.case, job.plan, job.plan.cut, job.target, bill.spent
+    ended = CompactionEnded(
+        at=at,
         tenant=case.caller.tenant,
         session=case.chain.name,
         trigger=plan.trigger,
         result=result,
-        ms=ms,
-        cut=plan.cut,
+        reason=bill.reason or (None if record else result),
+        ms=round(ms, 1),
+        for_model=case.request.settings.model[:MAX_NAME],
+        upstream=target.name if target else None,
+        model=target.model if target else None,
+        used=round(plan.budget.share(plan.tokens_before), 3),
+        threshold=_threshold(job),
+        cut=cut.level,
+        strategy=cut.strategy,
+        fallback_reason=cut.fallback_reason,
+        adjustment=cut.adjustment,
+        adjustment_delta=cut.adjustment_delta,
+        rounds=cut.units_total,
+        rounds_kept=cut.units_kept,
+        covered=cut.position,
         tokens_before=plan.tokens_before,
-        refused=refused,
-        record=record,
+        refused=_refused(job, bill),
+        calls=bill.calls,
+        tokens_in=spent.prompt_tokens,
+        tokens_out=spent.completion_tokens,
+        usd=spent.usd,
     )
+    return ended if record is None else _with(ended, record)
+
+
+def _with(ended: CompactionEnded, record: Record) -> CompactionEnded:
+    making = record.making
+    return structs.replace(
+        ended,
+        digest=record.digest,
+        parent=record.parent,
+        checkpoint=record.digest[:16],
+        generation=record.generation,
+        tokens_after=making.tokens.after,
+        tokens_summary=making.tokens.summary,
+        ratio=record.compression_ratio,
+        chunks=making.chunk_count,
+        depth=making.max_depth,
+        truncated=making.truncated,
+        summarizer_ms=making.latency_ms,
+    )
+
+
+def _refused(job: Job, bill: Bill) -> tuple[str, ...]:
+    case = job.case
+    if case.summarizer is None and case.route.is_login and job.policy.summarizer.model != NO_MODEL:
+        return ("login",)
+    return tuple(bill.refused[:_MOST_REASONS])
+
+
+def _threshold(job: Job) -> float | None:
+    """The share of the room from which on this was due; None where it was due for something else."""
+    match job.plan.trigger:
+        case "background":
+            return job.policy.soft_threshold
+        case "proactive" | "tool_execution":
+            return job.policy.overflow_threshold if job.plan.must else job.policy.compaction_threshold
+        case "manual" | "overflow_retry":
+            return None
+        case _:
+            assert_never(job.plan.trigger)

@@ -174,4 +174,4 @@ def small_reason(case: Case) -> str | None:
 def worthwhile(case: Case, draft: Draft) -> Draft:
     """The draft; the request as it came where a forced record, or one made for a larger model, outweighs its span."""
     heavier = draft.record is not None and draft.tokens >= case.request.tokens
-    return untouched(case.request, "none", "no_gain", draft.view) if heavier else draft
+    return replace(untouched(case.request, "none", "no_gain", draft.view), waited=draft.waited) if heavier else draft

@@ -34,6 +34,7 @@ class Draft:
     copy: None where the client's bytes are sent.
     max_output: the lower limit that was put in place of the client's, None where its own holds.
     warning: of what the client does that compaction cannot help; None for nothing.
+    waited: seconds that it was waited for, while its record was being made.
     """
 
     body: bytes
@@ -45,6 +46,7 @@ class Draft:
     copy: Copy | None = None
     max_output: int | None = None
     warning: str | None = None
+    waited: float = 0.0
 
 
 def untouched(request: CountedRequest, outcome: Outcome, reason: str, view: Cooled | None = None) -> Draft:

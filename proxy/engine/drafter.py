@@ -1,5 +1,6 @@
 """Drafting what goes upstream for one request: the client's bytes, or a compacted copy of them."""
 
+import time
 from dataclasses import dataclass, replace
 from typing import assert_never
 
@@ -111,13 +112,16 @@ class Drafter:
             attempt=attempt,
             smallest_sent=refused.tokens,
         )
+        waited = 0.0
         if rung.cut is not None:
             target = case.summarizer if rung.with_model else None
             plan = Compact(rung.cut, rung.budget, standing_of(record), True, "overflow_retry", refused.tokens)
+            began = time.perf_counter()
             record = await self._compactions.next(self._job(case, view, plan, record, target))
+            waited = time.perf_counter() - began
             if case.binds_thinking:
                 view = await self._decider.cooled(case, record)
-        draft = drafted(case, view, record, "applied", "overflow_retry")
+        draft = replace(drafted(case, view, record, "applied", "overflow_retry"), waited=waited)
         if rung.tail_tokens is not None:
             draft = await self._cut_contents(case, view, draft, record, rung)
         window = stated.limit if stated.kind in (None, "window") else None
@@ -190,11 +194,15 @@ class Drafter:
         """The request after a compaction made now, or made by somebody else while we waited for it."""
         record, view = decision.record, decision.cooled
         job = self._job(case, view, plan, record, case.summarizer if plan.with_model else None)
+        began = time.perf_counter()
         try:
             made = await self._compactions.next(job)
         except CompactionError as error:
-            return drafted(case, view, record, _outcome_without(error, decision), str(error))
+            draft = drafted(case, view, record, _outcome_without(error, decision), str(error))
+            return replace(draft, waited=time.perf_counter() - began)
+        waited = time.perf_counter() - began
         draft = drafted(case, await self._decider.cooled(case, made), made, "applied", plan.trigger)
+        draft = replace(draft, waited=waited)
         if made.covered >= plan.cut.position or not _is_too_large(case, draft):
             return draft
         # Made for a request that was shorter: what has come since needs one that continues it.
@@ -202,7 +210,8 @@ class Drafter:
         if not isinstance(decision.plan, Compact) or decision.record is None or decision.record.covered < made.covered:
             return draft
         with_model = plan.with_model and decision.plan.with_model
-        return await self._compacted(case, decision, replace(decision.plan, with_model=with_model))
+        longer = await self._compacted(case, decision, replace(decision.plan, with_model=with_model))
+        return replace(longer, waited=waited + longer.waited)
 
     def _job(self, case: Case, view: Cooled, plan: Compact, record: Record | None, target: SummaryTarget | None) -> Job:
         started, deadline = self._lineages.seen(case.chain.first_link), case.caller.policy.summarizer.timeout
@@ -218,7 +227,8 @@ class Drafter:
         kept = [*conversation.repeated(covered), *range(covered, len(conversation.body))]
         limits = limits_for(conversation, kept, rung.tail_tokens)
         shorter = await self._decider.shortened(case, record, view, limits)
-        return replace(drafted(case, shorter, record, draft.outcome, draft.reason), view=view)
+        cut = drafted(case, shorter, record, draft.outcome, draft.reason)
+        return replace(cut, view=view, waited=draft.waited)
 
 
 def _with_output(case: Case, refused: Draft, room: int) -> Draft:

@@ -19,6 +19,7 @@ from proxy.callers.spending import Spending
 from proxy.dialects.cache_marks import may_be_cached
 from proxy.engine.draft import standing_of
 from proxy.engine.job import Job
+from proxy.models.table import Price
 from proxy.models.tokenizer import Tokenizer
 from proxy.models.windows import Windows
 from proxy.records.checkpoints import Checkpoints
@@ -39,12 +40,24 @@ _STATEMENTS_SHARE = 0.1
 
 @dataclass(slots=True)
 class Bill:
-    """What the calls of one job have used so far, and why answers were of no use."""
+    """What the calls of one job have used so far, and why answers were of no use.
+
+    price:  of the model that is asked; None while nobody is, and where it is not known.
+    reason: why the record was made without it.
+    """
 
     calls: int = 0
     prompt_tokens: int = 0
     completion_tokens: int = 0
     refused: list[str] = field(default_factory=list)
+    price: Price | None = None
+    reason: str | None = None
+
+    @property
+    def spent(self) -> Spent:
+        prompt, completion, price = self.prompt_tokens, self.completion_tokens, self.price
+        usd = None if price is None else round(prompt * price.prompt + completion * price.completion, 6)
+        return Spent(prompt, completion, usd)
 
     def add(self, used: tuple[int, int], verdict: Valid | Invalid) -> None:
         self.calls += 1
@@ -98,6 +111,7 @@ class Writer:
         Raises SummarizerError.
         """
         started = self._ticks()
+        bill.price = self._windows.price(target.model)
         count = partial(self._tokenizer.count, encoding=target.encoding)
         blocks = await self._workers.run(lambda: render(job.source, count, job.policy.parts_to_keep))
         texts = texts_for(records.language_for(job.parent, job.span))
@@ -109,15 +123,7 @@ class Writer:
             raise SummarizerError("invalid", "no part of the span could be summarized")
         summary, segment = split_timeline(ledger.without_superseded_section(outcome.text), texts, work.segment)
         latency = int(1000 * (self._ticks() - started))
-        spent = self._spent(target.model, bill)
-        return Written(summary, segment, outcome, target.model, latency, spent, outcome.text, job.rebuild)
-
-    def _spent(self, model: str, bill: Bill) -> Spent:
-        price = self._windows.price(model)
-        usd = None
-        if price is not None:
-            usd = round(bill.prompt_tokens * price.prompt + bill.completion_tokens * price.completion, 6)
-        return Spent(bill.prompt_tokens, bill.completion_tokens, usd)
+        return Written(summary, segment, outcome, target.model, latency, bill.spent, outcome.text, job.rebuild)
 
     async def _drive(self, work: _Work, blocks: list[Block]) -> Outcome:
         """Run the bisection: every wave of calls side by side."""

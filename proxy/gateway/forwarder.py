@@ -26,6 +26,7 @@ from proxy.server.paths import resource, resource_url
 from proxy.upstream.http import TruncatedError, UpstreamClient, UpstreamResponse
 
 _FAILED = 400
+_CUT_OFF = "The upstream closed the connection in the middle of its answer."
 _REFUSED = (400, 422)
 # The client's own request has overflowed already.
 _FORCED = ("overflow_retry", "halved")
@@ -119,6 +120,7 @@ class Forwarder:
             except ProxyError:
                 break  # the upstream did answer once: that answer is the client's
             if answer.overflow is None:
+                incoming.overflow = "output_lowered" if step.lowers_output else "solved"
                 return answer, sent
             refusal = sent, answer.overflow
             self._learn(incoming, *refusal)
@@ -139,6 +141,8 @@ class Forwarder:
             smaller = await self._fail_open.run(retry, _FAULT, incoming.patience)
             if smaller is _FAULT:
                 smaller = self._fail_open.call(lambda: self._drafter.halved(case, step.refused), None)
+        if smaller is not None:
+            incoming.waited += smaller.waited
         if smaller is None or most is None or (smaller.max_output is not None and smaller.max_output <= most):
             return smaller
         draft = smaller
@@ -245,12 +249,13 @@ class Forwarder:
         try:
             return await look_at(response, incoming.exchange.head.dialect.answers, window.tokens if window else None)
         except TruncatedError:
-            raise UpstreamConnectionError("The upstream closed the connection in the middle of its answer.") from None
+            raise UpstreamConnectionError(_CUT_OFF, "reset") from None
 
     async def _respond(self, incoming: Incoming, headers: Headers, body: bytes) -> UpstreamResponse:
         asked, incoming.asked = incoming.asked, None
         if asked is not None:
             return await self._client.answered(asked)
+        incoming.attempts += 1
         response = await self._client.send(*addressed(incoming), headers, body)
         incoming.opened.callback(response.close)
         return response

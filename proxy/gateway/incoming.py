@@ -6,8 +6,10 @@ from dataclasses import dataclass, field
 
 from proxy.callers.admission import Admission, Admitted
 from proxy.callers.tenants import Caller
+from proxy.dialects.base import Usage
 from proxy.engine.case import Case, Mode, Named, with_lessons
 from proxy.engine.draft import Draft
+from proxy.observing.events import Overflow
 from proxy.server.exchange import Exchange
 from proxy.upstream.active import Active
 from proxy.upstream.http import Asked
@@ -25,7 +27,10 @@ class Incoming:
     known_caller: None until it is let in.
     named:    None where it was not understood, or a fault of ours struck; a case once somebody has asked for it.
     asked:    what was sent ahead of the line, and is not answered yet; None once the line has its answer.
-    status:   of the upstream's answer; 0 without one.
+    status:   of the upstream's answer; 0 without one. first_byte: when its first bytes were there.
+    usage:    what the upstream has billed.
+    attempts: requests that were sent to it. overflow: what became of one that it refused for its size; None for none.
+    own, waited: seconds of our own before it was first sent, and those that it waited for summaries.
     searches: of the model in its conversation, before it gave the answer that the client gets.
     warning:  what an operator should look into; None for nothing.
     admitted: closed when it ends, which makes room for another one. opened: closed when it was answered.
@@ -43,6 +48,12 @@ class Incoming:
     draft: Draft | None = None
     prepared: float = 0.0
     status: int = 0
+    first_byte: float | None = None
+    usage: Usage | None = None
+    attempts: int = 0
+    own: float = 0.0
+    waited: float = 0.0
+    overflow: Overflow | None = None
     warning: str | None = None
     searches: int = 0
     admitted: Admitted | None = None
@@ -103,3 +114,9 @@ class Incoming:
         """What is sent, and where; `named` where the request was understood."""
         self.route, self.draft, self.named = route, draft, named
         self.prepared = time.perf_counter()
+        self.waited += draft.waited
+        self.own = self.prepared - self.started - self.waited
+
+    def answered(self, status: int) -> None:
+        """The upstream has begun to answer, and the client gets this answer."""
+        self.status, self.first_byte = status, time.perf_counter()

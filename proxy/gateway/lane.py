@@ -103,6 +103,7 @@ class Lane:
                 incoming.admitted.close()
         if asked is None:
             return False
+        incoming.attempts += 1
         self._open[exchange] = incoming
         asked.on_news = partial(self._heard, incoming)
         exchange.on_lost = partial(self._hand_over, incoming)
@@ -130,7 +131,7 @@ class Lane:
         answer = known_at_once(response, body, exchange.head.dialect.answers, window.tokens if window else None)
         if answer is None or answer.is_refusal:
             return False
-        incoming.status = response.status
+        incoming.answered(response.status)
         tap = self._lessons.tap(incoming, answer)
         if tap is not None:
             incoming.warning = self._lessons.warning(incoming, answer, tap)
@@ -138,7 +139,7 @@ class Lane:
         exchange.answer(response.status, headers, body)
         self._close(incoming)
         self._fail_open.call(lambda: self._lessons.take(incoming, tap), None)
-        self._fail_open.call(lambda: self._engine.observe(ended(incoming, None, time.perf_counter())), None)
+        self._fail_open.call(lambda: self._engine.observe(ended(incoming, None)), None)
         return True
 
     def _close(self, incoming: Incoming) -> None:

@@ -22,19 +22,14 @@ class Lessons:
         self._asker = asker
 
     def tap(self, incoming: Incoming, answer: Answer) -> UsageTap | None:
-        """What reads how many tokens the upstream bills, where something is learned from it."""
+        """What reads how many tokens the upstream bills."""
         named = incoming.named
-        if incoming.status != 200 or named is None or named.mode == "off" or named.request.tokens < WORTH_LOOKING_UP:
-            return None
-        # Behind a search more than one prompt is billed.
-        if incoming.searches:
-            return None
-        return UsageTap(answer, named.request.dialect.answers)
+        return None if incoming.status != 200 or named is None else UsageTap(answer, named.request.dialect.answers)
 
     def warning(self, incoming: Incoming, answer: Answer, tap: UsageTap) -> str | None:
         """Whether the upstream read the prompt whole: by this answer where it is all there, else by the last one."""
         named, sent = incoming.named, incoming.sent
-        if named is None:
+        if named is None or not _teaches(incoming, named):
             return None
         usage = tap.usage() if answer.response.at_end else None
         known = self._engine.windows.experience(named.place).cut_off
@@ -46,8 +41,8 @@ class Lessons:
         named, sent, engine = incoming.named, incoming.sent, self._engine
         if named is None:
             return
-        if tap is not None:
-            usage = tap.usage()
+        incoming.usage = usage = tap.usage() if tap is not None else None
+        if _teaches(incoming, named):
             engine.ahead.learn(named, sent, usage)
             if not named.is_far_below(sent.tokens) and is_worth_following(incoming.counted, sent):
                 following = learned(incoming.counted, incoming.active.router)
@@ -67,3 +62,9 @@ class Lessons:
         if self._asker.is_due(route.upstream, model):
             headers = for_questions(route.headers, named.request.dialect.questions.HEADERS)
             self._engine.background.start("ask", self._asker.ask(route.upstream, headers, model))
+
+
+def _teaches(incoming: Incoming, named: Named) -> bool:
+    """Whether something is learned from its answer: not where more than one prompt was billed, behind a search."""
+    is_read = incoming.status == 200 and named.mode != "off" and named.request.tokens >= WORTH_LOOKING_UP
+    return is_read and not incoming.searches

@@ -107,7 +107,9 @@ class Gateway:
             _refuse_if_closed(incoming)
             forwarded = await self._forwarder.unread(incoming)
         answer, incoming.draft = forwarded
-        incoming.status = answer.response.status
+        incoming.answered(answer.response.status)
+        if answer.overflow is not None:
+            incoming.overflow = "passed_on"
         tap = self._fail_open.call(lambda: self._lessons.tap(incoming, answer), None)
         if tap is not None:
             incoming.warning = self._fail_open.call(lambda: self._lessons.warning(incoming, answer, tap), None)
@@ -154,7 +156,7 @@ class Gateway:
             _send_as_it_came(incoming, "failed-open", "internal_error")
             counted = await self._forwarder.unread(incoming)
         answer, incoming.draft = counted
-        incoming.status = answer.response.status
+        incoming.answered(answer.response.status)
         await relay(answer, incoming.exchange, self._fail_open.call(lambda: headers_of(incoming), []))
 
     async def _stand(self, incoming: Incoming) -> bool:
@@ -215,9 +217,10 @@ class Gateway:
         empty = length in (None, b"0") and head.header(b"transfer-encoding") is None
         body = await exchange.body(0) if empty else exchange.chunks(limit)
         url = upstream_url(route.upstream.base_url, head.target)
+        incoming.attempts += 1
         response = await self._client.send(route.upstream, head.method, url, headers, body)
         incoming.opened.callback(response.close)
-        incoming.status = response.status
+        incoming.answered(response.status)
         await relay(Answer(response, b"", None, None), exchange, [])
 
     async def _read(self, incoming: Incoming) -> CountedRequest | None:
@@ -277,7 +280,7 @@ class Gateway:
             late.cancel()
             if incoming.admitted is not None:
                 incoming.admitted.close()
-            self._fail_open.call(lambda: self._engine.observe(ended(incoming, error, time.perf_counter())), None)
+            self._fail_open.call(lambda: self._engine.observe(ended(incoming, error)), None)
 
 
 def _end_late(exchange: Exchange, deadline: float) -> None:

@@ -113,7 +113,7 @@ async def _decoded(chunks: AsyncIterator[bytes], decoder: content_coding.Decoder
         except content_coding.UndecodableError:
             raise TruncatedError("undecodable") from None
         if len(read) > _MOST_DECODED:
-            raise TruncatedError("too large")
+            raise TruncatedError("too_large")
         yield read
 
 

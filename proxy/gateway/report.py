@@ -5,7 +5,8 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 
 from proxy.callers.session_label import printable
-from proxy.engine.case import Case
+from proxy.dialects.table import dialect_of, is_counted_at
+from proxy.engine.case import Case, Named
 from proxy.engine.draft import Draft
 from proxy.errors import ClientGoneError, ProxyError, RequestDeadlineError, ShuttingDownError
 from proxy.gateway.incoming import Incoming
@@ -13,6 +14,7 @@ from proxy.models.table import MAX_NAME
 from proxy.observing.events import End, RequestEnded
 from proxy.runtime.fail_open import FailOpen
 from proxy.server.headers import Headers
+from proxy.server.paths import resource
 from proxy.upstream.http import TruncatedError
 
 _LONGEST_PATH = 256
@@ -75,36 +77,80 @@ def commenting(incoming: Incoming, case: Case, fail_open: FailOpen) -> AbstractC
     return incoming.exchange.commenting(interval, headers)
 
 
-def ended(incoming: Incoming, error: BaseException | None, now: float) -> RequestEnded:
+def ended(incoming: Incoming, error: BaseException | None) -> RequestEnded:
     """How a request ended, and all that became known of it."""
     exchange, caller, route = incoming.exchange, incoming.known_caller, incoming.route
-    named, sent = incoming.named, incoming.draft
+    named, sent, usage = incoming.named, incoming.draft, incoming.usage
     end: End = next((end for kind, end in _ENDS if isinstance(error, kind)), "aborted")
     refusal = error if isinstance(error, ProxyError) and end == "refused" else None
+    window = route.window if route else None
     return RequestEnded(
+        at=round(time.time(), 3),
         end=end,
         tenant=caller.tenant if caller else None,
         policy=caller.policy_name if caller else None,
         method=exchange.head.method,
         path=printable(exchange.head.path, _LONGEST_PATH),
-        id=exchange.request_id,
+        route=exchange.head.reading.route,
+        wire=_wire(incoming),
+        stream=named.request.settings.stream if named else None,
+        id=exchange.id,
+        client_request_id=exchange.client_id,
+        upstream_request_id=exchange.upstream_id,
         status=refusal.status if refusal else _status(incoming, error),
-        ms=round(1000 * (now - incoming.started), 1),
+        ms=_ms(time.perf_counter() - incoming.started),
+        first_byte_ms=_ms(incoming.first_byte - incoming.started) if incoming.first_byte else None,
+        overhead_ms=round(_overhead_ms(incoming), 2) if route else None,
+        own_ms=round(1000 * incoming.own, 2) if route else None,
+        wait_ms=_ms(incoming.waited) if incoming.waited else None,
+        attempts=incoming.attempts,
         bytes=exchange.sent,
         comments=exchange.comments,
         upstream=route.name if route else None,
-        overhead_ms=round(_overhead_ms(incoming), 2) if route else None,
         model=_model(incoming),
         compaction=sent.outcome if sent else None,
         reason=sent.reason if sent else None,
-        tokens_sent=sent.tokens if sent else None,
+        tokens_sent=sent.tokens if named and sent else None,
         tokens_received=named.request.received_tokens if named else None,
+        calibration=_calibration(named) if named else None,
+        window=window.tokens if window else None,
+        usable=named.usable if named else None,
+        messages=len(named.request.messages) if named else None,
+        billed=usage.prompt_tokens if usage else None,
+        cached=usage.cached if usage else None,
+        cache_written=usage.cache_written if usage else None,
+        output=usage.completion_tokens if usage else None,
         session=named.chain.name if named else None,
+        label=(named.label or None) if named else None,
         max_output=sent.max_output if sent else None,
         checkpoint=sent.record.digest[:16] if sent and sent.record else None,
+        overflow=incoming.overflow,
+        warning=incoming.warning,
         code=refusal.code if refusal else None,
-        cause=refusal.cause or None if refusal else None,
+        cause=_cause(refusal or error),
     )
+
+
+def _wire(incoming: Incoming) -> str:
+    """The dialect of a request that is one of a conversation, or asks for the tokens of one."""
+    head = incoming.exchange.head
+    asked = resource(head.reading)
+    is_read = head.method == "POST" and (dialect_of(asked) is not None or is_counted_at(asked))
+    return head.dialect.name if is_read else "relay"
+
+
+def _cause(error: BaseException | None) -> str | None:
+    """Why the upstream failed, in one word."""
+    return error.cause if isinstance(error, ProxyError | TruncatedError) else None
+
+
+def _calibration(named: Named) -> float | None:
+    calibration = named.experience.calibration
+    return None if calibration == 1 else calibration
+
+
+def _ms(seconds: float) -> float:
+    return round(1000 * seconds, 1)
 
 
 def _status(incoming: Incoming, error: BaseException | None) -> int:

@@ -1,6 +1,6 @@
 """What happens to requests, as frozen values: told to hooks, which write log lines, count and show.
 
-Nothing that tells an event knows who listens. No event holds content or a key.
+Nothing that tells an event knows who listens. No event holds content or a key. What is not known is None, never 0.
 """
 
 from collections.abc import Callable
@@ -9,60 +9,143 @@ from typing import Literal
 
 import msgspec
 
-from policies.half_window import Cut
 from policies.plan import Trigger
-from policies.record.record import Record
 
 End = Literal["complete", "shut_down", "deadline", "refused", "client_gone", "truncated", "aborted"]
+Overflow = Literal["solved", "output_lowered", "passed_on"]
 
 
-class RequestEnded(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A request that has ended, whichever way; None and 0 for what never came to be known. The log writes it as it is.
+class RequestEnded(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """A request that has ended, whichever way. The log writes it as it is.
 
-    ms, overhead_ms: milliseconds that it took, and those before it was sent. bytes: of the answer's body.
+    at:          when it ended, in Unix seconds.
+    id:          ours, as `x-concertina-request-id` tells the client. client_request_id, upstream_request_id: theirs.
+    wire:        the dialect that it was read in; `relay` where it was passed on unread.
+    route:       what its path asks for, by a name of a fixed list. path: as the client wrote it.
+    label:       what the client calls its conversation.
+    tokens_received, tokens_sent: of the prompt, of our own estimate; calibration: the upstream's for each, if not 1.
+    window, usable: of the model, in its tokens; what of it a prompt may take.
+    messages:    of the conversation, as received.
+    billed, cached, cache_written, output: tokens as the upstream reported them.
+    ms:          until its end. first_byte_ms: until the first of the upstream's answer was there.
+    overhead_ms: until it was first sent, which is our own work (own_ms) and the wait for a summary then.
+    wait_ms:     for summaries, before and after it was first sent.
+    attempts:    requests to the upstream that were made for it.
+    overflow:    what became of one that the upstream refused for its size.
+    bytes:       of the answer's body. comments: signs of life before it.
     """
 
+    at: float
     end: End
     tenant: str | None = None
     policy: str | None = None
     method: str
     path: str
-    id: str | None = None
+    route: str | None = None
+    wire: str = "relay"
+    stream: bool | None = None
+    id: str
+    client_request_id: str | None = None
+    upstream_request_id: str | None = None
     status: int = 0
     ms: float
+    first_byte_ms: float | None = None
+    overhead_ms: float | None = None
+    own_ms: float | None = None
+    wait_ms: float | None = None
+    attempts: int = 0
     bytes: int
     comments: int = 0
     upstream: str | None = None
-    overhead_ms: float | None = None
     model: str | None = None
     compaction: str | None = None
     reason: str | None = None
     tokens_sent: int | None = None
     tokens_received: int | None = None
+    calibration: float | None = None
+    window: int | None = None
+    usable: int | None = None
+    messages: int | None = None
+    billed: int | None = None
+    cached: int | None = None
+    cache_written: int | None = None
+    output: int | None = None
     session: str | None = None
+    label: str | None = None
     max_output: int | None = None
     checkpoint: str | None = None
+    overflow: Overflow | None = None
+    warning: str | None = None
     code: str | None = None
     cause: str | None = None
 
+    @property
+    def received(self) -> int | None:
+        """Tokens of the prompt as the client wrote it, as the upstream counts as far as that was learned."""
+        return _scaled(self.tokens_received, self.calibration)
 
-@dataclass(frozen=True, slots=True)
-class CompactionEnded:
-    """A compaction, and what came of it (R1's callbacks).
+    @property
+    def sent(self) -> int | None:
+        """The same of the prompt as it went out."""
+        return _scaled(self.tokens_sent, self.calibration)
 
-    result:  how the record was made, else why there is none.
-    refused: why answers of the model were of no use; `login` where none may be asked for.
+
+def _scaled(tokens: int | None, calibration: float | None) -> int | None:
+    return tokens if tokens is None or calibration is None else round(tokens * calibration)
+
+
+class CompactionEnded(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """A compaction, and what came of it (R1's callbacks). The log writes it as it is.
+
+    at:         when it ended, in Unix seconds.
+    session:    of the request that it was made for. upstream, model: of the summarizer; None where none was asked.
+    for_model:  of the conversation.
+    reason:     why the model did not write the record, or why there is none.
+    result:     how the record was made, else `reason`.
+    used:       share of the room that the request took; threshold: the one from which on that was too much.
+    refused:    why answers of the model were of no use; `login` where none may be asked for.
+    cut, strategy, fallback_reason, adjustment, adjustment_delta, rounds, rounds_kept, covered: where it was cut (R0).
+    tokens_in, tokens_out, usd: what the model's answers cost, useless ones too.
+    digest, parent: of the record and the one that it continues; checkpoint: the first digits of `digest`.
     """
 
+    at: float
     tenant: str
     session: str
     trigger: Trigger
     result: str
+    reason: str | None = None
     ms: float
-    cut: Cut
+    for_model: str | None = None
+    upstream: str | None = None
+    model: str | None = None
+    used: float
+    threshold: float | None = None
+    cut: str
+    strategy: str
+    fallback_reason: str | None
+    adjustment: str
+    adjustment_delta: int
+    rounds: int
+    rounds_kept: int
+    covered: int
     tokens_before: int
-    refused: tuple[str, ...]
-    record: Record | None
+    refused: tuple[str, ...] = ()
+    calls: int = 0
+    tokens_in: int = 0
+    tokens_out: int = 0
+    usd: float | None = None
+    digest: str | None = None
+    parent: str | None = None
+    checkpoint: str | None = None
+    generation: int | None = None
+    tokens_after: int | None = None
+    tokens_summary: int | None = None
+    ratio: float | None = None
+    chunks: int | None = None
+    depth: int | None = None
+    truncated: bool | None = None
+    summarizer_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,6 @@
 
 from collections import OrderedDict
 
-from policies.record.record import Record
 from proxy.lru import remember
 from proxy.observing import events
 from proxy.observing.events import Event
@@ -10,7 +9,6 @@ from proxy.observing.log import Log
 
 # Conversations that a warning was given for.
 _WARNED = 10_000
-_MOST_REASONS = 8
 _WARNINGS = ("shut_down", "deadline", "truncated", "aborted")
 
 
@@ -26,7 +24,7 @@ class LogLines:
             case events.RequestEnded():
                 self._request(event)
             case events.CompactionEnded():
-                self._log.info("compaction", **_compaction(event))
+                self._log.struct("info", "compaction", event)
             case events.PromptBilled(cut_off=True):
                 where = {"tenant": event.tenant, "upstream": event.upstream, "session": event.session}
                 self._log.warning("cut_off", **where, tokens_sent=event.estimated, tokens_read=event.billed)
@@ -63,44 +61,3 @@ class LogLines:
         if key not in self._warned:
             self._log.warning(event, **fields)
         remember(self._warned, key, True, _WARNED)
-
-
-def _compaction(event: events.CompactionEnded) -> dict[str, object]:
-    cut = event.cut
-    fields: dict[str, object] = {
-        "tenant": event.tenant,
-        "session": event.session,
-        "trigger": event.trigger,
-        "result": event.result,
-        "ms": round(event.ms, 1),
-        "cut": cut.level,
-        "strategy": cut.strategy,
-        "fallback_reason": cut.fallback_reason,
-        "adjustment": cut.adjustment,
-        "adjustment_delta": cut.adjustment_delta,
-        "rounds": cut.units_total,
-        "rounds_kept": cut.units_kept,
-        "covered": cut.position,
-        "tokens_before": event.tokens_before,
-    }
-    if event.refused:
-        fields["refused"] = list(event.refused[:_MOST_REASONS])
-    return fields if event.record is None else fields | _record(event.record)
-
-
-def _record(record: Record) -> dict[str, object]:
-    making = record.making
-    return {
-        "checkpoint": record.digest[:16],
-        "generation": record.generation,
-        "tokens_after": making.tokens.after,
-        "tokens_summary": making.tokens.summary,
-        "ratio": record.compression_ratio,
-        "calls": making.calls,
-        "chunks": making.chunk_count,
-        "depth": making.max_depth,
-        "truncated": making.truncated,
-        "model": making.model,
-        "summarizer_ms": making.latency_ms,
-        "usd": making.spent.usd,
-    }

@@ -3,6 +3,7 @@
 import asyncio
 import io
 import re
+import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Protocol
@@ -12,7 +13,7 @@ from proxy.runtime.deadlines import Ending, within
 from proxy.server.answer_head import answer_head
 from proxy.server.flow import Flow
 from proxy.server.head import RequestHead
-from proxy.server.headers import Headers, first
+from proxy.server.headers import REQUEST_ID, Headers, first
 
 # Bytes of a body that are read before anybody asks for them.
 _AHEAD = 64 * 1024
@@ -20,7 +21,7 @@ _AHEAD = 64 * 1024
 _JOINED = 64 * 1024
 # Seconds to go on reading what a client sends after it was refused.
 _LINGER = 3.0
-_REQUEST_ID = b"x-request-id"
+_GIVEN_ID = b"x-request-id"
 _FIT = re.compile(rb"[A-Za-z0-9][A-Za-z0-9._:/=-]{0,127}")
 _EVENTS: Headers = [(b"content-type", b"text/event-stream"), (b"cache-control", b"no-cache")]
 
@@ -43,6 +44,7 @@ class Connection(Protocol):
 class Exchange:
     """Fed by the connection: `receive`, `receive_end`, `lose`. One reader at a time.
 
+    id:           ours for this request, as its answer says and the log.
     keep_alive:   whether another request may follow on the connection.
     more_body:    whether more of the request is to come.
     disconnected: the client has left; nothing is written any more.
@@ -57,6 +59,7 @@ class Exchange:
     def __init__(self, head: RequestHead, connection: Connection, *, keep_alive: bool, expects: bool) -> None:
         """`expects`: the client sends its body only when it was told to go on."""
         self.head = head
+        self.id = secrets.token_hex(8)
         self.keep_alive = keep_alive
         self.more_body = True
         self.disconnected = False
@@ -96,10 +99,14 @@ class Exchange:
         self._connection.memo = memo
 
     @property
-    def request_id(self) -> str | None:
-        """What the client, else the upstream, calls this request; None where neither does in a form fit for a log."""
-        given = (self.head.header(_REQUEST_ID), first(self._answer, _REQUEST_ID))
-        return next((value.decode() for value in given if value and _FIT.fullmatch(value)), None)
+    def client_id(self) -> str | None:
+        """What the client calls this request; None where it does not, in a form fit for a log."""
+        return _fit(self.head.header(_GIVEN_ID))
+
+    @property
+    def upstream_id(self) -> str | None:
+        """What the upstream calls it; None as above."""
+        return _fit(first(self._answer, _GIVEN_ID))
 
     # what the connection says
 
@@ -306,7 +313,8 @@ class Exchange:
         self.status = status
         if not self.disconnected:
             how = {"keep_alive": self.keep_alive, "is_of_head": self.head.method == "HEAD"}
-            self._unwritten, self._left, self.keep_alive = answer_head(status, headers, **how)
+            named = [*headers, (REQUEST_ID, self.id.encode())]
+            self._unwritten, self._left, self.keep_alive = answer_head(status, named, **how)
 
     async def write(self, chunk: bytes, *, more: bool) -> None:
         """Waits while the client reads slower than we write."""
@@ -411,6 +419,10 @@ class Exchange:
                     self._size = 0
                     self._connection.flow.resume_reading()
                     await self._more()
+
+
+def _fit(value: bytes | None) -> str | None:
+    return value.decode() if value and _FIT.fullmatch(value) else None
 
 
 def _too_large(limit: int) -> BodyTooLargeError:

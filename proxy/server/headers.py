@@ -18,6 +18,8 @@ _HOP_BY_HOP = frozenset(
 # Counts how often a request passed a proxy like this one, so that one configured as its own upstream is noticed.
 HOP = b"x-concertina-hop"
 MAX_HOPS = 4
+# Of an answer: what we call the request, in the log too.
+REQUEST_ID = b"x-concertina-request-id"
 # Set anew for the upstream, or meant for us.
 _NOT_UPSTREAM = _HOP_BY_HOP | {
     *(HOP, b"host", b"content-length", b"expect", b"forwarded", b"x-real-ip"),
@@ -147,7 +149,7 @@ def _kind(name: bytes) -> Literal["plain", "dropped", "coding", "credential"]:
 
 @lru_cache(_REMEMBERED)
 def _passes_to_client(name: bytes) -> bool:
-    return name not in _HOP_BY_HOP and not is_control(name)
+    return name not in _HOP_BY_HOP and name != REQUEST_ID and not is_control(name)
 
 
 def is_control(name: bytes) -> bool:

@@ -50,6 +50,7 @@ _POSTS = (
     *("/api/chat", "/api/generate", "/api/embed", "/api/embeddings", "/api/show"),
 )
 _GETS = ("/api/tags", "/api/version", "/health", "/v1/health", "/version", "/props", "/v1/models", "/v1/models/*")
+_ROUTES = (*_POSTS, *_GETS, "/v1/compaction/explain")
 MODEL_PATHS = (*(f"POST {path}" for path in _POSTS), *(f"GET {path}" for path in _GETS))
 # What ends a name: parameters (RFC 3986, section 3.3), and a query or fragment that was encoded.
 _NAME_ENDS = re.compile(r"[;?#]")
@@ -63,12 +64,14 @@ class Reading:
     names:    its segments without parameters, dot segments among them.
     has_dots: whether there are any, or nobody can tell.
     asked:    what it asks for: its names in lower case, without /v1, which base_url may have left to the client too.
+    route:    the same by a pattern of a fixed list; None for what is none of them.
     """
 
     path: str
     names: tuple[str, ...]
     has_dots: bool
     asked: tuple[str, ...] = ()
+    route: str | None = None
 
     @property
     def resolved(self) -> list[str]:
@@ -95,7 +98,13 @@ def reading(path: bytes) -> Reading:
     segments = _SEPARATORS.split(unicodedata.normalize("NFKC", path.decode("utf-8", "replace")).strip("/\\"))
     names = tuple(filter(None, map(_name, segments)))
     asked = tuple(dropwhile("v1".__eq__, (name.casefold() for name in names)))
-    return Reading("/" + "/".join(segments), names, ".." in names or "." in names, asked)
+    whole = "/" + "/".join(segments)
+    return Reading(whole, names, ".." in names or "." in names, asked, _route(whole, asked))
+
+
+def _route(path: str, asked: tuple[str, ...]) -> str | None:
+    spelled = (f"/v1/{'/'.join(asked)}", path)
+    return next((route for route in _ROUTES for each in spelled if fnmatchcase(each, route)), None)
 
 
 @lru_cache(_REMEMBERED)

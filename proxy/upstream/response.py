@@ -9,7 +9,11 @@ from proxy.server.headers import Headers
 
 
 class TruncatedError(Exception):
-    """The upstream went away in the middle of its answer."""
+    """The upstream went away in the middle of its answer. `cause` is one word for the log."""
+
+    def __init__(self, cause: str) -> None:
+        super().__init__(cause)
+        self.cause = cause
 
 
 class Body(Protocol):

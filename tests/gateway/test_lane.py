@@ -49,7 +49,7 @@ pytestmark = pytest.mark.anyio
 
 OK = answer(200, OK_BODY, JSON)
 WINDOW = [{"match": "*", "context_window": 100_000}]
-OTHER_EACH_TIME = (b"x-compaction-overhead-ms", b"server-timing")
+OTHER_EACH_TIME = (b"x-compaction-overhead-ms", b"server-timing", b"x-concertina-request-id")
 LONG = json.dumps({"error": {"message": "This model's maximum context length is 10 tokens.", "code": None}}).encode()
 ERROR = json.dumps({"error": {"message": "no such model", "code": "model_not_found"}}).encode()
 
@@ -98,7 +98,7 @@ class Stage:
             await asyncio.sleep(0)
         lines = map(json.loads, self.log.getvalue().splitlines())
         told = [line for line in lines if line["event"] == "request"][1:]
-        return [{k: v for k, v in line.items() if k not in ("ts", "at") and not k.endswith("ms")} for line in told]
+        return [{k: v for k, v in line.items() if k not in ("ts", "at", "id") and not k.endswith("ms")} for line in told]
 
 
 @asynccontextmanager

@@ -6,6 +6,7 @@ import asyncio
 import errno
 import hashlib
 import io
+import json
 import os
 import re
 from contextlib import asynccontextmanager
@@ -193,14 +194,15 @@ async def test_a_request_is_one_line_of_known_fields(tmp_path: Path) -> None:
         "tenant": "acme", "policy": "coding-agent", "compaction": "applied", "checkpoint": ours(large)["checkpoint"],
         "tokens_received": int(ours(large)["tokens-received"]), "tokens_sent": int(ours(large)["tokens-sent"]),
     }.items()  # fmt: skip
-    assert third.keys() == LOG_FIELDS - {
-        "code", "comments", "compaction", "reason", "tokens_received", "tokens_sent", "session", "checkpoint", "id",
-        "model", "cause",
+    assert third.keys() == {
+        "ts", "level", "event", "at", "end", "tenant", "policy", "method", "path", "route", "id", "status", "ms",
+        "first_byte_ms", "overhead_ms", "own_ms", "attempts", "bytes", "upstream",
     }  # fmt: skip
     for line in (first, second, third):
         assert isinstance(line["ms"], float)
         assert isinstance(line["overhead_ms"], float)
         assert 0 <= line["overhead_ms"] <= line["ms"]
+        assert line["overhead_ms"] <= line["first_byte_ms"] <= line["ms"]
         assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{1,6}Z", str(line["ts"]))
 
 
@@ -217,20 +219,37 @@ async def before(directory: Path, content: bytes) -> AsyncIterator[Stage]:
 @pytest.mark.parametrize(
     ("sent", "answered", "logged"),
     [
-        (b"client-1", b"upstream-1", "client-1"),
-        (None, b"req_0123", "req_0123"),
-        (b"not fit for a log", b"req_0123", "req_0123"),
-        (b"x" * 129, None, None),
-        (None, None, None),
+        (b"client-1", b"upstream-1", ("client-1", "upstream-1")),
+        (None, b"req_0123", (None, "req_0123")),
+        (b"not fit for a log", b"req_0123", (None, "req_0123")),
+        (b"x" * 129, None, (None, None)),
+        (None, None, (None, None)),
     ],
 )
-async def test_a_request_has_the_id_that_the_client_or_else_the_upstream_gave(
-    tmp_path: Path, sent: bytes | None, answered: bytes | None, logged: str | None
+async def test_a_request_has_an_id_of_ours_beside_those_that_client_and_upstream_gave_it(
+    tmp_path: Path, sent: bytes | None, answered: bytes | None, logged: tuple[str | None, str | None]
 ) -> None:
     told = [] if answered is None else [(b"X-Request-Id", answered)]
     async with before(tmp_path, answer(200, OK_BODY, JSON, *told)) as play:
-        await play.send(SMALL, *([] if sent is None else [(b"x-request-id", sent)]))
-        assert [line.get("id") for line in play.logged("request")] == [logged]
+        reply = await play.send(SMALL, *([] if sent is None else [(b"x-request-id", sent)]))
+        (line,) = play.logged("request")
+    assert (line.get("client_request_id"), line.get("upstream_request_id")) == logged
+    assert str(line["id"]).encode() == reply.header(b"x-concertina-request-id")
+
+
+async def test_every_answer_tells_its_id_and_no_two_are_alike(tmp_path: Path) -> None:
+    bad = (b"x-compaction-policy", b"nobody's")
+    async with before(tmp_path, answer(404, b"{}", JSON, (b"x-concertina-request-id", b"of-the-upstream"))) as play:
+        replies = [
+            await play.send(SMALL),
+            await play.send(SMALL, bad),
+            await ask(play.address, "GET", "/v1/files/a"),
+            await play.send(b"{", path="/v1/compaction/explain"),
+        ]
+        lines = play.logged("request")
+    ids = [[value for name, value in reply.headers if name == b"x-concertina-request-id"] for reply in replies]
+    assert ids == [[str(line["id"]).encode()] for line in lines]
+    assert len({line["id"] for line in lines}) == len(lines) == 4
 
 
 async def test_a_model_that_nobody_knows_and_that_did_not_answer_is_not_logged(tmp_path: Path) -> None:
@@ -262,3 +281,98 @@ async def test_a_log_that_cannot_be_written_costs_nobody_an_answer(tmp_path: Pat
     async with stage(tmp_path, log=FullDisk()) as play, asyncio.timeout(30):
         assert (await play.send(SMALL)).status == 200
         assert (await play.send(b"{")).status == 400
+
+
+async def test_a_line_says_what_was_asked_on_which_way(tmp_path: Path) -> None:
+    async with stage(tmp_path) as play:
+        await play.send(SMALL, (b"x-session-id", b"the deploy"))
+        await play.send(chat("hi", stream=True), path="/chat/completions")
+        await ask(play.address, "GET", "/v1/models/gpt-4o")
+        await ask(play.address, "GET", "/v1/files/file-abc")
+        lines = play.logged("request")
+    told = [(line.get("wire", "relay"), line.get("route"), line.get("stream"), line.get("label")) for line in lines]
+    assert told == [
+        ("chat", "/v1/chat/completions", False, "the deploy"),
+        ("chat", "/v1/chat/completions", True, None),
+        ("relay", "/v1/models/*", None, None),
+        ("relay", None, None, None),
+    ]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_line_has_the_tokens_that_the_upstream_billed_however_few(tmp_path: Path, stream: bool) -> None:
+    asked = {"stream": True, "stream_options": {"include_usage": True}} if stream else {}
+    async with stage(tmp_path) as play:
+        for request in (body([user(CONTENT)], **asked), body(history(0.4), **asked)):
+            await play.send(request)
+        lines = play.logged("request")
+    for line, received in zip(lines, play.sent, strict=True):
+        assert line["billed"] == received.prompt_tokens
+        assert line["output"] > 0
+
+
+@pytest.mark.parametrize(
+    ("usage", "told"),
+    [
+        (None, {}),
+        ({"prompt_tokens": 90, "completion_tokens": 0}, {"billed": 90, "output": 0}),
+        (
+            {"prompt_tokens": 90, "completion_tokens": 7, "prompt_tokens_details": {"cached_tokens": 0}},
+            {"billed": 90, "cached": 0, "output": 7},
+        ),
+        (
+            {
+                "prompt_tokens": 90,
+                "completion_tokens": 7,
+                "cache_read_input_tokens": 60,
+                "cache_creation_input_tokens": 9,
+            },
+            {"billed": 90, "cached": 60, "cache_written": 9, "output": 7},
+        ),
+    ],
+)
+async def test_what_the_upstream_does_not_tell_is_left_out_of_a_line(
+    tmp_path: Path, usage: dict[str, object] | None, told: dict[str, int]
+) -> None:
+    content = json.dumps({"choices": [], "usage": usage}).encode()
+    async with before(tmp_path, answer(200, content, JSON)) as play:
+        await play.send(SMALL)
+        (line,) = play.logged("request")
+    assert {name: line[name] for name in ("billed", "cached", "cache_written", "output") if name in line} == told
+
+
+async def test_a_wait_for_a_summary_is_no_work_of_ours(tmp_path: Path) -> None:
+    model = ModelServer(window=WINDOW, summaries="slow")
+    async with stage(tmp_path, model) as play:
+        await play.send(SMALL)
+        making = asyncio.create_task(play.send(DUE))
+        while not model.summary_calls:  # noqa: ASYNC110 - the other side of a socket
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(0.2)
+        model.let_summaries_go.set()
+        await making
+        small, waited = play.logged("request")
+    assert "wait_ms" not in small
+    assert waited["wait_ms"] >= 200
+    assert waited["own_ms"] + waited["wait_ms"] == pytest.approx(waited["overhead_ms"], abs=0.1)
+    assert small["own_ms"] == small["overhead_ms"]
+
+
+@pytest.mark.parametrize(
+    ("window", "more", "overflow", "attempts"),
+    [
+        (WINDOW, {}, None, 1),
+        (4_000, {}, "solved", 2),
+        (4_000, {"mode": "off"}, "passed_on", 1),
+    ],
+)
+async def test_a_line_says_what_became_of_an_overflow(
+    tmp_path: Path, window: int, more: dict[str, object], overflow: str | None, attempts: int
+) -> None:
+    async with stage(tmp_path, ModelServer(window=window), policies={"default": more}) as play:
+        await play.send(FLOOR)
+        (line,) = play.logged("request")
+    assert (line.get("overflow"), line["attempts"]) == (overflow, attempts)
+    assert line["window"] == WINDOW
+    assert 0.8 * WINDOW < line["usable"] < WINDOW
+    assert line["messages"] == len(history(0.7))

@@ -55,7 +55,7 @@ def anyio_backend() -> str:
 
 def theirs(reply: Reply) -> list[Header]:
     """The headers that came from the upstream: without ours, and without how our server frames its answer."""
-    ours = (b"server-timing", b"transfer-encoding", b"connection")
+    ours = (b"server-timing", b"transfer-encoding", b"connection", b"x-concertina-request-id")
     return [(name, v) for name, v in reply.headers if not name.startswith(b"x-compaction") and name not in ours]
 
 

@@ -117,6 +117,68 @@ async def test_the_log_says_why_in_one_word(tmp_path: Path, base_url: str, cause
         assert [line["cause"] for line in play.logged("request")] == [cause]
 
 
+async def silent(call: Call) -> None:
+    await call.read()
+    await call.gone()
+
+
+async def resets(call: Call) -> None:
+    await call.read()
+    call.reset()
+
+
+async def closes(call: Call) -> None:
+    await call.read()
+    call.close()
+
+
+async def babbles(call: Call) -> None:
+    await call.read()
+    await call.send(b"220 mail.example.com ESMTP\r\n\r\n")
+
+
+async def resets_in_the_middle(call: Call) -> None:
+    await call.read()
+    await call.send(head(200, (b"content-type", b"text/plain"), CHUNKED) + chunk(b"a" * 500))
+    call.reset()
+
+
+async def stops_in_the_middle(call: Call) -> None:
+    await call.read()
+    await call.send(head(200, (b"content-type", b"text/plain"), CHUNKED) + chunk(b"a" * 500))
+    await call.gone()
+
+
+@pytest.mark.parametrize(
+    ("script", "settings", "ended"),
+    [
+        (silent, {"idle_timeout": 0.1}, ("refused", "idle_timeout")),
+        (silent, {"total_timeout": 0.1}, ("refused", "total_timeout")),
+        (resets, {}, ("refused", "reset")),
+        (closes, {}, ("refused", "closed")),
+        (babbles, {}, ("refused", "not_http")),
+        (resets_in_the_middle, {}, ("truncated", "reset")),
+        (stops_in_the_middle, {"idle_timeout": 0.1}, ("truncated", "idle_timeout")),
+        (stops_in_the_middle, {"total_timeout": 0.1}, ("truncated", "total_timeout")),
+    ],
+)
+async def test_the_log_says_how_an_upstream_failed_that_was_reached(
+    tmp_path: Path, script: Script, settings: dict[str, object], ended: tuple[str, str]
+) -> None:
+    async with upstream(script) as behind:
+        main = {"base_url": f"{behind.address}/v1", **settings}
+        async with (
+            stage(tmp_path, upstreams={"main": main}) as play,
+            connected(play.address) as client,
+            asyncio.timeout(10),
+        ):
+            await client.send(request("POST", "/v1/embeddings", [HOST, JSON], chat("a")))
+            while not play.logged("request"):  # noqa: ASYNC110 - the log sets no event
+                await asyncio.sleep(0.01)
+            (line,) = play.logged("request")
+    assert (line["end"], line["cause"]) == ended
+
+
 @asynccontextmanager
 async def deaf() -> AsyncIterator[str]:
     """An address at which connections are neither accepted nor refused: its queue is full."""

@@ -29,7 +29,6 @@ from proxy.config.loading import load, preset_names
 from proxy.dialects.chat.messages import describe, utterances
 from proxy.engine.case import Mode, Outcome
 from proxy.models.tokenizer import DEFAULT_ENCODING, Tokenizer
-from tests.support.stages import LOG_FIELDS
 
 pytestmark = pytest.mark.slow
 
@@ -46,7 +45,7 @@ DOCUMENTS = (
         "docs/requirements.md",
         "docs/operations.md",
     ),
-    *("docs/upstreams.md", "docs/reliability.md", "docs/glossary.md", "CONTRIBUTING.md"),
+    *("docs/upstreams.md", "docs/reliability.md", "docs/glossary.md", "docs/observability.md", "CONTRIBUTING.md"),
 )
 
 _COMMAND = re.compile(r"\bconcertina ([a-z]+)(?: ([a-z]+))?")
@@ -206,11 +205,6 @@ def test_headers_and_outcomes_of_the_readme_are_those_of_the_code() -> None:
     assert f"`x-compaction: {' | '.join(get_args(Mode))}`" in README
     assert f"`x-compaction: {' | '.join(get_args(Mode))}`" in DESIGN
     assert {row[0].strip("`") for row in table("| `x-compaction` | reasons |")} == set(get_args(Outcome))
-
-
-def test_the_log_lines_fields_are_those_that_are_written() -> None:
-    paragraph = DESIGN[DESIGN.index("The log has one JSON line") :].partition("Other events")[0]
-    assert set(_CODE.findall(paragraph)) - {"request"} == LOG_FIELDS
 
 
 def test_the_presets_table_is_right() -> None:

@@ -63,7 +63,7 @@ async def replay(
     stand_in, triggers = StandIn(Tokenizer()), list[Trigger]()
 
     def count(event: Event) -> None:
-        if isinstance(event, CompactionEnded) and event.record is not None:
+        if isinstance(event, CompactionEnded) and event.digest is not None:
             triggers.append(event.trigger)
 
     with ThreadPoolExecutor(_WORKERS) as workers:

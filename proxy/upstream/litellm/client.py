@@ -182,10 +182,10 @@ class _Events:
             await asyncio.sleep(0)
             try:
                 chunk = await anext(self._rest, None)
-            except Exception as error:  # noqa: BLE001 - whatever litellm raises in a stream, its end is missing
-                raise TruncatedError(type(error).__name__) from None
+            except Exception:  # noqa: BLE001 - whatever litellm raises in a stream, its end is missing
+                raise TruncatedError("reset") from None
         if self._call.failure is not None:
-            raise TruncatedError("cut off")
+            raise TruncatedError("closed")
         self._at_end = True
         yield b"data: [DONE]\n\n"
 

@@ -6,7 +6,7 @@ from functools import partial
 from typing import Protocol, cast
 
 from proxy.config.settings import Upstream
-from proxy.errors import UpstreamConnectionError, UpstreamTimeoutError
+from proxy.errors import ProxyError, UpstreamConnectionError, UpstreamTimeoutError
 from proxy.upstream.response import Sink, TruncatedError
 from proxy.upstream.wire.answer import AnswerReader, NotHTTPError
 from proxy.upstream.wire.heads import Body
@@ -208,9 +208,11 @@ class Connection(asyncio.Protocol):
         if answer is None:
             return
         if now >= self._ends:
-            answer.fail(UpstreamTimeoutError(f"The upstream did not answer within {upstream.total_timeout:g} s."))
+            late = f"The upstream did not answer within {upstream.total_timeout:g} s."
+            answer.fail(UpstreamTimeoutError(late, "total_timeout"))
         elif self._is_awaited and now >= self._heard + upstream.idle_timeout:
-            answer.fail(UpstreamTimeoutError(f"The upstream sent nothing for {upstream.idle_timeout:g} s."))
+            silent = f"The upstream sent nothing for {upstream.idle_timeout:g} s."
+            answer.fail(UpstreamTimeoutError(silent, "idle_timeout"))
         else:
             self._watch()
 
@@ -257,7 +259,7 @@ class Answer:
             elif self.reader.is_complete:
                 return
             elif self._error is not None or self._connection is None:
-                raise TruncatedError(type(self._error).__name__)
+                raise TruncatedError(_cause(self._error))
             else:
                 await self._news()
 
@@ -274,11 +276,14 @@ class Answer:
 
     async def pour(self, sink: Sink) -> None:
         self._sink = sink
-        self._give(sink)
-        while not self.reader.is_complete:
-            if self._error is not None or self._connection is None:
-                raise TruncatedError(type(self._error).__name__)
-            await self._news()
+        try:
+            self._give(sink)
+            while not self.reader.is_complete:
+                if self._error is not None or self._connection is None:
+                    raise TruncatedError(_cause(self._error))
+                await self._news()
+        finally:
+            self._sink = None  # which may hold this answer
 
     def _give(self, sink: Sink) -> None:
         self._held = 0
@@ -358,6 +363,10 @@ class Answer:
             self.on_news()
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
+
+
+def _cause(error: BaseException | None) -> str:
+    return (isinstance(error, ProxyError) and error.cause) or "closed"
 
 
 async def _pieces(body: bytes) -> AsyncIterator[bytes]:

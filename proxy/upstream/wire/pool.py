@@ -68,7 +68,9 @@ class Pool:
                 return await self._next()
         except TimeoutError:
             if is_short:
-                raise UpstreamTimeoutError(f"The upstream did not answer within {total:g} s.") from None
+                raise UpstreamTimeoutError(
+                    f"The upstream did not answer within {total:g} s.", "total_timeout"
+                ) from None
             raise UpstreamConnectionError(
                 f"The upstream did not accept a connection in {upstream.connect_timeout:g} s.", "connect_timeout"
             ) from None
