@@ -10,7 +10,7 @@ from proxy.admin.api import Opened, Pages
 from proxy.callers import admin_token
 from proxy.callers.admin_token import AdminToken
 from proxy.callers.tenants import Tenants
-from proxy.config.loading import Config
+from proxy.config.loading import Config, digest_of
 from proxy.config.reloading import SECONDS, Reloader, Source
 from proxy.config.settings import Server
 from proxy.dialects.table import dialect_of, is_counted_at
@@ -18,10 +18,12 @@ from proxy.engine.engine import Engine
 from proxy.errors import ClientGoneError, EndedError, ProxyError, ShuttingDownError
 from proxy.gateway.line import Gateway
 from proxy.observing.log import Log, open_log
+from proxy.observing.metrics import Metrics, by_name
 from proxy.records.erasures import LOOK_EVERY
 from proxy.runtime.deadlines import repeated
 from proxy.runtime.descriptors import most_requests
 from proxy.runtime.fail_open import FailOpen
+from proxy.runtime.lag import lag_told
 from proxy.server.exchange import Exchange
 from proxy.server.head import RequestHead
 from proxy.server.paths import EXPLAIN, is_ours, resource
@@ -124,16 +126,32 @@ class App(Served):
             asker, fail_open = WindowAsker(client, engine.windows, time.monotonic), FailOpen(self._log.fault)
             gateway = Gateway(self._activate(config, engine), engine, asker, client, fail_open)
             reloader = Reloader(self._source, config, self._swap, engine.observe, self._log)
+            self._watch(engine.metrics, gateway, reloader)
+            opened.enter_context(lag_told(engine.tallies.lagged))
             exposition: Exposition = engine.metrics.exposition
             if self._peers is not None:
                 exposition = await opened.enter_async_context(self._peers.sharing(exposition))
-            self._gateway, self._opened = gateway, Opened(store, engine, lambda: gateway.active, reloader, exposition)
+            self._gateway = gateway
+            openmetrics = engine.metrics.openmetrics if self._peers is None else None
+            self._opened = Opened(store, engine, lambda: gateway.active, reloader, exposition, openmetrics)
             watching = asyncio.create_task(reloader.watch(self._look_every))
             opened.callback(watching.cancel)
             look_after = repeated(lambda: fail_open.run(engine.erasures.look_after(), None), LOOK_EVERY)
             await opened.enter_async_context(look_after)
             yield
             self._opened = None
+
+    def _watch(self, metrics: Metrics, gateway: Gateway, reloader: Reloader) -> None:
+        """Have the metrics tell what only the app knows."""
+        taken, digest = (
+            "Whether the config's file was taken when it was last read",
+            "The config in force, by its digest",
+        )
+        metrics.gauge(
+            "requests_in_flight", "Requests under way", ("tenant",), lambda: by_name(gateway.admission.in_flight)
+        )
+        metrics.gauge("config_reload_successful", taken, (), lambda: [((), not reloader.problems)])
+        metrics.gauge("config_digest_info", digest, ("digest",), lambda: [((digest_of(self._config),), 1)])
 
     @property
     def reloader(self) -> Reloader | None:

@@ -31,7 +31,8 @@ from proxy.models.windows import Windows
 from proxy.observing.events import Hook, Hooks, StoreChanged
 from proxy.observing.log import Log
 from proxy.observing.log_lines import LogLines
-from proxy.observing.metrics import Metrics
+from proxy.observing.metrics import Metrics, by_name
+from proxy.observing.tallies import Tallies
 from proxy.records.checkpoints import Checkpoints
 from proxy.records.erasures import Erasures
 from proxy.records.index import SessionIndex
@@ -59,16 +60,16 @@ async def open_engine(
 
     hooks: given every event, as the log is. summarizer: in place of one that asks upstreams.
     """
-    tokenizer, table, metrics = Tokenizer(), ModelTable(), Metrics()
+    tokenizer, table, tallies = Tokenizer(), ModelTable(), Tallies(time.time)
+    metrics = Metrics(tallies, table.price)
     await asyncio.to_thread(tokenizer.warm, DEFAULT_ENCODING)
     await asyncio.to_thread(table.load)
     sealer, ttl = config.store.sealer(), config.store.ttl
-    observe = Hooks(LogLines(log), metrics, *hooks, fault=log.fault)
+    observe = Hooks(LogLines(log), tallies, *hooks, fault=log.fault)
     memory = Memory(config.server.memory)
-    _watch(metrics, memory, store, sealer, observe)
     workers, background = Workers(executor), Background(log.fault)
     windows = Windows(table, store, sealer, time.time)
-    summarizer = summarizer or Summarizer(client, time.monotonic)
+    summarizer = summarizer or Summarizer(client, time.monotonic, observe)
     spending, prompts = Spending(time.time), read_prompts()
 
     checkpoints = Checkpoints(store, sealer, ttl, Cache(memory, "records"))
@@ -90,9 +91,14 @@ async def open_engine(
     drafter = Drafter(decider, standing, compactions, lineages, erasures, trails, tokenizer, observe)
     ahead = Ahead(standing, compactions, excerpts, summarizer, lineages, trails, windows, observe)
     explainer = Explainer(checkpoints, erasures, lineages, sealer, ttl, tokenizer, workers, is_answered)
+    _watch_memory(metrics, memory)
+    _watch_store(metrics, store, sealer, observe)
+    _watch_work(metrics, background, standing, summarizer, spending)
+    _watch_sinks(metrics, log, observe)
     return Engine(
         tokenizer,
         windows,
+        tallies,
         metrics,
         observe,
         reader,
@@ -107,12 +113,40 @@ async def open_engine(
     )
 
 
-def _watch(metrics: Metrics, memory: Memory, store: Store, sealer: Sealer, observe: Hook) -> None:
-    """Have it told what is remembered, and how the store is."""
-    metrics.watch_memory(memory.held, lambda: memory.most)
-    if isinstance(store, CircuitBreaker):
-        store.on_change = lambda is_up, reason: observe(StoreChanged(is_up, reason))
-        metrics.watch_store(lambda: store.available, store.errors, lambda: sealer.unreadable)
+def _watch_memory(metrics: Metrics, memory: Memory) -> None:
+    held, bound = "Bytes, about, of what is remembered to save work", "The most they may take together"
+    metrics.gauge("memory_bytes", held, ("cache",), lambda: by_name(memory.held))
+    metrics.gauge("memory_limit_bytes", bound, (), lambda: [((), memory.most)])
+
+
+def _watch_store(metrics: Metrics, store: Store, sealer: Sealer, observe: Hook) -> None:
+    if not isinstance(store, CircuitBreaker):
+        return
+    store.on_change = lambda is_up, reason: observe(StoreChanged(is_up, reason))
+    is_up, errors = "Whether the store does all it is asked to", "Operations that the store did not carry out"
+    useless = "Values in the store that were damaged, or not sealed for their place with a key known here"
+    metrics.gauge("store_up", is_up, (), lambda: [((), store.available)])
+    metrics.counter("store_errors", errors, ("operation",), lambda: by_name(store.errors))
+    metrics.counter("store_unreadable", useless, (), lambda: [((), sealer.unreadable)])
+    metrics.histogram("store_operation_duration_seconds", "Operations of the store", ("operation",), store.seconds)
+
+
+def _watch_work(
+    metrics: Metrics, background: Background, standing: StandingRecords, summarizer: Summarizer, spending: Spending
+) -> None:
+    skipped, lookups = "Background work that was not begun, as too much was under way", "Looks for a checkpoint"
+    paused, used = "Summarizers left alone after a failure", "Share of summary_tokens_per_day that was used today"
+    metrics.counter("background_skipped", skipped, ("name",), lambda: by_name(background.skipped))
+    metrics.counter("checkpoint_lookups", lookups, ("result",), lambda: by_name(standing.lookups))
+    resting = summarizer.cooling_down
+    metrics.gauge("summarizer_cooling_down", paused, ("upstream", "model"), lambda: [(who, 1) for who in resting()])
+    metrics.gauge("summary_budget_used_ratio", used, ("tenant",), lambda: by_name(spending.used()))
+
+
+def _watch_sinks(metrics: Metrics, log: Log, observe: Hooks) -> None:
+    dropped = "Events that something to show them did not take"
+    metrics.counter("log_lines_lost", "Lines of the log that could not be written", (), lambda: [((), log.lost)])
+    metrics.counter("events_dropped", dropped, ("sink",), lambda: by_name(observe.dropped))
 
 
 def _is_answered(store: Store) -> bool:

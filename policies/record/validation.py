@@ -45,12 +45,14 @@ class Answer:
     """A summarizer's reply: visible text, the wire's finish_reason, and whether it called tools.
 
     usage: prompt and completion tokens as billed, None where that was not said.
+    ms: milliseconds that it took.
     """
 
     text: str
     finish_reason: str | None
     tool_calls: bool = False
     usage: tuple[int, int] | None = None
+    ms: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

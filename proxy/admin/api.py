@@ -37,13 +37,14 @@ _WELCOME = {
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """What is there while the app is open."""
+    """What is there while the app is open. openmetrics: None where several workers answer as one."""
 
     store: CircuitBreaker
     engine: Engine
     active: Callable[[], Active]
     reloader: Reloader
     exposition: Callable[[], Awaitable[bytes]]
+    openmetrics: Callable[[], Awaitable[bytes]] | None
 
 
 class Pages:
@@ -108,9 +109,12 @@ class Pages:
         given = request.query_params.get("token")
         return await self._overview(request) if given is None else self._operators.enter(given)
 
-    async def _metrics(self, _: Request) -> Response:
-        exposition = await self._opened.exposition()
-        return Response(exposition, media_type="text/plain; version=0.0.4; charset=utf-8")
+    async def _metrics(self, request: Request) -> Response:
+        opened = self._opened
+        if opened.openmetrics is not None and "application/openmetrics-text" in request.headers.get("accept", ""):
+            content = await opened.openmetrics()
+            return Response(content, media_type="application/openmetrics-text; version=1.0.0; charset=utf-8")
+        return Response(await opened.exposition(), media_type="text/plain; version=0.0.4; charset=utf-8")
 
     async def _links(self, request: Request) -> Response:
         content = admin_page(request.scope["server"], self._opened.active().admin_token.file)

@@ -12,10 +12,18 @@ class Spending:
         self._clock = clock
         self._day = 0
         self._spent: dict[str, int] = {}
+        self._limits: dict[str, int] = {}
+
+    def used(self) -> dict[str, float]:
+        """The share of its limit that each tenant with one has used today; may be asked for in any thread."""
+        spent = self._spent.copy() if int(self._clock()) // _DAY == self._day else {}
+        return {tenant: spent.get(tenant, 0) / limit for tenant, limit in self._limits.copy().items()}
 
     def allows(self, tenant: str, limit: int | None) -> bool:
         """Whether the tenant may have another summary today; None is no limit."""
         self._turn_page()
+        if limit:
+            self._limits[tenant] = limit
         return limit is None or self._spent.get(tenant, 0) < limit
 
     def add(self, tenant: str, tokens: int) -> None:

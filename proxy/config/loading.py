@@ -56,6 +56,11 @@ _ACCEPTED = "accepted, but not in effect in this version"
 _LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
+def digest_of(config: Config) -> str:
+    """What two replicas with the same config have in common; secrets count only as being set."""
+    return hashlib.sha256(config.model_dump_json().encode()).hexdigest()[:16]
+
+
 def load(path: Path | None, env: Mapping[str, str]) -> Config:
     """The config of a file (None: the built-in defaults) with the variables of `env`, or a ConfigError."""
     return load_text(*(("built-in defaults", EMBEDDED) if path is None else (str(path), read(path))), env)

@@ -12,6 +12,7 @@ from proxy.models.tokenizer import Tokenizer
 from proxy.models.windows import Windows
 from proxy.observing.events import Hook
 from proxy.observing.metrics import Metrics
+from proxy.observing.tallies import Tallies
 from proxy.records.erasures import Erasures
 from proxy.records.index import SessionIndex
 from proxy.runtime.background import Background
@@ -25,6 +26,7 @@ class Engine:
 
     tokenizer: Tokenizer
     windows: Windows
+    tallies: Tallies
     metrics: Metrics
     observe: Hook
     reader: RequestReader

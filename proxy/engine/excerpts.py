@@ -84,10 +84,15 @@ class Excerpts:
         text = shorten(said.text, int(_USED_WINDOW * window * _CHARACTERS_PER_TOKEN / target.calibration))
         prompt = fill_excerpt(self._prompts, text, texts_for(language_of([text])), MAX_SUMMARY_TOKENS)
         answer = await self._summarizer.ask(target, prompt, int(2 * MAX_SUMMARY_TOKENS * target.calibration))
-        return await self._workers.run(self._verdict, case, target, prompt.user, answer)
+        verdict, used = await self._workers.run(self._verdict, case, target, prompt.user, answer)
+        self._summarizer.answered(target, answer, used, "invalid" if isinstance(verdict, Invalid) else "ok")
+        return verdict
 
-    def _verdict(self, case: Case, target: SummaryTarget, source: str, answer: Answer) -> Valid | Invalid:
+    def _verdict(
+        self, case: Case, target: SummaryTarget, source: str, answer: Answer
+    ) -> tuple[Valid | Invalid, tuple[int, int]]:
         count = partial(self._tokenizer.count, encoding=target.encoding)
         tokens = count(source)
-        self._spending.add(case.caller.tenant, sum(answer.usage or (tokens, count(answer.text[:100_000]))))
-        return validate_excerpt(answer, source_tokens=tokens, cap=2 * MAX_SUMMARY_TOKENS, count=count)
+        used = answer.usage or (tokens, count(answer.text[:100_000]))
+        self._spending.add(case.caller.tenant, sum(used))
+        return validate_excerpt(answer, source_tokens=tokens, cap=2 * MAX_SUMMARY_TOKENS, count=count), used

@@ -2,7 +2,7 @@
 
 import asyncio
 import secrets
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
@@ -30,13 +30,14 @@ Taken = Record | Literal[True]
 
 
 class StandingRecords:
-    """Finds the checkpoint in use; one per process."""
+    """Finds the checkpoint in use; one per process. `lookups` counts where: `memory`, `store`, `miss`."""
 
     def __init__(self, checkpoints: Checkpoints, siblings: Siblings, is_answered: Callable[[], bool]) -> None:
         """`is_answered` tells whether the store has answered, rather than a guard in its place."""
         self._checkpoints = checkpoints
         self._siblings = siblings
         self._is_answered = is_answered
+        self.lookups: Counter[str] = Counter()
         self._flights: SingleFlight[Record | None] = SingleFlight()
         self._alone: OrderedDict[str, None] = OrderedDict()
         """Sessions that have no siblings: one look is enough for what is summarized anew then."""
@@ -77,9 +78,12 @@ class StandingRecords:
         """The longest checkpoint that matches this prefix: from memory where it is enough, else from the store."""
         known = self._checkpoints.recall(case.chain.digests, case.cuts)
         if known is not None and self._fits(case, known, case.caller.policy.compaction_threshold):
+            self.lookups["memory"] += 1
             return known
         newer = [cut for cut in case.cuts if known is None or cut > known.covered]
-        return await self._checkpoints.find(case.chain.digests, newer) or known or await self._borrowed(case)
+        found = await self._checkpoints.find(case.chain.digests, newer)
+        self.lookups["store" if found else "memory" if known else "miss"] += 1
+        return found or known or await self._borrowed(case)
 
     async def _borrowed(self, case: Case) -> Record | None:
         """A copy of the record that another label's session has; not for what was erased. It is stored when

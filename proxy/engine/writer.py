@@ -22,6 +22,7 @@ from proxy.engine.job import Job
 from proxy.models.table import Price
 from proxy.models.tokenizer import Tokenizer
 from proxy.models.windows import Windows
+from proxy.observing.events import CallResult
 from proxy.records.checkpoints import Checkpoints
 from proxy.runtime.workers import Workers
 from proxy.server.headers import for_questions
@@ -179,7 +180,7 @@ class Writer:
         verdict = first or await self._ask(work, prompt)
         if isinstance(verdict, Invalid):
             reminder = self._prompts.reminder.replace("{reason}", verdict.reason)
-            verdict = await self._ask(work, replace(prompt, user=f"{prompt.user}\n\n{reminder}"))
+            verdict = await self._ask(work, replace(prompt, user=f"{prompt.user}\n\n{reminder}"), "reminded")
         if isinstance(verdict, Invalid):
             self._summarizer.failed(work.target, "invalid")
             raise SummarizerError("invalid", verdict.reason)
@@ -222,7 +223,7 @@ class Writer:
         answer = await self._summarizer.send(replace(target, headers=headers), body, is_aligned=True)
         # Unlike the transcript it shows results in full.
         seen = replace(prompt, user=f"{prompt.user}\n{body.decode(errors='replace')}")
-        return await self._workers.run(self._validate, work, seen, answer)
+        return await self._judged(work, seen, answer)
 
     def _templates(self, work: _Work) -> Prompts:
         own = work.job.policy.summarizer.prompt
@@ -236,11 +237,17 @@ class Writer:
             aligned=f"{prompts.aligned}\n{own}",
         )
 
-    async def _ask(self, work: _Work, prompt: Prompt) -> Valid | Invalid:
-        answer = await self._summarizer.ask(work.target, prompt, _answer_room(work))
-        return await self._workers.run(self._validate, work, prompt, answer)
+    async def _ask(self, work: _Work, prompt: Prompt, fine: CallResult = "ok") -> Valid | Invalid:
+        return await self._judged(
+            work, prompt, await self._summarizer.ask(work.target, prompt, _answer_room(work)), fine
+        )
 
-    def _validate(self, work: _Work, prompt: Prompt, answer: Answer) -> Valid | Invalid:
+    async def _judged(self, work: _Work, prompt: Prompt, answer: Answer, fine: CallResult = "ok") -> Valid | Invalid:
+        verdict, used = await self._workers.run(self._validate, work, prompt, answer)
+        self._summarizer.answered(work.target, answer, used, "invalid" if isinstance(verdict, Invalid) else fine)
+        return verdict
+
+    def _validate(self, work: _Work, prompt: Prompt, answer: Answer) -> tuple[Valid | Invalid, tuple[int, int]]:
         tokens = work.count(prompt.user)
         used = answer.usage or (tokens, work.count(answer.text[:100_000]))
         self._spending.add(work.job.case.caller.tenant, sum(used))
@@ -254,7 +261,7 @@ class Writer:
             target=prompt.target,
         )
         work.bill.add(used, verdict)
-        return verdict
+        return verdict, used
 
 
 async def _side_by_side(calls: Sequence[Coroutine[None, None, Result]]) -> tuple[Result, ...]:

@@ -56,9 +56,9 @@ class Gateway:
         self._engine = engine
         self._client = client
         self._fail_open = fail_open
-        self._admission = Admission()
+        self.admission = Admission()
         self._lessons = Lessons(engine, asker)
-        self.lane = Lane(lambda: self.active, engine, self._admission, client, self._lessons, fail_open)
+        self.lane = Lane(lambda: self.active, engine, self.admission, client, self._lessons, fail_open)
         self._forwarder = Forwarder(engine.drafter, engine.windows, client, fail_open, engine.observe)
         self._searching = Searching(self._forwarder, engine.tokenizer, engine.workers, engine.observe)
 
@@ -89,7 +89,7 @@ class Gateway:
     def _admit(self, incoming: Incoming) -> None:
         """Who is calling and what for, where there is room for the request."""
         incoming.known_caller, incoming.mode = identify(incoming.exchange.head, incoming.active)
-        incoming.admit(self._admission)
+        incoming.admit(self.admission)
 
     async def _answer(self, incoming: Incoming) -> None:
         """Count, plan, compact, forward, relay, record."""

@@ -5,7 +5,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 
 from proxy.callers.session_label import printable
-from proxy.dialects.table import dialect_of, is_counted_at
+from proxy.dialects.table import dialect_of
 from proxy.engine.case import Case, Named
 from proxy.engine.draft import Draft
 from proxy.errors import ClientGoneError, ProxyError, RequestDeadlineError, ShuttingDownError
@@ -21,8 +21,7 @@ _LONGEST_PATH = 256
 # Headers that cannot be known yet when comments begin an answer.
 _KNOWN_LATER = (b"x-compaction-tokens-sent", b"x-compaction-overhead-ms", b"server-timing")
 # The first that fits; any other error is a fault of ours, or the end of the process.
-_ENDS: tuple[tuple[type[BaseException | None], End], ...] = (
-    (type(None), "complete"),
+_ENDS: tuple[tuple[type[BaseException], End], ...] = (
     (ShuttingDownError, "shut_down"),
     (RequestDeadlineError, "deadline"),
     (ProxyError, "refused"),
@@ -81,7 +80,7 @@ def ended(incoming: Incoming, error: BaseException | None) -> RequestEnded:
     """How a request ended, and all that became known of it."""
     exchange, caller, route = incoming.exchange, incoming.known_caller, incoming.route
     named, sent, usage = incoming.named, incoming.draft, incoming.usage
-    end: End = next((end for kind, end in _ENDS if isinstance(error, kind)), "aborted")
+    end: End = "complete" if error is None else next((end for kind, end in _ENDS if isinstance(error, kind)), "aborted")
     refusal = error if isinstance(error, ProxyError) and end == "refused" else None
     window = route.window if route else None
     return RequestEnded(
@@ -114,6 +113,7 @@ def ended(incoming: Incoming, error: BaseException | None) -> RequestEnded:
         tokens_received=named.request.received_tokens if named else None,
         calibration=_calibration(named) if named else None,
         window=window.tokens if window else None,
+        window_source=window.source if window else None,
         usable=named.usable if named else None,
         messages=len(named.request.messages) if named else None,
         billed=usage.prompt_tokens if usage else None,
@@ -127,16 +127,15 @@ def ended(incoming: Incoming, error: BaseException | None) -> RequestEnded:
         overflow=incoming.overflow,
         warning=incoming.warning,
         code=refusal.code if refusal else None,
-        cause=_cause(refusal or error),
+        cause=_cause(error),
     )
 
 
 def _wire(incoming: Incoming) -> str:
-    """The dialect of a request that is one of a conversation, or asks for the tokens of one."""
+    """The dialect of a request of a conversation."""
     head = incoming.exchange.head
-    asked = resource(head.reading)
-    is_read = head.method == "POST" and (dialect_of(asked) is not None or is_counted_at(asked))
-    return head.dialect.name if is_read else "relay"
+    spoken = dialect_of(resource(head.reading)) if head.method == "POST" else None
+    return spoken.name if spoken else "relay"
 
 
 def _cause(error: BaseException | None) -> str | None:

@@ -3,6 +3,7 @@
 Nothing that tells an event knows who listens. No event holds content or a key. What is not known is None, never 0.
 """
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
@@ -20,11 +21,11 @@ class RequestEnded(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 
     at:          when it ended, in Unix seconds.
     id:          ours, as `x-concertina-request-id` tells the client. client_request_id, upstream_request_id: theirs.
-    wire:        the dialect that it was read in; `relay` where it was passed on unread.
+    wire:        the dialect of a request of a conversation; `relay` of any other.
     route:       what its path asks for, by a name of a fixed list. path: as the client wrote it.
     label:       what the client calls its conversation.
     tokens_received, tokens_sent: of the prompt, of our own estimate; calibration: the upstream's for each, if not 1.
-    window, usable: of the model, in its tokens; what of it a prompt may take.
+    window, usable: of the model, in its tokens; what of it a prompt may take. window_source: who says so.
     messages:    of the conversation, as received.
     billed, cached, cache_written, output: tokens as the upstream reported them.
     ms:          until its end. first_byte_ms: until the first of the upstream's answer was there.
@@ -64,6 +65,7 @@ class RequestEnded(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     tokens_received: int | None = None
     calibration: float | None = None
     window: int | None = None
+    window_source: str | None = None
     usable: int | None = None
     messages: int | None = None
     billed: int | None = None
@@ -78,6 +80,11 @@ class RequestEnded(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     warning: str | None = None
     code: str | None = None
     cause: str | None = None
+
+    @property
+    def is_answered(self) -> bool:
+        """Whether the upstream has answered it with 2xx."""
+        return self.attempts > 0 and 200 <= self.status < 300
 
     @property
     def received(self) -> int | None:
@@ -146,6 +153,35 @@ class CompactionEnded(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     depth: int | None = None
     truncated: bool | None = None
     summarizer_ms: int | None = None
+
+
+CallResult = Literal["ok", "reminded", "invalid", "overflow", "refused", "failed", "timeout"]
+
+
+class SummarizerCalled(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """A call of a summarizer that was begun.
+
+    result: what came of it: `reminded` is fine after a reminder, `timeout` was ended before it was answered.
+    tokens_in, tokens_out: as billed, or as estimated where that was not said; 0 without an answer.
+    """
+
+    tenant: str
+    upstream: str
+    model: str
+    result: CallResult
+    ms: float
+    tokens_in: int = 0
+    tokens_out: int = 0
+
+
+class SummarizerPaused(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """A summarizer is left alone after it failed, for so many seconds; kind: how it failed."""
+
+    tenant: str
+    upstream: str
+    model: str
+    kind: str
+    seconds: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,6 +296,8 @@ class ConfigReloaded:
 Event = (
     RequestEnded
     | CompactionEnded
+    | SummarizerCalled
+    | SummarizerPaused
     | PromptBilled
     | RetriesExhausted
     | ShapeLearned
@@ -276,10 +314,11 @@ Hook = Callable[[Event], None]
 
 
 class Hooks:
-    """Tells every hook of an event. One that fails is a fault of ours, and no other one's."""
+    """Tells every hook of an event. One that fails is a fault of ours, and no other one's; `dropped` counts by hook."""
 
     def __init__(self, *hooks: Hook, fault: Callable[[str, BaseException], None]) -> None:
         """`fault` logs an error of ours under a name."""
+        self.dropped: Counter[str] = Counter()
         self._hooks = hooks
         self._fault = fault
 
@@ -288,4 +327,5 @@ class Hooks:
             try:
                 hook(event)
             except Exception as error:  # noqa: BLE001 - a listener must not break what happens
+                self.dropped[type(hook).__name__] += 1
                 self._fault("hook_failed", error)

@@ -1,159 +1,222 @@
-"""What is counted for Prometheus; no content, no keys, no sessions, and a bounded number of series."""
+"""What Prometheus is told: the tallies, and what other parts count themselves, rendered off the event loop.
+
+No content, no keys, no sessions, and a bounded number of series: at most about 6,000 lines.
+"""
 
 import asyncio
+import platform
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from importlib.metadata import version
 
-from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
-from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client import CollectorRegistry, GCCollector, ProcessCollector, generate_latest
+from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.openmetrics.exposition import generate_latest as generate_openmetrics
 from prometheus_client.registry import Collector
 
-from policies.experience import MIN_CALIBRATION_TOKENS
-from proxy.observing.events import ConfigReloaded, CopyRefused, Event, PromptBilled, Recalled, Searched, ThinkingRemoved
+from proxy.observing import figures
+from proxy.observing.figures import Price
+from proxy.observing.histograms import Histograms, Labels
+from proxy.observing.tallies import Tallies
+from proxy.observing.tally import Tally
 
-# Models are named by clients: beyond this many series they share one.
-_MOST_SERIES = 300
-_OTHER = "other"
-_LABELS = ("tenant", "upstream", "model")
-_RESULTS = ("success", "failed")
-# Rendering takes a tenth of a second with 300 models; several scrapers, or one that asks again, get the same.
+# Several scrapers, or one that asks again, get the same.
 _KEPT_SECONDS = 1.0
+_SET = ("tenant", "upstream", "model")
+_MODEL = ("upstream", "model")
+# Of each set of tenant, upstream and model.
+_SUMS: Mapping[str, tuple[str, str]] = {
+    "received": ("received_tokens", "Tokens of prompts as clients wrote them, of requests that were answered"),
+    "sent": ("sent_tokens", "Tokens of the same prompts as they went upstream"),
+    "billed": ("billed_input_tokens", "Tokens of prompts as upstreams reported them"),
+    "cached": ("cached_input_tokens", "Those of them that upstreams served from a cache"),
+    "cached_of": ("cache_reported_input_tokens", "Those of them whose upstream tells what its cache served"),
+    "cache_written": ("cache_write_input_tokens", "Those of them that upstreams wrote to a cache"),
+    "output": ("output_tokens", "Tokens of answers as upstreams reported them"),
+    "kept_alive": ("kept_alive", "Requests larger than the model's window that were answered"),
+    "summary_in": ("summary_input_tokens", "Tokens of the prompts of summarizers"),
+    "summary_out": ("summary_output_tokens", "Tokens of the answers of summarizers, useless ones too"),
+}
+_COUNTERS: Mapping[str, tuple[str, Labels]] = {
+    "requests": ("Requests that have ended", (*_SET, "wire", "end", "status")),
+    "outcomes": ("What became of requests of conversations", ("tenant", "model", "outcome", "reason")),
+    "overflows": ("Requests that upstreams refused for their size", (*_MODEL, "result")),
+    "compactions": ("Compactions", ("tenant", "model", "trigger", "level", "result")),
+    "summarizer_calls": ("Calls of summarizers", (*_MODEL, "result")),
+    "upstream_failures": ("Requests that failed since an upstream could not be reached or went away",
+                          ("upstream", "cause")),
+    "refusals": ("Errors that the proxy answered itself", ("code",)),
+    "prompts_cut_off": ("Prompts of which the upstream read less than half, without an error", _SET),
+    "copies_refused": ("Compacted requests that were refused where the client's own was taken", _SET),
+    "thinking_removed": ("Requests refused for thinking bound to another prompt, and sent again without any", _SET),
+    "recalled": ("Messages of users that got quotations of what a summary covers in front of them", _SET),
+    "recalled_tokens": ("Tokens of these quotations, each counted once", _SET),
+    "searches": ("Searches of models in their conversation, with the tool of ours", _SET),
+    "config_reloads": ("Times that the config was read again, and taken or refused", ("result",)),
+}  # fmt: skip
+_HISTOGRAMS: Mapping[str, tuple[str, Labels]] = {
+    "request_duration_seconds": ("From the request's head to the answer's end", _MODEL),
+    "time_to_first_byte_seconds": ("From the request's head to the first byte of the upstream's answer", _MODEL),
+    "overhead_seconds": ("Until a request was first sent, without waits for summaries", ("stage",)),
+    "summary_wait_seconds": ("What requests waited for summaries, of those that did", ("result",)),
+    "window_used_ratio": ("Tokens sent, for each token of the model's window", _MODEL),
+    "estimate_ratio": ("Tokens that the upstream billed for a prompt, for each token of our estimate", _MODEL),
+    "summarizer_call_duration_seconds": ("Calls of summarizers", _MODEL),
+    "compaction_duration_seconds": ("Compactions, with all that they waited for", ("algorithm",)),
+    "compaction_ratio": ("Share of a request's tokens that a compaction left", ("algorithm",)),
+    "bisect_depth": ("How often a span was halved to fit the summarizer", ("algorithm",)),
+    "event_loop_lag_seconds": ("How late a timer of the event loop fires", ()),
+}
+Render = Callable[[CollectorRegistry], bytes]
+Samples = Callable[[], Iterable[tuple[Labels, float]]]
 
 
 class Metrics:
     """One registry a process."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        """`clock` tells seconds that only go forward."""
+    def __init__(
+        self, tallies: Tallies, price: Callable[[str], Price | None], clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        """`price`: of a model by its name. `clock` tells seconds that only go forward."""
         self._clock = clock
         self._rendering = asyncio.Lock()
-        self._rendered: tuple[float, bytes] | None = None
+        self._rendered: dict[Render, tuple[float, bytes]] = {}
         self._registry = CollectorRegistry()
-        self._series: set[tuple[str, str, str]] = set()
-        self._estimates = Histogram(
-            "concertina_estimate_ratio",
-            "Tokens that the upstream billed for a prompt, for each token of our estimate",
-            _LABELS,
-            buckets=(0.5, 0.8, 0.9, 0.95, 1.0, 1.05, 1.1, 1.25, 1.5, 2.0, 4.0),
-            registry=self._registry,
-        )
-        self._cut_off = self._counter(
-            "concertina_prompts_cut_off", "Prompts of which the upstream read less than half, without an error"
-        )
-        self._refused = self._counter(
-            "concertina_copies_refused", "Compacted requests that were refused where the client's own was taken"
-        )
-        self._thinking = self._counter(
-            "concertina_thinking_removed",
-            "Requests that were refused for thinking bound to another prompt, and sent again without any",
-        )
-        self._recalled = self._counter(
-            "concertina_recalled", "Messages of users that got quotations of what a summary covers in front of them"
-        )
-        self._recalled_tokens = self._counter(
-            "concertina_recalled_tokens", "Tokens of these quotations, each counted once"
-        )
-        self._searches = self._counter(
-            "concertina_searches", "Searches of models in their conversation, with the tool of ours"
-        )
-        self._reloads = Counter(
-            "concertina_config_reloads_total",
-            "Times that the config was read again, and taken or refused",
-            ("result",),
-            registry=self._registry,
-        )
-        for result in _RESULTS:
-            self._reloads.labels(result)
+        self._registry.register(_Folded(tallies, price))
+        ProcessCollector(registry=self._registry)
+        GCCollector(registry=self._registry)
+        self.gauge("build_info", "What runs here", ("version", "python"), _build)
 
-    def _counter(self, name: str, documentation: str) -> Counter:
-        """One by tenant, upstream and model."""
-        return Counter(name, documentation, _LABELS, registry=self._registry)
+    def gauge(self, name: str, documentation: str, labels: Labels, samples: Samples) -> None:
+        """Tell what `samples` says when it is asked, in another thread: values by their labels."""
+        self._registry.register(_Watched(GaugeMetricFamily, name, documentation, labels, samples))
 
-    def __call__(self, event: Event) -> None:
-        match event:
-            case PromptBilled():
-                series = self._named(event.tenant, event.upstream, event.model)
-                if event.estimated >= MIN_CALIBRATION_TOKENS:
-                    self._estimates.labels(*series).observe(event.billed / event.estimated)
-                if event.cut_off:
-                    self._cut_off.labels(*series).inc()
-            case CopyRefused():
-                self._refused.labels(*self._named(event.tenant, event.upstream, event.model)).inc()
-            case ThinkingRemoved():
-                self._thinking.labels(*self._named(event.tenant, event.upstream, event.model)).inc()
-            case Recalled():
-                series = self._named(event.tenant, event.upstream, event.model)
-                self._recalled.labels(*series).inc()
-                self._recalled_tokens.labels(*series).inc(event.tokens)
-            case Searched():
-                self._searches.labels(*self._named(event.tenant, event.upstream, event.model)).inc(event.searches)
-            case ConfigReloaded():
-                self._reloads.labels(_RESULTS[0] if event.is_taken else _RESULTS[1]).inc()
-            case _:
-                pass
+    def counter(self, name: str, documentation: str, labels: Labels, samples: Samples) -> None:
+        """The same of what only grows."""
+        self._registry.register(_Watched(CounterMetricFamily, name, documentation, labels, samples))
 
-    def watch_store(
-        self, available: Callable[[], bool], errors: Mapping[str, int], unreadable: Callable[[], int]
-    ) -> None:
-        """Tell what these say when they are asked: the store's state, failed operations by name, and useless values."""
-        self._registry.register(_StoreFigures(available, errors, unreadable))
-
-    def watch_memory(self, held: Mapping[str, int], most: Callable[[], int]) -> None:
-        """Tell what is remembered: bytes by cache, and the bound for all of them."""
-        self._registry.register(_MemoryFigures(held, most))
+    def histogram(self, name: str, documentation: str, labels: Labels, histograms: Histograms) -> None:
+        self._registry.register(_Measured(name, documentation, labels, histograms))
 
     async def exposition(self) -> bytes:
         """Everything, in Prometheus' text format, as it was within the last second; rendered in a thread."""
+        return await self._exposition(generate_latest)
+
+    async def openmetrics(self) -> bytes:
+        """The same in OpenMetrics' format."""
+        return await self._exposition(generate_openmetrics)
+
+    async def _exposition(self, render: Render) -> bytes:
         async with self._rendering:
             now = self._clock()
-            if self._rendered is None or now - self._rendered[0] >= _KEPT_SECONDS:
-                self._rendered = (now, await asyncio.to_thread(generate_latest, self._registry))
-            return self._rendered[1]
-
-    def _named(self, tenant: str, upstream: str, model: str) -> tuple[str, str, str]:
-        series = (tenant, upstream, model)
-        if series not in self._series:
-            if len(self._series) >= _MOST_SERIES:
-                return tenant, upstream, _OTHER
-            self._series.add(series)
-        return series
+            rendered = self._rendered.get(render)
+            if rendered is None or now - rendered[0] >= _KEPT_SECONDS:
+                rendered = self._rendered[render] = (now, await asyncio.to_thread(render, self._registry))
+            return rendered[1]
 
 
-class _StoreFigures(Collector):
-    """What the store's guard and the sealer count themselves."""
+class _Watched(Collector):
+    """One metric that another part keeps."""
 
-    def __init__(self, available: Callable[[], bool], errors: Mapping[str, int], unreadable: Callable[[], int]) -> None:
-        self._available = available
-        self._errors = errors
-        self._unreadable = unreadable
+    def __init__(
+        self,
+        kind: type[GaugeMetricFamily] | type[CounterMetricFamily],
+        name: str,
+        documentation: str,
+        labels: Labels,
+        samples: Samples,
+    ) -> None:
+        self._kind = kind
+        self._about = (f"concertina_{name}", documentation)
+        self._labels = labels
+        self._samples = samples
 
     def collect(self) -> Iterator[Metric]:
-        yield GaugeMetricFamily("concertina_store_up", "Whether the store does all it is asked to", self._available())
-        failed = CounterMetricFamily(
-            "concertina_store_errors", "Operations that the store did not carry out", labels=["operation"]
-        )
-        for name, number in sorted(dict(self._errors).items()):  # a copy: the loop goes on counting
-            failed.add_metric([name], number)
-        yield failed
+        metric = self._kind(*self._about, labels=self._labels)
+        for labels, value in sorted(self._samples()):
+            metric.add_metric(labels, value)
+        yield metric
+
+
+class _Measured(Collector):
+    """One histogram that another part keeps."""
+
+    def __init__(self, name: str, documentation: str, labels: Labels, histograms: Histograms) -> None:
+        self._about = (name, documentation, labels)
+        self._histograms = histograms
+
+    def collect(self) -> Iterator[Metric]:
+        yield _histogram(*self._about, self._histograms)
+
+
+class _Folded(Collector):
+    """The tallies. What is copied at once is whole: the event loop goes on counting meanwhile."""
+
+    def __init__(self, tallies: Tallies, price: Callable[[str], Price | None]) -> None:
+        self._tallies = tallies
+        self._price = price
+
+    def collect(self) -> Iterator[Metric]:
+        tallies = self._tallies
+        sets = sorted(tallies.sets.copy().items())
+        for field, (name, documentation) in _SUMS.items():
+            yield _sums(sets, field, name, documentation)
+        yield self._cost(sets)
+        for name, (documentation, labels) in _COUNTERS.items():
+            counter = CounterMetricFamily(f"concertina_{name}", documentation, labels=labels)
+            for values, number in sorted(tallies.counts.of.get(name, {}).copy().items()):
+                counter.add_metric(values, number)
+            yield counter
         yield CounterMetricFamily(
-            "concertina_store_unreadable",
-            "Values in the store that were damaged, or not sealed for their place with a key known here",
-            self._unreadable(),
+            "concertina_keepalive_comments", "Signs of life that waiting clients were sent", tallies.comments
         )
-
-
-class _MemoryFigures(Collector):
-    """What is remembered, by cache."""
-
-    def __init__(self, held: Mapping[str, int], most: Callable[[], int]) -> None:
-        self._held = held
-        self._most = most
-
-    def collect(self) -> Iterator[Metric]:
-        held = GaugeMetricFamily(
-            "concertina_memory_bytes", "Bytes, about, of what is remembered to save work", labels=["cache"]
+        windows = GaugeMetricFamily(
+            "concertina_window_tokens", "Tokens of the model's window, and who says so", labels=(*_MODEL, "source")
         )
-        for name, size in sorted(dict(self._held).items()):
-            held.add_metric([name], size)
-        yield held
-        yield GaugeMetricFamily("concertina_memory_limit_bytes", "The most they may take together", self._most())
+        for where, (tokens, source) in sorted(tallies.windows.copy().items()):
+            windows.add_metric((*where, source), tokens)
+        yield windows
+        for name, (documentation, labels) in _HISTOGRAMS.items():
+            yield _histogram(name, documentation, labels, tallies.histograms[name])
+
+    def _cost(self, sets: Sequence[tuple[Labels, Tally]]) -> Metric:
+        cost = CounterMetricFamily(
+            "concertina_cost_usd", "US dollars at list price, where one is known", labels=(*_SET, "purpose")
+        )
+        for labels, tally in sets:
+            price = self._price(labels[-1])
+            answers, summaries = figures.cost_of_answers(tally, price), figures.cost_of_summaries(tally, price)
+            for purpose, usd in (("answer", answers), ("summary", summaries)):
+                if usd:
+                    cost.add_metric((*labels, purpose), usd)
+        return cost
+
+
+def _sums(sets: Sequence[tuple[Labels, Tally]], field: str, name: str, documentation: str) -> Metric:
+    """One sum over all sets of labels; of what is never reported nothing is told."""
+    metric = CounterMetricFamily(f"concertina_{name}", documentation, labels=_SET)
+    for labels, tally in sets:
+        if number := getattr(tally, field):
+            metric.add_metric(labels, number)
+    return metric
+
+
+def _histogram(name: str, documentation: str, labels: Labels, histograms: Histograms) -> Metric:
+    metric = HistogramMetricFamily(f"concertina_{name}", documentation, labels=labels)
+    bounds = (*map(str, histograms.bounds), "+Inf")
+    for values, histogram in sorted(histograms.of.copy().items()):
+        buckets, below = [], 0
+        for bound, number in zip(bounds, histogram.counts.copy(), strict=True):
+            below += number
+            buckets.append((bound, below))
+        metric.add_metric(values, buckets, histogram.sum)
+    return metric
+
+
+def by_name(values: Mapping[str, float]) -> list[tuple[Labels, float]]:
+    """Samples with one label; a copy, as the event loop goes on counting."""
+    return [((name,), value) for name, value in dict(values).items()]
+
+
+def _build() -> Iterable[tuple[Labels, float]]:
+    return [((version("concertina"), platform.python_version()), 1)]

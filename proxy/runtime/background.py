@@ -1,6 +1,7 @@
 """Work that goes on after its request has ended, whether or not the client is still there."""
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Coroutine
 
 from proxy.runtime.deadlines import ended
@@ -11,11 +12,12 @@ _OF_KIND = {"summary": 8}
 
 
 class Background:
-    """Starts such work, bounded, and sees it through; one per process."""
+    """Starts such work, bounded, and sees it through; one per process. `skipped` counts by name what was not begun."""
 
     def __init__(self, fault: Callable[[str, BaseException], None]) -> None:
         """`fault` logs an error of ours under a name."""
         self._fault = fault
+        self.skipped: Counter[str] = Counter()
         self._tasks: dict[asyncio.Task[None], str] = {}
         self._draining = False
 
@@ -25,6 +27,7 @@ class Background:
         A failure is logged as `{name}_failed`.
         """
         if self._draining or self._is_full(name):
+            self.skipped[name] += 1
             work.close()
             return False
         task = asyncio.create_task(self._run(name, work))

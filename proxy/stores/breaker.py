@@ -1,10 +1,12 @@
 """The store as the proxy sees it: never raises, and costs next to nothing while the real one is down."""
 
 import asyncio
+import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import TypeVar
 
+from proxy.observing.histograms import Histograms
 from proxy.stores.base import RefusedError, Store, StoreError
 
 T = TypeVar("T")
@@ -15,6 +17,8 @@ STEADY = 10.0
 LONGEST_PAUSE = 4.0
 # A store that is well again answers sooner. Of one that is frozen nobody's request waits for the timeout.
 _PROBE_WAIT = 0.025
+_SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0)
+_OPERATIONS = 20
 
 
 class CircuitBreaker:
@@ -24,7 +28,8 @@ class CircuitBreaker:
     locks were free; then one operation is let through, and its outcome decides: its caller waits a moment, and
     is answered without the store while it goes on. What the store refuses while it is well
     (`RefusedError`: full, read-only) pauses for itself, and the rest goes on; it is over when any of what was refused
-    is carried out. `on_change(available, reason)` is called once per change. `errors` counts failed operations by name.
+    is carried out. `on_change(available, reason)` is called once per change. `errors` counts failed operations by name;
+    `seconds` is how long they took.
     """
 
     def __init__(self, store: Store, clock: Callable[[], float], retry_after: float = 1.0) -> None:
@@ -42,6 +47,7 @@ class CircuitBreaker:
         """When what the store refuses is tried again, by the operation's name."""
 
         self.errors: Counter[str] = Counter()
+        self.seconds = Histograms(_SECONDS, _OPERATIONS)
 
     @property
     def available(self) -> bool:
@@ -112,6 +118,7 @@ class CircuitBreaker:
 
     async def _carried_out(self, name: str, operation: Callable[[], Awaitable[T]], otherwise: T, *, probe: bool) -> T:
         changes = self._changes  # what began before the last change says nothing about now
+        began = time.perf_counter()
         try:
             result = await operation()
         except StoreError as error:
@@ -123,6 +130,8 @@ class CircuitBreaker:
             if probe or changes == self._changes:
                 self._succeeded(name, probe=probe)
             return result
+        finally:
+            self.seconds.observe((name,), time.perf_counter() - began)
 
     def _let_through(self, name: str) -> bool:
         """All while the store is well, one at a time when a pause is over, none during it."""

@@ -1,7 +1,9 @@
 """One call to a summarizer model: a request of ours, its retries, and when to leave it alone for a while."""
 
+import asyncio
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Literal
 
 from tenacity import AsyncRetrying, retry_if_exception, stop_after_attempt, wait_random_exponential
@@ -12,6 +14,7 @@ from policies.record.validation import Answer
 from proxy.errors import ProxyError
 from proxy.lru import remember
 from proxy.models.windows import Place
+from proxy.observing.events import CallResult, Hook, SummarizerCalled, SummarizerPaused
 from proxy.overflow.classify import classify
 from proxy.server.headers import HOP
 from proxy.server.paths import resource_url
@@ -28,6 +31,7 @@ _COOLDOWNS = (60.0, 300.0, 900.0)
 # Of questions behind a session's prompt: longer, so that a plain one is asked in between where they alone fail.
 _ALIGNED_COOLDOWNS = (300.0, 900.0)
 _REMEMBERED = 10_000
+_SHOWN = 100
 
 Kind = Literal["transient", "refused", "invalid", "cooling_down"]
 _Key = tuple[str, Place, bool]
@@ -60,14 +64,22 @@ class _TransientError(Exception):
 class Summarizer:
     """Asks summarizers and remembers which ones failed lately."""
 
-    def __init__(self, client: UpstreamClient, clock: Callable[[], float]) -> None:
+    def __init__(self, client: UpstreamClient, clock: Callable[[], float], observe: Hook) -> None:
+        """`clock` tells seconds that only go forward."""
         self._client = client
         self._clock = clock
+        self._observe = observe
         self._failures: OrderedDict[_Key, tuple[int, float]] = OrderedDict()
+        self._paused: OrderedDict[tuple[str, str], float] = OrderedDict()
 
     def is_cooling_down(self, target: SummaryTarget, *, is_aligned: bool = False) -> bool:
         """Whether it failed lately and is left alone; or only with questions at the end of a session's own prompt."""
         return self._clock() < self._failures.get(_key(target, is_aligned), (0, 0.0))[1]
+
+    def cooling_down(self) -> set[tuple[str, str]]:
+        """Upstream and model of those that are left alone now, by any caller."""
+        now = self._clock()
+        return {paused for paused, until in self._paused.copy().items() if now < until}
 
     async def ask(self, target: SummaryTarget, prompt: Prompt, max_tokens: int) -> Answer:
         """One answer, not validated. Raises SummarizerError or SummarizerOverflowError."""
@@ -81,6 +93,26 @@ class Summarizer:
         """
         if self.is_cooling_down(target):
             raise SummarizerError("cooling_down", "the summarizer failed lately")
+        began = self._clock()
+        try:
+            answer = await self._sent(target, body, is_aligned=is_aligned)
+        except (SummarizerError, SummarizerOverflowError, asyncio.CancelledError) as error:
+            self._called(target, _result(error), self._ms_since(began), (0, 0))
+            raise
+        return replace(answer, ms=self._ms_since(began))
+
+    def answered(self, target: SummaryTarget, answer: Answer, used: tuple[int, int], result: CallResult) -> None:
+        """Take what an answer cost, in tokens of its prompt and its own, and whether it was of use."""
+        self._called(target, result, answer.ms, used)
+
+    def _called(self, target: SummaryTarget, result: CallResult, ms: float, used: tuple[int, int]) -> None:
+        where = {"tenant": target.place.tenant, "upstream": target.name, "model": target.model}
+        self._observe(SummarizerCalled(**where, result=result, ms=ms, tokens_in=used[0], tokens_out=used[1]))
+
+    def _ms_since(self, began: float) -> float:
+        return 1000 * (self._clock() - began)
+
+    async def _sent(self, target: SummaryTarget, body: bytes, *, is_aligned: bool) -> Answer:
         retrying = AsyncRetrying(
             retry=retry_if_exception(lambda error: isinstance(error, _TransientError) and error.soon),
             stop=stop_after_attempt(_ATTEMPTS),
@@ -105,9 +137,15 @@ class Summarizer:
         pauses = _pauses(kind, is_aligned=is_aligned)
         pause = pauses[min(failures, len(pauses) - 1)]
         remember(self._failures, key, (failures + 1, self._clock() + pause), _REMEMBERED)
+        if not is_aligned:
+            remember(self._paused, (target.name, target.model), self._clock() + pause, _SHOWN)
+        where = {"tenant": target.place.tenant, "upstream": target.name, "model": target.model}
+        self._observe(SummarizerPaused(**where, kind=kind, seconds=pause))
 
     def succeeded(self, target: SummaryTarget, *, is_aligned: bool = False) -> None:
         self._failures.pop(_key(target, is_aligned), None)
+        if not is_aligned:
+            self._paused.pop((target.name, target.model), None)
 
     async def _ask_once(self, target: SummaryTarget, body: bytes) -> Answer:
         url = resource_url(target.upstream.base_url, target.dialect.path)
@@ -140,6 +178,18 @@ class Summarizer:
         if read is None:
             raise _TransientError("the summarizer's answer is none of a model")
         return read
+
+
+def _result(error: BaseException) -> CallResult:
+    match error:
+        case SummarizerOverflowError():
+            return "overflow"
+        case SummarizerError(kind="refused"):
+            return "refused"
+        case SummarizerError():
+            return "failed"
+        case _:
+            return "timeout"
 
 
 def _is_soon(retry_after: bytes | None) -> bool:

@@ -98,7 +98,9 @@ class Stage:
             await asyncio.sleep(0)
         lines = map(json.loads, self.log.getvalue().splitlines())
         told = [line for line in lines if line["event"] == "request"][1:]
-        return [{k: v for k, v in line.items() if k not in ("ts", "at", "id") and not k.endswith("ms")} for line in told]
+        return [
+            {k: v for k, v in line.items() if k not in ("ts", "at", "id") and not k.endswith("ms")} for line in told
+        ]
 
 
 @asynccontextmanager

@@ -9,17 +9,23 @@ from typing import TYPE_CHECKING, get_args
 import pytest
 
 from proxy.observing.events import CompactionEnded, End, Overflow, RequestEnded
+from proxy.observing.metrics import _Folded
+from proxy.observing.tallies import Tallies
 
 if TYPE_CHECKING:
     import msgspec
 
-DOCUMENT = (Path(__file__).parents[2] / "docs/observability.md").read_text("utf-8")
+ROOT = Path(__file__).parents[2]
+DOCUMENT = (ROOT / "docs/observability.md").read_text("utf-8")
 _CODE = re.compile(r"`([^`\n]+)`")
 
 
 def rows(heading: str) -> dict[str, str]:
     """What a table says of each field, by the section that it stands in."""
-    section = DOCUMENT.partition(f"\n### {heading}\n")[2].partition("\n### ")[0].partition("\n## ")[0]
+    return table(DOCUMENT.partition(f"\n### {heading}\n")[2].partition("\n### ")[0].partition("\n## ")[0])
+
+
+def table(section: str) -> dict[str, str]:
     found = re.findall(r"^\| (`[^|]+) \| (.+) \|$", section, re.MULTILINE)
     return {name: meaning for names, meaning in found for name in _CODE.findall(names)}
 
@@ -27,6 +33,19 @@ def rows(heading: str) -> dict[str, str]:
 @pytest.mark.parametrize(("heading", "event"), [("A request", RequestEnded), ("A compaction", CompactionEnded)])
 def test_every_field_of_a_line_is_documented_and_no_other(heading: str, event: type[msgspec.Struct]) -> None:
     assert rows(heading).keys() == set(event.__struct_fields__)
+
+
+def test_every_metric_is_documented_and_no_other() -> None:
+    told = {
+        name.removesuffix("_total") for name in table(DOCUMENT.partition("\n## Metrics\n")[2].partition("\n## ")[0])
+    }
+    watched = {
+        name
+        for file in ("proxy/wiring.py", "proxy/app.py", "proxy/observing/metrics.py")
+        for name in re.findall(r"metrics\.(?:gauge|counter|histogram)\(\s*\"(\w+)\"", (ROOT / file).read_text("utf-8"))
+    }
+    folded = {f.name.removeprefix("concertina_") for f in _Folded(Tallies(lambda: 0.0), lambda _: None).collect()}
+    assert told == watched | folded | {"build_info"}
 
 
 @pytest.mark.parametrize(("field", "words"), [("end", get_args(End)), ("overflow", get_args(Overflow))])

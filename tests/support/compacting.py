@@ -124,10 +124,10 @@ async def replica(
     async with serve(model) as url, UpstreamClient() as client:
         with ThreadPoolExecutor(2) as executor:
             checkpoints = Checkpoints(store or MemoryStore(), Sealer(None), 3600.0)
-            summarizer = Summarizer(client, clock)
+            lines = LogLines(Log("info", clock, log or BytesIO()))
+            summarizer = Summarizer(client, clock, lines)
             windows = Windows(ModelTable(), MemoryStore(), Sealer(None), clock)
             spending, workers = Spending(clock), Workers(executor)
-            lines = LogLines(Log("info", clock, log or BytesIO()))
             writer = Writer(checkpoints, summarizer, TOKENIZER, read_prompts(), windows, spending, workers, clock)
             compactor = Compactor(checkpoints, summarizer, writer, spending, TOKENIZER, workers, lines, clock)
             yield Replica(compactor, checkpoints, summarizer, url)

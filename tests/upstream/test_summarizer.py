@@ -37,6 +37,10 @@ def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("proxy.upstream.summarizer._PAUSE", 0.0)
 
 
+def ignored(_: object) -> None:
+    """Nobody is told of events here."""
+
+
 def completion(content: object, finish: str | None = "stop", **message: object) -> bytes:
     choice = {"index": 0, "message": {"role": "assistant", "content": content, **message}, "finish_reason": finish}
     return answer(200, json.dumps({"choices": [choice]}).encode(), JSON)
@@ -65,7 +69,7 @@ async def asked(script: Script) -> tuple[Answer | Exception, Scripted]:
     """What one question came to, and the upstream that was asked."""
     async with upstream(script) as behind, UpstreamClient() as client:
         try:
-            result: Answer | Exception = await Summarizer(client, Clock(0.0)).ask(
+            result: Answer | Exception = await Summarizer(client, Clock(0.0), ignored).ask(
                 target_at(behind.address), PROMPT, 400
             )
         except (SummarizerError, SummarizerOverflowError) as failure:
@@ -94,7 +98,7 @@ async def test_the_prompt_is_sent_as_an_ordinary_completion_under_the_targets_cr
 async def test_the_output_key_and_the_temperature_are_the_targets() -> None:
     async with upstream(in_turn(completion("done"))) as behind, UpstreamClient() as client:
         target = replace(target_at(behind.address), output_key="max_completion_tokens", temperature=0.2)
-        await Summarizer(client, Clock(0.0)).ask(target, PROMPT, 7)
+        await Summarizer(client, Clock(0.0), ignored).ask(target, PROMPT, 7)
     sent = json.loads(behind.calls[0].body)
     assert (sent["max_completion_tokens"], sent["temperature"], "max_tokens" in sent) == (7, 0.2, False)
 
@@ -175,7 +179,7 @@ async def test_the_second_try_may_succeed() -> None:
 async def test_nobody_listening_is_trouble_that_passes() -> None:
     async with UpstreamClient() as client:
         with pytest.raises(SummarizerError) as caught:
-            await Summarizer(client, Clock(0.0)).ask(target_at(f"http://127.0.0.1:{free_port()}"), PROMPT, 4)
+            await Summarizer(client, Clock(0.0), ignored).ask(target_at(f"http://127.0.0.1:{free_port()}"), PROMPT, 4)
     assert caught.value.kind == "transient"
 
 
@@ -202,7 +206,7 @@ async def test_an_answer_that_never_comes_ends_with_the_callers_patience() -> No
         await call.gone()
 
     async with upstream(think) as behind, UpstreamClient() as client:
-        asking = asyncio.create_task(Summarizer(client, Clock(0.0)).ask(target_at(behind.address), PROMPT, 4))
+        asking = asyncio.create_task(Summarizer(client, Clock(0.0), ignored).ask(target_at(behind.address), PROMPT, 4))
         async with asyncio.timeout(30):
             while not behind.calls:  # noqa: ASYNC110 - the other side of a socket sets no event here
                 await asyncio.sleep(0)
@@ -214,7 +218,7 @@ async def test_an_answer_that_never_comes_ends_with_the_callers_patience() -> No
 async def cooled(script: Script, use: Callable[[Summarizer, SummaryTarget, Clock], Awaitable[None]]) -> Scripted:
     async with upstream(script) as behind, UpstreamClient() as client:
         clock = Clock(0.0)
-        await use(Summarizer(client, clock), target_at(behind.address), clock)
+        await use(Summarizer(client, clock, ignored), target_at(behind.address), clock)
         return behind
 
 
@@ -238,7 +242,7 @@ async def test_every_failure_in_a_row_makes_the_pause_longer() -> None:
 
 def test_questions_behind_a_sessions_prompt_pause_by_themselves_and_for_longer() -> None:
     clock, target = Clock(0.0), target_at("http://127.0.0.1:9")
-    summarizer = Summarizer(UpstreamClient(), clock)
+    summarizer = Summarizer(UpstreamClient(), clock, ignored)
     for pause in (300.0, 900.0, 900.0):
         summarizer.failed(target, "invalid", is_aligned=True)
         clock.now += pause - 1

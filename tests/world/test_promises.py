@@ -202,7 +202,7 @@ async def trouble(
     directory: Path, script: Script, monkeypatch: pytest.MonkeyPatch, **summarizer: object
 ) -> AsyncIterator[Trouble]:
     clock = Clock()
-    monkeypatch.setattr("proxy.wiring.Summarizer", lambda client, _: Summarizer(client, clock))
+    monkeypatch.setattr("proxy.wiring.Summarizer", lambda client, _, observe: Summarizer(client, clock, observe))
     played = Trouble(Oracle(WINDOW), "", clock)
     async with serve(played.oracle.model) as main, upstream(played.failing(script)) as other:
         settings = {

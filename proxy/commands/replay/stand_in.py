@@ -34,7 +34,7 @@ class StandIn(Summarizer):
     """Answers at once, always the same, and remembers what it was asked."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
-        super().__init__(UpstreamClient(), time.monotonic)
+        super().__init__(UpstreamClient(), time.monotonic, lambda _: None)
         self._tokenizer = tokenizer
         self._calls: list[Call] = []
 

@@ -1,0 +1,64 @@
+"""What the figures mean that are shown, each defined once: pages, metrics and commands use these and nothing else."""
+
+from typing import Protocol
+
+from proxy.observing.events import RequestEnded
+from proxy.observing.tally import Tally
+
+# From here on a conversation is near its window.
+NEAR = 0.9
+
+
+class Price(Protocol):
+    """US dollars a token."""
+
+    @property
+    def prompt(self) -> float: ...
+    @property
+    def completion(self) -> float: ...
+    @property
+    def cached(self) -> float: ...
+
+
+def not_sent(tally: Tally) -> int:
+    """Tokens of prompts that did not go upstream."""
+    return tally.received - tally.sent
+
+
+def summaries(tally: Tally) -> int:
+    """Tokens that summarizers took, prompts and answers."""
+    return tally.summary_in + tally.summary_out
+
+
+def net(tally: Tally) -> int:
+    """What was not sent, less what summaries took for it; may be negative."""
+    return not_sent(tally) - summaries(tally)
+
+
+def cache_share(tally: Tally) -> float | None:
+    """The share of billed tokens that the upstream's cache served, where it tells; None where none does."""
+    return tally.cached / tally.cached_of if tally.cached_of else None
+
+
+def cost_of_answers(tally: Tally, price: Price | None) -> float | None:
+    """US dollars at list price, cached tokens at their own; None where the price is not known."""
+    if price is None:
+        return None
+    fresh = tally.billed - tally.cached
+    return fresh * price.prompt + tally.cached * price.cached + tally.output * price.completion
+
+
+def cost_of_summaries(tally: Tally, price: Price | None) -> float | None:
+    """The same for the calls of summarizers."""
+    return None if price is None else tally.summary_in * price.prompt + tally.summary_out * price.completion
+
+
+def fill(event: RequestEnded) -> float | None:
+    """The share of what a prompt may take that one took; None where the window is not known."""
+    sent = event.sent
+    return None if sent is None or not event.usable else sent / event.usable
+
+
+def is_near(event: RequestEnded) -> bool:
+    """Whether its conversation is near its window."""
+    return (fill(event) or 0.0) >= NEAR

@@ -1,0 +1,38 @@
+"""Histograms as plain numbers: an observation is a search among a few bounds, and two additions."""
+
+from bisect import bisect_left
+from collections.abc import Sequence
+
+OTHER = "other"
+Labels = tuple[str, ...]
+
+
+class Histogram:
+    """counts: observations up to each bound and above the one before it, the last above all; sum: of all."""
+
+    __slots__ = ("counts", "sum")
+
+    def __init__(self, bounds: int) -> None:
+        self.counts = [0] * (bounds + 1)
+        self.sum = 0.0
+
+
+class Histograms:
+    """One for each of so many sets of labels; beyond that all labels are `other`."""
+
+    __slots__ = ("_most", "bounds", "of")
+
+    def __init__(self, bounds: Sequence[float], most: int) -> None:
+        self.bounds = bounds
+        self.of: dict[Labels, Histogram] = {}
+        self._most = most
+
+    def observe(self, labels: Labels, value: float) -> None:
+        found = self.of.get(labels) or self._new(labels)
+        found.counts[bisect_left(self.bounds, value)] += 1
+        found.sum += value
+
+    def _new(self, labels: Labels) -> Histogram:
+        if len(self.of) >= self._most:
+            labels = (OTHER,) * len(labels)
+        return self.of.setdefault(labels, Histogram(len(self.bounds)))

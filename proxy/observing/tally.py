@@ -1,0 +1,74 @@
+"""Sums over the requests of conversations, and what an event adds to them."""
+
+from collections.abc import Iterable
+
+import msgspec
+
+from proxy.observing.events import RequestEnded, SummarizerCalled
+
+
+class Tally(msgspec.Struct, gc=False, omit_defaults=True):
+    """Sums over requests that were answered with 2xx, but for `requests` and `passed_on`, which are over all.
+
+    kept_alive:     were larger than the window, or had been refused for it.
+    passed_on:      overflows that reached the client.
+    received, sent: tokens of prompts as they came and as they went out, as the upstream counts as far as was learned.
+    unbilled:       answers without usage; the next five know nothing of them.
+    cached_of:      those of `billed` whose upstream tells what its cache served.
+    summary_in, summary_out: tokens of all calls of summarizers, useless ones too.
+    """
+
+    requests: int = 0
+    answered: int = 0
+    kept_alive: int = 0
+    passed_on: int = 0
+    received: int = 0
+    sent: int = 0
+    unbilled: int = 0
+    billed: int = 0
+    cached: int = 0
+    cached_of: int = 0
+    cache_written: int = 0
+    output: int = 0
+    summary_calls: int = 0
+    summary_in: int = 0
+    summary_out: int = 0
+
+    def add(self, other: "Tally") -> None:
+        for field in self.__struct_fields__:
+            setattr(self, field, getattr(self, field) + getattr(other, field))
+
+    def take(self, event: RequestEnded, received: int | None, sent: int | None) -> None:
+        """A request of a conversation; `received` and `sent` are the event's, which is asked for them once."""
+        self.requests += 1
+        if event.overflow == "passed_on":
+            self.passed_on += 1
+        if not event.is_answered or received is None or sent is None:
+            return
+        self.answered += 1
+        self.received += received
+        self.sent += sent
+        if event.overflow == "solved" or (event.window is not None and received > event.window):
+            self.kept_alive += 1
+        if event.billed is None:
+            self.unbilled += 1
+            return
+        self.billed += event.billed
+        self.output += event.output or 0
+        self.cache_written += event.cache_written or 0
+        if event.cached is not None:
+            self.cached += event.cached
+            self.cached_of += event.billed
+
+    def take_call(self, event: SummarizerCalled) -> None:
+        self.summary_calls += 1
+        self.summary_in += event.tokens_in
+        self.summary_out += event.tokens_out
+
+
+def total(tallies: Iterable[Tally]) -> Tally:
+    """Their sum."""
+    found = Tally()
+    for tally in tallies:
+        found.add(tally)
+    return found
