@@ -1,4 +1,4 @@
-"""The command line: serve, demo, check, models, explain, replay, sessions, schema, keys, healthcheck, version."""
+"""The command line: its commands, and the checks of what they are given."""
 
 import asyncio
 import hashlib
@@ -34,6 +34,7 @@ keys = App(name="keys", help="Keys of tenants.")
 app.command(keys)
 sessions = App(name="sessions", help="Conversations of which something is stored.")
 app.command(sessions)
+app.command("proxy.commands.printing:printed", name="print", help="Print a dashboard, alerts, or what a client needs.")
 
 _KEY_PREFIX = "ck-"
 _LEAST_WINDOW = 256

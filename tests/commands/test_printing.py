@@ -1,0 +1,51 @@
+"""`concertina print`: what comes with the package."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from typing import TYPE_CHECKING
+
+import pytest
+import yaml
+
+from proxy.commands.cli import app
+from proxy.commands.printing import clients
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def told(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    app(["print", *words], result_action="return_value")
+    return capsys.readouterr().out
+
+
+def test_the_dashboard_and_the_alerts_are_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert json.loads(told(capsys, "grafana"))["title"] == "Concertina"
+    assert yaml.safe_load(told(capsys, "alerts"))["groups"][0]["name"] == "concertina"
+
+
+def test_how_to_run_it_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert set(yaml.safe_load(told(capsys, "compose"))["services"]) == {"concertina"}
+    assert [part["kind"] for part in yaml.safe_load_all(told(capsys, "k8s"))] == ["Deployment", "Service"]
+    assert "ExecStart=" in told(capsys, "systemd")
+
+
+def test_what_a_client_needs_has_the_configs_address(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    config = tmp_path / "config.yaml"
+    config.write_text("server: {port: 1234}", "utf-8")
+    for name in clients():
+        text = told(capsys, "client", name, "--config", str(config))
+        assert "http://127.0.0.1:1234" in text, name
+        assert "{address}" not in text
+    assert tomllib.loads(told(capsys, "client", "codex"))["model_provider"] == "concertina"
+    assert json.loads(told(capsys, "client", "opencode"))["provider"].keys() == {"openai", "anthropic"}
+
+
+@pytest.mark.parametrize("words", [("client",), ("client", "nobody's")])
+def test_a_client_has_to_be_one_that_is_known(capsys: pytest.CaptureFixture[str], words: tuple[str, ...]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        told(capsys, *words)
+    assert ended.value.code == 1
+    assert "claude-code|" in capsys.readouterr().err

@@ -1,0 +1,116 @@
+"""What log, tallies and metrics tell of a session is the same, and what the model server counted."""
+
+from __future__ import annotations
+
+import json
+from contextlib import AsyncExitStack
+from typing import TYPE_CHECKING
+
+import pytest
+
+from proxy.demo.clients import CLIENTS, Name
+from proxy.demo.model_server import MODELS, WINDOW, ModelServer
+from proxy.demo.story import histories
+from proxy.observing import figures
+from proxy.observing.tally import Tally, total
+from tests.support.servers import serve
+from tests.support.stages import stage
+from tests.support.upstreams import ask
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.support.stages import Stage
+
+pytestmark = [pytest.mark.anyio, pytest.mark.slow]
+
+BEARER = (b"authorization", b"Bearer t")
+SUMS = {
+    "received_tokens": "received",
+    "sent_tokens": "sent",
+    "billed_input_tokens": "billed",
+    "cached_input_tokens": "cached",
+    "output_tokens": "output",
+    "kept_alive": "kept_alive",
+    "summary_input_tokens": "summary_in",
+    "summary_output_tokens": "summary_out",
+}
+
+
+def bodies(dialect: Name) -> list[bytes]:
+    return [json.dumps({"model": MODELS[0], **CLIENTS[dialect].body(history)}).encode() for history in histories()]
+
+
+async def scraped(play: Stage) -> dict[str, float]:
+    """Each counter of the paper's sums, over all of its series."""
+    text = (await ask(play.address, "GET", "/metrics", [BEARER])).body.decode()
+    found = dict.fromkeys(SUMS.values(), 0.0)
+    for line in text.splitlines():
+        name, _, value = line.rpartition(" ")
+        field = SUMS.get(name.partition("{")[0].removeprefix("concertina_").removesuffix("_total"))
+        if field is not None:
+            found[field] += float(value)
+    return found
+
+
+def summed(play: Stage) -> dict[str, float]:
+    """The same by the log's lines alone."""
+    lines = [line for line in play.logged("request") if line["wire"] != "relay"]
+    made = play.logged("compaction")
+
+    def real(line: dict[str, object], field: str) -> int:
+        return round(float(str(line[field])) * float(str(line.get("calibration", 1))))
+
+    return {
+        "received": sum(real(line, "tokens_received") for line in lines),
+        "sent": sum(real(line, "tokens_sent") for line in lines),
+        **{field: sum(int(str(line.get(field, 0))) for line in lines) for field in ("billed", "cached", "output")},
+        "kept_alive": sum(real(line, "tokens_received") > int(str(line["window"])) for line in lines),
+        "summary_in": sum(int(str(line.get("tokens_in", 0))) for line in made),
+        "summary_out": sum(int(str(line.get("tokens_out", 0))) for line in made),
+    }
+
+
+def tallied(play: Stage) -> Tally:
+    assert play._app._opened is not None
+    return total(tally for _, tally in play._app._opened.engine.tallies.of())
+
+
+async def too_large(requests: list[bytes], path: str, share: float) -> int:
+    """How many of the requests take more than this share of the window, by the model server's own count."""
+    counting = ModelServer(window=10 * WINDOW)
+    async with serve(counting) as address:
+        for body in requests:
+            await ask(address, "POST", path, [(b"content-type", b"application/json")], body)
+    return sum(received.prompt_tokens > share * WINDOW for received in counting.received)
+
+
+@pytest.mark.parametrize("dialect", ["chat", "messages", "responses"])
+async def test_a_session_is_told_alike_everywhere_and_as_it_was_billed(tmp_path: Path, dialect: Name) -> None:
+    requests, path = bodies(dialect), CLIENTS[dialect].path
+    models = [{"match": "*", "context_window": WINDOW, "encoding": "o200k_base"}]
+    async with AsyncExitStack() as opened:
+        model = ModelServer()
+        shared = {"store": {"url": f"sqlite:///{tmp_path}/shared.db", "secret": "s"}, "server": {"admin_token": "t"}}
+        plays = [
+            await opened.enter_async_context(stage(tmp_path, each, models=models, **shared)) for each in (model, model)
+        ]
+        for number, body in enumerate(requests):
+            reply = await plays[number % 2].send(body, path=path)
+            assert reply.status == 200
+            await plays[number % 2].settled()
+        told = [await scraped(play) for play in plays]
+        sums, tallies = [summed(play) for play in plays], [tallied(play) for play in plays]
+    assert told == sums
+    assert told == [{field: getattr(tally, field) for field in SUMS.values()} for tally in tallies]
+    whole = total(tallies)
+    answered = [received for received in model.received if received.status == 200]
+    assert whole.billed == sum(received.prompt_tokens for received in answered if not received.is_summary)
+    assert whole.summary_in == sum(received.prompt_tokens for received in answered if received.is_summary)
+    assert whole.summary_calls == model.summary_calls
+    assert whole.sent == pytest.approx(whole.billed, rel=0.02)
+    assert (whole.requests, whole.answered, whole.unbilled) == (len(requests), len(requests), 0)
+    # What is this near to the window is one side of it by our estimate, and may be the other by theirs.
+    assert await too_large(requests, path, 1.02) <= whole.kept_alive <= await too_large(requests, path, 0.98)
+    assert whole.passed_on == 0
+    assert figures.not_sent(whole) == whole.received - whole.sent > 0
