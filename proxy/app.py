@@ -5,6 +5,7 @@ import time
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager
+from importlib.metadata import version
 
 from proxy.admin.api import Opened, Pages
 from proxy.callers import admin_token
@@ -17,6 +18,7 @@ from proxy.dialects.table import dialect_of, is_counted_at
 from proxy.engine.engine import Engine
 from proxy.errors import ClientGoneError, EndedError, ProxyError, ShuttingDownError
 from proxy.gateway.line import Gateway
+from proxy.observing.events import Started
 from proxy.observing.log import Log, open_log
 from proxy.observing.metrics import Metrics, by_name
 from proxy.records.erasures import LOOK_EVERY
@@ -56,7 +58,7 @@ class App(Served):
         self._source = source
         self._look_every = look_every
         self._peers = peers
-        self._log = log or open_log(config.logging.level, time.time)
+        self._log = log or open_log(config.logging.level, time.time, form=config.logging.format)
         self._open_requests: set[Exchange] = set()
         self._opened: Opened | None = None
         self._gateway: Gateway
@@ -138,6 +140,7 @@ class App(Served):
             opened.callback(watching.cancel)
             look_after = repeated(lambda: fail_open.run(engine.erasures.look_after(), None), LOOK_EVERY)
             await opened.enter_async_context(look_after)
+            engine.observe(self._started())
             yield
             self._opened = None
 
@@ -152,6 +155,17 @@ class App(Served):
         )
         metrics.gauge("config_reload_successful", taken, (), lambda: [((), not reloader.problems)])
         metrics.gauge("config_digest_info", digest, ("digest",), lambda: [((digest_of(self._config),), 1)])
+
+    def _started(self) -> Started:
+        config = self._config
+        return Started(
+            version=version("concertina"),
+            config=str(self._source.path) if self._source else "built-in defaults",
+            digest=digest_of(config),
+            upstreams=tuple(config.upstreams),
+            store=config.store.url.partition("://")[0],
+            admin="configured" if self._gateway.active.admin_token.is_configured else "made",
+        )
 
     @property
     def reloader(self) -> Reloader | None:
@@ -168,7 +182,7 @@ class App(Served):
         self._gateway.active = self._activate(config, self._opened.engine)
         self._config = config
         self._opened.engine.memory.most = self._share_of(config.server).memory
-        self._log.set_level(config.logging.level)
+        self._log.configure(config.logging.level, config.logging.format)
 
     @property
     def admin_token(self) -> AdminToken | None:

@@ -53,7 +53,9 @@ def run_workers(
             said = console if (number, begins) == (0, 1) else Console(quiet=True)
             return run(config, name, listeners[number], said, source, peers)
 
-        return Supervisor(len(listeners), work, open_log(config.logging.level, time.time)).run()
+        return Supervisor(
+            len(listeners), work, open_log(config.logging.level, time.time, form=config.logging.format)
+        ).run()
 
 
 @contextmanager

@@ -232,10 +232,13 @@ class Tenant(Settings):
 
 
 class Logging(Settings):
-    """What is logged, one JSON line a request."""
+    """What is logged, one line a request."""
 
     level: Literal["debug", "info", "warning", "error"] = "info"
     """Least severe level that is logged."""
+
+    format: Literal["json", "text"] | None = None
+    """JSON for programs, text for people; null: text where standard error is a terminal."""
 
 
 class Telemetry(Settings):

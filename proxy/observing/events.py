@@ -5,7 +5,6 @@ Nothing that tells an event knows who listens. No event holds content or a key. 
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Literal
 
 import msgspec
@@ -184,8 +183,7 @@ class SummarizerPaused(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     seconds: float
 
 
-@dataclass(frozen=True, slots=True)
-class PromptBilled:
+class PromptBilled(msgspec.Struct, frozen=True, gc=False):
     """What an upstream counted in a prompt that we had estimated. cut_off: it has read less than half of it."""
 
     tenant: str
@@ -197,8 +195,7 @@ class PromptBilled:
     cut_off: bool
 
 
-@dataclass(frozen=True, slots=True)
-class RetriesExhausted:
+class RetriesExhausted(msgspec.Struct, frozen=True, gc=False):
     """An overflow that no smaller request solved."""
 
     tenant: str
@@ -206,8 +203,7 @@ class RetriesExhausted:
     retries: int
 
 
-@dataclass(frozen=True, slots=True)
-class ShapeLearned:
+class ShapeLearned(msgspec.Struct, frozen=True, gc=False):
     """A template that refuses the record's place among the messages takes this shape."""
 
     upstream: str
@@ -215,8 +211,7 @@ class ShapeLearned:
     shape: str
 
 
-@dataclass(frozen=True, slots=True)
-class CopyRefused:
+class CopyRefused(msgspec.Struct, frozen=True, gc=False):
     """A copy of ours was refused where the client's own was taken. words: the upstream's, without what they quote."""
 
     tenant: str
@@ -226,8 +221,7 @@ class CopyRefused:
     words: str
 
 
-@dataclass(frozen=True, slots=True)
-class ThinkingRemoved:
+class ThinkingRemoved(msgspec.Struct, frozen=True, gc=False):
     """A request was refused for thinking that was bound to another prompt, and is sent without any."""
 
     tenant: str
@@ -235,8 +229,7 @@ class ThinkingRemoved:
     model: str
 
 
-@dataclass(frozen=True, slots=True)
-class Recalled:
+class Recalled(msgspec.Struct, frozen=True, gc=False):
     """Passages that a record covers were quoted for the first time, in front of a message that comes back to them."""
 
     tenant: str
@@ -246,8 +239,7 @@ class Recalled:
     tokens: int
 
 
-@dataclass(frozen=True, slots=True)
-class Searched:
+class Searched(msgspec.Struct, frozen=True, gc=False):
     """A model searched its conversation, so many times for one answer."""
 
     tenant: str
@@ -256,16 +248,14 @@ class Searched:
     searches: int
 
 
-@dataclass(frozen=True, slots=True)
-class Irreducible:
+class Irreducible(msgspec.Struct, frozen=True, gc=False):
     """What every request of a session carries is too large for a summary to help."""
 
     session: str
     tenant: str
 
 
-@dataclass(frozen=True, slots=True)
-class UnstableHistory:
+class UnstableHistory(msgspec.Struct, frozen=True, gc=False):
     """Messages of a session change that were sent before, so that summaries of it are lost.
 
     root: the first conversation that was seen of it. message, role: of the one that changed.
@@ -278,16 +268,29 @@ class UnstableHistory:
     role: str
 
 
-@dataclass(frozen=True, slots=True)
-class StoreChanged:
+class StoreChanged(msgspec.Struct, frozen=True, gc=False):
     """The store answers again, or no longer."""
 
     is_up: bool
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class ConfigReloaded:
+class Started(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """Requests are served from now on.
+
+    config:    the file, or what stands for it; digest: of what it says.
+    upstreams: their names. store: its kind. admin: where the token for /admin comes from.
+    """
+
+    version: str
+    config: str
+    digest: str
+    upstreams: tuple[str, ...]
+    store: str
+    admin: Literal["configured", "made"]
+
+
+class ConfigReloaded(msgspec.Struct, frozen=True, gc=False):
     """The config was read again, and put in force or refused."""
 
     is_taken: bool
@@ -308,6 +311,7 @@ Event = (
     | Irreducible
     | UnstableHistory
     | StoreChanged
+    | Started
     | ConfigReloaded
 )
 Hook = Callable[[Event], None]

@@ -1,4 +1,4 @@
-"""The log: one JSON line an event, on standard error; never content, never keys."""
+"""The log: one line an event, on standard error, as JSON or for people; never content, never keys."""
 
 import logging
 import sys
@@ -6,11 +6,15 @@ import traceback
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Literal
 
 import msgspec
 
+from proxy.observing.text_lines import text_of
+
 _SERVER = "uvicorn.error"
+Form = Literal["json", "text"]
+Fields = msgspec.Struct | dict[str, object]
 _LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 
 
@@ -21,15 +25,17 @@ class Log:
     those that could not be written.
     """
 
-    def __init__(self, level: str, clock: Callable[[], float], stream: BinaryIO) -> None:
-        self._least = _LEVELS[level]
+    def __init__(self, level: str, clock: Callable[[], float], stream: BinaryIO, form: Form | None = None) -> None:
+        """`clock` tells Unix seconds."""
         self._clock = clock
         self._stream = stream
         self.lost = 0
+        self.configure(level, form)
 
-    def set_level(self, level: str) -> None:
-        """Write nothing less severe than this from now on."""
+    def configure(self, level: str, form: Form | None) -> None:
+        """Write nothing less severe than this from now on; without a form for people where a terminal shows it."""
         self._least = _LEVELS[level]
+        self._line = _text if (form or ("text" if self._stream.isatty() else "json")) == "text" else _json
 
     def info(self, event: str, **fields: object) -> None:
         self._write("info", event, fields)
@@ -50,15 +56,24 @@ class Log:
         if _LEVELS[level] >= self._least:
             self._append(level, event, fields)
 
-    def _append(self, level: str, event: str, fields: object) -> None:
-        head = {"ts": datetime.fromtimestamp(self._clock(), UTC), "level": level, "event": event}
-        body = msgspec.json.encode(fields)[1:]
-        line = msgspec.json.encode(head)[:-1] + (b"," if len(body) > 1 else b"") + body
+    def _append(self, level: str, event: str, fields: Fields) -> None:
+        line = self._line(datetime.fromtimestamp(self._clock(), UTC), level, event, fields)
         try:
             self._stream.write(line + b"\n")
             self._stream.flush()
         except (OSError, ValueError):  # a full disk, a closed pipe or a closed file loses lines, never requests
             self.lost += 1
+
+
+def _json(moment: datetime, level: str, event: str, fields: Fields) -> bytes:
+    body = msgspec.json.encode(fields)[1:]
+    head = msgspec.json.encode({"ts": moment, "level": level, "event": event})
+    return head[:-1] + (b"," if len(body) > 1 else b"") + body
+
+
+def _text(moment: datetime, level: str, event: str, fields: Fields) -> bytes:
+    severe = "" if level == "info" else f"{level}: "
+    return f"{moment.astimezone():%H:%M:%S} {severe}{text_of(event, fields)}".encode()
 
 
 def _places(error: BaseException) -> list[str]:
@@ -83,9 +98,9 @@ class _LibraryMessages(logging.Handler):
             self._log.warning("server", message=record.msg)
 
 
-def open_log(level: str, clock: Callable[[], float], stream: BinaryIO | None = None) -> Log:
+def open_log(level: str, clock: Callable[[], float], stream: BinaryIO | None = None, form: Form | None = None) -> Log:
     """The process's log, on standard error unless told otherwise; what libraries log goes there too."""
-    log = Log(level, clock, stream or sys.stderr.buffer)
+    log = Log(level, clock, stream or sys.stderr.buffer, form)
     root = logging.getLogger()
     root.handlers = [*(h for h in root.handlers if not isinstance(h, _LibraryMessages)), _LibraryMessages(log)]
     return log

@@ -1,15 +1,67 @@
-"""The lines that events leave in the log (docs/design.md, "Log")."""
+"""The lines that events leave in the log (docs/observability.md, "The log")."""
 
 from collections import OrderedDict
+from collections.abc import Mapping
+
+import msgspec
 
 from proxy.lru import remember
 from proxy.observing import events
 from proxy.observing.events import Event
+from proxy.observing.figures import is_near
 from proxy.observing.log import Log
 
 # Conversations that a warning was given for.
 _WARNED = 10_000
 _WARNINGS = ("shut_down", "deadline", "truncated", "aborted")
+# Of an upstream that was not reached, or went away.
+_UPSTREAMS = frozenset(
+    {"dns", "refused", "tls", "unreachable", "connect_timeout", "idle_timeout", "reset", "closed", "not_http"}
+)
+# Written as they are.
+LINES: Mapping[type[msgspec.Struct], tuple[str, str]] = {
+    events.CompactionEnded: ("info", "compaction"),
+    events.SummarizerPaused: ("warning", "summarizer_paused"),
+    events.RetriesExhausted: ("warning", "max_iterations"),
+    events.ShapeLearned: ("info", "shape"),
+    events.CopyRefused: ("warning", "copy_refused"),
+    events.ThinkingRemoved: ("warning", "thinking_removed"),
+    events.Started: ("info", "start"),
+}
+
+
+class NearWindow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A conversation whose prompt takes nine tenths of what one may take, or more; told once."""
+
+    tenant: str | None
+    session: str | None
+    model: str | None = None
+    tokens_sent: int | None
+    usable: int | None
+
+
+class CutOff(msgspec.Struct, frozen=True, kw_only=True):
+    """A prompt of which the upstream has read less than half, without an error."""
+
+    tenant: str
+    upstream: str
+    session: str
+    tokens_sent: int
+    tokens_read: int
+
+
+class UpstreamChanged(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """An upstream failed after it had answered, or answers again after so many failures."""
+
+    upstream: str
+    cause: str | None = None
+    failures: int | None = None
+
+
+class StoreState(msgspec.Struct, frozen=True, kw_only=True):
+    """Why the store is taken to be up or down."""
+
+    reason: str
 
 
 class LogLines:
@@ -17,47 +69,66 @@ class LogLines:
 
     def __init__(self, log: Log) -> None:
         self._log = log
-        self._warned: OrderedDict[str, bool] = OrderedDict()
+        self._warned: OrderedDict[tuple[str, str], bool] = OrderedDict()
+        # Failures in a row of upstreams, which the config names.
+        self._failures: dict[str, int] = {}
 
     def __call__(self, event: Event) -> None:
+        if (line := LINES.get(type(event))) is not None:
+            self._log.struct(*line, event)
+            return
         match event:
             case events.RequestEnded():
                 self._request(event)
-            case events.CompactionEnded():
-                self._log.struct("info", "compaction", event)
             case events.PromptBilled(cut_off=True):
-                where = {"tenant": event.tenant, "upstream": event.upstream, "session": event.session}
-                self._log.warning("cut_off", **where, tokens_sent=event.estimated, tokens_read=event.billed)
-            case events.RetriesExhausted():
-                where = {"tenant": event.tenant, "session": event.session}
-                self._log.warning("max_iterations", **where, retries=event.retries)
-            case events.ShapeLearned():
-                self._log.info("shape", upstream=event.upstream, tenant=event.tenant, shape=event.shape)
-            case events.CopyRefused() | events.ThinkingRemoved():
-                self._refusal(event)
+                self._cut_off(event)
             case events.Irreducible():
-                self._once(event.session, "irreducible", session=event.session, tenant=event.tenant)
+                self._once(event.session, "irreducible", event)
             case events.UnstableHistory():
-                where = {"session": event.session, "tenant": event.tenant, "role": event.role}
-                self._once(event.root, "unstable_history", message=event.message, **where)
+                self._once(event.root, "unstable_history", event)
             case events.StoreChanged():
-                self._store(event)
+                level, name = ("info", "store_up") if event.is_up else ("warning", "store_down")
+                self._log.struct(level, name, StoreState(reason=event.reason))
             case _:
                 pass
 
-    def _store(self, event: events.StoreChanged) -> None:
-        write = self._log.info if event.is_up else self._log.warning
-        write("store_up" if event.is_up else "store_down", reason=event.reason)
-
-    def _refusal(self, event: events.CopyRefused | events.ThinkingRemoved) -> None:
-        fields = {name: getattr(event, name) for name in event.__slots__}
-        self._log.warning("copy_refused" if isinstance(event, events.CopyRefused) else "thinking_removed", **fields)
-
     def _request(self, event: events.RequestEnded) -> None:
         self._log.struct("warning" if event.end in _WARNINGS else "info", "request", event)
+        if event.upstream is not None:
+            self._upstream(event.upstream, event)
+        if event.session is not None and is_near(event):
+            told = NearWindow(
+                tenant=event.tenant,
+                session=event.session,
+                model=event.model,
+                tokens_sent=event.sent,
+                usable=event.usable,
+            )
+            self._once(event.session, "near_window", told)
 
-    def _once(self, key: str, event: str, **fields: object) -> None:
+    def _upstream(self, name: str, event: events.RequestEnded) -> None:
+        """The first failure of a run is told, and the first answer after it."""
+        failures = self._failures.get(name, 0)
+        if event.cause in _UPSTREAMS:
+            self._failures[name] = failures + 1
+            if not failures:
+                self._log.struct("warning", "upstream_down", UpstreamChanged(upstream=name, cause=event.cause))
+        elif failures and event.first_byte_ms is not None:
+            self._failures[name] = 0
+            self._log.struct("info", "upstream_up", UpstreamChanged(upstream=name, failures=failures))
+
+    def _cut_off(self, event: events.PromptBilled) -> None:
+        told = CutOff(
+            tenant=event.tenant,
+            upstream=event.upstream,
+            session=event.session,
+            tokens_sent=event.estimated,
+            tokens_read=event.billed,
+        )
+        self._log.struct("warning", "cut_off", told)
+
+    def _once(self, key: str, name: str, told: msgspec.Struct) -> None:
         """Warn once a conversation, though it may look like another one each time."""
-        if key not in self._warned:
-            self._log.warning(event, **fields)
-        remember(self._warned, key, True, _WARNED)
+        if (name, key) not in self._warned:
+            self._log.struct("warning", name, told)
+        remember(self._warned, (name, key), True, _WARNED)

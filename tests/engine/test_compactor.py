@@ -430,7 +430,8 @@ async def test_the_log_says_why_answers_were_refused_and_nothing_they_held() -> 
         with pytest.raises(CompactionError, match="summarizer_invalid"):
             await one.compactor.compact(await job(one.target()))
         await one.compactor.compact(await job(None))
-    refused, fine = map(msgspec.json.decode, log.getvalue().splitlines())
+    lines = map(msgspec.json.decode, log.getvalue().splitlines())
+    refused, fine = (line for line in lines if line["event"] == "compaction")
     assert refused["refused"] == ["it has 0 of the 9 sections", "it was not finished (finish_reason unknown)"]
     assert "refused" not in fine
     assert b"secret" not in log.getvalue()

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
 import pytest
 
-from proxy.observing.events import CompactionEnded, End, Overflow, RequestEnded
+from proxy.observing.events import CompactionEnded, End, Irreducible, Overflow, RequestEnded, UnstableHistory
+from proxy.observing.log_lines import LINES, CutOff, NearWindow, UpstreamChanged
 from proxy.observing.metrics import _Folded
 from proxy.observing.tallies import Tallies
 
@@ -33,6 +35,34 @@ def table(section: str) -> dict[str, str]:
 @pytest.mark.parametrize(("heading", "event"), [("A request", RequestEnded), ("A compaction", CompactionEnded)])
 def test_every_field_of_a_line_is_documented_and_no_other(heading: str, event: type[msgspec.Struct]) -> None:
     assert rows(heading).keys() == set(event.__struct_fields__)
+
+
+def others() -> dict[str, set[str]]:
+    """Fields by event, of the table of all other events."""
+    section = DOCUMENT.partition("\n### Other events\n")[2].partition("\n## ")[0]
+    found = re.findall(r"^\| (.+?) \| (.+?) \| .+ \|$", section, re.MULTILINE)
+    return {name: set(_CODE.findall(fields)) for names, fields in found for name in _CODE.findall(names)}
+
+
+def test_every_other_event_is_documented_with_its_fields() -> None:
+    structs = {name: kind for kind, (_, name) in LINES.items() if kind is not CompactionEnded}
+    structs |= {"near_window": NearWindow, "cut_off": CutOff, "irreducible": Irreducible}
+    structs |= {"unstable_history": UnstableHistory, "upstream_down": UpstreamChanged, "upstream_up": UpstreamChanged}
+    fields = {name: set(kind.__struct_fields__) for name, kind in structs.items()}
+    fields["upstream_down"].discard("failures")
+    fields["upstream_up"].discard("cause")
+    assert {name: others()[name] for name in fields} == fields
+
+
+def test_every_line_that_is_written_without_an_event_is_documented() -> None:
+    for file in sorted((ROOT / "proxy").rglob("*.py")):
+        for call in ast.walk(ast.parse(file.read_text("utf-8"))):
+            if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Attribute) or not call.args:
+                continue
+            name, target = call.args[0], ast.unparse(call.func)
+            if target in ("self._log.info", "self._log.warning") and isinstance(name, ast.Constant):
+                fields = {keyword.arg for keyword in call.keywords if keyword.arg}
+                assert fields <= others()[str(name.value)], f"{file.name}: {name.value}"
 
 
 def test_every_metric_is_documented_and_no_other() -> None:

@@ -1,0 +1,139 @@
+"""What the log says, to programs and to people."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+
+import pytest
+
+from proxy.observing.events import ConfigReloaded, Event, Irreducible, PromptBilled, StoreChanged, UnstableHistory
+from proxy.observing.log import Form, Log
+from proxy.observing.log_lines import LogLines
+from tests.support.clock import Clock
+from tests.support.events import answered, compacted
+
+
+class Terminal(io.BytesIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def written(*told: Event, form: Form | None = "json", stream: io.BytesIO | None = None) -> list[str]:
+    stream = stream or io.BytesIO()
+    lines = LogLines(Log("info", Clock(1_795_426_797.25), stream, form))
+    for event in told:
+        lines(event)
+    return stream.getvalue().decode().splitlines()
+
+
+def named(*told: Event) -> list[str]:
+    """Level and name of each line."""
+    return [f"{line['level']} {line['event']}" for line in map(json.loads, written(*told))]
+
+
+def test_a_line_begins_with_when_how_severe_and_what() -> None:
+    (line,) = written(StoreChanged(is_up=False, reason="it is full"))
+    assert line == ('{"ts":"2026-11-23T09:39:57.250000Z","level":"warning","event":"store_down","reason":"it is full"}')
+
+
+@pytest.mark.parametrize(
+    ("event", "name"),
+    [
+        (answered(), "info request"),
+        (answered(end="truncated"), "warning request"),
+        (compacted(), "info compaction"),
+        (PromptBilled("acme", "main", "m", "s", 2_000, 900, cut_off=True), "warning cut_off"),
+        (Irreducible("s", "acme"), "warning irreducible"),
+        (UnstableHistory("r", "s", "acme", 3, "user"), "warning unstable_history"),
+        (StoreChanged(is_up=True, reason="it answers"), "info store_up"),
+    ],
+)
+def test_what_is_told_of(event: Event, name: str) -> None:
+    assert named(event) == [name]
+
+
+def test_what_only_figures_want_is_no_line() -> None:
+    assert written(ConfigReloaded(is_taken=True), PromptBilled("acme", "main", "m", "s", 900, 900, cut_off=False)) == []
+
+
+def test_of_an_upstream_that_fails_the_first_and_the_last_is_told() -> None:
+    fails = answered(cause="dns", code="upstream_unreachable", status=502, end="refused")
+    elsewhere = answered(upstream="other", first_byte_ms=9.0)
+    refused = answered(code="server_overloaded", status=503, end="refused")
+    answers = answered(first_byte_ms=9.0)
+    found = named(answers, fails, fails, elsewhere, refused, fails, answers, answers, fails)
+    told = [line for line in found if "request" not in line]
+    assert told == ["warning upstream_down", "info upstream_up", "warning upstream_down"]
+    lines = map(json.loads, written(fails, fails, answers))
+    told = [line for line in lines if line["event"].startswith("upstream")]
+    assert [(line.get("cause"), line.get("failures")) for line in told] == [("dns", None), (None, 2)]
+
+
+def test_a_conversation_near_its_window_is_told_of_once() -> None:
+    near, far = answered(tokens_sent=6_300), answered(tokens_sent=6_299)
+    other = answered(tokens_sent=6_300, session="07e407e407e407e4")
+    assert named(far, near, near, far, near, other).count("warning near_window") == 2
+    (line,) = (line for line in map(json.loads, written(near)) if line["event"] == "near_window")
+    assert (line["session"], line["tokens_sent"], line["usable"]) == ("5e55105e55105e55", 6_300, 7_000)
+
+
+def test_what_could_not_be_written_is_counted_and_raises_nothing() -> None:
+    stream = io.BytesIO()
+    log = Log("info", Clock(), stream)
+    stream.close()
+    log.info("a")
+    log.warning("b", reason="c")
+    assert log.lost == 2
+
+
+def test_an_event_without_fields_is_a_line_too() -> None:
+    stream = io.BytesIO()
+    Log("info", Clock(), stream).info("alone")
+    assert json.loads(stream.getvalue())["event"] == "alone"
+
+
+@pytest.mark.parametrize(
+    ("form", "stream", "is_json"),
+    [
+        (None, io.BytesIO(), True),
+        (None, Terminal(), False),
+        ("json", Terminal(), True),
+        ("text", io.BytesIO(), False),
+    ],
+)
+def test_a_terminal_shows_text_unless_the_config_says_otherwise(
+    form: Form | None, stream: io.BytesIO, is_json: bool
+) -> None:
+    (line,) = written(compacted(), form=form, stream=stream)
+    assert line.startswith("{") is is_json
+
+
+@pytest.mark.parametrize(
+    ("event", "text"),
+    [
+        (
+            answered(label="billing-work", tokens_received=161_300, tokens_sent=44_210, window=128_000,
+                     compaction="reused", reason="below_threshold", ms=1_420.0),
+            "billing-work gpt-4o 161k → 44.2k of 128k reused (below_threshold) 200 1.4 s",
+        ),
+        (answered(), "5e55105e55105e55 gpt-4o 900 → 400 of 8.2k none (below_floor) 200 100 ms"),
+        (
+            answered(session=None, label=None, model=None, tokens_sent=None, tokens_received=None, compaction=None,
+                     status=502, end="refused", code="upstream_unreachable", cause="dns"),
+            "POST /v1/chat/completions 502 100 ms refused upstream_unreachable cause=dns",
+        ),
+        (StoreChanged(is_up=False, reason="it is full"), 'warning: store_down reason="it is full"'),
+        (Irreducible("s", "acme"), "warning: irreducible session=s tenant=acme"),
+    ],
+)  # fmt: skip
+def test_lines_for_people(event: Event, text: str) -> None:
+    line, *_ = written(event, form="text")
+    assert re.fullmatch(r"\d\d:\d\d:\d\d", line[:8])
+    assert line[9:] == text
+
+
+def test_nothing_in_a_line_for_people_moves_a_terminal() -> None:
+    (line,) = written(StoreChanged(is_up=False, reason="a\x1b[2Jb\nc"), form="text")
+    assert line.isprintable()
