@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from benchmarks import bodies, client, decisions, relay, servers, sessions
+from benchmarks import bodies, client, decisions, relay, servers, sessions, telling
 
 _RESULTS = Path("benchmarks/results")
 
@@ -44,7 +44,7 @@ def main() -> None:
     options = parser.parse_args()
     console = Console()
     rows, memory = _network(0.4 if options.quick else 2.0, console)
-    own = decisions.measure()
+    own = decisions.measure() | telling.measure()
     _show(rows, memory, own, console)
     console.print(relay.table(1 if options.quick else 4))
     long = sessions.measure()
@@ -135,7 +135,7 @@ def _show(rows: list[Row], memory: dict[str, float], own: dict[str, float], cons
         )
     console.print(table)
     for name, milliseconds in own.items():
-        console.print(f"{milliseconds:8.2f} ms  {name}")
+        console.print(f"{milliseconds:8.3f} ms  {name}")
     console.print("peak memory: " + ", ".join(f"{name} {mb:.0f} MB" for name, mb in memory.items()))
     if errors := sum(row.errors for row in rows):
         console.print(f"[red]{errors} answers were no 200[/red]")
