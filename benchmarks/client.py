@@ -25,6 +25,7 @@ class Load:
     warm: int = 20
     least: int = 20
     path: str = "/v1/chat/completions"
+    headers: str = ""
 
 
 @dataclass
@@ -42,7 +43,7 @@ class _Connection:
     def __init__(self, load: Load) -> None:
         head = (
             f"POST {load.path} HTTP/1.1\r\nhost: 127.0.0.1:{load.port}\r\ncontent-type: application/json\r\n"
-            f"authorization: Bearer sk-bench\r\ncontent-length: {len(load.body)}\r\n\r\n"
+            f"authorization: Bearer sk-bench\r\n{load.headers}content-length: {len(load.body)}\r\n\r\n"
         )
         self.request = bytearray(head.encode() + load.body)
         self.mark = self.request.rindex(_MARK) + 3

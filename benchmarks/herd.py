@@ -79,7 +79,7 @@ async def _play(folder: Path, store: int, seconds: float, conversations: int) ->
         return Fault(before=lambda: asyncio.sleep(seconds)) if b'"%s"' % _SLOW.encode() in body else None
 
     async with serving(ModelServer(window=8_192, windows={_SLOW: 1_000_000}, script=script)) as upstream:
-        port, config = servers._free_port(), folder / "config.yaml"  # noqa: SLF001 - one helper of the same package
+        port, config = servers.free_port(), folder / "config.yaml"
         config.write_text(_CONFIG.format(port=port, store=store, upstream=upstream, slow=_SLOW))
         process = subprocess.Popen(  # noqa: ASYNC220 - once
             [sys.executable, "-m", "proxy", "serve", str(config)], stdout=subprocess.DEVNULL

@@ -148,7 +148,7 @@ class Stage:
 @contextmanager
 def _proxy(upstream: Server, store: int, folder: Path) -> Iterator[tuple[Server, Path]]:
     """The proxy, and where its log goes."""
-    port = servers._free_port()  # noqa: SLF001 - one helper of the same package
+    port = servers.free_port()
     config, log = folder / "config.yaml", folder / "log"
     config.write_text(_CONFIG.format(port=port, store=store, upstream=upstream.port))
     with log.open("wb") as stream:

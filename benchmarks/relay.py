@@ -1,4 +1,5 @@
-"""`python -m benchmarks.relay [--rounds N] [--beside CHECKOUT]`: what relaying costs against nginx, interleaved.
+"""`python -m benchmarks.relay [--rounds N] [--beside CHECKOUT]`: what relaying costs against nginx, and any
+peer that is installed, interleaved.
 
 An upstream that costs nothing, one worker each, every request with a new last message. CPU is user and system time of
 the process a request; medians over the rounds.
@@ -17,7 +18,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import bodies, client, servers
+from benchmarks import bodies, client, peers, servers
 
 _SECONDS = 1.5
 
@@ -72,7 +73,7 @@ def _measured(rounds: int, beside: Path | None, only: str) -> tuple[list[str], d
         proxies = [stack.enter_context(servers.proxy(direct))]
         if beside is not None:
             proxies.append(stack.enter_context(servers.proxy(direct, checkout=beside)))
-        others = [direct, stack.enter_context(servers.nginx(direct))]
+        others = [direct, stack.enter_context(servers.nginx(direct)), *stack.enter_context(peers.installed(direct))]
         measured = [server for server in (*others, *proxies) if server is not None]
         # The client is a process of its own, so that it takes no time from what it measures.
         workers = stack.enter_context(ProcessPoolExecutor(1))
@@ -84,7 +85,7 @@ def _measured(rounds: int, beside: Path | None, only: str) -> tuple[list[str], d
 
 
 def _round(workers: ProcessPoolExecutor, server: servers.Server, kind: _Kind) -> _Figures:
-    load = client.Load(server.port, kind.body, kind.connections, _SECONDS)
+    load = client.Load(server.port, kind.body, kind.connections, _SECONDS, headers=server.headers)
     before = server.cpu_seconds()
     timings = workers.submit(client.run, load).result()
     done = len(timings.total)

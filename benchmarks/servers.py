@@ -15,17 +15,20 @@ from dataclasses import dataclass
 from pathlib import Path
 
 _TICKS = os.sysconf("SC_CLK_TCK")
-_START_SECONDS = 30.0
+# LiteLLM takes half a minute.
+_START_SECONDS = 90.0
 SQLITE = "sqlite:///{folder}/bench.db"
 
 
 @dataclass(frozen=True)
 class Server:
-    """A running server; `pid` is the process whose CPU time and memory count, None for the upstream itself."""
+    """A running server; `pid` is the process whose CPU time and memory count, None for the upstream itself.
+    headers: lines that its requests need beside others."""
 
     name: str
     port: int
     pid: int | None
+    headers: str = ""
 
     def cpu_seconds(self) -> float:
         """User and system time so far (proc(5))."""
@@ -54,8 +57,8 @@ class Server:
 @contextmanager
 def upstream(module: str = "benchmarks.upstream") -> Iterator[Server]:
     """The bundled model server, without counting, or another upstream."""
-    port = _free_port()
-    with _process([sys.executable, "-m", module, str(port)], port):
+    port = free_port()
+    with process([sys.executable, "-m", module, str(port)], port):
         yield Server("direct", port, None)
 
 
@@ -70,7 +73,7 @@ def proxy(
 ) -> Iterator[Server]:
     """The proxy as operators run it, on a window that nothing here fills unless other settings are given; of another
     checkout where one is named."""
-    port = _free_port()
+    port = free_port()
     with tempfile.TemporaryDirectory() as folder:
         config = Path(folder) / "config.yaml"
         config.write_text(
@@ -78,7 +81,7 @@ def proxy(
             f"store: {{url: '{store.format(folder=folder)}'}}\n"
             f"upstreams: {{main: {{base_url: 'http://127.0.0.1:{target.port}/v1'}}}}\n" + settings
         )
-        with _process([sys.executable, "-m", "proxy", "serve", str(config)], port, checkout) as pid:
+        with process([sys.executable, "-m", "proxy", "serve", str(config)], port, checkout) as pid:
             yield Server(checkout.name if checkout else "concertina", port, pid)
 
 
@@ -89,12 +92,12 @@ def nginx(target: Server) -> Iterator[Server | None]:
     if program is None:
         yield None
         return
-    port = _free_port()
+    port = free_port()
     with tempfile.TemporaryDirectory() as folder:
         config = Path(folder) / "nginx.conf"
         config.write_text(_NGINX.format(folder=folder, port=port, upstream=target.port))
         command = [program, "-p", folder, "-e", f"{folder}/error.log", "-c", str(config)]
-        with _process(command, port) as pid:
+        with process(command, port) as pid:
             # With master_process off the one process is the worker.
             yield Server("nginx", port, pid)
 
@@ -115,15 +118,18 @@ http {{
 
 
 @contextmanager
-def _process(command: list[str], port: int, folder: Path | None = None) -> Iterator[int]:
+def process(
+    command: list[str], port: int, folder: Path | None = None, environment: dict[str, str] | None = None
+) -> Iterator[int]:
     """Run a command until the block ends; ready when its port answers."""
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=folder)
+    nothing = subprocess.DEVNULL
+    started = subprocess.Popen(command, stdout=nothing, stderr=nothing, cwd=folder, env=environment)
     try:
-        _wait_for(process, port)
-        yield process.pid
+        _wait_for(started, port)
+        yield started.pid
     finally:
-        process.terminate()
-        process.wait(timeout=40)
+        started.terminate()
+        started.wait(timeout=40)
 
 
 def _wait_for(process: subprocess.Popen[bytes], port: int) -> None:
@@ -140,7 +146,7 @@ def _wait_for(process: subprocess.Popen[bytes], port: int) -> None:
     raise RuntimeError(f"{process.args!r} does not answer")
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port: int = listener.getsockname()[1]
         return port
