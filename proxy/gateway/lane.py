@@ -50,13 +50,15 @@ class Lane:
         self._client = client
         self._lessons = lessons
         self._fail_open = fail_open
+        # What strikes here strikes nobody: the line takes over.
+        self._leave = fail_open.named("lane_failed")
         self._open: dict[Exchange, Incoming] = {}
         self._sweeping: asyncio.TimerHandle | None = None
 
     def take(self, exchange: Exchange) -> bool:
         """Whether a request is answered here, or by the line when it goes on; else nothing was done about it."""
         try:
-            return self._fail_open.call(lambda: self._sent(exchange), False)
+            return self._leave.call(lambda: self._sent(exchange), False)
         except ProxyError:  # which the line meets again, and tells
             return False
 
@@ -118,7 +120,7 @@ class Lane:
             return
         if asked.reader.is_complete:
             body = asked.taken()
-            if self._fail_open.call(lambda: self._answered(incoming, response_of(asked), body), False):
+            if self._leave.call(lambda: self._answered(incoming, response_of(asked), body), False):
                 return
             asked.untake(body)
         self._hand_over(incoming)

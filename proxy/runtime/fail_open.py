@@ -11,11 +11,16 @@ _T = TypeVar("_T")
 
 
 class FailOpen:
-    """Shields a request from faults of ours; they are logged as `failed_open`. Errors for the client pass."""
+    """Shields a request from faults of ours; they are logged. Errors for the client pass."""
 
-    def __init__(self, fault: Callable[[str, BaseException], None]) -> None:
-        """`fault` logs an error of ours under a name."""
+    def __init__(self, fault: Callable[[str, BaseException], None], event: str = "failed_open") -> None:
+        """`fault` logs an error of ours under a name: that of the `event`."""
         self._fault = fault
+        self._event = event
+
+    def named(self, event: str) -> "FailOpen":
+        """The same under another name."""
+        return FailOpen(self._fault, event)
 
     def call(self, work: Callable[[], _T], otherwise: _T) -> _T:
         """What `work` returns; `otherwise` where it fails."""
@@ -43,5 +48,5 @@ class FailOpen:
             return self._failed_open(error, otherwise)
 
     def _failed_open(self, error: BaseException, otherwise: _T) -> _T:
-        self._fault("failed_open", error)
+        self._fault(self._event, error)
         return otherwise

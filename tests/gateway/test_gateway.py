@@ -285,7 +285,14 @@ def check_failed_open(play: Stage) -> None:
     assert (fault["level"], fault["error"]) == ("error", "ValueError")
     assert CONTENT not in str(play.log)
     assert len(play.logged("request")) == 1
-    assert {line["event"] for line in play.log} <= {"failed_open", "request", "compaction"}
+    assert {line["event"] for line in play.log} <= {
+        "start",
+        "failed_open",
+        "lane_failed",
+        "request",
+        "compaction",
+        "summarizer_paused",
+    }
 
 
 @pytest.mark.parametrize(

@@ -53,6 +53,9 @@ class Canaries:
         self.faults: list[bytes] = []
         """Log lines about faults of ours, and what the server says of us."""
 
+    def isatty(self) -> bool:
+        return False
+
     def write(self, content: bytes) -> int:
         self.searched += len(content)
         if match := self._pattern.search(content):

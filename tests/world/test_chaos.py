@@ -317,7 +317,7 @@ async def test_a_request_that_is_never_answered_is_found_with_what_everybody_wai
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tests.support.fleet._PATIENCE", 0.5)
-    monkeypatch.setattr("proxy.engine.drafter.Drafter.first", never)
+    monkeypatch.setattr("proxy.dialects.reader.RequestReader.read", never)
     async with fleet(tmp_path, ["memory://"], TENANTS) as played:
         session = Session(TENANTS[0], "lost")
         session.grow(played.chance)

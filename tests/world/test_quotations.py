@@ -129,4 +129,4 @@ async def test_explain_and_metrics_say_what_is_quoted(tmp_path: Path, writer: Wr
         assert last["tokens_after"] - last["tokens"] == recalled["tokens"] > 0
         assert f"{recalled['passages']} quotations" in last["why"]
         metrics = await play.metrics()
-        assert 'concertina_recalled_total{model="gpt-4o",tenant="default",upstream="main"} 1.0' in metrics
+        assert re.search(r'concertina_recalled_total{.*tenant="default",upstream="main"} 1.0', metrics)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import TYPE_CHECKING
 
 import pytest
@@ -102,7 +103,7 @@ async def test_a_search_is_answered_before_the_client_sees_anything(
         assert FACT in as_json(second[play.key][len(first[play.key]) :])
         assert FACT not in as_json(first[play.key])
         metrics = await play.metrics()
-        assert 'concertina_searches_total{model="gpt-4o",tenant="default",upstream="main"} 1.0' in metrics
+        assert re.search(r'concertina_searches_total{.*tenant="default",upstream="main"} 1.0', metrics)
 
 
 @in_each
