@@ -1,13 +1,15 @@
 """The composition root: opens everything in order, closes it in reverse, and says which path goes where."""
 
 import asyncio
+import socket
 import time
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager
 from importlib.metadata import version
 
-from proxy.admin.api import Opened, Pages
+from proxy.admin.opened import Opened
+from proxy.admin.site import Pages
 from proxy.callers import admin_token
 from proxy.callers.admin_token import AdminToken
 from proxy.callers.tenants import Tenants
@@ -135,7 +137,10 @@ class App(Served):
                 exposition = await opened.enter_async_context(self._peers.sharing(exposition))
             self._gateway = gateway
             openmetrics = engine.metrics.openmetrics if self._peers is None else None
-            self._opened = Opened(store, engine, lambda: gateway.active, reloader, exposition, openmetrics)
+            name = config.server.name or f"{socket.gethostname()}:{config.server.port}"
+            self._opened = Opened(
+                store, engine, lambda: gateway.active, reloader, exposition, openmetrics, name, time.time()
+            )
             watching = asyncio.create_task(reloader.watch(self._look_every))
             opened.callback(watching.cancel)
             look_after = repeated(lambda: fail_open.run(engine.erasures.look_after(), None), LOOK_EVERY)

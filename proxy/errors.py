@@ -70,6 +70,25 @@ class NotAllowedError(ProxyError):
     type = "invalid_request_error"
 
 
+class ContentHiddenError(NotAllowedError):
+    """What a conversation says is asked for, and its tenant's `inspect` does not allow it to be read."""
+
+    code = "content_hidden"
+
+
+class TooManyFailuresError(AuthenticationError):
+    """Wrong tokens came from this address, so many that no further one is looked at for a while."""
+
+    status = 429
+    code = "too_many_failures"
+    message = "Too many wrong tokens came from this address; try again later."
+
+    def __init__(self, retry_after: int) -> None:
+        """`retry_after` is in seconds."""
+        super().__init__()
+        self.retry_after = retry_after
+
+
 class NotFoundError(InvalidRequestError):
     """There is nothing of ours by this name."""
 

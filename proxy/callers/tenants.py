@@ -20,6 +20,7 @@ _INDEX = b"index"
 _LABELS = b"labels"
 
 _UNKNOWN = "the API key is not known here; ask the operator of this proxy for one and send it as a Bearer token"
+_VIEWERS = "this key opens pages under /admin, and is no API key"
 _NOT_ALLOWED = "x-compaction-policy does not name a policy that this key may use"
 
 
@@ -58,10 +59,9 @@ class Tenants:
         self._epochs = {name: tenant.epoch for name, tenant in config.tenants.items()}
         self._callers = {name: _caller(name, tenant, config) for name, tenant in config.tenants.items()}
         self._by_digest = {
-            digest: (digest, name)
-            for name, tenant in config.tenants.items()
-            for digest in (bytes.fromhex(key.removeprefix("sha256:")) for key in tenant.keys)
+            digest: (digest, name) for name, tenant in config.tenants.items() for digest in map(_digest, tenant.keys)
         }
+        self._viewers = {_digest(key) for tenant in config.tenants.values() for key in tenant.viewer_keys}
 
     def identify(
         self, authorization: bytes | None, api_key_header: bytes | None = None, other_key: bytes | None = None
@@ -84,6 +84,8 @@ class Tenants:
     def _identify(self, authorization: bytes | None, api_key_header: bytes | None, other_key: bytes | None) -> Caller:
         sent = ((b"authorization", _bearer(authorization)), (b"x-api-key", api_key_header))
         digests = {header: hashlib.sha256(key).digest() for header, key in sent if key}
+        if not self._viewers.isdisjoint(digests.values()):
+            raise AuthenticationError(_VIEWERS)
         for header, digest in digests.items():
             if (name := self._owner(digest)) is not None:
                 return replace(self._scoped(name, digest), key_header=header)
@@ -143,6 +145,10 @@ def _caller(name: str, tenant: Tenant, config: Config) -> Caller:
         summary_tokens_per_day=tenant.summary_tokens_per_day,
         max_requests=tenant.max_requests,
     )
+
+
+def _digest(key_hash: str) -> bytes:
+    return bytes.fromhex(key_hash.removeprefix("sha256:"))
 
 
 def _bearer(authorization: bytes | None) -> bytes | None:

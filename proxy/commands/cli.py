@@ -62,14 +62,12 @@ def serve(config: ConfigPath = None, *, host: str | None = None, port: Port = No
     from proxy.server.process import inherited, listen_each
 
     read_from = source(chosen(config), os.environ)
-    loaded = loaded_config(config)
-    if workers is not None:
-        loaded = loaded.model_copy(update={"server": loaded.server.model_copy(update={"workers": workers})})
+    loaded = _served(loaded_config(config), host=host, port=port, workers=workers)
     if (problem := unshared(loaded)) is not None:
         fail(problem)
     for note in notes(loaded):
         err(f"note: {note}")
-    host, port, number = host or loaded.server.host, loaded.server.port if port is None else port, loaded.server.workers
+    host, port, number = loaded.server.host, loaded.server.port, loaded.server.workers
     try:
         given = inherited()
         listeners = [given] * number if given else [[each] for each in listen_each(host, port, number)]
@@ -79,6 +77,8 @@ def serve(config: ConfigPath = None, *, host: str | None = None, port: Port = No
         fail(f"cannot listen on {address(host, port)}: {reason}; {way_out}")
     for listener in listeners[0]:
         _refuse_itself(loaded, *listener.getsockname()[:2])
+    if given:  # what may be shown without a sign-in hangs on where we listen
+        loaded = _served(loaded, host=given[0].getsockname()[0])
     sys.exit(run_workers(loaded, name_of(config), listeners, console(), read_from))
 
 
@@ -298,14 +298,18 @@ def schema() -> None:
 
 
 @keys.command(name="new")
-def new_key(tenant: str) -> None:
-    """Make a key for a tenant and print it once, with the line that makes it known; only its hash is kept."""
-    if tenant == DEFAULT:
+def new_key(tenant: str, *, viewer: Flag = False) -> None:
+    """Make a key for a tenant and print it once, with the line that makes it known; only its hash is kept.
+
+    :param viewer: A key for a person who looks at the tenant's pages under /admin, and sends no requests.
+    """
+    if tenant == DEFAULT and not viewer:
         fail(f"tenant {DEFAULT} has no keys: it stands for callers without a known one; name another")
     key = _KEY_PREFIX + secrets.token_urlsafe(32)
     digest = hashlib.sha256(key.encode()).hexdigest()
+    setting = "viewer_keys" if viewer else "keys"
     print(f"The key of tenant {tenant}, shown this once:\n\n  {key}\n")
-    print(f'Put its hash into the config:\n\ntenants:\n  {tenant}:\n    keys: ["sha256:{digest}"]')
+    print(f'Put its hash into the config:\n\ntenants:\n  {tenant}:\n    {setting}: ["sha256:{digest}"]')
 
 
 @app.command
@@ -326,6 +330,12 @@ def healthcheck(url: str | None = None, *, config: ConfigPath = None) -> None:
 def version() -> None:
     """Print the version."""
     print(VERSION)
+
+
+def _served(config: Config, **chosen: str | int | None) -> Config:
+    """The config with what the command line has chosen of its server section."""
+    changes = {name: value for name, value in chosen.items() if value is not None}
+    return config.model_copy(update={"server": config.server.model_copy(update=changes)})
 
 
 def _refuse_itself(config: Config, host: str, port: int) -> None:

@@ -15,7 +15,7 @@ from policies.settings import NOT_YET, not_in_effect
 from proxy.config.document import Document, parse, read
 from proxy.config.errors import ConfigError, Location, Problem, dotted, plain, suggest
 from proxy.config.presets import EXTENDS, preset_names, resolve
-from proxy.config.settings import DEFAULT, Config
+from proxy.config.settings import DEFAULT, LOOPBACK, Config
 from proxy.models.encodings import is_file, read_tokenizer
 from proxy.runtime.descriptors import requests_that_fit
 
@@ -46,14 +46,13 @@ _REFERENCES: Mapping[str, tuple[Pattern, ...]] = {
     ),
     "policy": (("tenants", None, "policy"), ("tenants", None, "policies", None)),
 }
-_KEYS: Pattern = ("tenants", None, "keys", None)
+_KEYS: tuple[Pattern, ...] = (("tenants", None, "keys", None), ("tenants", None, "viewer_keys", None))
 
 _PROVIDER_IDLE = "has no effect without provider: litellm; add that, or remove this"
 
 _SECTIONS = frozenset(Config.model_fields)
 
 _ACCEPTED = "accepted, but not in effect in this version"
-_LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
 def digest_of(config: Config) -> str:
@@ -158,11 +157,11 @@ class _Loading:
                 self.report(location, f"no {kind} has this name; {suggest(name, section, 'known names')}")
 
     def check_keys(self) -> None:
-        """A key belongs to one tenant, and `default` stands for callers without one."""
+        """A key belongs to one tenant and one purpose, and `default` stands for callers without one."""
         owners: dict[str, Location] = {}
-        for location, key in self.texts(_KEYS):
+        for location, key in (found for pattern in _KEYS for found in self.texts(pattern)):
             first = owners.setdefault(key.lower(), location)
-            if location[1] == DEFAULT:
+            if location[1:3] == (DEFAULT, "keys"):
                 self.report(location[:3], "must be empty: this tenant stands for callers without a known key")
             elif first != location:
                 line = self.document.lines[first]
@@ -270,7 +269,7 @@ def _exposed(config: Config) -> Iterator[str]:
         return
     if keyed:
         yield "closed: false, so callers without a known key are served too, as tenant 'default'"
-    if config.server.host in _LOOPBACK:
+    if config.server.host in LOOPBACK:
         return
     if config.tenants[DEFAULT].api_key.get_secret_value():
         yield "tenants.default.api_key: anyone who reaches the proxy can spend it; set closed: true"

@@ -18,7 +18,7 @@ SECONDS = 1.0
 # More problems than this nobody reads in one log line.
 _MOST_TOLD = 20
 # What is opened or bound once, at the start.
-_FIXED_SERVER = ("host", "port", "workers")
+_FIXED_SERVER = ("host", "port", "workers", "name")
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,7 @@ from proxy.stores.sealing import Sealer
 
 DEFAULT: Final = "default"
 MAIN: Final = "main"
+LOOPBACK: Final = ("127.0.0.1", "::1", "localhost")
 
 _frozen = AfterValidator(MappingProxyType)
 _plain = PlainSerializer(dict)
@@ -52,6 +53,12 @@ class Server(Settings):
 
     admin_token: ApiKey = SecretStr("")
     """Token for /metrics and /admin; empty: one is made at the first start, and this machine may read figures."""
+
+    admin: bool = True
+    """Whether there are pages and an API under /admin; /metrics stays."""
+
+    name: Words | None = None
+    """What this replica is called among others; unset: its host's name and the port."""
 
     max_requests: int | None = Field(default=None, ge=1, le=1_000_000)
     """Requests that may be under way at once, further ones get 503; unset: 1000, or what open files allow. Workers
@@ -227,6 +234,13 @@ class Tenant(Settings):
     summary_tokens_per_day: int | None = Field(default=None, ge=0)
     """Tokens its summaries may cost a day, after which only the deterministic record is used; unset: no limit."""
 
+    inspect: bool | None = None
+    """Whether records and what else its conversations say may be read under /admin; unset: of `default` alone, while
+    the proxy listens on loopback alone."""
+
+    viewer_keys: tuple[KeyHash, ...] = Field(default=(), repr=False)
+    """SHA-256 hashes of keys that open this tenant's pages and no others; `concertina keys new TENANT --viewer`."""
+
     epoch: int = Field(default=0, ge=0, lt=2**63)
     """Raise it to erase the tenant: nothing that was stored before is found again, on any replica; never lower it."""
 
@@ -274,6 +288,13 @@ class Config(Settings):
 
     telemetry: Telemetry = Telemetry()
     """Traces."""
+
+    def shows_content(self, tenant: str) -> bool:
+        """Whether what the conversations of a tenant say may be read under /admin."""
+        owner = self.tenants.get(tenant)
+        if owner is None or owner.inspect is not None:
+            return owner is not None and bool(owner.inspect)
+        return tenant == DEFAULT and self.server.host in LOOPBACK
 
     def rule_for(self, model: str) -> ModelRule | None:
         """The first model rule that matches."""

@@ -25,9 +25,8 @@ _NOT_UPSTREAM = _HOP_BY_HOP | {
     *(HOP, b"host", b"content-length", b"expect", b"forwarded", b"x-real-ip"),
     *(b"x-forwarded-for", b"x-forwarded-host", b"x-forwarded-proto", b"x-forwarded-port"),
 }
-# Lets a browser see the pages for operators.
-OUR_COOKIE = "concertina-admin"
-_OURS = OUR_COOKIE.encode()
+# Lets a browser see the pages for operators. Browsers keep one jar for all ports of a host.
+_OUR_COOKIE = re.compile(rb"concertina-\d+")
 CONTROL_PREFIX = b"x-compaction"
 # A key, and which of its accounts is asked: they belong together.
 _CREDENTIALS = frozenset(
@@ -89,6 +88,11 @@ def betas_of(headers: Iterable[tuple[bytes, bytes]]) -> list[bytes]:
 def window_beta(headers: Iterable[tuple[bytes, bytes]]) -> str:
     """Which of them asks for a wider window; empty for none."""
     return next((beta.decode("latin-1") for beta in betas_of(headers) if beta.startswith(b"context-1m-")), "")
+
+
+def our_cookie(port: int) -> str:
+    """The name of the cookie of a proxy that listens on this port."""
+    return f"concertina-{port}"
 
 
 def without(headers: Headers, name: bytes) -> Headers:
@@ -163,9 +167,9 @@ def _named_by_connection(headers: Iterable[tuple[bytes, bytes]]) -> frozenset[by
 
 
 def _without_our_cookie(name: bytes, value: bytes) -> Headers:
-    if name != b"cookie" or _OURS not in value:
+    if name != b"cookie" or b"concertina-" not in value:
         return [(name, value)]
-    left = b";".join(c for c in value.split(b";") if c.partition(b"=")[0].strip() != _OURS).strip()
+    left = b";".join(c for c in value.split(b";") if not _OUR_COOKIE.fullmatch(c.partition(b"=")[0].strip())).strip()
     return [(name, left)] if left else []
 
 

@@ -380,6 +380,12 @@ def test_a_new_key_is_printed_once_and_its_hash_makes_it_known(run: Run, tmp_pat
         known.identify(b"Bearer " + key.encode()[:-1])
 
 
+def test_a_key_for_viewers_is_printed_with_its_own_setting_for_the_default_tenant_too(run: Run) -> None:
+    for tenant in ("acme", "default"):
+        ended = run("keys", "new", tenant, "--viewer")
+        assert re.search(rf'^  {tenant}:\n    viewer_keys: \["sha256:[0-9a-f]{{64}}"\]$', ended.out, re.MULTILINE)
+
+
 def test_no_two_keys_are_the_same(run: Run) -> None:
     assert run("keys", "new", "acme").out != run("keys", "new", "acme").out
 
@@ -417,7 +423,7 @@ def test_the_link_with_the_token_is_printed_on_a_terminal_alone(tmp_path: Path) 
         (link,) = re.findall(r"admin pages (http://127\.0\.0\.1:\d+/admin/\?token=[\w-]{43})\r?\n", shown.decode())
         direct = urllib.request.build_opener(urllib.request.ProxyHandler({}), urllib.request.HTTPCookieProcessor())
         page = direct.open(link, timeout=10)
-        assert (page.geturl(), b"Sessions" in page.read()) == (link.partition("?")[0], True)
+        assert (page.geturl(), b"Overview" in page.read()) == (link.partition("?")[0], True)
         process.terminate()
         assert process.stderr is not None
         assert all(line.startswith(b"{") for line in process.stderr.read().splitlines()), "the log alone"

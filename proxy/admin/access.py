@@ -1,0 +1,190 @@
+"""Who looks at our own pages, and what they may see and do: roles, credentials, and the defences of a browser."""
+
+import hashlib
+import hmac
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import ceil
+from urllib.parse import urlsplit
+
+from starlette.requests import Request
+
+from proxy.admin import cookie
+from proxy.admin.cookie import KEY_DIGITS, Role, Ticket
+from proxy.admin.this_machine import is_this_machine
+from proxy.callers.admin_token import AdminToken
+from proxy.config.settings import Config
+from proxy.errors import AuthenticationError, ContentHiddenError, NotAllowedError, ProxyError, TooManyFailuresError
+from proxy.lru import remember
+from proxy.server.headers import our_cookie
+
+# Figures are not for a tenant's viewers: they are of all tenants. What names sessions is for nobody without a sign-in.
+FIGURES: frozenset[Role] = frozenset({"nobody", "owner", "operator"})
+SIGNED_IN: frozenset[Role] = frozenset({"owner", "operator", "tenant"})
+OPERATORS: frozenset[Role] = frozenset({"owner", "operator"})
+EVERYBODY: frozenset[Role] = FIGURES | SIGNED_IN
+
+_READING = ("GET", "HEAD")
+_MOST_FAILURES = 5
+_FAILURE_SECONDS = 60.0
+_ADDRESSES = 1_000
+_NEEDED = (
+    "This needs the admin token: open the link that `concertina serve` prints on a terminal, send"
+    " `Authorization: Bearer` with the token from the file that it names, or set server.admin_token."
+)
+_CONFIGURED = "This needs `Authorization: Bearer <server.admin_token>`."
+
+
+@dataclass(frozen=True, slots=True)
+class Visitor:
+    """Who asks. tenant: the only one that is shown to a viewer; None for all of them."""
+
+    role: Role
+    tenant: str | None = None
+
+    def sees(self, tenant: str) -> bool:
+        return self.tenant in (None, tenant)
+
+
+class Access:
+    """Tells who asks; one per process, since it counts failures."""
+
+    def __init__(
+        self,
+        config: Callable[[], Config],
+        token: Callable[[], AdminToken],
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        """`clock` tells Unix seconds."""
+        self._config = config
+        self._token = token
+        self.clock = clock
+        self._failures = _Failures()
+
+    def visitor(self, request: Request, roles: frozenset[Role]) -> Visitor:
+        """Who asks, if they may; raises what they are refused with.
+
+        A cookie writes only where the browser says that our own page asked: other sites, and other ports of the same
+        host, can make it send the cookie along.
+        """
+        ticket = self._by_token(request)
+        if ticket is None and (ticket := self._by_cookie(request)) is not None:
+            check_origin(request)
+        if ticket is None and not self._is_nobody(request):
+            raise self._refusal(request)
+        visitor = Visitor("nobody") if ticket is None else Visitor(ticket.role, ticket.tenant or None)
+        if visitor.role not in roles:
+            raise (
+                self._refusal(request) if ticket is None else NotAllowedError("This is for those with the admin token.")
+            )
+        return visitor
+
+    def enter(self, request: Request, given: str, *, by_link: bool = False) -> str:
+        """The cookie's value for who gives the admin token or a viewer's key; raises AuthenticationError.
+
+        A configured token is never taken from a link: addresses end up in histories and logs.
+        """
+        token = self._token()
+        if by_link and token.is_configured:
+            raise AuthenticationError("This link is not, or no longer, valid. " + _CONFIGURED)
+        ticket = self._known(request, given)
+        if ticket is None:
+            raise AuthenticationError(
+                f"This is not, or no longer, valid. {_CONFIGURED if token.is_configured else _NEEDED}"
+            )
+        return cookie.sign(ticket, token.value, self.clock())
+
+    def may_read(self, visitor: Visitor, tenant: str) -> bool:
+        """Whether the content of a tenant's sessions is shown: it is never to whoever is not signed in."""
+        return visitor.role != "nobody" and visitor.sees(tenant) and self._config().shows_content(tenant)
+
+    def check_content(self, visitor: Visitor, tenant: str) -> None:
+        """Raises ContentHiddenError."""
+        if not self.may_read(visitor, tenant):
+            raise ContentHiddenError(hidden(tenant))
+
+    def _by_token(self, request: Request) -> Ticket | None:
+        scheme, _, given = request.headers.get("authorization", "").partition(" ")
+        return self._known(request, given.strip()) if scheme.lower() == "bearer" else None
+
+    def _by_cookie(self, request: Request) -> Ticket | None:
+        value = request.cookies.get(cookie_of(request), "")
+        ticket = cookie.read(value, self._token().value, self.clock())
+        return ticket if ticket is not None and self._is_current(ticket) else None
+
+    def _is_nobody(self, request: Request) -> bool:
+        """Whether this machine asks for what it may read without any sign-in."""
+        return request.method in _READING and not self._token().is_configured and is_this_machine(request)
+
+    def _known(self, request: Request, given: str) -> Ticket | None:
+        """Whose token or key this is; None for nobody's. Raises TooManyFailuresError."""
+        address, now = request.client.host if request.client else "", self.clock()
+        self._failures.check(address, now)
+        token = self._token()
+        if token.value and _same(given, token.value):
+            return Ticket("operator" if token.is_configured else "owner")
+        digest = hashlib.sha256(given.encode()).hexdigest()
+        for name, tenant in self._config().tenants.items():
+            if any(_same(f"sha256:{digest}", key) for key in tenant.viewer_keys):
+                return Ticket("tenant", name, digest[:KEY_DIGITS])
+        self._failures.add(address, digest, now)
+        return None
+
+    def _is_current(self, ticket: Ticket) -> bool:
+        """Whether a viewer's key is still one."""
+        tenant = self._config().tenants.get(ticket.tenant)
+        keys = tenant.viewer_keys if tenant else ()
+        return ticket.role != "tenant" or any(key.startswith(f"sha256:{ticket.key}") for key in keys)
+
+    def _refusal(self, request: Request) -> ProxyError:
+        if self._token().is_configured:
+            return AuthenticationError(_CONFIGURED)
+        return AuthenticationError(_NEEDED) if "authorization" in request.headers else NotAllowedError(_NEEDED)
+
+
+class _Failures:
+    """Wrong credentials by the address they came from. One that is sent again is no further guess."""
+
+    def __init__(self) -> None:
+        self._seen: OrderedDict[str, dict[str, float]] = OrderedDict()
+
+    def check(self, address: str, now: float) -> None:
+        """Raises TooManyFailuresError."""
+        recent = [at for at in self._seen.get(address, {}).values() if now - at < _FAILURE_SECONDS]
+        if len(recent) >= _MOST_FAILURES:
+            raise TooManyFailuresError(retry_after=ceil(min(recent) + _FAILURE_SECONDS - now))
+
+    def add(self, address: str, digest: str, now: float) -> None:
+        """`digest` stands for what was given."""
+        recent = {key: at for key, at in self._seen.get(address, {}).items() if now - at < _FAILURE_SECONDS}
+        remember(self._seen, address, recent | {digest: now}, _ADDRESSES)
+
+
+def hidden(tenant: str) -> str:
+    """What is said in place of content."""
+    return f"Hidden: tenant {tenant} does not allow its records to be read (tenants.{tenant}.inspect)."
+
+
+def cookie_of(request: Request) -> str:
+    """The name of our cookie here: browsers keep one jar for all ports of a host."""
+    return our_cookie(request.scope["server"][1])
+
+
+def check_origin(request: Request) -> None:
+    """Raises NotAllowedError for a write that no page of ours has sent, as far as its browser tells."""
+    if request.method not in _READING and not _is_from_our_page(request):
+        raise NotAllowedError("This was not sent by a page of ours; sign in there, or send the token as Bearer.")
+
+
+def _is_from_our_page(request: Request) -> bool:
+    """By Sec-Fetch-Site, which no page can forge; browsers leave it out over plain HTTP, where the Origin tells."""
+    site, origin = request.headers.get("sec-fetch-site"), request.headers.get("origin", "")
+    if site is not None:
+        return site == "same-origin"
+    return urlsplit(origin).netloc == request.headers.get("host", "") != ""
+
+
+def _same(given: str, expected: str) -> bool:
+    return hmac.compare_digest(given.encode(), expected.encode())

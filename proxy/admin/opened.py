@@ -1,0 +1,30 @@
+"""What our own pages look at, while the app is open."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from proxy.config.reloading import Reloader
+from proxy.config.settings import Config
+from proxy.engine.engine import Engine
+from proxy.stores import CircuitBreaker
+from proxy.upstream.active import Active
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """The parts of the running proxy. openmetrics: None where several workers answer as one. name: this replica's.
+    started: Unix seconds."""
+
+    store: CircuitBreaker
+    engine: Engine
+    active: Callable[[], Active]
+    reloader: Reloader
+    exposition: Callable[[], Awaitable[bytes]]
+    openmetrics: Callable[[], Awaitable[bytes]] | None
+    name: str
+    started: float
+
+    @property
+    def config(self) -> Config:
+        """In force now."""
+        return self.reloader.config

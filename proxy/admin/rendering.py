@@ -1,0 +1,88 @@
+"""Pages from values: the templates, loaded in a thread at the first page, and the files that they refer to."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from typing import TYPE_CHECKING
+
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, Response
+
+from proxy.admin import words
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self';"
+    " base-uri 'none'; frame-ancestors 'none'"
+)
+_HASH_DIGITS = 12
+_KINDS = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
+_FOREVER = {"cache-control": "public, max-age=31536000, immutable"}
+
+
+@dataclass(frozen=True, slots=True)
+class Asset:
+    """A file of ours that pages refer to; its name holds a hash of its content, so that it never changes."""
+
+    name: str
+    kind: str
+    content: bytes
+
+
+@cache
+def assets() -> dict[str, Asset]:
+    """By the name of the file that they come from."""
+    found = {}
+    for file in (resources.files("proxy.admin") / "assets").iterdir():
+        stem, _, kind = file.name.rpartition(".")
+        content = file.read_bytes()
+        digest = hashlib.sha256(content).hexdigest()[:_HASH_DIGITS]
+        found[file.name] = Asset(f"{stem}.{digest}.{kind}", kind, content)
+    return found
+
+
+async def asset(request: Request) -> Response | None:
+    """The file that is asked for by its name with the hash; None for another name."""
+    known = {each.name: each for each in (await asyncio.to_thread(assets)).values()}
+    found = known.get(request.path_params["name"])
+    return None if found is None else Response(found.content, media_type=_KINDS[found.kind], headers=_FOREVER)
+
+
+@cache
+def _environment() -> Environment:
+    from jinja2 import Environment, PackageLoader, StrictUndefined  # 6 MB that only pages need
+
+    made = Environment(
+        loader=PackageLoader("proxy.admin"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    made.filters.update(words.FILTERS)
+    made.globals["asset"] = lambda name: assets()[name].name
+    return made
+
+
+async def page(template: str, request: Request, status: int = 200, **values: object) -> Response:
+    """The template filled in, in a thread; `root` leads to /admin/ from wherever the browser is, under any prefix."""
+    values["root"] = root_of(request)
+    content = await asyncio.to_thread(lambda: _environment().get_template(template).render(values))
+    return HTMLResponse(content, status)
+
+
+def root_of(request: Request) -> str:
+    """A relative address of /admin/."""
+    path: str = request.scope["raw_path"].decode("latin-1")
+    return "../" * path.partition("/admin/")[2].count("/") or "./"
+
+
+def wants_html(request: Request) -> bool:
+    """Whether a person looks, rather than a program."""
+    return "text/html" in request.headers.get("accept", "")

@@ -1,0 +1,126 @@
+"""Our own pages: an ASGI application for health, metrics and everything under /admin."""
+
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse, RedirectResponse, Response
+from starlette.routing import Route as Path
+
+from proxy.admin import rendering
+from proxy.admin.access import FIGURES, Access
+from proxy.admin.api import SESSIONS_PATH, Api
+from proxy.admin.guard import Guard, error_page, protected, told
+from proxy.admin.opened import Opened
+from proxy.admin.pages import HtmlPages
+from proxy.errors import MethodNotAllowedError, NotFoundError, ProxyError
+from proxy.server.served import Receive, Scope, Send
+
+_NAMES = f"{SESSIONS_PATH}/"
+_WELCOME = {
+    "name": "concertina",
+    "message": "A reverse proxy for OpenAI's and Anthropic's APIs. Point OpenAI's clients at this address followed by"
+    " base_url, Anthropic's at this address alone.",
+    "base_url": "/v1",
+}
+
+
+class Pages:
+    """An ASGI application for the paths that are ours."""
+
+    def __init__(
+        self,
+        opened: Callable[[], Opened | None],
+        is_draining: Callable[[], bool],
+        lifespan: Callable[[Starlette], AbstractAsyncContextManager[None]],
+    ) -> None:
+        self._find = opened
+        self._is_draining = is_draining
+        self.access = Access(lambda: self._opened.config, lambda: self._opened.active().admin_token)
+        guard = Guard(self.access, lambda: self._opened.config.server.admin)
+        self._app = Starlette(
+            routes=[
+                Path("/", _welcome),
+                Path("/api/hello", _welcome),
+                Path("/favicon.ico", _no_icon),
+                Path("/livez", _alive),
+                Path("/readyz", self._ready),
+                Path("/metrics", self._metrics),
+                *HtmlPages(lambda: self._opened, guard).routes(),
+                *Api(lambda: self._opened, guard).routes(),
+            ],
+            exception_handlers={HTTPException: _refused, 500: _failed},
+            lifespan=lifespan,
+        )
+        self._app.router.redirect_slashes = False
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pages are served under their own names alone, so that shutting those off shuts off all; a slash may
+        follow them. Only a session's name may be encoded."""
+        if scope["type"] == "http":
+            written = scope["raw_path"].partition(b"?")[0].decode("latin-1")
+            if not written.startswith(_NAMES) or written == _NAMES:
+                is_longer = len(written) > 1 and written.endswith("/")
+                scope = {**scope, "path": written[:-1] if is_longer else written}
+        await self._app(scope, receive, send)
+
+    @property
+    def _opened(self) -> Opened:
+        opened = self._find()
+        assert opened is not None  # noqa: S101 - pages are served once the lifespan has begun
+        return opened
+
+    async def _ready(self, _: Request) -> Response:
+        """Ready as soon as requests can be served; a store that is down or a broken config does not change that."""
+        opened = self._find()
+        if opened is None:
+            return JSONResponse({"status": "starting"}, status_code=503)
+        if self._is_draining():
+            return JSONResponse({"status": "draining"}, status_code=503)
+        state: dict[str, object] = {"status": "ready", "store": "up" if opened.store.available else "down"}
+        if opened.reloader.problems:
+            state |= {"config": "failed", "problems": opened.reloader.problems}
+        return JSONResponse(state)
+
+    async def _metrics(self, request: Request) -> Response:
+        """For Prometheus, whether there are pages or not."""
+        try:
+            self.access.visitor(request, FIGURES)
+        except ProxyError as error:
+            return protected(error_page(error))
+        opened = self._opened
+        if opened.openmetrics is not None and "application/openmetrics-text" in request.headers.get("accept", ""):
+            content = await opened.openmetrics()
+            kind = "application/openmetrics-text; version=1.0.0; charset=utf-8"
+        else:
+            content, kind = await opened.exposition(), "text/plain; version=0.0.4; charset=utf-8"
+        return protected(Response(content, media_type=kind))
+
+
+async def _welcome(request: Request) -> Response:
+    if request.url.path == "/" and rendering.wants_html(request):
+        return RedirectResponse("./admin/", 303)
+    return JSONResponse(_WELCOME)
+
+
+async def _no_icon(_: Request) -> Response:
+    return Response(status_code=204)
+
+
+async def _alive(_: Request) -> Response:
+    return JSONResponse({"status": "alive"})
+
+
+async def _refused(request: Request, error: Exception) -> Response:
+    """What Starlette refuses by itself."""
+    allowed = error.headers.get("Allow") if isinstance(error, HTTPException) and error.headers else None
+    if allowed is not None:
+        return protected(await told(request, MethodNotAllowedError(f"This page takes {allowed} only.", allowed)))
+    missing = NotFoundError("There is no such page; docs/operations.md names those that there are.")
+    return protected(await told(request, missing))
+
+
+async def _failed(_: Request, __: Exception) -> Response:
+    return protected(error_page(ProxyError("This page could not be made; the log says where it failed.")))

@@ -1,0 +1,107 @@
+"""How numbers, times and names are written for people."""
+
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from types import MappingProxyType
+
+UNKNOWN = "–"
+LONGEST_NAME = 128
+_UNITS = ((1e9, "G"), (1e6, "M"), (1e3, "k"))
+_SPANS = ((86_400, "d"), (3_600, "h"), (60, "min"))
+
+
+def exact(number: float | None) -> str:
+    """All digits of a number of things: 161,234."""
+    return UNKNOWN if number is None else f"{number:,.0f}".replace("-", "−")
+
+
+def short(number: float | None) -> str:
+    """Three digits of a number of things: 161k, 2.1 M, 9,120."""
+    if number is None:
+        return UNKNOWN
+    if abs(number) < 10_000:
+        return exact(number)
+    unit, sign = next((unit, sign) for unit, sign in _UNITS if abs(number) >= 0.9995 * unit)
+    return f"{number / unit:.3g} {sign}".replace("-", "−")
+
+
+def share(part: float | None) -> str:
+    """A share as a percentage: 72 %."""
+    if part is None:
+        return UNKNOWN
+    percent = 100 * part
+    return f"{percent:.0f} %" if percent >= 10 or percent == 0 else f"{percent:.1f} %"
+
+
+def usd(amount: float | None) -> str:
+    """An amount of US dollars, with cents, or with two digits below them: $1.24, $0.0031."""
+    if amount is None:
+        return UNKNOWN
+    sign = "−" if amount < 0 else ""
+    amount = abs(amount)
+    return f"{sign}${amount:,.2f}" if amount >= 0.1 or amount == 0 else f"{sign}${amount:.2g}"
+
+
+def span(seconds: float | None) -> str:
+    """A duration with its two largest units: 1 h 12 min, 43 s, 0.4 s, 12 ms."""
+    if seconds is None:
+        return UNKNOWN
+    if seconds < 0.1:
+        return f"{1000 * seconds:.0f} ms"
+    if seconds < 60:
+        return f"{seconds:.0f} s" if seconds >= 10 else f"{seconds:.1f} s"
+    at = next(at for at, (size, _) in enumerate(_SPANS) if seconds >= size)
+    size, unit = _SPANS[at]
+    whole, rest = divmod(int(seconds), size)
+    smaller, name = (*_SPANS, (1, "s"))[at + 1]
+    return f"{whole} {unit} {rest // smaller} {name}" if rest >= smaller else f"{whole} {unit}"
+
+
+def ago(at: float, now: float) -> str:
+    """How long ago something was."""
+    return "just now" if now - at < 1 else f"{span(max(1.0, round(now - at)))} ago"
+
+
+def moment(at: float) -> str:
+    """Unix seconds as ISO 8601, in UTC."""
+    return datetime.fromtimestamp(at, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+
+
+def clock(at: float) -> str:
+    """The time of day, in UTC."""
+    return f"{datetime.fromtimestamp(at, UTC):%H:%M:%S}"
+
+
+def size(number: float | None) -> str:
+    """A number of bytes: 4.2 MB."""
+    if number is None:
+        return UNKNOWN
+    unit, sign = next(((unit, f"{sign}B") for unit, sign in _UNITS if number >= unit), (1.0, "bytes"))
+    return f"{number / unit:.3g} {sign}"
+
+
+def name(text: str) -> str:
+    """What a client calls something, cut to a bounded length."""
+    return text if len(text) <= LONGEST_NAME else f"{text[: LONGEST_NAME - 1]}…"
+
+
+def plural(number: float, one: str, many: str = "") -> str:
+    """A number with its noun: 1 summary, 3 summaries."""
+    return f"{exact(number)} {one if number == 1 else many or one + 's'}"
+
+
+FILTERS: Mapping[str, Callable[..., str]] = MappingProxyType(
+    {
+        "exact": exact,
+        "short": short,
+        "share": share,
+        "usd": usd,
+        "span": span,
+        "ago": ago,
+        "moment": moment,
+        "clock": clock,
+        "size": size,
+        "name": name,
+        "plural": plural,
+    }
+)
