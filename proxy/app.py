@@ -9,7 +9,9 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from importlib.metadata import version
 
 from proxy.admin.opened import Opened
+from proxy.admin.recent import Recent
 from proxy.admin.site import Pages
+from proxy.admin.trails import Trails
 from proxy.callers import admin_token
 from proxy.callers.admin_token import AdminToken
 from proxy.callers.tenants import Tenants
@@ -124,7 +126,8 @@ class App(Served):
             store = CircuitBreaker(opened_store, time.monotonic)
             opened.push_async_callback(store.close)
             client = await opened.enter_async_context(UpstreamClient(config.upstreams))
-            engine = await open_engine(config, store, client, workers, self._log)
+            recent, trails = Recent(), Trails()
+            engine = await open_engine(config, store, client, workers, self._log, recent, trails)
             engine.memory.most = self._share_of(config.server).memory
             opened.push_async_callback(engine.background.drain, _DRAIN_SECONDS)
             asker, fail_open = WindowAsker(client, engine.windows, time.monotonic), FailOpen(self._log.fault)
@@ -139,7 +142,16 @@ class App(Served):
             openmetrics = engine.metrics.openmetrics if self._peers is None else None
             name = config.server.name or f"{socket.gethostname()}:{config.server.port}"
             self._opened = Opened(
-                store, engine, lambda: gateway.active, reloader, exposition, openmetrics, name, time.time()
+                store=store,
+                engine=engine,
+                active=lambda: gateway.active,
+                reloader=reloader,
+                exposition=exposition,
+                openmetrics=openmetrics,
+                recent=recent,
+                trails=trails,
+                name=name,
+                started=time.time(),
             )
             watching = asyncio.create_task(reloader.watch(self._look_every))
             opened.callback(watching.cancel)

@@ -13,6 +13,7 @@ from proxy.dialects.reader import RequestReader
 from proxy.engine.ahead import Ahead
 from proxy.engine.compactions import Compactions
 from proxy.engine.compactor import Compactor
+from proxy.engine.compositions import Compositions
 from proxy.engine.cooler import Cooler
 from proxy.engine.decider import Decider
 from proxy.engine.drafter import Drafter
@@ -104,7 +105,9 @@ async def open_engine(
         reader,
         drafter,
         ahead,
+        Compositions(observe, workers, time.time),
         explainer,
+        checkpoints,
         erasures,
         sessions,
         background,

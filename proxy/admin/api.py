@@ -1,23 +1,21 @@
 """What programs read and do under /admin/api."""
 
-from collections.abc import Awaitable, Callable, Sequence
-from typing import TypeVar
+from collections.abc import Callable, Sequence
 
 import msgspec
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 from starlette.routing import Route as Path
 
 from proxy.admin.access import FIGURES, SIGNED_IN, Visitor
 from proxy.admin.guard import API, Guard
+from proxy.admin.looking import answered, erase, erase_named, record_rows, record_view, session_view, tenant_of
 from proxy.admin.opened import Opened
-from proxy.callers.tenants import Caller
-from proxy.config.settings import DEFAULT
-from proxy.errors import InvalidRequestError, NotAllowedError, NotFoundError, StoreUnavailableError
+from proxy.admin.sessions import SessionView
+from proxy.errors import InvalidRequestError
+from proxy.observing.events import AdminActed
 from proxy.records.index import Target
-from proxy.stores import StoreError
 
-_T = TypeVar("_T")
 SESSIONS_PATH = f"{API}sessions"
 
 
@@ -29,65 +27,73 @@ class Api:
         self._guard = guard
 
     def routes(self) -> list[Path]:
-        only = self._guard.only
+        only, session = self._guard.only, f"{SESSIONS_PATH}/{{id}}"
         return [
             Path(f"{API}models", only(self._models, FIGURES)),
             Path(SESSIONS_PATH, only(self._sessions, SIGNED_IN), methods=["GET", "DELETE"]),
+            Path(session, only(self._session, SIGNED_IN)),
+            Path(f"{session}/trail", only(self._trail, SIGNED_IN)),
+            Path(f"{session}/fates", only(self._fates, SIGNED_IN)),
+            Path(f"{session}/records", only(self._records, SIGNED_IN)),
+            Path(f"{session}/records/{{digest}}", only(self._record, SIGNED_IN)),
             Path(f"{SESSIONS_PATH}/{{name:path}}", only(self._erase, SIGNED_IN), methods=["DELETE"]),
         ]
 
-    @property
-    def _opened(self) -> Opened:
-        return self._find()
-
     async def _models(self, _: Request, __: Visitor) -> Response:
-        router, windows = self._opened.active().router, self._opened.engine.windows
+        router, windows = self._find().active().router, self._find().engine.windows
         known = [windows.sources(place, router.configured_window(place.model)) for place in windows.places()]
         return as_json({"models": known})
 
     async def _sessions(self, request: Request, visitor: Visitor) -> Response:
         """A tenant's conversations of which something is stored: listed, or erased."""
-        caller, sessions = tenant_of(request, visitor, self._opened), self._opened.engine.sessions
+        opened, caller = self._find(), tenant_of(request, visitor, self._find())
+        sessions = opened.engine.sessions
         if request.method == "DELETE":
             if request.query_params.get("all") != "true":
                 raise InvalidRequestError("Name the session in the path, or say ?all=true to erase all.", param="all")
-            return await self._erased(caller, await answered(sessions.every(caller)))
+            return _erased(await erase(opened, visitor, caller, await answered(sessions.every(caller))))
         return as_json({"sessions": await answered(sessions.of(caller))})
 
     async def _erase(self, request: Request, visitor: Visitor) -> Response:
         """Erase the conversations of a tenant that this names: all with the label, or the one with the id."""
-        caller = tenant_of(request, visitor, self._opened)
-        found = await answered(self._opened.engine.sessions.named(caller, request.path_params["name"]))
-        if not found:
-            raise NotFoundError("No session of this tenant has this label or id; GET /admin/api/sessions lists them.")
-        return await self._erased(caller, found)
+        caller = tenant_of(request, visitor, self._find())
+        return _erased(await erase_named(self._find(), visitor, caller, request.path_params["name"]))
 
-    async def _erased(self, caller: Caller, found: Sequence[Target]) -> Response:
-        erased = await self._opened.engine.sessions.erase(caller, found)
-        if erased < len(found):
-            raise StoreUnavailableError("The store could not erase it; nothing is promised. Try again.")
-        return JSONResponse({"erased": [target.id for target in found]})
+    async def _session(self, request: Request, visitor: Visitor) -> Response:
+        return as_json(await self._view(request, visitor))
+
+    async def _trail(self, request: Request, visitor: Visitor) -> Response:
+        view = await self._view(request, visitor)
+        return as_json({"points": [point._asdict() for point in view.points], "marks": view.marks})
+
+    async def _fates(self, request: Request, visitor: Visitor) -> Response:
+        view = await self._view(request, visitor)
+        prompt = self._find().trails.prompt(view.row.key)
+        messages = [message._asdict() for message in prompt.messages] if prompt else []
+        return as_json({"at": prompt.at if prompt else None, "messages": messages})
+
+    async def _records(self, request: Request, visitor: Visitor) -> Response:
+        caller = tenant_of(request, visitor, self._find())
+        name, label = request.path_params["id"], request.query_params.get("label", "")
+        return as_json({"records": await record_rows(self._find(), caller, name, label)})
+
+    async def _record(self, request: Request, visitor: Visitor) -> Response:
+        caller = tenant_of(request, visitor, self._find())
+        self._guard.access.check_content(visitor, caller.tenant)
+        name, label = request.path_params["id"], request.query_params.get("label", "")
+        against = request.query_params.get("against")
+        view = await record_view(self._find(), caller, name, label, request.path_params["digest"], against)
+        self._find().engine.observe(AdminActed(visitor.role, "record_read", caller.tenant, name))
+        return as_json(view)
+
+    async def _view(self, request: Request, visitor: Visitor) -> SessionView:
+        caller = tenant_of(request, visitor, self._find())
+        label = request.query_params.get("label")
+        return await session_view(self._find(), caller, request.path_params["id"], label)
 
 
-def tenant_of(request: Request, visitor: Visitor, opened: Opened) -> Caller:
-    """The tenant that `?tenant=` names; unsaid, a viewer's own, else the default one."""
-    name = request.query_params.get("tenant", visitor.tenant or DEFAULT)
-    caller = opened.active().tenants.named(name)
-    if not visitor.sees(name):
-        raise NotAllowedError("Your key opens another tenant's pages.", param="tenant")
-    if caller is None:
-        raise NotFoundError("No tenant has this name; say which by ?tenant=NAME.", param="tenant")
-    return caller
-
-
-async def answered(look: Awaitable[_T]) -> _T:
-    """What the store says of its sessions; raises StoreUnavailableError where it says nothing."""
-    try:
-        return await look
-    except StoreError:
-        raise StoreUnavailableError(
-            "The store could not say which sessions there are; none was erased. Try again."
-        ) from None
+def _erased(found: Sequence[Target]) -> Response:
+    return as_json({"erased": [target.id for target in found]})
 
 
 def as_json(value: object) -> Response:

@@ -71,7 +71,7 @@ async def told(request: Request, error: ProxyError) -> Response:
     if isinstance(error, AuthenticationError | NotAllowedError) and request.method == "GET":
         return await sign_in(request, error)
     heading = _HEADINGS.get(error.status, "This did not work")
-    page = await rendering.page("error.html", request, error.status, error=error, heading=heading)
+    page = await rendering.page("error.html", request, {"error": error, "heading": heading}, error.status)
     return _with_headers(page, error)
 
 
@@ -79,7 +79,7 @@ async def sign_in(request: Request, error: ProxyError | None = None) -> Response
     """The form that takes a token or a viewer's key, with what was wrong about the last one."""
     here: str = request.scope["raw_path"].decode("latin-1").partition(ADMIN)[2]
     then = "" if here == SIGN_IN else f"{here}?{request.url.query}".rstrip("?")
-    page = await rendering.page("sign_in.html", request, error.status if error else 200, error=error, then=then)
+    page = await rendering.page("sign_in.html", request, {"error": error, "then": then}, error.status if error else 200)
     return page if error is None else _with_headers(page, error)
 
 

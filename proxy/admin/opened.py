@@ -3,6 +3,8 @@
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
+from proxy.admin.recent import Recent
+from proxy.admin.trails import Trails
 from proxy.config.reloading import Reloader
 from proxy.config.settings import Config
 from proxy.engine.engine import Engine
@@ -10,7 +12,7 @@ from proxy.stores import CircuitBreaker
 from proxy.upstream.active import Active
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Opened:
     """The parts of the running proxy. openmetrics: None where several workers answer as one. name: this replica's.
     started: Unix seconds."""
@@ -21,6 +23,8 @@ class Opened:
     reloader: Reloader
     exposition: Callable[[], Awaitable[bytes]]
     openmetrics: Callable[[], Awaitable[bytes]] | None
+    recent: Recent
+    trails: Trails
     name: str
     started: float
 

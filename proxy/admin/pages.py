@@ -1,136 +1,98 @@
 """What people see under /admin: pages that work without JavaScript."""
 
-import re
-import time
 from collections.abc import Callable
-from importlib.metadata import version
-from typing import NamedTuple
-from urllib.parse import parse_qs
 
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route as Path
 
-from proxy.admin import rendering
-from proxy.admin.access import EVERYBODY, Visitor, check_origin, cookie_of
-from proxy.admin.cookie import LIFETIME, Role
-from proxy.admin.guard import ADMIN, Guard, protected, sign_in
+from proxy.admin import chart, rendering
+from proxy.admin.access import EVERYBODY, SIGNED_IN, Access, Visitor
+from proxy.admin.entrance import Entrance
+from proxy.admin.frame import Frame
+from proxy.admin.guard import ADMIN, Guard
+from proxy.admin.looking import erase_named, list_sessions, record_rows, record_view, session_view, tenant_of
 from proxy.admin.opened import Opened
-from proxy.errors import AuthenticationError, InvalidRequestError, NotFoundError
+from proxy.admin.sessions import STATES, SessionView, Wishes
+from proxy.observing.events import AdminActed
 
-# A form with a token, and where to go on.
-_MOST_FORM_BYTES = 4_096
-_MOST_FIELDS = 20
-# An address below /admin/, of which nothing can lead elsewhere.
-_PLACE = re.compile(r"(?:[a-z]+(?:/[a-z0-9-]+)*)?(?:\?[\w.%&=+-]*)?", re.ASCII)
-
-
-class Link(NamedTuple):
-    """A view in the navigation. path: below /admin/. key: goes there, after g."""
-
-    path: str
-    text: str
-    key: str
-    roles: frozenset[Role]
-
-
-class About(NamedTuple):
-    """What is at the foot of every page. started: Unix seconds."""
-
-    version: str
-    replica: str
-    started: float
-
-
-_NAVIGATION = ((Link("", "Overview", "o", EVERYBODY),),)
-
-
-def navigation(visitor: Visitor) -> list[list[Link]]:
-    """The views that this visitor may see, in groups."""
-    groups = ([link for link in group if visitor.role in link.roles] for group in _NAVIGATION)
-    return [group for group in groups if group]
+# Messages that are listed below the strip, the newest.
+_LISTED = 100
 
 
 class HtmlPages:
-    """The pages, each with its template."""
+    """The views, each with its template."""
 
     def __init__(self, opened: Callable[[], Opened], guard: Guard) -> None:
         self._find = opened
         self._guard = guard
+        self._frame = Frame(opened)
+
+    @property
+    def _access(self) -> Access:
+        return self._guard.access
 
     def routes(self) -> list[Path]:
-        around, only = self._guard.around, self._guard.only
-        self._shown = only(self._overview, EVERYBODY)
+        only = self._guard.only
+        session = f"{ADMIN}sessions/{{id}}"
         return [
-            Path("/admin", self._entrance),
-            Path(f"{ADMIN}assets/{{name}}", around(_asset)),
-            Path(f"{ADMIN}sign-in", around(self._sign_in), methods=["GET", "POST"]),
-            Path(f"{ADMIN}sign-out", around(_sign_out), methods=["POST"]),
+            *Entrance(self._guard, only(self._overview, EVERYBODY)).routes(),
+            Path(f"{ADMIN}sessions", only(self._sessions, SIGNED_IN)),
+            Path(session, only(self._session, SIGNED_IN)),
+            Path(f"{session}/erase", only(self._erase, SIGNED_IN), methods=["POST"]),
+            Path(f"{session}/records/{{digest}}", only(self._record, SIGNED_IN)),
         ]
 
-    async def _entrance(self, request: Request) -> Response:
-        """The overview; a link with a token that was made signs in on the way there."""
-        if not request.scope["raw_path"].partition(b"?")[0].endswith(b"/"):
-            query = request.url.query
-            return protected(RedirectResponse("admin/" + (f"?{query}" if query else ""), 303))
-        given = request.query_params.get("token")
-        return await (self._shown if given is None else self._guard.around(self._linked))(request)
-
-    async def _linked(self, request: Request) -> Response:
-        return self._entered(request, self._guard.access.enter(request, request.query_params["token"], by_link=True))
-
-    async def _sign_in(self, request: Request) -> Response:
-        if request.method == "GET":
-            return await sign_in(request)
-        check_origin(request)
-        form = await _form(request)
-        try:
-            value = self._guard.access.enter(request, form.get("token", ""))
-        except AuthenticationError as error:
-            return await sign_in(request, error)
-        return self._entered(request, value, form.get("next", ""))
-
-    def _entered(self, request: Request, value: str, then: str = "") -> Response:
-        """On to the page that was asked for, with the cookie. It has no path of its own: a prefix may be in front."""
-        response = RedirectResponse("./" + (then if _PLACE.fullmatch(then) else ""), 303)
-        is_secure = request.headers.get("origin", "").startswith("https:")
-        response.set_cookie(
-            cookie_of(request), value, LIFETIME, path=None, httponly=True, samesite="strict", secure=is_secure
-        )
-        return response
-
     async def _overview(self, request: Request, visitor: Visitor) -> Response:
-        return await self._page("overview.html", request, visitor)
+        return await self._frame.page("overview.html", request, visitor, {})
 
-    async def _page(self, template: str, request: Request, visitor: Visitor, **values: object) -> Response:
-        """A view in its frame: where one can go on to, and what this is of."""
-        opened = self._find()
-        about = About(version("concertina"), opened.name, opened.started)
-        frame = {"visitor": visitor, "navigation": navigation(visitor), "about": about, "now": time.time()}
-        return await rendering.page(template, request, 200, **frame, **values)
+    async def _sessions(self, request: Request, visitor: Visitor) -> Response:
+        wishes = Wishes(**{name: request.query_params.get(name, "") for name in Wishes._fields})
+        listed = await list_sessions(self._find(), visitor, wishes)
+        tenants = [name for name in self._find().config.tenants if visitor.sees(name)]
+        values = {"view": listed, "wishes": wishes, "tenants": tenants, "states": STATES}
+        return await self._frame.page("sessions.html", request, visitor, values)
+
+    async def _session(self, request: Request, visitor: Visitor) -> Response:
+        opened, caller = self._find(), tenant_of(request, visitor, self._find())
+        view = await session_view(opened, caller, request.path_params["id"], request.query_params.get("label"))
+        prompt = opened.trails.prompt(view.row.key)
+        messages = [*prompt.messages] if prompt else []
+        values = {
+            "view": view,
+            "drawn": _drawn(view),
+            "filled": chart.stacked([(part.kind, part.tokens) for part in view.filling.parts] if view.filling else ()),
+            "strip": chart.strip(messages),
+            "messages": messages[-_LISTED:],
+            "records": await record_rows(opened, caller, view.row.id, view.row.label),
+            "is_shown": self._access.may_read(visitor, caller.tenant),
+        }
+        return await self._frame.page("session.html", request, visitor, values)
+
+    async def _record(self, request: Request, visitor: Visitor) -> Response:
+        opened, caller = self._find(), tenant_of(request, visitor, self._find())
+        label, name = request.query_params.get("label", ""), request.path_params["id"]
+        values: dict[str, object] = {"session": (caller.tenant, name, label), "is_shown": False, "view": None}
+        if self._access.may_read(visitor, caller.tenant):
+            opened.engine.observe(AdminActed(visitor.role, "record_read", caller.tenant, name))
+            digest, against = request.path_params["digest"], request.query_params.get("against")
+            view = await record_view(opened, caller, name, label, digest, against)
+            values |= {"is_shown": True, "view": view, "records": await record_rows(opened, caller, name, label)}
+        return await self._frame.page("record.html", request, visitor, values, 200 if values["is_shown"] else 403)
+
+    async def _erase(self, request: Request, visitor: Visitor) -> Response:
+        caller = tenant_of(request, visitor, self._find())
+        name = f"{request.path_params['id']}:{request.query_params.get('label', '')}"
+        await erase_named(self._find(), visitor, caller, name)
+        return RedirectResponse(f"{rendering.root_of(request)}sessions", 303)
 
 
-async def _sign_out(request: Request) -> Response:
-    check_origin(request)
-    response = RedirectResponse("./sign-in", 303)
-    response.set_cookie(cookie_of(request), "", 0, path=None, httponly=True, samesite="strict")
-    return response
-
-
-async def _asset(request: Request) -> Response:
-    """For everybody: the form for signing in needs them too."""
-    found = await rendering.asset(request)
-    if found is None:
-        raise NotFoundError("There is no such file.")
-    return found
-
-
-async def _form(request: Request) -> dict[str, str]:
-    """The fields of a form that was posted; raises InvalidRequestError."""
-    body = bytearray()
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > _MOST_FORM_BYTES:
-            raise InvalidRequestError("This form is too large.")
-    fields = parse_qs(body.decode("utf-8", "replace"), keep_blank_values=True, max_num_fields=_MOST_FIELDS)
-    return {name: values[0] for name, values in fields.items()}
+def _drawn(view: SessionView) -> list[chart.Saw]:
+    """The picture in each of its sizes; none of a session that this process has not seen."""
+    if view.last is None or not view.points:
+        return []
+    due = view.filling.due if view.filling else None
+    limits = [("window", view.last.window), ("usable", view.last.usable), ("floor", due)]
+    known = [(kind, tokens) for kind, tokens in limits if tokens]
+    places = [(mark.place, mark.kind) for mark in view.marks]
+    return [chart.saw(view.points, known, places, frame) for frame in (chart.WIDE, chart.NARROW)]

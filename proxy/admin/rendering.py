@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
@@ -70,10 +71,10 @@ def _environment() -> Environment:
     return made
 
 
-async def page(template: str, request: Request, status: int = 200, **values: object) -> Response:
+async def page(template: str, request: Request, values: Mapping[str, object], status: int = 200) -> Response:
     """The template filled in, in a thread; `root` leads to /admin/ from wherever the browser is, under any prefix."""
-    values["root"] = root_of(request)
-    content = await asyncio.to_thread(lambda: _environment().get_template(template).render(values))
+    root = root_of(request)
+    content = await asyncio.to_thread(lambda: _environment().get_template(template).render(values, root=root))
     return HTMLResponse(content, status)
 
 

@@ -49,7 +49,7 @@ def span(seconds: float | None) -> str:
     if seconds < 0.1:
         return f"{1000 * seconds:.0f} ms"
     if seconds < 60:
-        return f"{seconds:.0f} s" if seconds >= 10 else f"{seconds:.1f} s"
+        return f"{seconds:.0f} s" if seconds >= 10 or seconds == int(seconds) else f"{seconds:.1f} s"
     at = next(at for at, (size, _) in enumerate(_SPANS) if seconds >= size)
     size, unit = _SPANS[at]
     whole, rest = divmod(int(seconds), size)
@@ -59,7 +59,7 @@ def span(seconds: float | None) -> str:
 
 def ago(at: float, now: float) -> str:
     """How long ago something was."""
-    return "just now" if now - at < 1 else f"{span(max(1.0, round(now - at)))} ago"
+    return "just now" if now - at < 1 else f"{span(max(1, round(now - at)))} ago"
 
 
 def moment(at: float) -> str:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from proxy.config.loading import Config
 from proxy.dialects.reader import RequestReader
 from proxy.engine.ahead import Ahead
+from proxy.engine.compositions import Compositions
 from proxy.engine.drafter import Drafter
 from proxy.engine.explainer import Explainer
 from proxy.memory import Memory
@@ -13,6 +14,7 @@ from proxy.models.windows import Windows
 from proxy.observing.events import Hook
 from proxy.observing.metrics import Metrics
 from proxy.observing.tallies import Tallies
+from proxy.records.checkpoints import Checkpoints
 from proxy.records.erasures import Erasures
 from proxy.records.index import SessionIndex
 from proxy.runtime.background import Background
@@ -32,7 +34,9 @@ class Engine:
     reader: RequestReader
     drafter: Drafter
     ahead: Ahead
+    compositions: Compositions
     explainer: Explainer
+    checkpoints: Checkpoints
     erasures: Erasures
     sessions: SessionIndex
     background: Background

@@ -1,16 +1,14 @@
 """What would be done with one request, and why: nothing is sent anywhere, and nothing is written to the store."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
 import msgspec
 
-from policies.conversation import Conversation, MessageIndex
 from policies.half_window import Cut
 from policies.ledger import ledger
 from policies.ledger.entries import Entry
-from policies.message import INSTRUCTION_ROLES
 from policies.plan import Compact, Forward, Reuse
 from policies.record import working_set
 from policies.record.actions import file_changes, key_actions
@@ -23,6 +21,7 @@ from proxy.engine.case import Case
 from proxy.engine.cooler import Cooler
 from proxy.engine.decider import Decider, Decision, bypass_reason
 from proxy.engine.draft import Draft, untouched
+from proxy.engine.fates import Sent, fates, indexes_of
 from proxy.engine.job import Job
 from proxy.engine.quoter import Quoter
 from proxy.engine.standing import StandingRecords
@@ -38,39 +37,8 @@ from proxy.runtime.workers import Workers
 from proxy.stores.base import Store
 from proxy.stores.sealing import Sealer
 
-# Why a message is sent as it is, by the reason of a request that goes on without a new record.
 # For what is looked at only, as when tokens are counted: a part of what serves requests.
 _REMEMBERED_BYTES = 8 * 1024 * 1024
-_AS_IT_CAME = {
-    "several_choices": "n > 1: relayed as it came",
-    "unknown_shape": "its shape is not understood: relayed as it came",
-    "previous_response_id": "the upstream holds the history: relayed as it came",
-    "conversation": "the upstream holds the history: relayed as it came",
-    "stored_items": "only the provider has what would be summarised: relayed as it came",
-    "provider_compaction": "the provider is asked to compact it: relayed as it came",
-    "provider_context_management": "the provider shortens it: compacted after an overflow only",
-    "bound_body": "it counts on the bytes sent before: relayed as it came",
-    "refused": "a copy was refused there lately: sent as it came",
-    "below_floor": "the request is small: sent as it came",
-    "below_threshold": "the request fits",
-    "unknown_window": "the model's window is unknown: sent as it came",
-    "nothing_to_compact": "there is no place to cut",
-    "gain_too_small": "a summary would free too little",
-    "irreducible": "what must stay fills the window alone: no summary helps",
-    "ineffective": "the last summaries did not help: none is made for now",
-    "no_gain": "the checkpoint weighs more than what it covers",
-    "separator": "behind the separator",
-}
-_NEWEST = {
-    "turn-boundary": "newest half of the window",
-    "round-boundary": "newest rounds that fit the target",
-    "best-effort": "the least that must stay",
-}
-_OLDER = {
-    "turn-boundary": "older half of the window",
-    "round-boundary": "older than the rounds that fit the target",
-    "best-effort": "older than the least that must stay",
-}
 
 
 class LookOnly:
@@ -123,6 +91,10 @@ class _Outlook:
     @property
     def record(self) -> Record | None:
         return self.decision.record
+
+    @property
+    def sent(self) -> Sent:
+        return Sent(self.draft, self.covered, self.record, self.plan)
 
 
 class Explainer:
@@ -210,7 +182,7 @@ def _explanation(
     expected = explanation.Verdict(outlook.draft.outcome, outlook.draft.reason)
     verdict = _verdict(case, outlook, expected)
     real = case.limits.real
-    indexes = _indexes(case, received)
+    indexes = indexes_of(case, received)
     pinned, actions, files = _carried(case, outlook, count)
     head = case.conversation.head_length
     return explanation.Explanation(
@@ -234,7 +206,7 @@ def _explanation(
         record_tokens=outlook.record_tokens,
         cut=None if outlook.plan is None else _cut(outlook.plan.cut, indexes[head + outlook.plan.cut.position]),
         checkpoint=None if outlook.record is None else _checkpoint(outlook.record),
-        messages=list(_messages(case, received, outlook, indexes)),
+        messages=list(fates(case, received, outlook.sent, indexes)),
         recalled=list(_recalled(outlook, indexes)),
         pinned=[explanation.Pinned(entry.kind, _index(case, indexes, entry.position), entry.text) for entry in pinned],
         actions=actions,
@@ -248,14 +220,6 @@ def _verdict(case: Case, outlook: _Outlook, expected: explanation.Verdict) -> ex
     if case.mode == "shadow" and outlook.decision.view is not None:
         return explanation.Verdict("shadow", outlook.decision.would)
     return expected
-
-
-def _indexes(case: Case, received: CountedRequest) -> list[int]:
-    """Which message of the received request each of the case's is: behind a separator, instructions are all of the
-    rest that stays."""
-    first = len(received.messages) - len(case.conversation.body)
-    head = [i for i in range(first) if received.messages[i].role in INSTRUCTION_ROLES]
-    return [*head, *range(first, len(received.messages))]
 
 
 def _index(case: Case, indexes: Sequence[int], position: int) -> int | None:
@@ -280,89 +244,6 @@ def _checkpoint(record: Record) -> explanation.Checkpoint:
         timeline=tuple(segment.text for segment in record.segments),
         names=len(working_set.unpacked(record.uses)),
     )
-
-
-def _messages(
-    case: Case, received: CountedRequest, outlook: _Outlook, indexes: Sequence[int]
-) -> Iterator[explanation.MessageFate]:
-    conversation = received.conversation
-    head = conversation.head_length
-    places = {index: place for place, index in enumerate(indexes)}
-    staying = _staying(case.conversation, outlook.covered)
-    for index, message in enumerate(received.messages):
-        place = places.get(index)
-        if place is None:
-            fate, after, why = _DROPPED
-        else:
-            fate, after, why = _fate(case, outlook, staying, place)
-        results = conversation.tools_answered[index - head] if index >= head else ()
-        tool = ", ".join(filter(None, results)) or ", ".join(call.tool for call in message.calls) or None
-        yield explanation.MessageFate(index, message.role, tool, message.tokens, fate, after, why)
-
-
-_DROPPED: tuple[explanation.Fate, int, str] = ("dropped", 0, "before the separator")
-
-
-def _staying(conversation: Conversation, cut: int) -> dict[int, tuple[explanation.Fate, str]]:
-    """What becomes of those of the covered messages that no record stands for, by position."""
-    body = conversation.body
-    covered = conversation.instructions_covered
-    theirs = [i for i in range(cut) if body[i].role in INSTRUCTION_ROLES and (body[i].loads or not covered)]
-    found = {i: _LAPSED if body[i].lapses else _SUPERSEDED for i in theirs}
-    found |= {i: ("kept", f"{body[i].role} message: always sent") for i in conversation.covered_instructions(cut)}
-    found |= dict.fromkeys(conversation.pinned, ("kept", "it has changed since it was summarized"))
-    if (anchor := conversation.anchor(cut)) is not None:
-        found[anchor] = ("anchor", "user message of the turn that the cut falls into")
-    return found | dict.fromkeys(conversation.loading(cut), ("kept", "tools are there because of it"))
-
-
-_SUPERSEDED: tuple[explanation.Fate, str] = ("dropped", "a newer one says the same")
-_LAPSED: tuple[explanation.Fate, str] = ("dropped", "it has lapsed")
-_COMPACTED = "the provider has compacted it: sent as it came"
-
-
-def _fate(
-    case: Case, outlook: _Outlook, staying: Mapping[int, tuple[explanation.Fate, str]], place: int
-) -> tuple[explanation.Fate, int, str]:
-    """What becomes of the case's message at this place, what it weighs then, and why."""
-    conversation = case.conversation
-    position = place - conversation.head_length
-    message = conversation.messages[place]
-    if position < 0:
-        is_ours = message.role in INSTRUCTION_ROLES
-        return "head", message.tokens, f"{message.role} message: always sent" if is_ours else _COMPACTED
-    view, cut = outlook.draft.view, outlook.covered
-    sent = view is not None and (cut or outlook.draft.outcome == "cooled") and view.replaced.get(MessageIndex(place))
-    tokens = view.conversation.messages[place].tokens if view is not None and sent else message.tokens
-    quotation = view.quotations.get(MessageIndex(place)) if view is not None and outlook.plan is None else None
-    if position < cut:
-        if position not in staying:
-            return _replaced(outlook, position)
-        fate, why = staying[position]
-        if message.words and position in conversation.repeated(cut):
-            tokens = message.words
-        return fate, 0 if fate == "dropped" else tokens, why
-    if quotation is not None:
-        return "kept", tokens, f"{_why_kept(outlook)}, behind {len(quotation.passages)} quotations from before it"
-    if sent:
-        return "cooled", tokens, f"large, older than {case.caller.policy.large_messages.hot_rounds} rounds"
-    return "kept", tokens, _why_kept(outlook)
-
-
-def _replaced(outlook: _Outlook, position: int) -> tuple[explanation.Fate, int, str]:
-    record, plan = outlook.record, outlook.plan
-    if record is not None and position < record.covered:
-        return "covered", 0, f"in checkpoint {record.digest[:16]}"
-    return "summarised", 0, _OLDER[plan.cut.strategy] if plan else ""
-
-
-def _why_kept(outlook: _Outlook) -> str:
-    if outlook.plan is not None:
-        return _NEWEST[outlook.plan.cut.strategy]
-    if outlook.covered:
-        return "after the checkpoint"
-    reason = outlook.draft.reason
-    return _AS_IT_CAME.get(reason, reason)
 
 
 def _recalled(outlook: _Outlook, indexes: Sequence[int]) -> Iterator[explanation.Recalled]:

@@ -10,6 +10,7 @@ from typing import Literal
 import msgspec
 
 from policies.plan import Trigger
+from proxy.observing.message_fates import MessageFates
 
 End = Literal["complete", "shut_down", "deadline", "refused", "client_gone", "truncated", "aborted"]
 Overflow = Literal["solved", "output_lowered", "passed_on"]
@@ -183,6 +184,31 @@ class SummarizerPaused(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     seconds: float
 
 
+class PromptComposed(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """What a prompt consists of that went upstream: told where its copy has changed, and now and then as it grows.
+
+    All are tokens of our own estimate. head: instructions; results: of tools, as they came; cooled: results that are
+    sent shortened; conversation: all other messages. usable: of the window, without what is kept for the answer.
+    soft, due: tokens from which on a summary is prepared, and a request is compacted.
+    """
+
+    at: float
+    tenant: str
+    session: str
+    label: str
+    tools: int
+    head: int
+    record: int
+    cooled: int
+    results: int
+    conversation: int
+    window: int | None
+    usable: int | None
+    soft: int
+    due: int
+    messages: MessageFates
+
+
 class PromptBilled(msgspec.Struct, frozen=True, gc=False):
     """What an upstream counted in a prompt that we had estimated. cut_off: it has read less than half of it."""
 
@@ -296,11 +322,24 @@ class ConfigReloaded(msgspec.Struct, frozen=True, gc=False):
     is_taken: bool
 
 
+class AdminActed(msgspec.Struct, frozen=True, gc=False):
+    """Somebody has read what conversations say, or changed something, on our own pages.
+
+    who: the role: owner, operator or tenant. what: `record_read`, `session_erased` and the like.
+    """
+
+    who: str
+    what: str
+    tenant: str
+    session: str | None = None
+
+
 Event = (
     RequestEnded
     | CompactionEnded
     | SummarizerCalled
     | SummarizerPaused
+    | PromptComposed
     | PromptBilled
     | RetriesExhausted
     | ShapeLearned
@@ -313,6 +352,7 @@ Event = (
     | StoreChanged
     | Started
     | ConfigReloaded
+    | AdminActed
 )
 Hook = Callable[[Event], None]
 

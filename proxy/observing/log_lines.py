@@ -27,6 +27,7 @@ LINES: Mapping[type[msgspec.Struct], tuple[str, str]] = {
     events.CopyRefused: ("warning", "copy_refused"),
     events.ThinkingRemoved: ("warning", "thinking_removed"),
     events.Started: ("info", "start"),
+    events.AdminActed: ("info", "admin"),
 }
 
 

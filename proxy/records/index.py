@@ -133,6 +133,14 @@ class SessionIndex:
         found = await _each(self._look, await self._names(owner.index))
         return sorted(filter(None, found), key=lambda session: -session.seen)
 
+    async def find(self, owner: Owner, begin: str, label: str) -> Session | None:
+        """The session with this label of the conversation whose id begins so; None without one. Raises StoreError."""
+        mark = mark_of(owner.labels, label)
+        for name in await self._names(owner.index):
+            if name.hex().startswith(begin) and name[LINK_BYTES:] == mark:
+                return await self._look(name)
+        return None
+
     async def every(self, owner: Owner) -> list[Target]:
         """All of a caller's tenant, readable or not. Raises StoreError."""
         return [*map(_target, await self._names(owner.index))]

@@ -1,0 +1,151 @@
+"""The records of a session: each with what it says, and what it took over from the one before it."""
+
+from collections.abc import Sequence
+from difflib import SequenceMatcher
+from itertools import product
+from typing import Literal
+
+import msgspec
+
+from policies.ledger import ledger
+from policies.ledger.entries import Entry
+from policies.record import working_set
+from policies.record.actions import FileChange, KeyAction
+from policies.record.record import Making, Record, Segment
+from proxy.records.checkpoints import Checkpoints
+from proxy.records.index import Session
+
+# Generations that are followed back from the newest.
+MOST = 32
+# Pairs of statements that are compared for which replaced which.
+_MOST_PAIRS = 2_000
+
+
+class Row(msgspec.Struct, frozen=True):
+    """A record without what it says. tokens: of its text. made: Unix seconds."""
+
+    digest: str
+    parent: str | None
+    generation: int
+    covered: int
+    tokens: int
+    ratio: float
+    made: float
+    making: Making
+
+
+class Superseded(msgspec.Struct, frozen=True):
+    """A statement that is gone since a later one took its place."""
+
+    entry: Entry
+    by: Entry
+
+
+class Line(msgspec.Struct, frozen=True):
+    """A line of a record's text, against that of another."""
+
+    kind: Literal["same", "added", "gone"]
+    text: str
+
+
+class Comparison(msgspec.Struct, frozen=True):
+    """What a record took over from an older one. dropped: statements that nothing replaced, but for which there was no
+    room."""
+
+    against: str
+    lines: list[Line]
+    kept: int
+    added: list[Entry]
+    superseded: list[Superseded]
+    dropped: list[Entry]
+
+
+class View(msgspec.Struct, frozen=True):
+    """A record with what it says. names: of its working set."""
+
+    row: Row
+    title: str
+    text: str
+    language: str
+    segments: tuple[Segment, ...]
+    entries: tuple[Entry, ...]
+    actions: tuple[KeyAction, ...]
+    files: tuple[FileChange, ...]
+    names: int
+    comparison: Comparison | None
+
+
+async def lineage(checkpoints: Checkpoints, session: Session | None) -> list[Record]:
+    """The records of a session, the newest first, as far as the store has them."""
+    found: list[Record] = []
+    if session is None or session.record is None:
+        return found
+    tag, digest = session.record
+    following: str | None = digest
+    while following is not None and len(found) < MOST:
+        record = await checkpoints.lying_at(tag, following)
+        if record is None:
+            break
+        found.append(record)
+        following = record.parent
+    return found
+
+
+def row_of(record: Record) -> Row:
+    return Row(
+        digest=record.digest,
+        parent=record.parent,
+        generation=record.generation,
+        covered=record.covered,
+        tokens=record.text_tokens,
+        ratio=record.compression_ratio,
+        made=record.compacted,
+        making=record.making,
+    )
+
+
+def view_of(record: Record, against: Record | None) -> View:
+    return View(
+        row=row_of(record),
+        title=record.title,
+        text=record.text,
+        language=record.language,
+        segments=record.segments,
+        entries=record.entries,
+        actions=record.actions,
+        files=record.files,
+        names=len(working_set.unpacked(record.uses)),
+        comparison=None if against is None else compared(against, record),
+    )
+
+
+def compared(older: Record, newer: Record) -> Comparison:
+    """What became of the older record's lines and statements in the newer one."""
+    before, after = {entry.text: entry for entry in older.entries}, {entry.text: entry for entry in newer.entries}
+    gone = [entry for text, entry in before.items() if text not in after]
+    added = [entry for text, entry in after.items() if text not in before]
+    superseded: dict[str, Superseded] = {}
+    for index, (entry, later) in enumerate(product(gone, added)):
+        if index >= _MOST_PAIRS:
+            break
+        if entry.text not in superseded and entry not in ledger.merge([entry], [later]):
+            superseded[entry.text] = Superseded(entry, later)
+    return Comparison(
+        against=older.digest,
+        lines=_lines(older.text.splitlines(), newer.text.splitlines()),
+        kept=len(before) - len(gone),
+        added=added,
+        superseded=[*superseded.values()],
+        dropped=[entry for entry in gone if entry.text not in superseded],
+    )
+
+
+def _lines(before: Sequence[str], after: Sequence[str]) -> list[Line]:
+    found: list[Line] = []
+    for kind, first, last, start, end in SequenceMatcher(None, before, after, autojunk=False).get_opcodes():
+        if kind == "equal":
+            found += [Line("same", text) for text in after[start:end]]
+        else:
+            found += [Line("gone", text) for text in before[first:last]]
+            found += [Line("added", text) for text in after[start:end]]
+    return found

@@ -1,0 +1,188 @@
+"""The way of every session: a point of a few bytes for each of its newest requests, and sums over all of them."""
+
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from struct import Struct
+from typing import NamedTuple
+
+from proxy.lru import remember
+from proxy.observing.events import CompactionEnded, Event, PromptComposed, RequestEnded
+from proxy.observing.tally import Tally, total
+
+_SESSIONS = 300
+# What prompts consist of, up to 44 kB each.
+_PROMPTS = 100
+POINTS = 512
+_COMPACTIONS = 32
+# Words of a session: outcomes, reasons and checkpoints, each named by a number in its points.
+_MOST_WORDS = 0xFFFF
+# Of a point: seconds since the first one, tokens received and sent, the window, messages, words, percent, status, bits.
+_POINT = Struct("<IIIIHHHHBHB")
+_UNKNOWN_SHARE = 255
+_SOLVED, _PASSED_ON, _CUT_OFF = 1, 2, 4
+
+
+class Key(NamedTuple):
+    """A session for people: a conversation's id (16 hex digits) and what the client calls it; empty for no name."""
+
+    tenant: str
+    id: str
+    label: str
+
+
+class Point(NamedTuple):
+    """A request of a session. at: Unix seconds. number: among all of its requests, from 1 on.
+
+    cached: the share of the billed prompt that the provider had in its cache; None where it did not say.
+    """
+
+    number: int
+    at: float
+    received: int
+    sent: int
+    window: int | None
+    messages: int
+    outcome: str
+    reason: str
+    checkpoint: str
+    cached: float | None
+    status: int
+    overflow: str | None
+    is_cut_off: bool
+
+
+@dataclass(slots=True)
+class Summaries:
+    """The compactions of a conversation, which all of its labels share: events do not tell labels apart.
+
+    number: of records made. tally: of tokens that summarizers took, useless answers too; usd: what they cost.
+    """
+
+    number: int = 0
+    tally: Tally = field(default_factory=Tally)
+    usd: float | None = None
+    newest: deque[CompactionEnded] = field(default_factory=lambda: deque(maxlen=_COMPACTIONS))
+
+    def add(self, event: CompactionEnded) -> None:
+        self.newest.append(event)
+        self.number += event.digest is not None
+        self.tally.summary_in += event.tokens_in
+        self.tally.summary_out += event.tokens_out
+        if event.usd is not None:
+            self.usd = (self.usd or 0.0) + event.usd
+
+
+@dataclass(slots=True)
+class Trail:
+    """One session as this process saw it. last: its newest request."""
+
+    key: Key
+    began: float
+    last: RequestEnded
+    summaries: Summaries
+    requests: Tally = field(default_factory=Tally)
+    _packed: bytearray = field(default_factory=bytearray)
+    _words: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def tally(self) -> Tally:
+        """Its requests, and the summaries of its conversation."""
+        return total((self.requests, self.summaries.tally))
+
+    @property
+    def points(self) -> list[Point]:
+        """The newest requests, in the order in which they ended."""
+        words = [*self._words]
+        first = self.requests.requests - len(self._packed) // _POINT.size + 1
+        found = []
+        for number, packed in enumerate(_POINT.iter_unpack(self._packed), first):
+            seconds, received, sent, window, messages, outcome, reason, checkpoint, share, status, bits = packed
+            cached = None if share == _UNKNOWN_SHARE else share / 100
+            overflow = "solved" if bits & _SOLVED else "passed_on" if bits & _PASSED_ON else None
+            told = (words[outcome], words[reason], words[checkpoint])
+            at = self.began + seconds
+            found.append(
+                Point(
+                    number, at, received, sent, window or None, messages, *told, cached, status, overflow,
+                    bool(bits & _CUT_OFF),
+                )
+            )  # fmt: skip
+        return found
+
+    def add(self, event: RequestEnded) -> None:
+        self.last = event
+        received, sent = event.received, event.sent
+        self.requests.take(event, received, sent)
+        self._pack(event, received or 0, sent or 0)
+
+    def _pack(self, event: RequestEnded, received: int, sent: int) -> None:
+        share = _UNKNOWN_SHARE
+        if event.billed and event.cached is not None:
+            share = min(100, round(100 * event.cached / event.billed))
+        bits = (
+            _SOLVED * (event.overflow in ("solved", "output_lowered"))
+            | _PASSED_ON * (event.overflow == "passed_on")
+            | _CUT_OFF * (event.warning == "prompt_cut_off")
+        )
+        words = map(self._word, (event.compaction, event.reason, event.checkpoint))
+        since = max(0, min(int(event.at - self.began), 0xFFFFFFFF))
+        sizes = (min(size, 0xFFFFFFFF) for size in (received, sent, event.window or 0))
+        messages = min(event.messages or 0, 0xFFFF)
+        self._packed += _POINT.pack(since, *sizes, messages, *words, share, min(event.status, 999), bits)
+        del self._packed[: -POINTS * _POINT.size]
+
+    def _word(self, word: str | None) -> int:
+        if len(self._words) > _MOST_WORDS:
+            return 0
+        return self._words.setdefault(word or "", len(self._words))
+
+
+class Trails:
+    """A hook that follows the sessions which were used last."""
+
+    def __init__(self) -> None:
+        self._trails: OrderedDict[Key, Trail] = OrderedDict()
+        self._prompts: OrderedDict[Key, PromptComposed] = OrderedDict()
+        self._summaries: OrderedDict[tuple[str, str], Summaries] = OrderedDict()
+
+    def __call__(self, event: Event) -> None:
+        if isinstance(event, RequestEnded):
+            self._request(event)
+        elif isinstance(event, CompactionEnded):
+            self._summaries_of(event.tenant, event.session).add(event)
+        elif isinstance(event, PromptComposed):
+            remember(self._prompts, Key(event.tenant, event.session, event.label), event, _PROMPTS)
+
+    def newest(self) -> Iterator[Trail]:
+        """All of them, the one that was used last first."""
+        return reversed(self._trails.values())
+
+    def of(self, tenant: str, name: str) -> list[Trail]:
+        """The sessions of a conversation, by its id: one for each label, the one used last first."""
+        return [trail for trail in self.newest() if trail.key.tenant == tenant and trail.key.id == name]
+
+    def prompt(self, key: Key) -> PromptComposed | None:
+        """What the session's prompt consisted of when it was last told."""
+        return self._prompts.get(key)
+
+    def forget(self, tenant: str, name: str, is_meant: Callable[[str], bool]) -> None:
+        """Keep nothing of the sessions of a conversation whose label is meant."""
+        for trail in self.of(tenant, name):
+            if is_meant(trail.key.label):
+                del self._trails[trail.key]
+                self._prompts.pop(trail.key, None)
+        if not self.of(tenant, name):
+            self._summaries.pop((tenant, name), None)
+
+    def _request(self, event: RequestEnded) -> None:
+        if event.session is None or event.tenant is None:
+            return
+        key = Key(event.tenant, event.session, event.label or "")
+        trail = self._trails.get(key) or Trail(key, event.at, event, self._summaries_of(key.tenant, key.id))
+        trail.add(event)
+        remember(self._trails, key, trail, _SESSIONS)
+
+    def _summaries_of(self, tenant: str, name: str) -> Summaries:
+        known = self._summaries.get((tenant, name)) or Summaries()
+        return remember(self._summaries, (tenant, name), known, _SESSIONS)

@@ -1,0 +1,107 @@
+"""Why a request went out as it did, and why a conversation was compacted, in sentences."""
+
+import re
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from proxy.admin import words
+from proxy.observing.events import CompactionEnded
+
+# By the words of `x-compaction-reason`.
+REASONS: Mapping[str, str] = MappingProxyType(
+    {
+        "below_floor": "It is small: it went out as it came.",
+        "below_threshold": "It fits: nothing had to be done.",
+        "output_lowered": "Prompt and answer did not fit together, so the limit of the answer was lowered.",
+        "unknown_window": "The model's window is not known, so nothing is done before the upstream refuses.",
+        "nothing_to_compact": "There is no place where the conversation may be cut.",
+        "gain_too_small": "A summary would free too little.",
+        "no_gain": "The summary would weigh more than what it stands for.",
+        "irreducible": "What must stay fills the window alone, so that no summary helps.",
+        "ineffective": "The last summaries did not help, so none is made for now.",
+        "proactive": "Its window was nearly full, so a new summary was made.",
+        "tool_execution": "Its window was nearly full in the middle of tool calls, so a new summary was made.",
+        "manual": "A compaction was asked for.",
+        "overflow_retry": "The upstream refused it as too long, so it was compacted and sent again.",
+        "halved": "Nothing else was left: half of the history gave way to a note.",
+        "separator": "It begins behind the separator that its policy names.",
+        "too_large": "A single message was larger than the window, so its content was cut.",
+        "would_reuse": "In shadow mode: a summary would have been used again.",
+        "would_cool": "In shadow mode: large tool results would have been shortened.",
+        "would_compact_N_messages": "In shadow mode: a summary would have been made.",
+        "off": "Compaction is off for it.",
+        "several_choices": "It asks for several answers (n > 1), which are relayed as they come.",
+        "previous_response_id": "The provider holds its history, so it was relayed as it came.",
+        "conversation": "The provider holds its history, so it was relayed as it came.",
+        "stored_items": "Only the provider has what would be summarised, so it was relayed as it came.",
+        "provider_compaction": "The provider is asked to compact it, so it was relayed as it came.",
+        "provider_context_management": "The provider shortens it, so it is compacted after an overflow only.",
+        "bound_body": "It counts on the bytes that were sent before, so it was relayed as it came.",
+        "refused": "The upstream refused a copy lately, so it was sent as it came.",
+        "unknown_shape": "Its shape is not understood, so it was relayed as it came.",
+        "pending": "Its summary is being made elsewhere, and it still fits.",
+        "compacting": "Its summary was being made while the client waited.",
+        "over_budget": "The tenant's budget for summaries is spent for today.",
+        "internal_error": "A fault of ours: it was forwarded as it came. The log says where.",
+        "summarizer_timeout": "The summarizer took too long.",
+        "summarizer_transient": "The summarizer could not be reached, or failed for a moment.",
+        "summarizer_refused": "The summarizer refused.",
+        "summarizer_invalid": "The summarizer's answers were no summaries.",
+        "summarizer_cooling_down": "The summarizer failed lately and rests.",
+        "cancelled": "Whoever waited for it left.",
+    }
+)
+_TRIGGERS: Mapping[str, str] = MappingProxyType(
+    {
+        "proactive": "a request filled {used} of its room (it is compacted from {threshold})",
+        "tool_execution": "amid tool calls a request filled {used} of its room (it is compacted from {threshold})",
+        "background": "the upstream reported {used} of the room used (prepared from {threshold})",
+        "manual": "a compaction was asked for at {used} of the room",
+        "overflow_retry": "the upstream refused a request as too long at {used} of the room that we believed in",
+    }
+)
+_CUTS: Mapping[str, str] = MappingProxyType(
+    {
+        "turn-boundary": "cut at the end of a turn",
+        "round-boundary": "cut between two rounds of tool calls",
+        "best-effort": "cut where the least stays that must",
+    }
+)
+_WOULD_COMPACT = re.compile(r"would_compact_\d+_messages")
+
+
+def reason(word: str) -> str:
+    """A reason as a sentence; itself where it is not one of ours."""
+    word = _WOULD_COMPACT.sub("would_compact_N_messages", word)
+    return REASONS.get(word, word)
+
+
+def compaction(event: CompactionEnded) -> str:
+    """What made a compaction necessary, and what came of it."""
+    used, threshold = words.share(event.used), words.share(event.threshold)
+    cause = _TRIGGERS[event.trigger].format(used=used, threshold=threshold)
+    return f"At {words.clock(event.at)} {cause}. {_outcome(event)}"
+
+
+def _outcome(event: CompactionEnded) -> str:
+    asked = f" {_asked(event)}" if event.calls else ""
+    if event.digest is None:
+        return f"No summary was made: {reason(event.reason or event.result)}{asked}"
+    where = "in the background " if event.trigger == "background" else ""
+    cut = f"{_CUTS[event.strategy]} ({event.cut})"
+    made = (
+        f"So {where}the first {words.plural(event.covered, 'message')} became a record of"
+        f" {words.exact(event.tokens_summary)} tokens, {cut}."
+    )
+    if event.result != "deterministic":
+        return made + asked
+    cause = f" {reason(event.reason)}" if event.reason else ""
+    return f"{made} It was written without a model.{cause}{asked}"
+
+
+def _asked(event: CompactionEnded) -> str:
+    cost = f", {words.usd(event.usd)}" if event.usd is not None else ""
+    return (
+        f"{event.model or 'The model'} was asked {words.plural(event.calls, 'time')} in {words.span(event.ms / 1000)}:"
+        f" {words.exact(event.tokens_in)} tokens in, {words.exact(event.tokens_out)} out{cost}."
+    )

@@ -1,0 +1,152 @@
+"""What becomes of every message of a request, and why: for those who explain one, and for those who look at one."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from policies.conversation import Conversation, MessageIndex
+from policies.message import INSTRUCTION_ROLES
+from policies.plan import Compact
+from policies.record.record import Record
+from proxy.dialects.reader import CountedRequest
+from proxy.engine import explanation
+from proxy.engine.case import Case
+from proxy.engine.draft import Draft
+
+# Why a message is sent as it is, by the reason of a request that goes on without a new record.
+_AS_IT_CAME = {
+    "several_choices": "n > 1: relayed as it came",
+    "unknown_shape": "its shape is not understood: relayed as it came",
+    "previous_response_id": "the upstream holds the history: relayed as it came",
+    "conversation": "the upstream holds the history: relayed as it came",
+    "stored_items": "only the provider has what would be summarised: relayed as it came",
+    "provider_compaction": "the provider is asked to compact it: relayed as it came",
+    "provider_context_management": "the provider shortens it: compacted after an overflow only",
+    "bound_body": "it counts on the bytes sent before: relayed as it came",
+    "refused": "a copy was refused there lately: sent as it came",
+    "below_floor": "the request is small: sent as it came",
+    "below_threshold": "the request fits",
+    "unknown_window": "the model's window is unknown: sent as it came",
+    "nothing_to_compact": "there is no place to cut",
+    "gain_too_small": "a summary would free too little",
+    "irreducible": "what must stay fills the window alone: no summary helps",
+    "ineffective": "the last summaries did not help: none is made for now",
+    "no_gain": "the checkpoint weighs more than what it covers",
+    "separator": "behind the separator",
+}
+_NEWEST = {
+    "turn-boundary": "newest half of the window",
+    "round-boundary": "newest rounds that fit the target",
+    "best-effort": "the least that must stay",
+}
+_OLDER = {
+    "turn-boundary": "older half of the window",
+    "round-boundary": "older than the rounds that fit the target",
+    "best-effort": "older than the least that must stay",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """What goes, or would go, upstream. covered: messages that a record stands for. plan: of a record that is not made
+    yet."""
+
+    draft: Draft
+    covered: int = 0
+    record: Record | None = None
+    plan: Compact | None = None
+
+
+def sent_with(draft: Draft) -> Sent:
+    """What went upstream."""
+    return Sent(draft, draft.record.covered, draft.record) if draft.record and draft.copy else Sent(draft)
+
+
+def indexes_of(case: Case, received: CountedRequest) -> list[int]:
+    """Which message of the received request each of the case's is: behind a separator, instructions are all of the
+    rest that stays."""
+    first = len(received.messages) - len(case.conversation.body)
+    head = [i for i in range(first) if received.messages[i].role in INSTRUCTION_ROLES]
+    return [*head, *range(first, len(received.messages))]
+
+
+def fates(
+    case: Case, received: CountedRequest, sent: Sent, indexes: Sequence[int]
+) -> Iterator[explanation.MessageFate]:
+    conversation = received.conversation
+    head = conversation.head_length
+    places = {index: place for place, index in enumerate(indexes)}
+    staying = _staying(case.conversation, sent.covered)
+    for index, message in enumerate(received.messages):
+        place = places.get(index)
+        if place is None:
+            fate, after, why = _DROPPED
+        else:
+            fate, after, why = _fate(case, sent, staying, place)
+        results = conversation.tools_answered[index - head] if index >= head else ()
+        tool = ", ".join(filter(None, results)) or ", ".join(call.tool for call in message.calls) or None
+        yield explanation.MessageFate(index, message.role, tool, message.tokens, fate, after, why)
+
+
+_DROPPED: tuple[explanation.Fate, int, str] = ("dropped", 0, "before the separator")
+
+
+def _staying(conversation: Conversation, cut: int) -> dict[int, tuple[explanation.Fate, str]]:
+    """What becomes of those of the covered messages that no record stands for, by position."""
+    body = conversation.body
+    covered = conversation.instructions_covered
+    theirs = [i for i in range(cut) if body[i].role in INSTRUCTION_ROLES and (body[i].loads or not covered)]
+    found = {i: _LAPSED if body[i].lapses else _SUPERSEDED for i in theirs}
+    found |= {i: ("kept", f"{body[i].role} message: always sent") for i in conversation.covered_instructions(cut)}
+    found |= dict.fromkeys(conversation.pinned, ("kept", "it has changed since it was summarized"))
+    if (anchor := conversation.anchor(cut)) is not None:
+        found[anchor] = ("anchor", "user message of the turn that the cut falls into")
+    return found | dict.fromkeys(conversation.loading(cut), ("kept", "tools are there because of it"))
+
+
+_SUPERSEDED: tuple[explanation.Fate, str] = ("dropped", "a newer one says the same")
+_LAPSED: tuple[explanation.Fate, str] = ("dropped", "it has lapsed")
+_COMPACTED = "the provider has compacted it: sent as it came"
+
+
+def _fate(
+    case: Case, sent: Sent, staying: Mapping[int, tuple[explanation.Fate, str]], place: int
+) -> tuple[explanation.Fate, int, str]:
+    """What becomes of the case's message at this place, what it weighs then, and why."""
+    conversation = case.conversation
+    position = place - conversation.head_length
+    message = conversation.messages[place]
+    if position < 0:
+        is_ours = message.role in INSTRUCTION_ROLES
+        return "head", message.tokens, f"{message.role} message: always sent" if is_ours else _COMPACTED
+    view, cut = sent.draft.view, sent.covered
+    is_short = view is not None and (cut or sent.draft.outcome == "cooled") and view.replaced.get(MessageIndex(place))
+    tokens = view.conversation.messages[place].tokens if view is not None and is_short else message.tokens
+    quotation = view.quotations.get(MessageIndex(place)) if view is not None and sent.plan is None else None
+    if position < cut:
+        if position not in staying:
+            return _replaced(sent, position)
+        fate, why = staying[position]
+        if message.words and position in conversation.repeated(cut):
+            tokens = message.words
+        return fate, 0 if fate == "dropped" else tokens, why
+    if quotation is not None:
+        return "kept", tokens, f"{_why_kept(sent)}, behind {len(quotation.passages)} quotations from before it"
+    if is_short:
+        return "cooled", tokens, f"large, older than {case.caller.policy.large_messages.hot_rounds} rounds"
+    return "kept", tokens, _why_kept(sent)
+
+
+def _replaced(sent: Sent, position: int) -> tuple[explanation.Fate, int, str]:
+    record, plan = sent.record, sent.plan
+    if record is not None and position < record.covered:
+        return "covered", 0, f"in checkpoint {record.digest[:16]}"
+    return "summarised", 0, _OLDER[plan.cut.strategy] if plan else ""
+
+
+def _why_kept(sent: Sent) -> str:
+    if sent.plan is not None:
+        return _NEWEST[sent.plan.cut.strategy]
+    if sent.covered:
+        return "after the checkpoint"
+    reason = sent.draft.reason
+    return _AS_IT_CAME.get(reason, reason)

@@ -1,0 +1,143 @@
+"""The pages and the API of sessions over a running proxy: what is shown, to whom, and what an erasure leaves."""
+
+from __future__ import annotations
+
+import re
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+from urllib.parse import quote
+
+import pytest
+
+from tests.support.admin import BROWSER, CONFIGURED, SESSIONS, Played, played
+from tests.support.long_conversations import LONG, SMALL_WINDOW, bearer
+from tests.support.upstreams import CHAT, JSON, Header, Reply, ask
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+pytestmark = [pytest.mark.anyio, pytest.mark.slow]
+
+LABEL = "<b>the deploy</b>"
+SECRET = "some words of a long conversation"
+HTML: Header = (b"Accept", b"text/html")
+
+
+@dataclass
+class Shown:
+    """A proxy that has compacted one session."""
+
+    play: Played
+    id: str
+
+    async def page(self, path: str, token: str = CONFIGURED) -> Reply:
+        return await self.play.send("GET", f"/admin/{path}", HTML, bearer(token))
+
+    async def json(self, path: str) -> dict[str, object]:
+        return (await self.play.send("GET", f"/admin/api/{path}", bearer(CONFIGURED))).json()
+
+
+@asynccontextmanager
+async def shown(directory: Path, *, inspect: bool = True, store: str = "memory://") -> AsyncIterator[Shown]:
+    policies = {"default": {"summarizer": {"model": "none"}}}
+    tenants = {"default": {"inspect": inspect}}
+    async with played(directory, CONFIGURED, store, policies=policies, tenants=tenants, **SMALL_WINDOW) as play:
+        for _ in range(2):
+            headers = [JSON, (b"X-Session-Id", LABEL.encode())]
+            assert (await ask(play.address, "POST", CHAT, headers, LONG)).status == 200
+        await play.app._opened.engine.background.drain(5)  # type: ignore[union-attr]
+        found = (await play.send("GET", SESSIONS, bearer(CONFIGURED))).json()["sessions"]
+        yield Shown(play, found[0]["id"][:16])  # type: ignore[index]
+
+
+async def test_a_session_is_listed_told_and_drawn(tmp_path: Path) -> None:
+    async with shown(tmp_path) as show:
+        listed = (await show.page("sessions")).body.decode()
+        assert "&lt;b&gt;the deploy&lt;/b&gt;" in listed
+        assert "<b>the" not in listed
+        page = (await show.page(f"sessions/{show.id}")).body.decode()
+        assert "2 requests to m; received grew to" in page
+        assert page.count('class="chart') == 2
+        assert "became a record of" in page
+        assert 'class="f-covered"' in page
+        assert "<b>the" not in page
+        assert len(page) < 150_000
+
+
+async def test_the_api_tells_what_the_page_shows(tmp_path: Path) -> None:
+    async with shown(tmp_path) as show:
+        view = await show.json(f"sessions/{show.id}")
+        assert (view["row"]["label"], view["tally"]["requests"]) == (LABEL, 2)  # type: ignore[index]
+        trail = await show.json(f"sessions/{show.id}/trail")
+        assert [point["outcome"] for point in trail["points"]] == ["applied", "reused"]  # type: ignore[union-attr,index]
+        fates = await show.json(f"sessions/{show.id}/fates")
+        assert {message["fate"] for message in fates["messages"]} >= {"covered", "kept"}  # type: ignore[union-attr,index]
+        (record,) = (await show.json(f"sessions/{show.id}/records?label={quote(LABEL)}"))["records"]  # type: ignore[misc]
+        told = await show.json(f"sessions/{show.id}/records/{record['digest']}?label={quote(LABEL)}")
+        assert SECRET in told["text"]  # type: ignore[operator]
+        events = [line for line in show.play.log.getvalue().splitlines() if b'"event":"admin"' in line]
+        assert len(events) == 1
+        assert b'"what":"record_read"' in events[0]
+        assert SECRET.encode() not in show.play.log.getvalue()
+
+
+async def test_a_record_is_a_page_with_its_text_and_what_the_user_said(tmp_path: Path) -> None:
+    async with shown(tmp_path) as show:
+        session = (await show.page(f"sessions/{show.id}")).body.decode()
+        (link,) = re.findall(r'href="\.\./(sessions/[^"]+/records/[^"]+)"', session)
+        page = await show.page(link.replace("&amp;", "&"))
+        assert page.status == 200
+        assert "&lt;conversation_record&gt;" in page.body.decode()
+        missing = await show.page(f"sessions/{show.id}/records/{'0' * 64}?label={quote(LABEL)}")
+        assert missing.status == 404
+
+
+async def test_content_is_hidden_unless_its_tenant_allows_it_to_be_read(tmp_path: Path) -> None:
+    async with shown(tmp_path, inspect=False) as show:
+        (record,) = (await show.json(f"sessions/{show.id}/records?label={quote(LABEL)}"))["records"]  # type: ignore[misc]
+        path = f"sessions/{show.id}/records/{record['digest']}?label={quote(LABEL)}"
+        answered = await show.json(path)
+        assert answered["error"]["code"] == "content_hidden"  # type: ignore[index]
+        page = await show.page(path)
+        assert (page.status, "tenants.default.inspect" in page.body.decode()) == (403, True)
+        for part in ("", "/trail", "/fates", "/records"):
+            reply = await show.play.send("GET", f"{SESSIONS}/{show.id}{part}", bearer(CONFIGURED))
+            assert SECRET.encode() not in reply.body, part
+        assert SECRET not in (await show.page(f"sessions/{show.id}")).body.decode()
+
+
+async def test_nobody_is_shown_no_session(tmp_path: Path) -> None:
+    async with shown(tmp_path) as show:
+        for path in ("sessions", f"sessions/{show.id}", f"sessions/{show.id}/records/{'0' * 64}"):
+            assert (await show.play.send("GET", f"/admin/{path}", *BROWSER)).status == 401, path
+
+
+async def test_a_session_is_erased_from_its_page_and_nothing_of_it_is_shown_any_more(tmp_path: Path) -> None:
+    async with shown(tmp_path) as show:
+        signed = await show.play.send(
+            "POST",
+            "/admin/sign-in",
+            (b"Sec-Fetch-Site", b"same-origin"),
+            body=f"token={CONFIGURED}".encode(),
+        )
+        cookie = (b"Cookie", (signed.header(b"set-cookie") or b"").partition(b";")[0])
+        page = (await show.page(f"sessions/{show.id}")).body.decode()
+        (action,) = re.findall(r'action="\.\./(sessions/[^"]+/erase[^"]*)"', page)
+        target = "/admin/" + action.replace("&amp;", "&")
+        refused = await show.play.send("POST", target, cookie, (b"Sec-Fetch-Site", b"cross-site"), body=b"")
+        assert refused.status == 403
+        erased = await show.play.send("POST", target, cookie, (b"Sec-Fetch-Site", b"same-origin"), body=b"")
+        assert (erased.status, erased.header(b"location")) == (303, b"../../sessions")
+        assert (await show.page(f"sessions/{show.id}")).status == 404
+        assert "the deploy" not in (await show.page("sessions")).body.decode()
+        assert b'"what":"session_erased"' in show.play.log.getvalue()
+
+
+async def test_a_session_of_the_store_alone_is_shown_as_far_as_it_goes(tmp_path: Path) -> None:
+    async with shown(tmp_path) as show:
+        show.play.app._opened.trails._trails.clear()  # type: ignore[union-attr]
+        page = (await show.page(f"sessions/{show.id}?label={quote(LABEL)}")).body.decode()
+        assert "has not served it since it started" in page
+        assert "records/" in page

@@ -1,0 +1,154 @@
+"""Sessions as they are listed and told, from what was seen of them."""
+
+from __future__ import annotations
+
+import pytest
+
+from proxy.admin import sessions
+from proxy.admin.sessions import Wishes
+from proxy.admin.trails import Trail, Trails
+from proxy.observing.events import PromptComposed
+from proxy.observing.message_fates import pack
+from proxy.records.index import Session
+from tests.support.session_events import AT, compacted, requested
+
+FIRST, SECOND = "a" * 16, "b" * 16
+STORED = Session(id="f" * 64, label="old", model="m2", seen=AT - 500, covered=4, generation=2, record=("tag", "d"))
+
+
+def trail_of(*events: object) -> Trail:
+    trails = Trails()
+    for event in events:
+        trails(event)  # type: ignore[arg-type]
+    return next(trails.newest())
+
+
+def told(*events: object) -> sessions.SessionView:
+    return sessions.view(trail_of(*events), None, is_stored=False, labels=[])
+
+
+@pytest.mark.parametrize(
+    ("changes", "state"),
+    [
+        ({}, "fits"),
+        ({"checkpoint": FIRST}, "compacted"),
+        ({"tokens_sent": 6_300}, "near"),
+        ({"tokens_sent": 6_300, "usable": None, "window": None}, "fits"),
+        ({"reason": "irreducible", "tokens_sent": 7_500}, "irreducible"),
+        ({"status": 502}, "failing"),
+        ({"compaction": "failed-open"}, "failing"),
+    ],
+)
+def test_a_sessions_state_is_that_of_its_newest_request(changes: dict[str, object], state: str) -> None:
+    assert sessions.state_of(trail_of(requested(), requested(**changes))) == state
+
+
+def test_a_session_in_one_sentence() -> None:
+    events = [
+        requested(),
+        compacted(),
+        requested(at=AT + 4_320, tokens_received=12_000, tokens_sent=3_000, checkpoint="d" * 16),
+    ]
+    assert told(*events).sentence == (
+        "1 h 12 min, 2 requests to m; received grew to 12,000 tokens, the window being 8,000; 1 summary (4,300 tokens,"
+        " $0.02) kept 1 request alive that would not have fitted; net 4,700 tokens not sent, of 13 k."
+    )
+    assert told(requested()).sentence == (
+        "1 s, 1 request to m; received grew to 1,000 tokens, the window being 8,000; nothing had to be summarised."
+    )
+
+
+@pytest.mark.parametrize(
+    ("changes", "kind"),
+    [
+        ({"checkpoint": FIRST, "compaction": "applied", "reason": "proactive"}, "checkpoint"),
+        ({"compaction": "cooled"}, "cooled"),
+        ({"overflow": "solved"}, "overflow"),
+        ({"overflow": "passed_on", "status": 400}, "failed"),
+        ({"status": 0}, "failed"),
+        ({"compaction": "failed-open", "reason": "summarizer_timeout"}, "failed"),
+        ({"billed": 1_000, "cached": 100}, "cache"),
+        ({"billed": 1_000, "cached": 800}, None),
+        ({}, None),
+    ],
+)
+def test_what_happened_at_a_request_is_marked(changes: dict[str, object], kind: str | None) -> None:
+    found = told(requested(billed=1_000, cached=900), requested(**changes)).marks
+    assert [mark.kind for mark in found] == ([] if kind is None else [kind])
+    assert [mark.number for mark in found] == ([] if kind is None else [2])
+
+
+def test_a_compaction_is_told_with_the_request_that_used_it_first() -> None:
+    view = told(requested(), compacted(), requested(), requested(checkpoint="d" * 16), requested(checkpoint="d" * 16))
+    assert [each.used_by for each in view.compactions] == [3]
+    assert told(requested(), compacted()).compactions[0].used_by is None
+
+
+def test_what_fills_the_window_is_in_the_models_tokens_and_ends_with_what_is_free() -> None:
+    prompt = PromptComposed(
+        at=AT, tenant="default", session=FIRST, label="", tools=3_000, head=100, record=200, cooled=10, results=300,
+        conversation=400, window=8_000, usable=7_000, soft=4_000, due=5_000, messages=pack([]),
+    )  # fmt: skip
+    view = sessions.view(trail_of(requested(calibration=1.5)), prompt, is_stored=True, labels=["x"])
+    assert view.filling is not None
+    parts = {part.kind: part.tokens for part in view.filling.parts}
+    assert parts == {
+        "head": 150, "tools": 4_500, "record": 300, "cooled": 15, "conversation": 600, "results": 450,
+        "free": 985, "reserved": 1_000,
+    }  # fmt: skip
+    assert (view.filling.soft, view.filling.due) == (6_000, 7_500)
+    assert view.advice[0].startswith("Tools and system prompt take 66 % of the usable window")
+    assert view.advice[1].startswith("The upstream counts 50 % more tokens than our estimate")
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"window": None, "usable": None}, "window is not known"),
+        ({"reason": "irreducible"}, "no summary helps"),
+        ({"reason": "ineffective"}, "did not make room"),
+        ({"warning": "prompt_cut_off"}, "num_ctx"),
+        ({"warning": "unstable_history"}, "summaries are lost"),
+    ],
+)
+def test_advice_is_given_where_a_rule_says_so(changes: dict[str, object], words: str) -> None:
+    (advice,) = told(requested(**changes)).advice
+    assert words in advice
+
+
+def test_sessions_of_memory_and_store_are_one_list_the_last_used_first() -> None:
+    both = trail_of(requested(session="f" * 16, label="old", at=AT + 5))
+    other = trail_of(requested(session=FIRST, label="new", at=AT + 9))
+    found = sessions.listing([both, other], [("default", STORED), ("acme", STORED)], Wishes())
+    assert [(row.tenant, row.label, row.stored) for row in found.sessions] == [
+        ("default", "new", False),
+        ("default", "old", True),
+        ("acme", "old", True),
+    ]
+    assert found.cursor is None
+
+
+@pytest.mark.parametrize(
+    ("wishes", "labels"),
+    [
+        (Wishes(q="NE"), ["new"]),
+        (Wishes(q=FIRST[:9]), ["new"]),
+        (Wishes(q="m2"), ["old"]),
+        (Wishes(state="compacted"), ["old"]),
+        (Wishes(q="nothing"), []),
+    ],
+)
+def test_a_list_is_narrowed_by_label_id_model_and_state(wishes: Wishes, labels: list[str]) -> None:
+    found = sessions.listing([trail_of(requested(session=FIRST, label="new"))], [("default", STORED)], wishes)
+    assert [row.label for row in found.sessions] == labels
+
+
+def test_pages_of_a_list_hold_every_session_once() -> None:
+    trails = [trail_of(requested(session=f"{number:016x}", at=AT - number)) for number in range(120)]
+    seen: list[str] = []
+    cursor: str | None = ""
+    while cursor is not None:
+        page = sessions.listing(trails, [], Wishes(cursor=cursor))
+        seen += [row.id for row in page.sessions]
+        cursor = page.cursor
+    assert seen == [trail.key.id for trail in trails]

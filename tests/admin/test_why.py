@@ -1,0 +1,70 @@
+"""Why, in sentences: one for every word that the proxy gives as a reason."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from proxy.admin import why
+from tests.support.session_events import compacted
+
+DESIGN = (Path(__file__).parents[2] / "docs/design.md").read_text("utf-8")
+
+
+def documented() -> set[str]:
+    """The reasons in the table of docs/design.md."""
+    table = DESIGN[DESIGN.index("| `x-compaction` | reasons |") :].split("\n\n")[0]
+    cells = [row.split("|")[2] for row in table.splitlines()[2:]]
+    words = {word for cell in cells for word in re.findall(r"`(\w+)`", cell)} - {"none"}
+    ends = {"timeout", "transient", "refused", "invalid", "cooling_down"}
+    return (words - ends - {"summarizer_"}) | {f"summarizer_{end}" for end in ends}
+
+
+@pytest.mark.parametrize("word", sorted(documented()))
+def test_no_reason_lacks_its_sentence(word: str) -> None:
+    assert why.reason(word).endswith("."), word
+
+
+def test_a_number_in_a_reason_does_not_matter() -> None:
+    assert why.reason("would_compact_38_messages") == "In shadow mode: a summary would have been made."
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        (
+            {},
+            "At 08:00:00 the upstream reported 72 % of the room used (prepared from 70 %). So in the background the"
+            " first 38 messages became a record of 1,367 tokens, cut at the end of a turn (L0). small was asked 1 time"
+            " in 99 ms: 4,000 tokens in, 300 out, $0.02.",
+        ),
+        (
+            {"trigger": "proactive", "threshold": 0.8, "used": 0.83, "result": "deterministic", "calls": 0,
+             "reason": "summarizer_timeout", "strategy": "round-boundary", "cut": "L1"},
+            "At 08:00:00 a request filled 83 % of its room (it is compacted from 80 %). So the first 38 messages became"
+            " a record of 1,367 tokens, cut between two rounds of tool calls (L1). It was written without a model. The"
+            " summarizer took too long.",
+        ),
+        (
+            {"trigger": "overflow_retry", "threshold": None, "used": 1.2, "usd": None},
+            "At 08:00:00 the upstream refused a request as too long at 120 % of the room that we believed in. So the"
+            " first 38 messages became a record of 1,367 tokens, cut at the end of a turn (L0). small was asked 1 time"
+            " in 99 ms: 4,000 tokens in, 300 out.",
+        ),
+        (
+            {"trigger": "manual", "threshold": None, "digest": None, "result": "no_gain", "calls": 0},
+            "At 08:00:00 a compaction was asked for at 72 % of the room. No summary was made: The summary would weigh"
+            " more than what it stands for.",
+        ),
+        (
+            {"trigger": "tool_execution", "digest": None, "result": "summarizer_invalid"},
+            "At 08:00:00 amid tool calls a request filled 72 % of its room (it is compacted from 70 %). No summary was"
+            " made: The summarizer's answers were no summaries. small was asked 1 time in 99 ms: 4,000 tokens in, 300"
+            " out, $0.02.",
+        ),
+    ],
+)  # fmt: skip
+def test_a_compaction_is_told_with_its_cause_and_its_cost(changes: dict[str, object], said: str) -> None:
+    assert why.compaction(compacted(**changes)) == said
