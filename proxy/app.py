@@ -145,6 +145,7 @@ class App(Served):
                 store=store,
                 engine=engine,
                 active=lambda: gateway.active,
+                is_draining=lambda: self.is_draining,
                 reloader=reloader,
                 exposition=exposition,
                 openmetrics=openmetrics,

@@ -1,19 +1,33 @@
 """What programs read and do under /admin/api."""
 
+import time
 from collections.abc import Callable, Sequence
 
 import msgspec
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route as Path
 
-from proxy.admin.access import FIGURES, SIGNED_IN, Visitor
+from proxy.admin import live
+from proxy.admin.access import EVERYBODY, FIGURES, SIGNED_IN, Visitor
 from proxy.admin.guard import API, Guard
-from proxy.admin.looking import answered, erase, erase_named, record_rows, record_view, session_view, tenant_of
+from proxy.admin.looking import (
+    answered,
+    asked_of,
+    erase,
+    erase_named,
+    overview_of,
+    record_rows,
+    record_view,
+    session_view,
+    tenant_of,
+    viewed_tenant,
+)
 from proxy.admin.opened import Opened
+from proxy.admin.recent import Shown
 from proxy.admin.sessions import SessionView
 from proxy.errors import InvalidRequestError
-from proxy.observing.events import AdminActed
+from proxy.observing.events import AdminActed, RequestEnded
 from proxy.records.index import Target
 
 SESSIONS_PATH = f"{API}sessions"
@@ -29,6 +43,9 @@ class Api:
     def routes(self) -> list[Path]:
         only, session = self._guard.only, f"{SESSIONS_PATH}/{{id}}"
         return [
+            Path(f"{API}overview", only(self._overview, EVERYBODY)),
+            Path(f"{API}requests", only(self._requests, SIGNED_IN)),
+            Path(f"{API}live", only(self._live, SIGNED_IN)),
             Path(f"{API}models", only(self._models, FIGURES)),
             Path(SESSIONS_PATH, only(self._sessions, SIGNED_IN), methods=["GET", "DELETE"]),
             Path(session, only(self._session, SIGNED_IN)),
@@ -38,6 +55,25 @@ class Api:
             Path(f"{session}/records/{{digest}}", only(self._record, SIGNED_IN)),
             Path(f"{SESSIONS_PATH}/{{name:path}}", only(self._erase, SIGNED_IN), methods=["DELETE"]),
         ]
+
+    async def _overview(self, request: Request, visitor: Visitor) -> Response:
+        tenant = viewed_tenant(request, visitor, self._find())
+        return as_json(overview_of(self._find(), visitor, tenant, time.time()))
+
+    async def _requests(self, request: Request, visitor: Visitor) -> Response:
+        wanted, before = asked_of(request, visitor)
+        return as_json(live.page(self._find().recent, wanted.holds, before))
+
+    async def _live(self, request: Request, visitor: Visitor) -> Response:
+        wanted, _ = asked_of(request, visitor)
+
+        def is_wanted(event: Shown) -> bool:
+            if isinstance(event, RequestEnded):
+                return wanted.holds(event)
+            return wanted.tenant in ("", event.tenant) and event.session.startswith(wanted.session)
+
+        events = live.stream(self._find().recent, is_wanted, self._find().is_draining)
+        return StreamingResponse(events, media_type="text/event-stream", headers={"x-accel-buffering": "no"})
 
     async def _models(self, _: Request, __: Visitor) -> Response:
         router, windows = self._find().active().router, self._find().engine.windows

@@ -56,6 +56,7 @@ class Frame:
 
 
 WIDE = Frame(960, 300)
+LOW = Frame(960, 190)
 NARROW = Frame(380, 260)
 
 

@@ -7,14 +7,16 @@ from typing import TypeVar
 from starlette.requests import Request
 
 from policies.chain import mark_of
-from proxy.admin import records, sessions
+from proxy.admin import overview, records, sessions, words
 from proxy.admin.access import Visitor
+from proxy.admin.live import Filter
 from proxy.admin.opened import Opened
+from proxy.admin.overview import Figures, Health, Overview
 from proxy.admin.sessions import ID_DIGITS, Listing, SessionView, Wishes
 from proxy.callers.tenants import Caller
 from proxy.config.settings import DEFAULT
-from proxy.errors import NotAllowedError, NotFoundError, StoreUnavailableError
-from proxy.observing.events import AdminActed
+from proxy.errors import InvalidRequestError, NotAllowedError, NotFoundError, StoreUnavailableError
+from proxy.observing.events import AdminActed, CompactionEnded
 from proxy.records.index import Session, Target
 from proxy.stores import StoreError
 
@@ -30,6 +32,24 @@ def tenant_of(request: Request, visitor: Visitor, opened: Opened) -> Caller:
     if caller is None:
         raise NotFoundError("No tenant has this name; say which by ?tenant=NAME.", param="tenant")
     return caller
+
+
+def viewed_tenant(request: Request, visitor: Visitor, opened: Opened) -> str | None:
+    """The tenant that `?tenant=` names, a viewer's own, else None for all."""
+    if visitor.tenant is None and not request.query_params.get("tenant"):
+        return None
+    return tenant_of(request, visitor, opened).tenant
+
+
+def asked_of(request: Request, visitor: Visitor) -> tuple[Filter, int | None]:
+    """Which requests are wanted, and before which cursor; a viewer gets its own tenant's."""
+    asked = {name: request.query_params.get(name, "") for name in Filter._fields}
+    if visitor.tenant is not None:
+        asked["tenant"] = visitor.tenant
+    cursor = request.query_params.get("cursor", "")
+    if cursor and not (cursor.isascii() and cursor.isdigit()):
+        raise InvalidRequestError("A cursor is a number that a page before has told.", param="cursor")
+    return Filter(**asked), int(cursor) if cursor else None
 
 
 async def answered(look: Awaitable[_T]) -> _T:
@@ -129,3 +149,37 @@ async def erase(opened: Opened, visitor: Visitor, caller: Caller, found: Sequenc
 def _is_named(caller: Caller, target: Target, label: str) -> bool:
     """Whether a session of the target's conversation with this label is meant."""
     return target.mark is None or target.mark == mark_of(caller.labels, label)
+
+
+def overview_of(opened: Opened, visitor: Visitor, tenant: str | None, now: float) -> Overview:
+    """Of one tenant, or of all that the visitor sees."""
+    engine, names_sessions = opened.engine, visitor.role != "nobody"
+    trails = [trail for trail in opened.trails.newest() if tenant in (None, trail.key.tenant)]
+    newest = (entry.event for entry in opened.recent.newest())
+    events = (event for event in newest if isinstance(event, CompactionEnded) and tenant in (None, event.tenant))
+    shown = overview.figures_of(engine.tallies, tenant, engine.windows.price)
+    return Overview(
+        health=health_of(opened, shown, now),
+        since=opened.started,
+        figures=shown,
+        minutes=overview.minutes(engine.tallies.minutes(tenant), now),
+        near=overview.near(trails) if names_sessions else None,
+        compactions=overview.told(events) if names_sessions else None,
+        advice=[*overview.advice(shown)],
+    )
+
+
+def health_of(opened: Opened, shown: Figures, now: float) -> Health:
+    """How this replica is, in words."""
+    is_up, problems = opened.store.available, opened.reloader.problems
+    kind = opened.config.store.url.partition("://")[0]
+    parts = [
+        (is_up, f"store ({kind}) up" if is_up else f"the store ({kind}) does not answer"),
+        (
+            not problems,
+            "config in force" if not problems else f"the config file has {words.plural(problems, 'problem')}",
+        ),
+        (not shown.passed_on, f"{words.exact(shown.passed_on) if shown.passed_on else 'nothing'} passed on"),
+    ]
+    level = "good" if all(is_well for is_well, _ in parts) else "warn" if is_up and not shown.passed_on else "bad"
+    return Health(level, [f"up {words.span(round(now - opened.started))}", *(text for _, text in parts)])

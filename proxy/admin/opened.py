@@ -20,6 +20,7 @@ class Opened:
     store: CircuitBreaker
     engine: Engine
     active: Callable[[], Active]
+    is_draining: Callable[[], bool]
     reloader: Reloader
     exposition: Callable[[], Awaitable[bytes]]
     openmetrics: Callable[[], Awaitable[bytes]] | None

@@ -1,19 +1,32 @@
 """What people see under /admin: pages that work without JavaScript."""
 
+import time
 from collections.abc import Callable
+from typing import get_args
 
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route as Path
 
-from proxy.admin import chart, rendering
+from proxy.admin import chart, live, overview, rendering
 from proxy.admin.access import EVERYBODY, SIGNED_IN, Access, Visitor
 from proxy.admin.entrance import Entrance
 from proxy.admin.frame import Frame
 from proxy.admin.guard import ADMIN, Guard
-from proxy.admin.looking import erase_named, list_sessions, record_rows, record_view, session_view, tenant_of
+from proxy.admin.looking import (
+    asked_of,
+    erase_named,
+    list_sessions,
+    overview_of,
+    record_rows,
+    record_view,
+    session_view,
+    tenant_of,
+    viewed_tenant,
+)
 from proxy.admin.opened import Opened
 from proxy.admin.sessions import STATES, SessionView, Wishes
+from proxy.engine.case import Outcome
 from proxy.observing.events import AdminActed
 
 # Messages that are listed below the strip, the newest.
@@ -37,6 +50,7 @@ class HtmlPages:
         session = f"{ADMIN}sessions/{{id}}"
         return [
             *Entrance(self._guard, only(self._overview, EVERYBODY)).routes(),
+            Path(f"{ADMIN}live", only(self._live, SIGNED_IN)),
             Path(f"{ADMIN}sessions", only(self._sessions, SIGNED_IN)),
             Path(session, only(self._session, SIGNED_IN)),
             Path(f"{session}/erase", only(self._erase, SIGNED_IN), methods=["POST"]),
@@ -44,13 +58,30 @@ class HtmlPages:
         ]
 
     async def _overview(self, request: Request, visitor: Visitor) -> Response:
-        return await self._frame.page("overview.html", request, visitor, {})
+        tenant = viewed_tenant(request, visitor, self._find())
+        view = overview_of(self._find(), visitor, tenant, time.time())
+        spans = [(minute.received, minute.sent) for minute in view.minutes]
+        texts = overview.labels(view.minutes)
+        values = {
+            "view": view,
+            "drawn": [chart.bars(spans, texts, frame) for frame in (chart.LOW, chart.NARROW)],
+            "tenant": tenant,
+            "tenants": self._tenants(visitor),
+            "address": str(request.base_url).rstrip("/"),
+        }
+        return await self._frame.page("overview.html", request, visitor, values)
+
+    async def _live(self, request: Request, visitor: Visitor) -> Response:
+        wanted, before = asked_of(request, visitor)
+        found = live.page(self._find().recent, wanted.holds, before)
+        tenants, outcomes = self._tenants(visitor), get_args(Outcome)
+        values = {"view": found, "wishes": wanted, "tenants": tenants, "outcomes": outcomes}
+        return await self._frame.page("live.html", request, visitor, values)
 
     async def _sessions(self, request: Request, visitor: Visitor) -> Response:
         wishes = Wishes(**{name: request.query_params.get(name, "") for name in Wishes._fields})
         listed = await list_sessions(self._find(), visitor, wishes)
-        tenants = [name for name in self._find().config.tenants if visitor.sees(name)]
-        values = {"view": listed, "wishes": wishes, "tenants": tenants, "states": STATES}
+        values = {"view": listed, "wishes": wishes, "tenants": self._tenants(visitor), "states": STATES}
         return await self._frame.page("sessions.html", request, visitor, values)
 
     async def _session(self, request: Request, visitor: Visitor) -> Response:
@@ -85,6 +116,9 @@ class HtmlPages:
         name = f"{request.path_params['id']}:{request.query_params.get('label', '')}"
         await erase_named(self._find(), visitor, caller, name)
         return RedirectResponse(f"{rendering.root_of(request)}sessions", 303)
+
+    def _tenants(self, visitor: Visitor) -> list[str]:
+        return [name for name in self._find().config.tenants if visitor.sees(name)]
 
 
 def _drawn(view: SessionView) -> list[chart.Saw]:

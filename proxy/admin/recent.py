@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
@@ -81,10 +81,14 @@ class Viewer:
         self._waiting.append(entry)
         self._came.set()
 
-    async def entries(self) -> AsyncIterator[Entry]:
-        """As they come in, without an end."""
-        while True:
+    async def taken(self, seconds: float) -> list[Entry]:
+        """What has come in, the oldest first; empty where nothing did for so many seconds."""
+        timer = asyncio.get_running_loop().call_later(seconds, self._came.set)
+        try:
             await self._came.wait()
-            self._came.clear()
-            while self._waiting:
-                yield self._waiting.popleft()
+        finally:
+            timer.cancel()
+        self._came.clear()
+        found = [*self._waiting]
+        self._waiting.clear()
+        return found

@@ -22,7 +22,11 @@ def short(number: float | None) -> str:
     if abs(number) < 10_000:
         return exact(number)
     unit, sign = next((unit, sign) for unit, sign in _UNITS if abs(number) >= 0.9995 * unit)
-    return f"{number / unit:.3g} {sign}".replace("-", "−")
+    return f"{_three_digits(number / unit)} {sign}".replace("-", "−")
+
+
+def _three_digits(number: float) -> str:
+    return f"{number:.{2 if abs(number) < 9.995 else 1 if abs(number) < 99.95 else 0}f}"
 
 
 def share(part: float | None) -> str:
@@ -77,7 +81,7 @@ def size(number: float | None) -> str:
     if number is None:
         return UNKNOWN
     unit, sign = next(((unit, f"{sign}B") for unit, sign in _UNITS if number >= unit), (1.0, "bytes"))
-    return f"{number / unit:.3g} {sign}"
+    return f"{number:.0f} {sign}" if unit == 1 else f"{_three_digits(number / unit)} {sign}"
 
 
 def name(text: str) -> str:

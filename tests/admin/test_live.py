@@ -1,0 +1,126 @@
+"""Requests as they end: filtered, paged, and streamed to those who watch, however slow they are."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from proxy.admin import live
+from proxy.admin.live import Filter
+from proxy.admin.recent import Recent
+from tests.support.admin import CONFIGURED, played
+from tests.support.long_conversations import bearer
+from tests.support.session_events import compacted, requested
+from tests.support.upstreams import CHAT, JSON, ask, chat
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = pytest.mark.anyio
+
+
+def recent(*events: object) -> Recent:
+    kept = Recent()
+    for event in events:
+        kept(event)  # type: ignore[arg-type]
+    return kept
+
+
+@pytest.mark.parametrize(
+    ("wanted", "holds"),
+    [
+        (Filter(), True),
+        (Filter(tenant="default", outcome="none", status="200", session="0123"), True),
+        (Filter(status="2xx"), True),
+        (Filter(status="5xx"), False),
+        (Filter(status="20"), False),
+        (Filter(tenant="acme"), False),
+        (Filter(outcome="applied"), False),
+        (Filter(session="ff"), False),
+    ],
+)
+def test_a_filter_holds_for_what_it_names(wanted: Filter, holds: bool) -> None:
+    assert wanted.holds(requested()) == holds
+
+
+def test_pages_hold_every_request_once_the_newest_first() -> None:
+    kept = recent(*(requested(id=f"{number}") for number in range(230)), compacted())
+    found: list[str] = []
+    cursor: int | None = None
+    while True:
+        page = live.page(kept, Filter().holds, cursor)
+        found += [event.id for event in page.requests]
+        if (cursor := page.cursor) is None:
+            break
+    assert found == [f"{number}" for number in reversed(range(230))]
+
+
+def test_no_more_than_a_thousand_are_kept() -> None:
+    kept = recent(*(requested(id=f"{number}") for number in range(1_100)))
+    assert [entry.event.id for entry in kept.newest()][-1] == "100"  # type: ignore[union-attr]
+
+
+async def test_who_watches_is_told_what_comes_and_what_it_missed() -> None:
+    kept, is_ended = Recent(), False
+    stream = live.stream(kept, lambda event: event.tenant == "default", lambda: is_ended)
+    assert await anext(stream) == b": open\n\n"
+    for event in (requested(id="a"), requested(tenant="acme"), compacted()):
+        kept(event)
+    first, second = await anext(stream), await anext(stream)
+    assert first.startswith(b"id: 1\ndata: {")
+    assert json.loads(first.partition(b"data: ")[2])["id"] == "a"
+    assert second.startswith(b"id: 3\nevent: compaction\ndata: {")
+    for _ in range(130):
+        kept(requested())
+    assert await anext(stream) == b'event: lost\ndata: {"lost": 30}\n\n'
+    await anext(stream)
+    is_ended = True
+    assert len([each async for each in stream]) == 99
+    kept(requested())
+
+
+async def test_no_more_watch_than_may() -> None:
+    kept = Recent()
+    streams = [live.stream(kept, lambda _: True, lambda: False) for _ in range(51)]
+    first = [await anext(stream) for stream in streams]
+    assert first[49:] == [b": open\n\n", b"event: full\ndata: {}\n\n"]
+    for stream in streams:
+        await stream.aclose()  # type: ignore[attr-defined]
+    assert not kept._viewers
+
+
+@pytest.mark.slow
+async def test_a_request_is_streamed_as_it_ends_and_a_viewer_that_leaves_is_forgotten(tmp_path: Path) -> None:
+    async with played(tmp_path, CONFIGURED) as play:
+        reader, writer = await asyncio.open_connection("127.0.0.1", play.port)
+        name, value = bearer(CONFIGURED)
+        writer.write(b"GET /admin/api/live HTTP/1.1\r\nHost: x\r\n" + name + b": " + value + b"\r\n\r\n")
+        head = await reader.readuntil(b": open\n\n")
+        assert b"text/event-stream" in head.lower()
+        assert (await ask(play.address, "POST", CHAT, [JSON], chat("a"))).status == 200
+        told = await asyncio.wait_for(reader.readuntil(b"\n\n"), 10)
+        assert b'"status":200' in told
+        opened = play.app._opened
+        assert opened is not None
+        assert len(opened.recent._viewers) == 1
+        writer.close()
+        for _ in range(100):
+            if not opened.recent._viewers:
+                break
+            await asyncio.sleep(0.05)
+        assert not opened.recent._viewers
+
+
+@pytest.mark.slow
+async def test_the_api_tells_the_newest_requests_and_refuses_a_cursor_that_is_none(tmp_path: Path) -> None:
+    async with played(tmp_path, CONFIGURED) as play:
+        assert (await ask(play.address, "POST", CHAT, [JSON], chat("a"))).status == 200
+        reply = await play.send("GET", "/admin/api/requests?status=2xx", bearer(CONFIGURED))
+        assert [event["status"] for event in reply.json()["requests"]] == [200]  # type: ignore[union-attr,index]
+        wrong = await play.send("GET", "/admin/api/requests?cursor=x", bearer(CONFIGURED))
+        assert wrong.status == 400
+        overview = (await play.send("GET", "/admin/api/overview", bearer(CONFIGURED))).json()
+        assert (overview["figures"]["requests"], overview["health"]["level"]) == (1, "good")  # type: ignore[index]

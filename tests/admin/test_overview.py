@@ -1,0 +1,95 @@
+"""The figures that are seen first, with what they are of."""
+
+from __future__ import annotations
+
+import pytest
+
+from proxy.admin import overview
+from proxy.models.table import Price
+from proxy.observing.histograms import Histograms
+from proxy.observing.tallies import Tallies
+from proxy.observing.tally import Tally
+from tests.support.events import called
+from tests.support.session_events import AT, compacted, requested
+
+PRICE = Price(prompt=1e-6, completion=1e-5, cached=1e-7)
+
+
+def folded(*events: object) -> Tallies:
+    tallies = Tallies(lambda: AT)
+    for event in events:
+        tallies(event)  # type: ignore[arg-type]
+    return tallies
+
+
+def shown(*events: object, tenant: str | None = None) -> overview.Figures:
+    prices = {"m": PRICE, "gpt-4o": PRICE}
+    return overview.figures_of(folded(*events), tenant, prices.get)
+
+
+def test_figures_are_those_of_the_tallies() -> None:
+    found = shown(
+        requested(tokens_received=9_000, tokens_sent=3_000, billed=3_000, cached=2_000, output=100, wait_ms=700.0),
+        requested(status=400, overflow="passed_on"),
+        requested(compaction="failed-open", reason="internal_error"),
+        called(tenant="default", tokens_in=4_000, tokens_out=300),
+    )
+    assert (found.requests, found.answered, found.kept_alive, found.passed_on, found.failed_open) == (3, 2, 1, 1, 1)
+    assert (found.not_sent, found.summaries, found.net) == (6_000, 4_300, 1_700)
+    assert found.cache_share == pytest.approx(2 / 3)
+    assert (found.waits, found.wait_p95) == (1, 1.0)
+    assert found.cost_of_summaries == pytest.approx(0.007)
+    assert found.cost == pytest.approx(0.007 + 0.001 + 0.0002 + 0.001)
+    assert found.unpriced == []
+
+
+def test_what_is_not_known_stays_unknown() -> None:
+    found = shown(requested(model="unheard-of"))
+    assert (found.cache_share, found.wait_p95, found.cost) == (None, None, None)
+    assert found.unpriced == ["unheard-of"]
+
+
+def test_a_tenant_is_shown_its_own_figures_alone() -> None:
+    events = [requested(), requested(tenant="acme"), requested(tenant="acme", compaction="failed-open")]
+    found = shown(*events, tenant="acme")
+    assert (found.requests, found.failed_open, found.waits) == (2, 1, None)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "percentile"),
+    [([], None), ([0.1], 0.2), ([0.1] * 19 + [3.0], 0.2), ([0.1] * 18 + [3.0] * 2, 5.0), ([9.0], 5.0)],
+)
+def test_of_a_percentile_the_bound_is_known(seconds: list[float], percentile: float | None) -> None:
+    histograms = Histograms((0.2, 5.0), 9)
+    for value in seconds:
+        histograms.observe(("x",), value)
+    assert overview.percentile(histograms.bounds, histograms.of.values()) == percentile
+
+
+def test_the_last_hour_has_sixty_minutes_the_quiet_ones_too() -> None:
+    found = overview.minutes([(int(AT) - 120, Tally(requests=2, received=50, sent=20))], AT)
+    assert (len(found), found[-1].at, found[-1].requests) == (60, AT, 0)
+    assert found[-3] == overview.Minute(int(AT) - 120, 2, 50, 20)
+    assert [text for text in overview.labels(found) if text] == ["07:10", "07:20", "07:30", "07:40", "07:50", "08:00"]
+
+
+def test_the_newest_compactions_are_told_and_no_more_than_fit() -> None:
+    told = overview.told(compacted() for _ in range(100))
+    assert len(told) == 8
+    assert told[0].why.startswith("At 08:00:00 the upstream reported")
+
+
+@pytest.mark.parametrize(
+    ("events", "words"),
+    [
+        ([requested(status=400, overflow="passed_on")], "Overflows reached clients"),
+        ([requested(compaction="failed-open")] * 20, "More than 1 %"),
+        ([requested(), called(tenant="default")], "more tokens than they saved"),
+        ([requested(), requested(model="unheard-of")], "No price is known for unheard-of"),
+        ([requested()] * 30, None),
+    ],
+)
+def test_advice_is_given_where_a_rule_says_so(events: list[object], words: str | None) -> None:
+    found = [*overview.advice(shown(*events))]
+    assert len(found) == (words is not None)
+    assert all((words or "") in text for text in found)
