@@ -147,6 +147,7 @@ class App(Served):
                 active=lambda: gateway.active,
                 is_draining=lambda: self.is_draining,
                 reloader=reloader,
+                in_flight=gateway.admission.in_flight,
                 exposition=exposition,
                 openmetrics=openmetrics,
                 recent=recent,

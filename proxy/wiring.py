@@ -108,6 +108,8 @@ async def open_engine(
         Compositions(observe, workers, time.time),
         explainer,
         checkpoints,
+        sealer,
+        spending,
         erasures,
         sessions,
         background,

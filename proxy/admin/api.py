@@ -8,25 +8,30 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route as Path
 
-from proxy.admin import live
-from proxy.admin.access import EVERYBODY, FIGURES, SIGNED_IN, Visitor
+from proxy.admin import live, setup
+from proxy.admin.access import EVERYBODY, FIGURES, OPERATORS, SIGNED_IN, Visitor
 from proxy.admin.guard import API, Guard
 from proxy.admin.looking import (
     answered,
     asked_of,
     erase,
     erase_named,
+    forget_learned,
     overview_of,
+    probe_store,
     record_rows,
     record_view,
     session_view,
+    store_view,
     tenant_of,
+    tenant_view,
+    tenants_of,
     viewed_tenant,
 )
 from proxy.admin.opened import Opened
 from proxy.admin.recent import Shown
 from proxy.admin.sessions import SessionView
-from proxy.errors import InvalidRequestError
+from proxy.errors import InvalidRequestError, NotFoundError
 from proxy.observing.events import AdminActed, RequestEnded
 from proxy.records.index import Target
 
@@ -47,6 +52,13 @@ class Api:
             Path(f"{API}requests", only(self._requests, SIGNED_IN)),
             Path(f"{API}live", only(self._live, SIGNED_IN)),
             Path(f"{API}models", only(self._models, FIGURES)),
+            Path(f"{API}models/learned", only(self._forget, OPERATORS), methods=["DELETE"]),
+            Path(f"{API}tenants", only(self._tenants, EVERYBODY)),
+            Path(f"{API}tenants/{{tenant}}", only(self._tenant, EVERYBODY)),
+            Path(f"{API}policies/{{policy}}", only(self._policy, FIGURES)),
+            Path(f"{API}config", only(self._config, FIGURES)),
+            Path(f"{API}store", only(self._store, FIGURES)),
+            Path(f"{API}store/probe", only(self._probe, OPERATORS), methods=["POST"]),
             Path(SESSIONS_PATH, only(self._sessions, SIGNED_IN), methods=["GET", "DELETE"]),
             Path(session, only(self._session, SIGNED_IN)),
             Path(f"{session}/trail", only(self._trail, SIGNED_IN)),
@@ -79,6 +91,32 @@ class Api:
         router, windows = self._find().active().router, self._find().engine.windows
         known = [windows.sources(place, router.configured_window(place.model)) for place in windows.places()]
         return as_json({"models": known})
+
+    async def _forget(self, request: Request, visitor: Visitor) -> Response:
+        tenant, upstream, model = (request.query_params.get(name, "") for name in ("tenant", "upstream", "model"))
+        await forget_learned(self._find(), visitor, tenant, upstream, model)
+        return Response(status_code=204)
+
+    async def _tenants(self, _: Request, visitor: Visitor) -> Response:
+        return as_json({"tenants": tenants_of(self._find(), visitor)})
+
+    async def _tenant(self, request: Request, visitor: Visitor) -> Response:
+        return as_json(tenant_view(self._find(), visitor, request.path_params["tenant"]))
+
+    async def _policy(self, request: Request, _: Visitor) -> Response:
+        name, reloader = request.path_params["policy"], self._find().reloader
+        if name not in reloader.config.policies:
+            raise NotFoundError("No policy has this name.")
+        return as_json({"name": name, "settings": setup.policy(name, reloader)})
+
+    async def _store(self, _: Request, __: Visitor) -> Response:
+        return as_json(store_view(self._find()))
+
+    async def _probe(self, _: Request, __: Visitor) -> Response:
+        return as_json(await probe_store(self._find()))
+
+    async def _config(self, _: Request, __: Visitor) -> Response:
+        return as_json(setup.config(self._find().reloader))
 
     async def _sessions(self, request: Request, visitor: Visitor) -> Response:
         """A tenant's conversations of which something is stored: listed, or erased."""

@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from proxy.admin import rendering
-from proxy.admin.access import EVERYBODY, SIGNED_IN, Visitor
+from proxy.admin.access import EVERYBODY, FIGURES, SIGNED_IN, Visitor
 from proxy.admin.cookie import Role
 from proxy.admin.opened import Opened
 
@@ -36,6 +36,12 @@ _NAVIGATION = (
         Link("", "Overview", "o", EVERYBODY),
         Link("live", "Live", "l", SIGNED_IN),
         Link("sessions", "Sessions", "s", SIGNED_IN),
+    ),
+    (
+        Link("models", "Models", "m", FIGURES),
+        Link("tenants", "Tenants", "t", EVERYBODY),
+        Link("store", "Store", "r", FIGURES),
+        Link("config", "Config", "c", FIGURES),
     ),
 )
 

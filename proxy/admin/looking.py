@@ -1,18 +1,22 @@
 """What a visitor may see of the running proxy: views from its parts, the same for pages and the API."""
 
+import secrets
+import time
 from collections.abc import Awaitable, Sequence
 from functools import partial
+from itertools import pairwise
 from typing import TypeVar
 
 from starlette.requests import Request
 
 from policies.chain import mark_of
-from proxy.admin import overview, records, sessions, words
+from proxy.admin import overview, records, sessions, setup, words
 from proxy.admin.access import Visitor
 from proxy.admin.live import Filter
 from proxy.admin.opened import Opened
 from proxy.admin.overview import Figures, Health, Overview
 from proxy.admin.sessions import ID_DIGITS, Listing, SessionView, Wishes
+from proxy.admin.setup import Model, Probe, StoreView, TenantRow, TenantView
 from proxy.callers.tenants import Caller
 from proxy.config.settings import DEFAULT
 from proxy.errors import InvalidRequestError, NotAllowedError, NotFoundError, StoreUnavailableError
@@ -21,6 +25,7 @@ from proxy.records.index import Session, Target
 from proxy.stores import StoreError
 
 _T = TypeVar("_T")
+_PROBE_TTL = 10.0
 
 
 def tenant_of(request: Request, visitor: Visitor, opened: Opened) -> Caller:
@@ -183,3 +188,61 @@ def health_of(opened: Opened, shown: Figures, now: float) -> Health:
     ]
     level = "good" if all(is_well for is_well, _ in parts) else "warn" if is_up and not shown.passed_on else "bad"
     return Health(level, [f"up {words.span(round(now - opened.started))}", *(text for _, text in parts)])
+
+
+def models_of(opened: Opened) -> list[Model]:
+    """What is known of models, and who says so."""
+    router, windows = opened.active().router, opened.engine.windows
+    known = [windows.sources(place, router.configured_window(place.model)) for place in windows.places()]
+    return setup.models(known, opened.config, windows.price)
+
+
+async def forget_learned(opened: Opened, visitor: Visitor, tenant: str, upstream: str, model: str) -> None:
+    """Forget what was learned of a model at an upstream, for a tenant. Raises NotFoundError."""
+    windows = opened.engine.windows
+    wanted = (tenant, upstream, model)
+    places = [
+        place
+        for place in windows.places()
+        if (place.tenant, setup.upstream_of(place, opened.config), place.model) == wanted
+    ]
+    if not places:
+        raise NotFoundError("Nothing was learned of this model, at this upstream and for this tenant.")
+    for place in places:
+        windows.forget(place)
+        await windows.share(place)
+    opened.engine.observe(AdminActed(visitor.role, "learned_forgotten", tenant))
+
+
+def tenants_of(opened: Opened, visitor: Visitor) -> list[TenantRow]:
+    """The tenants that the visitor sees."""
+    engine = opened.engine
+    rows = setup.tenants(opened.config, engine.tallies, opened.in_flight, engine.spending.used())
+    return [row for row in rows if visitor.sees(row.name)]
+
+
+def tenant_view(opened: Opened, visitor: Visitor, name: str) -> TenantView:
+    """One tenant and its policy. Raises NotFoundError."""
+    row = next((row for row in tenants_of(opened, visitor) if row.name == name), None)
+    if row is None:
+        raise NotFoundError("No tenant has this name.")
+    return setup.tenant(row, opened.reloader)
+
+
+def store_view(opened: Opened) -> StoreView:
+    return setup.store(opened.store, opened.engine.sealer, opened.config)
+
+
+async def probe_store(opened: Opened) -> Probe:
+    """Write, read and erase an entry of our own, as requests do."""
+    store, tag, value = opened.store, secrets.token_hex(16), secrets.token_bytes(64)
+    key = f"probe:{{{tag}}}"
+    moments = [time.perf_counter()]
+    await store.put(key, value, _PROBE_TTL)
+    moments.append(time.perf_counter())
+    (found,) = await store.get_many([key])
+    moments.append(time.perf_counter())
+    await store.erase(tag, b"probe", _PROBE_TTL)
+    moments.append(time.perf_counter())
+    write, read, erase = (round(1_000 * (after - before), 2) for before, after in pairwise(moments))
+    return Probe(found == value, write, read, erase)

@@ -15,6 +15,7 @@ from proxy.admin.api import SESSIONS_PATH, Api
 from proxy.admin.guard import Guard, error_page, protected, told
 from proxy.admin.opened import Opened
 from proxy.admin.pages import HtmlPages
+from proxy.admin.setup_pages import SetupPages
 from proxy.errors import MethodNotAllowedError, NotFoundError, ProxyError
 from proxy.server.served import Receive, Scope, Send
 
@@ -49,6 +50,7 @@ class Pages:
                 Path("/readyz", self._ready),
                 Path("/metrics", self._metrics),
                 *HtmlPages(lambda: self._opened, guard).routes(),
+                *SetupPages(lambda: self._opened, guard).routes(),
                 *Api(lambda: self._opened, guard).routes(),
             ],
             exception_handlers={HTTPException: _refused, 500: _failed},

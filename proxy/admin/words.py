@@ -47,10 +47,10 @@ def usd(amount: float | None) -> str:
 
 
 def span(seconds: float | None) -> str:
-    """A duration with its two largest units: 1 h 12 min, 43 s, 0.4 s, 12 ms."""
+    """A duration with its two largest units: 1 h 12 min, 43 s, 1.4 s, 12 ms."""
     if seconds is None:
         return UNKNOWN
-    if seconds < 0.1:
+    if seconds < 0.9995:
         return f"{1000 * seconds:.0f} ms"
     if seconds < 60:
         return f"{seconds:.0f} s" if seconds >= 10 or seconds == int(seconds) else f"{seconds:.1f} s"
@@ -89,6 +89,15 @@ def name(text: str) -> str:
     return text if len(text) <= LONGEST_NAME else f"{text[: LONGEST_NAME - 1]}…"
 
 
+def setting(value: object) -> str:
+    """A setting's value as it may be written into the config."""
+    if value is None:
+        return "unset"
+    if isinstance(value, list):
+        return ", ".join(map(setting, value)) or "none"
+    return str(value).lower() if isinstance(value, bool) else f"{value:g}" if isinstance(value, float) else str(value)
+
+
 def plural(number: float, one: str, many: str = "") -> str:
     """A number with its noun: 1 summary, 3 summaries."""
     return f"{exact(number)} {one if number == 1 else many or one + 's'}"
@@ -107,5 +116,6 @@ FILTERS: Mapping[str, Callable[..., str]] = MappingProxyType(
         "size": size,
         "name": name,
         "plural": plural,
+        "setting": setting,
     }
 )

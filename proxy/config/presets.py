@@ -1,6 +1,6 @@
 """Presets, and what it means that one policy extends another."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache, reduce
 from importlib.resources import files
 from types import MappingProxyType
@@ -47,6 +47,31 @@ def resolve(entries: Mapping[str, object], report: Report) -> tuple[dict[str, ob
         if not complete:
             broken.add(name)
     return resolved, frozenset(broken)
+
+
+def origins(name: str, entries: Mapping[str, object]) -> dict[str, str]:
+    """Where each setting of a policy comes from, by its dotted name: a policy of the file, or a preset. The others have
+    the default."""
+    layers = {each: layer for each, entry in entries.items() if (layer := _layer(each, entry, _ignored))}
+    found: dict[str, str] = {}
+    preset, current = name, name
+    while current in layers:
+        base, own = layers.pop(current)  # a policy named like a preset extends the preset, not itself
+        found = dict.fromkeys(_dotted(own), f"policy {current}") | found
+        preset = current = base or ""
+    return dict.fromkeys(_dotted(presets().get(preset, {})), f"preset {preset}") | found
+
+
+def _ignored(_location: Location, _message: str) -> None:
+    """Of a config in force every entry is as it should be."""
+
+
+def _dotted(settings: Mapping[str, object], front: str = "") -> Iterator[str]:
+    for key, value in settings.items():
+        if isinstance(value, dict):
+            yield from _dotted(value, f"{front}{key}.")
+        else:
+            yield f"{front}{key}"
 
 
 def _layer(name: str, entry: object, report: Report) -> Layer | None:

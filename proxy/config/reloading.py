@@ -62,15 +62,19 @@ def _look(path: Path) -> Look:
 class Reloader:
     """Watches one file and hands what it says to `swap`; where it is broken, what was in force stays.
 
-    config:   in force now.
-    problems: how many the file had at the last look; 0 where it is in force.
+    config:   in force now. text: of the file that says so; None without one.
+    problems: how many the file had at the last look; 0 where it is in force. refusals: what they are, without values.
+    needs_restart: settings of the file that are not in force before.
     """
 
     def __init__(
         self, source: Source | None, config: Config, swap: Callable[[Config], None], observe: Hook, log: Log
     ) -> None:
         self.config = config
+        self.text = source.first.text if source else None
         self.problems = 0
+        self.refusals: list[str] = []
+        self.needs_restart: tuple[str, ...] = ()
         self._source = source
         self._at_start = config
         self._swap = swap
@@ -78,6 +82,11 @@ class Reloader:
         self._log = log
         self._asked = asyncio.Event()
         self._tried = self._seen = source.first if source else None
+
+    @property
+    def file(self) -> Path | None:
+        """Where the config is read from; None for the built-in defaults, and for what cannot be read again."""
+        return self._source.path if self._source else None
 
     def ask(self) -> None:
         """Read the file again soon, changed or not (SIGHUP)."""
@@ -124,7 +133,8 @@ class Reloader:
             self._refused((), trigger)
         else:
             changed = new != self.config
-            self.config, self.problems = new, 0
+            self.config, self.text, self.problems = new, seen.text, 0
+            self.refusals, self.needs_restart = [], kept
             self._observe(ConfigReloaded(is_taken=True))
             self._log.info(
                 "reload", trigger=trigger, changed=changed, needs_restart=list(kept), notes=list(notes(self.config))
@@ -143,8 +153,8 @@ class Reloader:
     def _refused(self, problems: tuple[Problem, ...], trigger: str) -> None:
         self.problems = max(1, len(problems))
         self._observe(ConfigReloaded(is_taken=False))
-        told = [str(problem) for problem in problems[:_MOST_TOLD]]
-        self._log.warning("reload_failed", trigger=trigger, count=self.problems, problems=told)
+        self.refusals = [str(problem) for problem in problems[:_MOST_TOLD]]
+        self._log.warning("reload_failed", trigger=trigger, count=self.problems, problems=self.refusals)
 
 
 def laid_over(old: Config, new: Config) -> tuple[Config, tuple[str, ...]]:

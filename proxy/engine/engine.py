@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from proxy.callers.spending import Spending
 from proxy.config.loading import Config
 from proxy.dialects.reader import RequestReader
 from proxy.engine.ahead import Ahead
@@ -19,6 +20,7 @@ from proxy.records.erasures import Erasures
 from proxy.records.index import SessionIndex
 from proxy.runtime.background import Background
 from proxy.runtime.workers import Workers
+from proxy.stores import Sealer
 from proxy.upstream.routes import Router
 
 
@@ -37,6 +39,8 @@ class Engine:
     compositions: Compositions
     explainer: Explainer
     checkpoints: Checkpoints
+    sealer: Sealer
+    spending: Spending
     erasures: Erasures
     sessions: SessionIndex
     background: Background

@@ -139,6 +139,12 @@ class Windows:
         """Every model that something is known of here, the newest last."""
         return list(self._known)
 
+    def forget(self, place: Place) -> None:
+        """Take back what refusals, answers and bills have taught, for the other replicas too once it is shared."""
+        if place in self._known:
+            remember(self._known, place, _Known(NOTHING, self._clock(), is_shared=False), self._max_entries)
+            self._answers = OrderedDict((key, kept) for key, kept in self._answers.items() if key[0] != place)
+
     def experience(self, place: Place) -> Experience:
         """What is known here and now."""
         known = self._known.get(place)

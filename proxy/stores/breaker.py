@@ -46,6 +46,9 @@ class CircuitBreaker:
         self._refused: dict[str, float] = {}
         """When what the store refuses is tried again, by the operation's name."""
 
+        self.reason = ""
+        """Why it was last not available."""
+
         self.errors: Counter[str] = Counter()
         self.seconds = Histograms(_SECONDS, _OPERATIONS)
 
@@ -166,6 +169,7 @@ class CircuitBreaker:
         self._refused[name] = self._clock() + self._retry_after
         if not told:
             self._changes += 1
+            self.reason = reason
             self.on_change(False, reason)
 
     def _fell_over(self, reason: str) -> None:
@@ -174,6 +178,7 @@ class CircuitBreaker:
             self._up = False
             self._changes += 1
             self._pause = min(self._pause * 2, LONGEST_PAUSE) if now < self._steady_at else self._retry_after
+            self.reason = reason
             self.on_change(False, reason)
         self._retry_at = now + self._pause
 

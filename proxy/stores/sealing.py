@@ -55,6 +55,11 @@ class Sealer:
         self.unreadable = 0
         """Values that were there, and could not be used."""
 
+    @property
+    def key_ids(self) -> list[str]:
+        """What values are marked with that a key has sealed, in hex: of the one in use, then of the retired ones."""
+        return [key_id.hex() for key_id in self._ciphers]
+
     def seal(self, key: str, plain: bytes) -> bytes:
         """What to store under `key`. More than `MAX_PLAIN_BYTES` is sealed, but will not be opened."""
         packed = zlib.compress(plain)

@@ -70,7 +70,7 @@ class Played:
 
 @asynccontextmanager
 async def played(
-    directory: Path, token: str = "", store: str = "memory://", server: Json | None = None, **more: object
+    directory: Path, token: str = "", store: str | Json = "memory://", server: Json | None = None, **more: object
 ) -> AsyncIterator[Played]:
     """`server` and `more`: settings beside these."""
     async with upstream(OK) as behind:
@@ -78,7 +78,7 @@ async def played(
             directory,
             {
                 "server": {"admin_token": token, **(server or {})},
-                "store": {"url": store},
+                "store": {"url": store} if isinstance(store, str) else store,
                 "upstreams": {"main": {"base_url": f"{behind.address}/v1"}},
                 **more,
             },

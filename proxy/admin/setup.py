@@ -1,0 +1,274 @@
+"""How the proxy is set up: models, tenants and their policies, the store, the config in force."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, cast
+from urllib.parse import urlsplit
+
+import msgspec
+import yaml
+
+from policies.settings import DEFAULTS, PolicySettings
+from proxy.config.document import parse
+from proxy.config.presets import origins
+from proxy.config.reloading import Reloader
+from proxy.config.settings import Config, Tenant
+from proxy.models.table import Price
+from proxy.models.windows import Place, Sources
+from proxy.observing import figures
+from proxy.observing.histograms import Histogram, Histograms
+from proxy.observing.tallies import Tallies
+from proxy.observing.tally import Tally, total
+from proxy.stores import CircuitBreaker, Sealer
+
+_SHOWN = 12
+
+
+class Model(msgspec.Struct, frozen=True, kw_only=True):
+    """A model as one tenant's requests know it. source: who says what its window is. price: US dollars for a million
+    tokens, of prompts and of answers.
+
+    configured, learned, asked, listed: what the config, refusals, the upstream and the table say; None for nothing.
+    calibration: the upstream's tokens for each of our estimate. is_cut_off: it has read prompts in part.
+    """
+
+    tenant: str
+    upstream: str
+    model: str
+    window: int | None
+    source: str | None
+    configured: int | None
+    learned: int | None
+    asked: int | None
+    listed: int | None
+    calibration: float
+    is_cut_off: bool
+    price: tuple[float, float] | None
+
+
+class TenantRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A tenant. net, received: tokens, since this replica started. budget_used: the share of what summaries may take
+    today."""
+
+    name: str
+    policy: str
+    requests: int
+    kept_alive: int
+    received: int
+    net: int
+    in_flight: int
+    max_requests: int | None
+    budget_used: float | None
+    inspect: bool
+
+
+class Setting(msgspec.Struct, frozen=True):
+    """A setting of a policy. origin: who says so: a policy of the config, a preset, or the default."""
+
+    name: str
+    value: object
+    origin: str
+    default: object
+
+
+class TenantView(msgspec.Struct, frozen=True, kw_only=True):
+    """A tenant and the policy that holds for it. keys, viewer_keys: how many are known."""
+
+    row: TenantRow
+    keys: int
+    viewer_keys: int
+    upstream: str | None
+    policies: list[str]
+    settings: list[Setting]
+
+
+class Operation(msgspec.Struct, frozen=True):
+    """An operation of the store: how often, what failed, and seconds that it took on the average."""
+
+    name: str
+    number: int
+    errors: int
+    mean: float | None
+
+
+class StoreView(msgspec.Struct, frozen=True, kw_only=True):
+    """The store. address: without what it is opened with. reason: why it is not available. ttl, timeout: seconds.
+
+    keys: ids of encryption keys, the one in use first; empty where nothing is encrypted.
+    """
+
+    kind: str
+    address: str
+    available: bool
+    reason: str
+    operations: list[Operation]
+    unreadable: int
+    keys: list[str]
+    ttl: float
+    timeout: float
+
+
+class Probe(msgspec.Struct, frozen=True):
+    """What came of an entry that was written, read and erased; each in milliseconds."""
+
+    is_well: bool
+    write: float
+    read: float
+    erase: float
+
+
+class ConfigView(msgspec.Struct, frozen=True, kw_only=True):
+    """The config in force, without secrets. file: None for the built-in defaults."""
+
+    file: str | None
+    yaml: str
+    problems: int
+    refusals: list[str]
+    needs_restart: list[str]
+
+
+def models(sources: Iterable[Sources], config: Config, price: Callable[[str], Price | None]) -> list[Model]:
+    """One row for each tenant, upstream and model: a tenant's keys may know more than one of them."""
+    found = {(each.place.tenant, each.place.base_url, each.place.model): each for each in sources}
+    return [_model(each, config, price(each.place.model)) for _, each in sorted(found.items())]
+
+
+def _model(known: Sources, config: Config, price: Price | None) -> Model:
+    window = known.window
+    return Model(
+        tenant=known.place.tenant,
+        upstream=upstream_of(known.place, config),
+        model=known.place.model,
+        window=window.tokens if window else None,
+        source=window.source if window else None,
+        configured=known.configured,
+        learned=known.learned,
+        asked=known.asked,
+        listed=known.listed,
+        calibration=known.calibration,
+        is_cut_off=known.experience.cut_off,
+        price=(1e6 * price.prompt, 1e6 * price.completion) if price else None,
+    )
+
+
+def upstream_of(place: Place, config: Config) -> str:
+    """The upstream at this address, by its name in the config."""
+    names = (name for name, upstream in config.upstreams.items() if upstream.base_url == place.base_url)
+    return next(names, place.base_url)
+
+
+def tenants(
+    config: Config, tallies: Tallies, in_flight: Mapping[str, int], budgets: Mapping[str, float]
+) -> list[TenantRow]:
+    return [
+        _tenant(name, tenant, config, total(tally for _, tally in tallies.of(name)), in_flight, budgets.get(name))
+        for name, tenant in config.tenants.items()
+    ]
+
+
+def _tenant(
+    name: str, tenant: Tenant, config: Config, tally: Tally, in_flight: Mapping[str, int], budget: float | None
+) -> TenantRow:
+    return TenantRow(
+        name=name,
+        policy=tenant.policy,
+        requests=tally.requests,
+        kept_alive=tally.kept_alive,
+        received=tally.received,
+        net=figures.net(tally),
+        in_flight=in_flight.get(name, 0),
+        max_requests=tenant.max_requests,
+        budget_used=budget,
+        inspect=config.shows_content(name),
+    )
+
+
+def tenant(row: TenantRow, reloader: Reloader) -> TenantView:
+    known = reloader.config.tenants[row.name]
+    return TenantView(
+        row=row,
+        keys=len(known.keys),
+        viewer_keys=len(known.viewer_keys),
+        upstream=known.upstream,
+        policies=[*known.policies],
+        settings=policy(known.policy, reloader),
+    )
+
+
+def policy(name: str, reloader: Reloader) -> list[Setting]:
+    """The effective settings of a policy, each with who says so."""
+    where = origins(name, _policies_of(reloader))
+    defaults = dict(_flat(DEFAULTS))
+    return [
+        Setting(each, value, where.get(each, "default"), defaults.get(each))
+        for each, value in _flat(reloader.config.policies[name])
+    ]
+
+
+def _policies_of(reloader: Reloader) -> Mapping[str, object]:
+    """What the file says of policies, as it is written there."""
+    if reloader.text is None:
+        return {}
+    found = parse(reloader.text, "config", {}).values.get("policies")
+    return cast("Mapping[str, object]", found) if isinstance(found, dict) else {}
+
+
+def _flat(settings: PolicySettings) -> Iterator[tuple[str, object]]:
+    yield from _flattened(settings.model_dump(mode="json"), "")
+
+
+def _flattened(values: Mapping[str, Any], front: str) -> Iterator[tuple[str, object]]:
+    for name, value in values.items():
+        if isinstance(value, dict):
+            yield from _flattened(value, f"{front}{name}.")
+        else:
+            yield f"{front}{name}", value
+
+
+def store(breaker: CircuitBreaker, sealer: Sealer, config: Config) -> StoreView:
+    return StoreView(
+        kind=config.store.url.partition("://")[0],
+        address=bare(config.store.url),
+        available=breaker.available,
+        reason="" if breaker.available else breaker.reason,
+        operations=[*_operations(breaker.seconds, breaker.errors)],
+        unreadable=sealer.unreadable,
+        keys=sealer.key_ids,
+        ttl=config.store.ttl,
+        timeout=config.store.timeout,
+    )
+
+
+def _operations(seconds: Histograms, errors: Mapping[str, int]) -> Iterator[Operation]:
+    known = {labels[0]: histogram for labels, histogram in seconds.of.items()}
+    for name in sorted({*known, *errors}):
+        histogram = known.get(name) or Histogram(len(seconds.bounds))
+        number = sum(histogram.counts)
+        yield Operation(name, number, errors.get(name, 0), histogram.sum / number if number else None)
+
+
+def bare(url: str) -> str:
+    """An address without user, password and query."""
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+
+
+def config(reloader: Reloader) -> ConfigView:
+    return ConfigView(
+        file=str(reloader.file) if reloader.file else None,
+        yaml=masked(reloader.config),
+        problems=reloader.problems,
+        refusals=reloader.refusals,
+        needs_restart=[*reloader.needs_restart],
+    )
+
+
+def masked(shown: Config) -> str:
+    """A config as YAML: secrets as stars, addresses without what they are opened with, hashes of keys cut."""
+    values = shown.model_dump(mode="json")
+    values["store"]["url"] = bare(shown.store.url)
+    for upstream in values["upstreams"].values():
+        upstream["base_url"] = bare(upstream["base_url"])
+    for each in values["tenants"].values():
+        for setting in ("keys", "viewer_keys"):
+            each[setting] = [f"{key[:_SHOWN]}…" for key in each[setting]]
+    return yaml.safe_dump(values, sort_keys=False, allow_unicode=True)

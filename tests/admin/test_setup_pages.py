@@ -1,0 +1,135 @@
+"""How the proxy is set up, as pages and API tell it: values, who says so, and never a secret."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import pytest
+
+from proxy.admin import setup
+from proxy.config.presets import origins
+from tests.support.admin import BROWSER, CONFIGURED, Played, played
+from tests.support.long_conversations import LONG, SMALL_WINDOW, bearer
+from tests.support.servers import free_port
+from tests.support.upstreams import CHAT, JSON, Header, ask
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = [pytest.mark.anyio, pytest.mark.slow]
+
+HTML: Header = (b"Accept", b"text/html")
+VIEWS = ("", "live", "sessions", "models", "tenants", "tenants/acme", "store", "config")
+FIGURES_API = ("overview", "models", "tenants", "tenants/acme", "policies/careful", "config", "store")
+
+
+async def page(play: Played, path: str, *headers: Header) -> str:
+    reply = await play.send("GET", f"/admin/{path}", HTML, *(headers or [bearer(CONFIGURED)]))
+    assert reply.status == 200, path
+    return reply.body.decode()
+
+
+async def test_no_page_and_no_answer_tells_a_secret(tmp_path: Path) -> None:
+    canary = "canary-0123456789"
+    store = {
+        "url": f"redis://user:{canary}-1@127.0.0.1:{free_port()}/0",
+        "secret": f"{canary}-3",
+        "encryption_key": "00" * 31 + "ca",
+        "retired_keys": ["11" * 31 + "fe"],
+    }
+    config = {
+        "tenants": {
+            "default": {"api_key": f"{canary}-4"},
+            "acme": {"keys": [f"sha256:{'a' * 40}{'b' * 24}"], "viewer_keys": [f"sha256:{'c' * 40}{'d' * 24}"]},
+        },
+        "policies": {"careful": "chat"},
+    }
+    token = f"{canary}-5"
+    async with played(tmp_path, token, store, **config) as play:
+        for target in (*(f"/admin/{view}" for view in VIEWS), *(f"/admin/api/{name}" for name in FIGURES_API)):
+            reply = await play.send("GET", target, HTML, bearer(token))
+            assert reply.status == 200, target
+            told = reply.body.decode()
+            for secret in (canary, "00" * 20, "11" * 20, "a" * 20 + "b" * 20, "c" * 20 + "d" * 20, "user:"):
+                assert secret not in told, target
+
+
+async def test_views_are_there_when_nothing_is_known_and_when_the_store_is_down(tmp_path: Path) -> None:
+    async with played(tmp_path, CONFIGURED, store=f"redis://127.0.0.1:{free_port()}", tenants={"acme": {}}) as play:
+        for view in VIEWS:
+            assert "<h1>" in await page(play, view)
+        assert "No request has come yet" in await page(play, "")
+        assert "The store does not answer" in await page(play, "sessions")
+        assert "Requests go on without it" in await page(play, "store")
+        assert "No model was asked for yet" in await page(play, "models")
+
+
+async def test_this_machine_reads_the_setup_without_a_token_and_no_sessions(tmp_path: Path) -> None:
+    async with played(tmp_path) as play:
+        for view in ("", "models", "tenants", "tenants/default", "store", "config"):
+            shown = await page(play, view, *BROWSER[:-1])
+            assert "Sign in" in shown
+            assert 'href="./live"' not in shown
+            assert "<button>Write" not in shown
+
+
+async def test_what_was_learned_of_a_model_is_forgotten_where_that_is_wished(tmp_path: Path) -> None:
+    async with played(tmp_path, CONFIGURED, **SMALL_WINDOW) as play:
+        assert (await ask(play.address, "POST", CHAT, [JSON], LONG)).status == 200
+        assert "the config" in await page(play, "models")
+        windows = play.app._opened.engine.windows  # type: ignore[union-attr]
+        (place,) = windows.places()
+        windows.saw_success(place, 1_000, 77)
+        target = "/admin/api/models/learned?tenant=default&upstream=main&model="
+        assert (await play.send("DELETE", f"{target}x", bearer(CONFIGURED))).status == 404
+        assert (await play.send("DELETE", f"{target}m", bearer(CONFIGURED))).status == 204
+        assert windows.experience(place).answers == ()
+        same = (b"Sec-Fetch-Site", b"same-origin")
+        form = b"tenant=default&upstream=main&model=m"
+        posted = await play.send("POST", "/admin/models/forget", bearer(CONFIGURED), same, body=form)
+        assert (posted.status, posted.header(b"location")) == (303, b"../models")
+
+
+async def test_the_store_is_probed_by_an_entry_of_ours_that_is_gone_afterwards(tmp_path: Path) -> None:
+    async with played(tmp_path, CONFIGURED) as play:
+        probed = (await play.send("POST", "/admin/api/store/probe", bearer(CONFIGURED), body=b"")).json()
+        assert probed["is_well"] is True
+        shown = await play.send("POST", "/admin/store/probe", HTML, bearer(CONFIGURED), body=b"")
+        assert "it works" in shown.body.decode()
+        operations = (await play.send("GET", "/admin/api/store", bearer(CONFIGURED))).json()["operations"]
+        numbers = {row["name"]: row["number"] for row in operations}  # type: ignore[index,union-attr]
+        assert (numbers["put"], numbers["erase"]) == (2, 2)
+
+
+async def test_a_policy_says_of_every_setting_where_it_comes_from(tmp_path: Path) -> None:
+    policies = {
+        "careful": {"extends": "chat", "compaction_threshold": 0.85, "summarizer": {"timeout": "30s"}},
+        "mine": {"extends": "careful", "compaction_threshold": 0.86},
+        "default": {"keepalive": 0},
+    }
+    found = origins("mine", policies)
+    assert (found["compaction_threshold"], found["summarizer.timeout"]) == ("policy mine", "policy careful")
+    assert "preset chat" in found.values()
+    assert origins("default", policies) == {"keepalive": "policy default"}
+    assert set(origins("cost", policies).values()) == {"preset cost"}
+    tenants = {"acme": {"policy": "mine"}}
+    async with played(tmp_path, CONFIGURED, policies=policies, tenants=tenants) as play:
+        # A proxy whose file is not read again knows no more than what holds.
+        shown = await page(play, "tenants/acme")
+        assert re.search(r"<code>compaction_threshold</code></th><td class=\"mono\">0.86</td>", shown)
+        assert (await play.send("GET", "/admin/tenants/nobody", HTML, bearer(CONFIGURED))).status == 404
+        assert (await play.send("GET", "/admin/api/policies/nothing", bearer(CONFIGURED))).status == 404
+
+
+@pytest.mark.parametrize(
+    ("url", "bare"),
+    [
+        ("sqlite:///var/a.db", "sqlite:///var/a.db"),
+        ("sqlite:////abs/a.db", "sqlite:////abs/a.db"),
+        ("redis://u:p@host:6379/0?password=x", "redis://host:6379/0"),
+        ("memory://", "memory://"),
+    ],
+)
+def test_an_address_is_shown_without_what_opens_it(url: str, bare: str) -> None:
+    assert setup.bare(url) == bare
