@@ -7,7 +7,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo serve test test-quick test-real agents check bench chaos lock clean
+.PHONY: help setup demo serve test test-quick test-real agents check bench chaos pictures lock clean
 
 help: ## what there is
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -43,6 +43,9 @@ bench: $(VENV)/.ready-dev ## throughput, latency and CPU against direct and ngin
 
 chaos: $(VENV)/.ready-dev ## replicas, conversations and faults by the thousand, judged by an oracle (ROUNDS=20: 25 minutes)
 	@CONCERTINA_CHAOS=$(or $(ROUNDS),20) $(BIN)/python -m pytest -q tests/world/test_chaos.py tests/world/test_promises.py tests/world/test_replicas.py
+
+pictures: $(VENV)/.ready-dev ## make README's pictures from the demo's session; needs chromium and chromium-driver
+	@$(BIN)/python -m tests.browser.pictures
 
 lock: ## resolve the dependencies anew; needs uv
 	uv pip compile pyproject.toml --group build --generate-hashes --universal --python-version 3.11 --no-header -o requirements.lock

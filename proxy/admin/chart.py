@@ -137,7 +137,7 @@ def saw(
             for path, run in zip(sent, runs, strict=True)
         ],
         across=[Tick(round(frame.left + (at - first) * width, 1), words.exact(at)) for at in _numbers(first, last)],
-        up=[Tick(y(tokens), words.short(tokens)) for tokens in ticks(top)],
+        up=[Tick(y(tokens), words.rounded(tokens)) for tokens in ticks(top)],
         limits=[Limit(y(tokens), kind, words.short(tokens)) for kind, tokens in shown],
         spots=[Spot(x(points[index]), y(points[index].sent), kind, index) for index, kind in marks],
         columns=_columns(points, [x(point) for point in points], frame),
@@ -256,7 +256,7 @@ def bars(spans: Sequence[tuple[int, int]], labels: Sequence[str], frame: Frame) 
         )
         for at, (received, sent) in enumerate(spans)
     ]
-    up = [Tick(round(frame.floor - tokens / top * tall, 1), words.short(tokens)) for tokens in ticks(top)]
+    up = [Tick(round(frame.floor - tokens / top * tall, 1), words.rounded(tokens)) for tokens in ticks(top)]
     across = [Tick(round(frame.left + (at + 0.5) * step, 1), label) for at, label in enumerate(labels) if label]
     return Bars(frame, pairs, up, across)
 

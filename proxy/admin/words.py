@@ -25,6 +25,12 @@ def short(number: float | None) -> str:
     return f"{_three_digits(number / unit)} {sign}".replace("-", "−")
 
 
+def rounded(number: float) -> str:
+    """A round number on an axis: 15 k."""
+    unit, sign = next(((unit, f" {sign}") for unit, sign in _UNITS if number >= 10 and number >= unit), (1.0, ""))
+    return f"{number / unit:g}{sign}"
+
+
 def _three_digits(number: float) -> str:
     return f"{number:.{2 if abs(number) < 9.995 else 1 if abs(number) < 99.95 else 0}f}"
 

@@ -26,7 +26,7 @@ from proxy.upstream.http import UpstreamClient
 
 PORT = 8795
 _OK = 200
-_HEADERS = [(b"content-type", b"application/json")]
+_HEADERS = [(b"content-type", b"application/json"), (b"x-session-id", b"split-the-invoices")]
 _MOST = 1024 * 1024
 
 _CONFIG = """\
@@ -46,8 +46,8 @@ class _Answer:
 
 async def run_demo(*, once: bool, console: Console, dialect: Name = "chat") -> int:
     """Play, show and check; the exit code. On a terminal the proxy stays up until Ctrl-C, unless `once`."""
-    async with _stage(CLIENTS[dialect]) as stage:
-        show.opening(console, stage.address, WINDOW)
+    async with staged(CLIENTS[dialect]) as stage:
+        show.opening(console, stage.address, WINDOW, stage.dashboard if console.is_terminal else None)
         with show.live(console) as add:
             steps = []
             async for step in stage.play():
@@ -58,25 +58,33 @@ async def run_demo(*, once: bool, console: Console, dialect: Name = "chat") -> i
         if not result.passed:
             return 1
         if console.is_terminal and not once:
-            show.staying(console)
+            show.staying(console, stage.dashboard)
             # Ctrl-C cancels the main task: here it is the regular end.
             with suppress(asyncio.CancelledError):
                 await asyncio.Event().wait()
     return 0
 
 
-class _Stage:
+class Stage:
     """Everything that runs during a demo: the model server, the proxy before it, and a client of both."""
 
     def __init__(
-        self, model_server: ModelServer, upstream: str, address: str, client: UpstreamClient, spoken: Client
+        self, model_server: ModelServer, upstream: str, app: App, address: str, client: UpstreamClient, spoken: Client
     ) -> None:
         self.model_server = model_server
+        self.app = app
         self.address = address
         self.spoken = spoken
         self._upstream = upstream
         self._client = client
         self._history: Sequence[Message] = ()
+
+    @property
+    def dashboard(self) -> str:
+        """The address of the dashboard, with the token that opens it."""
+        token = self.app.admin_token
+        assert token is not None  # noqa: S101 - the app is open while there is a stage
+        return f"{self.address}/admin/?token={token.value}"
 
     async def play(self) -> AsyncIterator[Step]:
         """Every request of the story, through the proxy, and directly until that fails."""
@@ -126,14 +134,15 @@ def _read(body: bytes) -> object:
 
 
 @asynccontextmanager
-async def _stage(spoken: Client) -> AsyncIterator[_Stage]:
+async def staged(spoken: Client) -> AsyncIterator[Stage]:
+    """The model server and a proxy that knows nothing yet."""
     async with AsyncExitStack() as opened:
         directory = opened.enter_context(TemporaryDirectory(prefix="concertina-demo-"))
         model_server = ModelServer()
         upstream = await opened.enter_async_context(serving(model_server))
-        address = await _open_proxy(_config(Path(directory), upstream), opened)
+        app, address = await _open_proxy(_config(Path(directory), upstream), opened)
         client = await opened.enter_async_context(UpstreamClient())
-        yield _Stage(model_server, upstream, address, client, spoken)
+        yield Stage(model_server, upstream, app, address, client, spoken)
 
 
 def _config(directory: Path, upstream: str) -> Config:
@@ -143,9 +152,10 @@ def _config(directory: Path, upstream: str) -> Config:
     return load(file, {})
 
 
-async def _open_proxy(config: Config, opened: AsyncExitStack) -> str:
+async def _open_proxy(config: Config, opened: AsyncExitStack) -> tuple[App, str]:
     """The proxy at its usual port, or at any other if that is taken."""
+    app = App(config)
     try:
-        return await opened.enter_async_context(serving(App(config), port=PORT, lifespan="on"))
+        return app, await opened.enter_async_context(serving(app, port=PORT, lifespan="on"))
     except OSError:
-        return await opened.enter_async_context(serving(App(config), lifespan="on"))
+        return app, await opened.enter_async_context(serving(app, lifespan="on"))

@@ -118,12 +118,15 @@ def _style(*, ok: bool) -> str:
     return "green" if ok else "bold red"
 
 
-def opening(console: Console, address: str, window: int) -> None:
+def opening(console: Console, address: str, window: int, dashboard: str | None) -> None:
+    """What is played, and where it can be watched."""
     console.print(
         f"A coding session, played twice against a model with a window of {window:,} tokens: directly, and through "
         f"the proxy at {address}.",
         highlight=False,
     )
+    if dashboard is not None:
+        console.print(f"Watch it: {dashboard}", highlight=False, soft_wrap=True)
 
 
 def closing(console: Console, result: Result, setting: str) -> None:
@@ -153,5 +156,6 @@ def _check(console: Console, text: str, *, ok: bool) -> None:
     console.print(Text.assemble(mark, text), soft_wrap=True)
 
 
-def staying(console: Console) -> None:
+def staying(console: Console, dashboard: str) -> None:
+    console.print(f"\nWhat was done to the session, and why: {dashboard}", highlight=False, soft_wrap=True)
     console.print("The proxy and its model stay up; Ctrl-C ends them.", highlight=False)

@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text("utf-8")
 TESTS = sorted((ROOT / "tests").rglob("*.py"))
 # Beside the folders that mirror the source: helpers, the whole under load, real programs, and the repository itself.
-OTHERS = {"support", "world", "agents", "real", "sdk", "house"}
+OTHERS = {"support", "world", "agents", "real", "sdk", "house", "browser"}
 
 
 def folders(package: str) -> set[str]:

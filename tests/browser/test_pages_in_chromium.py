@@ -1,0 +1,239 @@
+"""Every view in a real browser: light and dark, wide and narrow, full, empty and failing, by keyboard, scriptless."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import shutil
+import threading
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
+
+import pytest
+
+from proxy.app import App
+from proxy.demo.clients import CLIENTS
+from proxy.demo.session import staged
+from tests.support.browser import NARROW, WIDE, browser
+from tests.support.fronts import running
+from tests.support.servers import configured, free_port, serve
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Iterator
+    from contextlib import AbstractAsyncContextManager
+    from pathlib import Path
+
+pytestmark = pytest.mark.slow
+
+VIEWS = ("", "live", "sessions", "models", "tenants", "tenants/default", "store", "config", "nothing")
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A proxy with something to show. kind: what; link: signs in; views: below its /admin/."""
+
+    kind: str
+    address: str
+    link: str
+    views: tuple[str, ...]
+
+    def at(self, view: str) -> str:
+        return f"{self.address}/admin/{view}"
+
+
+@asynccontextmanager
+async def full(_: Path) -> AsyncIterator[Shown]:
+    async with staged(CLIENTS["chat"]) as stage:
+        _ = [step async for step in stage.play()]
+        opened = stage.app._opened
+        assert opened is not None
+        await opened.engine.background.drain(5)
+        (trail,) = opened.trails.newest()
+        session = f"sessions/{trail.key.id}?label={trail.key.label}"
+        caller = opened.active().tenants.named("default")
+        assert caller is not None
+        found = await opened.engine.sessions.find(caller, trail.key.id, trail.key.label)
+        assert found is not None
+        assert found.record is not None
+        record = f"sessions/{trail.key.id}/records/{found.record[1]}?label={trail.key.label}"
+        yield Shown("full", stage.address, stage.dashboard, (*VIEWS, session, record))
+
+
+@asynccontextmanager
+async def empty(directory: Path) -> AsyncIterator[Shown]:
+    async with _served(directory, {"store": {"url": "memory://"}}) as shown:
+        yield shown
+
+
+@asynccontextmanager
+async def failing(directory: Path) -> AsyncIterator[Shown]:
+    store = {"url": f"redis://127.0.0.1:{free_port()}", "secret": "x"}
+    hidden = f"sessions/{'a' * 16}/records/{'b' * 64}"
+    async with _served(directory, {"store": store, "tenants": {"default": {"inspect": False}}}) as shown:
+        yield Shown("failing", shown.address, shown.link, (*VIEWS, hidden))
+
+
+@asynccontextmanager
+async def _served(directory: Path, settings: dict[str, object]) -> AsyncIterator[Shown]:
+    upstreams = {"main": {"base_url": "http://127.0.0.1:9/v1"}}
+    app = App(configured(directory, {"upstreams": upstreams, "logging": {"level": "error"}, **settings}))
+    async with serve(app, lifespan="on") as address:
+        assert app.admin_token is not None
+        yield Shown("empty", address, f"{address}/admin/?token={app.admin_token.value}", (*VIEWS, "sign-in"))
+
+
+KINDS: dict[str, Callable[[Path], AbstractAsyncContextManager[Shown]]] = {
+    "full": full,
+    "empty": empty,
+    "failing": failing,
+}
+
+
+@contextmanager
+def beside(directory: Path, kind: str, *, front: bool = False) -> Iterator[Shown]:
+    """The proxy in a loop of its own, since a driver waits for its browser; `front`: behind nginx, below a prefix."""
+    ready, ended = threading.Event(), asyncio.Event()
+    found: list[Shown] = []
+    loop = asyncio.new_event_loop()
+
+    async def run() -> None:
+        async with AsyncExitStack() as opened:
+            shown = await opened.enter_async_context(KINDS[kind](directory))
+            found.append(await _behind_nginx(opened, directory, shown) if front else shown)
+            ready.set()
+            await ended.wait()
+
+    thread = threading.Thread(target=lambda: loop.run_until_complete(run()))
+    thread.start()
+    try:
+        assert ready.wait(60)
+        yield found[0]
+    finally:
+        loop.call_soon_threadsafe(ended.set)
+        thread.join(30)
+        loop.close()
+
+
+PREFIXED = """
+http {{ server {{
+  listen 127.0.0.1:{port};
+  location /some/gateway/ {{
+    proxy_pass {address}/; proxy_http_version 1.1; proxy_set_header Connection ""; proxy_set_header Host $http_host;
+    proxy_buffering off;
+  }}
+}} }}
+"""
+
+
+async def _behind_nginx(opened: AsyncExitStack, directory: Path, shown: Shown) -> Shown:
+    port = free_port()
+    config = PREFIXED.format(port=port, address=shown.address)
+    front = await opened.enter_async_context(running("nginx", directory, config, port))
+    address = f"{front}/some/gateway"
+    return Shown(shown.kind, address, shown.link.replace(shown.address, address), shown.views)
+
+
+@pytest.fixture(scope="module", params=[*KINDS])
+def shown(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shown]:
+    with beside(tmp_path_factory.mktemp("proxy"), request.param) as found:
+        yield found
+
+
+def name_of(view: str) -> str:
+    """Of a picture."""
+    return re.sub(r"[0-9a-f]{16,}", "one", view.partition("?")[0]).replace("/", "-") or "overview"
+
+
+@pytest.mark.parametrize("is_dark", [False, True], ids=["light", "dark"])
+def test_every_view_is_whole_and_well_formed_in_any_width(shown: Shown, is_dark: bool) -> None:
+    wrong: list[object] = []
+    with browser(is_dark=is_dark) as chromium:
+        chromium.open(shown.link)
+        for view in shown.views:
+            for width in (WIDE, NARROW):
+                chromium.open(shown.at(view), width)
+                chromium.keep_picture(f"{shown.kind}-{name_of(view)}-{width}", width=width)
+                if (pixels := chromium.overflows()) > 0:
+                    wrong.append((view, width, f"wider than its window by {pixels}"))
+            wrong += [(view, said) for said in chromium.complaints()]
+            if shown.kind == "full" or not is_dark:
+                wrong += [(view, said) for said in chromium.violations()]
+        assert chromium.hosts() == {shown.address.partition("://")[2]}
+    assert wrong == []
+
+
+def test_all_is_reached_by_keyboard(tmp_path: Path) -> None:
+    with beside(tmp_path, "full") as shown, browser() as chromium:
+        chromium.open(shown.link)
+        keys, driver = chromium.keys, chromium.driver
+        chromium.press(keys.TAB)
+        assert chromium.focused() == "Skip to the content"
+        chromium.press(keys.ENTER)
+        assert driver.current_url.endswith("#main")
+        chromium.open(shown.at(""))
+        chromium.press(*[keys.TAB] * 4)
+        assert chromium.focused() == "Live"
+        chromium.press("g", "s")
+        assert driver.current_url == shown.at("sessions")
+        chromium.press("/")
+        assert driver.switch_to.active_element.get_attribute("name") == "q"
+        chromium.press(*"split", keys.ENTER)
+        assert "q=split" in driver.current_url
+        chromium.open(next(shown.at(view) for view in shown.views if "label" in view))
+        chromium.press("?")
+        assert driver.find_element("id", "keys").is_displayed()
+        chromium.press(keys.ESCAPE)
+        assert not driver.find_element("id", "keys").is_displayed()
+        marks = driver.find_elements("css selector", "svg.wide a")
+        assert marks
+        driver.execute_script("arguments[0].focus()", marks[0])  # type: ignore[no-untyped-call]
+        chromium.press(keys.ENTER)
+        assert "#mark-" in driver.current_url
+
+
+def test_pages_are_whole_without_scripts(tmp_path: Path) -> None:
+    with beside(tmp_path, "full") as shown, browser(has_scripts=False) as chromium:
+        chromium.open(shown.link)
+        for view, words in (("", "Kept alive"), ("live", "Newest requests"), ("sessions", "split-the-invoices")):
+            chromium.open(shown.at(view))
+            assert words in chromium.text(), view
+        chromium.click("split-the-invoices")
+        assert "60 requests to demo-8k" in chromium.text()
+        chromium.click("Erase this session")
+        chromium.press_button("Erase it")
+        chromium.wait_until_at(shown.at("sessions"))
+        assert "No session yet" in chromium.text()
+
+
+def test_a_page_shows_what_comes_without_being_loaded_again(tmp_path: Path) -> None:
+    with beside(tmp_path, "empty") as shown, browser() as chromium:
+        chromium.open(shown.link)
+        chromium.open(shown.at("live"))
+        assert "Waiting" in chromium.text()
+        with suppress(HTTPError):
+            urlopen(Request(f"{shown.address}/v1/models"), timeout=10)
+        chromium.wait_for("GET /v1/models")
+        assert chromium.complaints() == []
+
+
+def test_pages_work_below_a_prefix_of_a_front_end(tmp_path: Path) -> None:
+    if shutil.which("nginx") is None and shutil.which("/usr/sbin/nginx") is None:
+        pytest.skip("nginx is not installed: apt-get install nginx")
+    with beside(tmp_path, "full", front=True) as shown, browser() as chromium:
+        chromium.open(shown.at("sessions"))
+        assert "Sign in" in chromium.text()
+        chromium.driver.find_element("id", "token").send_keys(shown.link.partition("token=")[2])
+        chromium.press(chromium.keys.ENTER)
+        chromium.wait_until_at(shown.at("sessions"))
+        chromium.click("split-the-invoices")
+        assert "60 requests to demo-8k" in chromium.text()
+        for link in ("Models", "Tenants", "Store", "Config", "Live", "Overview"):
+            chromium.click(link)
+            assert chromium.driver.find_element("css selector", "h1").text == link
+        chromium.press_button("Sign out")
+        chromium.wait_until_at(shown.at("sign-in"))
+        assert chromium.complaints() == []
+        assert chromium.hosts() == {shown.address.removeprefix("http://").partition("/")[0]}
