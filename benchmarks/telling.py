@@ -1,4 +1,4 @@
-"""What it costs to tell of a request: its event made, written to the log and folded into the tallies."""
+"""What it costs to tell of a request: its event made, logged, folded into the tallies and kept for the pages."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
+from proxy.admin.recent import Recent
+from proxy.admin.trails import Trails
 from proxy.app import App
 from proxy.config.loading import load
 from proxy.config.settings import Upstream
@@ -38,11 +40,13 @@ def measure() -> dict[str, float]:
     incoming = asyncio.run(_answered())
     with Path("/dev/null").open("wb") as nowhere:
         lines, tallies = LogLines(Log("info", time.time, nowhere, "json")), Tallies(time.time)
-        observe, event = Hooks(lines, tallies, fault=_fault), ended(incoming, None)
+        pages = Hooks(Recent(), Trails(), fault=_fault)
+        observe, event = Hooks(lines, tallies, pages, fault=_fault), ended(incoming, None)
         return {
             "making the event of a request": _best(lambda: ended(incoming, None)),
             "… its line in the log": _best(lambda: lines(event)),
             "… folding it into the tallies": _best(lambda: tallies(event)),
+            "… keeping it for the pages": _best(lambda: pages(event)),
             "… all of it": _best(lambda: observe(ended(incoming, None))),
         }
 

@@ -16,7 +16,8 @@ _PROMPTS = 100
 POINTS = 512
 _COMPACTIONS = 32
 # Words of a session: outcomes, reasons and checkpoints, each named by a number in its points.
-_MOST_WORDS = 0xFFFF
+_MOST_WORDS = 0xFFF0
+_MOST = 0xFFFFFFFF
 # Of a point: seconds since the first one, tokens received and sent, the window, messages, words, percent, status, bits.
 _POINT = Struct("<IIIIHHHHBHB")
 _UNKNOWN_SHARE = 255
@@ -117,25 +118,28 @@ class Trail:
         self._pack(event, received or 0, sent or 0)
 
     def _pack(self, event: RequestEnded, received: int, sent: int) -> None:
-        share = _UNKNOWN_SHARE
+        """In a few microseconds: every request comes by here."""
+        share, bits, words = _UNKNOWN_SHARE, 0, self._words
         if event.billed and event.cached is not None:
-            share = min(100, round(100 * event.cached / event.billed))
-        bits = (
-            _SOLVED * (event.overflow in ("solved", "output_lowered"))
-            | _PASSED_ON * (event.overflow == "passed_on")
-            | _CUT_OFF * (event.warning == "prompt_cut_off")
-        )
-        words = map(self._word, (event.compaction, event.reason, event.checkpoint))
-        since = max(0, min(int(event.at - self.began), 0xFFFFFFFF))
-        sizes = (min(size, 0xFFFFFFFF) for size in (received, sent, event.window or 0))
+            share = min(100, 100 * event.cached // event.billed)
+        if event.overflow is not None:
+            bits = _PASSED_ON if event.overflow == "passed_on" else _SOLVED
+        if event.warning == "prompt_cut_off":
+            bits |= _CUT_OFF
+        told = (event.compaction or "", event.reason or "", event.checkpoint or "")
+        if len(words) < _MOST_WORDS:
+            outcome, reason, checkpoint = (words.setdefault(word, len(words)) for word in told)
+        else:
+            outcome, reason, checkpoint = (words.get(word, 0) for word in told)
+        sizes = (int(event.at - self.began), received, sent, event.window or 0)
+        since, received, sent, window = (max(0, min(size, _MOST)) for size in sizes)
         messages = min(event.messages or 0, 0xFFFF)
-        self._packed += _POINT.pack(since, *sizes, messages, *words, share, min(event.status, 999), bits)
-        del self._packed[: -POINTS * _POINT.size]
-
-    def _word(self, word: str | None) -> int:
-        if len(self._words) > _MOST_WORDS:
-            return 0
-        return self._words.setdefault(word or "", len(self._words))
+        packed = self._packed
+        packed += _POINT.pack(
+            since, received, sent, window, messages, outcome, reason, checkpoint, share, min(event.status, 999), bits
+        )
+        if len(packed) > POINTS * _POINT.size:
+            del packed[: _POINT.size]
 
 
 class Trails:

@@ -1,0 +1,82 @@
+"""Records as they are shown, and what one took over from another."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import msgspec
+import pytest
+from msgspec import structs
+
+from policies.ledger.entries import Entry
+from proxy.admin import records
+from proxy.memory import Cache, Memory
+from proxy.records.checkpoints import Checkpoints
+from proxy.records.index import Session
+from proxy.stores.memory import MemoryStore
+from proxy.stores.sealing import Sealer
+from tests.support.records import generation, made
+
+if TYPE_CHECKING:
+    from policies.record.record import Record
+
+pytestmark = pytest.mark.anyio
+
+RECORD = made(generation(1))
+
+
+def said(text: str, position: int, kind: str = "directive") -> Entry:
+    return Entry(kind, text, position)  # type: ignore[arg-type]
+
+
+def record(text: str, *entries: Entry) -> Record:
+    return structs.replace(RECORD, text=text, entries=entries)
+
+
+def test_lines_are_told_as_the_same_added_or_gone() -> None:
+    found = records.compared(record("a\nb\nc"), record("a\nx\nc\nd")).lines
+    assert [(line.kind, line.text) for line in found] == [
+        ("same", "a"),
+        ("gone", "b"),
+        ("added", "x"),
+        ("same", "c"),
+        ("added", "d"),
+    ]
+
+
+def test_statements_are_kept_superseded_dropped_or_added() -> None:
+    kept, old = said("Never touch /etc.", 0), said("The deploy window is Tuesday 10:00 UTC.", 0)
+    lost, new = said("The codename is Heron.", 2, "fact"), said("The deploy window is Thursday 09:30 UTC.", 8)
+    found = records.compared(record("a", kept, old, lost), record("b", kept, new))
+    assert found.kept == 1
+    assert [(each.entry.text, each.by.text) for each in found.superseded] == [(old.text, new.text)]
+    assert [entry.text for entry in found.dropped] == [lost.text]
+    assert [entry.text for entry in found.added] == [new.text]
+
+
+def test_two_records_that_share_nothing_are_compared_within_a_bound() -> None:
+    older = record("a", *(said(f"The value of key {number} is {number}.", 0, "fact") for number in range(200)))
+    newer = record("b", *(said(f"The name of host {number} is h{number}.", 9, "fact") for number in range(200)))
+    found = records.compared(older, newer)
+    assert (found.kept, len(found.dropped), len(found.added)) == (0, 200, 200)
+
+
+def test_a_view_has_what_the_record_says() -> None:
+    shown = records.view_of(RECORD, None)
+    assert (shown.text, shown.comparison, shown.row.digest) == (RECORD.text, None, RECORD.digest)
+
+
+async def test_a_lineage_is_followed_back_as_far_as_the_store_has_it() -> None:
+    store, sealer = MemoryStore(), Sealer(None)
+    digests = [f"{number:064x}" for number in range(4)]
+    for parent, digest in pairwise(digests):
+        key = f"cp:{{tag}}:{RECORD.version}:{digest}"
+        each = msgspec.json.encode(structs.replace(RECORD, digest=digest, parent=parent))
+        await store.put(key, sealer.seal(key, each), 600)
+    checkpoints = Checkpoints(store, sealer, 600, Cache(Memory(), "records"))
+    session = Session(id="a" * 64, label="", model="m", seen=0.0, record=("tag", digests[3]))
+    found = await records.lineage(checkpoints, session)
+    assert [record.digest for record in found] == [digests[3], digests[2], digests[1]]
+    assert await records.lineage(checkpoints, structs.replace(session, record=None)) == []
+    assert await records.lineage(checkpoints, None) == []
