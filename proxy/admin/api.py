@@ -3,14 +3,13 @@
 import time
 from collections.abc import Callable, Sequence
 
-import msgspec
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route as Path
 
 from proxy.admin import live, setup
 from proxy.admin.access import EVERYBODY, FIGURES, OPERATORS, SIGNED_IN, Visitor
-from proxy.admin.guard import API, Guard
+from proxy.admin.guard import API, Guard, as_json
 from proxy.admin.looking import (
     answered,
     asked_of,
@@ -168,7 +167,3 @@ class Api:
 
 def _erased(found: Sequence[Target]) -> Response:
     return as_json({"erased": [target.id for target in found]})
-
-
-def as_json(value: object) -> Response:
-    return Response(msgspec.json.encode(value), media_type="application/json")

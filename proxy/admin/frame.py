@@ -37,6 +37,7 @@ _NAVIGATION = (
         Link("live", "Live", "l", SIGNED_IN),
         Link("sessions", "Sessions", "s", SIGNED_IN),
     ),
+    (Link("explain", "Explain", "e", SIGNED_IN),),
     (
         Link("models", "Models", "m", FIGURES),
         Link("tenants", "Tenants", "t", EVERYBODY),

@@ -2,6 +2,7 @@
 
 from collections.abc import Awaitable, Callable
 
+import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -94,3 +95,7 @@ def error_page(error: ProxyError) -> Response:
     """An error in OpenAI's shape."""
     body = CHAT.answers.error_body(error.fields(), error.status)
     return Response(body, error.status, {name.decode(): value.decode() for name, value in error.headers()})
+
+
+def as_json(value: object) -> Response:
+    return Response(msgspec.json.encode(value), media_type="application/json")

@@ -30,7 +30,12 @@ _PROBE_TTL = 10.0
 
 def tenant_of(request: Request, visitor: Visitor, opened: Opened) -> Caller:
     """The tenant that `?tenant=` names; unsaid, a viewer's own, else the default one."""
-    name = request.query_params.get("tenant", visitor.tenant or DEFAULT)
+    return named_tenant(request.query_params.get("tenant", ""), visitor, opened)
+
+
+def named_tenant(name: str, visitor: Visitor, opened: Opened) -> Caller:
+    """The tenant of this name; without one a viewer's own, else the default one."""
+    name = name or visitor.tenant or DEFAULT
     caller = opened.active().tenants.named(name)
     if not visitor.sees(name):
         raise NotAllowedError("Your key opens another tenant's pages.", param="tenant")

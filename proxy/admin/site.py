@@ -12,6 +12,7 @@ from starlette.routing import Route as Path
 from proxy.admin import rendering
 from proxy.admin.access import FIGURES, Access
 from proxy.admin.api import SESSIONS_PATH, Api
+from proxy.admin.explain_pages import ExplainPages
 from proxy.admin.guard import Guard, error_page, protected, told
 from proxy.admin.opened import Opened
 from proxy.admin.pages import HtmlPages
@@ -51,6 +52,7 @@ class Pages:
                 Path("/metrics", self._metrics),
                 *HtmlPages(lambda: self._opened, guard).routes(),
                 *SetupPages(lambda: self._opened, guard).routes(),
+                *ExplainPages(lambda: self._opened, guard).routes(),
                 *Api(lambda: self._opened, guard).routes(),
             ],
             exception_handlers={HTTPException: _refused, 500: _failed},

@@ -28,7 +28,18 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.slow
 
-VIEWS = ("", "live", "sessions", "models", "tenants", "tenants/default", "store", "config", "nothing")
+VIEWS = (
+    "",
+    "live",
+    "sessions",
+    "models",
+    "tenants",
+    "tenants/default",
+    "store",
+    "config",
+    "explain?example=1",
+    "nothing",
+)
 
 
 @dataclass(frozen=True)
