@@ -1,21 +1,26 @@
-"""What programs read and do under /admin/api."""
+"""What programs read and do under /admin/api: a table of endpoints, which is described at /openapi.json too."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
+import msgspec
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route as Path
 
-from proxy.admin import live, setup
+from proxy.admin import live, records, setup
 from proxy.admin.access import EVERYBODY, FIGURES, OPERATORS, SIGNED_IN, Visitor
+from proxy.admin.entrance import body_of
+from proxy.admin.explaining import MOST_EXPLAINED, Asked, explain
 from proxy.admin.guard import API, Guard, as_json
+from proxy.admin.live import Page
 from proxy.admin.looking import (
     answered,
     asked_of,
     erase,
     erase_named,
     forget_learned,
+    named_tenant,
     overview_of,
     probe_store,
     record_rows,
@@ -27,55 +32,133 @@ from proxy.admin.looking import (
     tenants_of,
     viewed_tenant,
 )
+from proxy.admin.openapi import Endpoint, document
 from proxy.admin.opened import Opened
+from proxy.admin.overview import Overview
 from proxy.admin.recent import Shown
-from proxy.admin.sessions import SessionView
+from proxy.admin.sessions import Mark, SessionView
+from proxy.admin.setup import ConfigView, Probe, Setting, StoreView, TenantRow, TenantView
+from proxy.engine.explanation import Explanation
 from proxy.errors import InvalidRequestError, NotFoundError
+from proxy.models.windows import Sources
 from proxy.observing.events import AdminActed, RequestEnded
-from proxy.records.index import Target
+from proxy.records.index import Session, Target
 
 SESSIONS_PATH = f"{API}sessions"
+_PAGE = 500
+
+
+class Models(msgspec.Struct, frozen=True):
+    models: list[Sources]
+
+
+class Tenants(msgspec.Struct, frozen=True):
+    tenants: list[TenantRow]
+
+
+class Policy(msgspec.Struct, frozen=True):
+    name: str
+    settings: list[Setting]
+
+
+class Stored(msgspec.Struct, frozen=True):
+    """Sessions that the store knows, the last used first. cursor: asks for the next ones; None where there are none."""
+
+    sessions: list[Session]
+    cursor: str | None
+
+
+class Trail(msgspec.Struct, frozen=True):
+    points: list[dict[str, object]]
+    marks: list[Mark]
+
+
+class Fates(msgspec.Struct, frozen=True):
+    """What became of each message when that was last told; `at` is None where it never was."""
+
+    at: float | None
+    messages: list[dict[str, object]]
+
+
+class Records(msgspec.Struct, frozen=True):
+    records: list[records.Row]
+
+
+class Explanations(msgspec.Struct, frozen=True):
+    explanations: list[Explanation]
+
+
+class Erased(msgspec.Struct, frozen=True):
+    """Whole ids of the conversations."""
+
+    erased: list[str]
 
 
 class Api:
-    """The endpoints; every answer is JSON."""
+    """The endpoints; every answer is JSON, but for the stream."""
 
     def __init__(self, opened: Callable[[], Opened], guard: Guard) -> None:
         self._find = opened
         self._guard = guard
 
+    def described(self) -> Path:
+        """The table for programs: for everybody, since it tells nothing of this proxy."""
+        return Path("/openapi.json", self._guard.around(self._describe))
+
     def routes(self) -> list[Path]:
-        only, session = self._guard.only, f"{SESSIONS_PATH}/{{id}}"
         return [
-            Path(f"{API}overview", only(self._overview, EVERYBODY)),
-            Path(f"{API}requests", only(self._requests, SIGNED_IN)),
-            Path(f"{API}live", only(self._live, SIGNED_IN)),
-            Path(f"{API}models", only(self._models, FIGURES)),
-            Path(f"{API}models/learned", only(self._forget, OPERATORS), methods=["DELETE"]),
-            Path(f"{API}tenants", only(self._tenants, EVERYBODY)),
-            Path(f"{API}tenants/{{tenant}}", only(self._tenant, EVERYBODY)),
-            Path(f"{API}policies/{{policy}}", only(self._policy, FIGURES)),
-            Path(f"{API}config", only(self._config, FIGURES)),
-            Path(f"{API}store", only(self._store, FIGURES)),
-            Path(f"{API}store/probe", only(self._probe, OPERATORS), methods=["POST"]),
-            Path(SESSIONS_PATH, only(self._sessions, SIGNED_IN), methods=["GET", "DELETE"]),
-            Path(session, only(self._session, SIGNED_IN)),
-            Path(f"{session}/trail", only(self._trail, SIGNED_IN)),
-            Path(f"{session}/fates", only(self._fates, SIGNED_IN)),
-            Path(f"{session}/records", only(self._records, SIGNED_IN)),
-            Path(f"{session}/records/{{digest}}", only(self._record, SIGNED_IN)),
-            Path(f"{SESSIONS_PATH}/{{name:path}}", only(self._erase, SIGNED_IN), methods=["DELETE"]),
+            Path(f"{API}{each.path}", self._guard.only(_written(each.does), each.roles), methods=[each.method])
+            for each in self.endpoints()
         ]
 
-    async def _overview(self, request: Request, visitor: Visitor) -> Response:
+    def endpoints(self) -> list[Endpoint]:
+        """The table; of two paths that fit the first holds."""
+        one, which = "sessions/{id}", ("tenant", "label")
+        found = ("tenant", "session", "outcome", "status")
+        return [
+            Endpoint("GET", "overview", EVERYBODY, self._overview, Overview, "Health and figures", ("tenant",)),
+            Endpoint("GET", "requests", SIGNED_IN, self._requests, Page, "Newest requests", (*found, "cursor")),
+            Endpoint("GET", "live", SIGNED_IN, self._live, str, "Requests as they end, as server-sent events", found),
+            Endpoint("GET", "models", FIGURES, self._models, Models, "Windows, and who says so"),
+            Endpoint(
+                *("DELETE", "models/learned", OPERATORS, self._forget, None, "Forget what was learned of a model"),
+                ("tenant", "upstream", "model"),
+            ),
+            Endpoint("GET", "tenants", EVERYBODY, self._tenants, Tenants, "Tenants with their figures"),
+            Endpoint("GET", "tenants/{name}", EVERYBODY, self._tenant, TenantView, "A tenant and its policy"),
+            Endpoint("GET", "policies/{name}", FIGURES, self._policy, Policy, "Settings, and where they come from"),
+            Endpoint(
+                *("POST", "explain", SIGNED_IN, self._explain, Explanations),
+                *("What would be done with the request in `body`, under `policies`, for `tenant`", (), True),
+            ),
+            Endpoint("GET", "config", FIGURES, self._config, ConfigView, "The config in force, without secrets"),
+            Endpoint("GET", "store", FIGURES, self._store, StoreView, "The store and its operations"),
+            Endpoint("POST", "store/probe", OPERATORS, self._probe, Probe, "Write, read and erase an entry"),
+            Endpoint("GET", "sessions", SIGNED_IN, self._sessions, Stored, "Stored sessions", ("tenant", "cursor")),
+            Endpoint("DELETE", "sessions", SIGNED_IN, self._erase_all, Erased, "Erase all", ("tenant", "all")),
+            Endpoint("GET", one, SIGNED_IN, self._session, SessionView, "A session", which),
+            Endpoint("GET", f"{one}/trail", SIGNED_IN, self._trail, Trail, "Its requests as points", which),
+            Endpoint("GET", f"{one}/fates", SIGNED_IN, self._fates, Fates, "What became of its messages", which),
+            Endpoint("GET", f"{one}/records", SIGNED_IN, self._records, Records, "Its records", which),
+            Endpoint(
+                *("GET", f"{one}/records/{{digest}}", SIGNED_IN, self._record, records.View),
+                *("A record, and what it took over from another", (*which, "against")),
+            ),
+            Endpoint(
+                *("DELETE", "sessions/{name:path}", SIGNED_IN, self._erase, Erased),
+                *("Erase the sessions with this label or id", ("tenant",)),
+            ),
+        ]
+
+    async def _overview(self, request: Request, visitor: Visitor) -> object:
         tenant = viewed_tenant(request, visitor, self._find())
-        return as_json(overview_of(self._find(), visitor, tenant, time.time()))
+        return overview_of(self._find(), visitor, tenant, time.time())
 
-    async def _requests(self, request: Request, visitor: Visitor) -> Response:
+    async def _requests(self, request: Request, visitor: Visitor) -> object:
         wanted, before = asked_of(request, visitor)
-        return as_json(live.page(self._find().recent, wanted.holds, before))
+        return live.page(self._find().recent, wanted.holds, before)
 
-    async def _live(self, request: Request, visitor: Visitor) -> Response:
+    async def _live(self, request: Request, visitor: Visitor) -> object:
         wanted, _ = asked_of(request, visitor)
 
         def is_wanted(event: Shown) -> bool:
@@ -86,78 +169,94 @@ class Api:
         events = live.stream(self._find().recent, is_wanted, self._find().is_draining)
         return StreamingResponse(events, media_type="text/event-stream", headers={"x-accel-buffering": "no"})
 
-    async def _models(self, _: Request, __: Visitor) -> Response:
+    async def _models(self, _: Request, __: Visitor) -> object:
         router, windows = self._find().active().router, self._find().engine.windows
         known = [windows.sources(place, router.configured_window(place.model)) for place in windows.places()]
-        return as_json({"models": known})
+        return Models(known)
 
-    async def _forget(self, request: Request, visitor: Visitor) -> Response:
+    async def _forget(self, request: Request, visitor: Visitor) -> object:
         tenant, upstream, model = (request.query_params.get(name, "") for name in ("tenant", "upstream", "model"))
         await forget_learned(self._find(), visitor, tenant, upstream, model)
-        return Response(status_code=204)
+        return None
 
-    async def _tenants(self, _: Request, visitor: Visitor) -> Response:
-        return as_json({"tenants": tenants_of(self._find(), visitor)})
+    async def _tenants(self, _: Request, visitor: Visitor) -> object:
+        return Tenants(tenants_of(self._find(), visitor))
 
-    async def _tenant(self, request: Request, visitor: Visitor) -> Response:
-        return as_json(tenant_view(self._find(), visitor, request.path_params["tenant"]))
+    async def _tenant(self, request: Request, visitor: Visitor) -> object:
+        return tenant_view(self._find(), visitor, request.path_params["name"])
 
-    async def _policy(self, request: Request, _: Visitor) -> Response:
-        name, reloader = request.path_params["policy"], self._find().reloader
+    async def _policy(self, request: Request, _: Visitor) -> object:
+        name, reloader = request.path_params["name"], self._find().reloader
         if name not in reloader.config.policies:
             raise NotFoundError("No policy has this name.")
-        return as_json({"name": name, "settings": setup.policy(name, reloader)})
+        return Policy(name, setup.policy(name, reloader))
 
-    async def _store(self, _: Request, __: Visitor) -> Response:
-        return as_json(store_view(self._find()))
+    async def _store(self, _: Request, __: Visitor) -> object:
+        return store_view(self._find())
 
-    async def _probe(self, _: Request, __: Visitor) -> Response:
-        return as_json(await probe_store(self._find()))
+    async def _probe(self, _: Request, __: Visitor) -> object:
+        return await probe_store(self._find())
 
-    async def _config(self, _: Request, __: Visitor) -> Response:
-        return as_json(setup.config(self._find().reloader))
+    async def _explain(self, request: Request, visitor: Visitor) -> object:
+        try:
+            asked = msgspec.json.decode(await body_of(request, MOST_EXPLAINED), type=Asked)
+        except msgspec.DecodeError:
+            raise InvalidRequestError('Send {"body": {...}, "policies": [...], "tenant": "..."} as JSON.') from None
+        caller = named_tenant(asked.tenant, visitor, self._find())
+        found = await explain(self._find(), caller, bytes(asked.body), asked.policies)
+        return Explanations([each.explanation for each in found])
 
-    async def _sessions(self, request: Request, visitor: Visitor) -> Response:
-        """A tenant's conversations of which something is stored: listed, or erased."""
+    async def _describe(self, _: Request) -> Response:
+        return as_json(document(self.endpoints()))
+
+    async def _config(self, _: Request, __: Visitor) -> object:
+        return setup.config(self._find().reloader)
+
+    async def _sessions(self, request: Request, visitor: Visitor) -> object:
+        """Of a tenant, the conversations of which something is stored."""
+        caller = tenant_of(request, visitor, self._find())
+        found = await answered(self._find().engine.sessions.of(caller))
+        cursor = request.query_params.get("cursor", "")
+        behind = [session for session in found if _place(session) > cursor]
+        return Stored(behind[:_PAGE], _place(behind[_PAGE - 1]) if len(behind) > _PAGE else None)
+
+    async def _erase_all(self, request: Request, visitor: Visitor) -> object:
         opened, caller = self._find(), tenant_of(request, visitor, self._find())
-        sessions = opened.engine.sessions
-        if request.method == "DELETE":
-            if request.query_params.get("all") != "true":
-                raise InvalidRequestError("Name the session in the path, or say ?all=true to erase all.", param="all")
-            return _erased(await erase(opened, visitor, caller, await answered(sessions.every(caller))))
-        return as_json({"sessions": await answered(sessions.of(caller))})
+        if request.query_params.get("all") != "true":
+            raise InvalidRequestError("Name the session in the path, or say ?all=true to erase all.", param="all")
+        return _erased(await erase(opened, visitor, caller, await answered(opened.engine.sessions.every(caller))))
 
-    async def _erase(self, request: Request, visitor: Visitor) -> Response:
+    async def _erase(self, request: Request, visitor: Visitor) -> object:
         """Erase the conversations of a tenant that this names: all with the label, or the one with the id."""
         caller = tenant_of(request, visitor, self._find())
         return _erased(await erase_named(self._find(), visitor, caller, request.path_params["name"]))
 
-    async def _session(self, request: Request, visitor: Visitor) -> Response:
-        return as_json(await self._view(request, visitor))
+    async def _session(self, request: Request, visitor: Visitor) -> object:
+        return await self._view(request, visitor)
 
-    async def _trail(self, request: Request, visitor: Visitor) -> Response:
+    async def _trail(self, request: Request, visitor: Visitor) -> object:
         view = await self._view(request, visitor)
-        return as_json({"points": [point._asdict() for point in view.points], "marks": view.marks})
+        return Trail([point._asdict() for point in view.points], view.marks)
 
-    async def _fates(self, request: Request, visitor: Visitor) -> Response:
+    async def _fates(self, request: Request, visitor: Visitor) -> object:
         view = await self._view(request, visitor)
         prompt = self._find().trails.prompt(view.row.key)
         messages = [message._asdict() for message in prompt.messages] if prompt else []
-        return as_json({"at": prompt.at if prompt else None, "messages": messages})
+        return Fates(prompt.at if prompt else None, messages)
 
-    async def _records(self, request: Request, visitor: Visitor) -> Response:
+    async def _records(self, request: Request, visitor: Visitor) -> object:
         caller = tenant_of(request, visitor, self._find())
         name, label = request.path_params["id"], request.query_params.get("label", "")
-        return as_json({"records": await record_rows(self._find(), caller, name, label)})
+        return Records(await record_rows(self._find(), caller, name, label))
 
-    async def _record(self, request: Request, visitor: Visitor) -> Response:
+    async def _record(self, request: Request, visitor: Visitor) -> object:
         caller = tenant_of(request, visitor, self._find())
         self._guard.access.check_content(visitor, caller.tenant)
         name, label = request.path_params["id"], request.query_params.get("label", "")
         against = request.query_params.get("against")
         view = await record_view(self._find(), caller, name, label, request.path_params["digest"], against)
         self._find().engine.observe(AdminActed(visitor.role, "record_read", caller.tenant, name))
-        return as_json(view)
+        return view
 
     async def _view(self, request: Request, visitor: Visitor) -> SessionView:
         caller = tenant_of(request, visitor, self._find())
@@ -165,5 +264,24 @@ class Api:
         return await session_view(self._find(), caller, request.path_params["id"], label)
 
 
-def _erased(found: Sequence[Target]) -> Response:
-    return as_json({"erased": [target.id for target in found]})
+def _erased(found: Sequence[Target]) -> Erased:
+    return Erased([target.id for target in found])
+
+
+def _place(session: Session) -> str:
+    """In the list, the last used first."""
+    return f"{10**10 - session.seen:015.3f}-{session.id}-{session.label}"
+
+
+def _written(
+    does: Callable[[Request, Visitor], Awaitable[object]],
+) -> Callable[[Request, Visitor], Awaitable[Response]]:
+    """What an endpoint does, with its answer as JSON."""
+
+    async def answer(request: Request, visitor: Visitor) -> Response:
+        value = await does(request, visitor)
+        if isinstance(value, Response):
+            return value
+        return Response(status_code=204) if value is None else as_json(value)
+
+    return answer

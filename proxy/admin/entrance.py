@@ -86,13 +86,19 @@ async def _asset(request: Request) -> Response:
 
 async def form_of(request: Request, most: int = _MOST_FORM_BYTES) -> dict[str, str]:
     """The fields of a form of at most so many bytes; raises InvalidRequestError."""
-    body = bytearray()
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > most:
-            raise InvalidRequestError("This form is too large.")
+    body = await body_of(request, most)
     try:
         fields = parse_qs(body.decode("utf-8", "replace"), keep_blank_values=True, max_num_fields=_MOST_FIELDS)
     except ValueError:
         raise InvalidRequestError("This form has too many fields.") from None
     return {name: values[0] for name, values in fields.items()}
+
+
+async def body_of(request: Request, most: int) -> bytes:
+    """The body of a request, of at most so many bytes; raises InvalidRequestError."""
+    body = bytearray()
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > most:
+            raise InvalidRequestError(f"This is larger than {most:,} bytes.")
+    return bytes(body)

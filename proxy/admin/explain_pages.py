@@ -1,35 +1,23 @@
-"""The page that explains a request, and its endpoint for programs."""
+"""The page that explains a request."""
 
 from collections.abc import Callable
 
-import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route as Path
 
 from proxy.admin.access import SIGNED_IN, Visitor
 from proxy.admin.entrance import form_of
-from proxy.admin.explaining import Explained, example, explain
+from proxy.admin.explaining import MOST_EXPLAINED, Explained, example, explain
 from proxy.admin.frame import Frame
-from proxy.admin.guard import ADMIN, API, Guard, as_json
+from proxy.admin.guard import ADMIN, Guard
 from proxy.admin.looking import named_tenant
 from proxy.admin.opened import Opened
-from proxy.errors import InvalidRequestError, ProxyError
-
-# What is pasted is percent-encoded on its way.
-_MOST_BYTES = 16 * 1024 * 1024
-
-
-class Asked(msgspec.Struct, frozen=True):
-    """What the endpoint takes."""
-
-    body: msgspec.Raw
-    policies: list[str] = []
-    tenant: str = ""
+from proxy.errors import ProxyError
 
 
 class ExplainPages:
-    """Explains what is pasted or sent, for those who are signed in: it is their own content."""
+    """Explains what is pasted, for those who are signed in: it is their own content."""
 
     def __init__(self, opened: Callable[[], Opened], guard: Guard) -> None:
         self._find = opened
@@ -37,17 +25,13 @@ class ExplainPages:
         self._frame = Frame(opened)
 
     def routes(self) -> list[Path]:
-        only = self._guard.only
-        return [
-            Path(f"{ADMIN}explain", only(self._page, SIGNED_IN), methods=["GET", "POST"]),
-            Path(f"{API}explain", only(self._answer, SIGNED_IN), methods=["POST"]),
-        ]
+        return [Path(f"{ADMIN}explain", self._guard.only(self._page, SIGNED_IN), methods=["GET", "POST"])]
 
     async def _page(self, request: Request, visitor: Visitor) -> Response:
         if request.method == "GET":
             body = example() if request.query_params.get("example") else ""
             return await self._shown(request, visitor, {"body": body})
-        form = await form_of(request, _MOST_BYTES)
+        form = await form_of(request, MOST_EXPLAINED)
         chosen = [form.get(name, "") for name in ("policy", "other")]
         try:
             caller = named_tenant(form.get("tenant", ""), visitor, self._find())
@@ -79,17 +63,3 @@ class ExplainPages:
             "problem": problem,
         }
         return await self._frame.page("explain.html", request, visitor, values, status)
-
-    async def _answer(self, request: Request, visitor: Visitor) -> Response:
-        content = bytearray()
-        async for chunk in request.stream():
-            content += chunk
-            if len(content) > _MOST_BYTES:
-                raise InvalidRequestError("This is too large to be explained here.")
-        try:
-            asked = msgspec.json.decode(bytes(content), type=Asked)
-        except msgspec.DecodeError:
-            raise InvalidRequestError('Send {"body": {...}, "policies": [...], "tenant": "..."} as JSON.') from None
-        caller = named_tenant(asked.tenant, visitor, self._find())
-        found = await explain(self._find(), caller, bytes(asked.body), asked.policies)
-        return as_json({"explanations": [each.explanation for each in found]})

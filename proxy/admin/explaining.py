@@ -18,9 +18,19 @@ from proxy.errors import InvalidRequestError
 from proxy.observing.message_fates import SentMessage
 from proxy.server.head import RequestHead
 
+# Bytes that are read; in a form they are percent-encoded.
+MOST_EXPLAINED = 16 * 1024 * 1024
 _MOST_POLICIES = 2
 _EXAMPLE_ROUNDS = 24
 _EXAMPLE_LINE = "2026-11-22 10:46:02 INFO worker 7 took job 4711 of queue invoices, 3 left, none failed.\n"
+
+
+class Asked(msgspec.Struct, frozen=True):
+    """What programs send. policies: names, the tenant's own where there is none."""
+
+    body: msgspec.Raw
+    policies: list[str] = []
+    tenant: str = ""
 
 
 class Run(msgspec.Struct, frozen=True):

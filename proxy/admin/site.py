@@ -42,6 +42,7 @@ class Pages:
         self._is_draining = is_draining
         self.access = Access(lambda: self._opened.config, lambda: self._opened.active().admin_token)
         guard = Guard(self.access, lambda: self._opened.config.server.admin)
+        self.api = Api(lambda: self._opened, guard)
         self._app = Starlette(
             routes=[
                 Path("/", _welcome),
@@ -53,7 +54,8 @@ class Pages:
                 *HtmlPages(lambda: self._opened, guard).routes(),
                 *SetupPages(lambda: self._opened, guard).routes(),
                 *ExplainPages(lambda: self._opened, guard).routes(),
-                *Api(lambda: self._opened, guard).routes(),
+                self.api.described(),
+                *self.api.routes(),
             ],
             exception_handlers={HTTPException: _refused, 500: _failed},
             lifespan=lifespan,

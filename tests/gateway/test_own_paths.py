@@ -31,6 +31,8 @@ SPELLINGS = (
     "http://other.example/{}", "http://other.example//{}/x",
 )  # fmt: skip
 EXACT = (
+    "/openapi.json",
+    "/openapi.json/",
     "/admin/api/models",
     "/admin/api/sessions",
     "/admin/api/sessions/",

@@ -1,0 +1,74 @@
+"""What an endpoint under /admin/api is, and the OpenAPI document that is made from their table."""
+
+import re
+from collections.abc import Awaitable, Callable, Iterable
+from importlib.metadata import version
+from typing import NamedTuple
+
+import msgspec
+from starlette.requests import Request
+
+from proxy.admin.access import Visitor
+from proxy.admin.cookie import Role
+from proxy.admin.guard import API
+
+Does = Callable[[Request, Visitor], Awaitable[object]]
+_PARAMETER = re.compile(r"\{(\w+)(?::path)?\}")
+_ERROR = {"description": "What is wrong, in OpenAI's shape: `error` with `message`, `type`, `param` and `code`"}
+_ANY = {"description": "any value"}
+_JSON = "application/json"
+
+
+class Endpoint(NamedTuple):
+    """What is answered at a path below /admin/api/. answer: its type; None for no content."""
+
+    method: str
+    path: str
+    roles: frozenset[Role]
+    does: Does
+    answer: type | None
+    summary: str
+    query: tuple[str, ...] = ()
+    takes_body: bool = False
+
+
+def document(endpoints: Iterable[Endpoint]) -> dict[str, object]:
+    """OpenAPI 3.1."""
+    known = [*endpoints]
+    types = [each.answer for each in known if each.answer is not None]
+    schemas, components = msgspec.json.schema_components(
+        types, schema_hook=lambda _: dict(_ANY), ref_template="#/components/schemas/{name}"
+    )
+    told = dict(zip(map(id, types), schemas, strict=True))
+    paths: dict[str, dict[str, object]] = {}
+    for each in known:
+        schema = None if each.answer is None else told[id(each.answer)]
+        path = API + _PARAMETER.sub(r"{\1}", each.path)
+        paths.setdefault(path, {})[each.method.lower()] = _operation(each, schema)
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "Concertina: what operators see and do", "version": version("concertina")},
+        "paths": paths,
+        "components": {
+            "schemas": components,
+            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
+        },
+    }
+
+
+def _operation(each: Endpoint, schema: object) -> dict[str, object]:
+    kind = "text/event-stream" if each.answer is str else _JSON
+    answer: dict[str, object] = {"description": each.summary}
+    if schema is not None:
+        answer["content"] = {kind: {"schema": schema}}
+    named = [{"name": name, "in": "path", "required": True} for name in _PARAMETER.findall(each.path)]
+    asked = [{"name": name, "in": "query", "required": False} for name in each.query]
+    taken = {"requestBody": {"content": {_JSON: {"schema": {"type": "object"}}}}} if each.takes_body else {}
+    return {
+        "summary": each.summary,
+        "description": f"For {', '.join(sorted(each.roles))}.",
+        "parameters": [{**parameter, "schema": {"type": "string"}} for parameter in (*named, *asked)],
+        **taken,
+        "security": [{"token": []}, *([{}] if "nobody" in each.roles else [])],
+        "responses": {"204" if schema is None else "200": answer, "default": _ERROR},
+    }
