@@ -25,6 +25,7 @@ from proxy.admin.looking import (
     probe_store,
     record_rows,
     record_view,
+    replicas_of,
     session_view,
     store_view,
     tenant_of,
@@ -37,7 +38,7 @@ from proxy.admin.opened import Opened
 from proxy.admin.overview import Overview
 from proxy.admin.recent import Shown
 from proxy.admin.sessions import Mark, SessionView
-from proxy.admin.setup import ConfigView, Probe, Setting, StoreView, TenantRow, TenantView
+from proxy.admin.setup import ConfigView, Probe, Replica, Setting, StoreView, TenantRow, TenantView
 from proxy.engine.explanation import Explanation
 from proxy.errors import InvalidRequestError, NotFoundError
 from proxy.models.windows import Sources
@@ -54,6 +55,10 @@ class Models(msgspec.Struct, frozen=True):
 
 class Tenants(msgspec.Struct, frozen=True):
     tenants: list[TenantRow]
+
+
+class Replicas(msgspec.Struct, frozen=True):
+    replicas: list[Replica]
 
 
 class Policy(msgspec.Struct, frozen=True):
@@ -132,6 +137,7 @@ class Api:
                 *("What would be done with the request in `body`, under `policies`, for `tenant`", (), True),
             ),
             Endpoint("GET", "config", FIGURES, self._config, ConfigView, "The config in force, without secrets"),
+            Endpoint("GET", "replicas", FIGURES, self._replicas, Replicas, "Processes that serve: this one"),
             Endpoint("GET", "store", FIGURES, self._store, StoreView, "The store and its operations"),
             Endpoint("POST", "store/probe", OPERATORS, self._probe, Probe, "Write, read and erase an entry"),
             Endpoint("GET", "sessions", SIGNED_IN, self._sessions, Stored, "Stored sessions", ("tenant", "cursor")),
@@ -190,6 +196,9 @@ class Api:
         if name not in reloader.config.policies:
             raise NotFoundError("No policy has this name.")
         return Policy(name, setup.policy(name, reloader))
+
+    async def _replicas(self, _: Request, __: Visitor) -> object:
+        return Replicas(replicas_of(self._find()))
 
     async def _store(self, _: Request, __: Visitor) -> object:
         return store_view(self._find())

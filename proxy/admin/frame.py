@@ -42,6 +42,7 @@ _NAVIGATION = (
         Link("models", "Models", "m", FIGURES),
         Link("tenants", "Tenants", "t", EVERYBODY),
         Link("store", "Store", "r", FIGURES),
+        Link("replicas", "Replicas", "p", FIGURES),
         Link("config", "Config", "c", FIGURES),
     ),
 )

@@ -4,6 +4,7 @@ import secrets
 import time
 from collections.abc import Awaitable, Sequence
 from functools import partial
+from importlib.metadata import version
 from itertools import pairwise
 from typing import TypeVar
 
@@ -16,8 +17,9 @@ from proxy.admin.live import Filter
 from proxy.admin.opened import Opened
 from proxy.admin.overview import Figures, Health, Overview
 from proxy.admin.sessions import ID_DIGITS, Listing, SessionView, Wishes
-from proxy.admin.setup import Model, Probe, StoreView, TenantRow, TenantView
+from proxy.admin.setup import Model, Probe, Replica, StoreView, TenantRow, TenantView
 from proxy.callers.tenants import Caller
+from proxy.config.loading import digest_of
 from proxy.config.settings import DEFAULT
 from proxy.errors import InvalidRequestError, NotAllowedError, NotFoundError, StoreUnavailableError
 from proxy.observing.events import AdminActed, CompactionEnded
@@ -251,3 +253,17 @@ async def probe_store(opened: Opened) -> Probe:
     moments.append(time.perf_counter())
     write, read, erase = (round(1_000 * (after - before), 2) for before, after in pairwise(moments))
     return Probe(found == value, write, read, erase)
+
+
+def replicas_of(opened: Opened) -> list[Replica]:
+    """This one; others tell of themselves on their own pages."""
+    return [
+        Replica(
+            name=opened.name,
+            version=version("concertina"),
+            started=opened.started,
+            digest=digest_of(opened.config),
+            in_flight=sum(opened.in_flight.values()),
+            problems=opened.reloader.problems,
+        )
+    ]

@@ -11,7 +11,7 @@ from proxy.admin.access import EVERYBODY, FIGURES, OPERATORS, Visitor
 from proxy.admin.entrance import form_of
 from proxy.admin.frame import Frame
 from proxy.admin.guard import ADMIN, Guard
-from proxy.admin.looking import forget_learned, models_of, probe_store, store_view, tenant_view, tenants_of
+from proxy.admin.looking import forget_learned, models_of, probe_store, replicas_of, store_view, tenant_view, tenants_of
 from proxy.admin.opened import Opened
 
 
@@ -32,6 +32,7 @@ class SetupPages:
             Path(f"{ADMIN}tenants/{{tenant}}", only(self._tenant, EVERYBODY)),
             Path(f"{ADMIN}store", only(self._store, FIGURES)),
             Path(f"{ADMIN}store/probe", only(self._probe, OPERATORS), methods=["POST"]),
+            Path(f"{ADMIN}replicas", only(self._replicas, FIGURES)),
             Path(f"{ADMIN}config", only(self._config, FIGURES)),
         ]
 
@@ -59,6 +60,9 @@ class SetupPages:
         probe = await probe_store(self._find())
         values = {"view": store_view(self._find()), "probe": probe}
         return await self._frame.page("store.html", request, visitor, values)
+
+    async def _replicas(self, request: Request, visitor: Visitor) -> Response:
+        return await self._frame.page("replicas.html", request, visitor, {"replicas": replicas_of(self._find())})
 
     async def _config(self, request: Request, visitor: Visitor) -> Response:
         return await self._frame.page("config.html", request, visitor, {"view": setup.config(self._find().reloader)})

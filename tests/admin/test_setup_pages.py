@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
 HTML: Header = (b"Accept", b"text/html")
-VIEWS = ("", "live", "sessions", "models", "tenants", "tenants/acme", "store", "config")
-FIGURES_API = ("overview", "models", "tenants", "tenants/acme", "policies/careful", "config", "store")
+VIEWS = ("", "live", "sessions", "models", "tenants", "tenants/acme", "store", "replicas", "config")
+FIGURES_API = ("overview", "models", "tenants", "tenants/acme", "policies/careful", "config", "store", "replicas")
 
 
 async def page(play: Played, path: str, *headers: Header) -> str:
