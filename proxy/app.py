@@ -8,10 +8,10 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager
 from importlib.metadata import version
 
-from proxy.admin.opened import Opened
 from proxy.admin.recent import Recent
 from proxy.admin.site import Pages
 from proxy.admin.trails import Trails
+from proxy.admin.views import Opened
 from proxy.callers import admin_token
 from proxy.callers.admin_token import AdminToken
 from proxy.callers.tenants import Tenants

@@ -2,23 +2,116 @@
 
 import hashlib
 import hmac
+import ipaddress
+import secrets
 import time
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import ceil
+from typing import Literal
 from urllib.parse import urlsplit
 
 from starlette.requests import Request
 
-from proxy.admin import cookie
-from proxy.admin.cookie import KEY_DIGITS, Role, Ticket
-from proxy.admin.this_machine import is_this_machine
 from proxy.callers.admin_token import AdminToken
 from proxy.config.settings import Config
 from proxy.errors import AuthenticationError, ContentHiddenError, NotAllowedError, ProxyError, TooManyFailuresError
 from proxy.lru import remember
 from proxy.server.headers import our_cookie
+
+# What curl, wget, Prometheus, browsers and HTTP libraries send by themselves. A front end that passes on a stranger's
+# request gives itself away by any header beside these, such as Forwarded, Via, X-Forwarded-For, X-Request-Id or CF-Ray.
+_ORDINARY = frozenset(
+    {
+        *("host", "user-agent", "accept", "accept-encoding", "accept-language", "connection", "cache-control"),
+        *("pragma", "cookie", "dnt", "if-modified-since", "if-none-match", "priority", "referer"),
+        *("sec-ch-ua", "sec-ch-ua-mobile", "sec-ch-ua-platform"),
+        *("sec-fetch-dest", "sec-fetch-mode", "sec-fetch-site", "sec-fetch-user", "sec-gpc"),
+        *("upgrade-insecure-requests", "x-prometheus-scrape-timeout-seconds"),
+    }
+)
+
+
+def is_this_machine(request: Request) -> bool:
+    """Whether a request shows that a program of this machine sent it, and no front end passed it on.
+
+    The Host must be a loopback name with our port: a page in a browser may resolve any other name to this machine.
+    """
+    scope = request.scope
+    _, port = scope["server"]
+    return (
+        scope["http_version"] == "1.1"
+        and _ORDINARY.issuperset(request.headers.keys())
+        and request.client is not None
+        and _is_loopback(request.client.host)
+        and _is_ours(request.headers.get("host", ""), port)
+    )
+
+
+def _is_ours(host: str, port: int) -> bool:
+    try:
+        parts = urlsplit(f"//{host}")
+        named = parts.port or 80
+    except ValueError:
+        return False
+    name = parts.hostname or ""
+    return named == port and (name == "localhost" or _is_loopback(name))
+
+
+def _is_loopback(address: str) -> bool:
+    try:
+        return ipaddress.ip_address(address).is_loopback
+    except ValueError:
+        return False
+
+
+Role = Literal["nobody", "owner", "operator", "tenant"]
+SignedIn = Literal["owner", "operator", "tenant"]
+
+LIFETIME = 12 * 3600
+_NONCE_BYTES = 8
+# Digits of a viewer key's hash: enough to tell a tenant's keys apart.
+KEY_DIGITS = 16
+_FIELDS = 5
+_ROLES: dict[str, SignedIn] = {"owner": "owner", "operator": "operator", "tenant": "tenant"}
+
+
+@dataclass(frozen=True, slots=True)
+class Ticket:
+    """What a cookie says. tenant, key: of a viewer, its tenant and the first digits of its key's hash; else empty."""
+
+    role: SignedIn
+    tenant: str = ""
+    key: str = ""
+
+
+def sign_cookie(ticket: Ticket, token: str, now: float) -> str:
+    """A cookie's value that holds for twelve hours from `now` (Unix seconds), and as long as the admin token does."""
+    told = ".".join(
+        (
+            ticket.role,
+            ticket.tenant.encode().hex(),
+            ticket.key,
+            f"{now + LIFETIME:.0f}",
+            secrets.token_hex(_NONCE_BYTES),
+        )
+    )
+    return f"{told}.{_mark(token, told)}"
+
+
+def read_cookie(value: str, token: str, now: float) -> Ticket | None:
+    """What a cookie says that was signed with this token; None where it is forged, spoilt or too old."""
+    told, _, mark = value.rpartition(".")
+    if not hmac.compare_digest(mark.encode("utf-8", "replace"), _mark(token, told).encode()):
+        return None
+    role, tenant, key, expires, _nonce = told.split(".", _FIELDS - 1)
+    return Ticket(_ROLES[role], bytes.fromhex(tenant).decode(), key) if int(expires) > now else None
+
+
+def _mark(token: str, told: str) -> str:
+    return hmac.digest(token.encode(), b"concertina admin cookie " + told.encode("utf-8", "replace"), "sha256").hex()
+
 
 # Figures are not for a tenant's viewers: they are of all tenants. What names sessions is for nobody without a sign-in.
 FIGURES: frozenset[Role] = frozenset({"nobody", "owner", "operator"})
@@ -94,7 +187,7 @@ class Access:
             raise AuthenticationError(
                 f"This is not, or no longer, valid. {_CONFIGURED if token.is_configured else _NEEDED}"
             )
-        return cookie.sign(ticket, token.value, self.clock())
+        return sign_cookie(ticket, token.value, self.clock())
 
     def may_read(self, visitor: Visitor, tenant: str) -> bool:
         """Whether the content of a tenant's sessions is shown: it is never to whoever is not signed in."""
@@ -111,7 +204,7 @@ class Access:
 
     def _by_cookie(self, request: Request) -> Ticket | None:
         value = request.cookies.get(cookie_of(request), "")
-        ticket = cookie.read(value, self._token().value, self.clock())
+        ticket = read_cookie(value, self._token().value, self.clock())
         return ticket if ticket is not None and self._is_current(ticket) else None
 
     def _is_nobody(self, request: Request) -> bool:

@@ -8,13 +8,17 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route as Path
 
-from proxy.admin import live, records, setup
+from proxy.admin import records, setup
 from proxy.admin.access import EVERYBODY, FIGURES, OPERATORS, SIGNED_IN, Visitor
-from proxy.admin.entrance import body_of
 from proxy.admin.explaining import MOST_EXPLAINED, Asked, explain
-from proxy.admin.guard import API, Guard, as_json
-from proxy.admin.live import Page
-from proxy.admin.looking import (
+from proxy.admin.guard import API, Guard, as_json, body_of
+from proxy.admin.openapi import Endpoint, document
+from proxy.admin.overview import Overview
+from proxy.admin.recent import Page, Shown, page_of, stream
+from proxy.admin.sessions import Mark, SessionView
+from proxy.admin.setup import ConfigView, Probe, Replica, Setting, StoreView, TenantRow, TenantView
+from proxy.admin.views import (
+    Opened,
     answered,
     asked_of,
     erase,
@@ -33,12 +37,6 @@ from proxy.admin.looking import (
     tenants_of,
     viewed_tenant,
 )
-from proxy.admin.openapi import Endpoint, document
-from proxy.admin.opened import Opened
-from proxy.admin.overview import Overview
-from proxy.admin.recent import Shown
-from proxy.admin.sessions import Mark, SessionView
-from proxy.admin.setup import ConfigView, Probe, Replica, Setting, StoreView, TenantRow, TenantView
 from proxy.engine.explanation import Explanation
 from proxy.errors import InvalidRequestError, NotFoundError
 from proxy.models.windows import Sources
@@ -162,7 +160,7 @@ class Api:
 
     async def _requests(self, request: Request, visitor: Visitor) -> object:
         wanted, before = asked_of(request, visitor)
-        return live.page(self._find().recent, wanted.holds, before)
+        return page_of(self._find().recent, wanted.holds, before)
 
     async def _live(self, request: Request, visitor: Visitor) -> object:
         wanted, _ = asked_of(request, visitor)
@@ -172,7 +170,7 @@ class Api:
                 return wanted.holds(event)
             return wanted.tenant in ("", event.tenant) and event.session.startswith(wanted.session)
 
-        events = live.stream(self._find().recent, is_wanted, self._find().is_draining)
+        events = stream(self._find().recent, is_wanted, self._find().is_draining)
         return StreamingResponse(events, media_type="text/event-stream", headers={"x-accel-buffering": "no"})
 
     async def _models(self, _: Request, __: Visitor) -> object:

@@ -8,8 +8,7 @@ from typing import NamedTuple
 import msgspec
 from starlette.requests import Request
 
-from proxy.admin.access import Visitor
-from proxy.admin.cookie import Role
+from proxy.admin.access import Role, Visitor
 from proxy.admin.guard import API
 
 Does = Callable[[Request, Visitor], Awaitable[object]]

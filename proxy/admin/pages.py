@@ -8,25 +8,35 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route as Path
 
-from proxy.admin import chart, live, overview, rendering
-from proxy.admin.access import EVERYBODY, SIGNED_IN, Access, Visitor
-from proxy.admin.entrance import Entrance
-from proxy.admin.frame import Frame
-from proxy.admin.guard import ADMIN, Guard
-from proxy.admin.looking import (
+from proxy.admin import chart, overview, rendering, setup
+from proxy.admin.access import EVERYBODY, FIGURES, OPERATORS, SIGNED_IN, Access, Visitor
+from proxy.admin.explaining import MOST_EXPLAINED, Explained, example, explain
+from proxy.admin.guard import ADMIN, Entrance, Guard, form_of
+from proxy.admin.recent import page_of
+from proxy.admin.rendering import Frame
+from proxy.admin.sessions import STATES, SessionView, Wishes
+from proxy.admin.views import (
+    Opened,
     asked_of,
     erase_named,
+    forget_learned,
     list_sessions,
+    models_of,
+    named_tenant,
     overview_of,
+    probe_store,
     record_rows,
     record_view,
+    replicas_of,
     session_view,
+    store_view,
     tenant_of,
+    tenant_view,
+    tenants_of,
     viewed_tenant,
 )
-from proxy.admin.opened import Opened
-from proxy.admin.sessions import STATES, SessionView, Wishes
 from proxy.engine.case import Outcome
+from proxy.errors import ProxyError
 from proxy.observing.events import AdminActed
 
 # Messages that are listed below the strip, the newest.
@@ -73,7 +83,7 @@ class HtmlPages:
 
     async def _live(self, request: Request, visitor: Visitor) -> Response:
         wanted, before = asked_of(request, visitor)
-        found = live.page(self._find().recent, wanted.holds, before)
+        found = page_of(self._find().recent, wanted.holds, before)
         tenants, outcomes = self._tenants(visitor), get_args(Outcome)
         values = {"view": found, "wishes": wanted, "tenants": tenants, "outcomes": outcomes}
         return await self._frame.page("live.html", request, visitor, values)
@@ -130,3 +140,105 @@ def _drawn(view: SessionView) -> list[chart.Saw]:
     known = [(kind, tokens) for kind, tokens in limits if tokens]
     places = [(mark.place, mark.kind) for mark in view.marks]
     return [chart.saw(view.points, known, places, frame) for frame in (chart.WIDE, chart.NARROW)]
+
+
+class ExplainPages:
+    """Explains what is pasted, for those who are signed in: it is their own content."""
+
+    def __init__(self, opened: Callable[[], Opened], guard: Guard) -> None:
+        self._find = opened
+        self._guard = guard
+        self._frame = Frame(opened)
+
+    def routes(self) -> list[Path]:
+        return [Path(f"{ADMIN}explain", self._guard.only(self._page, SIGNED_IN), methods=["GET", "POST"])]
+
+    async def _page(self, request: Request, visitor: Visitor) -> Response:
+        if request.method == "GET":
+            body = example() if request.query_params.get("example") else ""
+            return await self._shown(request, visitor, {"body": body})
+        form = await form_of(request, MOST_EXPLAINED)
+        chosen = [form.get(name, "") for name in ("policy", "other")]
+        try:
+            caller = named_tenant(form.get("tenant", ""), visitor, self._find())
+            wanted = [name for name in chosen if name]
+            explained = await explain(self._find(), caller, form.get("body", "").encode(), wanted)
+        except ProxyError as error:
+            return await self._shown(request, visitor, form, chosen, problem=error.message, status=error.status)
+        return await self._shown(request, visitor, form, chosen, explained)
+
+    async def _shown(
+        self,
+        request: Request,
+        visitor: Visitor,
+        form: dict[str, str],
+        chosen: list[str] | None = None,
+        explained: list[Explained] | None = None,
+        *,
+        problem: str = "",
+        status: int = 200,
+    ) -> Response:
+        config = self._find().config
+        values = {
+            "body": form.get("body", ""),
+            "tenant": form.get("tenant", ""),
+            "tenants": [name for name in config.tenants if visitor.sees(name)],
+            "policies": [*config.policies],
+            "chosen": chosen or ["", ""],
+            "explained": explained,
+            "problem": problem,
+        }
+        return await self._frame.page("explain.html", request, visitor, values, status)
+
+
+class SetupPages:
+    """Models, tenants, store and config, each with its template."""
+
+    def __init__(self, opened: Callable[[], Opened], guard: Guard) -> None:
+        self._find = opened
+        self._guard = guard
+        self._frame = Frame(opened)
+
+    def routes(self) -> list[Path]:
+        only = self._guard.only
+        return [
+            Path(f"{ADMIN}models", only(self._models, FIGURES)),
+            Path(f"{ADMIN}models/forget", only(self._forget, OPERATORS), methods=["POST"]),
+            Path(f"{ADMIN}tenants", only(self._tenants, EVERYBODY)),
+            Path(f"{ADMIN}tenants/{{tenant}}", only(self._tenant, EVERYBODY)),
+            Path(f"{ADMIN}store", only(self._store, FIGURES)),
+            Path(f"{ADMIN}store/probe", only(self._probe, OPERATORS), methods=["POST"]),
+            Path(f"{ADMIN}replicas", only(self._replicas, FIGURES)),
+            Path(f"{ADMIN}config", only(self._config, FIGURES)),
+        ]
+
+    async def _models(self, request: Request, visitor: Visitor) -> Response:
+        return await self._frame.page("models.html", request, visitor, {"models": models_of(self._find())})
+
+    async def _forget(self, request: Request, visitor: Visitor) -> Response:
+        form = await form_of(request)
+        await forget_learned(
+            self._find(), visitor, form.get("tenant", ""), form.get("upstream", ""), form.get("model", "")
+        )
+        return RedirectResponse(f"{rendering.root_of(request)}models", 303)
+
+    async def _tenants(self, request: Request, visitor: Visitor) -> Response:
+        return await self._frame.page("tenants.html", request, visitor, {"rows": tenants_of(self._find(), visitor)})
+
+    async def _tenant(self, request: Request, visitor: Visitor) -> Response:
+        view = tenant_view(self._find(), visitor, request.path_params["tenant"])
+        return await self._frame.page("tenant.html", request, visitor, {"view": view})
+
+    async def _store(self, request: Request, visitor: Visitor) -> Response:
+        return await self._frame.page("store.html", request, visitor, {"view": store_view(self._find()), "probe": None})
+
+    async def _probe(self, request: Request, visitor: Visitor) -> Response:
+        probe = await probe_store(self._find())
+        values = {"view": store_view(self._find()), "probe": probe}
+        return await self._frame.page("store.html", request, visitor, values)
+
+    async def _replicas(self, request: Request, visitor: Visitor) -> Response:
+        return await self._frame.page("replicas.html", request, visitor, {"replicas": replicas_of(self._find())})
+
+    async def _config(self, request: Request, visitor: Visitor) -> Response:
+        return await self._frame.page("config.html", request, visitor, {"view": setup.config(self._find().reloader)})

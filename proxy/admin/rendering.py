@@ -1,4 +1,4 @@
-"""Pages from values: the templates, loaded in a thread at the first page, and the files that they refer to."""
+"""Pages from values: the templates and files they need, loaded at the first page, and the frame around every view."""
 
 from __future__ import annotations
 
@@ -17,6 +17,13 @@ from proxy.admin import words
 
 if TYPE_CHECKING:
     from jinja2 import Environment
+import time
+from collections.abc import Callable
+from importlib.metadata import version
+from typing import NamedTuple
+
+from proxy.admin.access import EVERYBODY, FIGURES, SIGNED_IN, Role, Visitor
+from proxy.admin.views import Opened
 
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self';"
@@ -87,3 +94,58 @@ def root_of(request: Request) -> str:
 def wants_html(request: Request) -> bool:
     """Whether a person looks, rather than a program."""
     return "text/html" in request.headers.get("accept", "")
+
+
+class Link(NamedTuple):
+    """A view in the navigation. path: below /admin/. key: goes there, after g."""
+
+    path: str
+    text: str
+    key: str
+    roles: frozenset[Role]
+
+
+class About(NamedTuple):
+    """What is at the foot of every page. started: Unix seconds."""
+
+    version: str
+    replica: str
+    started: float
+
+
+_NAVIGATION = (
+    (
+        Link("", "Overview", "o", EVERYBODY),
+        Link("live", "Live", "l", SIGNED_IN),
+        Link("sessions", "Sessions", "s", SIGNED_IN),
+    ),
+    (Link("explain", "Explain", "e", SIGNED_IN),),
+    (
+        Link("models", "Models", "m", FIGURES),
+        Link("tenants", "Tenants", "t", EVERYBODY),
+        Link("store", "Store", "r", FIGURES),
+        Link("replicas", "Replicas", "p", FIGURES),
+        Link("config", "Config", "c", FIGURES),
+    ),
+)
+
+
+def navigation(visitor: Visitor) -> list[list[Link]]:
+    """The views that this visitor may see, in groups."""
+    groups = ([link for link in group if visitor.role in link.roles] for group in _NAVIGATION)
+    return [group for group in groups if group]
+
+
+class Frame:
+    """Renders views in their frame."""
+
+    def __init__(self, opened: Callable[[], Opened]) -> None:
+        self._find = opened
+
+    async def page(
+        self, template: str, request: Request, visitor: Visitor, values: Mapping[str, object], status: int = 200
+    ) -> Response:
+        opened = self._find()
+        about = About(version("concertina"), opened.name, opened.started)
+        frame = {"visitor": visitor, "navigation": navigation(visitor), "about": about, "now": time.time()}
+        return await page(template, request, {**frame, **values}, status)

@@ -12,11 +12,9 @@ from starlette.routing import Route as Path
 from proxy.admin import rendering
 from proxy.admin.access import FIGURES, Access
 from proxy.admin.api import SESSIONS_PATH, Api
-from proxy.admin.explain_pages import ExplainPages
 from proxy.admin.guard import Guard, error_page, protected, told
-from proxy.admin.opened import Opened
-from proxy.admin.pages import HtmlPages
-from proxy.admin.setup_pages import SetupPages
+from proxy.admin.pages import ExplainPages, HtmlPages, SetupPages
+from proxy.admin.views import Opened
 from proxy.errors import MethodNotAllowedError, NotFoundError, ProxyError
 from proxy.server.served import Receive, Scope, Send
 

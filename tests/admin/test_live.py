@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from proxy.admin import live
-from proxy.admin.live import Filter
-from proxy.admin.recent import Recent
+from proxy.admin import recent as live
+from proxy.admin.recent import Filter, Recent
 from tests.support.admin import CONFIGURED, played
 from tests.support.long_conversations import bearer
 from tests.support.session_events import compacted, requested
@@ -51,7 +50,7 @@ def test_pages_hold_every_request_once_the_newest_first() -> None:
     found: list[str] = []
     cursor: int | None = None
     while True:
-        page = live.page(kept, Filter().holds, cursor)
+        page = live.page_of(kept, Filter().holds, cursor)
         found += [event.id for event in page.requests]
         if (cursor := page.cursor) is None:
             break

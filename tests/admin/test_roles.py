@@ -11,8 +11,7 @@ from urllib.parse import urlencode
 
 import pytest
 
-from proxy.admin import cookie
-from proxy.admin.cookie import LIFETIME, Ticket
+from proxy.admin.access import LIFETIME, Ticket, read_cookie, sign_cookie
 from tests.support.admin import BROWSER, CONFIGURED, SESSIONS, Played, played
 from tests.support.clock import Clock
 from tests.support.long_conversations import bearer
@@ -241,7 +240,7 @@ async def test_a_page_refers_to_nothing_but_our_own_files_whose_names_hold_their
 
 
 NOW = 1_800_000_000.0
-WRITTEN = cookie.sign(Ticket("tenant", "acme", "0123456789abcdef"), "token", NOW)
+WRITTEN = sign_cookie(Ticket("tenant", "acme", "0123456789abcdef"), "token", NOW)
 
 
 @pytest.mark.parametrize(
@@ -261,8 +260,8 @@ WRITTEN = cookie.sign(Ticket("tenant", "acme", "0123456789abcdef"), "token", NOW
 def test_a_cookie_says_what_was_signed_until_it_is_too_old(
     value: str, token: str, now: float, ticket: Ticket | None
 ) -> None:
-    assert cookie.read(value, token, now) == ticket
+    assert read_cookie(value, token, now) == ticket
 
 
 def test_two_cookies_of_one_moment_differ() -> None:
-    assert cookie.sign(Ticket("owner"), "token", NOW) != cookie.sign(Ticket("owner"), "token", NOW)
+    assert sign_cookie(Ticket("owner"), "token", NOW) != sign_cookie(Ticket("owner"), "token", NOW)

@@ -1,8 +1,9 @@
-"""What a visitor may see of the running proxy: views from its parts, the same for pages and the API."""
+"""What a visitor may see of the running proxy: one value a view, the same for pages and the API."""
 
 import secrets
 import time
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import version
 from itertools import pairwise
@@ -13,18 +14,46 @@ from starlette.requests import Request
 from policies.chain import mark_of
 from proxy.admin import overview, records, sessions, setup, words
 from proxy.admin.access import Visitor
-from proxy.admin.live import Filter
-from proxy.admin.opened import Opened
 from proxy.admin.overview import Figures, Health, Overview
+from proxy.admin.recent import Filter, Recent
 from proxy.admin.sessions import ID_DIGITS, Listing, SessionView, Wishes
 from proxy.admin.setup import Model, Probe, Replica, StoreView, TenantRow, TenantView
+from proxy.admin.trails import Trails
 from proxy.callers.tenants import Caller
 from proxy.config.loading import digest_of
-from proxy.config.settings import DEFAULT
+from proxy.config.reloading import Reloader
+from proxy.config.settings import DEFAULT, Config
+from proxy.engine.engine import Engine
 from proxy.errors import InvalidRequestError, NotAllowedError, NotFoundError, StoreUnavailableError
 from proxy.observing.events import AdminActed, CompactionEnded
 from proxy.records.index import Session, Target
-from proxy.stores import StoreError
+from proxy.stores import CircuitBreaker, StoreError
+from proxy.upstream.active import Active
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Opened:
+    """The parts of the running proxy. openmetrics: None where several workers answer as one. in_flight: requests
+    under way by tenant. name: this replica's. started: Unix seconds."""
+
+    store: CircuitBreaker
+    engine: Engine
+    active: Callable[[], Active]
+    is_draining: Callable[[], bool]
+    reloader: Reloader
+    in_flight: Mapping[str, int]
+    exposition: Callable[[], Awaitable[bytes]]
+    openmetrics: Callable[[], Awaitable[bytes]] | None
+    recent: Recent
+    trails: Trails
+    name: str
+    started: float
+
+    @property
+    def config(self) -> Config:
+        """In force now."""
+        return self.reloader.config
+
 
 _T = TypeVar("_T")
 _PROBE_TTL = 10.0
