@@ -4,6 +4,7 @@
 const QUIET_MS = 1000;
 const main = document.getElementById("main");
 const pulse = document.getElementById("pulse");
+document.querySelector("nav a[aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" });
 let pending = null;
 let refreshed = Date.now();
 
