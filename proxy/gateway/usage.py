@@ -76,7 +76,8 @@ class UsageTap:
             return None
         tail = bytes(self._tail)
         if not self._given.is_event_stream:
-            return self._reads.usage(_end_of_object(tail))
+            whole = () if self._cut else (tail,)
+            return self._reads.usage(whole) or self._reads.usage(_end_of_object(tail))
         begun, *events = split_events(tail) if self._cut else [b"", *split_events(tail)]
         first = split_events(bytes(self._head))[:-1] if self._cut else []
         told = (data_of(event) for event in reversed([*first, *events]) if _KEY in event)
