@@ -37,6 +37,14 @@ logging: {{level: warning}}
 """
 
 
+class _Figures(msgspec.Struct):
+    summaries: int
+
+
+class _Overview(msgspec.Struct):
+    figures: _Figures
+
+
 @dataclass(frozen=True, slots=True)
 class _Answer:
     status: int
@@ -53,7 +61,8 @@ async def run_demo(*, once: bool, console: Console, dialect: Name = "chat") -> i
             async for step in stage.play():
                 steps.append(step)
                 add(step)
-        result = Result(steps, [await stage.ask(fact) for fact in PLANTED], stage.model_server.summary_calls)
+        asked = [await stage.ask(fact) for fact in PLANTED]
+        result = Result(steps, asked, stage.model_server.summary_calls, await stage.summary_tokens())
         show.closing(console, result, stage.spoken.setting.format(address=stage.address))
         if not result.passed:
             return 1
@@ -106,6 +115,15 @@ class Stage:
         through = await self._send(self.address, [*self._history, user(fact.question)])
         text = said(_read(through.body)) if through.status == _OK else ""
         return Asked(fact.question, text or self._outcome(through), known=fact.is_told_by(text))
+
+    async def summary_tokens(self) -> int:
+        """What summaries took so far, as the dashboard has it."""
+        upstream, url = Upstream(base_url=f"{self.address}/v1"), f"{self.address}/admin/api/overview"
+        response = await self._client.send(upstream, "GET", url, [], None)
+        try:
+            return msgspec.json.decode(await response.read(_MOST) or b"", type=_Overview).figures.summaries
+        finally:
+            response.close()
 
     async def _send(self, address: str, messages: Sequence[Message]) -> _Answer:
         body = json.dumps({"model": MODELS[0], **self.spoken.body(messages)}).encode()

@@ -49,11 +49,12 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """How the whole demo went."""
+    """How the whole demo went. summary_tokens: that all summaries took, prompts and answers."""
 
     steps: Sequence[Step]
     asked: Sequence[Asked]
     summaries: int
+    summary_tokens: int
 
     @property
     def died_at(self) -> Step | None:
@@ -137,10 +138,10 @@ def closing(console: Console, result: Result, setting: str) -> None:
     _check(console, _directly(result), ok=result.overflowed)
     answered = len(result.steps) - len(result.failed)
     _check(console, f"through the proxy: {answered} of {len(result.steps)} requests answered", ok=not result.failed)
-    saved = result.received - result.sent
-    share = saved / max(1, result.received)
-    console.print(f"  tokens saved: {saved:,} of {result.received:,} ({share:.0%})", highlight=False)
-    console.print(f"  summaries made: {result.summaries}", highlight=False)
+    net = result.received - result.sent - result.summary_tokens
+    share = net / max(1, result.received)
+    console.print(f"  tokens saved: {net:,} of {result.received:,} ({share:.0%}), net of summaries", highlight=False)
+    console.print(f"  summaries made: {result.summaries}, of {result.summary_tokens:,} tokens", highlight=False)
     console.print(f"\nexport {setting}", highlight=False, soft_wrap=True)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import io
 import json
+import re
 import socket
 from contextlib import closing
 from functools import partial
@@ -52,6 +53,10 @@ async def test_the_session_dies_directly_and_goes_to_its_end_through_the_proxy()
     text = shown.getvalue()
     assert "✓ directly: request 34 ended in 400 context_length_exceeded" in text
     assert "✓ through the proxy: 60 of 60 requests answered" in text
+    saved, received, summaries = map(
+        figure, re.findall(r"tokens saved: ([\d,]+) of ([\d,]+).*?of ([\d,]+) tokens", text, re.DOTALL)[0]
+    )
+    assert 0 < saved < received - summaries
     assert text.count("✓") == len(PLANTED) + 2
     assert "✗" not in text
     assert "export OPENAI_BASE_URL=http://127.0.0.1:" in text
@@ -94,6 +99,10 @@ async def test_on_a_terminal_it_stays_up_until_it_is_interrupted() -> None:
         assert await demo == 0
 
 
+def figure(text: str) -> int:
+    return int(text.replace(",", ""))
+
+
 async def test_a_taken_port_is_no_obstacle() -> None:
     console, shown = recording()
     with socket.socket() as taken:
@@ -131,7 +140,7 @@ async def test_a_window_that_never_overflows_shows_nothing_and_fails(monkeypatch
     ],
 )
 def test_the_verdict_needs_every_part(steps: list[Step], asked: list[Asked], *, passed: bool) -> None:
-    assert Result(steps, asked, summaries=1).passed is passed
+    assert Result(steps, asked, summaries=1, summary_tokens=1).passed is passed
 
 
 def test_the_story_has_sixty_requests_without_a_defect() -> None:
