@@ -47,7 +47,8 @@ class Lessons:
             if not named.is_far_below(sent.tokens) and is_worth_following(incoming.counted, sent):
                 following = learned(incoming.counted, incoming.active.router)
                 engine.background.start("follow_up", engine.ahead.after(following, sent, usage))
-        if not named.is_far_below(sent.tokens) and engine.compositions.is_news(named, sent):
+        is_shown = sent.copy is not None or not named.is_far_below(sent.tokens)
+        if is_shown and engine.compositions.is_news(named, sent):
             engine.background.start("compose", engine.compositions.tell(incoming.counted, sent))
         if engine.windows.has_news(named.place):
             engine.background.start("share", engine.windows.share(named.place))

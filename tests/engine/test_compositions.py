@@ -58,14 +58,12 @@ async def told(play: Played, *bodies: bytes) -> list[PromptComposed]:
 
 
 @pytest.mark.slow
-async def test_a_prompt_is_told_again_only_where_it_has_changed(tmp_path: Path) -> None:
+async def test_a_compacted_prompt_is_told_once_and_a_small_one_not_at_all(tmp_path: Path) -> None:
     policies = {"default": {"summarizer": {"model": "none"}}}
     async with played(tmp_path, CONFIGURED, policies=policies, **SMALL_WINDOW) as play:
-        first, second = await told(play, chat("a"), chat("a"), LONG, LONG)
-    assert (first.record, first.window) == (0, 20_000)
-    assert [message.fate for message in first.messages] == ["kept"]
-    assert second.record > 0
-    assert {message.fate for message in second.messages} == {"covered", "kept"}
-    kept = sum(message.after for message in second.messages)
-    assert (second.conversation, second.head, second.results, second.cooled) == (kept, 0, 0, 0)
-    assert second.soft < second.due < 20_000
+        (prompt,) = await told(play, chat("a"), LONG, LONG)
+    assert prompt.record > 0
+    assert {message.fate for message in prompt.messages} == {"covered", "kept"}
+    kept = sum(message.after for message in prompt.messages)
+    assert (prompt.conversation, prompt.head, prompt.results, prompt.cooled) == (kept, 0, 0, 0)
+    assert prompt.soft < prompt.due < 20_000
