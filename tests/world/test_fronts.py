@@ -182,7 +182,9 @@ async def test_a_front_end_that_hides_opens_figures_at_most(name: str, tmp_path:
                 return (await client.reply()).status
 
         assert await status("GET", "/admin/api/sessions") == 403
-        assert await status("GET", "/admin/") == 403
+        for target in ("/admin/sessions", "/admin/live", "/admin/explain"):
+            assert await status("GET", target) == 403
         assert await status("DELETE", "/admin/api/sessions/x") == 403
-        assert await status("GET", "/metrics") in (200, 403)
+        for figures in ("/metrics", "/admin/"):
+            assert await status("GET", figures) in (200, 403)
         assert not behind.calls
