@@ -474,7 +474,7 @@ def test_merging_thousands_of_statements_takes_time_in_proportion_to_their_numbe
         return best
 
     seconds(200)
-    assert seconds(3_200) < 12 * seconds(800) + 0.05
+    assert seconds(2_000) < 12 * seconds(500) + 0.05
 
 
 @pytest.mark.parametrize(
