@@ -53,6 +53,8 @@ _PROVIDER_IDLE = "has no effect without provider: litellm; add that, or remove t
 _SECTIONS = frozenset(Config.model_fields)
 
 _ACCEPTED = "accepted, but not in effect in this version"
+# What clients and the proxy itself append to a base_url.
+_TOO_MUCH = re.compile(r"(?<=/v1)/v1$|/(?:chat/completions|completions|responses|messages|embeddings|models)$")
 
 
 def digest_of(config: Config) -> str:
@@ -225,7 +227,7 @@ def _leaves(value: object, at: Location) -> Iterator[tuple[Location, object]]:
 
 def notes(config: Config) -> tuple[str, ...]:
     """What an operator should know about a config that is valid."""
-    return (*_not_yet(config), *_beyond_limits(config), *_without_path(config), *_exposed(config))
+    return (*_not_yet(config), *_beyond_limits(config), *_odd_paths(config), *_exposed(config))
 
 
 def unshared(config: Config) -> str | None:
@@ -253,10 +255,16 @@ def _beyond_limits(config: Config) -> Iterator[str]:
         )
 
 
-def _without_path(config: Config) -> Iterator[str]:
+def _odd_paths(config: Config) -> Iterator[str]:
     for name, upstream in config.upstreams.items():
-        if upstream.provider == "openai" and not urlsplit(upstream.base_url).path:
-            yield f"upstreams.{name}.base_url: has no path, which is /v1 with most servers: {upstream.base_url}/v1"
+        url = upstream.base_url
+        if upstream.provider != "openai":
+            continue
+        if not urlsplit(url).path:
+            yield f"upstreams.{name}.base_url: has no path, which is /v1 with most servers: {url}/v1"
+        elif found := _TOO_MUCH.search(url):
+            whole = url[: found.start()]
+            yield f"upstreams.{name}.base_url: requests go to paths below it, so it ends before {found[0]}: {whole}"
 
 
 def _exposed(config: Config) -> Iterator[str]:

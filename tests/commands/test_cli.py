@@ -553,6 +553,15 @@ def test_a_base_url_without_a_path_is_noted(run: Run) -> None:
     assert run("check", OPENAI_BASE_URL="http://model.example:8000/v1").out.count("\n") == 1
 
 
+@pytest.mark.parametrize("more", ["/chat/completions", "/messages", "/models", "/v1"])
+def test_a_base_url_with_more_than_its_path_is_noted(run: Run, more: str) -> None:
+    said, _ = run("check", OPENAI_BASE_URL=f"http://model.example:8000/v1{more}").out.splitlines()
+    assert said == (
+        f"note: upstreams.main.base_url: requests go to paths below it, so it ends before {more}:"
+        " http://model.example:8000/v1"
+    )
+
+
 def test_commands_that_only_read_create_nothing(run: Run, tmp_path: Path) -> None:
     assert run("models", "gpt-4o").code == 0
     nothing = "nothing is stored: var/concertina.db does not exist\n"
