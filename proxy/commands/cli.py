@@ -11,16 +11,18 @@ from http.client import HTTPException
 from importlib.metadata import version as installed_version
 from io import TextIOWrapper
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 from cyclopts import App, Parameter
 from cyclopts.validators import Number
 
 from proxy.commands.common import caller_of, chosen, console, counted, err, fail, name_of, output
 from proxy.commands.common import loaded as loaded_config
+from proxy.commands.parameters import AsJson, ConfigPath, DialectName, Flag
+from proxy.commands.session_commands import sessions
 from proxy.config.loading import Config, json_schema, notes, preset_names, unshared
 from proxy.config.settings import DEFAULT
-from proxy.server.addresses import address, leading_back, of_proxy
+from proxy.server.addresses import address, leading_back
 
 VERSION = f"concertina {installed_version('concertina')}"
 
@@ -32,21 +34,14 @@ app = App(
 )
 keys = App(name="keys", help="Keys of tenants.")
 app.command(keys)
-sessions = App(name="sessions", help="Conversations of which something is stored.")
 app.command(sessions)
 app.command("proxy.commands.printing:printed", name="print", help="Print a dashboard, alerts, or what a client needs.")
 
 _KEY_PREFIX = "ck-"
 _LEAST_WINDOW = 256
 
-ConfigPath = Annotated[
-    Path | None, Parameter(help="Config file; without it ./config.yaml, else the built-in defaults.")
-]
 Port = Annotated[int | None, Parameter(validator=Number(gte=0, lte=65535))]
 Workers = Annotated[int | None, Parameter(validator=Number(gte=1, lte=256))]
-Flag = Annotated[bool, Parameter(negative=())]
-DialectName = Literal["chat", "responses", "messages"]
-AsJson = Annotated[bool, Parameter(name="--json", negative=())]
 
 
 @app.command
@@ -225,70 +220,6 @@ def mcp(*, tenant: str = DEFAULT, config: ConfigPath = None) -> None:
         fail("the package mcp is not installed; pip install 'concertina[mcp]'")
     loaded = loaded_config(config)
     serve_mcp(loaded, caller_of(loaded, tenant))
-
-
-@sessions.command(name="ls")
-def list_sessions(
-    *,
-    tenant: str = DEFAULT,
-    config: ConfigPath = None,
-    as_json: AsJson = False,
-) -> None:
-    """List a tenant's conversations of which something is stored, the last used first.
-
-    :param tenant: Tenant whose conversations to list.
-    :param as_json: Print them as JSON.
-    """
-    from proxy.commands.sessions import NothingStoredError, listed, show
-    from proxy.stores import StoreError
-
-    loaded = loaded_config(config)
-    caller = caller_of(loaded, tenant)
-    try:
-        found = asyncio.run(listed(loaded, caller))
-    except NothingStoredError as nothing:
-        err(str(nothing))
-        found = []
-    except StoreError as error:
-        fail(str(error))
-    output(found, show, as_json=as_json)
-
-
-@sessions.command(name="rm")
-def erase_sessions(
-    names: tuple[str, ...] = (),
-    /,
-    *,
-    tenant: str = DEFAULT,
-    config: ConfigPath = None,
-    every: Annotated[bool, Parameter(name="--all", negative=())] = False,
-) -> None:
-    """Erase what is stored of conversations, for all replicas; conversations may go on and are summarized anew.
-
-    :param names: Labels, or ids or their first eight digits or more.
-    :param tenant: Tenant whose conversations these are.
-    :param every: Erase all of the tenant.
-    """
-    from proxy.commands.running import NotDoneError
-    from proxy.commands.sessions import erase
-    from proxy.stores import StoreError
-
-    loaded = loaded_config(config)
-    if every == bool(names):
-        fail("name the sessions to erase, or say --all; `concertina sessions ls` lists them")
-    caller = caller_of(loaded, tenant)
-    try:
-        erased = erase(loaded, caller, names)
-    except NotDoneError as error:
-        fail(str(error))
-    except StoreError as error:
-        fail(f"no proxy answers at {of_proxy(loaded) or 'port 0'}, and {error}")
-    if not erased.by_proxy:
-        err(f"no proxy answers at {of_proxy(loaded) or 'port 0'}; erased in the store alone")
-    for name in erased.unknown:
-        err(f"tenant {tenant} has no such session: {name}; `concertina sessions ls` lists them")
-    print(f"erased {len(erased.ids)} of tenant {tenant}")
-    sys.exit(1 if erased.unknown else 0)
 
 
 @app.command

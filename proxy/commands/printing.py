@@ -4,8 +4,8 @@ import sys
 from importlib import resources
 from typing import Literal
 
-from proxy.commands.cli import ConfigPath
 from proxy.commands.common import fail
+from proxy.commands.parameters import ConfigPath
 from proxy.commands.running import configured_url
 
 _FILES = {
