@@ -35,6 +35,11 @@ app = App(
 keys = App(name="keys", help="Keys of tenants.")
 app.command(keys)
 app.command(sessions)
+app.command(
+    "proxy.commands.doctor.command:doctor",
+    name="doctor",
+    help="Look whether all that a config names is there and works, a line each.",
+)
 app.command("proxy.commands.printing:printed", name="print", help="Print a dashboard, alerts, or what a client needs.")
 
 _KEY_PREFIX = "ck-"

@@ -8,6 +8,8 @@ from pathlib import Path
 from urllib.error import HTTPError
 from urllib.parse import quote, urlencode
 
+from prometheus_client.parser import text_string_to_metric_families
+
 from proxy.callers import admin_token
 from proxy.commands.common import chosen, err, fail
 from proxy.config.loading import Config, ConfigError, load
@@ -41,6 +43,15 @@ def readiness(url: str) -> str:
     with _DIRECT.open(f"{url.rstrip('/')}/readyz", timeout=_READY_SECONDS) as answer:
         text: str = answer.read().decode()
         return text
+
+
+def version_and_digest(config: Config, url: str) -> tuple[str, str]:
+    """Of the running proxy and of its config; raises as `readiness` does, and LookupError where it does not tell."""
+    request = urllib.request.Request(f"{url}/metrics", headers=_authorization(config))  # noqa: S310 - is http
+    with _DIRECT.open(request, timeout=_READY_SECONDS) as answer:
+        families = [*text_string_to_metric_families(answer.read().decode())]
+    labels = {sample.name: sample.labels for family in families for sample in family.samples}
+    return labels["concertina_build_info"]["version"], labels["concertina_config_digest_info"]["digest"]
 
 
 def erased(config: Config, tenant: str, name: str | None) -> list[str] | None:

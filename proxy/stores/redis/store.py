@@ -23,6 +23,7 @@ from proxy.stores.redis.node import OUTAGE, Words
 from proxy.stores.redis.servers import Command, servers_of
 from proxy.stores.redis.url import parse
 
+_EVICTION = "maxmemory_policy:"
 _COMPARE_AND_DELETE = "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) end return 0"
 # What lies under a hash tag is written down before it is stored, so that none of it can be overlooked.
 _UNLESS_ERASED = """
@@ -115,6 +116,16 @@ class RedisStore:
 
     async def release(self, key: str, token: str) -> None:
         await self._eval(_COMPARE_AND_DELETE, (key,), token)
+
+    async def eviction(self) -> str | None:
+        """The server's maxmemory-policy; None where this user may not ask for it. Raises StoreError."""
+        try:
+            told = await self._run("info", "INFO", "memory")
+        except RefusedError:
+            return None
+        lines = told.decode().splitlines() if isinstance(told, bytes) else []
+        values = (line.removeprefix(_EVICTION) for line in lines if line.startswith(_EVICTION))
+        return next(values, None)
 
     async def close(self) -> None:
         async with self._deadline():

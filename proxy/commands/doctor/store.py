@@ -1,0 +1,80 @@
+"""The store looked at: whether it takes, gives and lets go of an entry, how fast, and how much room it has."""
+
+import os
+import secrets
+import shutil
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from proxy.commands.doctor.finding import Finding, ok, warning, wrong
+from proxy.config.settings import StoreConfig
+from proxy.stores import StoreError, file_of, open_existing
+from proxy.stores.base import Store
+from proxy.stores.redis.store import RedisStore
+
+_ABOUT = "store"
+_LEAST_FREE = 200 * 1024 * 1024
+_TTL = 60.0
+
+
+async def looked_at(settings: StoreConfig) -> list[Finding]:
+    if settings.url.startswith("memory:"):
+        return [ok(_ABOUT, "in the process itself: a restart forgets what was kept")]
+    file = file_of(settings.url)
+    room = [] if file is None else [*_room(file)]
+    try:
+        store = open_existing(settings.url, settings.timeout)
+        if store is None:
+            return room
+        try:
+            return [await _round_trip(store, settings.timeout), *(await _kept(store)), *room]
+        finally:
+            await store.close()
+    except StoreError as error:
+        return [
+            wrong(_ABOUT, str(error), "requests go on without it, and every replica makes its own summaries"),
+            *room,
+        ]
+
+
+async def _round_trip(store: Store, most: float) -> Finding:
+    # Users of a shared server may be allowed names that are in use anyway.
+    key, token = f"lock:doctor:{secrets.token_hex(8)}", secrets.token_hex(8)
+    began = time.monotonic()
+    await store.acquire(key, token, _TTL)
+    (found,) = await store.get_many([key])
+    await store.release(key, token)
+    each = (time.monotonic() - began) / 3
+    if found != token.encode():
+        return wrong(_ABOUT, "what was stored could not be read again", "let requests go to a server that takes writes")
+    told = f"an operation takes {1000 * each:.1f} ms"
+    if each > most / 2:
+        return warning(_ABOUT, f"{told}, of {1000 * most:g} at most", "move it nearer, or raise store.timeout")
+    return ok(_ABOUT, told)
+
+
+async def _kept(store: Store) -> list[Finding]:
+    """What a shared server does once it is full."""
+    if not isinstance(store, RedisStore):
+        return []
+    about, policy = "store.maxmemory-policy", await store.eviction()
+    if policy is None:
+        return [warning(about, "the server does not tell it to this user", "allow it INFO, or ask its operator")]
+    if policy == "noeviction":
+        return [warning(about, f"{policy}: once full it refuses what is new", "set maxmemory-policy to volatile-lru")]
+    return [ok(about, policy)]
+
+
+def _room(file: Path) -> Iterator[Finding]:
+    folder = next(parent for parent in file.absolute().parents if parent.exists())
+    if not os.access(file if file.exists() else folder, os.W_OK):
+        yield wrong(_ABOUT, f"{file} may not be written here", "run the proxy as its owner, or name another file")
+    elif not file.exists():
+        yield ok(_ABOUT, f"{file} is made at the first start")
+    free = shutil.disk_usage(folder).free
+    told = f"{free / 1024**3:,.1f} GB free in {folder}"
+    if free < _LEAST_FREE:
+        yield warning(f"{_ABOUT}.disk", told, "make room, or name another place in store.url")
+    else:
+        yield ok(f"{_ABOUT}.disk", told)

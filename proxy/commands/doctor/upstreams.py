@@ -1,0 +1,210 @@
+"""Upstreams looked at: whether they are reached, take their key, know the models that summarize, and share our time."""
+
+import asyncio
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
+
+import msgspec
+
+from policies.record.prompting import Prompt
+from proxy.commands.doctor.finding import Finding, ok, warning, wrong
+from proxy.config.settings import DEFAULT, Config, Upstream
+from proxy.dialects.table import CHAT, MESSAGES, named
+from proxy.errors import ProxyError
+from proxy.runtime.deadlines import within
+from proxy.server.headers import HOP, Headers, credential
+from proxy.server.paths import resource_url
+from proxy.upstream.http import TruncatedError, UpstreamClient, UpstreamResponse
+
+_SECONDS = 15.0
+_MOST_BYTES = 8 * 1024 * 1024
+# Clocks that are further apart are wrong, and not only far away.
+_MOST_APART = 60.0
+_HEADERS: Headers = [(b"accept", b"application/json"), (b"accept-encoding", b"identity"), (HOP, b"1")]
+_PROMPT = Prompt("Answer with one word.", "Hello.")
+
+
+class _Model(msgspec.Struct):
+    id: str = ""
+
+
+class _Models(msgspec.Struct):
+    data: list[_Model] = []
+
+
+@dataclass(frozen=True, slots=True)
+class Looked:
+    """What came of asking an upstream for its models.
+
+    models: that it lists; None where it lists none. apart: seconds that its clock is ahead of ours; None if unknown.
+    """
+
+    finding: Finding
+    models: frozenset[str] | None = None
+    apart: float | None = None
+
+    @property
+    def is_wrong(self) -> bool:
+        return self.finding.state == "wrong"
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    status: int
+    body: bytes
+    seconds: float
+    apart: float | None
+
+
+async def looked_at(config: Config) -> dict[str, Looked]:
+    """Each upstream by its name, all asked at once."""
+    async with UpstreamClient() as client:
+        found = await asyncio.gather(
+            *(_look(client, name, each, _key(config, each)) for name, each in config.upstreams.items())
+        )
+    return dict(zip(config.upstreams, found, strict=True))
+
+
+async def _look(client: UpstreamClient, name: str, upstream: Upstream, key: str) -> Looked:
+    about = f"upstreams.{name}"
+    # What litellm asks for is its own affair; that somebody answers can be seen without it.
+    plain = upstream.model_copy(update={"provider": "openai"})
+    try:
+        answer = await _answered(client, plain, "GET", f"{upstream.base_url}/models", key, None)
+    except _NoAnswerError as error:
+        return Looked(wrong(about, f"{upstream.base_url}: {error.problem}", error.way_out))
+    models = _listed(answer.body) if answer.status == 200 else None
+    return Looked(_judged(about, upstream, answer, models, has_key=bool(key)), models, answer.apart)
+
+
+def _judged(
+    about: str, upstream: Upstream, answer: _Answer, models: frozenset[str] | None, *, has_key: bool
+) -> Finding:
+    status, told = answer.status, f"{upstream.base_url} answers in {answer.seconds:.2f} s"
+    if status >= 500:
+        return wrong(about, f"{told} with {status}", "look at the server itself; it was reached")
+    if upstream.provider == "litellm":
+        return ok(about, f"{told}; what litellm asks it for was not tried")
+    if status in (401, 403) and has_key:
+        return wrong(about, f"{told} and refuses its key ({status})", f"set {about}.api_key to one that it knows")
+    if status in (401, 403):
+        return ok(about, f"{told} and wants a key, which clients have to send")
+    if status == 200 and models is not None:
+        return ok(about, f"{told} and lists {len(models)} models")
+    return warning(
+        about, f"{told} but lists no models ({status})", "its base_url has to end before /models, mostly with /v1"
+    )
+
+
+def clock(looked: Mapping[str, Looked]) -> Iterator[Finding]:
+    """Our clock against the one that is nearest; nothing where no upstream has told its time."""
+    told = [(abs(each.apart), name) for name, each in looked.items() if each.apart is not None]
+    if not told:
+        return
+    apart, name = min(told)
+    if apart > _MOST_APART:
+        yield warning("clock", f"{apart:.0f} s from that of {name}", "set it, as by NTP: what is stored expires by it")
+    else:
+        yield ok("clock", f"agrees with that of {name}")
+
+
+def summarizers(config: Config, looked: Mapping[str, Looked]) -> Iterator[Finding]:
+    """Those of the policies that tenants use."""
+    used = dict.fromkeys(name for tenant in config.tenants.values() for name in (tenant.policy, *tenant.policies))
+    for name in used:
+        about, settings = f"policies.{name}.summarizer", config.policies[name].summarizer
+        model, upstream = settings.model, settings.upstream
+        if model is None:
+            yield ok(about, "the request's own model")
+        elif upstream is None:
+            yield ok(about, f"{model}, at the request's own upstream")
+        elif looked[upstream].is_wrong:
+            yield wrong(about, f"{model} cannot be asked at {upstream}", f"see upstreams.{upstream}")
+        elif model not in (looked[upstream].models or {model}):
+            yield warning(about, f"{upstream} does not list {model}", f"name one of its models in {about}.model")
+        else:
+            yield ok(about, f"{model} at {upstream}")
+
+
+async def spent(config: Config, model: str) -> Finding:
+    """One request for one token of this model."""
+    about = "spend"
+    found = config.speaker_for(DEFAULT, model, CHAT.name) or config.speaker_for(DEFAULT, model, MESSAGES.name)
+    if found is None:
+        return wrong(about, f"no upstream takes chats for {model}", "see upstreams.*.speaks")
+    name, upstream = found
+    key = _key(config, upstream)
+    if not key or upstream.provider == "litellm":
+        return wrong(about, f"{name} has no key of its own to ask with here", f"set upstreams.{name}.api_key")
+    dialect = named(CHAT.name if CHAT.name in upstream.spoken else MESSAGES.name)
+    body = dialect.questions.ask(model, _PROMPT, (dialect.questions.OUTPUT_KEY, 1), None)
+    url = resource_url(upstream.base_url, dialect.path)
+    try:
+        async with UpstreamClient() as client:
+            answer = await _answered(client, upstream, "POST", url, key, body)
+    except _NoAnswerError as error:
+        return wrong(about, f"{model} at {name}: {error.problem}", error.way_out)
+    if answer.status == 200:
+        return ok(about, f"{model} at {name} answered in {answer.seconds:.2f} s")
+    return wrong(about, f"{name} answers {answer.status} for {model}", "look at its key, and at the model's name")
+
+
+class _NoAnswerError(Exception):
+    """There is no answer to a request of ours."""
+
+    def __init__(self, problem: str, way_out: str) -> None:
+        super().__init__(problem)
+        self.problem = problem
+        self.way_out = way_out
+
+
+async def _answered(
+    client: UpstreamClient, upstream: Upstream, method: str, url: str, key: str, body: bytes | None
+) -> _Answer:
+    headers = [*([credential(key, upstream.auth)] if key else []), *_HEADERS, *_said(upstream)]
+    if body is not None:
+        headers.append((b"content-type", b"application/json"))
+    began = time.monotonic()
+    try:
+        async with within(_SECONDS):
+            response = await client.send(upstream, method, url, headers, body)
+            seconds, apart = time.monotonic() - began, _apart(response)
+            try:
+                return _Answer(response.status, await response.read(_MOST_BYTES) or b"", seconds, apart)
+            finally:
+                response.close()
+    except TimeoutError:
+        raise _NoAnswerError(
+            f"no answer within {_SECONDS:g} s", "look at the server, and at what lies between"
+        ) from None
+    except TruncatedError:
+        raise _NoAnswerError("its answer broke off", "look at the server, and at what lies between") from None
+    except ProxyError as error:
+        problem, _, way_out = error.message.partition("; ")
+        raise _NoAnswerError(problem, way_out or "look at its base_url, and at what lies between") from None
+
+
+def _said(upstream: Upstream) -> Headers:
+    """What requests need beside their key where messages are spoken; others do not mind."""
+    return [*MESSAGES.questions.HEADERS] if MESSAGES.name in upstream.spoken else []
+
+
+def _key(config: Config, upstream: Upstream) -> str:
+    return upstream.api_key.get_secret_value() or config.tenants[DEFAULT].api_key.get_secret_value()
+
+
+def _apart(response: UpstreamResponse) -> float | None:
+    told = response.header(b"date")
+    try:
+        return None if told is None else parsedate_to_datetime(told.decode("latin-1")).timestamp() - time.time()
+    except ValueError:
+        return None
+
+
+def _listed(body: bytes) -> frozenset[str] | None:
+    try:
+        return frozenset(model.id for model in msgspec.json.decode(body, type=_Models).data)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None

@@ -1,0 +1,183 @@
+"""`concertina doctor`: what is told of a config, and of what it names."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from contextlib import AsyncExitStack
+from email.utils import formatdate
+from time import time
+from typing import TYPE_CHECKING
+
+import pytest
+import yaml
+
+from proxy.commands.cli import app
+from proxy.commands.doctor.command import examined, of_proxy_there
+from proxy.commands.doctor.finding import Finding
+from proxy.stores import open_store
+from tests.support.servers import configured, free_port, proxy
+from tests.support.upstreams import Script, always, answer, in_turn, upstream
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+pytestmark = pytest.mark.anyio
+
+LISTED = answer(200, json.dumps({"data": [{"id": "small"}, {"id": "large"}]}).encode())
+
+
+async def found(
+    directory: Path, scripts: Mapping[str, Script], settings: Mapping[str, object], spend: str | None = None
+) -> dict[str, Finding]:
+    """What is found of a config with these upstreams, by what it is about."""
+    async with AsyncExitStack() as servers:
+        given: dict[str, dict[str, object]] = yaml.safe_load(json.dumps(settings.get("upstreams", {})))
+        for name, script in scripts.items():
+            server = await servers.enter_async_context(upstream(script))
+            given.setdefault(name, {})["base_url"] = f"{server.address}/v1"
+        base = {"server": {"port": free_port()}, "store": {"url": f"sqlite:///{directory}/kept/s.db"}}
+        config = configured(directory, {**base, **settings, "upstreams": given})
+        return {each.about: each for each in await examined(config, "a config", spend)}
+
+
+@pytest.mark.parametrize(
+    ("content", "key", "more", "state", "said"),
+    [
+        (LISTED, "", {}, "ok", "and lists 2 models"),
+        (answer(401, b""), "", {}, "ok", "wants a key, which clients have to send"),
+        (answer(401, b""), "sk-wrong", {}, "wrong", "refuses its key (401)"),
+        (answer(404, b""), "", {}, "warning", "lists no models (404)"),
+        (answer(200, b"[]"), "", {}, "warning", "lists no models (200)"),
+        (answer(503, b""), "", {}, "wrong", "with 503"),
+        (b"220 mail.example.com ESMTP\r\n\r\n", "", {}, "wrong", "upstream"),
+        (answer(404, b""), "", {"provider": "litellm", "litellm_provider": "gemini"}, "ok", "litellm"),
+    ],
+)
+async def test_an_upstream_is_asked_for_its_models(
+    tmp_path: Path, content: bytes, key: str, more: dict[str, object], state: str, said: str
+) -> None:
+    settings = {"upstreams": {"main": {"api_key": key, **more}}}
+    told = (await found(tmp_path, {"main": always(content)}, settings))["upstreams.main"]
+    assert (told.state, said in told.found) == (state, True), told
+    assert (told.way_out is None) == (state == "ok")
+    assert "sk-" not in str(told)
+
+
+async def test_an_upstream_that_is_not_there_is_wrong_and_so_is_one_that_leads_back(tmp_path: Path) -> None:
+    port = free_port()
+    urls = {"gone": f"http://127.0.0.1:{free_port()}/v1", "back": f"http://localhost:{port}/v1"}
+    settings = {"server": {"port": port}, "upstreams": {name: {"base_url": url} for name, url in urls.items()}}
+    told = await found(tmp_path, {}, settings)
+    assert (told["upstreams.gone"].state, "refuses connections" in told["upstreams.gone"].found) == ("wrong", True)
+    assert told["upstreams.back.base_url"].state == "wrong"
+    assert told["upstreams.back.base_url"].way_out is not None
+    assert "OPENAI_BASE_URL" in told["upstreams.back.base_url"].way_out
+
+
+@pytest.mark.parametrize(("off", "state"), [(0, "ok"), (-7200, "warning")])
+async def test_our_clock_is_compared_with_that_of_an_upstream(tmp_path: Path, off: float, state: str) -> None:
+    told = answer(200, b"{}", (b"Date", formatdate(time() + off, usegmt=True).encode()))
+    assert (await found(tmp_path, {"main": always(told)}, {}))["clock"].state == state
+
+
+@pytest.mark.parametrize(
+    ("summarizer", "state"),
+    [
+        ({}, "ok"),
+        ({"model": "small"}, "ok"),
+        ({"model": "small", "upstream": "main"}, "ok"),
+        ({"model": "smal", "upstream": "main"}, "warning"),
+        ({"model": "small", "upstream": "other"}, "wrong"),
+    ],
+)
+async def test_a_summarizer_has_to_be_one_that_its_upstream_knows(
+    tmp_path: Path, summarizer: dict[str, object], state: str
+) -> None:
+    settings = {"policies": {"default": {"summarizer": summarizer}}}
+    told = await found(tmp_path, {"main": always(LISTED), "other": always(answer(500, b""))}, settings)
+    assert told["policies.default.summarizer"].state == state
+
+
+async def test_the_windows_of_named_models_are_told_with_their_source(tmp_path: Path) -> None:
+    models = [{"match": "large", "context_window": 9_000}, {"match": "nobody-knows"}, {"match": "gpt-*"}]
+    told = await found(tmp_path, {"main": always(LISTED)}, {"models": models})
+    assert told["models.large"] == Finding("models.large", "ok", "9,000 tokens (policy)")
+    assert told["models.nobody-knows"].state == "warning"
+    assert "models.gpt-*" not in told
+
+
+async def test_a_store_that_is_not_there_yet_is_not_made_and_one_that_is_keeps_nothing(tmp_path: Path) -> None:
+    told = await found(tmp_path, {"main": always(LISTED)}, {})
+    assert (told["store"].state, "is made at the first start" in told["store"].found) == ("ok", True)
+    assert not (tmp_path / "kept").exists()
+    await open_store(f"sqlite:///{tmp_path}/kept/s.db").close()
+    told = await found(tmp_path, {"main": always(LISTED)}, {})
+    assert (told["store"].state, "an operation takes" in told["store"].found) == ("ok", True)
+    assert told["store.disk"].state in ("ok", "warning")
+    (tmp_path / "kept" / "s.db").write_bytes(b"no database at all" * 1_000)
+    assert (await found(tmp_path, {"main": always(LISTED)}, {}))["store"].state == "wrong"
+
+
+async def test_a_shared_server_tells_what_it_does_once_it_is_full(tmp_path: Path, valkey_url: str) -> None:
+    told = await found(tmp_path, {"main": always(LISTED)}, {"store": {"url": valkey_url, "secret": "s"}})
+    assert told["store"].state == "ok"
+    kept = told["store.maxmemory-policy"]
+    assert (kept.state, kept.found.startswith("noeviction")) == ("warning", True)
+
+
+async def test_a_store_that_does_not_answer_is_wrong(tmp_path: Path) -> None:
+    store = {"url": f"redis://127.0.0.1:{free_port()}/0", "secret": "s"}
+    assert (await found(tmp_path, {"main": always(LISTED)}, {"store": store}))["store"].state == "wrong"
+
+
+@pytest.mark.parametrize(
+    ("content", "key", "state", "said"),
+    [
+        (answer(200, b"{}"), "sk-ours", "ok", "answered in"),
+        (answer(429, b"{}"), "sk-ours", "wrong", "answers 429"),
+        (answer(200, b"{}"), "", "wrong", "no key of its own"),
+    ],
+)
+async def test_one_token_is_asked_for_where_that_is_wished(
+    tmp_path: Path, content: bytes, key: str, state: str, said: str
+) -> None:
+    settings = {"upstreams": {"main": {"api_key": key}}}
+    told = (await found(tmp_path, {"main": in_turn(LISTED, content)}, settings, spend="small"))["spend"]
+    assert (told.state, said in told.found) == (state, True), told
+
+
+async def test_the_port_is_free_taken_or_a_proxys_with_this_config_or_another(tmp_path: Path) -> None:
+    port = free_port()
+    settings = {"server": {"port": port}, "store": {"url": "memory://"}}
+    config = configured(tmp_path, settings)
+    assert [(each.about, each.state) for each in of_proxy_there(config)] == [("server.port", "ok")]
+    async with proxy(config, port=port):
+        (same,) = await asyncio.to_thread(lambda: [*of_proxy_there(config)])
+        other = configured(tmp_path, {**settings, "closed": True})
+        (changed,) = await asyncio.to_thread(lambda: [*of_proxy_there(other)])
+    assert (same.about, same.state) == ("proxy", "ok")
+    assert (changed.state, "with another config" in changed.found) == ("warning", True)
+    async with proxy(configured(tmp_path, {**settings, "server": {"port": port, "admin_token": "x"}}), port=port):
+        (strange,) = await asyncio.to_thread(lambda: [*of_proxy_there(config)])
+    assert (strange.about, strange.state) == ("proxy", "warning")
+    assert "does not tell its version" in strange.found
+    async with upstream(always(answer(404, b""))) as stranger:
+        taken = configured(tmp_path, {"server": {"port": int(stranger.address.rpartition(":")[2])}})
+        (told,) = await asyncio.to_thread(lambda: [*of_proxy_there(taken)])
+    assert (told.about, told.state) == ("server.port", "wrong")
+
+
+def test_a_broken_config_is_all_that_is_told_of_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "config.yaml").write_text("closed: maybe", "utf-8")
+    for words in ([], ["--json"]):
+        with pytest.raises(SystemExit) as ended:
+            app(["doctor", *words])
+        assert ended.value.code == 1
+        out = capsys.readouterr().out
+        assert "config.yaml:1: closed: must be true or false" in out
+    assert [each["state"] for each in json.loads(out)] == ["wrong"]
