@@ -40,6 +40,7 @@ app.command(
     name="doctor",
     help="Look whether all that a config names is there and works, a line each.",
 )
+app.command("proxy.commands.init:init", name="init", help="Write a short config.yaml, and print what agents need.")
 app.command("proxy.commands.printing:printed", name="print", help="Print a dashboard, alerts, or what a client needs.")
 
 _KEY_PREFIX = "ck-"

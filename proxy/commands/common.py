@@ -14,14 +14,14 @@ from proxy.callers.tenants import Caller, Tenants
 from proxy.config.errors import suggest
 from proxy.config.loading import Config, ConfigError, load
 
-_CONFIG = Path("config.yaml")
+CONFIG = Path("config.yaml")
 _DEFAULTS = "built-in defaults"
 _T = TypeVar("_T")
 
 
 def chosen(path: Path | None) -> Path | None:
     """The config file to read: the one that was named, else the directory's; None for the built-in defaults."""
-    return _CONFIG if path is None and _CONFIG.is_file() else path
+    return CONFIG if path is None and CONFIG.is_file() else path
 
 
 def name_of(path: Path | None) -> str:

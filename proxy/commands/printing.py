@@ -33,10 +33,20 @@ def printed(
     if what != "client":
         sys.stdout.write(_text(_FILES[what]))
         return
-    known = clients()
-    if name not in known:
-        fail(f"name a client: concertina print client {'|'.join(known)}")
-    sys.stdout.write(_text(f"{_CLIENTS}/{name}.txt").replace("{address}", configured_url(config)))
+    sys.stdout.write(client(known(name), configured_url(config)))
+
+
+def known(name: str | None) -> str:
+    """The client's name; ends the command where it is not known what that needs."""
+    names = clients()
+    if name is None or name not in names:
+        fail(f"name a client: concertina print client {'|'.join(names)}")
+    return name
+
+
+def client(name: str, address: str) -> str:
+    """What a client needs to reach the proxy at this address."""
+    return _text(f"{_CLIENTS}/{name}.txt").replace("{address}", address)
 
 
 def clients() -> list[str]:
