@@ -101,6 +101,7 @@ class Chain:
     seen:   digests of the messages that other requests began with too.
     link:   the first link that holds for this session; None where nobody looked whether it was erased.
     origin: where it goes on from a record behind a beginning that is another now.
+    first:  the conversation's first link, where that is known without the scope, as an operator knows a session's id.
     """
 
     scope: bytes
@@ -111,12 +112,15 @@ class Chain:
     origin: Origin | None = None
     links: Sequence[bytes] | None = None
     seen: Digests = field(default_factory=Digests)
+    first: bytes | None = None
 
     @cached_property
     def first_link(self) -> bytes:
         """Names the conversation, at the price of one message."""
         if self.origin is not None:
             return self.origin.first
+        if self.first is not None:
+            return self.first
         return prefix_digests(self.scope, self.body[:1], links=self.links)[-1]
 
     @property
