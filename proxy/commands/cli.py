@@ -7,6 +7,7 @@ import os
 import secrets
 import signal
 import sys
+from functools import partial
 from http.client import HTTPException
 from importlib.metadata import version as installed_version
 from io import TextIOWrapper
@@ -148,6 +149,7 @@ def explain(
     tenant: str = DEFAULT,
     dialect: DialectName | None = None,
     force: Flag = False,
+    session: str | None = None,
     as_json: AsJson = False,
 ) -> None:
     """Say what would be kept, summarised, cooled, pinned and dropped of a request, and why; nothing is sent anywhere.
@@ -157,25 +159,32 @@ def explain(
     :param tenant: Tenant whose request it is.
     :param dialect: What it is written in; unset: by its fields, else chat.
     :param force: As with `x-compaction: force`.
+    :param session: Label or id of the stored session that it goes on with, whose records are looked at.
     :param as_json: Print the whole explanation as JSON.
     """
     from proxy.commands.explain import explain as explained
     from proxy.commands.explain import read_request, show
+    from proxy.commands.sessions import one_of
     from proxy.dialects.table import CHAT, named, written_in
     from proxy.errors import InvalidJSONError
+    from proxy.stores import StoreError
 
     loaded = loaded_config(config)
     caller = caller_of(loaded, tenant, policy)
     name, body = read_request(file)
     spoken = named(dialect) if dialect else written_in(body) or CHAT
+    mode = "force" if force else caller.policy.mode
     try:
-        explanation = asyncio.run(explained(loaded, body, caller, "force" if force else caller.policy.mode, spoken))
+        goes_on = None if session is None else asyncio.run(one_of(loaded, caller, session))
+        explanation = asyncio.run(explained(loaded, body, caller, mode, spoken, goes_on))
     except InvalidJSONError as error:
         fail(f"{name}: {error.message}")
+    except StoreError as error:
+        fail(str(error))
     if explanation is None:
         array = spoken.array.name
         fail(f"{name}: not a {spoken.name} request; it must be a JSON object with a list of objects as {array}")
-    output(explanation, show, as_json=as_json, indent=2)
+    output(explanation, partial(show, session=goes_on), as_json=as_json, indent=2)
 
 
 @app.command

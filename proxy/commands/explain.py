@@ -1,9 +1,11 @@
-"""`concertina explain`: a request in a file explained as a table, under a config but with nothing stored before it."""
+"""`concertina explain`: a request in a file explained as a table, with a stored session's records or with none."""
 
 import sys
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AsyncExitStack
+from dataclasses import replace
 from functools import partial
 from itertools import groupby
 from pathlib import Path
@@ -12,13 +14,16 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from policies.chain import mark_of
 from proxy.callers.tenants import Caller
 from proxy.commands.common import fail, plain
+from proxy.commands.sessions import stored
 from proxy.config.loading import Config
 from proxy.dialects.base import Dialect
 from proxy.engine.case import Mode, case_of
 from proxy.engine.explanation import Explanation, Fate, MessageFate, Pinned
 from proxy.observing.log import open_log
+from proxy.records.index import Session
 from proxy.server.head import RequestHead
 from proxy.stores.memory import MemoryStore
 from proxy.upstream.http import UpstreamClient
@@ -36,18 +41,28 @@ _STYLES: dict[Fate, str] = {
 _STDIN = Path("-")
 # Pinned sentences on the terminal, each on one line.
 _MOST_PINNED = 12
+_SHOWN = 16
 
 
-async def explain(config: Config, body: bytes, caller: Caller, mode: Mode, dialect: Dialect) -> Explanation | None:
-    """What would be done with this request, None where it is none of the dialect; raises InvalidJSONError."""
-    with ThreadPoolExecutor(1) as workers:
-        log = open_log("error", time.time)
-        engine = await open_engine(config, MemoryStore(), UpstreamClient(), workers, log)
+async def explain(
+    config: Config, body: bytes, caller: Caller, mode: Mode, dialect: Dialect, session: Session | None = None
+) -> Explanation | None:
+    """What would be done with this request, None where it is none of the dialect; raises InvalidJSONError.
+
+    `session` is the one that it goes on with, whose checkpoints are looked at; raises StoreError.
+    """
+    async with AsyncExitStack() as opened:
+        store = MemoryStore() if session is None else await opened.enter_async_context(stored(config))
+        workers = opened.enter_context(ThreadPoolExecutor(1))
+        engine = await open_engine(config, store, UpstreamClient(), workers, open_log("error", time.time))
         router = engine.router(config)
         request = await engine.reader.read(body, caller.scope, router.encoding, dialect)
         if request is None:
             return None
         case = case_of(RequestHead("POST", "/", []).asking(dialect), router, caller, mode, request)
+        if session is not None:
+            mark = mark_of(caller.labels, session.label)
+            case = replace(case, chain=replace(case.chain, first=bytes.fromhex(session.id), mark=mark))
         return await engine.explainer.explain(case, request)
 
 
@@ -61,15 +76,24 @@ def read_request(file: Path) -> tuple[str, bytes]:
         fail(f"{file}: {error.strerror}; name a file that holds one request body, or - for standard input")
 
 
-def show(explanation: Explanation, console: Console) -> None:
+def show(explanation: Explanation, console: Console, session: Session | None) -> None:
     """The explanation for people: what it is measured by, what becomes of the messages, and the verdict."""
     # A file or another program gets whole lines.
     tell = partial(console.print, soft_wrap=not console.is_terminal)
-    for line in _measures(explanation):
+    for line in (_looked_at(session), *_measures(explanation)):
         tell(line)
     console.print(_table(explanation.messages))
     for line in (*_cut(explanation), *_pinned(explanation.pinned), *_verdict(explanation)):
         tell(line)
+
+
+def _looked_at(session: Session | None) -> str:
+    if session is None:
+        return (
+            "no store was looked at: as if nothing of it had been summarised; --session ID looks at a session's records"
+        )
+    label = f", {plain(session.label)}" if session.label else ""
+    return f"with what the store has of session {session.id[:_SHOWN]}{label}"
 
 
 def _measures(explanation: Explanation) -> Iterator[str]:

@@ -8,7 +8,7 @@ from cyclopts import App, Parameter
 
 from proxy.commands.common import caller_of, err, fail, output
 from proxy.commands.common import loaded as loaded_config
-from proxy.commands.parameters import AsJson, ConfigPath
+from proxy.commands.parameters import AsJson, ConfigPath, Flag
 from proxy.config.settings import DEFAULT
 from proxy.server.addresses import of_proxy
 
@@ -40,6 +40,64 @@ def list_sessions(
     except StoreError as error:
         fail(str(error))
     output(found, show, as_json=as_json)
+
+
+@sessions.command(name="show")
+def show_session(
+    name: str,
+    /,
+    *,
+    record: Flag = False,
+    tenant: str = DEFAULT,
+    config: ConfigPath = None,
+    as_json: AsJson = False,
+) -> None:
+    """Tell what the store has of a conversation: its records, why each was made, and what it cost. No proxy is asked.
+
+    :param name: Its label, or its id or how that begins, or ID:LABEL.
+    :param record: Print too what the newest record says.
+    :param tenant: Tenant whose conversation it is.
+    :param as_json: Print it as JSON.
+    """
+    from proxy.commands.session_details import details, exported, show
+    from proxy.commands.sessions import one_of
+    from proxy.stores import StoreError
+
+    loaded = loaded_config(config)
+    caller = caller_of(loaded, tenant)
+    try:
+        session = asyncio.run(one_of(loaded, caller, name))
+        (found,) = asyncio.run(exported(loaded, [session]))
+    except StoreError as error:
+        fail(str(error))
+    output(details(found, with_text=record), show, as_json=as_json, indent=2)
+
+
+@sessions.command(name="export")
+def export_sessions(names: tuple[str, ...] = (), /, *, tenant: str = DEFAULT, config: ConfigPath = None) -> None:
+    """Print all that the store has of conversations, with what their records say, as a line of JSON each.
+
+    :param names: Labels, or ids or how they begin; without any, all of the tenant.
+    :param tenant: Tenant whose conversations these are.
+    """
+    from msgspec import json
+
+    from proxy.commands.session_details import exported
+    from proxy.commands.sessions import is_called, listed
+    from proxy.stores import StoreError
+
+    loaded = loaded_config(config)
+    caller = caller_of(loaded, tenant)
+    try:
+        found = asyncio.run(listed(loaded, caller))
+        for name in names:
+            if not any(is_called(session, name) for session in found):
+                fail(f"tenant {tenant} has no such session: {name}; `concertina sessions ls` lists them")
+        wanted = [one for one in found if not names or any(is_called(one, name) for name in names)]
+        for one in asyncio.run(exported(loaded, wanted)):
+            sys.stdout.write(json.encode(one).decode() + "\n")
+    except StoreError as error:
+        fail(str(error))
 
 
 @sessions.command(name="rm")

@@ -14,12 +14,14 @@ from rich.table import Table
 from policies.record.record import Record
 from proxy.callers.tenants import Caller
 from proxy.commands import running
+from proxy.commands.common import fail
 from proxy.config.loading import Config
 from proxy.records.checkpoints import Checkpoints
 from proxy.records.erasures import Erasures
 from proxy.records.index import Session, SessionIndex, Target
 from proxy.records.siblings import Siblings
 from proxy.stores import StoreError, file_of, open_existing
+from proxy.stores.base import Store
 
 _SHOWN = 16
 
@@ -85,9 +87,27 @@ async def records(config: Config, caller: Caller, name: str | None) -> list[tupl
     id begins so; raises StoreError."""
     async with _opened(config) as (index, checkpoints):
         found = [session for session in await index.of(caller) if session.record is not None]
-        wanted = [one for one in found if name is None or name == one.label or one.id.startswith(name)]
+        wanted = [one for one in found if name is None or is_called(one, name)]
         read = [await checkpoints.lying_at(*one.record) for one in wanted if one.record]
     return [(session, record) for session, record in zip(wanted, read, strict=True) if record is not None]
+
+
+def is_called(session: Session, name: str) -> bool:
+    """Whether this is its label, its id or how that begins, or ID:LABEL."""
+    begin, colon, label = name.partition(":")
+    by_id = session.id.startswith(begin) and (not colon or session.label == label)
+    return name == session.label or by_id
+
+
+async def one_of(config: Config, caller: Caller, name: str) -> Session:
+    """The only session of this name; ends the command where there is none, or several. Raises StoreError."""
+    found = [session for session in await listed(config, caller) if is_called(session, name)]
+    if not found:
+        fail(f"tenant {caller.tenant} has no such session: {name}; `concertina sessions ls` lists them")
+    if len(found) > 1:
+        names = ", ".join(f"{session.id[:_SHOWN]}:{session.label}" for session in found)
+        fail(f"several sessions are called {name}; name one: {names}")
+    return found[0]
 
 
 @asynccontextmanager
@@ -98,6 +118,17 @@ async def _index(config: Config) -> AsyncIterator[SessionIndex]:
 
 @asynccontextmanager
 async def _opened(config: Config) -> AsyncIterator[tuple[SessionIndex, Checkpoints]]:
+    async with stored(config) as store:
+        sealer, ttl = config.store.sealer(), config.store.ttl
+        erasures = Erasures(store, ttl, time.monotonic)
+        checkpoints = Checkpoints(store, sealer, ttl)
+        siblings = Siblings(checkpoints, erasures, sealer, ttl)
+        yield SessionIndex(store, sealer, ttl, erasures, siblings, time.time), checkpoints
+
+
+@asynccontextmanager
+async def stored(config: Config) -> AsyncIterator[Store]:
+    """The store, which is not made; raises StoreError."""
     if config.store.url.startswith("memory:"):
         raise StoreError(
             "store.url: memory:// lies inside the running proxy; ask that at /admin/api/sessions (docs/operations.md)"
@@ -106,11 +137,7 @@ async def _opened(config: Config) -> AsyncIterator[tuple[SessionIndex, Checkpoin
     if store is None:
         raise NothingStoredError(f"nothing is stored: {file_of(config.store.url)} does not exist")
     try:
-        sealer, ttl = config.store.sealer(), config.store.ttl
-        erasures = Erasures(store, ttl, time.monotonic)
-        checkpoints = Checkpoints(store, sealer, ttl)
-        siblings = Siblings(checkpoints, erasures, sealer, ttl)
-        yield SessionIndex(store, sealer, ttl, erasures, siblings, time.time), checkpoints
+        yield store
     finally:
         await store.close()
 
@@ -123,7 +150,11 @@ def show(sessions: Sequence[Session], console: Console) -> None:
         table.add_column(heading, justify="right")
     table.add_column("LABEL")
     for session in sessions:
-        seen = datetime.fromtimestamp(session.seen, UTC).isoformat(" ", "minutes").removesuffix("+00:00")
         counts = (str(session.covered), str(session.generation))
-        table.add_row(session.id[:_SHOWN], seen, session.model, *counts, session.label or "")
+        table.add_row(session.id[:_SHOWN], moment(session.seen), session.model, *counts, session.label or "")
     console.print(table)
+
+
+def moment(seconds: float) -> str:
+    """A time in UTC, to the minute."""
+    return datetime.fromtimestamp(seconds, UTC).isoformat(" ", "minutes").removesuffix("+00:00")

@@ -17,6 +17,8 @@ from proxy.stores.sealing import Sealer
 _GROWTH = 3
 # Cuts looked up in one round trip, newest first; a session has a handful of checkpoints, the newest near its end.
 _LOOKED_UP = 512
+# Followed back from a record: one that is damaged might lead back to itself.
+_GENERATIONS = 100
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(Record).decode
@@ -82,6 +84,18 @@ class Checkpoints:
         key = _key(tag, digest)
         (value,) = await self.store.get_many([key])
         return self._open(key, value, bytes.fromhex(digest))
+
+    async def history(self, tag: str, digest: str) -> list[Record]:
+        """The record of this digest and those that it was made from, the newest first, as far as the store has them."""
+        found: list[Record] = []
+        following: str | None = digest
+        while following is not None and len(found) < _GENERATIONS:
+            record = await self.lying_at(tag, following)
+            if record is None:
+                break
+            found.append(record)
+            following = record.parent
+        return found
 
     async def recall_part(self, tag: str, content: bytes) -> str | None:
         """The summary that was made from exactly this content before: of the tag's conversation, or of another one,

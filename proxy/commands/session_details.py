@@ -1,0 +1,151 @@
+"""`concertina sessions show` and `export`: what the store has of a conversation, for people and for programs."""
+
+import time
+from collections.abc import Iterator, Sequence
+
+import msgspec
+from rich.console import Console
+from rich.table import Table
+
+from policies.record.lineage import Lineage
+from policies.record.record import Making, Record
+from proxy.commands.common import plain
+from proxy.commands.sessions import moment, stored
+from proxy.config.loading import Config
+from proxy.memory import Memory
+from proxy.records.checkpoints import Checkpoints
+from proxy.records.index import Session
+from proxy.records.lineages import Lineages
+
+_SHOWN = 16
+_WIDE = 200
+_HEADINGS = ("MADE", "WHY", "COVERED", "CUT", "BEFORE", "AFTER", "RECORD", "BY", "CALLS", "SECONDS", "RATIO")
+
+
+class Generation(msgspec.Struct, frozen=True):
+    """A record without what it says. tokens: of its text. made: Unix seconds."""
+
+    digest: str
+    parent: str | None
+    generation: int
+    covered: int
+    tokens: int
+    ratio: float
+    made: float
+    making: Making
+
+
+class Details(msgspec.Struct, frozen=True):
+    """What the store has of a session. generations: of records, the newest first. text: of the newest, if it was asked
+    for."""
+
+    session: Session
+    generations: list[Generation]
+    lineage: Lineage | None
+    text: str | None = None
+
+
+class Exported(msgspec.Struct, frozen=True):
+    """A session with everything that its records say, the newest first."""
+
+    session: Session
+    records: list[Record]
+    lineage: Lineage | None
+
+
+async def exported(config: Config, sessions: Sequence[Session]) -> list[Exported]:
+    """Raises StoreError."""
+    async with stored(config) as store:
+        sealer, ttl = config.store.sealer(), config.store.ttl
+        checkpoints = Checkpoints(store, sealer, ttl)
+        lineages = Lineages(store, sealer, ttl, time.time, Memory())
+        return [await _exported(session, checkpoints, lineages) for session in sessions]
+
+
+async def _exported(session: Session, checkpoints: Checkpoints, lineages: Lineages) -> Exported:
+    if session.record is None:
+        return Exported(session, [], None)
+    tag, digest = session.record
+    records = await checkpoints.history(tag, digest)
+    return Exported(session, records, await lineages.of(tag, records[0]) if records else None)
+
+
+def details(found: Exported, *, with_text: bool) -> Details:
+    records = found.records
+    text = records[0].text if with_text and records else None
+    return Details(found.session, [_generation(record) for record in records], found.lineage, text)
+
+
+def _generation(record: Record) -> Generation:
+    return Generation(
+        digest=record.digest,
+        parent=record.parent,
+        generation=record.generation,
+        covered=record.covered,
+        tokens=record.text_tokens,
+        ratio=record.compression_ratio,
+        made=record.compacted,
+        making=record.making,
+    )
+
+
+def show(found: Details, console: Console) -> None:
+    if not console.is_terminal:  # a file or another program gets whole lines
+        console.width = _WIDE
+    for line in _sentences(found):
+        console.print(line)
+    if found.generations:
+        console.print(_table(found.generations))
+    if found.text is not None:
+        console.print()
+        for line in found.text.splitlines():
+            console.print(plain(line), soft_wrap=True)
+
+
+def _sentences(found: Details) -> Iterator[str]:
+    session, made = found.session, found.generations
+    label = f", {plain(session.label)}" if session.label else ""
+    yield f"{session.id[:_SHOWN]}{label}: {plain(session.model)}, last used {moment(session.seen)}"
+    if session.record is None:
+        yield "nothing of it was summarised"
+    elif not made:
+        yield "its records are gone or cannot be read here; is store.encryption_key that of the proxy?"
+    else:
+        spent = [each.making.spent for each in made]
+        usd = None if any(each.usd is None for each in spent) else sum(each.usd or 0.0 for each in spent)
+        tokens = sum(each.prompt_tokens + each.completion_tokens for each in spent)
+        calls = sum(each.making.calls for each in made)
+        price = "" if usd is None else f", ${usd:,.2f}"
+        yield (
+            f"its first {session.covered} messages are sent as a record of {made[0].tokens:,} tokens;"
+            f" {_plural(len(made), 'summary', 'summaries')} took {_plural(calls, 'call', 'calls')},"
+            f" {tokens:,} tokens{price}"
+        )
+
+
+def _plural(number: int, one: str, many: str) -> str:
+    return f"{number} {one if number == 1 else many}"
+
+
+def _table(generations: Sequence[Generation]) -> Table:
+    table = Table(box=None, pad_edge=False)
+    table.add_column("DIGEST", no_wrap=True)
+    for heading in _HEADINGS:
+        table.add_column(heading, justify="left" if heading in ("MADE", "WHY", "CUT", "BY") else "right", no_wrap=True)
+    for one in generations:
+        making, tokens = one.making, one.making.tokens
+        table.add_row(
+            one.digest[:_SHOWN],
+            moment(one.made),
+            making.trigger,
+            str(one.covered),
+            f"{making.split_strategy} ({making.level})",
+            f"{tokens.before:,}",
+            f"{tokens.after:,}",
+            f"{one.tokens:,}",
+            plain(making.model) or making.algorithm,
+            str(making.calls),
+            f"{making.latency_ms / 1000:.1f}",
+            f"{one.ratio:.0%}",
+        )
+    return table

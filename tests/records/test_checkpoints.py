@@ -1,0 +1,43 @@
+"""Records in the store, followed back from the newest."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from policies.chain import hash_tag
+from policies.record.record import Record
+from proxy.records.checkpoints import Checkpoints
+from proxy.stores.memory import MemoryStore
+from proxy.stores.sealing import Sealer
+from tests.support.records import generation, made
+
+pytestmark = pytest.mark.anyio
+
+DIGESTS = [bytes([number]) * 32 for number in range(40)]
+TAG = hash_tag(DIGESTS[1])
+
+
+def record(covered: int, parent: int | None) -> Record:
+    names = {"digest": DIGESTS[covered].hex(), "parent": None if parent is None else DIGESTS[parent].hex()}
+    return msgspec.structs.replace(made(generation(0)), covered=covered, **names)
+
+
+@pytest.mark.parametrize(
+    ("parents", "found"),
+    [
+        ({10: None, 20: 10, 30: 20}, [30, 20, 10]),
+        ({10: None, 30: 20}, [30]),
+        ({20: None}, []),
+        ({30: 30}, [30] * 100),
+    ],
+    ids=["all of them", "the parent is gone", "the newest is gone", "damaged so that it leads back to itself"],
+)
+async def test_the_history_of_a_record_is_what_the_store_has_of_it(
+    parents: dict[int, int | None], found: list[int]
+) -> None:
+    store = MemoryStore()
+    for covered, parent in parents.items():
+        await Checkpoints(store, Sealer(None), 60).publish(DIGESTS, record(covered, parent))
+    history = await Checkpoints(store, Sealer(None), 60).history(TAG, DIGESTS[30].hex())
+    assert [each.covered for each in history] == found
