@@ -41,6 +41,8 @@ app.command(
     name="doctor",
     help="Look whether all that a config names is there and works, a line each.",
 )
+app.command("proxy.commands.watching:tail", name="tail", help="Print the running proxy's requests as they end.")
+app.command("proxy.commands.watching:opened", name="open", help="Open the running proxy's dashboard in the browser.")
 app.command("proxy.commands.init:init", name="init", help="Write a short config.yaml, and print what agents need.")
 app.command("proxy.commands.printing:printed", name="print", help="Print a dashboard, alerts, or what a client needs.")
 

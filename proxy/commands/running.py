@@ -19,7 +19,7 @@ _DEFAULT_ADDRESS = "http://127.0.0.1:8795"
 _READY_SECONDS = 3.0
 # A store may take its time for each session, and every replica has to learn of it.
 _ERASE_SECONDS = 60.0
-_DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # whatever HTTP_PROXY says
+DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # whatever HTTP_PROXY says
 
 
 def configured_url(config: Path | None) -> str:
@@ -40,7 +40,7 @@ class NotDoneError(Exception):
 
 def readiness(url: str) -> str:
     """What a proxy says of itself; raises OSError, ValueError or HTTPException where it is not ready or none."""
-    with _DIRECT.open(f"{url.rstrip('/')}/readyz", timeout=_READY_SECONDS) as answer:
+    with DIRECT.open(f"{url.rstrip('/')}/readyz", timeout=_READY_SECONDS) as answer:
         text: str = answer.read().decode()
         return text
 
@@ -48,7 +48,7 @@ def readiness(url: str) -> str:
 def version_and_digest(config: Config, url: str) -> tuple[str, str]:
     """Of the running proxy and of its config; raises as `readiness` does, and LookupError where it does not tell."""
     request = urllib.request.Request(f"{url}/metrics", headers=_authorization(config))  # noqa: S310 - is http
-    with _DIRECT.open(request, timeout=_READY_SECONDS) as answer:
+    with DIRECT.open(request, timeout=_READY_SECONDS) as answer:
         families = [*text_string_to_metric_families(answer.read().decode())]
     labels = {sample.name: sample.labels for family in families for sample in family.samples}
     return labels["concertina_build_info"]["version"], labels["concertina_config_digest_info"]["digest"]
@@ -67,7 +67,7 @@ def erased(config: Config, tenant: str, name: str | None) -> list[str] | None:
     address = f"{url}{path}?{urlencode(query)}"
     request = urllib.request.Request(address, method="DELETE", headers=_authorization(config))  # noqa: S310 - is http
     try:
-        with _DIRECT.open(request, timeout=_ERASE_SECONDS) as answer:
+        with DIRECT.open(request, timeout=_ERASE_SECONDS) as answer:
             ids: list[str] = json.load(answer)["erased"]
             return ids
     except HTTPError as error:
