@@ -55,6 +55,11 @@ class LookOnly:
 
     async def put(self, key: str, value: bytes, ttl: float) -> None: ...
 
+    async def append(self, key: str, items: Sequence[bytes], limit: int, ttl: float) -> None: ...
+
+    async def items(self, key: str) -> list[bytes] | None:
+        return await self._store.items(key)
+
     async def erase(self, _tag: str, _mark: bytes, _ttl: float) -> bytes | None:
         """Nothing is."""
 

@@ -7,6 +7,8 @@ may vanish at any time, and no caller may be wrong, only slower, when one does.
 from collections.abc import Sequence
 from typing import Protocol
 
+import msgspec
+
 MAX_VALUE_BYTES = 256_000
 DEFAULT_TIMEOUT = 0.25
 # Members of an index; beyond them the oldest are left out.
@@ -50,6 +52,12 @@ class Store(Protocol):
 
     async def put(self, key: str, value: bytes, ttl: float) -> None:
         """Store the value over whatever was there: for statistics, where the last to speak may win."""
+
+    async def append(self, key: str, items: Sequence[bytes], limit: int, ttl: float) -> None:
+        """Add items, one or more, to a list that lives for `ttl` from now; beyond `limit` the oldest drop out."""
+
+    async def items(self, key: str) -> list[bytes] | None:
+        """A list in the order of its items; empty for a miss. None where it could not be looked up."""
 
     async def erase(self, tag: str, mark: bytes, ttl: float) -> bytes | None:
         """Remove every entry under this hash tag and leave a tombstone (`tombstone(tag)`) with this mark for `ttl`.
@@ -95,3 +103,22 @@ def check_size(value: bytes) -> None:
     """Raise `ValueTooLargeError` for a value no store takes: one record must not push thousands of others out."""
     if len(value) > MAX_VALUE_BYTES:
         raise ValueTooLargeError(f"a value of {len(value):,} bytes is over the store's limit of {MAX_VALUE_BYTES:,}")
+
+
+def check_sizes(items: Sequence[bytes]) -> None:
+    """The same for each item of a list."""
+    for item in items:
+        check_size(item)
+
+
+def packed(items: Sequence[bytes]) -> bytes:
+    """A list as one value, for stores that have only those."""
+    return msgspec.msgpack.encode(items)
+
+
+def unpacked(value: bytes | None) -> list[bytes]:
+    """The list that was packed; empty for none, and for what is no list."""
+    try:
+        return [] if value is None else msgspec.msgpack.decode(value, type=list[bytes])
+    except msgspec.MsgspecError:
+        return []

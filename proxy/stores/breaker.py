@@ -69,6 +69,12 @@ class CircuitBreaker:
     async def put(self, key: str, value: bytes, ttl: float) -> None:
         await self._attempt("put", lambda: self._store.put(key, value, ttl), None)
 
+    async def append(self, key: str, items: Sequence[bytes], limit: int, ttl: float) -> None:
+        await self._attempt("append", lambda: self._store.append(key, items, limit, ttl), None)
+
+    async def items(self, key: str) -> list[bytes] | None:
+        return await self._attempt("items", lambda: self._store.items(key), None)
+
     async def erase(self, tag: str, mark: bytes, ttl: float) -> bytes | None:
         return await self._attempt("erase", lambda: self._store.erase(tag, mark, ttl), None)
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from proxy.lru import remember
-from proxy.stores.base import MAX_MEMBERS, check_size, tag_of, tombstone
+from proxy.stores.base import MAX_MEMBERS, check_size, check_sizes, packed, tag_of, tombstone, unpacked
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +43,17 @@ class MemoryStore:
         if self._get(key) is not None:
             self._drop(key)
         await self.put_new(key, value, ttl)
+
+    async def append(self, key: str, items: Sequence[bytes], limit: int, ttl: float) -> None:
+        kept = [*await self.items(key), *items]
+        check_sizes(items)
+        if self._get(key) is not None:
+            self._drop(key)
+        if not self._is_erased(key):
+            self._add(key, packed(kept[-limit:]), ttl)
+
+    async def items(self, key: str) -> list[bytes]:
+        return unpacked(self._get(key))
 
     async def erase(self, tag: str, mark: bytes, ttl: float) -> bytes | None:
         grave = tombstone(tag)

@@ -25,8 +25,11 @@ from proxy.stores.base import (
     RefusedError,
     StoreError,
     check_size,
+    check_sizes,
+    packed,
     tag_of,
     tombstone,
+    unpacked,
 )
 
 T = TypeVar("T")
@@ -89,6 +92,13 @@ class SqliteStore:
     async def put(self, key: str, value: bytes, ttl: float) -> None:
         check_size(value)
         await self._run(lambda: self._replace(key, value, ttl))
+
+    async def append(self, key: str, items: Sequence[bytes], limit: int, ttl: float) -> None:
+        check_sizes(items)
+        await self._run(lambda: self._extend_list(key, items, limit, ttl))
+
+    async def items(self, key: str) -> list[bytes]:
+        return await self._run(lambda: unpacked(self._select([key])[0]))
 
     async def erase(self, tag: str, mark: bytes, ttl: float) -> bytes | None:
         return await self._run(lambda: self._put_tombstones(tag, mark, ttl))
@@ -194,6 +204,14 @@ class SqliteStore:
         with self._transaction():
             if not self._is_erased(key, now):
                 self._connection.execute(_PUT, {"key": key, "value": value, "expires": now + ttl})
+
+    def _extend_list(self, key: str, items: Sequence[bytes], limit: int, ttl: float) -> None:
+        now = self._clock()
+        with self._transaction():
+            self._purge(now)
+            if not self._is_erased(key, now):
+                kept = [*unpacked(self._select([key])[0]), *items]
+                self._connection.execute(_PUT, {"key": key, "value": packed(kept[-limit:]), "expires": now + ttl})
 
     def _put_tombstones(self, tag: str, mark: bytes, ttl: float) -> bytes:
         grave, now = tombstone(tag), self._clock()

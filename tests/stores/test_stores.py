@@ -186,6 +186,31 @@ class TestEveryStore:
         await store.strike(one, "never enrolled")
         assert await store.members(one) == ["a"]
 
+    async def test_appends_to_lists_and_keeps_their_newest_items(self, store: Store) -> None:
+        key, plain = f"trail:{{{secrets.token_hex(8)}}}", f"figures:{secrets.token_hex(8)}"
+        assert await store.items(key) == []
+        for name in (key, plain):
+            await store.append(name, [b"1", b"\x00\xff"], 3, TTL)
+            assert await store.items(name) == [b"1", b"\x00\xff"]
+            await store.append(name, [b"2", b""], 3, TTL)
+            assert await store.items(name) == [b"\x00\xff", b"2", b""]
+        with pytest.raises(ValueTooLargeError):
+            await store.append(key, [b"3", b"v" * (MAX_VALUE_BYTES + 1)], 3, TTL)
+        assert await store.items(key) == [b"\x00\xff", b"2", b""]
+
+    async def test_loses_no_item_that_is_appended_at_the_same_time(self, store: Store) -> None:
+        key, items = f"trail:{{{secrets.token_hex(8)}}}", [b"%d" % number for number in range(30)]
+        await asyncio.gather(*(store.append(key, [item], 100, TTL) for item in items))
+        assert sorted(await store.items(key) or ()) == sorted(items)
+
+    async def test_erases_lists_and_what_is_appended_too_late(self, store: Store) -> None:
+        tag = secrets.token_hex(8)
+        await store.append(f"trail:{{{tag}}}", [b"early"], 3, TTL)
+        await store.erase(tag, b"mark", TTL)
+        assert await store.items(f"trail:{{{tag}}}") == []
+        await store.append(f"trail:{{{tag}}}", [b"late"], 3, TTL)
+        assert await store.items(f"trail:{{{tag}}}") == []
+
     async def test_touches_what_is_there_and_ignores_what_is_not(self, store: Store) -> None:
         key, missing = new_key(), new_key()
         await store.put_new(key, b"v", TTL)
@@ -226,6 +251,15 @@ class TestStoresWithAClock:
         await clocked.put(key, b"new", TTL)
         clock.now += TTL - 1
         assert await clocked.get_many([key]) == [b"new"]
+
+    async def test_let_a_list_live_from_its_last_item_on(self, clocked: Store, clock: Clock) -> None:
+        await clocked.append("trail:{tag}", [b"old"], 9, TTL)
+        clock.now += TTL - 1
+        await clocked.append("trail:{tag}", [b"new"], 9, TTL)
+        clock.now += TTL - 1
+        assert await clocked.items("trail:{tag}") == [b"old", b"new"]
+        clock.now += 1
+        assert await clocked.items("trail:{tag}") == []
 
     async def test_keep_what_is_touched(self, clocked: Store, clock: Clock) -> None:
         touched, left = new_key(), new_key()
@@ -513,6 +547,8 @@ class TestTheDocumentedUser:
                 key = new_key(number)
                 assert await store.put_new(key, b"v", TTL) is None
                 await store.put(key, b"w", TTL)
+                await store.append(f"trail:{key}", [b"v"], 9, TTL)
+                assert await store.items(f"trail:{key}") == [b"v"]
                 await store.touch([key], TTL)
                 assert await store.get_many([key]) == [b"w"]
                 assert await store.acquire(f"lock:{key}", "token", TTL)

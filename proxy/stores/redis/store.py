@@ -16,6 +16,7 @@ from proxy.stores.base import (
     RefusedError,
     StoreError,
     check_size,
+    check_sizes,
     tag_of,
     tombstone,
 )
@@ -25,7 +26,8 @@ from proxy.stores.redis.url import parse
 
 _EVICTION = "maxmemory_policy:"
 _COMPARE_AND_DELETE = "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) end return 0"
-# What lies under a hash tag is written down before it is stored, so that none of it can be overlooked.
+# What lies under a hash tag is written down before it is stored, so that none of it can be overlooked. In every script
+# that stores, ARGV[2] is how long the entry lives.
 _UNLESS_ERASED = """
 if redis.call('exists', KEYS[2]) == 1 then return false end
 redis.call('sadd', KEYS[3], KEYS[1])
@@ -33,6 +35,14 @@ redis.call('pexpire', KEYS[3], ARGV[2])
 """
 _PUT_NEW = _UNLESS_ERASED + "return redis.call('set', KEYS[1], ARGV[1], 'NX', 'GET', 'PX', ARGV[2])"
 _PUT = _UNLESS_ERASED + "return redis.call('set', KEYS[1], ARGV[1], 'PX', ARGV[2])"
+_APPEND = (
+    _UNLESS_ERASED
+    + """
+redis.call('rpush', KEYS[1], unpack(ARGV, 3))
+redis.call('ltrim', KEYS[1], -ARGV[1], -1)
+redis.call('pexpire', KEYS[1], ARGV[2])
+"""
+)
 _ENROLL = """
 local now = tonumber(redis.call('time')[1])
 redis.call('zadd', KEYS[1], now + ARGV[2] / 1000, ARGV[1])
@@ -64,13 +74,26 @@ class RedisStore:
         return [value if isinstance(value := found[key], bytes) else None for key in keys]
 
     async def put_new(self, key: str, value: bytes, ttl: float) -> bytes | None:
-        check_size(value)  # NX together with GET needs Redis 7.0
-        winner = await self._put(_PUT_NEW, ("SET", key, value, "NX", "GET", "PX", _milliseconds(ttl)))
+        check_size(value)
+        milliseconds = _milliseconds(ttl)
+        words: Words = ("SET", key, value, "NX", "GET", "PX", milliseconds)  # NX together with GET needs Redis 7.0
+        winner = await self._put(key, _PUT_NEW, (value, milliseconds), [words])
         return winner if isinstance(winner, bytes) else None
 
     async def put(self, key: str, value: bytes, ttl: float) -> None:
         check_size(value)
-        await self._put(_PUT, ("SET", key, value, "PX", _milliseconds(ttl)))
+        milliseconds = _milliseconds(ttl)
+        await self._put(key, _PUT, (value, milliseconds), [("SET", key, value, "PX", milliseconds)])
+
+    async def append(self, key: str, items: Sequence[bytes], limit: int, ttl: float) -> None:
+        check_sizes(items)
+        milliseconds = _milliseconds(ttl)
+        push: list[Words] = [("RPUSH", key, *items), ("LTRIM", key, -limit, -1), ("PEXPIRE", key, milliseconds)]
+        await self._put(key, _APPEND, (limit, milliseconds, *items), push)
+
+    async def items(self, key: str) -> list[bytes]:
+        found = await self._run(key, "LRANGE", key, 0, -1)
+        return [item for item in found if isinstance(item, bytes)] if isinstance(found, list) else []
 
     async def erase(self, tag: str, mark: bytes, ttl: float) -> bytes | None:
         # What lies there from now on was refused, what lay there before is listed. Of a slot that is being moved, one
@@ -131,25 +154,29 @@ class RedisStore:
         async with self._deadline():
             await self._servers.close()
 
-    async def _put(self, script: str, words: Words) -> object:
-        """Store by this command; under a hash tag by its script, unless the tag was erased."""
-        _, key, value, *_, milliseconds = words
-        name = str(key)
-        if (tag := tag_of(name)) is None:
-            return await self._run(name, *words)
-        grave, listed = tombstone(tag), _listed(tag)
+    async def _put(self, key: str, script: str, arguments: Words, commands: Sequence[Words]) -> object:
+        """Store by these commands, and return the first one's reply; under a hash tag by the script, unless the tag
+        was erased."""
         async with self._deadline():
-            atomic = ("EVAL", script, 3, key, grave, listed, value, milliseconds)
-            (reply,) = await self._servers.run([Command(name, atomic)])
+            if (tag := tag_of(key)) is None:
+                return (await self._in_turn(key, commands))[0]
+            grave, listed = tombstone(tag), _listed(tag)
+            atomic = ("EVAL", script, 3, key, grave, listed, *arguments)
+            (reply,) = await self._servers.run([Command(key, atomic)])
             if not isinstance(reply, TryAgainError):
                 return _check(reply)
             # Of a slot that is being moved, some keys are here and some there.
-            singly: list[Words] = [("SADD", listed, key), ("PEXPIRE", listed, milliseconds), words, ("EXISTS", grave)]
-            _, _, reply, erased = await self._servers.run([Command(name, each) for each in singly])
-            if _check(erased):
-                await self._servers.run([Command(name, ("DEL", key))])
+            noted: list[Words] = [("SADD", listed, key), ("PEXPIRE", listed, arguments[1])]
+            _, _, reply, *_, erased = await self._in_turn(key, [*noted, *commands, ("EXISTS", grave)])
+            if erased:
+                await self._servers.run([Command(key, ("DEL", key))])
                 return None
-            return _check(reply)
+            return reply
+
+    async def _in_turn(self, key: str, commands: Sequence[Words]) -> list[object]:
+        """The replies to these, which are sent together."""
+        replies = await self._servers.run([Command(key, words) for words in commands])
+        return [_check(reply) for reply in replies]
 
     async def _eval(self, script: str, keys: Sequence[str], *arguments: str | bytes | int) -> object:
         return await self._run(keys[0], "EVAL", script, len(keys), *keys, *arguments)
