@@ -10,6 +10,7 @@ from policies.experience import MIN_CALIBRATION_TOKENS
 from proxy.observing import events
 from proxy.observing.events import Event
 from proxy.observing.histograms import OTHER, Histograms, Labels
+from proxy.observing.hours import Hours
 from proxy.observing.tally import Tally, total
 
 # Models with a name; series of all counters with further labels together; sets of a histogram's labels. With all of
@@ -68,13 +69,14 @@ class Tallies:
     """A hook that folds events into numbers; one per process.
 
     sets: in all. counts: with further labels. histograms: by name. comments: signs of life sent to waiting clients.
-    windows: by upstream and model: tokens, and who says so.
+    windows: by upstream and model: tokens, and who says so. hours: sums by the hour.
     """
 
     def __init__(self, clock: Callable[[], float]) -> None:
         """`clock` tells Unix seconds."""
         self._clock = clock
         self.sets: dict[Key, Tally] = {}
+        self.hours = Hours(clock)
         self.counts = Counts(MOST_FURTHER)
         self.histograms = {name: Histograms(bounds, MOST_HISTOGRAMS) for name, bounds in _BOUNDS.items()}
         self.comments = 0
@@ -132,6 +134,7 @@ class Tallies:
         received, sent = event.received, event.sent
         self._set(tenant, upstream, model).take(event, received, sent)
         self._row(tenant, model).take(event, received, sent)
+        self.hours.row(tenant, model).take(event, received, sent)
         if event.compaction is not None:
             reason = event.reason or ""
             reason = _WOULD_COMPACT if reason.startswith(_WOULD_COMPACT) else reason
@@ -171,6 +174,7 @@ class Tallies:
         self.counts.add("summarizer_calls", (event.upstream, model, event.result))
         self._set(event.tenant, event.upstream, model).take_call(event)
         self._row(event.tenant, model).take_call(event)
+        self.hours.row(event.tenant, model).take_call(event)
         self.histograms["summarizer_call_duration_seconds"].observe((event.upstream, model), event.ms / 1000)
 
     def _billed(self, event: events.PromptBilled) -> None:

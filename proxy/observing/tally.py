@@ -8,8 +8,9 @@ from proxy.observing.events import RequestEnded, SummarizerCalled
 
 
 class Tally(msgspec.Struct, gc=False, omit_defaults=True):
-    """Sums over requests that were answered with 2xx, but for `requests` and `passed_on`, which are over all.
+    """Sums over requests that were answered with 2xx, but for the first three, which are over all.
 
+    failed_open:    went out as they came after something of ours had failed.
     kept_alive:     were larger than the window, or had been refused for it.
     passed_on:      overflows that reached the client.
     received, sent: tokens of prompts as they came and as they went out, as the upstream counts as far as was learned.
@@ -19,9 +20,10 @@ class Tally(msgspec.Struct, gc=False, omit_defaults=True):
     """
 
     requests: int = 0
+    passed_on: int = 0
+    failed_open: int = 0
     answered: int = 0
     kept_alive: int = 0
-    passed_on: int = 0
     received: int = 0
     sent: int = 0
     unbilled: int = 0
@@ -43,6 +45,8 @@ class Tally(msgspec.Struct, gc=False, omit_defaults=True):
         self.requests += 1
         if event.overflow == "passed_on":
             self.passed_on += 1
+        if event.compaction == "failed-open":
+            self.failed_open += 1
         if not event.is_answered or received is None or sent is None:
             return
         self.answered += 1
