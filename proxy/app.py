@@ -1,6 +1,7 @@
 """The composition root: opens everything in order, closes it in reverse, and says which path goes where."""
 
 import asyncio
+import secrets
 import socket
 import time
 from collections.abc import AsyncIterator
@@ -26,6 +27,8 @@ from proxy.observing.events import Started
 from proxy.observing.log import Log, open_log
 from proxy.observing.metrics import Metrics, by_name
 from proxy.records.erasures import LOOK_EVERY
+from proxy.records.kept_figures import WRITE_EVERY, KeptFigures
+from proxy.records.replicas import BEAT_EVERY, Replica, Replicas
 from proxy.runtime.deadlines import repeated
 from proxy.runtime.descriptors import most_requests
 from proxy.runtime.fail_open import FailOpen
@@ -140,7 +143,18 @@ class App(Served):
                 exposition = await opened.enter_async_context(self._peers.sharing(exposition))
             self._gateway = gateway
             openmetrics = engine.metrics.openmetrics if self._peers is None else None
-            name = config.server.name or f"{socket.gethostname()}:{config.server.port}"
+            started, name = time.time(), config.server.name or f"{socket.gethostname()}:{config.server.port}"
+            run = f"{name}:{secrets.token_hex(8)}"
+            figures = KeptFigures(
+                engine.tallies.hours,
+                store,
+                engine.sealer,
+                config.telemetry.figures,
+                run,
+                time.time,
+                lambda: store.available,
+            )
+            replicas = Replicas(store, engine.sealer, run, lambda: self._replica(name, started, reloader))
             self._opened = Opened(
                 store=store,
                 engine=engine,
@@ -152,13 +166,16 @@ class App(Served):
                 openmetrics=openmetrics,
                 recent=recent,
                 trails=trails,
+                figures=figures,
+                replicas=replicas,
                 name=name,
-                started=time.time(),
+                started=started,
             )
             watching = asyncio.create_task(reloader.watch(self._look_every))
             opened.callback(watching.cancel)
             look_after = repeated(lambda: fail_open.run(engine.erasures.look_after(), None), LOOK_EVERY)
             await opened.enter_async_context(look_after)
+            await opened.enter_async_context(_told(figures, replicas, fail_open.named("figures_failed")))
             engine.observe(self._started())
             yield
             self._opened = None
@@ -174,6 +191,16 @@ class App(Served):
         )
         metrics.gauge("config_reload_successful", taken, (), lambda: [((), not reloader.problems)])
         metrics.gauge("config_digest_info", digest, ("digest",), lambda: [((digest_of(self._config),), 1)])
+
+    def _replica(self, name: str, started: float, reloader: Reloader) -> Replica:
+        return Replica(
+            name=name,
+            version=version("concertina"),
+            started=started,
+            digest=digest_of(self._config),
+            in_flight=sum(self._gateway.admission.in_flight.values()),
+            problems=reloader.problems,
+        )
 
     def _started(self) -> Started:
         config = self._config
@@ -224,3 +251,14 @@ class App(Served):
             if self._made_token.trouble:
                 self._log.warning("admin_token", problem=self._made_token.trouble)
         return self._made_token
+
+
+@asynccontextmanager
+async def _told(figures: KeptFigures, replicas: Replicas, fail_open: FailOpen) -> AsyncIterator[None]:
+    """The store is told now and then what this process has done and that it is there, and once more at the end."""
+    await fail_open.run(replicas.beat(), None)
+    writing = repeated(lambda: fail_open.run(figures.write(), None), WRITE_EVERY)
+    async with writing, repeated(lambda: fail_open.run(replicas.beat(), None), BEAT_EVERY):
+        yield
+    await fail_open.run(figures.write(), None)
+    await fail_open.run(replicas.leave(), None)

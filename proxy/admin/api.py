@@ -16,7 +16,7 @@ from proxy.admin.openapi import Endpoint, document
 from proxy.admin.overview import Overview
 from proxy.admin.recent import Page, Shown, page_of, stream
 from proxy.admin.sessions import Mark, SessionView
-from proxy.admin.setup import ConfigView, Probe, Replica, Setting, StoreView, TenantRow, TenantView
+from proxy.admin.setup import ConfigView, Probe, Setting, StoreView, TenantRow, TenantView
 from proxy.admin.views import (
     Opened,
     answered,
@@ -29,8 +29,8 @@ from proxy.admin.views import (
     probe_store,
     record_rows,
     record_view,
-    replicas_of,
     session_view,
+    span_of,
     store_view,
     tenant_of,
     tenant_view,
@@ -42,6 +42,7 @@ from proxy.errors import InvalidRequestError, NotFoundError
 from proxy.models.windows import Sources
 from proxy.observing.events import AdminActed, RequestEnded
 from proxy.records.index import Session, Target
+from proxy.records.replicas import Replica
 
 SESSIONS_PATH = f"{API}sessions"
 _PAGE = 500
@@ -119,7 +120,7 @@ class Api:
         one, which = "sessions/{id}", ("tenant", "label")
         found = ("tenant", "session", "outcome", "status")
         return [
-            Endpoint("GET", "overview", EVERYBODY, self._overview, Overview, "Health and figures", ("tenant",)),
+            Endpoint("GET", "overview", EVERYBODY, self._overview, Overview, "Health and figures", ("tenant", "span")),
             Endpoint("GET", "requests", SIGNED_IN, self._requests, Page, "Newest requests", (*found, "cursor")),
             Endpoint("GET", "live", SIGNED_IN, self._live, str, "Requests as they end, as server-sent events", found),
             Endpoint("GET", "models", FIGURES, self._models, Models, "Windows, and who says so"),
@@ -135,7 +136,7 @@ class Api:
                 *("What would be done with the request in `body`, under `policies`, for `tenant`", (), True),
             ),
             Endpoint("GET", "config", FIGURES, self._config, ConfigView, "The config in force, without secrets"),
-            Endpoint("GET", "replicas", FIGURES, self._replicas, Replicas, "Processes that serve: this one"),
+            Endpoint("GET", "replicas", FIGURES, self._replicas, Replicas, "Processes that serve, this one first"),
             Endpoint("GET", "store", FIGURES, self._store, StoreView, "The store and its operations"),
             Endpoint("POST", "store/probe", OPERATORS, self._probe, Probe, "Write, read and erase an entry"),
             Endpoint("GET", "sessions", SIGNED_IN, self._sessions, Stored, "Stored sessions", ("tenant", "cursor")),
@@ -156,7 +157,7 @@ class Api:
 
     async def _overview(self, request: Request, visitor: Visitor) -> object:
         tenant = viewed_tenant(request, visitor, self._find())
-        return overview_of(self._find(), visitor, tenant, time.time())
+        return await overview_of(self._find(), visitor, tenant, span_of(request), time.time())
 
     async def _requests(self, request: Request, visitor: Visitor) -> object:
         wanted, before = asked_of(request, visitor)
@@ -196,7 +197,7 @@ class Api:
         return Policy(name, setup.policy(name, reloader))
 
     async def _replicas(self, _: Request, __: Visitor) -> object:
-        return Replicas(replicas_of(self._find()))
+        return Replicas(await self._find().replicas.every())
 
     async def _store(self, _: Request, __: Visitor) -> object:
         return store_view(self._find())

@@ -1,7 +1,8 @@
 """What an operator sees first: whether it is well, what it has done, and who is near the window."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from typing import NamedTuple
 
 import msgspec
 
@@ -24,11 +25,23 @@ _WORTH_SHARING = 20
 _MOST_FAILED_OPEN = 0.01
 
 
-class Figures(msgspec.Struct, frozen=True, kw_only=True):
-    """What has happened since the process started; None where it is not known.
+class Span(NamedTuple):
+    """A span of time that figures are of; hours: this one and those before it."""
 
-    net, received: tokens. waits: requests that waited for a summary; wait_p95: seconds that 19 of 20 of them took at
-    most. cost, cost_of_summaries: US dollars at list price; unpriced: models without one.
+    name: str
+    words: str
+    hours: int
+
+
+SPANS = (Span("24h", "last 24 hours", 24), Span("7d", "last 7 days", 7 * 24), Span("30d", "last 30 days", 30 * 24))
+
+
+class Figures(msgspec.Struct, frozen=True, kw_only=True):
+    """What has happened in a span of time; None where it is not known.
+
+    net, received: tokens. waits: requests that waited for a summary, of this process since it started; wait_p95:
+    seconds that 19 of 20 of them took at most. cost, cost_of_summaries: US dollars at list price; unpriced: models
+    without one.
     """
 
     requests: int
@@ -72,13 +85,17 @@ class Health(msgspec.Struct, frozen=True):
 
 
 class Overview(msgspec.Struct, frozen=True, kw_only=True):
-    """since: when this replica started, in Unix seconds. minutes: all sixty, the newest last.
+    """since: when this replica started, in Unix seconds. minutes: all sixty of it, the newest last.
 
+    span: that of the figures, by its name; is_whole: whether they are of all replicas, or of this one alone since the
+    store does not answer.
     near, compactions: None for those who may see no sessions.
     """
 
     health: Health
     since: float
+    span: str
+    is_whole: bool
     figures: Figures
     minutes: list[Minute]
     near: list[Row] | None
@@ -86,14 +103,12 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True):
     advice: list[str]
 
 
-def figures_of(tallies: Tallies, tenant: str | None, price: Callable[[str], Price | None]) -> Figures:
-    """Of one tenant, or of all."""
-    found = [*tallies.of(tenant)]
+def figures_of(
+    sums: Mapping[tuple[str, str], Tally], tallies: Tallies, tenant: str | None, price: Callable[[str], Price | None]
+) -> Figures:
+    """Of one tenant, or of all. sums: of all replicas, by tenant and model; tallies: of this one."""
+    found = [(model, tally) for (owner, model), tally in sums.items() if tenant in (None, owner)]
     tally = total(each for _, each in found)
-    outcomes = tallies.counts.of.get("outcomes", {})
-    failed_open = sum(
-        n for (owner, _, outcome, _), n in outcomes.items() if outcome == "failed-open" and tenant in (None, owner)
-    )
     waits = tallies.histograms["summary_wait_seconds"]
     waited = sum(sum(each.counts) for each in waits.of.values())
     answers, made, unpriced = _costs(found, price)
@@ -102,7 +117,7 @@ def figures_of(tallies: Tallies, tenant: str | None, price: Callable[[str], Pric
         answered=tally.answered,
         kept_alive=tally.kept_alive,
         passed_on=tally.passed_on,
-        failed_open=failed_open,
+        failed_open=tally.failed_open,
         received=tally.received,
         not_sent=figures.not_sent(tally),
         summaries=figures.summaries(tally),
@@ -117,11 +132,11 @@ def figures_of(tallies: Tallies, tenant: str | None, price: Callable[[str], Pric
 
 
 def _costs(
-    found: Iterable[tuple[tuple[str, str, str], Tally]], price: Callable[[str], Price | None]
+    found: Iterable[tuple[str, Tally]], price: Callable[[str], Price | None]
 ) -> tuple[float | None, float | None, list[str]]:
     """What answers and summaries cost, of the models that have a price, and the names of those that have none."""
     answers, made, unpriced, priced = 0.0, 0.0, set[str](), False
-    for (_, _, model), tally in found:
+    for model, tally in found:
         known = price(model)
         if known is None:
             unpriced.add(model)

@@ -27,8 +27,8 @@ from proxy.admin.views import (
     probe_store,
     record_rows,
     record_view,
-    replicas_of,
     session_view,
+    span_of,
     store_view,
     tenant_of,
     tenant_view,
@@ -69,7 +69,7 @@ class HtmlPages:
 
     async def _overview(self, request: Request, visitor: Visitor) -> Response:
         tenant = viewed_tenant(request, visitor, self._find())
-        view = overview_of(self._find(), visitor, tenant, time.time())
+        view = await overview_of(self._find(), visitor, tenant, span_of(request), time.time())
         spans = [(minute.received, minute.sent) for minute in view.minutes]
         texts = overview.labels(view.minutes)
         values = {
@@ -77,6 +77,8 @@ class HtmlPages:
             "drawn": [chart.bars(spans, texts, frame) for frame in (chart.LOW, chart.NARROW)],
             "tenant": tenant,
             "tenants": self._tenants(visitor),
+            "span": span_of(request),
+            "spans": overview.SPANS,
             "address": str(request.base_url).rstrip("/"),
         }
         return await self._frame.page("overview.html", request, visitor, values)
@@ -238,7 +240,8 @@ class SetupPages:
         return await self._frame.page("store.html", request, visitor, values)
 
     async def _replicas(self, request: Request, visitor: Visitor) -> Response:
-        return await self._frame.page("replicas.html", request, visitor, {"replicas": replicas_of(self._find())})
+        replicas = await self._find().replicas.every()
+        return await self._frame.page("replicas.html", request, visitor, {"replicas": replicas})
 
     async def _config(self, request: Request, visitor: Visitor) -> Response:
         return await self._frame.page("config.html", request, visitor, {"view": setup.config(self._find().reloader)})

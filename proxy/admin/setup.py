@@ -116,18 +116,6 @@ class Probe(msgspec.Struct, frozen=True):
     erase: float
 
 
-class Replica(msgspec.Struct, frozen=True, kw_only=True):
-    """A process that serves. started: Unix seconds. digest: of the config in force; problems: of a file that was
-    refused."""
-
-    name: str
-    version: str
-    started: float
-    digest: str
-    in_flight: int
-    problems: int
-
-
 class ConfigView(msgspec.Struct, frozen=True, kw_only=True):
     """The config in force, without secrets. file: None for the built-in defaults."""
 

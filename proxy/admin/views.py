@@ -5,7 +5,6 @@ import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from importlib.metadata import version
 from itertools import pairwise
 from typing import TypeVar
 
@@ -14,19 +13,20 @@ from starlette.requests import Request
 from policies.chain import mark_of
 from proxy.admin import overview, records, sessions, setup, words
 from proxy.admin.access import Visitor
-from proxy.admin.overview import Figures, Health, Overview
+from proxy.admin.overview import Figures, Health, Overview, Span
 from proxy.admin.recent import Filter, Recent
 from proxy.admin.sessions import ID_DIGITS, Listing, SessionView, Wishes
-from proxy.admin.setup import Model, Probe, Replica, StoreView, TenantRow, TenantView
+from proxy.admin.setup import Model, Probe, StoreView, TenantRow, TenantView
 from proxy.admin.trails import Trails
 from proxy.callers.tenants import Caller
-from proxy.config.loading import digest_of
 from proxy.config.reloading import Reloader
 from proxy.config.settings import DEFAULT, Config
 from proxy.engine.engine import Engine
 from proxy.errors import InvalidRequestError, NotAllowedError, NotFoundError, StoreUnavailableError
 from proxy.observing.events import AdminActed, CompactionEnded
 from proxy.records.index import Session, Target
+from proxy.records.kept_figures import KeptFigures
+from proxy.records.replicas import Replicas
 from proxy.stores import CircuitBreaker, StoreError
 from proxy.upstream.active import Active
 
@@ -46,6 +46,8 @@ class Opened:
     openmetrics: Callable[[], Awaitable[bytes]] | None
     recent: Recent
     trails: Trails
+    figures: KeptFigures
+    replicas: Replicas
     name: str
     started: float
 
@@ -192,16 +194,29 @@ def _is_named(caller: Caller, target: Target, label: str) -> bool:
     return target.mark is None or target.mark == mark_of(caller.labels, label)
 
 
-def overview_of(opened: Opened, visitor: Visitor, tenant: str | None, now: float) -> Overview:
+def span_of(request: Request) -> Span:
+    """The span that `?span=` names; unsaid, a day."""
+    name = request.query_params.get("span", "") or overview.SPANS[0].name
+    found = next((span for span in overview.SPANS if span.name == name), None)
+    if found is None:
+        names = ", ".join(span.name for span in overview.SPANS)
+        raise InvalidRequestError(f"There is no such span of time; say one of {names}.", param="span")
+    return found
+
+
+async def overview_of(opened: Opened, visitor: Visitor, tenant: str | None, span: Span, now: float) -> Overview:
     """Of one tenant, or of all that the visitor sees."""
     engine, names_sessions = opened.engine, visitor.role != "nobody"
     trails = [trail for trail in opened.trails.newest() if tenant in (None, trail.key.tenant)]
     newest = (entry.event for entry in opened.recent.newest())
     events = (event for event in newest if isinstance(event, CompactionEnded) and tenant in (None, event.tenant))
-    shown = overview.figures_of(engine.tallies, tenant, engine.windows.price)
+    sums = await opened.figures.last(span.hours)
+    shown = overview.figures_of(sums.of, engine.tallies, tenant, engine.windows.price)
     return Overview(
         health=health_of(opened, shown, now),
         since=opened.started,
+        span=span.name,
+        is_whole=sums.is_whole,
         figures=shown,
         minutes=overview.minutes(engine.tallies.minutes(tenant), now),
         near=overview.near(trails) if names_sessions else None,
@@ -282,17 +297,3 @@ async def probe_store(opened: Opened) -> Probe:
     moments.append(time.perf_counter())
     write, read, erase = (round(1_000 * (after - before), 2) for before, after in pairwise(moments))
     return Probe(found == value, write, read, erase)
-
-
-def replicas_of(opened: Opened) -> list[Replica]:
-    """This one; others tell of themselves on their own pages."""
-    return [
-        Replica(
-            name=opened.name,
-            version=version("concertina"),
-            started=opened.started,
-            digest=digest_of(opened.config),
-            in_flight=sum(opened.in_flight.values()),
-            problems=opened.reloader.problems,
-        )
-    ]

@@ -256,7 +256,10 @@ class Logging(Settings):
 
 
 class Telemetry(Settings):
-    """Traces; there are no settings in this version."""
+    """Figures that outlive the process."""
+
+    figures: Seconds = Field(default=35 * 86400.0, ge=86400, le=366 * 86400.0)
+    """How long the sums of an hour are kept in the store."""
 
 
 class Config(Settings):
@@ -287,7 +290,7 @@ class Config(Settings):
     """What is logged."""
 
     telemetry: Telemetry = Telemetry()
-    """Traces."""
+    """Figures that outlive the process."""
 
     def shows_content(self, tenant: str) -> bool:
         """Whether what the conversations of a tenant say may be read under /admin."""

@@ -1,1 +1,1 @@
-"""What is kept of conversations, over any store: checkpoints, lineages, the index, erasures, locks."""
+"""What is kept over any store: checkpoints, lineages, the index, erasures, locks; figures, and who serves."""

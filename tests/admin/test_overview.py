@@ -24,7 +24,9 @@ def folded(*events: object) -> Tallies:
 
 def shown(*events: object, tenant: str | None = None) -> overview.Figures:
     prices = {"m": PRICE, "gpt-4o": PRICE}
-    return overview.figures_of(folded(*events), tenant, prices.get)
+    tallies = folded(*events)
+    sums = {(owner, model): tally for rows in tallies.hours.days.values() for (_, owner, model), tally in rows.items()}
+    return overview.figures_of(sums, tallies, tenant, prices.get)
 
 
 def test_figures_are_those_of_the_tallies() -> None:

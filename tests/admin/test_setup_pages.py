@@ -99,7 +99,7 @@ async def test_the_store_is_probed_by_an_entry_of_ours_that_is_gone_afterwards(t
         assert "it works" in shown.body.decode()
         operations = (await play.send("GET", "/admin/api/store", bearer(CONFIGURED))).json()["operations"]
         numbers = {row["name"]: row["number"] for row in operations}  # type: ignore[index,union-attr]
-        assert (numbers["put"], numbers["erase"]) == (2, 2)
+        assert (numbers["put"], numbers["erase"]) == (3, 2)  # and a heartbeat
 
 
 async def test_a_policy_says_of_every_setting_where_it_comes_from(tmp_path: Path) -> None:

@@ -62,9 +62,9 @@ BROKEN: dict[str, tuple[str | bytes, list[str]]] = {
         "policies:\n  a: {extend: chat}",
         ["config.yaml:2: policies.a.extend: unknown key; did you mean 'extends'?"],
     ),
-    "unknown key where none is known": (
+    "unknown key of telemetry": (
         "telemetry:\n  endpoint: x",
-        ["config.yaml:2: telemetry.endpoint: unknown key; known keys: none"],
+        ["config.yaml:2: telemetry.endpoint: unknown key; known keys: figures"],
     ),
     "unknown keys of named and listed things": (
         "upstreams:\n  base_url: {base_url: 'http://h', apikey: x}\nmodels:\n- match: a\n  contextwindow: 9\n",

@@ -76,6 +76,16 @@ def tallied(play: Stage) -> Tally:
     return total(tally for _, tally in play._app._opened.engine.tallies.of())
 
 
+async def kept(play: Stage, replicas: int) -> dict[str, object]:
+    """The figures of a day as all replicas tell them, of which so many are there."""
+    found = json.loads((await ask(play.address, "GET", "/admin/api/overview", [BEARER])).body)
+    assert found["is_whole"]
+    there = json.loads((await ask(play.address, "GET", "/admin/api/replicas", [BEARER])).body)["replicas"]
+    assert len(there) == replicas
+    figures: dict[str, object] = found["figures"]
+    return figures
+
+
 async def too_large(requests: list[bytes], path: str, share: float) -> int:
     """How many of the requests take more than this share of the window, by the model server's own count."""
     counting = ModelServer(window=10 * WINDOW)
@@ -92,18 +102,34 @@ async def test_a_session_is_told_alike_everywhere_and_as_it_was_billed(tmp_path:
     async with AsyncExitStack() as opened:
         model = ModelServer()
         shared = {"store": {"url": f"sqlite:///{tmp_path}/shared.db", "secret": "s"}, "server": {"admin_token": "t"}}
-        plays = [
-            await opened.enter_async_context(stage(tmp_path, each, models=models, **shared)) for each in (model, model)
-        ]
+        stages = [stage(tmp_path, model, models=models, **shared) for _ in range(3)]
+        first = await opened.enter_async_context(AsyncExitStack())
+        plays = [await first.enter_async_context(stages[0]), await opened.enter_async_context(stages[1])]
         for number, body in enumerate(requests):
             reply = await plays[number % 2].send(body, path=path)
             assert reply.status == 200
             await plays[number % 2].settled()
         told = [await scraped(play) for play in plays]
         sums, tallies = [summed(play) for play in plays], [tallied(play) for play in plays]
+        for play in plays:
+            assert play._app._opened is not None
+            await play._app._opened.figures.write()
+        days = [await kept(plays[0], 2), await kept(plays[1], 2)]
+        await first.aclose()
+        days += [await kept(plays[1], 1), await kept(await opened.enter_async_context(stages[2]), 2)]
     assert told == sums
     assert told == [{field: getattr(tally, field) for field in SUMS.values()} for tally in tallies]
     whole = total(tallies)
+    shown = {
+        "requests": whole.requests,
+        "answered": whole.answered,
+        "kept_alive": whole.kept_alive,
+        "received": whole.received,
+        "not_sent": figures.not_sent(whole),
+        "summaries": figures.summaries(whole),
+        "net": figures.net(whole),
+    }
+    assert [{name: day[name] for name in shown} for day in days] == [shown] * 4
     answered = [received for received in model.received if received.status == 200]
     assert whole.billed == sum(received.prompt_tokens for received in answered if not received.is_summary)
     assert whole.summary_in == sum(received.prompt_tokens for received in answered if received.is_summary)

@@ -1,0 +1,56 @@
+"""The processes that serve over one store: each says that it is there, and how it is."""
+
+from collections.abc import Callable
+
+import msgspec
+
+from proxy.records.shelf import Shelf
+from proxy.stores.base import Store
+from proxy.stores.sealing import Sealer
+
+BEAT_EVERY = 10.0
+_TTL = 60.0
+_INDEX = "index:replicas"
+_MOST = 1_000
+
+
+class Replica(msgspec.Struct, frozen=True, kw_only=True):
+    """A process that serves. started: Unix seconds. digest: of the config in force; problems: of a file that was
+    refused."""
+
+    name: str
+    version: str
+    started: float
+    digest: str
+    in_flight: int
+    problems: int
+
+
+class Replicas:
+    """This process among the others."""
+
+    def __init__(self, store: Store, sealer: Sealer, run: str, tell: Callable[[], Replica]) -> None:
+        """`run` names this process among all that ever were; `tell` says how it is."""
+        self._store = store
+        self._shelf = Shelf(store, sealer, _TTL, Replica)
+        self._run = run
+        self._tell = tell
+
+    async def beat(self) -> None:
+        """Say that this process is there, for the next minute."""
+        await self._shelf.put(_key(self._run), self._tell())
+        await self._store.enroll(_INDEX, self._run, _TTL)
+
+    async def leave(self) -> None:
+        """Say that it is not any more."""
+        await self._store.strike(_INDEX, self._run)
+
+    async def every(self) -> list[Replica]:
+        """This one first, then the others by their names; this one alone where the store does not answer."""
+        runs = sorted(await self._store.members(_INDEX) or ())[:_MOST]
+        others = await self._shelf.look_up([_key(run) for run in runs if run != self._run])
+        return [self._tell(), *sorted(filter(None, others), key=lambda each: (each.name, each.started))]
+
+
+def _key(run: str) -> str:
+    return f"replica:{run}"
