@@ -63,6 +63,10 @@ async def test_views_are_there_when_nothing_is_known_and_when_the_store_is_down(
         assert "The store does not answer" in await page(play, "sessions")
         assert "Requests go on without it" in await page(play, "store")
         assert "No model was asked for yet" in await page(play, "models")
+        figures = (await play.send("GET", "/admin/api/overview?span=30d", bearer(CONFIGURED))).json()
+        assert (figures["span"], figures["is_whole"]) == ("30d", False)
+        assert (await play.send("GET", "/admin/api/overview?span=1y", bearer(CONFIGURED))).status == 400
+        assert len((await play.send("GET", "/admin/api/replicas", bearer(CONFIGURED))).json()["replicas"]) == 1  # type: ignore[arg-type]
 
 
 async def test_this_machine_reads_the_setup_without_a_token_and_no_sessions(tmp_path: Path) -> None:
