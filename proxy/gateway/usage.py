@@ -72,7 +72,7 @@ class UsageTap:
         return self._told[0]
 
     def _read(self) -> Usage | None:
-        if self._decoder is None:
+        if self._decoder is None or not (_KEY in self._tail or _KEY in self._head):
             return None
         tail = bytes(self._tail)
         if not self._given.is_event_stream:
