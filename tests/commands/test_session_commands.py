@@ -6,6 +6,7 @@ import asyncio
 import json
 import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 import pytest
@@ -93,9 +94,9 @@ def test_all_that_is_stored_of_sessions_is_exported_as_lines_of_json(run: Run) -
 
 
 def test_records_that_cannot_be_read_are_told_so(run: Run, directory: Path) -> None:
-    with sqlite3.connect(directory / "s.db") as store:
+    with closing(sqlite3.connect(directory / "s.db")) as store:
         (directory / "damaged.db").write_bytes(b"")
-        with sqlite3.connect(directory / "damaged.db") as copy:
+        with closing(sqlite3.connect(directory / "damaged.db")) as copy, copy:
             store.backup(copy)
             copy.execute("UPDATE entries SET value = 'x' WHERE key LIKE 'cp:%'")
     config = yaml.safe_load((directory / "config.yaml").read_text("utf-8"))
