@@ -78,10 +78,3 @@ class Cache(Generic[K, V]):
         """Remember a value of about so many bytes, its key included; returns it."""
         self._memory.keep((self._name, key), value, size)
         return value
-
-    def drop(self, key: K) -> None:
-        self._memory.drop((self._name, key))
-
-    @property
-    def held(self) -> int:
-        return self._memory.held[self._name]

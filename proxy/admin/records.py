@@ -16,7 +16,7 @@ from proxy.records.checkpoints import Checkpoints
 from proxy.records.index import Session
 
 # Generations that are followed back from the newest.
-MOST = 32
+_MOST = 32
 # Pairs of statements that are compared for which replaced which.
 _MOST_PAIRS = 2_000
 
@@ -77,18 +77,9 @@ class View(msgspec.Struct, frozen=True):
 
 async def lineage(checkpoints: Checkpoints, session: Session | None) -> list[Record]:
     """The records of a session, the newest first, as far as the store has them."""
-    found: list[Record] = []
     if session is None or session.record is None:
-        return found
-    tag, digest = session.record
-    following: str | None = digest
-    while following is not None and len(found) < MOST:
-        record = await checkpoints.lying_at(tag, following)
-        if record is None:
-            break
-        found.append(record)
-        following = record.parent
-    return found
+        return []
+    return await checkpoints.history(*session.record, most=_MOST)
 
 
 def row_of(record: Record) -> Row:

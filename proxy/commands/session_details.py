@@ -8,7 +8,8 @@ from rich.console import Console
 from rich.table import Table
 
 from policies.record.lineage import Lineage
-from policies.record.record import Making, Record
+from policies.record.record import Record
+from proxy.admin.records import Row, row_of
 from proxy.commands.common import plain
 from proxy.commands.sessions import moment, stored
 from proxy.config.loading import Config
@@ -22,25 +23,12 @@ _WIDE = 200
 _HEADINGS = ("MADE", "WHY", "COVERED", "CUT", "BEFORE", "AFTER", "RECORD", "BY", "CALLS", "SECONDS", "RATIO")
 
 
-class Generation(msgspec.Struct, frozen=True):
-    """A record without what it says. tokens: of its text. made: Unix seconds."""
-
-    digest: str
-    parent: str | None
-    generation: int
-    covered: int
-    tokens: int
-    ratio: float
-    made: float
-    making: Making
-
-
 class Details(msgspec.Struct, frozen=True):
     """What the store has of a session. generations: of records, the newest first. text: of the newest, if it was asked
     for."""
 
     session: Session
-    generations: list[Generation]
+    generations: list[Row]
     lineage: Lineage | None
     text: str | None = None
 
@@ -73,20 +61,7 @@ async def _exported(session: Session, checkpoints: Checkpoints, lineages: Lineag
 def details(found: Exported, *, with_text: bool) -> Details:
     records = found.records
     text = records[0].text if with_text and records else None
-    return Details(found.session, [_generation(record) for record in records], found.lineage, text)
-
-
-def _generation(record: Record) -> Generation:
-    return Generation(
-        digest=record.digest,
-        parent=record.parent,
-        generation=record.generation,
-        covered=record.covered,
-        tokens=record.text_tokens,
-        ratio=record.compression_ratio,
-        made=record.compacted,
-        making=record.making,
-    )
+    return Details(found.session, [*map(row_of, records)], found.lineage, text)
 
 
 def show(found: Details, console: Console) -> None:
@@ -127,7 +102,7 @@ def _plural(number: int, one: str, many: str) -> str:
     return f"{number} {one if number == 1 else many}"
 
 
-def _table(generations: Sequence[Generation]) -> Table:
+def _table(generations: Sequence[Row]) -> Table:
     table = Table(box=None, pad_edge=False)
     table.add_column("DIGEST", no_wrap=True)
     for heading in _HEADINGS:

@@ -6,7 +6,6 @@ from msgspec import structs
 
 from policies.assembly import Shape
 from policies.ladder import Retry, StatedLimit, is_plausible, next_retry, retries
-from proxy.config.settings import Upstream
 from proxy.dialects import json_array
 from proxy.engine.case import Case, learned
 from proxy.engine.draft import Draft, reshaped, untouched
@@ -22,8 +21,8 @@ from proxy.overflow.form_refusals import refuses_roles, refuses_thinking, refuse
 from proxy.overflow.output_refusals import most_output
 from proxy.runtime.fail_open import FailOpen
 from proxy.server.headers import Headers, without
-from proxy.server.paths import resource, resource_url
 from proxy.upstream.http import TruncatedError, UpstreamClient, UpstreamResponse
+from proxy.upstream.routes import conversation_url
 
 _FAILED = 400
 _CUT_OFF = "The upstream closed the connection in the middle of its answer."
@@ -256,15 +255,10 @@ class Forwarder:
         if asked is not None:
             return await self._client.answered(asked)
         incoming.attempts += 1
-        response = await self._client.send(*addressed(incoming), headers, body)
+        upstream, url = incoming.to.upstream, conversation_url(incoming.to, incoming.exchange.head)
+        response = await self._client.send(upstream, "POST", url, headers, body)
         incoming.opened.callback(response.close)
         return response
-
-
-def addressed(incoming: Incoming) -> tuple[Upstream, str, str]:
-    """The upstream, method and URL of what is sent for a request of a conversation."""
-    upstream, head = incoming.to.upstream, incoming.exchange.head
-    return upstream, "POST", resource_url(upstream.base_url, resource(head.reading), head.target)
 
 
 def _plain(headers: Headers) -> Headers:

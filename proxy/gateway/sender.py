@@ -8,10 +8,9 @@ from proxy.engine.case import Mode
 from proxy.gateway.identify import identify
 from proxy.server.head import RequestHead
 from proxy.server.headers import Headers
-from proxy.server.paths import resource, resource_url
 from proxy.upstream.active import Active
 from proxy.upstream.http import Question, UpstreamClient
-from proxy.upstream.routes import Route
+from proxy.upstream.routes import Route, conversation_url
 
 _MOST_MODELS = 8
 
@@ -37,8 +36,7 @@ class Sender:
             route, question = known
             return self.active.router.measured(route), question
         route = self.active.router.conversation(head, self.caller, model)
-        url = resource_url(route.upstream.base_url, resource(head.reading), head.target)
-        question = client.question(route.upstream, url, route.headers)
+        question = client.question(route.upstream, conversation_url(route, head), route.headers)
         if len(self.routes) < _MOST_MODELS:
             self.routes[model] = route, question
         return route, question

@@ -85,11 +85,11 @@ class Checkpoints:
         (value,) = await self.store.get_many([key])
         return self._open(key, value, bytes.fromhex(digest))
 
-    async def history(self, tag: str, digest: str) -> list[Record]:
+    async def history(self, tag: str, digest: str, most: int = _GENERATIONS) -> list[Record]:
         """The record of this digest and those that it was made from, the newest first, as far as the store has them."""
         found: list[Record] = []
         following: str | None = digest
-        while following is not None and len(found) < _GENERATIONS:
+        while following is not None and len(found) < most:
             record = await self.lying_at(tag, following)
             if record is None:
                 break

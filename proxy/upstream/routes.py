@@ -25,7 +25,7 @@ from proxy.server.headers import (
     window_beta,
     without,
 )
-from proxy.server.paths import MODEL_PATHS, allows
+from proxy.server.paths import MODEL_PATHS, allows, resource, resource_url
 
 NO_MODEL = "none"
 _KEY_HEADERS = (b"authorization", b"x-api-key")
@@ -235,6 +235,11 @@ class Router:
             if len(self._models) < _REMEMBERED_MODELS and len(name) <= MAX_NAME:
                 self._models[name] = known
         return known
+
+
+def conversation_url(route: Route, head: RequestHead) -> str:
+    """Where a request of a conversation is posted, however its client spelled the path."""
+    return resource_url(route.upstream.base_url, resource(head.reading), head.target)
 
 
 def _headers(head: RequestHead, caller: Caller, upstream: Upstream, *, readable: bool) -> Headers:
