@@ -94,7 +94,7 @@ class Stage:
 
     async def requests(self, number: int) -> list[dict[str, object]]:
         """What the log says of so many requests, and nothing of how long they took; the first one made a connection."""
-        while self.log.getvalue().count(b"\n") < number + 1:  # noqa: ASYNC110 - a log tells nobody
+        while self.log.getvalue().count(b'"event":"request"') <= number:  # noqa: ASYNC110 - a log tells nobody
             await asyncio.sleep(0)
         lines = map(json.loads, self.log.getvalue().splitlines())
         told = [line for line in lines if line["event"] == "request"][1:]
@@ -186,6 +186,34 @@ async def test_an_answer_is_what_the_line_makes_of_it(
     assert (len(lane.taken), len(lane.gone_on)) == (1, 0 if case in WHOLE else 1)
     monkeypatch.setattr(Lane, "take", lambda *_: False)
     assert found == await told(tmp_path, script)
+
+
+ODD = {
+    "half an emoji": ([], rb'{"model":"m","messages":[{"role":"user","content":"\ud83d"}]}'),
+    "a byte order mark": ([], b"\xef\xbb\xbf" + chat("hi")),
+    "compressed": ([GZIP], gzip.compress(chat("hi"), mtime=0)),
+    "no JSON": ([], b"{"),
+    "another shape": ([], b'{"model":"m","messages":"hi"}'),
+    "nothing": ([], b""),
+    "a text in Chinese": ([], chat("你好，世界")),
+}
+
+
+@pytest.mark.parametrize("case", ODD)
+async def test_an_odd_request_is_answered_as_the_line_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, case: str
+) -> None:
+    async def found() -> tuple[int, bytes, list[bytes], list[dict[str, object]]]:
+        headers, body = ODD[case]
+        async with warm(tmp_path, sends(OK)) as stage, connected(stage.address) as client:
+            reply = await client.ask("POST", CHAT, [JSON, *headers], body)
+            again = await client.ask("POST", CHAT, [JSON], chat("hi"))
+            assert again.status == 200, "the connection goes on"
+            return reply.status, reply.body, [call.body for call in stage.behind.calls], await stage.requests(2)
+
+    by_lane = await found()
+    monkeypatch.setattr(Lane, "take", lambda *_: False)
+    assert by_lane == await found()
 
 
 async def test_requests_of_one_connection_are_answered_in_turn(tmp_path: Path, lane: Watched) -> None:
