@@ -13,7 +13,7 @@ from proxy.runtime.workers import Workers
 
 _SESSIONS = 1_000
 # A prompt that has grown by so much is looked at again: this share of its window, and not less than some tokens.
-_SHARE = 0.05
+_SHARE = 0.1
 _LEAST = 500
 
 
