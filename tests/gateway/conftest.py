@@ -15,10 +15,11 @@ OK = always(answer(200, OK_BODY, JSON))
 
 
 @pytest.fixture(scope="module")
-async def both(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[tuple[str, Upstream]]:
+async def both(anyio_backend: object, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[tuple[str, Upstream]]:
     """One proxy for all tests that need no config of their own; each gives the upstream its script.
 
-    A module that uses it has a fixture `anyio_backend` of its own, of its scope.
+    A module that uses it has a fixture `anyio_backend` of its own, of its scope; asked for by name here, since else the
+    first loop would serve all of them.
     """
     async with proxied(tmp_path_factory.mktemp("proxy"), OK) as (address, behind):
         yield address, behind

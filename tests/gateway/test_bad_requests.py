@@ -18,6 +18,7 @@ from tests.support.upstreams import (
     GZIP,
     JSON,
     OK_BODY,
+    WAYS,
     Header,
     Upstream,
     always,
@@ -30,10 +31,13 @@ from tests.support.upstreams import (
     proxied,
     request,
     serving,
+    way,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Iterator
+
+    from tests.support.redis_servers import Certificates
 
 pytestmark = pytest.mark.anyio
 
@@ -47,13 +51,16 @@ LIMIT = f"The request body is over the limit of {MOST:,} bytes (server.max_body_
 STRANGER = "the API key is not known here; ask the operator of this proxy for one and send it as a Bearer token"
 
 
-@pytest.fixture(scope="module")
-def anyio_backend() -> str:
-    return "asyncio"
+@pytest.fixture(scope="module", params=WAYS)
+def anyio_backend(
+    request: pytest.FixtureRequest, certificates: Certificates
+) -> Iterator[tuple[str, dict[str, object]]]:
+    with way(request.param, certificates) as backend:
+        yield backend
 
 
 @pytest.fixture(scope="module")
-async def both(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[tuple[str, Upstream]]:
+async def both(anyio_backend: object, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[tuple[str, Upstream]]:
     folder = tmp_path_factory.mktemp("open")
     async with proxied(folder, always(OK), server={"max_body_bytes": MOST}) as (address, behind):
         yield address, behind

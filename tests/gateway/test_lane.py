@@ -24,6 +24,7 @@ from tests.support.upstreams import (
     GZIP,
     JSON,
     OK_BODY,
+    WAYS,
     Call,
     Client,
     Reply,
@@ -39,11 +40,14 @@ from tests.support.upstreams import (
     request,
     serving,
     upstream,
+    way,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator, Callable, Iterator
     from pathlib import Path
+
+    from tests.support.redis_servers import Certificates
 
 pytestmark = pytest.mark.anyio
 
@@ -54,10 +58,12 @@ LONG = json.dumps({"error": {"message": "This model's maximum context length is 
 ERROR = json.dumps({"error": {"message": "no such model", "code": "model_not_found"}}).encode()
 
 
-@pytest.fixture(params=["asyncio", "uvloop"])
-def anyio_backend(request: pytest.FixtureRequest) -> tuple[str, dict[str, object]]:
-    """The proxy runs on uvloop, which fails in ways of its own."""
-    return "asyncio", {"use_uvloop": request.param == "uvloop"}
+@pytest.fixture(params=WAYS)
+def anyio_backend(
+    request: pytest.FixtureRequest, certificates: Certificates
+) -> Iterator[tuple[str, dict[str, object]]]:
+    with way(request.param, certificates) as backend:
+        yield backend
 
 
 @dataclass

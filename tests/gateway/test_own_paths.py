@@ -10,11 +10,27 @@ from urllib.parse import quote
 import pytest
 
 from proxy.server.paths import is_ours, reading
-from tests.support.upstreams import CHAT, JSON, OK_BODY, Header, Reply, Upstream, always, answer, ask, chat, proxied
+from tests.support.upstreams import (
+    CHAT,
+    JSON,
+    OK_BODY,
+    WAYS,
+    Header,
+    Reply,
+    Upstream,
+    always,
+    answer,
+    ask,
+    chat,
+    proxied,
+    way,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Iterator
     from pathlib import Path
+
+    from tests.support.redis_servers import Certificates
 
 pytestmark = pytest.mark.anyio
 
@@ -76,13 +92,16 @@ def targets() -> list[str]:
     )
 
 
-@pytest.fixture(scope="module")
-def anyio_backend() -> str:
-    return "asyncio"
+@pytest.fixture(scope="module", params=WAYS)
+def anyio_backend(
+    request: pytest.FixtureRequest, certificates: Certificates
+) -> Iterator[tuple[str, dict[str, object]]]:
+    with way(request.param, certificates) as backend:
+        yield backend
 
 
 @pytest.fixture(scope="module")
-async def both(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[tuple[str, Upstream]]:
+async def both(anyio_backend: object, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[tuple[str, Upstream]]:
     async with proxied(tmp_path_factory.mktemp("proxy"), OK, server={"admin_token": TOKEN}) as (address, behind):
         yield address, behind
 

@@ -21,6 +21,7 @@ from tests.support.upstreams import (
     HOST,
     JSON,
     OK_BODY,
+    WAYS,
     Call,
     Client,
     Header,
@@ -35,14 +36,16 @@ from tests.support.upstreams import (
     head,
     proxied,
     request,
+    way,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from policies.record.record import Record
     from proxy.engine.job import Job
+    from tests.support.redis_servers import Certificates
 
 pytestmark = pytest.mark.anyio
 
@@ -52,10 +55,12 @@ SOON = 10.0  # sooner than an idle connection is closed
 TEXT = (b"Content-Type", b"application/x-ndjson")
 
 
-@pytest.fixture(scope="module", params=["asyncio", "uvloop"])
-def anyio_backend(request: pytest.FixtureRequest) -> tuple[str, dict[str, object]]:
-    """The proxy runs on uvloop, which fails in ways of its own."""
-    return "asyncio", {"use_uvloop": request.param == "uvloop"}
+@pytest.fixture(scope="module", params=WAYS)
+def anyio_backend(
+    request: pytest.FixtureRequest, certificates: Certificates
+) -> Iterator[tuple[str, dict[str, object]]]:
+    with way(request.param, certificates) as backend:
+        yield backend
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ from tests.support.upstreams import (
     GZIP,
     JSON,
     OK_BODY,
+    WAYS,
     Call,
     Header,
     Reply,
@@ -30,10 +31,13 @@ from tests.support.upstreams import (
     event,
     head,
     proxied,
+    way,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator, Callable, Iterator
+
+    from tests.support.redis_servers import Certificates
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
@@ -49,13 +53,16 @@ CUT_OFF = {
 }
 
 
-@pytest.fixture(scope="module", params=["asyncio", "uvloop"])
-def anyio_backend(request: pytest.FixtureRequest) -> tuple[str, dict[str, object]]:
-    return "asyncio", {"use_uvloop": request.param == "uvloop"}
+@pytest.fixture(scope="module", params=WAYS)
+def anyio_backend(
+    request: pytest.FixtureRequest, certificates: Certificates
+) -> Iterator[tuple[str, dict[str, object]]]:
+    with way(request.param, certificates) as backend:
+        yield backend
 
 
 @pytest.fixture(scope="module")
-async def both(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[tuple[str, Upstream]]:
+async def both(anyio_backend: object, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[tuple[str, Upstream]]:
     """One proxy for all tests here, which waits for an upstream's bytes for a fifth of a second."""
     main = {"idle_timeout": 0.2}
     async with proxied(tmp_path_factory.mktemp("proxy"), always(b""), main=main) as (address, behind):

@@ -18,6 +18,7 @@ from tests.support.upstreams import (
     HOST,
     JSON,
     OK_BODY,
+    WAYS,
     Call,
     Script,
     Upstream,
@@ -33,10 +34,11 @@ from tests.support.upstreams import (
     request,
     serving,
     upstream,
+    way,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Iterator
 
     from tests.support.redis_servers import Certificates
 
@@ -52,10 +54,12 @@ CLOSED = "The upstream closed the connection before it answered."
 INVALID = "The upstream's answer is not valid HTTP."
 
 
-@pytest.fixture(scope="module", params=["asyncio", "uvloop"])
-def anyio_backend(request: pytest.FixtureRequest) -> tuple[str, dict[str, object]]:
-    """The proxy runs on uvloop, which fails in ways of its own."""
-    return "asyncio", {"use_uvloop": request.param == "uvloop"}
+@pytest.fixture(scope="module", params=WAYS)
+def anyio_backend(
+    request: pytest.FixtureRequest, certificates: Certificates
+) -> Iterator[tuple[str, dict[str, object]]]:
+    with way(request.param, certificates) as backend:
+        yield backend
 
 
 async def refused(address: str, path: str) -> dict[str, object]:
@@ -84,8 +88,9 @@ async def test_an_upstream_that_is_not_there(tmp_path: Path, host: str, message:
 
 @pytest.mark.parametrize("path", [CHAT, "/v1/models"])
 async def test_an_upstream_whose_certificate_nobody_vouches_for(
-    tmp_path: Path, certificates: Certificates, path: str
+    tmp_path: Path, certificates: Certificates, monkeypatch: pytest.MonkeyPatch, path: str
 ) -> None:
+    monkeypatch.delenv("SSL_CERT_FILE", raising=False)
     context = certificates.context(clients=False)
     server = await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", 0, ssl=context)
     port = server.sockets[0].getsockname()[1]

@@ -11,10 +11,12 @@ import pytest
 
 from tests.support.fronts import PROGRAMS, Front, before
 from tests.support.http_requests import BODY, HOST, LENGTH, POST, ROWS, SMUGGLED, TE, hosted, post
-from tests.support.upstreams import JSON, OK_BODY, Upstream, always, answer, connected, proxied
+from tests.support.upstreams import JSON, OK_BODY, WAYS, Upstream, always, answer, connected, proxied, way
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
+
+    from tests.support.redis_servers import Certificates
 
 pytestmark = pytest.mark.anyio
 
@@ -295,13 +297,16 @@ def known() -> Iterator[Case]:
 CASES = unique([*known(), *CODINGS, *CHUNKS, *LENGTHS, *FIELDS, *TARGETS, *CONNECTIONS, *LINES])
 
 
-@pytest.fixture(scope="module")
-def anyio_backend() -> str:
-    return "asyncio"
+@pytest.fixture(scope="module", params=WAYS)
+def anyio_backend(
+    request: pytest.FixtureRequest, certificates: Certificates
+) -> Iterator[tuple[str, dict[str, object]]]:
+    with way(request.param, certificates) as backend:
+        yield backend
 
 
 @pytest.fixture(scope="module")
-async def both(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[tuple[str, Upstream]]:
+async def both(anyio_backend: object, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[tuple[str, Upstream]]:
     server = {"header_timeout": "1s", "body_timeout": "1s"}
     script = always(answer(200, OK_BODY, JSON))
     async with proxied(tmp_path_factory.mktemp("framing"), script, server=server) as found:

@@ -14,22 +14,27 @@ from uvicorn.server import ServerState
 
 from proxy.server.protocol import MIN_RATE, Guard
 from tests.support.http_requests import BODY, HOST, LENGTH, POST, ROWS, TE, Row, large, post
-from tests.support.upstreams import CHAT, JSON, OK_BODY, Upstream, always, answer, chat, connected, proxied
+from tests.support.upstreams import CHAT, JSON, OK_BODY, WAYS, Upstream, always, answer, chat, connected, proxied, way
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Iterator
     from pathlib import Path
+
+    from tests.support.redis_servers import Certificates
 
 pytestmark = pytest.mark.anyio
 
 
-@pytest.fixture(scope="module")
-def anyio_backend() -> str:
-    return "asyncio"
+@pytest.fixture(scope="module", params=WAYS)
+def anyio_backend(
+    request: pytest.FixtureRequest, certificates: Certificates
+) -> Iterator[tuple[str, dict[str, object]]]:
+    with way(request.param, certificates) as backend:
+        yield backend
 
 
 @pytest.fixture(scope="module")
-async def both(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[tuple[str, Upstream]]:
+async def both(anyio_backend: object, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[tuple[str, Upstream]]:
     async with proxied(tmp_path_factory.mktemp("guard"), always(answer(200, OK_BODY, JSON))) as found:
         yield found
 

@@ -6,11 +6,12 @@ import asyncio
 import json
 import socket
 import struct
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
-from contextlib import asynccontextmanager, closing, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
+from contextlib import asynccontextmanager, closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Self
 
+import pytest
 import uvicorn
 
 from proxy.app import App
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
     from proxy.config.loading import Config
     from proxy.observing.log import Log
+    from tests.support.redis_servers import Certificates
 
 Header = tuple[bytes, bytes]
 
@@ -217,9 +219,30 @@ class Upstream:
         return self
 
 
+# The proxy runs on uvloop, which fails in ways of its own, as does TLS.
+WAYS = ("asyncio", "uvloop", "uvloop, TLS")
+# What every upstream speaks that is given no other; None for plain TCP.
+_spoken: ssl.SSLContext | None = None
+
+
+@contextmanager
+def way(name: str, certificates: Certificates) -> Iterator[tuple[str, dict[str, object]]]:
+    """The backend of anyio for one of the ways; while it lasts, upstreams speak TLS where it is to be so."""
+    global _spoken
+    with pytest.MonkeyPatch.context() as patch:
+        if name.endswith("TLS"):
+            patch.setenv("SSL_CERT_FILE", str(certificates.authority))
+            _spoken = certificates.context(clients=False)
+        try:
+            yield "asyncio", {"use_uvloop": name.startswith("uvloop")}
+        finally:
+            _spoken = None
+
+
 @asynccontextmanager
 async def upstream(script: Script, tls: ssl.SSLContext | None = None) -> AsyncIterator[Upstream]:
     """A server that plays the script, on a port of its own."""
+    tls = tls or _spoken
     served = Upstream(script)
     running: list[asyncio.Task[None]] = []
 

@@ -51,7 +51,9 @@ async def dial(origin: Origin, context: ssl.SSLContext | None, protocol: Callabl
             name = origin.host if context is not None else None
             _, made = await loop.create_connection(protocol, sock=connected, ssl=context, server_hostname=name)
         except BaseException:
-            connected.close()
+            # Its transport closes it. Where that has not begun to read yet, only what it reads then can make it.
+            with suppress(OSError):
+                connected.shutdown(socket.SHUT_RDWR)
             raise
     except (OSError, UnicodeError) as error:
         raise _unconnected(error) from None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
-from contextlib import asynccontextmanager, nullcontext, suppress
+from contextlib import asynccontextmanager, closing, nullcontext, suppress
 from typing import TYPE_CHECKING
 
 import pytest
@@ -16,10 +16,10 @@ from proxy.runtime.deadlines import within
 from proxy.upstream.http import TruncatedError, UpstreamClient
 from proxy.upstream.wire import connection, dialing
 from proxy.upstream.wire.heads import request_head
-from tests.support.upstreams import CHUNKED, Call, Script, Upstream, always, answer, chunk, head, upstream
+from tests.support.upstreams import CHUNKED, WAYS, Call, Script, Upstream, always, answer, chunk, head, upstream, way
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Iterator
 
     from proxy.upstream.response import UpstreamResponse
     from tests.support.redis_servers import Certificates
@@ -30,10 +30,12 @@ OK = answer(200, b"hello")
 Header = tuple[bytes, bytes]
 
 
-@pytest.fixture(params=["asyncio", "uvloop"])
-def anyio_backend(request: pytest.FixtureRequest) -> tuple[str, dict[str, object]]:
-    """The proxy runs on uvloop, which fails in ways of its own."""
-    return "asyncio", {"use_uvloop": request.param == "uvloop"}
+@pytest.fixture(params=WAYS)
+def anyio_backend(
+    request: pytest.FixtureRequest, certificates: Certificates
+) -> Iterator[tuple[str, dict[str, object]]]:
+    with way(request.param, certificates) as backend:
+        yield backend
 
 
 class Asker:
@@ -427,6 +429,49 @@ async def test_it_goes_to_whom_the_certificate_names_and_says_whom_it_wants(
                     assert await response.read(100) == b"hello"
     assert accepted == 1
     assert named == [None, *["localhost"] * 3]  # addresses are no names (RFC 6066, section 3)
+
+
+class Dialled(asyncio.Protocol):
+    transport: asyncio.Transport
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        self.transport = transport
+
+
+@pytest.mark.parametrize("turns", range(0, 24, 2))
+async def test_a_handshake_that_is_given_up_leaves_nothing_open(turns: int, certificates: Certificates) -> None:
+    """A transport that lives on over a closed socket would take the next connection with the same descriptor."""
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        opened.append(asyncio.current_task())
+        with closing(writer), suppress(ConnectionError, ssl.SSLError):
+            if await reader.read() == b"the last":
+                last.set()
+
+    async def connect(content: bytes) -> None:
+        _, writer = await asyncio.open_connection(host, port, ssl=context)
+        with closing(writer):
+            writer.write(content)
+
+    opened, last = list[asyncio.Task[None] | None](), asyncio.Event()
+    server = await asyncio.start_server(serve, "127.0.0.1", 0, ssl=certificates.context(clients=False))
+    host, port = server.sockets[0].getsockname()
+    origin, context = (
+        dialing.Origin(host, port, is_secure=True),
+        ssl.create_default_context(cafile=certificates.authority),
+    )
+    async with server, asyncio.timeout(30):
+        for _ in range(10):
+            dialled = asyncio.create_task(dialing.dial(origin, context, Dialled))
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            dialled.cancel()
+            with suppress(asyncio.CancelledError):
+                (await dialled).transport.abort()
+            await connect(b"another")
+        await connect(b"the last")
+        await last.wait()
+        await asyncio.gather(*filter(None, opened))
 
 
 async def test_the_first_address_that_answers_is_taken() -> None:
