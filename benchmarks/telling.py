@@ -11,7 +11,6 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from proxy.admin.recent import Recent
-from proxy.admin.trails import Trails
 from proxy.app import App
 from proxy.config.loading import load
 from proxy.config.settings import Upstream
@@ -22,6 +21,7 @@ from proxy.gateway.report import ended
 from proxy.observing.events import Hooks, RequestEnded
 from proxy.observing.log import Log
 from proxy.observing.log_lines import LogLines
+from proxy.observing.session_trails import SessionTrails
 from proxy.observing.tallies import Tallies
 from proxy.upstream.http import UpstreamClient
 
@@ -40,7 +40,7 @@ def measure() -> dict[str, float]:
     incoming = asyncio.run(_answered())
     with Path("/dev/null").open("wb") as nowhere:
         lines, tallies = LogLines(Log("info", time.time, nowhere, "json")), Tallies(time.time)
-        pages = Hooks(Recent(), Trails(), fault=_fault)
+        pages = Hooks(Recent(), SessionTrails(), fault=_fault)
         observe, event = Hooks(lines, tallies, pages, fault=_fault), ended(incoming, None)
         return {
             "making the event of a request": _best(lambda: ended(incoming, None)),

@@ -9,10 +9,9 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager
 from importlib.metadata import version
 
+from proxy.admin.opened import Opened
 from proxy.admin.recent import Recent
 from proxy.admin.site import Pages
-from proxy.admin.trails import Trails
-from proxy.admin.views import Opened
 from proxy.callers import admin_token
 from proxy.callers.admin_token import AdminToken
 from proxy.callers.tenants import Tenants
@@ -26,6 +25,7 @@ from proxy.gateway.line import Gateway
 from proxy.observing.events import Started
 from proxy.observing.log import Log, open_log
 from proxy.observing.metrics import Metrics, by_name
+from proxy.observing.session_trails import SessionTrails
 from proxy.records.erasures import LOOK_EVERY
 from proxy.records.kept_figures import WRITE_EVERY, KeptFigures
 from proxy.records.replicas import BEAT_EVERY, Replica, Replicas
@@ -129,7 +129,7 @@ class App(Served):
             store = CircuitBreaker(opened_store, time.monotonic)
             opened.push_async_callback(store.close)
             client = await opened.enter_async_context(UpstreamClient(config.upstreams))
-            recent, trails = Recent(), Trails()
+            recent, trails = Recent(), SessionTrails()
             engine = await open_engine(config, store, client, workers, self._log, recent, trails)
             engine.memory.most = self._share_of(config.server).memory
             opened.push_async_callback(engine.background.drain, _DRAIN_SECONDS)

@@ -9,7 +9,7 @@ import msgspec
 
 from proxy.admin import chart
 from proxy.admin.chart import Cell
-from proxy.admin.views import Opened
+from proxy.admin.opened import Opened
 from proxy.callers.tenants import Caller
 from proxy.dialects.table import CHAT, written_in
 from proxy.engine.case import case_of

@@ -6,13 +6,13 @@ from typing import NamedTuple
 
 import msgspec
 
-from proxy.admin import sessions, why
-from proxy.admin.sessions import Row
-from proxy.admin.trails import Trail
+from proxy.admin.sessions import listing, why
+from proxy.admin.sessions.listing import Row
 from proxy.observing import figures
 from proxy.observing.events import CompactionEnded
 from proxy.observing.figures import Price
 from proxy.observing.histograms import Histogram
+from proxy.observing.session_trails import SessionTrail
 from proxy.observing.tallies import Tallies
 from proxy.observing.tally import Tally, total
 
@@ -174,9 +174,9 @@ def labels(shown: Sequence[Minute]) -> list[str]:
     return [text if shown[at].at // 60 % _LABELLED_EVERY == 0 else "" for at, text in enumerate(told)]
 
 
-def near(trails: Iterable[Trail]) -> list[Row]:
+def near(trails: Iterable[SessionTrail]) -> list[Row]:
     """Sessions near their window, the fullest first."""
-    found = [sessions.row_of(trail) for trail in trails if figures.is_near(trail.last)]
+    found = [listing.row_of(trail) for trail in trails if figures.is_near(trail.last)]
     return sorted(found, key=lambda row: -(row.used or 0.0))[:_MOST_ROWS]
 
 

@@ -23,7 +23,7 @@ from importlib.metadata import version
 from typing import NamedTuple
 
 from proxy.admin.access import EVERYBODY, FIGURES, SIGNED_IN, Role, Visitor
-from proxy.admin.views import Opened
+from proxy.admin.opened import Opened
 
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self';"

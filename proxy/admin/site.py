@@ -13,8 +13,9 @@ from proxy.admin import rendering
 from proxy.admin.access import FIGURES, Access
 from proxy.admin.api import SESSIONS_PATH, Api
 from proxy.admin.guard import Guard, error_page, protected, told
+from proxy.admin.opened import Opened
 from proxy.admin.pages import ExplainPages, HtmlPages, SetupPages
-from proxy.admin.views import Opened
+from proxy.admin.sessions.pages import SessionPages
 from proxy.errors import MethodNotAllowedError, NotFoundError, ProxyError
 from proxy.server.served import Receive, Scope, Send
 
@@ -50,6 +51,7 @@ class Pages:
                 Path("/readyz", self._ready),
                 Path("/metrics", self._metrics),
                 *HtmlPages(lambda: self._opened, guard).routes(),
+                *SessionPages(lambda: self._opened, guard).routes(),
                 *SetupPages(lambda: self._opened, guard).routes(),
                 *ExplainPages(lambda: self._opened, guard).routes(),
                 self.api.described(),

@@ -9,7 +9,7 @@ from rich.table import Table
 
 from policies.record.lineage import Lineage
 from policies.record.record import Record
-from proxy.admin.records import Row, row_of
+from proxy.admin.sessions.records import Row, row_of
 from proxy.commands.common import plain
 from proxy.commands.sessions import moment, stored
 from proxy.config.loading import Config

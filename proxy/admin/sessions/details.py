@@ -1,70 +1,23 @@
-"""The sessions: listed, and one by one, from what this process saw and what the store keeps."""
+"""One session: told in a sentence, drawn, and explained, from what this process saw and what the store keeps."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Literal, NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from typing import Literal
 
 import msgspec
 
-from proxy.admin import why, words
-from proxy.admin.trails import Key, Point, Trail
+from proxy.admin import words
+from proxy.admin.sessions import why
+from proxy.admin.sessions.listing import Row, row_of, row_of_stored
 from proxy.observing import figures
 from proxy.observing.events import CompactionEnded, PromptComposed, RequestEnded
+from proxy.observing.session_trails import Point, SessionTrail
 from proxy.observing.tally import Tally
 from proxy.records.index import Session
 
-State = Literal["fits", "compacted", "near", "irreducible", "failing"]
-STATES: tuple[State, ...] = ("fits", "compacted", "near", "irreducible", "failing")
-_PAGE = 50
-# Of a conversation's id, as headers and the log show it.
-ID_DIGITS = 16
 # Of the usable window, that tools and instructions may take.
 MOST_FIXED = 0.4
 # A prompt of which so much less was in the provider's cache than of the one before had its prefix broken.
 _CACHE_DROP = 0.3
-
-
-class Row(msgspec.Struct, frozen=True, kw_only=True):
-    """A session in a list. seen: Unix seconds. used: share of the usable window that its newest request took.
-
-    requests, net, used: of this process; None where it saw none. stored: whether the store has something of it.
-    """
-
-    tenant: str
-    id: str
-    label: str
-    model: str | None
-    seen: float
-    state: State
-    requests: int | None = None
-    used: float | None = None
-    compactions: int | None = None
-    net: int | None = None
-    stored: bool = False
-
-    @property
-    def key(self) -> Key:
-        return Key(self.tenant, self.id, self.label)
-
-
-class Wishes(NamedTuple):
-    """Which sessions are wanted: of a tenant, with `q` in label, id or model, of one state, behind the cursor of a
-    listing; empty for all."""
-
-    tenant: str = ""
-    q: str = ""
-    state: str = ""
-    cursor: str = ""
-
-
-class Listing(msgspec.Struct, frozen=True):
-    """A page of sessions, the last used first. cursor: asks for the next page; None on the last one.
-
-    store: whether the store could say which sessions it knows.
-    """
-
-    sessions: list[Row]
-    cursor: str | None
-    store: bool = True
 
 
 class Mark(msgspec.Struct, frozen=True):
@@ -121,69 +74,7 @@ class SessionView(msgspec.Struct, frozen=True, kw_only=True):
     labels: list[str] = []
 
 
-def listing(trails: Iterable[Trail], stored: Iterable[tuple[str, Session]], wishes: Wishes) -> Listing:
-    """A page of these. stored: tenants and what the store has of them."""
-    rows = {row.key: row for row in (row_of_stored(tenant, session) for tenant, session in stored)}
-    for trail in trails:
-        rows[trail.key] = row_of(trail, is_stored=trail.key in rows)
-    wanted = [row for row in rows.values() if _fits(row, wishes.q.lower()) and wishes.state in ("", row.state)]
-    ordered = sorted(wanted, key=cursor_of)
-    behind = [row for row in ordered if cursor_of(row) > wishes.cursor]
-    page = behind[:_PAGE]
-    return Listing(page, cursor_of(page[-1]) if len(behind) > len(page) else None)
-
-
-def cursor_of(row: Row) -> str:
-    """A place in the list, newest first, that holds though others are used meanwhile."""
-    return f"{10**10 - row.seen:015.3f}-{row.tenant}-{row.id}-{row.label}"
-
-
-def _fits(row: Row, query: str) -> bool:
-    return any(query in text.lower() for text in (row.label, row.id, row.model or ""))
-
-
-def row_of_stored(tenant: str, session: Session) -> Row:
-    return Row(
-        tenant=tenant,
-        id=session.id[:ID_DIGITS],
-        label=session.label,
-        model=session.model,
-        seen=session.seen,
-        state="compacted" if session.record else "fits",
-        compactions=session.generation,
-        stored=True,
-    )
-
-
-def row_of(trail: Trail, *, is_stored: bool = False) -> Row:
-    last = trail.last
-    return Row(
-        tenant=trail.key.tenant,
-        id=trail.key.id,
-        label=trail.key.label,
-        model=last.model,
-        seen=last.at,
-        state=state_of(trail),
-        requests=trail.requests.requests,
-        used=figures.fill(trail.last),
-        compactions=trail.summaries.number,
-        net=figures.net(trail.tally),
-        stored=is_stored,
-    )
-
-
-def state_of(trail: Trail) -> State:
-    last = trail.last
-    if last.status >= 400 or last.compaction == "failed-open":
-        return "failing"
-    if last.reason == "irreducible":
-        return "irreducible"
-    if figures.is_near(last):
-        return "near"
-    return "compacted" if last.checkpoint else "fits"
-
-
-def view(trail: Trail, prompt: PromptComposed | None, *, is_stored: bool, labels: Sequence[str]) -> SessionView:
+def view(trail: SessionTrail, prompt: PromptComposed | None, *, is_stored: bool, labels: Sequence[str]) -> SessionView:
     points = trail.points
     filled = None if prompt is None else filling(prompt, trail.last.calibration or 1.0)
     return SessionView(
@@ -225,7 +116,7 @@ def filling(prompt: PromptComposed, calibration: float) -> Filling:
     return Filling(prompt.at, parts, prompt.usable, round(calibration * prompt.soft), round(calibration * prompt.due))
 
 
-def sentence(trail: Trail) -> str:
+def sentence(trail: SessionTrail) -> str:
     """The session in one sentence."""
     last, tally = trail.last, trail.tally
     span = words.span(max(1, round(last.at - trail.began)))

@@ -10,7 +10,7 @@ import pytest
 from msgspec import structs
 
 from policies.ledger.entries import Entry
-from proxy.admin import records
+from proxy.admin.sessions import records
 from proxy.memory import Cache, Memory
 from proxy.records.checkpoints import Checkpoints
 from proxy.records.index import Session

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from proxy.admin import sessions
-from proxy.admin.sessions import Wishes
-from proxy.admin.trails import Trail, Trails
+from proxy.admin.sessions import details, listing
+from proxy.admin.sessions.listing import Wishes
 from proxy.observing.events import PromptComposed
 from proxy.observing.message_fates import pack
+from proxy.observing.session_trails import SessionTrail, SessionTrails
 from proxy.records.index import Session
 from tests.support.session_events import AT, compacted, requested
 
@@ -16,15 +16,15 @@ FIRST, SECOND = "a" * 16, "b" * 16
 STORED = Session(id="f" * 64, label="old", model="m2", seen=AT - 500, covered=4, generation=2, record=("tag", "d"))
 
 
-def trail_of(*events: object) -> Trail:
-    trails = Trails()
+def trail_of(*events: object) -> SessionTrail:
+    trails = SessionTrails()
     for event in events:
         trails(event)  # type: ignore[arg-type]
     return next(trails.newest())
 
 
-def told(*events: object) -> sessions.SessionView:
-    return sessions.view(trail_of(*events), None, is_stored=False, labels=[])
+def told(*events: object) -> details.SessionView:
+    return details.view(trail_of(*events), None, is_stored=False, labels=[])
 
 
 @pytest.mark.parametrize(
@@ -40,7 +40,7 @@ def told(*events: object) -> sessions.SessionView:
     ],
 )
 def test_a_sessions_state_is_that_of_its_newest_request(changes: dict[str, object], state: str) -> None:
-    assert sessions.state_of(trail_of(requested(), requested(**changes))) == state
+    assert listing.state_of(trail_of(requested(), requested(**changes))) == state
 
 
 def test_a_session_in_one_sentence() -> None:
@@ -89,7 +89,7 @@ def test_what_fills_the_window_is_in_the_models_tokens_and_ends_with_what_is_fre
         at=AT, tenant="default", session=FIRST, label="", tools=3_000, head=100, record=200, cooled=10, results=300,
         conversation=400, window=8_000, usable=7_000, soft=4_000, due=5_000, messages=pack([]),
     )  # fmt: skip
-    view = sessions.view(trail_of(requested(calibration=1.5)), prompt, is_stored=True, labels=["x"])
+    view = details.view(trail_of(requested(calibration=1.5)), prompt, is_stored=True, labels=["x"])
     assert view.filling is not None
     parts = {part.kind: part.tokens for part in view.filling.parts}
     assert parts == {
@@ -119,7 +119,7 @@ def test_advice_is_given_where_a_rule_says_so(changes: dict[str, object], words:
 def test_sessions_of_memory_and_store_are_one_list_the_last_used_first() -> None:
     both = trail_of(requested(session="f" * 16, label="old", at=AT + 5))
     other = trail_of(requested(session=FIRST, label="new", at=AT + 9))
-    found = sessions.listing([both, other], [("default", STORED), ("acme", STORED)], Wishes())
+    found = listing.listing([both, other], [("default", STORED), ("acme", STORED)], Wishes())
     assert [(row.tenant, row.label, row.stored) for row in found.sessions] == [
         ("default", "new", False),
         ("default", "old", True),
@@ -139,7 +139,7 @@ def test_sessions_of_memory_and_store_are_one_list_the_last_used_first() -> None
     ],
 )
 def test_a_list_is_narrowed_by_label_id_model_and_state(wishes: Wishes, labels: list[str]) -> None:
-    found = sessions.listing([trail_of(requested(session=FIRST, label="new"))], [("default", STORED)], wishes)
+    found = listing.listing([trail_of(requested(session=FIRST, label="new"))], [("default", STORED)], wishes)
     assert [row.label for row in found.sessions] == labels
 
 
@@ -148,7 +148,7 @@ def test_pages_of_a_list_hold_every_session_once() -> None:
     seen: list[str] = []
     cursor: str | None = ""
     while cursor is not None:
-        page = sessions.listing(trails, [], Wishes(cursor=cursor))
+        page = listing.listing(trails, [], Wishes(cursor=cursor))
         seen += [row.id for row in page.sessions]
         cursor = page.cursor
     assert seen == [trail.key.id for trail in trails]

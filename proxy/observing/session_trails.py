@@ -1,4 +1,4 @@
-"""The way of every session: a point of a few bytes for each of its newest requests, and sums over all of them."""
+"""The trail of every session: a point of a few bytes for each of its newest requests, and sums over all of them."""
 
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator
@@ -75,7 +75,7 @@ class Summaries:
 
 
 @dataclass(slots=True)
-class Trail:
+class SessionTrail:
     """One session as this process saw it. last: its newest request."""
 
     key: Key
@@ -142,11 +142,11 @@ class Trail:
             del packed[: _POINT.size]
 
 
-class Trails:
+class SessionTrails:
     """A hook that follows the sessions which were used last."""
 
     def __init__(self) -> None:
-        self._trails: OrderedDict[Key, Trail] = OrderedDict()
+        self._trails: OrderedDict[Key, SessionTrail] = OrderedDict()
         self._prompts: OrderedDict[Key, PromptComposed] = OrderedDict()
         self._summaries: OrderedDict[tuple[str, str], Summaries] = OrderedDict()
 
@@ -158,11 +158,11 @@ class Trails:
         elif isinstance(event, PromptComposed):
             remember(self._prompts, Key(event.tenant, event.session, event.label), event, _PROMPTS)
 
-    def newest(self) -> Iterator[Trail]:
+    def newest(self) -> Iterator[SessionTrail]:
         """All of them, the one that was used last first."""
         return reversed(self._trails.values())
 
-    def of(self, tenant: str, name: str) -> list[Trail]:
+    def of(self, tenant: str, name: str) -> list[SessionTrail]:
         """The sessions of a conversation, by its id: one for each label, the one used last first."""
         return [trail for trail in self.newest() if trail.key.tenant == tenant and trail.key.id == name]
 
@@ -183,7 +183,7 @@ class Trails:
         if event.session is None or event.tenant is None:
             return
         key = Key(event.tenant, event.session, event.label or "")
-        trail = self._trails.get(key) or Trail(key, event.at, event, self._summaries_of(key.tenant, key.id))
+        trail = self._trails.get(key) or SessionTrail(key, event.at, event, self._summaries_of(key.tenant, key.id))
         trail.add(event)
         remember(self._trails, key, trail, _SESSIONS)
 

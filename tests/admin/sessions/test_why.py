@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from proxy.admin import why
+from proxy.admin.sessions import why
 from tests.support.session_events import compacted
 
-DESIGN = (Path(__file__).parents[2] / "docs/design.md").read_text("utf-8")
+DESIGN = (Path(__file__).parents[3] / "docs/design.md").read_text("utf-8")
 
 
 def documented() -> set[str]:

@@ -7,16 +7,16 @@ from collections import deque
 import pytest
 
 from proxy.admin.recent import Recent
-from proxy.admin.trails import POINTS, Trails
 from proxy.observing import figures
 from proxy.observing.events import ConfigReloaded
+from proxy.observing.session_trails import POINTS, SessionTrails
 from tests.support.session_events import AT, compacted, requested
 
 CHECKPOINT = "c" * 16
 
 
-def followed(*events: object) -> Trails:
-    trails = Trails()
+def followed(*events: object) -> SessionTrails:
+    trails = SessionTrails()
     deque(map(trails, events), 0)  # type: ignore[arg-type]
     return trails
 
@@ -86,7 +86,7 @@ def test_values_beyond_what_a_point_holds_are_cut() -> None:
 
 
 def test_of_an_erased_session_nothing_is_left() -> None:
-    trails, recent = Trails(), Recent()
+    trails, recent = SessionTrails(), Recent()
     for event in (requested(label="a"), requested(label="b")):
         trails(event)
         recent(event)

@@ -1,0 +1,68 @@
+"""The parts of the running proxy that pages look at, and whose tenants' pages these are."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+
+from starlette.requests import Request
+
+from proxy.admin.access import Visitor
+from proxy.admin.recent import Recent
+from proxy.callers.tenants import Caller
+from proxy.config.reloading import Reloader
+from proxy.config.settings import DEFAULT, Config
+from proxy.engine.engine import Engine
+from proxy.errors import NotAllowedError, NotFoundError
+from proxy.observing.session_trails import SessionTrails
+from proxy.records.kept_figures import KeptFigures
+from proxy.records.replicas import Replicas
+from proxy.stores import CircuitBreaker
+from proxy.upstream.active import Active
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Opened:
+    """The parts of the running proxy. openmetrics: None where several workers answer as one. in_flight: requests
+    under way by tenant. name: this replica's. started: Unix seconds."""
+
+    store: CircuitBreaker
+    engine: Engine
+    active: Callable[[], Active]
+    is_draining: Callable[[], bool]
+    reloader: Reloader
+    in_flight: Mapping[str, int]
+    exposition: Callable[[], Awaitable[bytes]]
+    openmetrics: Callable[[], Awaitable[bytes]] | None
+    recent: Recent
+    trails: SessionTrails
+    figures: KeptFigures
+    replicas: Replicas
+    name: str
+    started: float
+
+    @property
+    def config(self) -> Config:
+        """In force now."""
+        return self.reloader.config
+
+
+def tenant_of(request: Request, visitor: Visitor, opened: Opened) -> Caller:
+    """The tenant that `?tenant=` names; unsaid, a viewer's own, else the default one."""
+    return named_tenant(request.query_params.get("tenant", ""), visitor, opened)
+
+
+def named_tenant(name: str, visitor: Visitor, opened: Opened) -> Caller:
+    """The tenant of this name; without one a viewer's own, else the default one."""
+    name = name or visitor.tenant or DEFAULT
+    caller = opened.active().tenants.named(name)
+    if not visitor.sees(name):
+        raise NotAllowedError("Your key opens another tenant's pages.", param="tenant")
+    if caller is None:
+        raise NotFoundError("No tenant has this name; say which by ?tenant=NAME.", param="tenant")
+    return caller
+
+
+def viewed_tenant(request: Request, visitor: Visitor, opened: Opened) -> str | None:
+    """The tenant that `?tenant=` names, a viewer's own, else None for all."""
+    if visitor.tenant is None and not request.query_params.get("tenant"):
+        return None
+    return tenant_of(request, visitor, opened).tenant

@@ -1,0 +1,1 @@
+"""Pages and API of sessions: listed, told one by one, their records, and what can be done with them."""

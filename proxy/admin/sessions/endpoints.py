@@ -1,0 +1,135 @@
+"""What programs read and do about sessions, under /admin/api/sessions."""
+
+from collections.abc import Callable, Sequence
+
+import msgspec
+from starlette.requests import Request
+
+from proxy.admin.access import SIGNED_IN, Access, Visitor
+from proxy.admin.openapi import Endpoint
+from proxy.admin.opened import Opened, tenant_of
+from proxy.admin.sessions import records
+from proxy.admin.sessions.asking import answered, erase, erase_named, record_rows, record_view, session_view
+from proxy.admin.sessions.details import Mark, SessionView
+from proxy.errors import InvalidRequestError
+from proxy.observing.events import AdminActed
+from proxy.records.index import Session, Target
+
+_PAGE = 500
+
+
+class Stored(msgspec.Struct, frozen=True):
+    """Sessions that the store knows, the last used first. cursor: asks for the next ones; None where there are none."""
+
+    sessions: list[Session]
+    cursor: str | None
+
+
+class Trail(msgspec.Struct, frozen=True):
+    points: list[dict[str, object]]
+    marks: list[Mark]
+
+
+class Fates(msgspec.Struct, frozen=True):
+    """What became of each message when that was last told; `at` is None where it never was."""
+
+    at: float | None
+    messages: list[dict[str, object]]
+
+
+class Records(msgspec.Struct, frozen=True):
+    records: list[records.Row]
+
+
+class Erased(msgspec.Struct, frozen=True):
+    """Whole ids of the conversations."""
+
+    erased: list[str]
+
+
+class SessionEndpoints:
+    """The endpoints of sessions; every answer is JSON."""
+
+    def __init__(self, opened: Callable[[], Opened], access: Access) -> None:
+        self._find = opened
+        self._access = access
+
+    def endpoints(self) -> list[Endpoint]:
+        """The table; of two paths that fit the first holds."""
+        one, which = "sessions/{id}", ("tenant", "label")
+        return [
+            Endpoint("GET", "sessions", SIGNED_IN, self._sessions, Stored, "Stored sessions", ("tenant", "cursor")),
+            Endpoint("DELETE", "sessions", SIGNED_IN, self._erase_all, Erased, "Erase all", ("tenant", "all")),
+            Endpoint("GET", one, SIGNED_IN, self._session, SessionView, "A session", which),
+            Endpoint("GET", f"{one}/trail", SIGNED_IN, self._trail, Trail, "Its requests as points", which),
+            Endpoint("GET", f"{one}/fates", SIGNED_IN, self._fates, Fates, "What became of its messages", which),
+            Endpoint("GET", f"{one}/records", SIGNED_IN, self._records, Records, "Its records", which),
+            Endpoint(
+                *("GET", f"{one}/records/{{digest}}", SIGNED_IN, self._record, records.View),
+                *("A record, and what it took over from another", (*which, "against")),
+            ),
+            Endpoint(
+                *("DELETE", "sessions/{name:path}", SIGNED_IN, self._erase, Erased),
+                *("Erase the sessions with this label or id", ("tenant",)),
+            ),
+        ]
+
+    async def _sessions(self, request: Request, visitor: Visitor) -> object:
+        """Of a tenant, the conversations of which something is stored."""
+        caller = tenant_of(request, visitor, self._find())
+        found = await answered(self._find().engine.sessions.of(caller))
+        cursor = request.query_params.get("cursor", "")
+        behind = [session for session in found if _place(session) > cursor]
+        return Stored(behind[:_PAGE], _place(behind[_PAGE - 1]) if len(behind) > _PAGE else None)
+
+    async def _erase_all(self, request: Request, visitor: Visitor) -> object:
+        opened, caller = self._find(), tenant_of(request, visitor, self._find())
+        if request.query_params.get("all") != "true":
+            raise InvalidRequestError("Name the session in the path, or say ?all=true to erase all.", param="all")
+        return _erased(await erase(opened, visitor, caller, await answered(opened.engine.sessions.every(caller))))
+
+    async def _erase(self, request: Request, visitor: Visitor) -> object:
+        """Erase the conversations of a tenant that this names: all with the label, or the one with the id."""
+        caller = tenant_of(request, visitor, self._find())
+        return _erased(await erase_named(self._find(), visitor, caller, request.path_params["name"]))
+
+    async def _session(self, request: Request, visitor: Visitor) -> object:
+        return await self._view(request, visitor)
+
+    async def _trail(self, request: Request, visitor: Visitor) -> object:
+        view = await self._view(request, visitor)
+        return Trail([point._asdict() for point in view.points], view.marks)
+
+    async def _fates(self, request: Request, visitor: Visitor) -> object:
+        view = await self._view(request, visitor)
+        prompt = self._find().trails.prompt(view.row.key)
+        messages = [message._asdict() for message in prompt.messages] if prompt else []
+        return Fates(prompt.at if prompt else None, messages)
+
+    async def _records(self, request: Request, visitor: Visitor) -> object:
+        caller = tenant_of(request, visitor, self._find())
+        name, label = request.path_params["id"], request.query_params.get("label", "")
+        return Records(await record_rows(self._find(), caller, name, label))
+
+    async def _record(self, request: Request, visitor: Visitor) -> object:
+        caller = tenant_of(request, visitor, self._find())
+        self._access.check_content(visitor, caller.tenant)
+        name, label = request.path_params["id"], request.query_params.get("label", "")
+        against = request.query_params.get("against")
+        view = await record_view(self._find(), caller, name, label, request.path_params["digest"], against)
+        self._find().engine.observe(AdminActed(visitor.role, "record_read", caller.tenant, name))
+        return view
+
+    async def _view(self, request: Request, visitor: Visitor) -> SessionView:
+        caller = tenant_of(request, visitor, self._find())
+        label = request.query_params.get("label")
+        return await session_view(self._find(), caller, request.path_params["id"], label)
+
+
+def _erased(found: Sequence[Target]) -> Erased:
+    return Erased([target.id for target in found])
+
+
+def _place(session: Session) -> str:
+    """In the list, the last used first."""
+    return f"{10**10 - session.seen:015.3f}-{session.id}-{session.label}"

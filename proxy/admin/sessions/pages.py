@@ -1,0 +1,96 @@
+"""What people see of sessions: the list, a session, a record; and what they do with them."""
+
+from collections.abc import Callable
+
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+from starlette.routing import Route as Path
+
+from proxy.admin import chart, rendering
+from proxy.admin.access import SIGNED_IN, Access, Visitor
+from proxy.admin.guard import ADMIN, Guard
+from proxy.admin.opened import Opened, tenant_of
+from proxy.admin.rendering import Frame
+from proxy.admin.sessions.asking import erase_named, list_sessions, record_rows, record_view, session_view
+from proxy.admin.sessions.details import SessionView
+from proxy.admin.sessions.listing import STATES, Wishes
+from proxy.observing.events import AdminActed
+
+# Messages that are listed below the strip, the newest.
+_LISTED = 100
+
+
+class SessionPages:
+    """The views of sessions, each with its template."""
+
+    def __init__(self, opened: Callable[[], Opened], guard: Guard) -> None:
+        self._find = opened
+        self._guard = guard
+        self._frame = Frame(opened)
+
+    @property
+    def _access(self) -> Access:
+        return self._guard.access
+
+    def routes(self) -> list[Path]:
+        only = self._guard.only
+        session = f"{ADMIN}sessions/{{id}}"
+        return [
+            Path(f"{ADMIN}sessions", only(self._sessions, SIGNED_IN)),
+            Path(session, only(self._session, SIGNED_IN)),
+            Path(f"{session}/erase", only(self._erase, SIGNED_IN), methods=["POST"]),
+            Path(f"{session}/records/{{digest}}", only(self._record, SIGNED_IN)),
+        ]
+
+    async def _sessions(self, request: Request, visitor: Visitor) -> Response:
+        wishes = Wishes(**{name: request.query_params.get(name, "") for name in Wishes._fields})
+        listed = await list_sessions(self._find(), visitor, wishes)
+        values = {"view": listed, "wishes": wishes, "tenants": self._tenants(visitor), "states": STATES}
+        return await self._frame.page("sessions.html", request, visitor, values)
+
+    async def _session(self, request: Request, visitor: Visitor) -> Response:
+        opened, caller = self._find(), tenant_of(request, visitor, self._find())
+        view = await session_view(opened, caller, request.path_params["id"], request.query_params.get("label"))
+        prompt = opened.trails.prompt(view.row.key)
+        messages = [*prompt.messages] if prompt else []
+        values = {
+            "view": view,
+            "drawn": _drawn(view),
+            "filled": chart.stacked([(part.kind, part.tokens) for part in view.filling.parts] if view.filling else ()),
+            "strip": chart.strip(messages),
+            "messages": messages[-_LISTED:],
+            "records": await record_rows(opened, caller, view.row.id, view.row.label),
+            "is_shown": self._access.may_read(visitor, caller.tenant),
+        }
+        return await self._frame.page("session.html", request, visitor, values)
+
+    async def _record(self, request: Request, visitor: Visitor) -> Response:
+        opened, caller = self._find(), tenant_of(request, visitor, self._find())
+        label, name = request.query_params.get("label", ""), request.path_params["id"]
+        values: dict[str, object] = {"session": (caller.tenant, name, label), "is_shown": False, "view": None}
+        if self._access.may_read(visitor, caller.tenant):
+            opened.engine.observe(AdminActed(visitor.role, "record_read", caller.tenant, name))
+            digest, against = request.path_params["digest"], request.query_params.get("against")
+            view = await record_view(opened, caller, name, label, digest, against)
+            values |= {"is_shown": True, "view": view, "records": await record_rows(opened, caller, name, label)}
+        return await self._frame.page("record.html", request, visitor, values, 200 if values["is_shown"] else 403)
+
+    async def _erase(self, request: Request, visitor: Visitor) -> Response:
+        caller = tenant_of(request, visitor, self._find())
+        name = f"{request.path_params['id']}:{request.query_params.get('label', '')}"
+        await erase_named(self._find(), visitor, caller, name)
+        return RedirectResponse(f"{rendering.root_of(request)}sessions", 303)
+
+    def _tenants(self, visitor: Visitor) -> list[str]:
+        return [name for name in self._find().config.tenants if visitor.sees(name)]
+
+
+def _drawn(view: SessionView) -> list[chart.Saw]:
+    """The picture in each of its sizes; none of a session that this process has not seen."""
+    if view.last is None or not view.points:
+        return []
+    due = view.filling.due if view.filling else None
+    limits = [("window", view.last.window), ("usable", view.last.usable), ("floor", due)]
+    known = [(kind, tokens) for kind, tokens in limits if tokens]
+    places = [(mark.place, mark.kind) for mark in view.marks]
+    return [chart.saw(view.points, known, places, frame) for frame in (chart.WIDE, chart.NARROW)]
