@@ -131,7 +131,7 @@ class Chain:
     @property
     def name(self) -> str:
         """The conversation's name for people."""
-        return self.first_link.hex()[:16]
+        return name_of(self.first_link)
 
     @property
     def own_link(self) -> bytes:
@@ -157,6 +157,11 @@ class Chain:
     def tag(self) -> str:
         """Under which everything of the conversation is stored."""
         return hash_tag(self.digests[min(1, len(self.digests) - 1)])
+
+
+def name_of(first: bytes) -> str:
+    """A conversation's name for people, by its first link: 16 hex digits."""
+    return first.hex()[:16]
 
 
 def mark_of(key: bytes, label: str) -> bytes:

@@ -14,7 +14,7 @@ from proxy.admin.recent import Recent
 from proxy.admin.site import Pages
 from proxy.callers import admin_token
 from proxy.callers.admin_token import AdminToken
-from proxy.callers.tenants import Tenants
+from proxy.callers.tenants import Caller, Tenants
 from proxy.config.loading import Config, digest_of
 from proxy.config.reloading import SECONDS, Reloader, Source
 from proxy.config.settings import Server
@@ -26,8 +26,10 @@ from proxy.observing.events import Started
 from proxy.observing.log import Log, open_log
 from proxy.observing.metrics import Metrics, by_name
 from proxy.observing.session_trails import SessionTrails
+from proxy.records import kept_trails
 from proxy.records.erasures import LOOK_EVERY
 from proxy.records.kept_figures import WRITE_EVERY, KeptFigures
+from proxy.records.kept_trails import KeptTrails, lists_of
 from proxy.records.replicas import BEAT_EVERY, Replica, Replicas
 from proxy.runtime.deadlines import repeated
 from proxy.runtime.descriptors import most_requests
@@ -144,7 +146,8 @@ class App(Served):
             self._gateway = gateway
             openmetrics = engine.metrics.openmetrics if self._peers is None else None
             started, name = time.time(), config.server.name or f"{socket.gethostname()}:{config.server.port}"
-            run = f"{name}:{secrets.token_hex(8)}"
+            process = secrets.token_hex(8)
+            run = f"{name}:{process}"
             figures = KeptFigures(
                 engine.tallies.hours,
                 store,
@@ -155,6 +158,7 @@ class App(Served):
                 lambda: store.available,
             )
             replicas = Replicas(store, engine.sealer, run, lambda: self._replica(name, started, reloader))
+            kept = self._kept(trails, engine, store, process) if config.telemetry.trail else None
             self._opened = Opened(
                 store=store,
                 engine=engine,
@@ -166,6 +170,7 @@ class App(Served):
                 openmetrics=openmetrics,
                 recent=recent,
                 trails=trails,
+                kept_trails=kept,
                 figures=figures,
                 replicas=replicas,
                 name=name,
@@ -173,12 +178,23 @@ class App(Served):
             )
             watching = asyncio.create_task(reloader.watch(self._look_every))
             opened.callback(watching.cancel)
-            look_after = repeated(lambda: fail_open.run(engine.erasures.look_after(), None), LOOK_EVERY)
+            look_after = repeated(lambda: fail_open.run(_look_after(engine, kept, recent), None), LOOK_EVERY)
             await opened.enter_async_context(look_after)
             await opened.enter_async_context(_told(figures, replicas, fail_open.named("figures_failed")))
+            if kept is not None:
+                await opened.enter_async_context(_written(kept, fail_open.named("trails_failed")))
             engine.observe(self._started())
             yield
             self._opened = None
+
+    def _kept(self, trails: SessionTrails, engine: Engine, store: CircuitBreaker, process: str) -> KeptTrails:
+        """What is kept of trails beside this process's."""
+        lists = lists_of(store, engine.sealer, self._config.store.ttl)
+
+        def owner(tenant: str) -> Caller | None:
+            return self._gateway.active.tenants.named(tenant)
+
+        return KeptTrails(trails, lists, engine.sessions, engine.erasures, owner, process, lambda: store.available)
 
     def _watch(self, metrics: Metrics, gateway: Gateway, reloader: Reloader) -> None:
         """Have the metrics tell what only the app knows."""
@@ -262,3 +278,18 @@ async def _told(figures: KeptFigures, replicas: Replicas, fail_open: FailOpen) -
         yield
     await fail_open.run(figures.write(), None)
     await fail_open.run(replicas.leave(), None)
+
+
+@asynccontextmanager
+async def _written(trails: KeptTrails, fail_open: FailOpen) -> AsyncIterator[None]:
+    """The store is told of sessions now and then, and once more at the end."""
+    async with repeated(lambda: fail_open.run(trails.look(), None), kept_trails.LOOK_EVERY):
+        yield
+    await fail_open.run(trails.write(), None)
+
+
+async def _look_after(engine: Engine, trails: KeptTrails | None, recent: Recent) -> None:
+    """Learn of erasures, and know nothing any more of the sessions that they were of."""
+    if await engine.erasures.look_after() and trails is not None:
+        for key in await trails.forget_erased():
+            recent.forget(key.tenant, key.id, key.label.__eq__)

@@ -14,6 +14,7 @@ from proxy.engine.engine import Engine
 from proxy.errors import NotAllowedError, NotFoundError
 from proxy.observing.session_trails import SessionTrails
 from proxy.records.kept_figures import KeptFigures
+from proxy.records.kept_trails import KeptTrails
 from proxy.records.replicas import Replicas
 from proxy.stores import CircuitBreaker
 from proxy.upstream.active import Active
@@ -22,7 +23,7 @@ from proxy.upstream.active import Active
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Opened:
     """The parts of the running proxy. openmetrics: None where several workers answer as one. in_flight: requests
-    under way by tenant. name: this replica's. started: Unix seconds."""
+    under way by tenant. kept_trails: None where none are kept. name: this replica's. started: Unix seconds."""
 
     store: CircuitBreaker
     engine: Engine
@@ -34,6 +35,7 @@ class Opened:
     openmetrics: Callable[[], Awaitable[bytes]] | None
     recent: Recent
     trails: SessionTrails
+    kept_trails: KeptTrails | None
     figures: KeptFigures
     replicas: Replicas
     name: str

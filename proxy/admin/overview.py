@@ -176,7 +176,7 @@ def labels(shown: Sequence[Minute]) -> list[str]:
 
 def near(trails: Iterable[SessionTrail]) -> list[Row]:
     """Sessions near their window, the fullest first."""
-    found = [listing.row_of(trail) for trail in trails if figures.is_near(trail.last)]
+    found = [listing.row_of(trail) for trail in trails if figures.is_near(trail.newest)]
     return sorted(found, key=lambda row: -(row.used or 0.0))[:_MOST_ROWS]
 
 

@@ -256,10 +256,13 @@ class Logging(Settings):
 
 
 class Telemetry(Settings):
-    """Figures that outlive the process."""
+    """What is told of requests and outlives the process."""
 
     figures: Seconds = Field(default=35 * 86400.0, ge=86400, le=366 * 86400.0)
     """How long the sums of an hour are kept in the store."""
+
+    trail: bool = True
+    """Whether requests of sessions are kept as points, beside what else the store has of a session."""
 
 
 class Config(Settings):
@@ -290,7 +293,7 @@ class Config(Settings):
     """What is logged."""
 
     telemetry: Telemetry = Telemetry()
-    """Figures that outlive the process."""
+    """What is told of requests and outlives the process."""
 
     def shows_content(self, tenant: str) -> bool:
         """Whether what the conversations of a tenant say may be read under /admin."""

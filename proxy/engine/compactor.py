@@ -167,6 +167,7 @@ def _ended(job: Job, result: str, at: float, ms: float, bill: Bill, record: Reco
         at=at,
         tenant=case.caller.tenant,
         session=case.chain.name,
+        label=case.label or None,
         trigger=plan.trigger,
         result=result,
         reason=bill.reason or (None if record else result),

@@ -105,7 +105,7 @@ class CompactionEnded(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     """A compaction, and what came of it (R1's callbacks). The log writes it as it is.
 
     at:         when it ended, in Unix seconds.
-    session:    of the request that it was made for. upstream, model: of the summarizer; None where none was asked.
+    session, label: of the request that it was made for. upstream, model: of the summarizer; None where none was asked.
     for_model:  of the conversation.
     reason:     why the model did not write the record, or why there is none.
     result:     how the record was made, else `reason`.
@@ -119,6 +119,7 @@ class CompactionEnded(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     at: float
     tenant: str
     session: str
+    label: str | None = None
     trigger: Trigger
     result: str
     reason: str | None = None

@@ -2,7 +2,6 @@
 
 from typing import Protocol
 
-from proxy.observing.events import RequestEnded
 from proxy.observing.tally import Tally
 
 # From here on a conversation is near its window.
@@ -18,6 +17,15 @@ class Price(Protocol):
     def completion(self) -> float: ...
     @property
     def cached(self) -> float: ...
+
+
+class Sent(Protocol):
+    """A prompt that went upstream: tokens of it, and of what a prompt may take of its window."""
+
+    @property
+    def sent(self) -> int | None: ...
+    @property
+    def usable(self) -> int | None: ...
 
 
 def not_sent(tally: Tally) -> int:
@@ -53,12 +61,12 @@ def cost_of_summaries(tally: Tally, price: Price | None) -> float | None:
     return None if price is None else tally.summary_in * price.prompt + tally.summary_out * price.completion
 
 
-def fill(event: RequestEnded) -> float | None:
+def fill(prompt: Sent) -> float | None:
     """The share of what a prompt may take that one took; None where the window is not known."""
-    sent = event.sent
-    return None if sent is None or not event.usable else sent / event.usable
+    sent = prompt.sent
+    return None if sent is None or not prompt.usable else sent / prompt.usable
 
 
-def is_near(event: RequestEnded) -> bool:
+def is_near(prompt: Sent) -> bool:
     """Whether its conversation is near its window."""
-    return (fill(event) or 0.0) >= NEAR
+    return (fill(prompt) or 0.0) >= NEAR

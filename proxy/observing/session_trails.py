@@ -3,11 +3,13 @@
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from struct import Struct
 from typing import NamedTuple
+
+import msgspec
 
 from proxy.lru import remember
 from proxy.observing.events import CompactionEnded, Event, PromptComposed, RequestEnded
+from proxy.observing.points import Packed, Point, Points
 from proxy.observing.tally import Tally, total
 
 _SESSIONS = 300
@@ -15,13 +17,6 @@ _SESSIONS = 300
 _PROMPTS = 100
 POINTS = 512
 _COMPACTIONS = 32
-# Words of a session: outcomes, reasons and checkpoints, each named by a number in its points.
-_MOST_WORDS = 0xFFF0
-_MOST = 0xFFFFFFFF
-# Of a point: seconds since the first one, tokens received and sent, the window, messages, words, percent, status, bits.
-_POINT = Struct("<IIIIHHHHBHB")
-_UNKNOWN_SHARE = 255
-_SOLVED, _PASSED_ON, _CUT_OFF = 1, 2, 4
 
 
 class Key(NamedTuple):
@@ -32,30 +27,72 @@ class Key(NamedTuple):
     label: str
 
 
-class Point(NamedTuple):
-    """A request of a session. at: Unix seconds. number: among all of its requests, from 1 on.
+class Place(NamedTuple):
+    """Where the store has a session. name: as the index lists it. link: what its hash tag is made of; it is another one
+    once the session was erased."""
 
-    cached: the share of the billed prompt that the provider had in its cache; None where it did not say.
-    """
+    name: bytes
+    link: bytes
 
-    number: int
+
+class Newest(msgspec.Struct, frozen=True, kw_only=True):
+    """The newest request of a session. received, sent, window, usable: in the model's own tokens."""
+
     at: float
-    received: int
-    sent: int
-    window: int | None
-    messages: int
+    model: str | None
+    status: int
     outcome: str
     reason: str
     checkpoint: str
-    cached: float | None
-    status: int
-    overflow: str | None
-    is_cut_off: bool
+    received: int | None
+    sent: int | None
+    window: int | None
+    usable: int | None
+    calibration: float | None = None
+    warning: str | None = None
+
+
+class Sums(msgspec.Struct, frozen=True, array_like=True):
+    """What one process has counted of a session; these only grow. began: Unix seconds, of its first request.
+
+    tally: the fields of a `Tally`, in their order. made: records; usd: what they cost.
+    """
+
+    began: float
+    tally: tuple[int, ...] = ()
+    made: int = 0
+    usd: float | None = None
+
+    @property
+    def counted(self) -> Tally:
+        return Tally(*self.tally[: len(Tally.__struct_fields__)])
+
+    def plus(self, later: "Sums") -> "Sums":
+        """These and what the same process has counted since."""
+        both = total((self.counted, later.counted))
+        usd = later.usd if self.usd is None else self.usd + (later.usd or 0.0)
+        return Sums(min(self.began, later.began), msgspec.structs.astuple(both), self.made + later.made, usd)
+
+
+class TrailItem(msgspec.Struct, frozen=True, array_like=True):
+    """Points of a session as the store keeps them, and who wrote them.
+
+    sums: by process, the writer's own, and some that it last read of others: so none is lost with the items that drop
+    out. model, usable, calibration, warning: of the newest request.
+    """
+
+    run: str
+    sums: dict[str, Sums]
+    points: Packed
+    model: str | None = None
+    usable: int | None = None
+    calibration: float | None = None
+    warning: str | None = None
 
 
 @dataclass(slots=True)
 class Summaries:
-    """The compactions of a conversation, which all of its labels share: events do not tell labels apart.
+    """The compactions of a session.
 
     number: of records made. tally: of tokens that summarizers took, useless answers too; usd: what they cost.
     """
@@ -65,81 +102,127 @@ class Summaries:
     usd: float | None = None
     newest: deque[CompactionEnded] = field(default_factory=lambda: deque(maxlen=_COMPACTIONS))
 
+    @property
+    def grown(self) -> int:
+        """Goes up with everything that is added."""
+        return self.number + self.tally.summary_calls
+
     def add(self, event: CompactionEnded) -> None:
         self.newest.append(event)
         self.number += event.digest is not None
+        self.tally.summary_calls += event.calls
         self.tally.summary_in += event.tokens_in
         self.tally.summary_out += event.tokens_out
         if event.usd is not None:
             self.usd = (self.usd or 0.0) + event.usd
 
 
-@dataclass(slots=True)
-class SessionTrail:
-    """One session as this process saw it. last: its newest request."""
+@dataclass(frozen=True, slots=True)
+class TrailView:
+    """A session as it is told. began: Unix seconds. made: records, usd: what they cost.
+
+    compactions: those that this process saw. is_whole: whether other processes' requests are in it, but for their last
+    minute.
+    """
 
     key: Key
     began: float
-    last: RequestEnded
-    summaries: Summaries
-    requests: Tally = field(default_factory=Tally)
-    _packed: bytearray = field(default_factory=bytearray)
-    _words: dict[str, int] = field(default_factory=dict)
+    newest: Newest
+    points: list[Point]
+    tally: Tally
+    made: int
+    usd: float | None
+    compactions: list[CompactionEnded]
+    is_whole: bool
+
+
+class SessionTrail:
+    """One session as this process saw it. last: its newest request.
+
+    place: where the store has it; None where it may have nothing of it. before: what this process had counted of it
+    when this trail began, which it may have forgotten since; None until somebody looked. saved: requests that the store
+    has; saved_summaries: what it has of summaries.
+    """
+
+    def __init__(self, key: Key, first: RequestEnded, summaries: Summaries) -> None:
+        self.key = key
+        self.began = first.at
+        self.last = first
+        self.summaries = summaries
+        self.requests = Tally()
+        self.place: Place | None = None
+        self.before: Sums | None = None
+        self.saved = 0
+        self.saved_summaries = 0
+        self._points = Points(first.at, POINTS)
 
     @property
     def tally(self) -> Tally:
-        """Its requests, and the summaries of its conversation."""
+        """Its requests and summaries."""
         return total((self.requests, self.summaries.tally))
+
+    @property
+    def made(self) -> int:
+        """Records."""
+        return self.summaries.number
+
+    @property
+    def sums(self) -> Sums:
+        """All that this process has counted of it, as far as it was looked up."""
+        here = Sums(self.began, msgspec.structs.astuple(self.tally), self.summaries.number, self.summaries.usd)
+        return here if self.before is None else self.before.plus(here)
 
     @property
     def points(self) -> list[Point]:
         """The newest requests, in the order in which they ended."""
-        words = [*self._words]
-        first = self.requests.requests - len(self._packed) // _POINT.size + 1
-        found = []
-        for number, packed in enumerate(_POINT.iter_unpack(self._packed), first):
-            seconds, received, sent, window, messages, outcome, reason, checkpoint, share, status, bits = packed
-            cached = None if share == _UNKNOWN_SHARE else share / 100
-            overflow = "solved" if bits & _SOLVED else "passed_on" if bits & _PASSED_ON else None
-            told = (words[outcome], words[reason], words[checkpoint])
-            at = self.began + seconds
-            found.append(
-                Point(
-                    number, at, received, sent, window or None, messages, *told, cached, status, overflow,
-                    bool(bits & _CUT_OFF),
-                )
-            )  # fmt: skip
-        return found
+        return self._points.unpacked(self._counted_before() + 1)
+
+    @property
+    def newest(self) -> Newest:
+        last = self.last
+        return Newest(
+            at=last.at,
+            model=last.model,
+            status=last.status,
+            outcome=last.compaction or "",
+            reason=last.reason or "",
+            checkpoint=last.checkpoint or "",
+            received=last.received,
+            sent=last.sent,
+            window=last.window,
+            usable=last.usable,
+            calibration=last.calibration,
+            warning=last.warning,
+        )
+
+    @property
+    def unsaved(self) -> int:
+        """Requests and summaries that the store does not have yet."""
+        return self.requests.requests - self.saved + self.summaries.grown - self.saved_summaries
+
+    @property
+    def view(self) -> TrailView:
+        """It alone, without what other processes saw."""
+        sums, compactions = self.sums, [*self.summaries.newest]
+        points, told = self.points, (sums.counted, sums.made, sums.usd)
+        return TrailView(self.key, sums.began, self.newest, points, *told, compactions, is_whole=False)
 
     def add(self, event: RequestEnded) -> None:
         self.last = event
         received, sent = event.received, event.sent
         self.requests.take(event, received, sent)
-        self._pack(event, received or 0, sent or 0)
+        self._points.add(event, received or 0, sent or 0)
 
-    def _pack(self, event: RequestEnded, received: int, sent: int) -> None:
-        """In a few microseconds: every request comes by here."""
-        share, bits, words = _UNKNOWN_SHARE, 0, self._words
-        if event.billed and event.cached is not None:
-            share = min(100, 100 * event.cached // event.billed)
-        if event.overflow is not None:
-            bits = _PASSED_ON if event.overflow == "passed_on" else _SOLVED
-        if event.warning == "prompt_cut_off":
-            bits |= _CUT_OFF
-        told = (event.compaction or "", event.reason or "", event.checkpoint or "")
-        if len(words) < _MOST_WORDS:
-            outcome, reason, checkpoint = (words.setdefault(word, len(words)) for word in told)
-        else:
-            outcome, reason, checkpoint = (words.get(word, 0) for word in told)
-        sizes = (int(event.at - self.began), received, sent, event.window or 0)
-        since, received, sent, window = (max(0, min(size, _MOST)) for size in sizes)
-        messages = min(event.messages or 0, 0xFFFF)
-        packed = self._packed
-        packed += _POINT.pack(
-            since, received, sent, window, messages, outcome, reason, checkpoint, share, min(event.status, 999), bits
-        )
-        if len(packed) > POINTS * _POINT.size:
-            del packed[: _POINT.size]
+    def unsaved_part(self, skipped: int, most: int) -> Packed:
+        """Some of the points that the store does not have, the oldest first, without so many of these."""
+        start = len(self._points) - min(self.requests.requests - self.saved, len(self._points)) + skipped
+        stop = min(start + most, len(self._points))
+        return self._points.part(start, stop, self._counted_before() + start + 1)
+
+    def _counted_before(self) -> int:
+        """Requests before the oldest point."""
+        before = self.before.counted.requests if self.before else 0
+        return before + self.requests.requests - len(self._points)
 
 
 class SessionTrails:
@@ -147,14 +230,17 @@ class SessionTrails:
 
     def __init__(self) -> None:
         self._trails: OrderedDict[Key, SessionTrail] = OrderedDict()
+        self._leaving: OrderedDict[Key, SessionTrail] = OrderedDict()
+        """Those that would be forgotten, but for what the store does not have of them yet."""
         self._prompts: OrderedDict[Key, PromptComposed] = OrderedDict()
-        self._summaries: OrderedDict[tuple[str, str], Summaries] = OrderedDict()
+        self._summaries: OrderedDict[Key, Summaries] = OrderedDict()
+        """Of sessions whose first request goes on."""
 
     def __call__(self, event: Event) -> None:
         if isinstance(event, RequestEnded):
             self._request(event)
         elif isinstance(event, CompactionEnded):
-            self._summaries_of(event.tenant, event.session).add(event)
+            self._summaries_of(Key(event.tenant, event.session, event.label or "")).add(event)
         elif isinstance(event, PromptComposed):
             remember(self._prompts, Key(event.tenant, event.session, event.label), event, _PROMPTS)
 
@@ -170,23 +256,37 @@ class SessionTrails:
         """What the session's prompt consisted of when it was last told."""
         return self._prompts.get(key)
 
+    def unsaved(self) -> list[SessionTrail]:
+        """Those of which the store lacks something."""
+        return [trail for trail in (*self._leaving.values(), *self._trails.values()) if trail.unsaved]
+
+    def saved(self, trail: SessionTrail) -> None:
+        """It may be forgotten like any other."""
+        self._leaving.pop(trail.key, None)
+
     def forget(self, tenant: str, name: str, is_meant: Callable[[str], bool]) -> None:
         """Keep nothing of the sessions of a conversation whose label is meant."""
-        for trail in self.of(tenant, name):
-            if is_meant(trail.key.label):
-                del self._trails[trail.key]
-                self._prompts.pop(trail.key, None)
-        if not self.of(tenant, name):
-            self._summaries.pop((tenant, name), None)
+        for known in (self._trails, self._leaving, self._prompts, self._summaries):
+            for key in [key for key in known if key[:2] == (tenant, name) and is_meant(key.label)]:
+                del known[key]
 
     def _request(self, event: RequestEnded) -> None:
         if event.session is None or event.tenant is None:
             return
         key = Key(event.tenant, event.session, event.label or "")
-        trail = self._trails.get(key) or SessionTrail(key, event.at, event, self._summaries_of(key.tenant, key.id))
+        trail = self._trails.get(key) or self._leaving.pop(key, None)
+        if trail is None:
+            trail = SessionTrail(key, event, self._summaries.pop(key, Summaries()))
         trail.add(event)
-        remember(self._trails, key, trail, _SESSIONS)
+        self._trails[key] = trail
+        self._trails.move_to_end(key)
+        if len(self._trails) > _SESSIONS:
+            _, oldest = self._trails.popitem(last=False)
+            if oldest.place is not None and oldest.unsaved:
+                remember(self._leaving, oldest.key, oldest, _SESSIONS)
 
-    def _summaries_of(self, tenant: str, name: str) -> Summaries:
-        known = self._summaries.get((tenant, name)) or Summaries()
-        return remember(self._summaries, (tenant, name), known, _SESSIONS)
+    def _summaries_of(self, key: Key) -> Summaries:
+        trail = self._trails.get(key) or self._leaving.get(key)
+        if trail is not None:
+            return trail.summaries
+        return remember(self._summaries, key, self._summaries.get(key) or Summaries(), _SESSIONS)

@@ -88,19 +88,22 @@ class Erasures:
         """The marks of the labels that a conversation has been seen with; None where they could not be looked up."""
         return await self._listed_at(await self._start(first))
 
-    async def look_after(self) -> None:
-        """Learn of recent erasures of all replicas, and put tombstones back that were lost."""
+    async def look_after(self) -> bool:
+        """Learn of recent erasures of all replicas, and put tombstones back that were lost; whether there were any that
+        nobody here knew."""
         now = self._clock()
         self._watched = {root: until for root, until in self._watched.items() if until > now}
         recent = [bytes.fromhex(name) for name in await self._store.members(_RECENT) or () if is_session(name)]
-        for root in recent:
-            if self._watched.setdefault(root, now + _WATCHED) == now + _WATCHED:
-                await self._followed(root)
+        news = [root for root in recent if root not in self._watched]
+        for root in news:
+            self._watched[root] = now + _WATCHED
+            await self._followed(root)
         watched = list(self._watched)
         for some in (watched[at : at + _LOOKED_UP] for at in range(0, len(watched), _LOOKED_UP)):
             there = await self._store.get_many([tombstone(hash_tag(root)) for root in some])
             for root in (root for root, mark in zip(some, there, strict=True) if mark is None):
                 await self._followed(root)
+        return bool(news)
 
     async def _place(self, session: bytes) -> tuple[bytes, bytes]:
         """Where the conversation of a session starts, and the session's own link."""

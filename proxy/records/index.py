@@ -8,9 +8,10 @@ from typing import NamedTuple, Protocol, TypeVar
 import msgspec
 from msgspec import structs
 
-from policies.chain import LINK_BYTES, Chain, hash_tag, is_session, mark_of
+from policies.chain import LINK_BYTES, Chain, hash_tag, is_session, mark_of, name_of
 from policies.record.record import Record
 from proxy.lru import remember
+from proxy.observing.session_trails import Place
 from proxy.records.erasures import SETTLED, Erasures
 from proxy.records.shelf import Shelf
 from proxy.records.siblings import Siblings
@@ -98,6 +99,7 @@ class SessionIndex:
         self._noted: OrderedDict[str, tuple[str, float]] = OrderedDict()
         self._here: OrderedDict[bytes, _Here] = OrderedDict()
         """What this process has enrolled: it may remember what the store has lost."""
+        self._places: OrderedDict[tuple[str, str, str], Place] = OrderedDict()
 
     def is_news(self, chain: Chain, record: Record | None) -> bool:
         """Whether the record that was sent is a reason to enroll its session (again): a store may have lost it."""
@@ -121,12 +123,18 @@ class SessionIndex:
         link = chain.own_link
         indexes = _indexes(owner, chain.mark)
         remember(self._here, chain.session, _Here(indexes, link, session), _REMEMBERED)
+        remember(self._places, (owner.index, chain.name, label), Place(chain.session, link), _REMEMBERED)
         await self._erasures.list_again(chain.session)
         await self._shelf.put(_key(link), session)
         for index in indexes:
             await self._store.enroll(index, chain.session.hex(), self._ttl)
         if record:
             await self._siblings.keep(chain, record, again=again)
+
+    def place(self, owner: Owner, name: str, label: str) -> Place | None:
+        """Where the store has the session with this label of a conversation, by its name for people; None where this
+        process has not enrolled it."""
+        return self._places.get((owner.index, name, label))
 
     async def of(self, owner: Owner) -> list[Session]:
         """The sessions of a caller's tenant, the last used first. Raises StoreError."""
@@ -185,7 +193,9 @@ class SessionIndex:
             marks = [mark]
             done = await self._erasures.erase(first + mark)
         for mark in marks if done else ():
-            self._here.pop(first + mark, None)
+            here = self._here.pop(first + mark, None)
+            if here is not None:
+                self._places.pop((owner.index, name_of(first), here.session.label), None)
             for index in _indexes(owner, mark):
                 await self._store.strike(index, (first + mark).hex())
         return done

@@ -1,4 +1,4 @@
-"""Values of one type in a store: sealed there, remembered here."""
+"""Values of one type in a store: sealed there, remembered here; and lists of them."""
 
 from collections.abc import Sequence
 from typing import Generic, TypeVar
@@ -57,3 +57,32 @@ class Shelf(Generic[_T]):
         taken = await self._store.put_new(key, self._sealer.seal(key, self._encode(value)), self._ttl)
         holds = self._sealer.read(key, taken, self._decode)
         return value if holds is None else holds
+
+
+class Lists(Generic[_T]):
+    """A store's lists under keys of one kind; nothing is remembered here."""
+
+    def __init__(self, store: Store, sealer: Sealer, ttl: float, type_: type[_T], most: int) -> None:
+        """Of more than `most` values the oldest drop out; `ttl` is in seconds."""
+        self._store = store
+        self._sealer = sealer
+        self._ttl = ttl
+        self._most = most
+        self._encode = msgspec.msgpack.Encoder().encode
+        self._decode = msgspec.msgpack.Decoder(type_).decode
+
+    def sealed(self, key: str, value: _T) -> bytes:
+        """A value as it is stored under this key."""
+        return self._sealer.seal(key, self._encode(value))
+
+    async def values(self, key: str) -> list[_T] | None:
+        """In their order, without those that were damaged; None where the store does not answer."""
+        found = await self._store.items(key)
+        return None if found is None else self._opened(key, found)
+
+    async def append(self, key: str, sealed: Sequence[bytes]) -> None:
+        await self._store.append(key, sealed, self._most, self._ttl)
+
+    def _opened(self, key: str, found: Sequence[bytes]) -> list[_T]:
+        values = (self._sealer.read(key, value, self._decode) for value in found)
+        return [value for value in values if value is not None]

@@ -6,6 +6,7 @@ import json
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING
 
+import msgspec
 import pytest
 
 from proxy.demo.clients import CLIENTS, Name
@@ -86,6 +87,14 @@ async def kept(play: Stage, replicas: int) -> dict[str, object]:
     return figures
 
 
+async def followed(play: Stage) -> dict[str, object]:
+    """The sums of the session as its page tells them, and how many requests it draws."""
+    (listed,) = json.loads((await ask(play.address, "GET", "/admin/api/sessions", [BEARER])).body)["sessions"]
+    found = json.loads((await ask(play.address, "GET", f"/admin/api/sessions/{listed['id'][:16]}", [BEARER])).body)
+    assert found["is_whole"]
+    return {**found["tally"], "points": len(found["points"]), "records": found["row"]["compactions"]}
+
+
 async def too_large(requests: list[bytes], path: str, share: float) -> int:
     """How many of the requests take more than this share of the window, by the model server's own count."""
     counting = ModelServer(window=10 * WINDOW)
@@ -114,9 +123,14 @@ async def test_a_session_is_told_alike_everywhere_and_as_it_was_billed(tmp_path:
         for play in plays:
             assert play._app._opened is not None
             await play._app._opened.figures.write()
+            assert play._app._opened.kept_trails is not None
+            await play._app._opened.kept_trails.write()
         days = [await kept(plays[0], 2), await kept(plays[1], 2)]
+        trails = [await followed(play) for play in plays]
         await first.aclose()
-        days += [await kept(plays[1], 1), await kept(await opened.enter_async_context(stages[2]), 2)]
+        fresh = await opened.enter_async_context(stages[2])
+        days += [await kept(plays[1], 2), await kept(fresh, 2)]
+        trails += [await followed(plays[1]), await followed(fresh)]
     assert told == sums
     assert told == [{field: getattr(tally, field) for field in SUMS.values()} for tally in tallies]
     whole = total(tallies)
@@ -130,6 +144,9 @@ async def test_a_session_is_told_alike_everywhere_and_as_it_was_billed(tmp_path:
         "net": figures.net(whole),
     }
     assert [{name: day[name] for name in shown} for day in days] == [shown] * 4
+    records = sum(line.get("digest") is not None for play in plays for line in play.logged("compaction"))
+    expected = {**msgspec.to_builtins(whole), "points": len(requests), "records": records}
+    assert trails == [expected] * 4
     answered = [received for received in model.received if received.status == 200]
     assert whole.billed == sum(received.prompt_tokens for received in answered if not received.is_summary)
     assert whole.summary_in == sum(received.prompt_tokens for received in answered if received.is_summary)

@@ -13,10 +13,12 @@ from proxy.admin.sessions.listing import ID_DIGITS, Listing, Wishes
 from proxy.callers.tenants import Caller
 from proxy.errors import NotFoundError, StoreUnavailableError
 from proxy.observing.events import AdminActed
+from proxy.observing.session_trails import Key, TrailView
 from proxy.records.index import Session, Target
 from proxy.stores import StoreError
 
 _T = TypeVar("_T")
+UNKNOWN = "No session is known by this id and label: it was erased, or has expired."
 
 
 async def answered(look: Awaitable[_T]) -> _T:
@@ -52,15 +54,27 @@ async def _stored(opened: Opened, tenants: Sequence[str]) -> tuple[list[tuple[st
 
 async def session_view(opened: Opened, caller: Caller, name: str, label: str | None) -> SessionView:
     """The session of this conversation and label; without a label the one that was used last. Raises NotFoundError."""
-    trails = opened.trails.of(caller.tenant, name)
-    chosen = [trail for trail in trails if label in (None, trail.key.label)]
-    stored = await stored_session(opened, caller, name, chosen[0].key.label if chosen else label or "")
-    if chosen:
-        others = [trail.key.label for trail in trails if trail is not chosen[0]]
-        return details.view(chosen[0], opened.trails.prompt(chosen[0].key), is_stored=stored is not None, labels=others)
+    trail, stored = await trail_view(opened, caller, name, label)
+    if trail is not None:
+        others = [each.key.label for each in opened.trails.of(caller.tenant, name) if each.key != trail.key]
+        return details.view(trail, opened.trails.prompt(trail.key), is_stored=stored is not None, labels=others)
     if stored is None:
-        raise NotFoundError("No session is known by this id and label: it was erased, or has expired.")
+        raise NotFoundError(UNKNOWN)
     return details.view_of_stored(caller.tenant, stored)
+
+
+async def trail_view(
+    opened: Opened, caller: Caller, name: str, label: str | None
+) -> tuple[TrailView | None, Session | None]:
+    """The same session's trail, and what else the store has of it; None each where there is none."""
+    trails = [trail for trail in opened.trails.of(caller.tenant, name) if label in (None, trail.key.label)]
+    trail = trails[0] if trails else None
+    key = trail.key if trail else Key(caller.tenant, name, label or "")
+    stored = await stored_session(opened, caller, name, key.label)
+    listed = bytes.fromhex(stored.id) + mark_of(caller.labels, key.label) if stored else None
+    if opened.kept_trails is None:
+        return (None if trail is None else trail.view), stored
+    return await opened.kept_trails.view(key, trail, listed), stored
 
 
 async def stored_session(opened: Opened, caller: Caller, name: str, label: str) -> Session | None:

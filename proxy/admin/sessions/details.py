@@ -9,8 +9,9 @@ from proxy.admin import words
 from proxy.admin.sessions import why
 from proxy.admin.sessions.listing import Row, row_of, row_of_stored
 from proxy.observing import figures
-from proxy.observing.events import CompactionEnded, PromptComposed, RequestEnded
-from proxy.observing.session_trails import Point, SessionTrail
+from proxy.observing.events import CompactionEnded, PromptComposed
+from proxy.observing.points import Point
+from proxy.observing.session_trails import POINTS, Newest, TrailView
 from proxy.observing.tally import Tally
 from proxy.records.index import Session
 
@@ -57,15 +58,17 @@ class Filling(msgspec.Struct, frozen=True):
 
 
 class SessionView(msgspec.Struct, frozen=True, kw_only=True):
-    """One session. last: its newest request that this process saw, None without one. filling: of its window.
+    """One session. last: its newest request, None where none is known. filling: of its window.
 
-    labels: other sessions of the same conversation.
+    points: the newest. is_whole: whether requests of all replicas are in it, or of this one. labels: other sessions of
+    the same conversation.
     """
 
     row: Row
     sentence: str
     tally: Tally = msgspec.field(default_factory=Tally)
-    last: RequestEnded | None = None
+    last: Newest | None = None
+    is_whole: bool = False
     points: list[Point] = []
     marks: list[Mark] = []
     compactions: list[Compaction] = []
@@ -74,19 +77,20 @@ class SessionView(msgspec.Struct, frozen=True, kw_only=True):
     labels: list[str] = []
 
 
-def view(trail: SessionTrail, prompt: PromptComposed | None, *, is_stored: bool, labels: Sequence[str]) -> SessionView:
-    points = trail.points
-    filled = None if prompt is None else filling(prompt, trail.last.calibration or 1.0)
+def view(trail: TrailView, prompt: PromptComposed | None, *, is_stored: bool, labels: Sequence[str]) -> SessionView:
+    points = trail.points[-POINTS:]
+    filled = None if prompt is None else filling(prompt, trail.newest.calibration or 1.0)
     return SessionView(
         row=row_of(trail, is_stored=is_stored),
         sentence=sentence(trail),
         tally=trail.tally,
-        last=trail.last,
+        last=trail.newest,
+        is_whole=trail.is_whole,
         points=points,
         marks=marks(points),
-        compactions=[_told(event, points) for event in reversed(trail.summaries.newest)],
+        compactions=[_told(event, points) for event in reversed(trail.compactions)],
         filling=filled,
-        advice=[*advice(trail.last, filled)],
+        advice=[*advice(trail.newest, filled)],
         labels=list(labels),
     )
 
@@ -116,20 +120,19 @@ def filling(prompt: PromptComposed, calibration: float) -> Filling:
     return Filling(prompt.at, parts, prompt.usable, round(calibration * prompt.soft), round(calibration * prompt.due))
 
 
-def sentence(trail: SessionTrail) -> str:
+def sentence(trail: TrailView) -> str:
     """The session in one sentence."""
-    last, tally = trail.last, trail.tally
+    last, tally = trail.newest, trail.tally
     span = words.span(max(1, round(last.at - trail.began)))
     told = f"{span}, {words.plural(tally.requests, 'request')} to {last.model or 'a model that has not answered'}"
     if last.received is not None:
         of = f", the window being {words.exact(last.window)}" if last.window else ""
         told += f"; received grew to {words.exact(last.received)} tokens{of}"
-    made = trail.summaries
-    if not made.number:
+    if not trail.made:
         return f"{told}; nothing had to be summarised."
     cost = words.exact(figures.summaries(tally)) + " tokens"
-    cost += f", {words.usd(made.usd)}" if made.usd is not None else ""
-    told += f"; {words.plural(made.number, 'summary', 'summaries')} ({cost})"
+    cost += f", {words.usd(trail.usd)}" if trail.usd is not None else ""
+    told += f"; {words.plural(trail.made, 'summary', 'summaries')} ({cost})"
     if tally.kept_alive:
         told += f" kept {words.plural(tally.kept_alive, 'request')} alive that would not have fitted"
     return f"{told}; net {words.short(figures.net(tally))} tokens not sent, of {words.short(tally.received)}."
@@ -179,7 +182,7 @@ def _told(event: CompactionEnded, points: Sequence[Point]) -> Compaction:
     return Compaction(event, why.compaction(event), used_by)
 
 
-def advice(last: RequestEnded, filled: Filling | None) -> Iterator[str]:
+def advice(last: Newest, filled: Filling | None) -> Iterator[str]:
     """What an operator can do better, where a rule says so."""
     if filled is not None and filled.usable:
         fixed = sum(part.tokens for part in filled.parts if part.kind in ("head", "tools"))
@@ -192,9 +195,9 @@ def advice(last: RequestEnded, filled: Filling | None) -> Iterator[str]:
         yield f"The upstream counts {more} more tokens than our estimate; name its tokenizer under models[].encoding."
 
 
-_ADVICE: tuple[tuple[Callable[[RequestEnded], bool], str], ...] = (
+_ADVICE: tuple[tuple[Callable[[Newest], bool], str], ...] = (
     (
-        lambda last: last.window is None and last.tokens_sent is not None,
+        lambda last: last.window is None and last.sent is not None,
         "The model's window is not known, so nothing is done before the upstream refuses: name it under"
         " models[].context_window.",
     ),

@@ -9,9 +9,18 @@ from proxy.admin.access import SIGNED_IN, Access, Visitor
 from proxy.admin.openapi import Endpoint
 from proxy.admin.opened import Opened, tenant_of
 from proxy.admin.sessions import records
-from proxy.admin.sessions.asking import answered, erase, erase_named, record_rows, record_view, session_view
-from proxy.admin.sessions.details import Mark, SessionView
-from proxy.errors import InvalidRequestError
+from proxy.admin.sessions.asking import (
+    UNKNOWN,
+    answered,
+    erase,
+    erase_named,
+    record_rows,
+    record_view,
+    session_view,
+    trail_view,
+)
+from proxy.admin.sessions.details import Mark, SessionView, marks
+from proxy.errors import InvalidRequestError, NotFoundError
 from proxy.observing.events import AdminActed
 from proxy.records.index import Session, Target
 
@@ -97,8 +106,13 @@ class SessionEndpoints:
         return await self._view(request, visitor)
 
     async def _trail(self, request: Request, visitor: Visitor) -> object:
-        view = await self._view(request, visitor)
-        return Trail([point._asdict() for point in view.points], view.marks)
+        caller = tenant_of(request, visitor, self._find())
+        label = request.query_params.get("label")
+        found, stored = await trail_view(self._find(), caller, request.path_params["id"], label)
+        if found is None and stored is None:
+            raise NotFoundError(UNKNOWN)
+        points = found.points if found else []
+        return Trail([point._asdict() for point in points], marks(points))
 
     async def _fates(self, request: Request, visitor: Visitor) -> object:
         view = await self._view(request, visitor)

@@ -6,7 +6,7 @@ from typing import Literal, NamedTuple
 import msgspec
 
 from proxy.observing import figures
-from proxy.observing.session_trails import Key, SessionTrail
+from proxy.observing.session_trails import Key, Newest, SessionTrail, TrailView
 from proxy.records.index import Session
 
 State = Literal["fits", "compacted", "near", "irreducible", "failing"]
@@ -94,29 +94,28 @@ def row_of_stored(tenant: str, session: Session) -> Row:
     )
 
 
-def row_of(trail: SessionTrail, *, is_stored: bool = False) -> Row:
-    last = trail.last
+def row_of(trail: SessionTrail | TrailView, *, is_stored: bool = False) -> Row:
+    newest, tally = trail.newest, trail.tally
     return Row(
         tenant=trail.key.tenant,
         id=trail.key.id,
         label=trail.key.label,
-        model=last.model,
-        seen=last.at,
-        state=state_of(trail),
-        requests=trail.requests.requests,
-        used=figures.fill(trail.last),
-        compactions=trail.summaries.number,
-        net=figures.net(trail.tally),
+        model=newest.model,
+        seen=newest.at,
+        state=state_of(newest),
+        requests=tally.requests,
+        used=figures.fill(newest),
+        compactions=trail.made,
+        net=figures.net(tally),
         stored=is_stored,
     )
 
 
-def state_of(trail: SessionTrail) -> State:
-    last = trail.last
-    if last.status >= 400 or last.compaction == "failed-open":
+def state_of(newest: Newest) -> State:
+    if newest.status >= 400 or newest.outcome == "failed-open":
         return "failing"
-    if last.reason == "irreducible":
+    if newest.reason == "irreducible":
         return "irreducible"
-    if figures.is_near(last):
+    if figures.is_near(newest):
         return "near"
-    return "compacted" if last.checkpoint else "fits"
+    return "compacted" if newest.checkpoint else "fits"

@@ -61,6 +61,7 @@ class SessionPages:
             "messages": messages[-_LISTED:],
             "records": await record_rows(opened, caller, view.row.id, view.row.label),
             "is_shown": self._access.may_read(visitor, caller.tenant),
+            "is_answered": opened.store.available,
         }
         return await self._frame.page("session.html", request, visitor, values)
 
