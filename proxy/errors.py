@@ -96,6 +96,14 @@ class NotFoundError(InvalidRequestError):
     code = "not_found"
 
 
+class ErasedError(InvalidRequestError):
+    """What was asked for was erased."""
+
+    status = 410
+    code = "erased"
+    message = "Erased or expired."
+
+
 class MethodNotAllowedError(InvalidRequestError):
     """The path is ours and takes the methods in `allowed` only."""
 

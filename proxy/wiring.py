@@ -108,6 +108,7 @@ async def open_engine(
         Compositions(observe, workers, time.time),
         explainer,
         checkpoints,
+        lineages,
         sealer,
         spending,
         erasures,

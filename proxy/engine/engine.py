@@ -18,6 +18,7 @@ from proxy.observing.tallies import Tallies
 from proxy.records.checkpoints import Checkpoints
 from proxy.records.erasures import Erasures
 from proxy.records.index import SessionIndex
+from proxy.records.lineages import Lineages
 from proxy.runtime.background import Background
 from proxy.runtime.workers import Workers
 from proxy.stores import Sealer
@@ -39,6 +40,7 @@ class Engine:
     compositions: Compositions
     explainer: Explainer
     checkpoints: Checkpoints
+    lineages: Lineages
     sealer: Sealer
     spending: Spending
     erasures: Erasures

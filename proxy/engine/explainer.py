@@ -34,7 +34,7 @@ from proxy.records.erasures import Erasures
 from proxy.records.lineages import Lineages
 from proxy.records.siblings import Siblings
 from proxy.runtime.workers import Workers
-from proxy.stores.base import Store
+from proxy.stores.base import Member, Store
 from proxy.stores.sealing import Sealer
 
 # For what is looked at only, as when tokens are counted: a part of what serves requests.
@@ -67,6 +67,9 @@ class LookOnly:
 
     async def members(self, index: str) -> list[str] | None:
         return await self._store.members(index)
+
+    async def newest(self, index: str, limit: int, before: Member | None) -> list[Member] | None:
+        return await self._store.newest(index, limit, before)
 
     async def strike(self, index: str, member: str) -> None: ...
 

@@ -85,12 +85,21 @@ class Checkpoints:
         (value,) = await self.store.get_many([key])
         return self._open(key, value, bytes.fromhex(digest))
 
-    async def history(self, tag: str, digest: str, most: int = _GENERATIONS) -> list[Record]:
-        """The record of this digest and those that it was made from, the newest first, as far as the store has them."""
+    async def history(
+        self, tag: str, digest: str, most: int = _GENERATIONS, *, likely: Sequence[str] = ()
+    ) -> list[Record]:
+        """The record of this digest and those that it was made from, the newest first, as far as the store has them.
+
+        likely: digests of these, as far as they are known: they are read in one round trip."""
+        keys = {each: _key(tag, each) for each in (digest, *likely[-most:])}
+        values = await self.store.get_many([*keys.values()])
+        there = {
+            each: self._open(keys[each], value, bytes.fromhex(each)) for each, value in zip(keys, values, strict=True)
+        }
         found: list[Record] = []
         following: str | None = digest
         while following is not None and len(found) < most:
-            record = await self.lying_at(tag, following)
+            record = there[following] if following in there else await self.lying_at(tag, following)
             if record is None:
                 break
             found.append(record)

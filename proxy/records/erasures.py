@@ -13,7 +13,7 @@ session. They outlive an erasure until they expire, and lead nowhere.
 
 import secrets
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from policies.chain import INSTRUCTIONS, LINK_BYTES, Chain, hash_tag, is_session, labelled, set_apart
@@ -55,6 +55,18 @@ class Erasures:
         """What stands for the first link of a session: a link and, of a session with a label, its mark."""
         _, link = await self._place(session)
         return link
+
+    async def links(self, sessions: Sequence[bytes]) -> list[bytes]:
+        """The links of these, in their order; of those that were never erased in one round trip."""
+        roots = [
+            (set_apart(name[:LINK_BYTES], _EVERY), labelled(name[:LINK_BYTES], name[LINK_BYTES:])) for name in sessions
+        ]
+        marks = await self._store.get_many([tombstone(hash_tag(root)) for pair in roots for root in pair])
+        found = []
+        for name, pair, there in zip(sessions, roots, zip(marks[::2], marks[1::2], strict=True), strict=True):
+            is_untouched = there == (None, None) and self._known.keys().isdisjoint(pair)
+            found.append(pair[1] if is_untouched else await self.link(name))
+        return found
 
     async def list_again(self, session: bytes) -> None:
         """Have a label listed for another while: it is in use, and a store may have lost it."""

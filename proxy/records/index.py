@@ -15,11 +15,13 @@ from proxy.observing.session_trails import Place
 from proxy.records.erasures import SETTLED, Erasures
 from proxy.records.shelf import Shelf
 from proxy.records.siblings import Siblings
-from proxy.stores.base import Store, StoreError
+from proxy.stores.base import Member, Store, StoreError
 from proxy.stores.sealing import Sealer
 
 _REMEMBERED = 20_000
 _AT_ONCE = 50
+# Of sessions that are looked up together.
+_TOGETHER = 500
 _ENROLL_EVERY = 60.0
 # Fewer digits of an id may be a label.
 _LEAST_OF_ID = 8
@@ -67,6 +69,14 @@ class Target(NamedTuple):
     @property
     def id(self) -> str:
         return self.first.hex()
+
+
+class Page(NamedTuple):
+    """Sessions of a listing, the one enrolled last first, each with its place there; None for what is known of one no
+    more. is_last: there are no others behind."""
+
+    entries: list[tuple[Member, Session | None]]
+    is_last: bool
 
 
 class _Here(NamedTuple):
@@ -121,7 +131,7 @@ class SessionIndex:
             record=(chain.tag, record.digest) if record else None,
         )
         link = chain.own_link
-        indexes = _indexes(owner, chain.mark)
+        indexes = _indexes(owner, chain.first_link, chain.mark)
         remember(self._here, chain.session, _Here(indexes, link, session), _REMEMBERED)
         remember(self._places, (owner.index, chain.name, label), Place(chain.session, link), _REMEMBERED)
         await self._erasures.list_again(chain.session)
@@ -136,18 +146,57 @@ class SessionIndex:
         process has not enrolled it."""
         return self._places.get((owner.index, name, label))
 
+    async def newest(self, owner: Owner, limit: int, before: Member | None = None) -> Page:
+        """So many of the sessions of a caller's tenant, behind one that a page before has told. Raises StoreError.
+
+        The last page has those too that this process has enrolled and the store has lost, however many.
+        """
+        members = await self._store.newest(owner.index, limit + 1, before)
+        if members is None:
+            raise StoreError("the store could not tell which sessions there are")
+        listed = [member for member in members[:limit] if is_session(member.name)]
+        found = await self._look_up([bytes.fromhex(member.name) for member in listed])
+        entries = [*zip(listed, found, strict=True)]
+        if len(members) > limit:
+            return Page(entries, is_last=False)
+        lost = [entry for entry in await self._lost(owner) if before is None or entry[0] < before]
+        return Page([*entries, *lost], is_last=True)
+
+    async def _lost(self, owner: Owner) -> list[tuple[Member, Session]]:
+        """What this process has enrolled, and the store has no more; placed behind all others."""
+        here = [(name, each) for name, each in self._here.items() if owner.index in each.indexes]
+        there = await self._shelf.look_up([_key(each.link) for _, each in here])
+        lost = [(name, each) for (name, each), stored in zip(here, there, strict=True) if stored is None]
+        links = await self._erasures.links([name for name, _ in lost])
+        found = [
+            (Member(0.0, name.hex()), each.session)
+            for (name, each), link in zip(lost, links, strict=True)
+            if each.link == link
+        ]
+        return sorted(found, key=lambda entry: entry[0], reverse=True)
+
     async def of(self, owner: Owner) -> list[Session]:
         """The sessions of a caller's tenant, the last used first. Raises StoreError."""
-        found = await _each(self._look, await self._names(owner.index))
-        return sorted(filter(None, found), key=lambda session: -session.seen)
+        names = await self._names(owner.index)
+        some = (names[at : at + _TOGETHER] for at in range(0, len(names), _TOGETHER))
+        found = [session for part in some for session in await self._look_up(part) if session is not None]
+        return sorted(found, key=lambda session: -session.seen)
 
     async def find(self, owner: Owner, begin: str, label: str) -> Session | None:
         """The session with this label of the conversation whose id begins so; None without one. Raises StoreError."""
         mark = mark_of(owner.labels, label)
-        for name in await self._names(owner.index):
+        place = self.place(owner, begin, label)
+        names = [place.name] if place else await self._names(_named_at(owner, begin)) or await self._names(owner.index)
+        for name in names:
             if name.hex().startswith(begin) and name[LINK_BYTES:] == mark:
-                return await self._look(name)
+                return (await self._look_up([name]))[0]
         return None
+
+    async def was_erased(self, owner: Owner, name: str, label: str) -> bool:
+        """Whether the session with this label was erased, of a conversation by its name for people; as far as it is
+        known."""
+        notes = [_erased_at(owner, name, mark) for mark in (None, mark_of(owner.labels, label))]
+        return await self._store.get_many(notes) != [None, None]
 
     async def every(self, owner: Owner) -> list[Target]:
         """All of a caller's tenant, readable or not. Raises StoreError."""
@@ -192,11 +241,13 @@ class SessionIndex:
         else:
             marks = [mark]
             done = await self._erasures.erase(first + mark)
+        if done:
+            await self._store.put(_erased_at(owner, name_of(first), mark), b"", self._ttl)
         for mark in marks if done else ():
             here = self._here.pop(first + mark, None)
             if here is not None:
                 self._places.pop((owner.index, name_of(first), here.session.label), None)
-            for index in _indexes(owner, mark):
+            for index in _indexes(owner, first, mark):
                 await self._store.strike(index, (first + mark).hex())
         return done
 
@@ -214,9 +265,14 @@ class SessionIndex:
         here = self._here.get(name)
         return name if here and here.link == await self._erasures.link(name) else None
 
-    async def _look(self, name: bytes) -> Session | None:
-        link = await self._erasures.link(name)
-        here, (stored,) = self._here.get(name), await self._shelf.look_up([_key(link)])
+    async def _look_up(self, names: Sequence[bytes]) -> list[Session | None]:
+        """What is known of these, in their order."""
+        links = await self._erasures.links(names)
+        there = await self._shelf.look_up([_key(link) for link in links])
+        return [self._known(*each) for each in zip(names, links, there, strict=True)]
+
+    def _known(self, name: bytes, link: bytes, stored: Session | None) -> Session | None:
+        here = self._here.get(name)
         session = stored or (here.session if here and here.link == link else None)
         if session is None or name[LINK_BYTES:]:
             return session
@@ -236,9 +292,19 @@ def _target(name: bytes) -> Target:
     return Target(name[:LINK_BYTES], name[LINK_BYTES:])
 
 
-def _indexes(owner: Owner, mark: bytes) -> list[str]:
-    """Where a session is listed: among its tenant's and, with a label, among those of that label."""
-    return [owner.index, *([_labelled_at(mark)] if mark else [])]
+def _indexes(owner: Owner, first: bytes, mark: bytes) -> list[str]:
+    """Where a session is listed: among its tenant's, among those of its conversation and, with a label, of that."""
+    return [owner.index, _named_at(owner, name_of(first)), *([_labelled_at(mark)] if mark else [])]
+
+
+def _named_at(owner: Owner, name: str) -> str:
+    return f"index:name:{mark_of(owner.labels, name).hex()}"
+
+
+def _erased_at(owner: Owner, name: str, mark: bytes | None) -> str:
+    """Where it is noted that a session was erased, for as long as its tombstone lies; None: a whole conversation."""
+    label = "" if mark is None else f":{mark.hex()}"
+    return f"gone:name:{mark_of(owner.labels, name + label).hex()}"
 
 
 def _labelled_at(mark: bytes) -> str:

@@ -38,6 +38,11 @@ class Lineages:
         key = _key(tag, record)
         return await self._shelf.get(key) or self._shelf.keep(key, Lineage(first_seen=record.started))
 
+    async def look_up(self, tag: str, record: Record) -> Lineage | None:
+        """What the store knows of it; nothing is remembered."""
+        (found,) = await self._shelf.look_up([_key(tag, record)])
+        return found
+
     async def compacted(self, tag: str, record: Record, messages: int) -> None:
         """Note a compaction of a request of so many messages; many requests may have waited for the same one."""
         lineage = await self.of(tag, record)

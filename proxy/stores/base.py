@@ -5,7 +5,7 @@ may vanish at any time, and no caller may be wrong, only slower, when one does.
 """
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import msgspec
 
@@ -36,6 +36,13 @@ class RefusedError(StoreError):
 
 class ValueTooLargeError(EntryError):
     """The value is over `MAX_VALUE_BYTES`."""
+
+
+class Member(NamedTuple):
+    """One of an index. expires: seconds, by the store's clock."""
+
+    expires: float
+    name: str
 
 
 class Store(Protocol):
@@ -71,6 +78,10 @@ class Store(Protocol):
 
     async def members(self, index: str) -> list[str] | None:
         """Who is enrolled, in no order. None where it could not be looked up."""
+
+    async def newest(self, index: str, limit: int, before: Member | None) -> list[Member] | None:
+        """So many of those that were enrolled last, the last first; `before` asks for those behind this one. None where
+        they could not be looked up."""
 
     async def strike(self, index: str, member: str) -> None:
         """Let go of a member, if it is one."""

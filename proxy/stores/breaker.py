@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import TypeVar
 
 from proxy.observing.histograms import Histograms
-from proxy.stores.base import RefusedError, Store, StoreError
+from proxy.stores.base import Member, RefusedError, Store, StoreError
 
 T = TypeVar("T")
 
@@ -83,6 +83,9 @@ class CircuitBreaker:
 
     async def members(self, index: str) -> list[str] | None:
         return await self._attempt("members", lambda: self._store.members(index), None)
+
+    async def newest(self, index: str, limit: int, before: Member | None) -> list[Member] | None:
+        return await self._attempt("newest", lambda: self._store.newest(index, limit, before), None)
 
     async def strike(self, index: str, member: str) -> None:
         await self._attempt("strike", lambda: self._store.strike(index, member), None)

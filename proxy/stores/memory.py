@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from proxy.lru import remember
-from proxy.stores.base import MAX_MEMBERS, check_size, check_sizes, packed, tag_of, tombstone, unpacked
+from proxy.stores.base import MAX_MEMBERS, Member, check_size, check_sizes, packed, tag_of, tombstone, unpacked
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +70,11 @@ class MemoryStore:
     async def members(self, index: str) -> list[str]:
         now = self._clock()
         return [member for member, expires in self._indexes.get(index, {}).items() if expires > now]
+
+    async def newest(self, index: str, limit: int, before: Member | None) -> list[Member]:
+        now = self._clock()
+        there = [Member(expires, name) for name, expires in self._indexes.get(index, {}).items() if expires > now]
+        return sorted((each for each in there if before is None or each < before), reverse=True)[:limit]
 
     async def strike(self, index: str, member: str) -> None:
         self._indexes.get(index, OrderedDict()).pop(member, None)

@@ -8,6 +8,7 @@ operation that found out; then what lies at the path is opened, or made.
 
 import asyncio
 import fcntl
+import math
 import os
 import sqlite3
 import time
@@ -22,6 +23,7 @@ from proxy.stores.base import (
     DEFAULT_TIMEOUT,
     MAX_MEMBERS,
     EntryError,
+    Member,
     RefusedError,
     StoreError,
     check_size,
@@ -62,6 +64,10 @@ _PUT_NEW = """
 _PUT = "INSERT OR REPLACE INTO entries (key, value, expires) VALUES (:key, :value, :expires)"
 _LIVE = "SELECT value FROM entries WHERE key = ? AND expires > ?"
 _ENROLLED = "SELECT key FROM entries WHERE key >= ? AND key < ? AND expires > ? ORDER BY expires DESC LIMIT ?"
+_NEWEST = """
+    SELECT expires, key FROM entries WHERE key >= ? AND key < ? AND expires > ? AND (expires, key) < (?, ?)
+    ORDER BY expires DESC, key DESC LIMIT ?
+"""
 _PURGE = "DELETE FROM entries WHERE rowid IN (SELECT rowid FROM entries WHERE expires <= ? LIMIT ?)"
 
 
@@ -108,6 +114,9 @@ class SqliteStore:
 
     async def members(self, index: str) -> list[str]:
         return await self._run(lambda: self._enrolled(f"{index}:"))
+
+    async def newest(self, index: str, limit: int, before: Member | None) -> list[Member]:
+        return await self._run(lambda: self._enrolled_last(f"{index}:", limit, before or Member(math.inf, "")))
 
     async def strike(self, index: str, member: str) -> None:
         await self._run(lambda: self._delete(f"{index}:{member}", b""))
@@ -229,6 +238,11 @@ class SqliteStore:
     def _enrolled(self, prefix: str) -> list[str]:
         rows = self._connection.execute(_ENROLLED, (prefix, f"{prefix}\U0010ffff", self._clock(), MAX_MEMBERS))
         return [key.removeprefix(prefix) for (key,) in rows]
+
+    def _enrolled_last(self, prefix: str, limit: int, before: Member) -> list[Member]:
+        place = (before.expires, f"{prefix}{before.name}")
+        found = self._connection.execute(_NEWEST, (prefix, f"{prefix}\U0010ffff", self._clock(), *place, limit))
+        return [Member(expires, key.removeprefix(prefix)) for expires, key in found]
 
     def _extend(self, keys: Sequence[str], ttl: float) -> None:
         now = self._clock()

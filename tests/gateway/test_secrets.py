@@ -362,9 +362,10 @@ async def test_with_an_encryption_key_valkey_holds_nothing_readable_and_its_pass
         stored = {key: client.get(key) for key, kind in kinds.items() if kind == b"string"}
         listed = [name for key, kind in kinds.items() if kind == b"set" for name in client.smembers(key)]
         listed += [name for key, kind in kinds.items() if kind == b"zset" for name in client.zrange(key, 0, -1)]
-    assert set(kinds.values()) == {b"string", b"set", b"zset"}
-    assert leaks(b"\n".join([*kinds, *stored.values(), *listed])) == []
-    check_encrypted([(key.decode(), value) for key, value in stored.items()])
+        items = [(key, item) for key, kind in kinds.items() if kind == b"list" for item in client.lrange(key, 0, -1)]
+    assert set(kinds.values()) == {b"string", b"set", b"zset", b"list"}
+    assert leaks(b"\n".join([*kinds, *stored.values(), *listed, *(item for _, item in items)])) == []
+    check_encrypted([(key.decode(), value) for key, value in [*stored.items(), *items]])
 
 
 @pytest.mark.parametrize("trouble", ["the password is wrong", "writing is forbidden", "nobody is there"])

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 import msgspec
 import pytest
 
-from policies.chain import hash_tag
+from policies.chain import Chain, hash_tag, mark_of, name_of
 from proxy.callers.tenants import Tenants
 from proxy.records.checkpoints import Checkpoints
 from proxy.records.erasures import Erasures
-from proxy.records.index import Session, SessionIndex
+from proxy.records.index import Session, SessionIndex, Target
 from proxy.records.siblings import Siblings
 from proxy.stores.memory import MemoryStore
 from proxy.stores.sealing import Sealer
@@ -104,3 +104,55 @@ async def test_a_session_whose_entry_is_gone_or_unreadable_is_erased_all_the_sam
     assert await bench.index.of(bench.caller) == []
     assert await bench.index.erase(bench.caller, await bench.index.every(bench.caller)) == 1
     assert await bench.store.get_many([record]) == [None]
+
+
+async def added(bench: Bench, first: bytes, label: str = "") -> None:
+    mark = mark_of(bench.caller.labels, label)
+    link = await bench.erasures.link(first + mark)
+    await bench.index.add(bench.caller, Chain(b"", (), mark, first=first, link=link), label, "m", None)
+
+
+async def test_sessions_are_listed_page_by_page_and_last_those_that_the_store_has_lost(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    firsts = [secrets.token_bytes(32) for _ in range(9)]
+    for first in firsts:
+        await added(bench, first)
+    for first in firsts[:2]:  # of these the store has lost everything
+        bench.store._drop(f"session:{{{hash_tag(first)}}}")
+        await bench.store.strike(bench.caller.index, first.hex())
+    await bench.erasures.erase(firsts[0])
+    seen: list[str] = []
+    before = None
+    for size, is_last in ((3, False), (3, False), (2, True)):
+        page = await bench.index.newest(bench.caller, 3, before)
+        assert (len(page.entries), page.is_last) == (size, is_last)
+        seen += [session.id for _, session in page.entries if session is not None]
+        before = page.entries[-1][0]
+    assert sorted(seen[:-1]) == sorted(first.hex() for first in firsts[2:])
+    assert seen[-1] == firsts[1].hex()
+    assert (await bench.index.newest(bench.caller, 3, before)).entries == []
+
+
+async def test_a_session_is_found_by_its_name_without_a_look_at_all_of_its_tenants(tmp_path: Path) -> None:
+    bench, other, first = Bench(tmp_path), Bench(tmp_path), secrets.token_bytes(32)
+    other.store.__dict__ = bench.store.__dict__
+    await added(bench, first, "A")
+    await bench.store.strike(bench.caller.index, (first + mark_of(bench.caller.labels, "A")).hex())
+    for index in (bench.index, other.index):
+        found = await index.find(bench.caller, name_of(first), "A")
+        assert found is not None
+        assert (found.id, found.label) == (first.hex(), "A")
+        assert await index.find(bench.caller, name_of(first), "B") is None
+
+
+@pytest.mark.parametrize("every", [True, False])
+async def test_it_is_known_of_a_session_that_it_was_erased(tmp_path: Path, *, every: bool) -> None:
+    bench, first = Bench(tmp_path), secrets.token_bytes(32)
+    await added(bench, first, "A")
+    known = [await bench.index.was_erased(bench.caller, name_of(first), label) for label in ("A", "B")]
+    assert known == [False, False]
+    mark = None if every else mark_of(bench.caller.labels, "A")
+    await bench.index.erase(bench.caller, [Target(first, mark)])
+    known = [await bench.index.was_erased(bench.caller, name_of(first), label) for label in ("A", "B")]
+    assert known == [True, every]
+    assert not await bench.index.was_erased(bench.caller, "0" * 16, "A")

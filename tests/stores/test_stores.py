@@ -18,7 +18,7 @@ from redis.asyncio import Redis
 from redis.crc import key_slot
 
 from proxy.stores import open_store
-from proxy.stores.base import MAX_VALUE_BYTES, Store, StoreError, ValueTooLargeError, tombstone
+from proxy.stores.base import MAX_VALUE_BYTES, Member, Store, StoreError, ValueTooLargeError, tombstone
 from proxy.stores.memory import MemoryStore
 from proxy.stores.redis.node import Node
 from proxy.stores.redis.servers import Cluster, OneServer
@@ -185,6 +185,31 @@ class TestEveryStore:
         await store.strike(one, "b")
         await store.strike(one, "never enrolled")
         assert await store.members(one) == ["a"]
+
+    async def test_tells_the_newest_members_of_an_index_page_by_page(self, store: Store) -> None:
+        index = f"index:{secrets.token_hex(8)}"
+        assert await store.newest(index, 5, None) == []
+        names = [secrets.token_hex(8) for _ in range(12)]
+        for number, name in enumerate(names):
+            await store.enroll(index, name, TTL + number)
+        await store.enroll(f"{index}0", "other", TTL)
+        found: list[Member] = []
+        while page := await store.newest(index, 5, found[-1] if found else None):
+            found += page
+            assert len(page) == min(5, 12 - len(found) + len(page))
+        assert [member.name for member in found] == names[::-1]
+        await store.strike(index, names[-1])
+        await store.enroll(index, names[0], TTL + 100)
+        assert [member.name for member in await store.newest(index, 2, None) or ()] == [names[0], names[-2]]
+
+    async def test_members_of_one_moment_have_an_order_too(self, store: Store) -> None:
+        index, names = f"index:{secrets.token_hex(8)}", {secrets.token_hex(8) for _ in range(30)}
+        await asyncio.gather(*(store.enroll(index, name, TTL) for name in names))
+        found: list[Member] = []
+        while page := await store.newest(index, 7, found[-1] if found else None):
+            found += page
+        assert sorted(member.name for member in found) == sorted(names)
+        assert found == sorted(found, reverse=True)
 
     async def test_appends_to_lists_and_keeps_their_newest_items(self, store: Store) -> None:
         key, plain = f"trail:{{{secrets.token_hex(8)}}}", f"figures:{secrets.token_hex(8)}"

@@ -253,6 +253,8 @@ async def stored(servers: list[Server], canaries: Canaries) -> None:
                         canaries.write(await client.get(key) or b"")
                     case b"set":
                         canaries.write(b"\n".join(await client.smembers(key)))
+                    case b"list":
+                        canaries.write(b"\n".join(await client.lrange(key, 0, -1)))
                     case b"zset":
                         canaries.write(b"\n".join(await client.zrange(key, 0, -1)))
 

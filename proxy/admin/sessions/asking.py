@@ -1,24 +1,27 @@
 """What the store and this process know of sessions, looked up for those who may see it; and erasing."""
 
+import asyncio
 from collections.abc import Awaitable, Sequence
 from functools import partial
 from typing import TypeVar
 
 from policies.chain import mark_of
+from policies.record.record import Record
 from proxy.admin.access import Visitor
 from proxy.admin.opened import Opened
 from proxy.admin.sessions import details, listing, records
 from proxy.admin.sessions.details import SessionView
 from proxy.admin.sessions.listing import ID_DIGITS, Listing, Wishes
 from proxy.callers.tenants import Caller
-from proxy.errors import NotFoundError, StoreUnavailableError
+from proxy.errors import ErasedError, NotFoundError, ProxyError, StoreUnavailableError
 from proxy.observing.events import AdminActed
 from proxy.observing.session_trails import Key, TrailView
 from proxy.records.index import Session, Target
 from proxy.stores import StoreError
 
 _T = TypeVar("_T")
-UNKNOWN = "No session is known by this id and label: it was erased, or has expired."
+# Of a tenant's sessions, for one page of those that are wanted.
+_SEARCHED = 500
 
 
 async def answered(look: Awaitable[_T]) -> _T:
@@ -35,32 +38,33 @@ async def list_sessions(opened: Opened, visitor: Visitor, wishes: Wishes) -> Lis
     """A page of the sessions of one tenant, or of all that the visitor sees."""
     names = [name for name in opened.config.tenants if visitor.sees(name) and wishes.tenant in ("", name)]
     trails = [trail for trail in opened.trails.newest() if trail.key.tenant in names]
-    stored, is_answered = await _stored(opened, names)
-    found = listing.listing(trails, stored, wishes)
-    return found if is_answered else Listing(found.sessions, found.cursor, store=False)
-
-
-async def _stored(opened: Opened, tenants: Sequence[str]) -> tuple[list[tuple[str, Session]], bool]:
-    """What the store has of these tenants, and whether it could say."""
-    found: list[tuple[str, Session]] = []
-    for name in tenants:
-        caller = opened.active().tenants.named(name)
-        try:
-            found += [(name, session) for session in await opened.engine.sessions.of(caller)] if caller else []
-        except StoreError:
-            return found, False
-    return found, True
+    members, limit = listing.cursor_of(wishes.cursor).members, _SEARCHED if wishes.q or wishes.state else listing.PAGE
+    callers = [caller for name in names if (caller := opened.active().tenants.named(name)) is not None]
+    pages = (opened.engine.sessions.newest(each, limit, members.get(each.tenant)) for each in callers)
+    try:
+        stored = [*zip((each.tenant for each in callers), await asyncio.gather(*pages), strict=True)]
+    except StoreError:
+        found = listing.listing(trails, [], wishes)
+        return Listing(found.sessions, found.cursor, store=False)
+    return listing.listing(trails, stored, wishes)
 
 
 async def session_view(opened: Opened, caller: Caller, name: str, label: str | None) -> SessionView:
-    """The session of this conversation and label; without a label the one that was used last. Raises NotFoundError."""
+    """The session of this conversation and label; without a label the one that was used last. Raises NotFoundError and
+    ErasedError."""
     trail, stored = await trail_view(opened, caller, name, label)
     if trail is not None:
         others = [each.key.label for each in opened.trails.of(caller.tenant, name) if each.key != trail.key]
         return details.view(trail, opened.trails.prompt(trail.key), is_stored=stored is not None, labels=others)
     if stored is None:
-        raise NotFoundError(UNKNOWN)
+        raise await unknown(opened, caller, name, label or "")
     return details.view_of_stored(caller.tenant, stored)
+
+
+async def unknown(opened: Opened, caller: Caller, name: str, label: str) -> ProxyError:
+    """Why there is no such session."""
+    was_erased = await opened.engine.sessions.was_erased(caller, name, label)
+    return ErasedError() if was_erased else NotFoundError("No session is known by this id and label.")
 
 
 async def trail_view(
@@ -85,10 +89,14 @@ async def stored_session(opened: Opened, caller: Caller, name: str, label: str) 
         return None
 
 
+async def _history(opened: Opened, session: Session | None) -> list[Record]:
+    return await records.history(opened.engine.checkpoints, opened.engine.lineages, session)
+
+
 async def record_rows(opened: Opened, caller: Caller, name: str, label: str) -> list[records.Row]:
     """The records of a session, the newest first."""
     session = await stored_session(opened, caller, name, label)
-    return [records.row_of(record) for record in await records.lineage(opened.engine.checkpoints, session)]
+    return [records.row_of(record) for record in await _history(opened, session)]
 
 
 async def record_view(
@@ -96,7 +104,7 @@ async def record_view(
 ) -> records.View:
     """One record beside another of its session: unsaid, the one that it continues. Raises NotFoundError."""
     session = await stored_session(opened, caller, name, label)
-    found = await records.lineage(opened.engine.checkpoints, session)
+    found = await _history(opened, session)
     record = next((each for each in found if each.digest == digest), None)
     if record is None:
         raise NotFoundError("The session has no such record: it was erased, or has expired.")

@@ -10,7 +10,6 @@ from proxy.admin.openapi import Endpoint
 from proxy.admin.opened import Opened, tenant_of
 from proxy.admin.sessions import records
 from proxy.admin.sessions.asking import (
-    UNKNOWN,
     answered,
     erase,
     erase_named,
@@ -18,13 +17,16 @@ from proxy.admin.sessions.asking import (
     record_view,
     session_view,
     trail_view,
+    unknown,
 )
 from proxy.admin.sessions.details import Mark, SessionView, marks
-from proxy.errors import InvalidRequestError, NotFoundError
+from proxy.admin.sessions.listing import PAGE, Cursor, cursor_of
+from proxy.errors import InvalidRequestError
 from proxy.observing.events import AdminActed
 from proxy.records.index import Session, Target
 
-_PAGE = 500
+# Sessions that may be asked for at once.
+_MOST = 200
 
 
 class Stored(msgspec.Struct, frozen=True):
@@ -67,7 +69,9 @@ class SessionEndpoints:
         """The table; of two paths that fit the first holds."""
         one, which = "sessions/{id}", ("tenant", "label")
         return [
-            Endpoint("GET", "sessions", SIGNED_IN, self._sessions, Stored, "Stored sessions", ("tenant", "cursor")),
+            Endpoint(
+                "GET", "sessions", SIGNED_IN, self._sessions, Stored, "Stored sessions", ("tenant", "limit", "cursor")
+            ),
             Endpoint("DELETE", "sessions", SIGNED_IN, self._erase_all, Erased, "Erase all", ("tenant", "all")),
             Endpoint("GET", one, SIGNED_IN, self._session, SessionView, "A session", which),
             Endpoint("GET", f"{one}/trail", SIGNED_IN, self._trail, Trail, "Its requests as points", which),
@@ -86,10 +90,11 @@ class SessionEndpoints:
     async def _sessions(self, request: Request, visitor: Visitor) -> object:
         """Of a tenant, the conversations of which something is stored."""
         caller = tenant_of(request, visitor, self._find())
-        found = await answered(self._find().engine.sessions.of(caller))
-        cursor = request.query_params.get("cursor", "")
-        behind = [session for session in found if _place(session) > cursor]
-        return Stored(behind[:_PAGE], _place(behind[_PAGE - 1]) if len(behind) > _PAGE else None)
+        before = cursor_of(request.query_params.get("cursor", "")).members.get(caller.tenant)
+        page = await answered(self._find().engine.sessions.newest(caller, limit := _limit_of(request), before))
+        entries, is_last = page.entries[:limit], page.is_last and len(page.entries) <= limit
+        cursor = None if is_last or not entries else Cursor(members={caller.tenant: entries[-1][0]}).text
+        return Stored([session for _, session in entries if session is not None], cursor)
 
     async def _erase_all(self, request: Request, visitor: Visitor) -> object:
         opened, caller = self._find(), tenant_of(request, visitor, self._find())
@@ -110,7 +115,7 @@ class SessionEndpoints:
         label = request.query_params.get("label")
         found, stored = await trail_view(self._find(), caller, request.path_params["id"], label)
         if found is None and stored is None:
-            raise NotFoundError(UNKNOWN)
+            raise await unknown(self._find(), caller, request.path_params["id"], label or "")
         points = found.points if found else []
         return Trail([point._asdict() for point in points], marks(points))
 
@@ -144,6 +149,9 @@ def _erased(found: Sequence[Target]) -> Erased:
     return Erased([target.id for target in found])
 
 
-def _place(session: Session) -> str:
-    """In the list, the last used first."""
-    return f"{10**10 - session.seen:015.3f}-{session.id}-{session.label}"
+def _limit_of(request: Request) -> int:
+    """How many are asked for at once. Raises InvalidRequestError."""
+    asked = request.query_params.get("limit") or str(PAGE)
+    if not (asked.isascii() and asked.isdigit() and 0 < int(asked) <= _MOST):
+        raise InvalidRequestError(f"limit is a number from 1 to {_MOST}.", param="limit")
+    return int(asked)

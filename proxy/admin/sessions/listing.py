@@ -1,17 +1,22 @@
 """The list of sessions: those that this process saw and those that the store keeps, a row each."""
 
-from collections.abc import Iterable
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import Iterable, Iterator
+from heapq import merge
+from math import isfinite
 from typing import Literal, NamedTuple
 
 import msgspec
 
+from proxy.errors import InvalidRequestError
 from proxy.observing import figures
 from proxy.observing.session_trails import Key, Newest, SessionTrail, TrailView
-from proxy.records.index import Session
+from proxy.records.index import Page, Session
+from proxy.stores.base import Member
 
 State = Literal["fits", "compacted", "near", "irreducible", "failing"]
 STATES: tuple[State, ...] = ("fits", "compacted", "near", "irreducible", "failing")
-_PAGE = 50
+PAGE = 50
 # Of a conversation's id, as headers and the log show it.
 ID_DIGITS = 16
 
@@ -60,20 +65,76 @@ class Listing(msgspec.Struct, frozen=True):
     store: bool = True
 
 
-def listing(trails: Iterable[SessionTrail], stored: Iterable[tuple[str, Session]], wishes: Wishes) -> Listing:
-    """A page of these. stored: tenants and what the store has of them."""
-    rows = {row.key: row for row in (row_of_stored(tenant, session) for tenant, session in stored)}
-    for trail in trails:
-        rows[trail.key] = row_of(trail, is_stored=trail.key in rows)
-    wanted = [row for row in rows.values() if _fits(row, wishes.q.lower()) and wishes.state in ("", row.state)]
-    ordered = sorted(wanted, key=cursor_of)
-    behind = [row for row in ordered if cursor_of(row) > wishes.cursor]
-    page = behind[:_PAGE]
-    return Listing(page, cursor_of(page[-1]) if len(behind) > len(page) else None)
+class Cursor(msgspec.Struct, frozen=True, array_like=True):
+    """Where a page ended. place: of the last session that was seen here; members: of tenants, of the last that the
+    store told."""
+
+    place: str = ""
+    members: dict[str, Member] = {}
+
+    @property
+    def text(self) -> str:
+        return urlsafe_b64encode(msgspec.msgpack.encode(self)).decode().rstrip("=")
 
 
-def cursor_of(row: Row) -> str:
-    """A place in the list, newest first, that holds though others are used meanwhile."""
+def cursor_of(text: str) -> Cursor:
+    """What a page told, read again; the beginning for no text. Raises InvalidRequestError."""
+    if not text:
+        return Cursor()
+    try:
+        found = msgspec.msgpack.decode(urlsafe_b64decode(text + "=" * (-len(text) % 4)), type=Cursor)
+    except (ValueError, msgspec.DecodeError):
+        found = None
+    if found is None or not all(isfinite(member.expires) for member in found.members.values()):
+        raise InvalidRequestError("A cursor is what a page before has told.", param="cursor")
+    return found
+
+
+class _Next(NamedTuple):
+    """A session that may be listed next, and where the page ended if it is the last. Without a row nothing is known of
+    it; without a member too, the store has more."""
+
+    place: str
+    row: Row | None
+    tenant: str = ""
+    member: Member | None = None
+
+
+def listing(trails: Iterable[SessionTrail], stored: Iterable[tuple[str, Page]], wishes: Wishes) -> Listing:
+    """A page of these: of tenants what this process saw, and what the store has behind the cursor."""
+    cursor, stored = cursor_of(wishes.cursor), [*stored]
+    listed = {row_of_stored(tenant, each).key for tenant, page in stored for _, each in page.entries if each}
+    rows = [row_of(trail, is_stored=trail.place is not None or trail.key in listed) for trail in trails]
+    seen = {row.key for row in rows}
+    here = sorted(_Next(_place_of(row), row) for row in rows if _place_of(row) > cursor.place)
+    place, members, shown = cursor.place, {**cursor.members}, list[Row]()
+    for each in merge(here, *(_listed(tenant, page) for tenant, page in stored), key=lambda each: each.place):
+        if (each.row is None and each.member is None) or len(shown) == PAGE:
+            return Listing(shown, Cursor(place, members).text)
+        if each.member is None:
+            place = each.place
+        else:
+            members[each.tenant] = each.member
+        if each.row is None or (each.member is not None and each.row.key in seen):
+            continue
+        if _fits(each.row, wishes.q.lower()) and wishes.state in ("", each.row.state):
+            shown.append(each.row)
+    return Listing(shown, None)
+
+
+def _listed(tenant: str, page: Page) -> Iterator[_Next]:
+    """What the store has of a tenant, in its order."""
+    last = ""
+    for member, session in page.entries:
+        row = None if session is None else row_of_stored(tenant, session)
+        last = last if row is None else _place_of(row)
+        yield _Next(last, row, tenant, member)
+    if not page.is_last:
+        yield _Next(last, None)
+
+
+def _place_of(row: Row) -> str:
+    """In the list, the last used first; it holds though others are used meanwhile."""
     return f"{10**10 - row.seen:015.3f}-{row.tenant}-{row.id}-{row.label}"
 
 

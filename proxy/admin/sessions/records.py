@@ -14,6 +14,7 @@ from policies.record.actions import FileChange, KeyAction
 from policies.record.record import Making, Record, Segment
 from proxy.records.checkpoints import Checkpoints
 from proxy.records.index import Session
+from proxy.records.lineages import Lineages
 
 # Generations that are followed back from the newest.
 _MOST = 32
@@ -75,11 +76,15 @@ class View(msgspec.Struct, frozen=True):
     comparison: Comparison | None
 
 
-async def lineage(checkpoints: Checkpoints, session: Session | None) -> list[Record]:
+async def history(checkpoints: Checkpoints, lineages: Lineages, session: Session | None) -> list[Record]:
     """The records of a session, the newest first, as far as the store has them."""
     if session is None or session.record is None:
         return []
-    return await checkpoints.history(*session.record, most=_MOST)
+    tag, digest = session.record
+    newest = await checkpoints.lying_at(tag, digest)
+    known = newest and await lineages.look_up(tag, newest)
+    likely = [compaction.digest for compaction in known.history] if known else []
+    return await checkpoints.history(tag, digest, _MOST, likely=likely)
 
 
 def row_of(record: Record) -> Row:

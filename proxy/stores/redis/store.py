@@ -13,6 +13,7 @@ from proxy.stores.base import (
     DEFAULT_TIMEOUT,
     MAX_MEMBERS,
     EntryError,
+    Member,
     RefusedError,
     StoreError,
     check_size,
@@ -24,6 +25,8 @@ from proxy.stores.redis.node import OUTAGE, Words
 from proxy.stores.redis.servers import Command, servers_of
 from proxy.stores.redis.url import parse
 
+# Members that were enrolled in the same microsecond as the one that is asked for those behind.
+_TIES = 100
 _EVICTION = "maxmemory_policy:"
 _COMPARE_AND_DELETE = "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) end return 0"
 # What lies under a hash tag is written down before it is stored, so that none of it can be overlooked. In every script
@@ -44,7 +47,8 @@ redis.call('pexpire', KEYS[1], ARGV[2])
 """
 )
 _ENROLL = """
-local now = tonumber(redis.call('time')[1])
+local time = redis.call('time')
+local now = time[1] + time[2] / 1000000
 redis.call('zadd', KEYS[1], now + ARGV[2] / 1000, ARGV[1])
 redis.call('zremrangebyscore', KEYS[1], '-inf', now)
 redis.call('zremrangebyrank', KEYS[1], 0, -1 - ARGV[3])
@@ -119,6 +123,15 @@ class RedisStore:
     async def members(self, index: str) -> list[str]:
         found = await self._run(index, "ZRANGE", index, 0, -1)
         return [member.decode() for member in found if isinstance(member, bytes)] if isinstance(found, list) else []
+
+    async def newest(self, index: str, limit: int, before: Member | None) -> list[Member]:
+        top = "+inf" if before is None else repr(before.expires)
+        most = limit + _TIES
+        words = ("ZRANGE", index, top, "-inf", "BYSCORE", "REV", "LIMIT", 0, most, "WITHSCORES")
+        found = await self._run(index, *words)
+        told = [part for part in found if isinstance(part, bytes)] if isinstance(found, list) else []
+        there = [Member(float(score), name.decode()) for name, score in zip(told[::2], told[1::2], strict=True)]
+        return [each for each in there if before is None or each < before][:limit]
 
     async def strike(self, index: str, member: str) -> None:
         await self._run(index, "ZREM", index, member)

@@ -10,15 +10,19 @@ import pytest
 from msgspec import structs
 
 from policies.ledger.entries import Entry
+from policies.record.lineage import Lineage, compacted
 from proxy.admin.sessions import records
 from proxy.memory import Cache, Memory
 from proxy.records.checkpoints import Checkpoints
 from proxy.records.index import Session
+from proxy.records.lineages import Lineages
 from proxy.stores.memory import MemoryStore
 from proxy.stores.sealing import Sealer
 from tests.support.records import generation, made
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from policies.record.record import Record
 
 pytestmark = pytest.mark.anyio
@@ -62,6 +66,16 @@ def test_two_records_that_share_nothing_are_compared_within_a_bound() -> None:
     assert (found.kept, len(found.dropped), len(found.added)) == (0, 200, 200)
 
 
+class Counting(MemoryStore):
+    """Counts how often it is asked."""
+
+    asked = 0
+
+    async def get_many(self, keys: Sequence[str]) -> list[bytes | None]:
+        self.asked += 1
+        return await super().get_many(keys)
+
+
 def test_a_view_has_what_the_record_says() -> None:
     shown = records.view_of(RECORD, None)
     assert (shown.text, shown.comparison, shown.row.digest) == (RECORD.text, None, RECORD.digest)
@@ -76,7 +90,25 @@ async def test_a_lineage_is_followed_back_as_far_as_the_store_has_it() -> None:
         await store.put(key, sealer.seal(key, each), 600)
     checkpoints = Checkpoints(store, sealer, 600, Cache(Memory(), "records"))
     session = Session(id="a" * 64, label="", model="m", seen=0.0, record=("tag", digests[3]))
-    found = await records.lineage(checkpoints, session)
+    lineages = Lineages(store, sealer, 600, lambda: 0.0, Memory())
+    found = await records.history(checkpoints, lineages, session)
     assert [record.digest for record in found] == [digests[3], digests[2], digests[1]]
-    assert await records.lineage(checkpoints, structs.replace(session, record=None)) == []
-    assert await records.lineage(checkpoints, None) == []
+    assert await records.history(checkpoints, lineages, structs.replace(session, record=None)) == []
+    assert await records.history(checkpoints, lineages, None) == []
+
+
+async def test_records_that_a_lineage_tells_of_are_read_together() -> None:
+    store, sealer = Counting(), Sealer(None)
+    digests = [f"{number:064x}" for number in range(30)]
+    lineage = Lineage(first_seen=0.0)
+    for parent, digest in zip([None, *digests[:-1]], digests, strict=True):
+        key, each = f"cp:{{tag}}:{RECORD.version}:{digest}", structs.replace(RECORD, digest=digest, parent=parent)
+        await store.put(key, sealer.seal(key, msgspec.json.encode(each)), 600)
+        lineage = compacted(lineage, each, messages=9, now=1.0)
+    lineages = Lineages(store, sealer, 600, lambda: 0.0, Memory())
+    await lineages.save("tag", RECORD, lineage)
+    session = Session(id="a" * 64, label="", model="m", seen=0.0, record=("tag", digests[-1]))
+    store.asked = 0
+    found = await records.history(Checkpoints(store, sealer, 600), lineages, session)
+    assert [record.digest for record in found] == digests[::-1]
+    assert store.asked == 3

@@ -10,6 +10,7 @@ from urllib.parse import quote
 
 import pytest
 
+from policies.chain import Chain
 from tests.support.admin import BROWSER, CONFIGURED, SESSIONS, Played, played
 from tests.support.long_conversations import LONG, SMALL_WINDOW, bearer
 from tests.support.upstreams import CHAT, JSON, Header, Reply, ask
@@ -130,9 +131,34 @@ async def test_a_session_is_erased_from_its_page_and_nothing_of_it_is_shown_any_
         assert refused.status == 403
         erased = await show.play.send("POST", target, cookie, (b"Sec-Fetch-Site", b"same-origin"), body=b"")
         assert (erased.status, erased.header(b"location")) == (303, b"../../sessions")
-        assert (await show.page(f"sessions/{show.id}")).status == 404
+        gone = await show.page(f"sessions/{show.id}?label={quote(LABEL)}")
+        assert (gone.status, "Erased or expired." in gone.body.decode()) == (410, True)
+        for part in ("", "/trail"):
+            path = f"{SESSIONS}/{show.id}{part}?label={quote(LABEL)}"
+            assert (await show.play.send("GET", path, bearer(CONFIGURED))).status == 410, part
+        assert (await show.page(f"sessions/{'0' * 16}")).status == 404
         assert "the deploy" not in (await show.page("sessions")).body.decode()
         assert b'"what":"session_erased"' in show.play.log.getvalue()
+
+
+async def test_sessions_are_asked_for_page_by_page(tmp_path: Path) -> None:
+    async with shown(tmp_path) as show:
+        opened = show.play.app._opened
+        assert opened is not None
+        caller = opened.active().tenants.named("default")
+        assert caller is not None
+        for number in range(3):
+            chain = Chain(b"", (), first=bytes([number]) * 32)
+            await opened.engine.sessions.add(caller, chain, "", "m", None)
+        labels: list[str] = []
+        cursor: object = ""
+        while cursor is not None:
+            found = await show.json(f"sessions?limit=3&cursor={cursor}")
+            labels += [each["label"] for each in found["sessions"]]  # type: ignore[attr-defined]
+            cursor = found["cursor"]
+        assert labels == ["", "", "", LABEL]
+        for wrong in ("limit=0", "limit=201", "limit=x", "cursor=x"):
+            assert (await show.play.send("GET", f"{SESSIONS}?{wrong}", bearer(CONFIGURED))).status == 400, wrong
 
 
 async def test_a_session_of_the_store_alone_is_shown_as_far_as_it_goes(tmp_path: Path) -> None:

@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
 from proxy.admin.sessions import details, listing
 from proxy.admin.sessions.listing import Wishes
+from proxy.errors import InvalidRequestError
 from proxy.observing.events import PromptComposed
 from proxy.observing.message_fates import pack
 from proxy.observing.session_trails import SessionTrail, SessionTrails
-from proxy.records.index import Session
+from proxy.records.index import Page, Session
+from proxy.stores.base import Member
 from tests.support.session_events import AT, compacted, requested
 
 FIRST, SECOND = "a" * 16, "b" * 16
 STORED = Session(id="f" * 64, label="old", model="m2", seen=AT - 500, covered=4, generation=2, record=("tag", "d"))
+
+
+def page_of(*sessions: Session, is_last: bool = True) -> Page:
+    """As the store tells of a tenant's sessions."""
+    return Page([(Member(each.seen, each.id), each) for each in sessions], is_last)
 
 
 def trail_of(*events: object) -> SessionTrail:
@@ -119,7 +128,7 @@ def test_advice_is_given_where_a_rule_says_so(changes: dict[str, object], words:
 def test_sessions_of_memory_and_store_are_one_list_the_last_used_first() -> None:
     both = trail_of(requested(session="f" * 16, label="old", at=AT + 5))
     other = trail_of(requested(session=FIRST, label="new", at=AT + 9))
-    found = listing.listing([both, other], [("default", STORED), ("acme", STORED)], Wishes())
+    found = listing.listing([both, other], [("default", page_of(STORED)), ("acme", page_of(STORED))], Wishes())
     assert [(row.tenant, row.label, row.stored) for row in found.sessions] == [
         ("default", "new", False),
         ("default", "old", True),
@@ -139,16 +148,47 @@ def test_sessions_of_memory_and_store_are_one_list_the_last_used_first() -> None
     ],
 )
 def test_a_list_is_narrowed_by_label_id_model_and_state(wishes: Wishes, labels: list[str]) -> None:
-    found = listing.listing([trail_of(requested(session=FIRST, label="new"))], [("default", STORED)], wishes)
+    found = listing.listing([trail_of(requested(session=FIRST, label="new"))], [("default", page_of(STORED))], wishes)
     assert [row.label for row in found.sessions] == labels
 
 
 def test_pages_of_a_list_hold_every_session_once() -> None:
     trails = [trail_of(requested(session=f"{number:016x}", at=AT - number)) for number in range(120)]
-    seen: list[str] = []
+    known = {
+        tenant: [
+            Session(id=f"{number:016x}" + "0" * 48, label="", model="m", seen=AT - number - 0.5)
+            for number in range(start, 300, 3)
+        ]
+        for tenant, start in (("default", 0), ("acme", 1))
+    }
+
+    def stored(cursor: str) -> list[tuple[str, Page]]:
+        pages = []
+        for tenant, sessions in known.items():
+            before = listing.cursor_of(cursor).members.get(tenant, Member(AT + 1, ""))
+            behind = [each for each in sessions if (each.seen, each.id) < before]
+            pages.append((tenant, page_of(*behind[:50], is_last=len(behind) <= 50)))
+        return pages
+
+    seen: list[tuple[float, str, str]] = []
     cursor: str | None = ""
     while cursor is not None:
-        page = listing.listing(trails, [], Wishes(cursor=cursor))
-        seen += [row.id for row in page.sessions]
+        page = listing.listing(trails, stored(cursor), Wishes(cursor=cursor))
+        assert len(page.sessions) <= 50
+        seen += [(-row.seen, row.tenant, row.id) for row in page.sessions]
         cursor = page.cursor
-    assert seen == [trail.key.id for trail in trails]
+    assert seen == sorted(seen)
+    # Those that were seen here are listed once, as they were seen.
+    assert len(seen) == len(set(seen)) == 120 + 200 - 40
+
+
+def test_what_the_store_has_lost_of_a_session_ends_no_list() -> None:
+    lost = Page([(Member(float(number), ""), None) for number in range(50)], is_last=False)
+    page = listing.listing([], [("default", lost)], Wishes())
+    assert (page.sessions, listing.cursor_of(page.cursor or "").members) == ([], {"default": Member(49.0, "")})
+
+
+@pytest.mark.parametrize("text", ["x", "!", "AAAA", listing.Cursor(members={"default": Member(math.nan, "")}).text])
+def test_what_no_page_has_told_is_no_cursor(text: str) -> None:
+    with pytest.raises(InvalidRequestError, match="cursor"):
+        listing.cursor_of(text)
