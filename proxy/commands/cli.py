@@ -12,7 +12,7 @@ from http.client import HTTPException
 from importlib.metadata import version as installed_version
 from io import TextIOWrapper
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from cyclopts import App, Parameter
 from cyclopts.validators import Number
@@ -41,8 +41,13 @@ app.command(
     name="doctor",
     help="Look whether all that a config names is there and works, a line each.",
 )
-app.command("proxy.commands.watching:tail", name="tail", help="Print the running proxy's requests as they end.")
-app.command("proxy.commands.watching:opened", name="open", help="Open the running proxy's dashboard in the browser.")
+app.command(
+    "proxy.commands.watching.top:top", name="top", help="Watch the running proxy: health, rates, sessions, compactions."
+)
+app.command("proxy.commands.watching.tail:tail", name="tail", help="Print the running proxy's requests as they end.")
+app.command(
+    "proxy.commands.watching.opening:opened", name="open", help="Open the running proxy's dashboard in the browser."
+)
 app.command("proxy.commands.init:init", name="init", help="Write a short config.yaml, and print what agents need.")
 app.command("proxy.commands.printing:printed", name="print", help="Print a dashboard, alerts, or what a client needs.")
 
@@ -258,6 +263,15 @@ def new_key(tenant: str, *, viewer: Flag = False) -> None:
     setting = "viewer_keys" if viewer else "keys"
     print(f"The key of tenant {tenant}, shown this once:\n\n  {key}\n")
     print(f'Put its hash into the config:\n\ntenants:\n  {tenant}:\n    {setting}: ["sha256:{digest}"]')
+
+
+@app.command
+def completion(shell: Literal["bash", "zsh", "fish"], /) -> None:
+    """Print what has a shell complete our commands: `source <(concertina completion bash)`.
+
+    :param shell: Which shell; for fish `concertina completion fish | source`.
+    """
+    print(app.generate_completion(shell=shell))
 
 
 @app.command

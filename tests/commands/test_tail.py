@@ -10,7 +10,8 @@ import msgspec
 import pytest
 
 from proxy.callers import admin_token
-from proxy.commands.watching import lines, link_of, tail
+from proxy.commands.watching.opening import link_of
+from proxy.commands.watching.tail import lines, tail
 from proxy.observing.events import RequestEnded
 from tests.support.servers import configured
 from tests.support.upstreams import EVENTS, always, answer, upstream
