@@ -19,7 +19,7 @@ from proxy.engine.decider import Decider
 from proxy.engine.drafter import Drafter
 from proxy.engine.engine import Engine
 from proxy.engine.excerpts import Excerpts
-from proxy.engine.explainer import Explainer
+from proxy.engine.explainer import Explainer, LookOnly
 from proxy.engine.quoter import Quoter
 from proxy.engine.standing import StandingRecords
 from proxy.engine.thinking import Thinking
@@ -107,6 +107,7 @@ async def open_engine(
         ahead,
         Compositions(observe, workers, time.time),
         explainer,
+        compactor.aside(LookOnly(store)),
         checkpoints,
         lineages,
         sealer,

@@ -10,14 +10,14 @@ from starlette.routing import Route as Path
 
 from proxy.admin import setup
 from proxy.admin.access import EVERYBODY, FIGURES, OPERATORS, SIGNED_IN, Visitor
-from proxy.admin.explaining import MOST_EXPLAINED, Asked, explain
-from proxy.admin.guard import API, Guard, as_json, body_of
+from proxy.admin.guard import API, Guard, as_json
 from proxy.admin.openapi import Endpoint, document
-from proxy.admin.opened import Opened, named_tenant, viewed_tenant
+from proxy.admin.opened import Opened, viewed_tenant
 from proxy.admin.overview import Overview
 from proxy.admin.recent import Page, Shown, page_of, stream
 from proxy.admin.sessions.endpoints import SessionEndpoints
 from proxy.admin.setup import ConfigView, Probe, Setting, StoreView, TenantRow, TenantView
+from proxy.admin.trials.endpoints import TrialEndpoints
 from proxy.admin.views import (
     asked_of,
     forget_learned,
@@ -28,8 +28,7 @@ from proxy.admin.views import (
     tenant_view,
     tenants_of,
 )
-from proxy.engine.explanation import Explanation
-from proxy.errors import InvalidRequestError, NotFoundError
+from proxy.errors import NotFoundError
 from proxy.models.windows import Sources
 from proxy.observing.events import RequestEnded
 from proxy.records.replicas import Replica
@@ -54,16 +53,13 @@ class Policy(msgspec.Struct, frozen=True):
     settings: list[Setting]
 
 
-class Explanations(msgspec.Struct, frozen=True):
-    explanations: list[Explanation]
-
-
 class Api:
     """The endpoints; every answer is JSON, but for the stream."""
 
-    def __init__(self, opened: Callable[[], Opened], guard: Guard) -> None:
+    def __init__(self, opened: Callable[[], Opened], guard: Guard, trials: TrialEndpoints) -> None:
         self._find = opened
         self._guard = guard
+        self._trials = trials
         self._sessions = SessionEndpoints(opened, guard.access)
 
     def described(self) -> Path:
@@ -91,10 +87,7 @@ class Api:
             Endpoint("GET", "tenants", EVERYBODY, self._tenants, Tenants, "Tenants with their figures"),
             Endpoint("GET", "tenants/{name}", EVERYBODY, self._tenant, TenantView, "A tenant and its policy"),
             Endpoint("GET", "policies/{name}", FIGURES, self._policy, Policy, "Settings, and where they come from"),
-            Endpoint(
-                *("POST", "explain", SIGNED_IN, self._explain, Explanations),
-                *("What would be done with the request in `body`, under `policies`, for `tenant`", (), True),
-            ),
+            *self._trials.endpoints(),
             Endpoint("GET", "config", FIGURES, self._config, ConfigView, "The config in force, without secrets"),
             Endpoint("GET", "replicas", FIGURES, self._replicas, Replicas, "Processes that serve, this one first"),
             Endpoint("GET", "store", FIGURES, self._store, StoreView, "The store and its operations"),
@@ -151,15 +144,6 @@ class Api:
 
     async def _probe(self, _: Request, __: Visitor) -> object:
         return await probe_store(self._find())
-
-    async def _explain(self, request: Request, visitor: Visitor) -> object:
-        try:
-            asked = msgspec.json.decode(await body_of(request, MOST_EXPLAINED), type=Asked)
-        except msgspec.DecodeError:
-            raise InvalidRequestError('Send {"body": {...}, "policies": [...], "tenant": "..."} as JSON.') from None
-        caller = named_tenant(asked.tenant, visitor, self._find())
-        found = await explain(self._find(), caller, bytes(asked.body), asked.policies)
-        return Explanations([each.explanation for each in found])
 
     async def _describe(self, _: Request) -> Response:
         return as_json(document(self.endpoints()))

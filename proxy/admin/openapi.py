@@ -19,7 +19,8 @@ _JSON = "application/json"
 
 
 class Endpoint(NamedTuple):
-    """What is answered at a path below /admin/api/. answer: its type; None for no content."""
+    """What is answered at a path below /admin/api/. answer: its type; None for no content. takes: the body's type; None
+    for no body."""
 
     method: str
     path: str
@@ -28,22 +29,23 @@ class Endpoint(NamedTuple):
     answer: type | None
     summary: str
     query: tuple[str, ...] = ()
-    takes_body: bool = False
+    takes: type | None = None
 
 
 def document(endpoints: Iterable[Endpoint]) -> dict[str, object]:
     """OpenAPI 3.1."""
     known = [*endpoints]
-    types = [each.answer for each in known if each.answer is not None]
+    types = [told for each in known for told in (each.answer, each.takes) if told is not None]
     schemas, components = msgspec.json.schema_components(
         types, schema_hook=lambda _: dict(_ANY), ref_template="#/components/schemas/{name}"
     )
     told = dict(zip(map(id, types), schemas, strict=True))
     paths: dict[str, dict[str, object]] = {}
     for each in known:
-        schema = None if each.answer is None else told[id(each.answer)]
         path = API + _PARAMETER.sub(r"{\1}", each.path)
-        paths.setdefault(path, {})[each.method.lower()] = _operation(each, schema)
+        paths.setdefault(path, {})[each.method.lower()] = _operation(
+            each, told.get(id(each.answer)), told.get(id(each.takes))
+        )
     return {
         "openapi": "3.1.0",
         "info": {"title": "Concertina: what operators see and do", "version": version("concertina")},
@@ -55,19 +57,19 @@ def document(endpoints: Iterable[Endpoint]) -> dict[str, object]:
     }
 
 
-def _operation(each: Endpoint, schema: object) -> dict[str, object]:
+def _operation(each: Endpoint, schema: object, taken: object) -> dict[str, object]:
     kind = "text/event-stream" if each.answer is str else _JSON
     answer: dict[str, object] = {"description": each.summary}
     if schema is not None:
         answer["content"] = {kind: {"schema": schema}}
     named = [{"name": name, "in": "path", "required": True} for name in _PARAMETER.findall(each.path)]
     asked = [{"name": name, "in": "query", "required": False} for name in each.query]
-    taken = {"requestBody": {"content": {_JSON: {"schema": {"type": "object"}}}}} if each.takes_body else {}
+    body = {} if taken is None else {"requestBody": {"required": True, "content": {_JSON: {"schema": taken}}}}
     return {
         "summary": each.summary,
         "description": f"For {', '.join(sorted(each.roles))}.",
         "parameters": [{**parameter, "schema": {"type": "string"}} for parameter in (*named, *asked)],
-        **taken,
+        **body,
         "security": [{"token": []}, *([{}] if "nobody" in each.roles else [])],
         "responses": {"204" if schema is None else "200": answer, "default": _ERROR},
     }

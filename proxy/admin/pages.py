@@ -10,9 +10,8 @@ from starlette.routing import Route as Path
 
 from proxy.admin import chart, overview, rendering, setup
 from proxy.admin.access import EVERYBODY, FIGURES, OPERATORS, SIGNED_IN, Visitor
-from proxy.admin.explaining import MOST_EXPLAINED, Explained, example, explain
 from proxy.admin.guard import ADMIN, Entrance, Guard, form_of
-from proxy.admin.opened import Opened, named_tenant, viewed_tenant
+from proxy.admin.opened import Opened, viewed_tenant
 from proxy.admin.recent import page_of
 from proxy.admin.rendering import Frame
 from proxy.admin.views import (
@@ -27,7 +26,6 @@ from proxy.admin.views import (
     tenants_of,
 )
 from proxy.engine.case import Outcome
-from proxy.errors import ProxyError
 
 
 class HtmlPages:
@@ -70,55 +68,6 @@ class HtmlPages:
 
     def _tenants(self, visitor: Visitor) -> list[str]:
         return [name for name in self._find().config.tenants if visitor.sees(name)]
-
-
-class ExplainPages:
-    """Explains what is pasted, for those who are signed in: it is their own content."""
-
-    def __init__(self, opened: Callable[[], Opened], guard: Guard) -> None:
-        self._find = opened
-        self._guard = guard
-        self._frame = Frame(opened)
-
-    def routes(self) -> list[Path]:
-        return [Path(f"{ADMIN}explain", self._guard.only(self._page, SIGNED_IN), methods=["GET", "POST"])]
-
-    async def _page(self, request: Request, visitor: Visitor) -> Response:
-        if request.method == "GET":
-            body = example() if request.query_params.get("example") else ""
-            return await self._shown(request, visitor, {"body": body})
-        form = await form_of(request, MOST_EXPLAINED)
-        chosen = [form.get(name, "") for name in ("policy", "other")]
-        try:
-            caller = named_tenant(form.get("tenant", ""), visitor, self._find())
-            wanted = [name for name in chosen if name]
-            explained = await explain(self._find(), caller, form.get("body", "").encode(), wanted)
-        except ProxyError as error:
-            return await self._shown(request, visitor, form, chosen, problem=error.message, status=error.status)
-        return await self._shown(request, visitor, form, chosen, explained)
-
-    async def _shown(
-        self,
-        request: Request,
-        visitor: Visitor,
-        form: dict[str, str],
-        chosen: list[str] | None = None,
-        explained: list[Explained] | None = None,
-        *,
-        problem: str = "",
-        status: int = 200,
-    ) -> Response:
-        config = self._find().config
-        values = {
-            "body": form.get("body", ""),
-            "tenant": form.get("tenant", ""),
-            "tenants": [name for name in config.tenants if visitor.sees(name)],
-            "policies": [*config.policies],
-            "chosen": chosen or ["", ""],
-            "explained": explained,
-            "problem": problem,
-        }
-        return await self._frame.page("explain.html", request, visitor, values, status)
 
 
 class SetupPages:

@@ -14,8 +14,11 @@ from proxy.admin.access import FIGURES, Access
 from proxy.admin.api import SESSIONS_PATH, Api
 from proxy.admin.guard import Guard, error_page, protected, told
 from proxy.admin.opened import Opened
-from proxy.admin.pages import ExplainPages, HtmlPages, SetupPages
+from proxy.admin.pages import HtmlPages, SetupPages
 from proxy.admin.sessions.pages import SessionPages
+from proxy.admin.trials.endpoints import TrialEndpoints
+from proxy.admin.trials.explaining import Explaining
+from proxy.admin.trials.pages import TrialPages
 from proxy.errors import MethodNotAllowedError, NotFoundError, ProxyError
 from proxy.server.served import Receive, Scope, Send
 
@@ -41,7 +44,8 @@ class Pages:
         self._is_draining = is_draining
         self.access = Access(lambda: self._opened.config, lambda: self._opened.active().admin_token)
         guard = Guard(self.access, lambda: self._opened.config.server.admin)
-        self.api = Api(lambda: self._opened, guard)
+        explaining = Explaining(lambda: self._opened, self.access)
+        self.api = Api(lambda: self._opened, guard, TrialEndpoints(explaining))
         self._app = Starlette(
             routes=[
                 Path("/", _welcome),
@@ -53,7 +57,7 @@ class Pages:
                 *HtmlPages(lambda: self._opened, guard).routes(),
                 *SessionPages(lambda: self._opened, guard).routes(),
                 *SetupPages(lambda: self._opened, guard).routes(),
-                *ExplainPages(lambda: self._opened, guard).routes(),
+                *TrialPages(lambda: self._opened, guard, explaining).routes(),
                 self.api.described(),
                 *self.api.routes(),
             ],

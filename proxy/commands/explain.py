@@ -5,7 +5,6 @@ import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
-from dataclasses import replace
 from functools import partial
 from itertools import groupby
 from pathlib import Path
@@ -20,11 +19,10 @@ from proxy.commands.common import fail, plain
 from proxy.commands.sessions import stored
 from proxy.config.loading import Config
 from proxy.dialects.base import Dialect
-from proxy.engine.case import Mode, case_of
-from proxy.engine.explanation import Explanation, Fate, MessageFate, Pinned
+from proxy.engine.case import Mode, pasted
+from proxy.engine.explanation import WITHOUT_STORE, Explanation, Fate, MessageFate, Pinned
 from proxy.observing.log import open_log
-from proxy.records.index import Session
-from proxy.server.head import RequestHead
+from proxy.records.index import Session, Target
 from proxy.stores.memory import MemoryStore
 from proxy.upstream.http import UpstreamClient
 from proxy.wiring import open_engine
@@ -59,11 +57,8 @@ async def explain(
         request = await engine.reader.read(body, caller.scope, router.encoding, dialect)
         if request is None:
             return None
-        case = case_of(RequestHead("POST", "/", []).asking(dialect), router, caller, mode, request)
-        if session is not None:
-            mark = mark_of(caller.labels, session.label)
-            case = replace(case, chain=replace(case.chain, first=bytes.fromhex(session.id), mark=mark))
-        return await engine.explainer.explain(case, request)
+        goes_on = None if session is None else Target(bytes.fromhex(session.id), mark_of(caller.labels, session.label))
+        return await engine.explainer.explain(pasted(router, caller, mode, request, goes_on), request)
 
 
 def read_request(file: Path) -> tuple[str, bytes]:
@@ -89,9 +84,7 @@ def show(explanation: Explanation, console: Console, session: Session | None) ->
 
 def _looked_at(session: Session | None) -> str:
     if session is None:
-        return (
-            "no store was looked at: as if nothing of it had been summarised; --session ID looks at a session's records"
-        )
+        return f"{WITHOUT_STORE}; --session ID looks at a session's records"
     label = f", {plain(session.label)}" if session.label else ""
     return f"with what the store has of session {session.id[:_SHOWN]}{label}"
 

@@ -18,6 +18,7 @@ from proxy.callers.tenants import Caller
 from proxy.dialects.reader import CountedRequest
 from proxy.models.table import Window
 from proxy.models.windows import Place
+from proxy.records.index import Target
 from proxy.server.head import RequestHead
 from proxy.upstream.routes import Route, Router, SummaryTarget
 
@@ -253,6 +254,14 @@ def named_as(request: CountedRequest, caller: Caller, mode: Mode, label: str, ro
 def case_of(head: RequestHead, router: Router, caller: Caller, mode: Mode, request: CountedRequest) -> Case:
     """The same, with what was learned of the place where it goes."""
     return with_lessons(named_of(head, router, caller, mode, request), router)
+
+
+def pasted(router: Router, caller: Caller, mode: Mode, request: CountedRequest, session: Target | None) -> Case:
+    """The case of a request that somebody pastes, without headers; `session` is the stored one that it goes on with."""
+    case = case_of(RequestHead("POST", "/", []).asking(request.dialect), router, caller, mode, request)
+    if session is None:
+        return case
+    return replace(case, chain=replace(case.chain, first=session.first, mark=session.mark or b""))
 
 
 def with_lessons(named: Named, router: Router) -> Case:

@@ -4,7 +4,7 @@ import asyncio
 import secrets
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from typing import Literal, assert_never
@@ -23,6 +23,7 @@ from proxy.records.checkpoints import Checkpoints, key_of
 from proxy.records.locks import LOCK_SECONDS, poll, renewed
 from proxy.runtime.deadlines import within
 from proxy.runtime.workers import Workers
+from proxy.stores.base import Store
 from proxy.upstream.routes import NO_MODEL, SummaryTarget
 from proxy.upstream.summarizer import Summarizer, SummarizerError
 
@@ -53,7 +54,7 @@ class Compactor:
         """The record of a job: found, made by another replica meanwhile, or made here. Raises CompactionError."""
         if job.target is None:
             found = await self._look(job)
-            return found or await self._publish(job, await self._make(job))
+            return found or await self._publish(job, await self.make(job))
         key = key_of(job.case.chain.digests, job.plan.cut.position)
         token = secrets.token_hex(8)
         turn = partial(self._turn, f"lock:{key}", token, job)
@@ -64,10 +65,10 @@ class Compactor:
         if taken is None:
             if not job.plan.must:
                 raise CompactionError("pending")
-            return await self._publish(job, await self._make(job))
+            return await self._publish(job, await self.make(job))
         try:
             async with renewed(self._checkpoints.store, f"lock:{key}"):
-                return await self._publish(job, await self._make(job))
+                return await self._publish(job, await self.make(job))
         finally:
             await asyncio.shield(self._checkpoints.store.release(f"lock:{key}", token))
 
@@ -83,8 +84,13 @@ class Compactor:
     async def _publish(self, job: Job, record: Record) -> Record:
         return await self._checkpoints.publish(job.case.chain.digests, record)
 
-    async def _make(self, job: Job) -> Record:
-        """The record, made here; its end is told whatever comes of it."""
+    def aside(self, store: Store) -> "Compactor":
+        """One that looks at this store, and whose compactions nobody is told of."""
+        checkpoints, writer = self._checkpoints.over(store), self._writer.over(store)
+        return replace(self, _checkpoints=checkpoints, _writer=writer, _observe=lambda _: None)
+
+    async def make(self, job: Job) -> Record:
+        """The record, made here and kept nowhere; its end is told whatever comes of it. Raises CompactionError."""
         bill, started = Bill(), time.perf_counter()
         record, result = None, "internal_error"
         try:

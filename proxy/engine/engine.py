@@ -6,6 +6,7 @@ from proxy.callers.spending import Spending
 from proxy.config.loading import Config
 from proxy.dialects.reader import RequestReader
 from proxy.engine.ahead import Ahead
+from proxy.engine.compactor import Compactor
 from proxy.engine.compositions import Compositions
 from proxy.engine.drafter import Drafter
 from proxy.engine.explainer import Explainer
@@ -27,7 +28,8 @@ from proxy.upstream.routes import Router
 
 @dataclass(frozen=True, slots=True)
 class Engine:
-    """What turns a request into what is sent for it, and what follows an answer."""
+    """What turns a request into what is sent for it, and what follows an answer. trials: makes records that nobody
+    keeps."""
 
     tokenizer: Tokenizer
     windows: Windows
@@ -39,6 +41,7 @@ class Engine:
     ahead: Ahead
     compositions: Compositions
     explainer: Explainer
+    trials: Compactor
     checkpoints: Checkpoints
     lineages: Lineages
     sealer: Sealer

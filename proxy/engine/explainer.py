@@ -1,5 +1,6 @@
 """What would be done with one request, and why: nothing is sent anywhere, and nothing is written to the store."""
 
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -35,6 +36,7 @@ from proxy.records.lineages import Lineages
 from proxy.records.siblings import Siblings
 from proxy.runtime.workers import Workers
 from proxy.stores.base import Member, Store
+from proxy.stores.memory import MemoryStore
 from proxy.stores.sealing import Sealer
 
 # For what is looked at only, as when tokens are counted: a part of what serves requests.
@@ -143,6 +145,25 @@ class Explainer:
         if outlook.record is None:
             return explained
         return msgspec.structs.replace(explained, lineage=await self._lineages.of(case.chain.tag, outlook.record))
+
+    async def due(self, case: Case) -> Job | None:
+        """The compaction that is due for it; None where none is."""
+        case = await self._placed(case)
+        live = replace(case, mode="on") if case.mode in ("off", "shadow") else case
+        decision = await self._decider().decide(live)
+        plan, policy = decision.plan, live.caller.policy
+        if not isinstance(plan, Compact):
+            return None
+        target = live.summarizer if plan.with_model else None
+        started = self._lineages.seen(live.chain.first_link)
+        return Job(live, decision.cooled, plan, decision.record, target, started, policy.summarizer.timeout)
+
+    def without_store(self) -> "Explainer":
+        """One that looks at no store, as if nothing had been stored."""
+        store, sealer, ttl = MemoryStore(), self._sealer, self._ttl
+        erasures, lineages = Erasures(store, ttl, time.monotonic), Lineages(store, sealer, ttl, time.time, Memory())
+        checkpoints = Checkpoints(store, sealer, ttl)
+        return Explainer(checkpoints, erasures, lineages, sealer, ttl, self._tokenizer, self._workers, lambda: True)
 
     async def standing(self, case: Case) -> Draft:
         """What is sent for a request with what there is already."""

@@ -10,6 +10,9 @@ from policies.record.lineage import Lineage
 from policies.record.record import RoundCounts
 from proxy.engine.case import Outcome
 
+# What is said first where no session was named.
+WITHOUT_STORE = "no store was looked at: as if nothing of it had been summarised"
+
 Fate = Literal["head", "kept", "anchor", "summarised", "covered", "cooled", "dropped"]
 
 

@@ -26,6 +26,7 @@ from proxy.observing.events import CallResult
 from proxy.records.checkpoints import Checkpoints
 from proxy.runtime.workers import Workers
 from proxy.server.headers import for_questions
+from proxy.stores.base import Store
 from proxy.upstream.routes import SummaryTarget
 from proxy.upstream.summarizer import Summarizer, SummarizerError, SummarizerOverflowError
 
@@ -105,6 +106,10 @@ class Writer:
     _spending: Spending
     _workers: Workers
     _ticks: Callable[[], float]
+
+    def over(self, store: Store) -> "Writer":
+        """The same, with parts kept in another store."""
+        return replace(self, _checkpoints=self._checkpoints.over(store))
 
     async def write(self, job: Job, target: SummaryTarget, bill: Bill) -> Written:
         """The summary of a job, in as many calls as it takes; what they use is added to `bill`.

@@ -46,7 +46,7 @@ async def test_what_is_described_is_what_is_answered(tmp_path: Path) -> None:
             path = each.path
             for name, value in names.items():
                 path = path.replace(name, str(value))
-            body = explained if each.takes_body else b"" if each.method == "POST" else None
+            body = explained if each.takes else b"" if each.method == "POST" else None
             reply = await play.send(each.method, API + path, token, body=body)
             assert reply.status == 200, path
             msgspec.json.decode(reply.body, type=each.answer)

@@ -1,0 +1,42 @@
+"""What programs have tried: POST /admin/api/explain."""
+
+import msgspec
+from starlette.requests import Request
+
+from proxy.admin.access import SIGNED_IN, Visitor
+from proxy.admin.guard import body_of
+from proxy.admin.openapi import Endpoint
+from proxy.admin.trials.explaining import MOST_EXPLAINED, Asked, Explaining, Made
+from proxy.engine.explanation import Explanation
+from proxy.errors import InvalidRequestError
+
+
+class Explanations(msgspec.Struct, frozen=True):
+    """session: whose records were looked at; None where no store was. made: None where no summarizer was asked."""
+
+    explanations: list[Explanation]
+    session: str | None
+    made: Made | None
+
+
+class TrialEndpoints:
+    """The endpoints; every answer is JSON."""
+
+    def __init__(self, explaining: Explaining) -> None:
+        self._explaining = explaining
+
+    def endpoints(self) -> list[Endpoint]:
+        return [
+            Endpoint(
+                *("POST", "explain", SIGNED_IN, self._explain, Explanations),
+                *("What would be done with the request in `body`, under `policies`, for `tenant`", (), Asked),
+            )
+        ]
+
+    async def _explain(self, request: Request, visitor: Visitor) -> object:
+        try:
+            asked = msgspec.json.decode(await body_of(request, MOST_EXPLAINED), type=Asked)
+        except msgspec.DecodeError:
+            raise InvalidRequestError('Send {"body": {...}, "policies": [...], "tenant": "..."} as JSON.') from None
+        found = await self._explaining.answer(visitor, asked)
+        return Explanations([each.explanation for each in found.explained], found.session, found.made)

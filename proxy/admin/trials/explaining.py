@@ -1,0 +1,237 @@
+"""What would be done with a request that somebody pastes, under one policy or two; nothing is sent, nothing stored."""
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from itertools import groupby
+
+import msgspec
+
+from proxy.admin import chart
+from proxy.admin.access import OPERATORS, Access, Visitor
+from proxy.admin.chart import Cell
+from proxy.admin.opened import Opened, named_tenant
+from proxy.admin.sessions import records, why
+from proxy.admin.sessions.listing import ID_DIGITS
+from proxy.admin.trials.turn import Turn
+from proxy.callers.tenants import Caller
+from proxy.dialects.reader import CountedRequest
+from proxy.dialects.table import CHAT, written_in
+from proxy.engine.case import pasted
+from proxy.engine.compactor import CompactionError
+from proxy.engine.explainer import Explainer
+from proxy.engine.explanation import Explanation, MessageFate
+from proxy.errors import InvalidRequestError, NotAllowedError, NotFoundError, StoreUnavailableError
+from proxy.observing.events import AdminActed
+from proxy.observing.message_fates import SentMessage
+from proxy.records.index import Target
+from proxy.stores import StoreError
+
+# Bytes that are read; in a form they are percent-encoded.
+MOST_EXPLAINED = 16 * 1024 * 1024
+_MOST_POLICIES = 2
+_EXAMPLE_ROUNDS = 24
+_EXAMPLE_LINE = "2026-11-22 10:46:02 INFO worker 7 took job 4711 of queue invoices, 3 left, none failed.\n"
+
+
+class Asked(msgspec.Struct, frozen=True):
+    """What somebody wants to know of a request.
+
+    policies: names, the tenant's own where there is none. session: label or id of the stored session that it goes on
+    with; empty: as if nothing were stored. ask: whether the summarizer is asked once, under the first policy.
+    """
+
+    body: msgspec.Raw
+    policies: list[str] = []
+    tenant: str = ""
+    session: str = ""
+    ask: bool = False
+
+
+class Run(msgspec.Struct, frozen=True):
+    """Messages side by side of which the same becomes, for the same reason. tokens, after: as received, as sent."""
+
+    first: int
+    last: int
+    what: str
+    number: int
+    tokens: int
+    after: int
+    fate: str
+    why: str
+
+
+class Explained(msgspec.Struct, frozen=True):
+    """What one policy would do with the request."""
+
+    policy: str
+    sentence: str
+    explanation: Explanation
+    cells: list[Cell]
+    runs: list[Run]
+
+
+class Made(msgspec.Struct, frozen=True):
+    """The record that the request would get under a policy, made and thrown away; None where there is none, and why."""
+
+    policy: str
+    record: records.View | None
+    why: str = ""
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """session: whose records were looked at; None where no store was. made: None where the summarizer was not asked."""
+
+    session: str | None
+    explained: list[Explained]
+    made: Made | None
+
+
+class Explaining:
+    """Explains what visitors paste."""
+
+    def __init__(self, opened: Callable[[], Opened], access: Access) -> None:
+        self._find = opened
+        self._access = access
+        self._asking = Turn("A summarizer is being asked for somebody else; try again when it has answered.")
+
+    async def answer(self, visitor: Visitor, asked: Asked) -> Answer:
+        """Raises what a visitor is refused with: InvalidRequestError, NotFoundError, NotAllowedError and the like."""
+        caller = named_tenant(asked.tenant, visitor, self._find())
+        self._check(visitor, caller, asked)
+        opened = self._find()
+        callers = [_under(opened, caller, name) for name in _named(asked, caller)]
+        request = await _read(opened, caller, bytes(asked.body))
+        session = await _session_of(opened, caller, asked.session) if asked.session else None
+        explainer = opened.engine.explainer if session else opened.engine.explainer.without_store()
+        router, found = opened.active().router, []
+        for under in callers:
+            case = pasted(router, under, under.policy.mode, request, session)
+            found.append(_explained(await explainer.explain(case, request)))
+        if session is not None:
+            self._tell(visitor, "session_explained", caller, session)
+        made = await self._made(visitor, explainer, callers[0], request, session) if asked.ask else None
+        return Answer(session.id[:ID_DIGITS] if session else None, found, made)
+
+    def _check(self, visitor: Visitor, caller: Caller, asked: Asked) -> None:
+        """What the store has of a session is content, and so is what a summarizer writes, which is paid for too."""
+        if asked.ask and visitor.role not in OPERATORS:
+            raise NotAllowedError("Asking a summarizer is for those with the admin token.", param="ask")
+        if asked.ask or asked.session:
+            self._access.check_content(visitor, caller.tenant)
+
+    async def _made(
+        self, visitor: Visitor, explainer: Explainer, caller: Caller, request: CountedRequest, session: Target | None
+    ) -> Made:
+        """What the summarizer writes when it is asked; nobody keeps it."""
+        engine, name = self._find().engine, caller.policy_name
+        case = pasted(self._find().active().router, caller, caller.policy.mode, request, session)
+        with self._asking.taken():
+            job = await explainer.due(case)
+            if job is None:
+                return Made(name, None, "No summary is due, so the summarizer was not asked.")
+            self._tell(visitor, "summarizer_asked", caller, session)
+            try:
+                record = await engine.trials.make(job)
+            except CompactionError as error:
+                return Made(name, None, why.reason(str(error)))
+        return Made(name, await engine.workers.run(records.view_of, record, job.parent))
+
+    def _tell(self, visitor: Visitor, what: str, caller: Caller, session: Target | None) -> None:
+        name = session.id[:ID_DIGITS] if session else None
+        self._find().engine.observe(AdminActed(visitor.role, what, caller.tenant, name))
+
+
+def _named(asked: Asked, caller: Caller) -> list[str]:
+    return [*dict.fromkeys(asked.policies or [caller.policy_name])][:_MOST_POLICIES]
+
+
+def _under(opened: Opened, caller: Caller, policy: str) -> Caller:
+    known = opened.config.policies
+    if policy not in known:
+        raise InvalidRequestError(f"No policy is called {policy}.", param="policies")
+    return replace(caller, policy_name=policy, policy=known[policy])
+
+
+async def _read(opened: Opened, caller: Caller, body: bytes) -> CountedRequest:
+    router, dialect = opened.active().router, written_in(body) or CHAT
+    request = await opened.engine.reader.read(body, caller.scope, router.encoding, dialect)
+    if request is None:
+        raise InvalidRequestError("This is no request of /v1/chat/completions, /v1/responses or /v1/messages.")
+    return request
+
+
+async def _session_of(opened: Opened, caller: Caller, name: str) -> Target:
+    """The stored session with this label, this id or how that begins, or ID:LABEL."""
+    sessions = opened.engine.sessions
+    try:
+        found = await sessions.named(caller, name)
+        if [target.mark for target in found] == [None]:  # a conversation, whatever its labels
+            found = [each for each in await sessions.every(caller) if each.first == found[0].first]
+    except StoreError:
+        raise StoreUnavailableError("The store could not say which sessions there are; try again.") from None
+    if not found:
+        raise NotFoundError("No session of this tenant has this label or id.", param="session")
+    if len(found) > 1:
+        raise InvalidRequestError("Several sessions are called so; name one as ID:LABEL.", param="session")
+    return found[0]
+
+
+def _explained(explanation: Explanation) -> Explained:
+    messages = [
+        SentMessage(fate.index, fate.role, fate.tool or "", fate.tokens, fate.fate, fate.tokens_after)
+        for fate in explanation.messages
+    ]
+    return Explained(
+        explanation.policy, sentence(explanation), explanation, chart.strip(messages), [*_runs(explanation.messages)]
+    )
+
+
+def sentence(explanation: Explanation) -> str:
+    """What would be sent of what came."""
+    window = explanation.window
+    room = f", the window being {window.tokens:,}" if window else ", the window being unknown"
+    sent = f"{'at most ' if explanation.cut else ''}{explanation.tokens_sent:,}"
+    return f"{explanation.tokens_received:,} tokens{room}; {sent} would be sent."
+
+
+def _runs(messages: Sequence[MessageFate]) -> Iterator[Run]:
+    for (fate, reason), alike in groupby(messages, key=lambda message: (message.fate, message.why)):
+        run = [*alike]
+        yield Run(
+            run[0].index,
+            run[-1].index,
+            _what(run),
+            len(run),
+            sum(message.tokens for message in run),
+            sum(message.tokens_after for message in run),
+            fate,
+            reason,
+        )
+
+
+def _what(run: Sequence[MessageFate]) -> str:
+    roles = {message.role for message in run}
+    if roles <= {"assistant", "tool"} and "tool" in roles and len(run) > 1:
+        return "tool loop"
+    return "conversation" if len(roles) > 1 else f"{run[0].role}{' messages' if len(run) > 1 else ''}"
+
+
+def example() -> str:
+    """A request that does not fit its model: an agent that has read many logs."""
+    messages: list[object] = [
+        {"role": "system", "content": "You are a careful operations agent."},
+        {"role": "user", "content": "Find out why invoices are late. Never restart worker 7."},
+    ]
+    for number in range(_EXAMPLE_ROUNDS):
+        call = {"name": "read_log", "arguments": json.dumps({"path": f"/var/log/worker-{number}.log"})}
+        messages += [
+            {
+                "role": "assistant",
+                "content": None,
+                "tool_calls": [{"id": f"c{number}", "type": "function", "function": call}],
+            },
+            {"role": "tool", "tool_call_id": f"c{number}", "content": _EXAMPLE_LINE * 12},
+        ]
+    messages.append({"role": "user", "content": "What did you find?"})
+    return json.dumps({"model": "gpt-4", "messages": messages}, indent=1)

@@ -1,0 +1,72 @@
+"""What people paste to see what would be done with it: for those who are signed in, since it is their own content."""
+
+from collections.abc import Callable
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route as Path
+
+from proxy.admin.access import OPERATORS, SIGNED_IN, Visitor
+from proxy.admin.guard import ADMIN, Guard, form_of
+from proxy.admin.opened import Opened
+from proxy.admin.rendering import Frame
+from proxy.admin.trials.explaining import MOST_EXPLAINED, Answer, Asked, Explaining, example
+from proxy.errors import ProxyError
+
+_BLANK = {"body": "", "tenant": "", "session": "", "policy": "", "other": ""}
+
+
+class TrialPages:
+    """The views of what is tried, each with its template."""
+
+    def __init__(self, opened: Callable[[], Opened], guard: Guard, explaining: Explaining) -> None:
+        self._find = opened
+        self._guard = guard
+        self._frame = Frame(opened)
+        self._explaining = explaining
+
+    def routes(self) -> list[Path]:
+        return [Path(f"{ADMIN}explain", self._guard.only(self._explain, SIGNED_IN), methods=["GET", "POST"])]
+
+    async def _explain(self, request: Request, visitor: Visitor) -> Response:
+        if request.method == "GET":
+            asked = {name: request.query_params.get(name, "") for name in ("session", "tenant")}
+            body = example() if request.query_params.get("example") else ""
+            return await self._explained(request, visitor, {**asked, "body": body})
+        form = await form_of(request, MOST_EXPLAINED)
+        try:
+            answer = await self._explaining.answer(visitor, _asked(form))
+        except ProxyError as error:
+            return await self._explained(request, visitor, form, error=error)
+        return await self._explained(request, visitor, form, answer)
+
+    async def _explained(
+        self,
+        request: Request,
+        visitor: Visitor,
+        form: dict[str, str],
+        answer: Answer | None = None,
+        *,
+        error: ProxyError | None = None,
+    ) -> Response:
+        config = self._find().config
+        values = {
+            "form": {**_BLANK, **form},
+            "tenants": [name for name in config.tenants if visitor.sees(name)],
+            "policies": [*config.policies],
+            "may_ask": visitor.role in OPERATORS,
+            "answer": answer,
+            "error": error,
+        }
+        return await self._frame.page("explain.html", request, visitor, values, error.status if error else 200)
+
+
+def _asked(form: dict[str, str]) -> Asked:
+    return Asked(
+        body=msgspec.Raw(form.get("body", "").encode()),
+        policies=[name for name in (form.get("policy", ""), form.get("other", "")) if name],
+        tenant=form.get("tenant", ""),
+        session=form.get("session", "").strip(),
+        ask="ask" in form,
+    )
