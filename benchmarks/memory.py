@@ -23,15 +23,16 @@ from rich.table import Table
 
 from policies.record.names import names_in
 from proxy.commands.common import caller_of
-from proxy.commands.replay.command import found
-from proxy.commands.replay.memory import Memory
-from proxy.commands.replay.replay import replay
+from proxy.commands.replay import found
 from proxy.config.loading import load_text
+from proxy.engine.replay.memory import Memory
+from proxy.engine.replay.replay import replay, with_window
+from proxy.wiring import open_apart
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from proxy.commands.replay.figures import Row
+    from proxy.engine.replay.figures import Row
 
 _MODEL = "gpt-4o"
 _BASE = {"extends": "default", "summarizer": {"model": "none"}}
@@ -59,7 +60,9 @@ def played(file: Path, window: int, common: frozenset[str]) -> dict[str, Played]
     config = load_text("benchmark", json.dumps(_CONFIG), {})
     callers = [caller_of(config, "default", name) for name in _POLICIES]
     recordings = found(file, _MODEL, print)
-    measure = replay(config, recordings, callers, window, lambda: None, print, memory=Memory(common))
+    measure = replay(
+        open_apart, with_window(config, window), recordings, callers, lambda: None, print, memory=Memory(common)
+    )
     return {session.name: session.policies for session in asyncio.run(measure).sessions}
 
 

@@ -1,8 +1,11 @@
 """Everything that serves a config, built: for the server, and for the commands that only look."""
 
 import asyncio
+import io
 import time
-from concurrent.futures import Executor
+from collections.abc import AsyncIterator
+from concurrent.futures import Executor, ThreadPoolExecutor
+from contextlib import asynccontextmanager
 from functools import partial
 from importlib import resources
 
@@ -43,9 +46,12 @@ from proxy.runtime.background import Background
 from proxy.runtime.workers import Workers
 from proxy.stores import CircuitBreaker
 from proxy.stores.base import Store
+from proxy.stores.memory import MemoryStore
 from proxy.stores.sealing import Sealer
 from proxy.upstream.http import UpstreamClient
 from proxy.upstream.summarizer import Summarizer
+
+_WORKERS = 2
 
 
 async def open_engine(
@@ -118,6 +124,14 @@ async def open_engine(
         workers,
         memory,
     )
+
+
+@asynccontextmanager
+async def open_apart(config: Config, summarizer: Summarizer, hook: Hook) -> AsyncIterator[Engine]:
+    """An engine that keeps nothing, logs nothing and asks this summarizer alone: for what is only played."""
+    with ThreadPoolExecutor(_WORKERS) as workers:
+        log = Log("error", time.time, io.BytesIO())
+        yield await open_engine(config, MemoryStore(), UpstreamClient(), workers, log, hook, summarizer=summarizer)
 
 
 def _watch_memory(metrics: Metrics, memory: Memory) -> None:

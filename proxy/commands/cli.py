@@ -214,8 +214,8 @@ def replay(
     :param memory: Measure too what of the names that the agent needs again is still in the prompt.
     :param as_json: Print the figures as JSON.
     """
-    from proxy.commands.replay.command import found, run, show
-    from proxy.commands.replay.memory import Memory
+    from proxy.commands.replay import found, run, show
+    from proxy.engine.replay.memory import Memory
 
     loaded = loaded_config(config)
     callers = [caller_of(loaded, DEFAULT, name) for name in dict.fromkeys(policy or preset_names())]

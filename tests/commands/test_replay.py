@@ -19,21 +19,22 @@ from policies.record.texts import ALL_TEXTS
 from policies.record.validation import Valid, validate
 from policies.transcript import Block
 from proxy.callers.tenants import Tenants
+from proxy.commands import replay as replay_command
 from proxy.commands.cli import app
-from proxy.commands.replay import command as replay_command
-from proxy.commands.replay.command import sentence
-from proxy.commands.replay.recordings import read
-from proxy.commands.replay.replay import LEAST_CACHED, replay
-from proxy.commands.replay.stand_in import StandIn
+from proxy.commands.replay import sentence
 from proxy.config.loading import load, preset_names
 from proxy.demo.model_server import ModelServer
 from proxy.dialects.chat.messages import describe
 from proxy.dialects.table import CHAT, DIALECTS
+from proxy.engine.replay.figures import LEAST_CACHED
+from proxy.engine.replay.recordings import read
+from proxy.engine.replay.replay import replay, with_window
+from proxy.engine.replay.stand_in import StandIn
 from proxy.models.table import ModelTable, Price
 from proxy.models.tokenizer import DEFAULT_ENCODING, Tokenizer
 from proxy.models.windows import Windows, place_of
 from proxy.upstream.routes import SummaryTarget
-from proxy.wiring import read_prompts
+from proxy.wiring import open_apart, read_prompts
 from tests.support.plain_talk import path_of, turns, written
 from tests.support.scenarios import MODEL, WINDOW, Agent, Message, prefix_reuse, session, stage, user
 
@@ -373,7 +374,7 @@ async def test_the_figures_are_those_of_the_real_proxy(tmp_path: Path, monkeypat
     caller = Tenants(loaded).named("default")
     assert caller is not None
     recordings = read(Path(saved(long_talk(60))), MODEL)
-    replayed = await replay(loaded, recordings, [caller], WINDOW, lambda: None, pytest.fail)
+    replayed = await replay(open_apart, with_window(loaded, WINDOW), recordings, [caller], lambda: None, pytest.fail)
     row = replayed.sessions[0].policies["default"]
     assert row.tokens_received == received
     assert row.compactions_inline == outcomes.count("applied") >= 3

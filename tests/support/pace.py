@@ -12,12 +12,12 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 from proxy.callers.tenants import Tenants
-from proxy.commands.replay.stand_in import StandIn
 from proxy.dialects.base import Usage
 from proxy.dialects.reader import CountedRequest
 from proxy.dialects.table import CHAT
 from proxy.engine.case import Case, Mode, case_of
 from proxy.engine.draft import Draft
+from proxy.engine.replay.stand_in import StandIn
 from proxy.models.tokenizer import Tokenizer
 from proxy.observing.log import Log
 from proxy.server.head import RequestHead

@@ -1,20 +1,14 @@
 """Playing recorded sessions through the real engine, offline: what each policy sends, reuses and costs."""
 
 import hashlib
-import io
-import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from itertools import count, takewhile
 
 from policies.ladder import Retry, StatedLimit, next_retry, retries
 from policies.plan import Trigger
 from proxy.callers.tenants import Caller
-from proxy.commands.replay.figures import NO_PROXY, Replayed, Tally, session_of, total_of
-from proxy.commands.replay.memory import Memory
-from proxy.commands.replay.recordings import Recording, RecordingError
-from proxy.commands.replay.stand_in import Call, StandIn
 from proxy.config.loading import Config
 from proxy.config.settings import ModelRule
 from proxy.dialects.base import Dialect, Usage
@@ -23,26 +17,34 @@ from proxy.engine.ahead import is_worth_following
 from proxy.engine.case import Case, case_of, learned
 from proxy.engine.draft import Draft
 from proxy.engine.engine import Engine
+from proxy.engine.replay.figures import LEAST_CACHED, NO_PROXY, Replayed, Tally, session_of, total_of
+from proxy.engine.replay.memory import Memory
+from proxy.engine.replay.recordings import Recording, RecordingError
+from proxy.engine.replay.stand_in import Call, StandIn
 from proxy.errors import InvalidJSONError
 from proxy.models.tokenizer import Tokenizer
-from proxy.observing.events import CompactionEnded, Event
-from proxy.observing.log import Log
+from proxy.observing.events import CompactionEnded, Event, Hook
 from proxy.server.head import RequestHead
-from proxy.stores.memory import MemoryStore
-from proxy.upstream.http import UpstreamClient
 from proxy.upstream.routes import Router
-from proxy.wiring import open_engine
+from proxy.upstream.summarizer import Summarizer
 
-# Prompt caches of providers begin at so many tokens: OpenAI's, and Anthropic's for most models.
-LEAST_CACHED = 1_024
-_WORKERS = 2
+Opens = Callable[[Config, Summarizer, Hook], AbstractAsyncContextManager[Engine]]
+
+
+def with_window(config: Config, window: int | None) -> Config:
+    """The config with this window, in tokens, in place of what it and the model table say."""
+    if window is None:
+        return config
+    rules = [rule.model_copy(update={"context_window": window}) for rule in config.models]
+    rules.append(ModelRule(match="*", context_window=window))
+    return config.model_copy(update={"models": tuple(rules)})
 
 
 async def replay(
+    opens: Opens,
     config: Config,
     recordings: Sequence[Recording],
     callers: Sequence[Caller],
-    window: int | None,
     advance: Callable[[], None],
     skipped: Callable[[str], None],
     *,
@@ -50,14 +52,10 @@ async def replay(
 ) -> Replayed:
     """Every recording under the policy of every caller, and without a proxy.
 
-    window:  takes the place of what config and model table say.
+    opens:   an engine that keeps nothing, asks this summarizer alone and tells this hook.
     advance: called after every request. skipped: told of recordings that hold something else than requests.
     memory:  measures what the answers need of far back; None where nobody wants to know.
     """
-    if window is not None:
-        rules = [rule.model_copy(update={"context_window": window}) for rule in config.models]
-        rules.append(ModelRule(match="*", context_window=window))
-        config = config.model_copy(update={"models": tuple(rules)})
     off = callers[0].policy.model_copy(update={"mode": "off"})
     everyone = (replace(callers[0], policy_name=NO_PROXY, policy=off), *callers)
     stand_in, triggers = StandIn(Tokenizer()), list[Trigger]()
@@ -66,9 +64,7 @@ async def replay(
         if isinstance(event, CompactionEnded) and event.digest is not None:
             triggers.append(event.trigger)
 
-    with ThreadPoolExecutor(_WORKERS) as workers:
-        log = Log("error", time.time, io.BytesIO())
-        engine = await open_engine(config, MemoryStore(), UpstreamClient(), workers, log, count, summarizer=stand_in)
+    async with opens(config, stand_in, count) as engine:
         player = _Player(engine, engine.router(config), stand_in, triggers, memory)
         played: list[tuple[str, Mapping[str, Tally]]] = []
         for recording in recordings:

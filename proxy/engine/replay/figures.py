@@ -7,9 +7,23 @@ from dataclasses import dataclass, field, fields
 
 import msgspec
 
-from proxy.commands.replay.memory import Remembered
+from proxy.engine.replay.memory import Remembered
 
 NO_PROXY = "no proxy"
+# Prompt caches of providers begin at so many tokens: OpenAI's, and Anthropic's for most models.
+LEAST_CACHED = 1_024
+# What the figures mean, for people.
+LEGEND = (
+    "Summaries are stood in for by lines of the transcript and priced as if a model had written target_tokens; those"
+    " made ahead are there by the next request.",
+    "inline, ahead: compactions while a request waited, and in the background; cooled: batches of large messages made"
+    " short; calls: of summarizers.",
+    "reuse: share of a request's messages that the next one repeats from the start; over: requests that the window"
+    " would not have taken.",
+    f"cost: prompts and summaries at list prices, a prefix that was sent just before (from {LEAST_CACHED:,} tokens on)"
+    " at the cache's; answers cost the same everywhere and are left out.",
+    f"net: against {NO_PROXY}, as if everything had fitted.",
+)
 
 
 class Row(msgspec.Struct, frozen=True):

@@ -14,11 +14,12 @@ from rich.table import Table
 
 from proxy.callers.tenants import Caller
 from proxy.commands.common import plain
-from proxy.commands.replay.figures import NO_PROXY, Replayed, Row, Session
-from proxy.commands.replay.memory import Memory
-from proxy.commands.replay.recordings import Recording, RecordingError, read
-from proxy.commands.replay.replay import LEAST_CACHED, replay
 from proxy.config.loading import Config, preset_names
+from proxy.engine.replay.figures import LEGEND, NO_PROXY, Replayed, Row, Session
+from proxy.engine.replay.memory import Memory
+from proxy.engine.replay.recordings import Recording, RecordingError, read
+from proxy.engine.replay.replay import replay, with_window
+from proxy.wiring import open_apart
 
 _COLUMNS = ("policy", "sent", "saved", "inline", "ahead", "cooled", "calls", "reuse", "over", "cost $", "net $")
 _MEMORY_COLUMNS = ("policy", "needs", "recall", "in context", "newest, same size", "newest, full window", "sent")
@@ -26,18 +27,6 @@ _MEMORY_COLUMNS = ("policy", "needs", "recall", "in context", "newest, same size
 _WIDTH = 240
 # Seconds before a progress bar is worth showing.
 _PATIENCE = 1.0
-
-_LEGEND = (
-    "Summaries are stood in for by lines of the transcript and priced as if a model had written target_tokens; those"
-    " made ahead are there by the next request.",
-    "inline, ahead: compactions while a request waited, and in the background; cooled: batches of large messages made"
-    " short; calls: of summarizers.",
-    "reuse: share of a request's messages that the next one repeats from the start; over: requests that the window"
-    " would not have taken.",
-    f"cost: prompts and summaries at list prices, a prefix that was sent just before (from {LEAST_CACHED:,} tokens on)"
-    " at the cache's; answers cost the same everywhere and are left out.",
-    f"net: against {NO_PROXY}, as if everything had fitted.",
-)
 
 _MEMORY_LEGEND = (
     "needs: names (paths, identifiers, values) in an answer that stood last more than half a window back, where a"
@@ -69,7 +58,8 @@ def run(
     """Play everything; where that takes over a second, a terminal sees how far it is."""
     steps = (len(callers) + 1) * sum(recording.requests for recording in recordings)
     with _progress(steps, console) as advance:
-        return asyncio.run(replay(config, recordings, callers, window, advance, skipped, memory=memory))
+        played = replay(open_apart, with_window(config, window), recordings, callers, advance, skipped, memory=memory)
+        return asyncio.run(played)
 
 
 @contextmanager
@@ -105,7 +95,7 @@ def show(replayed: Replayed, console: Console) -> None:
             console.print(_memory(session))
     tell("")
     measured = any(row.memory for session in replayed.sessions for row in session.policies.values())
-    for line in (*_LEGEND, *(_MEMORY_LEGEND if measured else ()), *_notes(replayed)):
+    for line in (*LEGEND, *(_MEMORY_LEGEND if measured else ()), *_notes(replayed)):
         tell(line)
     tell("")
     for name in replayed.sessions[0].policies:

@@ -72,23 +72,26 @@ class _Entry:
 def read(path: Path, model: str | None) -> list[Recording]:
     """The sessions of a file, for `model` where one is named; raises RecordingError."""
     try:
-        data = path.read_bytes()
+        return read_from(path.name, path.read_bytes(), model)
     except OSError as error:
         raise RecordingError(f"{error.strerror}; name a file or a directory that can be read") from None
+
+
+def read_from(name: str, data: bytes, model: str | None) -> list[Recording]:
+    """The same of what a file of this name holds."""
     entries = [_unwrapped(entry) for entry in _entries(data)]
     if len(entries) == 1 and entries[0].messages is not None:
-        return [_history(path.name, entries[0], entries[0].messages, model)]
+        return [_history(name, entries[0], entries[0].messages, model)]
     first = entries[0]
     if all(entry.is_request and entry.dialect is first.dialect for entry in entries):
         bodies = partial(_as_they_are, [entry.raw for entry in entries], model)
-        return [Recording(path.name, first.dialect, len(entries), bodies)]
+        return [Recording(name, first.dialect, len(entries), bodies)]
     if all(isinstance(entry.value, dict) and "role" in entry.value for entry in entries):
         messages = [entry.value for entry in entries]
-        return [_history(path.name, _Entry({}, b"", _dialect_of(messages)), messages, model)]
+        return [_history(name, _Entry({}, b"", _dialect_of(messages)), messages, model)]
     if all(entry.messages is not None for entry in entries):
         return [
-            _history(f"{path.name}#{number}", entry, entry.messages or [], model)
-            for number, entry in enumerate(entries, 1)
+            _history(f"{name}#{number}", entry, entry.messages or [], model) for number, entry in enumerate(entries, 1)
         ]
     raise RecordingError(f"holds no conversation; give {_FORMS}")
 

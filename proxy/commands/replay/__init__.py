@@ -1,1 +1,0 @@
-"""`concertina replay`: recorded conversations played through the policies."""
