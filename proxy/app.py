@@ -44,7 +44,7 @@ from proxy.stores import CircuitBreaker, open_store
 from proxy.upstream.active import Active
 from proxy.upstream.asker import WindowAsker
 from proxy.upstream.http import TruncatedError, UpstreamClient
-from proxy.wiring import open_engine
+from proxy.wiring import open_apart, open_engine
 
 _WORKERS = 2
 # For work that goes on in the background, once the last request has ended.
@@ -175,6 +175,7 @@ class App(Served):
                 replicas=replicas,
                 name=name,
                 started=started,
+                open_apart=open_apart,
             )
             watching = asyncio.create_task(reloader.watch(self._look_every))
             opened.callback(watching.cancel)

@@ -1,7 +1,7 @@
 """The parts of the running proxy that pages look at, and whose tenants' pages these are."""
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from starlette.requests import Request
 
@@ -11,7 +11,8 @@ from proxy.callers.tenants import Caller
 from proxy.config.reloading import Reloader
 from proxy.config.settings import DEFAULT, Config
 from proxy.engine.engine import Engine
-from proxy.errors import NotAllowedError, NotFoundError
+from proxy.engine.replay.replay import Opens
+from proxy.errors import InvalidRequestError, NotAllowedError, NotFoundError
 from proxy.observing.session_trails import SessionTrails
 from proxy.records.kept_figures import KeptFigures
 from proxy.records.kept_trails import KeptTrails
@@ -23,7 +24,8 @@ from proxy.upstream.active import Active
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Opened:
     """The parts of the running proxy. openmetrics: None where several workers answer as one. in_flight: requests
-    under way by tenant. kept_trails: None where none are kept. name: this replica's. started: Unix seconds."""
+    under way by tenant. kept_trails: None where none are kept. name: this replica's. started: Unix seconds.
+    open_apart: opens an engine that keeps nothing."""
 
     store: CircuitBreaker
     engine: Engine
@@ -40,6 +42,7 @@ class Opened:
     replicas: Replicas
     name: str
     started: float
+    open_apart: Opens
 
     @property
     def config(self) -> Config:
@@ -61,6 +64,14 @@ def named_tenant(name: str, visitor: Visitor, opened: Opened) -> Caller:
     if caller is None:
         raise NotFoundError("No tenant has this name; say which by ?tenant=NAME.", param="tenant")
     return caller
+
+
+def under(policy: str, caller: Caller, opened: Opened) -> Caller:
+    """The caller under the policy of this name. Raises InvalidRequestError."""
+    known = opened.config.policies
+    if policy not in known:
+        raise InvalidRequestError(f"No policy is called {policy}.", param="policies")
+    return replace(caller, policy_name=policy, policy=known[policy])
 
 
 def viewed_tenant(request: Request, visitor: Visitor, opened: Opened) -> str | None:

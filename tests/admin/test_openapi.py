@@ -39,14 +39,14 @@ async def test_what_is_described_is_what_is_answered(tmp_path: Path) -> None:
         token = bearer(CONFIGURED)
         listed = (await play.send("GET", f"{API}sessions/{session}/records", token)).json()["records"]
         names = {"{id}": session, "{digest}": listed[0]["digest"], "{name}": "default"}  # type: ignore[index]
-        explained = json.dumps({"body": json.loads(LONG)}).encode()
+        bodies = {"explain": {"body": json.loads(LONG)}, "replay": {"files": {"a.json": LONG.decode()}}}
         for each in play.app._pages.api.endpoints():
             if each.answer in (str, None) or each.method == "DELETE":
                 continue
             path = each.path
             for name, value in names.items():
                 path = path.replace(name, str(value))
-            body = explained if each.takes else b"" if each.method == "POST" else None
+            body = json.dumps(bodies[path]).encode() if each.takes else b"" if each.method == "POST" else None
             reply = await play.send(each.method, API + path, token, body=body)
             assert reply.status == 200, path
             msgspec.json.decode(reply.body, type=each.answer)

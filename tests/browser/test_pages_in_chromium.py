@@ -38,6 +38,8 @@ VIEWS = (
     "store",
     "config",
     "explain?example=1",
+    "replay",
+    "replicas",
     "nothing",
 )
 
@@ -211,6 +213,10 @@ def test_pages_are_whole_without_scripts(tmp_path: Path) -> None:
         for view, words in (("", "Kept alive"), ("live", "Newest requests"), ("sessions", "split-the-invoices")):
             chromium.open(shown.at(view))
             assert words in chromium.text(), view
+        chromium.open(shown.at("replay"))
+        chromium.press_button("Play an example")
+        assert "example.json" in chromium.text()
+        chromium.open(shown.at("sessions"))
         chromium.click("split-the-invoices")
         assert "60 requests to demo-8k" in chromium.text()
         chromium.click("Erase this session")

@@ -1,12 +1,13 @@
-"""What programs have tried: POST /admin/api/explain."""
+"""What programs have tried: POST /admin/api/explain and replay."""
 
 import msgspec
 from starlette.requests import Request
 
-from proxy.admin.access import SIGNED_IN, Visitor
+from proxy.admin.access import OPERATORS, SIGNED_IN, Visitor
 from proxy.admin.guard import body_of
 from proxy.admin.openapi import Endpoint
 from proxy.admin.trials.explaining import MOST_EXPLAINED, Asked, Explaining, Made
+from proxy.admin.trials.replaying import MOST_REPLAYED, Outcome, Replaying, Wanted
 from proxy.engine.explanation import Explanation
 from proxy.errors import InvalidRequestError
 
@@ -22,15 +23,20 @@ class Explanations(msgspec.Struct, frozen=True):
 class TrialEndpoints:
     """The endpoints; every answer is JSON."""
 
-    def __init__(self, explaining: Explaining) -> None:
+    def __init__(self, explaining: Explaining, replaying: Replaying) -> None:
         self._explaining = explaining
+        self._replaying = replaying
 
     def endpoints(self) -> list[Endpoint]:
         return [
             Endpoint(
                 *("POST", "explain", SIGNED_IN, self._explain, Explanations),
                 *("What would be done with the request in `body`, under `policies`, for `tenant`", (), Asked),
-            )
+            ),
+            Endpoint(
+                *("POST", "replay", OPERATORS, self._replay, Outcome),
+                *("Recorded sessions in `files` played under `policies`, side by side", (), Wanted),
+            ),
         ]
 
     async def _explain(self, request: Request, visitor: Visitor) -> object:
@@ -40,3 +46,10 @@ class TrialEndpoints:
             raise InvalidRequestError('Send {"body": {...}, "policies": [...], "tenant": "..."} as JSON.') from None
         found = await self._explaining.answer(visitor, asked)
         return Explanations([each.explanation for each in found.explained], found.session, found.made)
+
+    async def _replay(self, request: Request, visitor: Visitor) -> object:
+        try:
+            wanted = msgspec.json.decode(await body_of(request, MOST_REPLAYED), type=Wanted)
+        except msgspec.DecodeError:
+            raise InvalidRequestError('Send {"files": {"NAME": "..."}, "policies": [...]} as JSON.') from None
+        return await self._replaying.play(visitor, wanted)

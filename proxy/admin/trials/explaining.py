@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from itertools import groupby
 
 import msgspec
@@ -10,7 +9,7 @@ import msgspec
 from proxy.admin import chart
 from proxy.admin.access import OPERATORS, Access, Visitor
 from proxy.admin.chart import Cell
-from proxy.admin.opened import Opened, named_tenant
+from proxy.admin.opened import Opened, named_tenant, under
 from proxy.admin.sessions import records, why
 from proxy.admin.sessions.listing import ID_DIGITS
 from proxy.admin.trials.turn import Turn
@@ -100,13 +99,13 @@ class Explaining:
         caller = named_tenant(asked.tenant, visitor, self._find())
         self._check(visitor, caller, asked)
         opened = self._find()
-        callers = [_under(opened, caller, name) for name in _named(asked, caller)]
+        callers = [under(name, caller, opened) for name in _named(asked, caller)]
         request = await _read(opened, caller, bytes(asked.body))
         session = await _session_of(opened, caller, asked.session) if asked.session else None
         explainer = opened.engine.explainer if session else opened.engine.explainer.without_store()
         router, found = opened.active().router, []
-        for under in callers:
-            case = pasted(router, under, under.policy.mode, request, session)
+        for each in callers:
+            case = pasted(router, each, each.policy.mode, request, session)
             found.append(_explained(await explainer.explain(case, request)))
         if session is not None:
             self._tell(visitor, "session_explained", caller, session)
@@ -144,13 +143,6 @@ class Explaining:
 
 def _named(asked: Asked, caller: Caller) -> list[str]:
     return [*dict.fromkeys(asked.policies or [caller.policy_name])][:_MOST_POLICIES]
-
-
-def _under(opened: Opened, caller: Caller, policy: str) -> Caller:
-    known = opened.config.policies
-    if policy not in known:
-        raise InvalidRequestError(f"No policy is called {policy}.", param="policies")
-    return replace(caller, policy_name=policy, policy=known[policy])
 
 
 async def _read(opened: Opened, caller: Caller, body: bytes) -> CountedRequest:
