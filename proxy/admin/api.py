@@ -16,13 +16,14 @@ from proxy.admin.opened import Opened, viewed_tenant
 from proxy.admin.overview import Overview
 from proxy.admin.recent import Page, Shown, page_of, stream
 from proxy.admin.sessions.endpoints import SessionEndpoints
-from proxy.admin.setup import ConfigView, Probe, Setting, StoreView, TenantRow, TenantView
+from proxy.admin.setup import ConfigView, Probe, Reloaded, Setting, StoreView, TenantRow, TenantView
 from proxy.admin.trials.endpoints import TrialEndpoints
 from proxy.admin.views import (
     asked_of,
     forget_learned,
     overview_of,
     probe_store,
+    reload_config,
     span_of,
     store_view,
     tenant_view,
@@ -89,6 +90,7 @@ class Api:
             Endpoint("GET", "policies/{name}", FIGURES, self._policy, Policy, "Settings, and where they come from"),
             *self._trials.endpoints(),
             Endpoint("GET", "config", FIGURES, self._config, ConfigView, "The config in force, without secrets"),
+            Endpoint("POST", "config/reload", OPERATORS, self._reload, Reloaded, "Read the config's file again"),
             Endpoint("GET", "replicas", FIGURES, self._replicas, Replicas, "Processes that serve, this one first"),
             Endpoint("GET", "store", FIGURES, self._store, StoreView, "The store and its operations"),
             Endpoint("POST", "store/probe", OPERATORS, self._probe, Probe, "Write, read and erase an entry"),
@@ -147,6 +149,9 @@ class Api:
 
     async def _describe(self, _: Request) -> Response:
         return as_json(document(self.endpoints()))
+
+    async def _reload(self, _: Request, visitor: Visitor) -> object:
+        return await reload_config(self._find(), visitor)
 
     async def _config(self, _: Request, __: Visitor) -> object:
         return setup.config(self._find().reloader)

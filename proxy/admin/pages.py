@@ -20,6 +20,7 @@ from proxy.admin.views import (
     models_of,
     overview_of,
     probe_store,
+    reload_config,
     span_of,
     store_view,
     tenant_view,
@@ -89,6 +90,7 @@ class SetupPages:
             Path(f"{ADMIN}store/probe", only(self._probe, OPERATORS), methods=["POST"]),
             Path(f"{ADMIN}replicas", only(self._replicas, FIGURES)),
             Path(f"{ADMIN}config", only(self._config, FIGURES)),
+            Path(f"{ADMIN}config/reload", only(self._reload, OPERATORS), methods=["POST"]),
         ]
 
     async def _models(self, request: Request, visitor: Visitor) -> Response:
@@ -121,4 +123,10 @@ class SetupPages:
         return await self._frame.page("replicas.html", request, visitor, {"replicas": replicas})
 
     async def _config(self, request: Request, visitor: Visitor) -> Response:
-        return await self._frame.page("config.html", request, visitor, {"view": setup.config(self._find().reloader)})
+        values = {"view": setup.config(self._find().reloader), "reloaded": None}
+        return await self._frame.page("config.html", request, visitor, values)
+
+    async def _reload(self, request: Request, visitor: Visitor) -> Response:
+        reloaded = await reload_config(self._find(), visitor)
+        values = {"view": setup.config(self._find().reloader), "reloaded": reloaded}
+        return await self._frame.page("config.html", request, visitor, values)

@@ -9,6 +9,7 @@ import yaml
 
 from policies.settings import DEFAULTS, PolicySettings
 from proxy.config.document import parse
+from proxy.config.loading import digest_of, notes
 from proxy.config.presets import origins
 from proxy.config.reloading import Reloader
 from proxy.config.settings import Config, Tenant
@@ -116,10 +117,29 @@ class Probe(msgspec.Struct, frozen=True):
     erase: float
 
 
+class Reloaded(msgspec.Struct, frozen=True, kw_only=True):
+    """What came of reading the config's file again. changed: whether anything is in force that was not before.
+
+    problems: how many it has, and then it is not taken; refusals: what they are. notes: as of `concertina check`.
+    """
+
+    taken: bool
+    changed: bool
+    problems: int
+    refusals: list[str]
+    needs_restart: list[str]
+    notes: list[str]
+
+
 class ConfigView(msgspec.Struct, frozen=True, kw_only=True):
-    """The config in force, without secrets. file: None for the built-in defaults."""
+    """The config in force, without secrets. file: None for the built-in defaults. taken: since when, in Unix seconds.
+
+    digest: by which replicas with the same config are known. problems: how many a file has that was refused.
+    """
 
     file: str | None
+    taken: float
+    digest: str
     yaml: str
     problems: int
     refusals: list[str]
@@ -255,10 +275,26 @@ def bare(url: str) -> str:
 def config(reloader: Reloader) -> ConfigView:
     return ConfigView(
         file=str(reloader.file) if reloader.file else None,
+        taken=reloader.taken_at,
+        digest=digest_of(reloader.config),
         yaml=masked(reloader.config),
         problems=reloader.problems,
         refusals=reloader.refusals,
         needs_restart=[*reloader.needs_restart],
+    )
+
+
+async def reload(reloader: Reloader) -> Reloaded:
+    """Have the file read again, and taken if it is well."""
+    before = reloader.config
+    await reloader.reload("page")
+    return Reloaded(
+        taken=not reloader.problems,
+        changed=reloader.config != before,
+        problems=reloader.problems,
+        refusals=reloader.refusals,
+        needs_restart=[*reloader.needs_restart],
+        notes=[*notes(reloader.config)],
     )
 
 

@@ -11,7 +11,7 @@ from proxy.admin.access import Visitor
 from proxy.admin.opened import Opened
 from proxy.admin.overview import Figures, Health, Overview, Span
 from proxy.admin.recent import Filter
-from proxy.admin.setup import Model, Probe, StoreView, TenantRow, TenantView
+from proxy.admin.setup import Model, Probe, Reloaded, StoreView, TenantRow, TenantView
 from proxy.errors import InvalidRequestError, NotFoundError
 from proxy.observing.events import AdminActed, CompactionEnded
 
@@ -117,6 +117,14 @@ def tenant_view(opened: Opened, visitor: Visitor, name: str) -> TenantView:
 
 def store_view(opened: Opened) -> StoreView:
     return setup.store(opened.store, opened.engine.sealer, opened.config)
+
+
+async def reload_config(opened: Opened, visitor: Visitor) -> Reloaded:
+    """Read the config's file again, for this process; others look at it by themselves. Raises InvalidRequestError."""
+    if opened.reloader.file is None:
+        raise InvalidRequestError("There is no file to read again: none was named at the start, or no regular one.")
+    opened.engine.observe(AdminActed(visitor.role, "config_reloaded"))
+    return await setup.reload(opened.reloader)
 
 
 async def probe_store(opened: Opened) -> Probe:

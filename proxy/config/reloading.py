@@ -2,9 +2,11 @@
 
 import asyncio
 import stat
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from proxy.config.document import read
 from proxy.config.errors import ConfigError, Problem
@@ -62,15 +64,23 @@ def _look(path: Path) -> Look:
 class Reloader:
     """Watches one file and hands what it says to `swap`; where it is broken, what was in force stays.
 
-    config:   in force now. text: of the file that says so; None without one.
+    config:   in force now. text: of the file that says so; None without one. taken_at: since when, in Unix seconds.
     problems: how many the file had at the last look; 0 where it is in force. refusals: what they are, without values.
     needs_restart: settings of the file that are not in force before.
     """
 
     def __init__(
-        self, source: Source | None, config: Config, swap: Callable[[Config], None], observe: Hook, log: Log
+        self,
+        source: Source | None,
+        config: Config,
+        swap: Callable[[Config], None],
+        observe: Hook,
+        log: Log,
+        clock: Callable[[], float] = time.time,
     ) -> None:
+        """`clock` tells Unix seconds."""
         self.config = config
+        self.taken_at = clock()
         self.text = source.first.text if source else None
         self.problems = 0
         self.refusals: list[str] = []
@@ -80,7 +90,9 @@ class Reloader:
         self._swap = swap
         self._observe = observe
         self._log = log
+        self._clock = clock
         self._asked = asyncio.Event()
+        self._turn = asyncio.Lock()
         self._tried = self._seen = source.first if source else None
 
     @property
@@ -108,18 +120,20 @@ class Reloader:
         """Take the file where it has changed, and was the same at the last two looks."""
         if self._source is None:
             return
-        seen = await asyncio.to_thread(self._source.look)
-        settled, self._seen = seen == self._seen, seen
-        if settled and seen != self._tried:
-            await self._try(seen, "file")
+        async with self._turn:
+            seen = await asyncio.to_thread(self._source.look)
+            settled, self._seen = seen == self._seen, seen
+            if settled and seen != self._tried:
+                await self._try(seen, "file")
 
-    async def reload(self) -> None:
+    async def reload(self, trigger: Literal["signal", "page"] = "signal") -> None:
         """Take the file as it is now."""
         if self._source is None:
             self._log.info("reload_skipped", reason="no config file was named at the start, or it is no regular file")
             return
-        self._seen = await asyncio.to_thread(self._source.look)
-        await self._try(self._seen, "signal")
+        async with self._turn:
+            self._seen = await asyncio.to_thread(self._source.look)
+            await self._try(self._seen, trigger)
 
     async def _try(self, seen: Look, trigger: str) -> None:
         self._tried = seen
@@ -133,7 +147,7 @@ class Reloader:
             self._refused((), trigger)
         else:
             changed = new != self.config
-            self.config, self.text, self.problems = new, seen.text, 0
+            self.config, self.text, self.problems, self.taken_at = new, seen.text, 0, self._clock()
             self.refusals, self.needs_restart = [], kept
             self._observe(ConfigReloaded(is_taken=True))
             self._log.info(

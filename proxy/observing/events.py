@@ -326,12 +326,13 @@ class ConfigReloaded(msgspec.Struct, frozen=True, gc=False):
 class AdminActed(msgspec.Struct, frozen=True, gc=False):
     """Somebody has read what conversations say, or changed something, on our own pages.
 
-    who: the role: owner, operator or tenant. what: `record_read`, `session_erased` and the like.
+    who: the role: owner, operator or tenant. what: `record_read`, `session_erased` and the like. tenant: None for
+    what is of all of them.
     """
 
     who: str
     what: str
-    tenant: str
+    tenant: str | None = None
     session: str | None = None
 
 

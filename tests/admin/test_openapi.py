@@ -41,7 +41,8 @@ async def test_what_is_described_is_what_is_answered(tmp_path: Path) -> None:
         names = {"{id}": session, "{digest}": listed[0]["digest"], "{name}": "default"}  # type: ignore[index]
         bodies = {"explain": {"body": json.loads(LONG)}, "replay": {"files": {"a.json": LONG.decode()}}}
         for each in play.app._pages.api.endpoints():
-            if each.answer in (str, None) or each.method == "DELETE":
+            # There is no file to read again here.
+            if each.answer in (str, None) or each.method == "DELETE" or each.path == "config/reload":
                 continue
             path = each.path
             for name, value in names.items():

@@ -13,13 +13,16 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
 import pytest
 import yaml
 
+from proxy.admin.setup import Reloaded
 from proxy.app import App
 from proxy.config.loading import Config, ConfigError, load, load_text
 from proxy.config.reloading import laid_over, litellm_problems, source
 from proxy.observing.log import open_log
+from tests.support.admin import played
 from tests.support.long_conversations import long_request, refused
 from tests.support.operating import BEARER, TOKEN, Running, settings, write
 from tests.support.servers import serve
@@ -84,6 +87,47 @@ async def test_a_signal_takes_the_file_for_the_next_request(tmp_path: Path) -> N
         assert (line["trigger"], line["changed"], line["needs_restart"], line["notes"]) == ("signal", True, [], [])
         assert await run.counted() == (1, 0)
         assert await run.ready() == (200, {"status": "ready", "store": "up"})
+
+
+RELOAD = "/admin/api/config/reload"
+
+
+async def test_a_page_has_the_file_taken_and_is_told_what_came_of_it(tmp_path: Path) -> None:
+    async with standing(tmp_path) as (run, _, other):
+        same = msgspec.json.decode((await ask(run.address, "POST", RELOAD, [BEARER], b"")).body, type=Reloaded)
+        assert (same.taken, same.changed, same.problems) == (True, False, 0)
+        since = run.reloader.taken_at
+        write(run.file, settings(other, store={"url": "memory://", "ttl": "1h"}))
+        told = (await ask(run.address, "POST", RELOAD, [BEARER], b"")).json()
+        assert (told["taken"], told["changed"], told["needs_restart"]) == (True, True, ["store.ttl"])
+        assert (await run.chat()).body == OTHER_BODY
+        shown = (await ask(run.address, "GET", "/admin/api/config", [BEARER])).json()
+        assert since < shown["taken"] == run.reloader.taken_at  # type: ignore[operator]
+        assert [line["trigger"] for line in run.events("reload")] == ["page", "page"]
+        assert [line["what"] for line in run.events("admin")] == ["config_reloaded"] * 2
+
+
+async def test_a_page_is_told_why_the_file_was_not_taken_and_no_secret(tmp_path: Path) -> None:
+    async with standing(tmp_path) as (run, first, _):
+        write(run.file, settings(first, tenants={"default": {"api_key": SECRET, "policy": "nothing"}}))
+        told = (await ask(run.address, "POST", RELOAD, [BEARER], b"")).json()
+        assert (told["taken"], told["changed"], told["problems"]) == (False, False, 1)
+        assert "tenants.default.policy" in str(told["refusals"])
+        html = (b"Accept", b"text/html")
+        page = (await ask(run.address, "POST", "/admin/config/reload", [BEARER, html], b"")).body.decode()
+        assert "The file was refused" in page
+        assert "tenants.default.policy" in page
+        assert SECRET not in page + str(told)
+        write(run.file, settings(first))
+        page = (await ask(run.address, "POST", "/admin/config/reload", [BEARER, html], b"")).body.decode()
+        assert "it says what is in force already" in page
+
+
+async def test_without_a_file_there_is_nothing_to_read_again(tmp_path: Path) -> None:
+    async with played(tmp_path, TOKEN) as play:
+        reply = await play.send("POST", RELOAD, BEARER, body=b"")
+        assert (reply.status, "There is no file" in reply.body.decode()) == (400, True)
+        assert (await play.send("POST", RELOAD, body=b"")).status == 401
 
 
 async def test_what_a_reload_is_asked_for_happens_soon(tmp_path: Path) -> None:
