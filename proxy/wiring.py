@@ -41,6 +41,7 @@ from proxy.records.checkpoints import Checkpoints
 from proxy.records.erasures import Erasures
 from proxy.records.index import SessionIndex
 from proxy.records.lineages import Lineages
+from proxy.records.manual import ManualCompactions
 from proxy.records.siblings import Siblings
 from proxy.runtime.background import Background
 from proxy.runtime.workers import Workers
@@ -120,6 +121,7 @@ async def open_engine(
         spending,
         erasures,
         sessions,
+        ManualCompactions(store, sealer, erasures),
         background,
         workers,
         memory,

@@ -69,7 +69,7 @@ class Api:
 
     def routes(self) -> list[Path]:
         return [
-            Path(f"{API}{each.path}", self._guard.only(_written(each.does), each.roles), methods=[each.method])
+            Path(f"{API}{each.path}", self._guard.only(_written(each), each.roles), methods=[each.method])
             for each in self.endpoints()
         ]
 
@@ -157,15 +157,13 @@ class Api:
         return setup.config(self._find().reloader)
 
 
-def _written(
-    does: Callable[[Request, Visitor], Awaitable[object]],
-) -> Callable[[Request, Visitor], Awaitable[Response]]:
+def _written(endpoint: Endpoint) -> Callable[[Request, Visitor], Awaitable[Response]]:
     """What an endpoint does, with its answer as JSON."""
 
     async def answer(request: Request, visitor: Visitor) -> Response:
-        value = await does(request, visitor)
+        value = await endpoint.does(request, visitor)
         if isinstance(value, Response):
             return value
-        return Response(status_code=204) if value is None else as_json(value)
+        return Response(status_code=204) if value is None else as_json(value, endpoint.status)
 
     return answer

@@ -99,8 +99,8 @@ def error_page(error: ProxyError) -> Response:
     return Response(body, error.status, {name.decode(): value.decode() for name, value in error.headers()})
 
 
-def as_json(value: object) -> Response:
-    return Response(msgspec.json.encode(value), media_type="application/json")
+def as_json(value: object, status: int = 200) -> Response:
+    return Response(msgspec.json.encode(value), status, media_type="application/json")
 
 
 _MOST_FORM_BYTES = 4_096

@@ -30,6 +30,7 @@ class Endpoint(NamedTuple):
     summary: str
     query: tuple[str, ...] = ()
     takes: type | None = None
+    status: int = 200
 
 
 def document(endpoints: Iterable[Endpoint]) -> dict[str, object]:
@@ -71,5 +72,5 @@ def _operation(each: Endpoint, schema: object, taken: object) -> dict[str, objec
         "parameters": [{**parameter, "schema": {"type": "string"}} for parameter in (*named, *asked)],
         **body,
         "security": [{"token": []}, *([{}] if "nobody" in each.roles else [])],
-        "responses": {"204" if schema is None else "200": answer, "default": _ERROR},
+        "responses": {"204" if schema is None else str(each.status): answer, "default": _ERROR},
     }

@@ -20,6 +20,7 @@ from proxy.records.checkpoints import Checkpoints
 from proxy.records.erasures import Erasures
 from proxy.records.index import SessionIndex
 from proxy.records.lineages import Lineages
+from proxy.records.manual import ManualCompactions
 from proxy.runtime.background import Background
 from proxy.runtime.workers import Workers
 from proxy.stores import Sealer
@@ -48,6 +49,7 @@ class Engine:
     spending: Spending
     erasures: Erasures
     sessions: SessionIndex
+    manual: ManualCompactions
     background: Background
     workers: Workers
     memory: Memory

@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from urllib.parse import parse_qs
 
 import msgspec
@@ -16,7 +17,7 @@ from proxy.dialects.json_array import model_of
 from proxy.dialects.reader import CountedRequest
 from proxy.dialects.table import DIALECTS, written_in
 from proxy.engine.ahead import is_worth_following
-from proxy.engine.case import Case, Outcome, case_of, named_of, with_lessons
+from proxy.engine.case import Case, Named, Outcome, case_of, named_of, with_lessons
 from proxy.engine.draft import Draft
 from proxy.engine.engine import Engine
 from proxy.engine.explanation import Explanation
@@ -135,6 +136,7 @@ class Gateway:
                 router.place(incoming.exchange.head, incoming.caller, request.settings.model)
             )
         named = named_of(incoming.exchange.head, router, incoming.caller, incoming.mode, request)
+        named = await self._as_asked(named)
         if named.is_plain:
             incoming.ready(named.route, self._engine.drafter.plain(named), named)
             return True
@@ -143,6 +145,13 @@ class Gateway:
             case = await self._engine.drafter.placed(case)
             incoming.ready(case.route, await self._engine.drafter.first(case), case)
         return True
+
+    async def _as_asked(self, named: Named) -> Named:
+        """With the compaction that somebody has asked for on the session's page."""
+        manual = self._engine.manual
+        if named.mode == "on" and manual.may_be_due(named.chain) and await manual.take(named.chain.session):
+            return replace(named, mode="force")
+        return named
 
     async def count(self, exchange: Exchange) -> None:
         """The upstream's count of what `converse` would send now: nothing is made for it, and nothing written."""

@@ -1,8 +1,7 @@
-"""What the store and this process know of sessions, looked up for those who may see it; and erasing."""
+"""What the store and this process know of sessions, looked up for those who may see it."""
 
 import asyncio
-from collections.abc import Awaitable, Sequence
-from functools import partial
+from collections.abc import Awaitable
 from typing import TypeVar
 
 from policies.chain import mark_of
@@ -11,12 +10,11 @@ from proxy.admin.access import Visitor
 from proxy.admin.opened import Opened
 from proxy.admin.sessions import details, listing, records
 from proxy.admin.sessions.details import SessionView
-from proxy.admin.sessions.listing import ID_DIGITS, Listing, Wishes
+from proxy.admin.sessions.listing import Listing, Wishes
 from proxy.callers.tenants import Caller
 from proxy.errors import ErasedError, NotFoundError, ProxyError, StoreUnavailableError
-from proxy.observing.events import AdminActed
 from proxy.observing.session_trails import Key, TrailView
-from proxy.records.index import Session, Target
+from proxy.records.index import Session
 from proxy.stores import StoreError
 
 _T = TypeVar("_T")
@@ -30,7 +28,7 @@ async def answered(look: Awaitable[_T]) -> _T:
         return await look
     except StoreError:
         raise StoreUnavailableError(
-            "The store could not say which sessions there are; none was erased. Try again."
+            "The store could not say which sessions there are; nothing was done. Try again."
         ) from None
 
 
@@ -75,10 +73,15 @@ async def trail_view(
     trail = trails[0] if trails else None
     key = trail.key if trail else Key(caller.tenant, name, label or "")
     stored = await stored_session(opened, caller, name, key.label)
-    listed = bytes.fromhex(stored.id) + mark_of(caller.labels, key.label) if stored else None
+    listed = name_in_requests(caller, stored) if stored else None
     if opened.kept_trails is None:
         return (None if trail is None else trail.view), stored
     return await opened.kept_trails.view(key, trail, listed), stored
+
+
+def name_in_requests(caller: Caller, session: Session) -> bytes:
+    """A session's name, as its requests have it (`Chain.session`)."""
+    return bytes.fromhex(session.id) + mark_of(caller.labels, session.label)
 
 
 async def stored_session(opened: Opened, caller: Caller, name: str, label: str) -> Session | None:
@@ -110,29 +113,3 @@ async def record_view(
         raise NotFoundError("The session has no such record: it was erased, or has expired.")
     other = next((each for each in found if each.digest == (against or record.parent)), None)
     return await opened.engine.workers.run(records.view_of, record, other)
-
-
-async def erase_named(opened: Opened, visitor: Visitor, caller: Caller, name: str) -> list[Target]:
-    """Erase the sessions that this label or id names (`SessionIndex.named`), everywhere. Raises NotFoundError where
-    there is none, and StoreUnavailableError."""
-    found = await answered(opened.engine.sessions.named(caller, name))
-    if not found:
-        raise NotFoundError("No session of this tenant has this label or id; GET /admin/api/sessions lists them.")
-    return await erase(opened, visitor, caller, found)
-
-
-async def erase(opened: Opened, visitor: Visitor, caller: Caller, found: Sequence[Target]) -> list[Target]:
-    """Erase these, and what this process saw of them."""
-    erased = await opened.engine.sessions.erase(caller, found)
-    for target in found[:erased]:
-        opened.trails.forget(caller.tenant, target.id[:ID_DIGITS], partial(_is_named, caller, target))
-        opened.recent.forget(caller.tenant, target.id[:ID_DIGITS], partial(_is_named, caller, target))
-        opened.engine.observe(AdminActed(visitor.role, "session_erased", caller.tenant, target.id[:ID_DIGITS]))
-    if erased < len(found):
-        raise StoreUnavailableError("The store could not erase it; nothing is promised. Try again.")
-    return [*found]
-
-
-def _is_named(caller: Caller, target: Target, label: str) -> bool:
-    """Whether a session of the target's conversation with this label is meant."""
-    return target.mark is None or target.mark == mark_of(caller.labels, label)

@@ -5,14 +5,13 @@ from collections.abc import Callable, Sequence
 import msgspec
 from starlette.requests import Request
 
-from proxy.admin.access import SIGNED_IN, Access, Visitor
+from proxy.admin.access import OPERATORS, SIGNED_IN, Access, Visitor
 from proxy.admin.openapi import Endpoint
 from proxy.admin.opened import Opened, tenant_of
 from proxy.admin.sessions import records
+from proxy.admin.sessions.actions import compact_next, erase, erase_named
 from proxy.admin.sessions.asking import (
     answered,
-    erase,
-    erase_named,
     record_rows,
     record_view,
     session_view,
@@ -52,6 +51,12 @@ class Records(msgspec.Struct, frozen=True):
     records: list[records.Row]
 
 
+class Asked(msgspec.Struct, frozen=True):
+    """The id of a session whose next request is waited for."""
+
+    asked: str
+
+
 class Erased(msgspec.Struct, frozen=True):
     """Whole ids of the conversations."""
 
@@ -80,6 +85,10 @@ class SessionEndpoints:
             Endpoint(
                 *("GET", f"{one}/records/{{digest}}", SIGNED_IN, self._record, records.View),
                 *("A record, and what it took over from another", (*which, "against")),
+            ),
+            Endpoint(
+                *("POST", f"{one}/compact", OPERATORS, self._compact, Asked),
+                *("Have it compacted with its next request", which, None, 202),
             ),
             Endpoint(
                 *("DELETE", "sessions/{name:path}", SIGNED_IN, self._erase, Erased),
@@ -138,6 +147,12 @@ class SessionEndpoints:
         view = await record_view(self._find(), caller, name, label, request.path_params["digest"], against)
         self._find().engine.observe(AdminActed(visitor.role, "record_read", caller.tenant, name))
         return view
+
+    async def _compact(self, request: Request, visitor: Visitor) -> object:
+        caller = tenant_of(request, visitor, self._find())
+        name, label = request.path_params["id"], request.query_params.get("label", "")
+        await compact_next(self._find(), visitor, caller, name, label)
+        return Asked(name)
 
     async def _view(self, request: Request, visitor: Visitor) -> SessionView:
         caller = tenant_of(request, visitor, self._find())

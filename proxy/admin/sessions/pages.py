@@ -7,11 +7,12 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route as Path
 
 from proxy.admin import chart, rendering
-from proxy.admin.access import SIGNED_IN, Access, Visitor
+from proxy.admin.access import OPERATORS, SIGNED_IN, Access, Visitor
 from proxy.admin.guard import ADMIN, Guard
 from proxy.admin.opened import Opened, tenant_of
 from proxy.admin.rendering import Frame
-from proxy.admin.sessions.asking import erase_named, list_sessions, record_rows, record_view, session_view
+from proxy.admin.sessions.actions import compact_next, erase_named, is_compacted_next
+from proxy.admin.sessions.asking import list_sessions, record_rows, record_view, session_view
 from proxy.admin.sessions.details import SessionView
 from proxy.admin.sessions.listing import STATES, Wishes
 from proxy.observing.events import AdminActed
@@ -38,6 +39,7 @@ class SessionPages:
         return [
             Path(f"{ADMIN}sessions", only(self._sessions, SIGNED_IN)),
             Path(session, only(self._session, SIGNED_IN)),
+            Path(f"{session}/compact", only(self._compact, OPERATORS), methods=["POST"]),
             Path(f"{session}/erase", only(self._erase, SIGNED_IN), methods=["POST"]),
             Path(f"{session}/records/{{digest}}", only(self._record, SIGNED_IN)),
         ]
@@ -62,6 +64,8 @@ class SessionPages:
             "records": await record_rows(opened, caller, view.row.id, view.row.label),
             "is_shown": self._access.may_read(visitor, caller.tenant),
             "is_answered": opened.store.available,
+            "is_asked": await is_compacted_next(opened, caller, view.row.id, view.row.label),
+            "may_act": visitor.role in OPERATORS,
         }
         return await self._frame.page("session.html", request, visitor, values)
 
@@ -76,6 +80,12 @@ class SessionPages:
             values |= {"is_shown": True, "view": view, "records": await record_rows(opened, caller, name, label)}
         return await self._frame.page("record.html", request, visitor, values, 200 if values["is_shown"] else 403)
 
+    async def _compact(self, request: Request, visitor: Visitor) -> Response:
+        caller = tenant_of(request, visitor, self._find())
+        name, label = request.path_params["id"], request.query_params.get("label", "")
+        await compact_next(self._find(), visitor, caller, name, label)
+        return _back(request)
+
     async def _erase(self, request: Request, visitor: Visitor) -> Response:
         caller = tenant_of(request, visitor, self._find())
         name = f"{request.path_params['id']}:{request.query_params.get('label', '')}"
@@ -84,6 +94,12 @@ class SessionPages:
 
     def _tenants(self, visitor: Visitor) -> list[str]:
         return [name for name in self._find().config.tenants if visitor.sees(name)]
+
+
+def _back(request: Request) -> Response:
+    """To the session's page, from an action below it."""
+    name, query = request.path_params["id"], request.url.query
+    return RedirectResponse(f"../{name}" + (f"?{query}" if query else ""), 303)
 
 
 def _drawn(view: SessionView) -> list[chart.Saw]:

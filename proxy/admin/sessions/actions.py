@@ -1,0 +1,62 @@
+"""What can be done with sessions: compacted with the next request, erased. Each is an event."""
+
+from collections.abc import Sequence
+from functools import partial
+
+from policies.chain import mark_of
+from proxy.admin.access import Visitor
+from proxy.admin.opened import Opened
+from proxy.admin.sessions.asking import answered, name_in_requests, stored_session, unknown
+from proxy.admin.sessions.listing import ID_DIGITS
+from proxy.callers.tenants import Caller
+from proxy.errors import NotFoundError, StoreUnavailableError
+from proxy.observing.events import AdminActed
+from proxy.records.index import Target
+
+
+async def compact_next(opened: Opened, visitor: Visitor, caller: Caller, name: str, label: str) -> None:
+    """Have a session compacted with its next request, whichever replica serves it.
+
+    Raises NotFoundError, ErasedError and StoreUnavailableError."""
+    session = await answered(opened.engine.sessions.find(caller, name, label))
+    if session is None:
+        raise await unknown(opened, caller, name, label)
+    await opened.engine.manual.ask(name_in_requests(caller, session))
+    if not opened.store.available:
+        raise StoreUnavailableError("The store could not note it; nothing is promised. Try again.")
+    opened.engine.observe(AdminActed(visitor.role, "compaction_asked", caller.tenant, name[:ID_DIGITS]))
+
+
+async def is_compacted_next(opened: Opened, caller: Caller, name: str, label: str) -> bool:
+    """Whether that was asked for, and no request has come since."""
+    manual = opened.engine.manual
+    if not manual.asked:
+        return False
+    session = await stored_session(opened, caller, name, label)
+    return session is not None and name_in_requests(caller, session) in manual.asked
+
+
+async def erase_named(opened: Opened, visitor: Visitor, caller: Caller, name: str) -> list[Target]:
+    """Erase the sessions that this label or id names (`SessionIndex.named`), everywhere. Raises NotFoundError where
+    there is none, and StoreUnavailableError."""
+    found = await answered(opened.engine.sessions.named(caller, name))
+    if not found:
+        raise NotFoundError("No session of this tenant has this label or id; GET /admin/api/sessions lists them.")
+    return await erase(opened, visitor, caller, found)
+
+
+async def erase(opened: Opened, visitor: Visitor, caller: Caller, found: Sequence[Target]) -> list[Target]:
+    """Erase these, and what this process saw of them."""
+    erased = await opened.engine.sessions.erase(caller, found)
+    for target in found[:erased]:
+        opened.trails.forget(caller.tenant, target.id[:ID_DIGITS], partial(_is_named, caller, target))
+        opened.recent.forget(caller.tenant, target.id[:ID_DIGITS], partial(_is_named, caller, target))
+        opened.engine.observe(AdminActed(visitor.role, "session_erased", caller.tenant, target.id[:ID_DIGITS]))
+    if erased < len(found):
+        raise StoreUnavailableError("The store could not erase it; nothing is promised. Try again.")
+    return [*found]
+
+
+def _is_named(caller: Caller, target: Target, label: str) -> bool:
+    """Whether a session of the target's conversation with this label is meant."""
+    return target.mark is None or target.mark == mark_of(caller.labels, label)

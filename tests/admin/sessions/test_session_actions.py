@@ -1,0 +1,99 @@
+"""What is done with a session from its page: compacted with the next request, on whichever replica."""
+
+from __future__ import annotations
+
+import re
+from contextlib import AsyncExitStack
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.support.scenarios import MODEL
+from tests.support.stages import COUNTED, SMALL, WINDOW, Stage, body, history, outcome, stage
+from tests.support.upstreams import ask
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.support.upstreams import Header, Reply
+
+pytestmark = [pytest.mark.anyio, pytest.mark.slow]
+
+TOKEN: Header = (b"authorization", b"Bearer t")
+HTML: Header = (b"accept", b"text/html")
+LABEL: Header = (b"x-session-id", b"work")
+SESSIONS = "/admin/api/sessions"
+# Of which something may be stored, and no summary is made ahead of need.
+LISTED = body(history(0.65))
+
+
+async def asked(play: Stage, method: str, path: str, *headers: Header) -> Reply:
+    return await ask(play.address, method, path, [TOKEN, *headers], b"" if method == "POST" else None)
+
+
+async def listed(play: Stage) -> str:
+    """The id of the only session that is stored."""
+    await play.settled()
+    (found,) = (await asked(play, "GET", SESSIONS)).json()["sessions"]  # type: ignore[misc]
+    return str(found["id"])[:16]  # type: ignore[index]
+
+
+def settings(directory: Path) -> dict[str, object]:
+    return {
+        "store": {"url": f"sqlite:///{directory}/s.db", "secret": "s"},
+        "server": {"admin_token": "t"},
+        "models": [{"match": MODEL, "context_window": WINDOW}],
+        "tenants": {"default": {"inspect": True}},
+    }
+
+
+async def learned(play: Stage) -> None:
+    """What a replica learns twice a second."""
+    assert play._app._opened is not None
+    await play._app._opened.engine.manual.look()
+
+
+@pytest.mark.parametrize("then", [LISTED, COUNTED, SMALL], ids=["large", "below the floor", "small"])
+async def test_a_session_is_compacted_once_with_its_next_request_on_whichever_replica(
+    tmp_path: Path, then: bytes
+) -> None:
+    async with AsyncExitStack() as opened:
+        one, two = [await opened.enter_async_context(stage(tmp_path, **settings(tmp_path))) for _ in range(2)]
+        assert outcome(await one.send(LISTED, LABEL))[0] == "none"
+        session = await listed(one)
+        reply = await asked(one, "POST", f"{SESSIONS}/{session}/compact?label=work")
+        assert (reply.status, reply.json()) == (202, {"asked": session})
+        await learned(two)
+        assert outcome(await two.send(then))[0] == "none", "another session is left alone"
+        expected = ("none", "nothing_to_compact") if then is SMALL else ("applied", "manual")
+        assert outcome(await two.send(then, LABEL)) == expected
+        for play in (one, two):
+            await learned(play)
+            assert outcome(await play.send(then, LABEL))[0] != "applied"
+        made = [line for play in (one, two) for line in play.logged("compaction") if line["trigger"] == "manual"]
+        assert len(made) == (then is not SMALL)
+        assert [(line["what"], line["session"]) for line in one.logged("admin")] == [("compaction_asked", session)]
+
+
+async def test_it_is_asked_for_on_the_page_which_says_so(tmp_path: Path) -> None:
+    async with stage(tmp_path, **settings(tmp_path)) as play:
+        await play.send(LISTED, LABEL)
+        session = await listed(play)
+        page = (await asked(play, "GET", f"/admin/sessions/{session}?label=work", HTML)).body.decode()
+        (action,) = re.findall(r'action="\.\./(sessions/[^"]+/compact[^"]*)"', page)
+        reply = await asked(play, "POST", "/admin/" + action.replace("&amp;", "&"), HTML)
+        assert reply.status == 303
+        assert (reply.header(b"location") or b"").startswith(f"../{session}?".encode())
+        page = (await asked(play, "GET", f"/admin/sessions/{session}?label=work", HTML)).body.decode()
+        assert "It is compacted with its next request" in page
+        assert "/compact" not in page
+        assert outcome(await play.send(LISTED, LABEL)) == ("applied", "manual")
+        page = (await asked(play, "GET", f"/admin/sessions/{session}?label=work", HTML)).body.decode()
+        assert "A compaction was asked for." in page
+
+
+async def test_of_what_is_not_stored_no_compaction_can_be_asked_for(tmp_path: Path) -> None:
+    async with stage(tmp_path, **settings(tmp_path)) as play:
+        await play.send(SMALL, LABEL)
+        reply = await asked(play, "POST", f"{SESSIONS}/{'0' * 16}/compact?label=work")
+        assert reply.status == 404
