@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager
 from importlib.metadata import version
+from threading import Thread
 
 from proxy.admin.opened import Opened
 from proxy.admin.recent import Recent
@@ -17,15 +18,16 @@ from proxy.callers.admin_token import AdminToken
 from proxy.callers.tenants import Caller, Tenants
 from proxy.config.loading import Config, digest_of
 from proxy.config.reloading import SECONDS, Reloader, Source
-from proxy.config.settings import Server
+from proxy.config.settings import Server, Traces
 from proxy.dialects.table import dialect_of, is_counted_at
 from proxy.engine.engine import Engine
 from proxy.errors import ClientGoneError, EndedError, ProxyError, ShuttingDownError
 from proxy.gateway.line import Gateway
-from proxy.observing.events import Started
+from proxy.observing.events import Hook, Started
 from proxy.observing.log import Log, open_log
 from proxy.observing.metrics import Metrics, by_name
 from proxy.observing.session_trails import SessionTrails
+from proxy.observing.trace import Tracing
 from proxy.records import kept_trails
 from proxy.records.erasures import LOOK_EVERY
 from proxy.records.kept_figures import WRITE_EVERY, KeptFigures
@@ -49,6 +51,8 @@ from proxy.wiring import open_apart, open_engine
 _WORKERS = 2
 # For work that goes on in the background, once the last request has ended.
 _DRAIN_SECONDS = 10.0
+# For what a collector has not taken yet.
+_EXPORT_SECONDS = 2.0
 
 
 class App(Served):
@@ -81,8 +85,7 @@ class App(Served):
         return self._opened is not None and not is_ours(head.reading)
 
     def takes(self, exchange: Exchange) -> bool:
-        is_conversation = dialect_of(resource(exchange.head.reading)) is not None and exchange.head.method == "POST"
-        return is_conversation and self._gateway.lane.take(exchange)
+        return self._gateway.takes(exchange)
 
     async def answer(self, exchange: Exchange) -> None:
         """What goes straight to the gateway, on the path that it asks for."""
@@ -131,8 +134,10 @@ class App(Served):
             store = CircuitBreaker(opened_store, time.monotonic)
             opened.push_async_callback(store.close)
             client = await opened.enter_async_context(UpstreamClient(config.upstreams))
+            started, name = time.time(), config.server.name or f"{socket.gethostname()}:{config.server.port}"
             recent, trails = Recent(), SessionTrails()
-            engine = await open_engine(config, store, client, workers, self._log, recent, trails)
+            spans = await opened.enter_async_context(_spans(config.telemetry.traces, name))
+            engine = await open_engine(config, store, client, workers, self._log, recent, trails, *spans)
             engine.memory.most = self._share_of(config.server).memory
             opened.push_async_callback(engine.background.drain, _DRAIN_SECONDS)
             asker, fail_open = WindowAsker(client, engine.windows, time.monotonic), FailOpen(self._log.fault)
@@ -145,7 +150,6 @@ class App(Served):
                 exposition = await opened.enter_async_context(self._peers.sharing(exposition))
             self._gateway = gateway
             openmetrics = engine.metrics.openmetrics if self._peers is None else None
-            started, name = time.time(), config.server.name or f"{socket.gethostname()}:{config.server.port}"
             process = secrets.token_hex(8)
             run = f"{name}:{process}"
             figures = KeptFigures(
@@ -255,7 +259,10 @@ class App(Served):
     def _activate(self, config: Config, engine: Engine) -> Active:
         token = admin_token.configured(config) or self._made()
         server = self._share_of(config.server)
-        return Active(Tenants(config), engine.router(config), server, most_requests(server.max_requests), token)
+        traces = config.telemetry.traces
+        tracing = Tracing(traces.sample, traces.propagate) if traces.endpoint else None
+        most = most_requests(server.max_requests)
+        return Active(Tenants(config), engine.router(config), server, most, token, tracing)
 
     def _share_of(self, server: Server) -> Server:
         """What this process may use of what all workers may."""
@@ -268,6 +275,25 @@ class App(Served):
             if self._made_token.trouble:
                 self._log.warning("admin_token", problem=self._made_token.trouble)
         return self._made_token
+
+
+@asynccontextmanager
+async def _spans(traces: Traces, name: str) -> AsyncIterator[tuple[Hook, ...]]:
+    """What makes spans and exports them, where there is somebody to take them."""
+    if not traces.endpoint:
+        yield ()
+        return
+    from proxy.observing.spans import open_spans
+
+    of_process = {"service.name": "concertina", "service.version": version("concertina"), "service.instance.id": name}
+    headers = {name: value.get_secret_value() for name, value in traces.headers.items()}
+    spans = open_spans(traces.endpoint, headers, of_process)
+    try:
+        yield (spans,)
+    finally:
+        closing = Thread(target=spans.close, daemon=True)
+        closing.start()
+        await asyncio.to_thread(closing.join, _EXPORT_SECONDS)
 
 
 @asynccontextmanager

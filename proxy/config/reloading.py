@@ -21,6 +21,7 @@ SECONDS = 1.0
 _MOST_TOLD = 20
 # What is opened or bound once, at the start.
 _FIXED_SERVER = ("host", "port", "workers", "name")
+_FIXED_TRACES = ("endpoint", "headers")
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +179,11 @@ def laid_over(old: Config, new: Config) -> tuple[Config, tuple[str, ...]]:
     kept += [
         f"store.{name}" for name in type(old.store).model_fields if getattr(new.store, name) != getattr(old.store, name)
     ]
-    fixed = {"server": new.server.model_copy(update=server), "store": old.store}
+    fresh = new.telemetry.traces
+    traces = {name: getattr(old.telemetry.traces, name) for name in _FIXED_TRACES}
+    kept += [f"telemetry.traces.{name}" for name, value in traces.items() if getattr(fresh, name) != value]
+    telemetry = new.telemetry.model_copy(update={"traces": fresh.model_copy(update=traces)})
+    fixed = {"server": new.server.model_copy(update=server), "store": old.store, "telemetry": telemetry}
     return new.model_copy(update=fixed), tuple(kept)
 
 

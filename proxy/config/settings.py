@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from fnmatch import fnmatchcase
 from functools import lru_cache
+from importlib.util import find_spec
 from types import MappingProxyType
 from typing import Annotated, Final, Literal, Self, get_args
 from urllib.parse import urlsplit
@@ -17,7 +18,7 @@ from pydantic import (
 )
 
 from policies.settings import PolicySettings, Seconds, Settings, Words
-from proxy.config.values import ApiKey, BaseUrl, EncodingName, Glob, KeyHash, PathRule, StoreUrl, decode_key
+from proxy.config.values import AnyBaseUrl, ApiKey, BaseUrl, EncodingName, Glob, KeyHash, PathRule, StoreUrl, decode_key
 from proxy.memory import DEFAULT_BYTES
 from proxy.stores.sealing import Sealer
 
@@ -255,6 +256,29 @@ class Logging(Settings):
     """JSON for programs, text for people; null: text where standard error is a terminal."""
 
 
+class Traces(Settings):
+    """Spans of requests and compactions, for OpenTelemetry; they need `pip install 'concertina[otel]'`."""
+
+    endpoint: AnyBaseUrl = ""
+    """Collector that takes OTLP over HTTP, to whose address /v1/traces is added; empty: nothing is traced."""
+
+    headers: Annotated[Mapping[str, ApiKey], _frozen, _plain] = Field(default={}, validate_default=True)
+    """Headers that it is sent, as for a key."""
+
+    sample: float = Field(default=1.0, ge=0, le=1)
+    """Share of the requests that are traced, of those whose caller's traceparent has not decided."""
+
+    propagate: bool = True
+    """Whether upstreams are sent the traceparent of what we ask them; nobody's baggage is sent on then."""
+
+    @field_validator("endpoint")
+    @classmethod
+    def _needs_packages(cls, endpoint: str) -> str:
+        if endpoint and find_spec("opentelemetry") is None:
+            raise ValueError("needs packages that are not installed; pip install 'concertina[otel]'")
+        return endpoint
+
+
 class Telemetry(Settings):
     """What is told of requests and outlives the process."""
 
@@ -263,6 +287,9 @@ class Telemetry(Settings):
 
     trail: bool = True
     """Whether requests of sessions are kept as points, beside what else the store has of a session."""
+
+    traces: Traces = Field(default_factory=Traces)
+    """Which requests spans are made of, and where those go."""
 
 
 class Config(Settings):
@@ -292,7 +319,7 @@ class Config(Settings):
     logging: Logging = Logging()
     """What is logged."""
 
-    telemetry: Telemetry = Telemetry()
+    telemetry: Telemetry = Field(default_factory=Telemetry)
     """What is told of requests and outlives the process."""
 
     def shows_content(self, tenant: str) -> bool:

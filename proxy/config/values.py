@@ -105,6 +105,7 @@ def decode_key(text: str) -> bytes | None:
 
 
 BaseUrl = Annotated[str, AfterValidator(_base_url)]
+AnyBaseUrl = Annotated[str, AfterValidator(lambda url: _base_url(url) if url else url)]
 StoreUrl = Annotated[str, AfterValidator(_store_url)]
 ApiKey = Annotated[SecretStr, AfterValidator(_visible)]
 KeyHash = Annotated[str, AfterValidator(_hashed)]

@@ -18,7 +18,7 @@ from proxy.engine.job import Job
 from proxy.engine.writer import Bill, Writer
 from proxy.models.table import MAX_NAME
 from proxy.models.tokenizer import Tokenizer
-from proxy.observing.events import CompactionEnded, Hook
+from proxy.observing.events import CompactionEnded, Hook, tell
 from proxy.records.checkpoints import Checkpoints, key_of
 from proxy.records.locks import LOCK_SECONDS, poll, renewed
 from proxy.runtime.deadlines import within
@@ -104,7 +104,7 @@ class Compactor:
             raise
         finally:
             ms = 1000 * (time.perf_counter() - started)
-            self._observe(_ended(job, result, self._clock(), ms, bill, record))
+            tell(self._observe, _ended(job, result, self._clock(), ms, bill, record), job.case.route.trace)
         return record
 
     async def _worthwhile(self, job: Job, bill: Bill) -> Record:

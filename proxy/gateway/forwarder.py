@@ -254,8 +254,8 @@ class Forwarder:
         asked, incoming.asked = incoming.asked, None
         if asked is not None:
             return await self._client.answered(asked)
-        incoming.attempts += 1
         upstream, url = incoming.to.upstream, conversation_url(incoming.to, incoming.exchange.head)
+        incoming.asks(url)
         response = await self._client.send(upstream, "POST", url, headers, body)
         incoming.opened.callback(response.close)
         return response

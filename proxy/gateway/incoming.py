@@ -66,6 +66,12 @@ class Incoming:
         most_bytes = max(server.max_buffered_bytes, 2 * server.max_body_bytes)
         self.admitted = admission.admit(caller.tenant, self.active.max_requests, caller.max_requests, most_bytes)
 
+    def asks(self, url: str) -> None:
+        """A request to the upstream leaves for it."""
+        self.attempts += 1
+        if (trace := self.exchange.head.trace) is not None:
+            trace.asks(url)
+
     def hold(self, size: int) -> None:
         """Called before bytes of its body are kept; raises OverloadedError."""
         if self.admitted is not None:

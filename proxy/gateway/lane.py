@@ -75,7 +75,7 @@ class Lane:
     def _sent(self, exchange: Exchange) -> bool:
         """Identify, count and send what is small, plain, and has come whole."""
         body, active, head = exchange.whole(), self._active(), exchange.head
-        if body is None or len(body) > min(_MOST_BYTES, active.server.max_body_bytes):
+        if body is None or len(body) > min(_MOST_BYTES, active.server.max_body_bytes) or head.trace is not None:
             return False
         started = time.perf_counter()
         exchange.memo = sender = sender_of(head, active, exchange.memo)

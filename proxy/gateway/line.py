@@ -5,6 +5,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from urllib.parse import parse_qs
 
 import msgspec
@@ -15,7 +16,7 @@ from proxy.dialects.base import Dialect
 from proxy.dialects.bounds import most_unpacked
 from proxy.dialects.json_array import model_of
 from proxy.dialects.reader import CountedRequest
-from proxy.dialects.table import DIALECTS, written_in
+from proxy.dialects.table import DIALECTS, dialect_of, written_in
 from proxy.engine.ahead import is_worth_following
 from proxy.engine.case import Case, Named, Outcome, case_of, named_of, with_lessons
 from proxy.engine.draft import Draft
@@ -31,6 +32,8 @@ from proxy.gateway.relay import relay
 from proxy.gateway.report import commenting, ended, headers_of
 from proxy.gateway.searching import Searching, read_offering
 from proxy.gateway.usage import without_usage
+from proxy.observing.events import tell
+from proxy.observing.trace import Tracing
 from proxy.runtime.fail_open import FailOpen
 from proxy.server import content_coding
 from proxy.server.exchange import Exchange
@@ -62,6 +65,13 @@ class Gateway:
         self.lane = Lane(lambda: self.active, engine, self.admission, client, self._lessons, fail_open)
         self._forwarder = Forwarder(engine.drafter, engine.windows, client, fail_open, engine.observe)
         self._searching = Searching(self._forwarder, engine.tokenizer, engine.workers, engine.observe)
+
+    def takes(self, exchange: Exchange) -> bool:
+        """Whether it is answered by the lane, in callbacks. Every request comes by here before anything is done."""
+        if self.active.tracing is not None:
+            exchange.head = self._fail_open.call(partial(_traced, exchange.head, self.active.tracing), exchange.head)
+        is_conversation = exchange.head.method == "POST" and dialect_of(resource(exchange.head.reading)) is not None
+        return is_conversation and self.lane.take(exchange)
 
     async def converse(self, exchange: Exchange) -> None:
         """One request of a conversation, answered for as long as the client stays."""
@@ -226,7 +236,7 @@ class Gateway:
         empty = length in (None, b"0") and head.header(b"transfer-encoding") is None
         body = await exchange.body(0) if empty else exchange.chunks(limit)
         url = upstream_url(route.upstream.base_url, head.target)
-        incoming.attempts += 1
+        incoming.asks(url)
         response = await self._client.send(route.upstream, head.method, url, headers, body)
         incoming.opened.callback(response.close)
         incoming.answered(response.status)
@@ -289,7 +299,12 @@ class Gateway:
             late.cancel()
             if incoming.admitted is not None:
                 incoming.admitted.close()
-            self._fail_open.call(lambda: self._engine.observe(ended(incoming, error)), None)
+            self._fail_open.call(lambda: tell(self._engine.observe, ended(incoming, error), exchange.head.trace), None)
+
+
+def _traced(head: RequestHead, tracing: Tracing) -> RequestHead:
+    trace = tracing.begun(head.headers)
+    return RequestHead(head.method, head.target, tracing.onward(head.headers, trace), trace)
 
 
 def _end_late(exchange: Exchange, deadline: float) -> None:

@@ -96,6 +96,7 @@ def ended(incoming: Incoming, error: BaseException | None) -> RequestEnded:
         id=exchange.id,
         client_request_id=exchange.client_id,
         upstream_request_id=exchange.upstream_id,
+        trace_id=exchange.head.trace.id if exchange.head.trace else None,
         status=refusal.status if refusal else _status(incoming, error),
         ms=_ms(time.perf_counter() - incoming.started),
         first_byte_ms=_ms(incoming.first_byte - incoming.started) if incoming.first_byte else None,

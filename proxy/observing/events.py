@@ -11,6 +11,7 @@ import msgspec
 
 from policies.plan import Trigger
 from proxy.observing.message_fates import MessageFates
+from proxy.observing.trace import Trace
 
 End = Literal["complete", "shut_down", "deadline", "refused", "client_gone", "truncated", "aborted"]
 Overflow = Literal["solved", "output_lowered", "passed_on"]
@@ -21,6 +22,7 @@ class RequestEnded(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 
     at:          when it ended, in Unix seconds.
     id:          ours, as `x-concertina-request-id` tells the client. client_request_id, upstream_request_id: theirs.
+    trace_id:    of the trace that it belongs to, where spans are made of it.
     wire:        the dialect of a request of a conversation; `relay` of any other.
     route:       what its path asks for, by a name of a fixed list. path: as the client wrote it.
     label:       what the client calls its conversation.
@@ -48,6 +50,7 @@ class RequestEnded(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     id: str
     client_request_id: str | None = None
     upstream_request_id: str | None = None
+    trace_id: str | None = None
     status: int = 0
     ms: float
     first_byte_ms: float | None = None
@@ -162,6 +165,7 @@ CallResult = Literal["ok", "reminded", "invalid", "overflow", "refused", "failed
 class SummarizerCalled(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A call of a summarizer that was begun.
 
+    wire:   the dialect that it was asked in.
     result: what came of it: `reminded` is fine after a reminder, `timeout` was ended before it was answered.
     tokens_in, tokens_out: as billed, or as estimated where that was not said; 0 without an answer.
     """
@@ -169,6 +173,7 @@ class SummarizerCalled(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     tenant: str
     upstream: str
     model: str
+    wire: str
     result: CallResult
     ms: float
     tokens_in: int = 0
@@ -336,6 +341,13 @@ class AdminActed(msgspec.Struct, frozen=True, gc=False):
     session: str | None = None
 
 
+class Traced(msgspec.Struct, frozen=True, gc=False):
+    """Something that ended, as far as spans are made of it: told behind the event itself."""
+
+    trace: Trace
+    event: RequestEnded | CompactionEnded | SummarizerCalled
+
+
 Event = (
     RequestEnded
     | CompactionEnded
@@ -355,8 +367,13 @@ Event = (
     | Started
     | ConfigReloaded
     | AdminActed
+    | Traced
 )
 Hook = Callable[[Event], None]
+
+
+class NotTakenError(Exception):
+    """What a hook raises that has no room for an event."""
 
 
 class Hooks:
@@ -372,6 +389,15 @@ class Hooks:
         for hook in self._hooks:
             try:
                 hook(event)
+            except NotTakenError:
+                self.dropped[type(hook).__name__] += 1
             except Exception as error:  # noqa: BLE001 - a listener must not break what happens
                 self.dropped[type(hook).__name__] += 1
                 self._fault("hook_failed", error)
+
+
+def tell(observe: Hook, event: RequestEnded | CompactionEnded | SummarizerCalled, trace: Trace | None) -> None:
+    """Tell of an event, and of its trace where it has one."""
+    observe(event)
+    if trace is not None:
+        observe(Traced(trace, event))

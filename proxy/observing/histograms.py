@@ -2,19 +2,32 @@
 
 from bisect import bisect_left
 from collections.abc import Sequence
+from typing import NamedTuple
 
 OTHER = "other"
 Labels = tuple[str, ...]
 
 
-class Histogram:
-    """counts: observations up to each bound and above the one before it, the last above all; sum: of all."""
+class Exemplar(NamedTuple):
+    """An observation that was traced. at: Unix seconds."""
 
-    __slots__ = ("counts", "sum")
+    trace_id: str
+    value: float
+    at: float
+
+
+class Histogram:
+    """counts: observations up to each bound and above the one before it, the last above all; sum: of all.
+
+    exemplars: the newest by the place of its bound, of those that were traced.
+    """
+
+    __slots__ = ("counts", "exemplars", "sum")
 
     def __init__(self, bounds: int) -> None:
         self.counts = [0] * (bounds + 1)
         self.sum = 0.0
+        self.exemplars: dict[int, Exemplar] = {}
 
 
 class Histograms:
@@ -31,6 +44,11 @@ class Histograms:
         found = self.of.get(labels) or self._new(labels)
         found.counts[bisect_left(self.bounds, value)] += 1
         found.sum += value
+
+    def observe_traced(self, labels: Labels, exemplar: Exemplar) -> None:
+        self.observe(labels, exemplar.value)
+        found = self.of.get(labels) or self._new(labels)
+        found.exemplars[bisect_left(self.bounds, exemplar.value)] = exemplar
 
     def _new(self, labels: Labels) -> Histogram:
         if len(self.of) >= self._most:

@@ -13,6 +13,7 @@ from prometheus_client import CollectorRegistry, GCCollector, ProcessCollector, 
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.openmetrics.exposition import generate_latest as generate_openmetrics
 from prometheus_client.registry import Collector
+from prometheus_client.samples import Exemplar
 
 from proxy.observing import figures
 from proxy.observing.figures import Price
@@ -205,10 +206,14 @@ def _histogram(name: str, documentation: str, labels: Labels, histograms: Histog
     metric = HistogramMetricFamily(f"concertina_{name}", documentation, labels=labels)
     bounds = (*map(str, histograms.bounds), "+Inf")
     for values, histogram in sorted(histograms.of.copy().items()):
-        buckets, below = [], 0
-        for bound, number in zip(bounds, histogram.counts.copy(), strict=True):
+        buckets: list[tuple[str, float] | tuple[str, float, Exemplar]] = []
+        below, exemplars = 0, histogram.exemplars.copy()
+        for place, (bound, number) in enumerate(zip(bounds, histogram.counts.copy(), strict=True)):
             below += number
-            buckets.append((bound, below))
+            if (traced := exemplars.get(place)) is not None:
+                buckets.append((bound, below, Exemplar({"trace_id": traced.trace_id}, traced.value, traced.at)))
+            else:
+                buckets.append((bound, below))
         metric.add_metric(values, buckets, histogram.sum)
     return metric
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from policies.experience import MIN_CALIBRATION_TOKENS
 from proxy.observing import events
 from proxy.observing.events import Event
-from proxy.observing.histograms import OTHER, Histograms, Labels
+from proxy.observing.histograms import OTHER, Exemplar, Histograms, Labels
 from proxy.observing.hours import Hours
 from proxy.observing.tally import Tally, total
 
@@ -148,9 +148,9 @@ class Tallies:
 
     def _measure(self, event: events.RequestEnded, where: Labels, sent: int | None) -> None:
         histograms = self.histograms
-        histograms["request_duration_seconds"].observe(where, event.ms / 1000)
+        self._took("request_duration_seconds", where, event, event.ms)
         if event.first_byte_ms is not None:
-            histograms["time_to_first_byte_seconds"].observe(where, event.first_byte_ms / 1000)
+            self._took("time_to_first_byte_seconds", where, event, event.first_byte_ms)
         if event.own_ms is not None:
             histograms["overhead_seconds"].observe(("total",), event.own_ms / 1000)
         if event.wait_ms is not None:
@@ -166,6 +166,12 @@ class Tallies:
         if event.ratio is not None:
             self.histograms["compaction_ratio"].observe(how, event.ratio)
             self.histograms["bisect_depth"].observe(how, event.depth or 0)
+
+    def _took(self, name: str, where: Labels, event: events.RequestEnded, ms: float) -> None:
+        if event.trace_id is None:
+            self.histograms[name].observe(where, ms / 1000)
+        else:
+            self.histograms[name].observe_traced(where, Exemplar(event.trace_id, ms / 1000, event.at))
 
     def _call(self, event: events.SummarizerCalled) -> None:
         if event.result in ("ok", "reminded", "invalid"):

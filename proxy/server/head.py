@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from policies.cached import cached_property
 from proxy.dialects.base import Dialect
 from proxy.dialects.table import CHAT, spoken_at
+from proxy.observing.trace import Trace
 from proxy.server.headers import Headers
 from proxy.server.paths import Reading, reading, resource
 
@@ -13,12 +14,14 @@ class RequestHead:
     """Method, target and headers of a request; `target` is path and query as the client wrote them.
 
     path:    as the client wrote it. reading: what it means, however it is spelled.
+    trace:   that it belongs to; None where it is not traced.
     """
 
-    def __init__(self, method: str, target: str, headers: Headers) -> None:
+    def __init__(self, method: str, target: str, headers: Headers, trace: Trace | None = None) -> None:
         self.method = method
         self.target = target
         self.headers = headers
+        self.trace = trace
         self.path = target.partition("?")[0]
         self.reading: Reading = reading(self.path.encode("latin-1"))
         self._first = dict(reversed(headers))
@@ -39,7 +42,7 @@ class RequestHead:
 
     def asking(self, dialect: Dialect) -> "RequestHead":
         """The same of a request in this dialect."""
-        return RequestHead("POST", "/v1/" + "/".join(dialect.path), self.headers)
+        return RequestHead("POST", "/v1/" + "/".join(dialect.path), self.headers, self.trace)
 
     def header(self, name: bytes) -> bytes | None:
         """The first value of a header, by its name in lower case."""

@@ -5,15 +5,20 @@ from dataclasses import dataclass
 from proxy.callers.admin_token import AdminToken
 from proxy.callers.tenants import Tenants
 from proxy.config.settings import Server
+from proxy.observing.trace import Tracing
 from proxy.upstream.routes import Router
 
 
 @dataclass(frozen=True, slots=True)
 class Active:
-    """The config in force, as one immutable value; a reload swaps it as a whole."""
+    """The config in force, as one immutable value; a reload swaps it as a whole.
+
+    tracing: None where nothing is traced.
+    """
 
     tenants: Tenants
     router: Router
     server: Server
     max_requests: int
     admin_token: AdminToken
+    tracing: Tracing | None

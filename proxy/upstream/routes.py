@@ -14,6 +14,7 @@ from proxy.errors import NotAllowedError, NotFoundError
 from proxy.models.table import MAX_NAME, Window
 from proxy.models.tokenizer import Tokenizer
 from proxy.models.windows import Place, Windows, place_of
+from proxy.observing.trace import Trace
 from proxy.server.head import RequestHead
 from proxy.server.headers import (
     Headers,
@@ -38,6 +39,7 @@ class Route(msgspec.Struct, frozen=True):
     place:  where it goes, as lessons are kept.
     window: of the model, None while it is unknown (then only an overflow leads to a compaction).
     exact:  counted with the model's own tokenizer.
+    trace:  that the request belongs to; None where it is not traced.
     """
 
     name: str
@@ -46,6 +48,7 @@ class Route(msgspec.Struct, frozen=True):
     place: Place
     window: Window | None = None
     exact: bool = False
+    trace: Trace | None = None
 
     @property
     def is_login(self) -> bool:
@@ -62,6 +65,7 @@ class SummaryTarget:
     window:      its context window, in its own tokens; None if unknown.
     calibration: its own tokens per token of our estimate; >= 1.
     output_key:  the field that limits an answer, as the model's clients name it.
+    trace:       of the request that it summarizes for; None where that is not traced.
     """
 
     dialect: Dialect
@@ -74,6 +78,7 @@ class SummaryTarget:
     calibration: float
     output_key: str
     temperature: float | None
+    trace: Trace | None = None
 
     @property
     def model(self) -> str:
@@ -126,13 +131,14 @@ class Router:
     def conversation(self, head: RequestHead, caller: Caller, model: str) -> Route:
         """The route of a request that is counted, and of which the answer is looked into."""
         name, upstream, place = self._goes_to(head, caller, model)
-        return self.measured(Route(name, upstream, _headers(head, caller, upstream, readable=True), place))
+        headers = _headers(head, caller, upstream, readable=True)
+        return self.measured(Route(name, upstream, headers, place, trace=head.trace))
 
     def measured(self, route: Route) -> Route:
         """The route with what is known of its model's window now."""
         window, model = self._window(route.place), route.place.model
         is_exact = window is not None and self._model(model).exact
-        return Route(route.name, route.upstream, route.headers, route.place, window, is_exact)
+        return Route(route.name, route.upstream, route.headers, route.place, window, is_exact, route.trace)
 
     def _goes_to(self, head: RequestHead, caller: Caller, model: str) -> tuple[str, Upstream, Place]:
         name, upstream = self._upstream(head, caller, model)
@@ -219,6 +225,7 @@ class Router:
             calibration=self._windows.experience(place).calibration,
             output_key=request.settings.output_key if is_own else dialect.questions.OUTPUT_KEY,
             temperature=settings.temperature,
+            trace=route.trace,
         )
 
     def _window(self, place: Place) -> Window | None:

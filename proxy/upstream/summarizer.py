@@ -14,7 +14,7 @@ from policies.record.validation import Answer
 from proxy.errors import ProxyError
 from proxy.lru import remember
 from proxy.models.windows import Place
-from proxy.observing.events import CallResult, Hook, SummarizerCalled, SummarizerPaused
+from proxy.observing.events import CallResult, Hook, SummarizerCalled, SummarizerPaused, tell
 from proxy.overflow.classify import classify
 from proxy.server.headers import HOP
 from proxy.server.paths import resource_url
@@ -107,7 +107,9 @@ class Summarizer:
 
     def _called(self, target: SummaryTarget, result: CallResult, ms: float, used: tuple[int, int]) -> None:
         where = {"tenant": target.place.tenant, "upstream": target.name, "model": target.model}
-        self._observe(SummarizerCalled(**where, result=result, ms=ms, tokens_in=used[0], tokens_out=used[1]))
+        wire = target.dialect.name
+        called = SummarizerCalled(**where, wire=wire, result=result, ms=ms, tokens_in=used[0], tokens_out=used[1])
+        tell(self._observe, called, target.trace)
 
     def _ms_since(self, began: float) -> float:
         return 1000 * (self._clock() - began)

@@ -11,7 +11,7 @@ import pytest
 from pydantic import BaseModel, ValidationError
 
 from policies.settings import DEFAULTS
-from proxy.config.loading import Config, ConfigError, json_schema, load, notes
+from proxy.config.loading import Config, ConfigError, json_schema, load, load_text, notes
 from proxy.config.settings import Logging, ModelRule, Server, StoreConfig, Tenant, Upstream
 from proxy.stores.sealing import Sealer
 
@@ -250,3 +250,13 @@ def test_a_closed_config_without_keys_is_noted() -> None:
     assert notes(loaded("closed: true")) == (
         "closed: no tenant has keys, so every caller is refused; add keys or set closed: false",
     )
+
+
+def test_traces_without_their_packages_are_refused_with_the_way_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("proxy.config.settings.find_spec", lambda _: None)
+    text = "telemetry: {traces: {endpoint: http://127.0.0.1:4318}}"
+    with pytest.raises(ConfigError, match=r"telemetry\.traces\.endpoint: .*pip install 'concertina\[otel\]'"):
+        load_text("config.yaml", text, {})
+    assert load_text("config.yaml", "telemetry: {traces: {endpoint: ''}}", {}).telemetry.traces.endpoint == ""

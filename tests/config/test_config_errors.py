@@ -64,7 +64,7 @@ BROKEN: dict[str, tuple[str | bytes, list[str]]] = {
     ),
     "unknown key of telemetry": (
         "telemetry:\n  endpoint: x",
-        ["config.yaml:2: telemetry.endpoint: unknown key; known keys: figures, trail"],
+        ["config.yaml:2: telemetry.endpoint: unknown key; known keys: figures, traces, trail"],
     ),
     "unknown keys of named and listed things": (
         "upstreams:\n  base_url: {base_url: 'http://h', apikey: x}\nmodels:\n- match: a\n  contextwindow: 9\n",

@@ -22,7 +22,7 @@ _COMPACTION = CompactionEnded(
     summarizer_ms=700,
 )  # fmt: skip
 _CALL = SummarizerCalled(
-    tenant="acme", upstream="main", model="gpt-4o", result="ok", ms=700.0, tokens_in=700, tokens_out=60
+    tenant="acme", upstream="main", model="gpt-4o", wire="chat", result="ok", ms=700.0, tokens_in=700, tokens_out=60
 )
 
 
