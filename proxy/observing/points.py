@@ -11,9 +11,10 @@ from proxy.observing.events import RequestEnded
 # Words of a session: outcomes, reasons and checkpoints, each named by a number in its points.
 _MOST_WORDS = 0xFFF0
 _MOST = 0xFFFFFFFF
-# Of a point: seconds since the session began, tokens received and sent, the window, messages, three words, percent,
-# status, bits.
-_POINT = Struct("<IIIIHHHHBHB")
+# Of a point: seconds since the session began and thousandths, tokens received and sent, the window, messages, three
+# words, percent, status, bits.
+_POINT = Struct("<IHIIIHHHHBHB")
+_WORDS = slice(6, 9)
 _UNKNOWN_SHARE = 255
 _SOLVED, _PASSED_ON, _CUT_OFF = 1, 2, 4
 
@@ -78,12 +79,14 @@ class Points:
             outcome, reason, checkpoint = (words.setdefault(word, len(words)) for word in told)
         else:
             outcome, reason, checkpoint = (words.get(word, 0) for word in told)
-        sizes = (int(event.at - self._began), received, sent, event.window or 0)
+        seconds, thousandths = divmod(max(0, round(1000 * (event.at - self._began))), 1000)
+        sizes = (seconds, received, sent, event.window or 0)
         since, received, sent, window = (max(0, min(size, _MOST)) for size in sizes)
         messages = min(event.messages or 0, 0xFFFF)
         packed = self._packed
         packed += _POINT.pack(
-            since, received, sent, window, messages, outcome, reason, checkpoint, share, min(event.status, 999), bits
+            *(since, thousandths, received, sent, window, messages, outcome, reason, checkpoint, share),
+            *(min(event.status, 999), bits),
         )
         if len(packed) > self._most:
             del packed[: _POINT.size]
@@ -97,8 +100,8 @@ class Points:
         words, known = [*self._words], dict[str, int]()
         chosen = bytearray()
         for point in _POINT.iter_unpack(self._packed[start * _POINT.size : stop * _POINT.size]):
-            named = (known.setdefault(words[word], len(known)) for word in point[5:8])
-            chosen += _POINT.pack(*point[:5], *named, *point[8:])
+            named = (known.setdefault(words[word], len(known)) for word in point[_WORDS])
+            chosen += _POINT.pack(*point[: _WORDS.start], *named, *point[_WORDS.stop :])
         planes = b"".join(chosen[byte :: _POINT.size] for byte in range(_POINT.size))
         return Packed(first, self._began, [*known], planes)
 
@@ -117,9 +120,10 @@ def unpacked(part: Packed) -> list[Point]:
 
 def _points(packed: bytes | bytearray, words: list[str], began: float, first: int) -> Iterator[Point]:
     for number, point in enumerate(_POINT.iter_unpack(packed), first):
-        seconds, received, sent, window, messages, outcome, reason, checkpoint, share, status, bits = point
+        seconds, thousandths, received, sent, window, messages, outcome, reason, checkpoint, share, status, bits = point
         cached = None if share == _UNKNOWN_SHARE else share / 100
         overflow = "solved" if bits & _SOLVED else "passed_on" if bits & _PASSED_ON else None
         told = (words[outcome], words[reason], words[checkpoint])
         sizes = (received, sent, window or None, messages)
-        yield Point(number, began + seconds, *sizes, *told, cached, status, overflow, bool(bits & _CUT_OFF))
+        at = round(began + seconds + thousandths / 1000, 3)
+        yield Point(number, at, *sizes, *told, cached, status, overflow, bool(bits & _CUT_OFF))

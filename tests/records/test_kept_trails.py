@@ -253,7 +253,7 @@ async def test_what_the_store_refuses_is_written_again(world: World) -> None:
 async def test_what_is_not_yet_written_is_told_in_its_order_by_the_process_that_knows_it(world: World) -> None:
     one, two = world.process(), world.process()
     for number in range(10):
-        await (one if number % 2 else two).serves(at=AT + number, messages=number)
+        await (one if number % 2 else two).serves(at=AT + number / 100, messages=number)
         await two.kept.write()
     assert await one.counts() == (10, 10)
     assert await two.counts() == (5, 5)
