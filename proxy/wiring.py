@@ -32,6 +32,7 @@ from proxy.memory import Cache, Memory
 from proxy.models.table import ModelTable
 from proxy.models.tokenizer import DEFAULT_ENCODING, Tokenizer
 from proxy.models.windows import Windows
+from proxy.observing.captures import Captures
 from proxy.observing.events import Hook, Hooks, StoreChanged
 from proxy.observing.log import Log
 from proxy.observing.log_lines import LogLines
@@ -122,6 +123,7 @@ async def open_engine(
         erasures,
         sessions,
         ManualCompactions(store, sealer, erasures),
+        Captures(time.time),
         background,
         workers,
         memory,

@@ -59,7 +59,7 @@ def show_session(
     :param tenant: Tenant whose conversation it is.
     :param as_json: Print it as JSON.
     """
-    from proxy.commands.session_details import details, exported, show
+    from proxy.commands.session_details import details, exported_from, show
     from proxy.commands.sessions import one_of
     from proxy.stores import StoreError
 
@@ -67,7 +67,7 @@ def show_session(
     caller = caller_of(loaded, tenant)
     try:
         session = asyncio.run(one_of(loaded, caller, name))
-        (found,) = asyncio.run(exported(loaded, [session]))
+        (found,) = asyncio.run(exported_from(loaded, [session]))
     except StoreError as error:
         fail(str(error))
     output(details(found, with_text=record), show, as_json=as_json, indent=2)
@@ -82,7 +82,7 @@ def export_sessions(names: tuple[str, ...] = (), /, *, tenant: str = DEFAULT, co
     """
     from msgspec import json
 
-    from proxy.commands.session_details import exported
+    from proxy.commands.session_details import exported_from
     from proxy.commands.sessions import is_called, listed
     from proxy.stores import StoreError
 
@@ -94,7 +94,7 @@ def export_sessions(names: tuple[str, ...] = (), /, *, tenant: str = DEFAULT, co
             if not any(is_called(session, name) for session in found):
                 fail(f"tenant {tenant} has no such session: {name}; `concertina sessions ls` lists them")
         wanted = [one for one in found if not names or any(is_called(one, name) for name in names)]
-        for one in asyncio.run(exported(loaded, wanted)):
+        for one in asyncio.run(exported_from(loaded, wanted)):
             sys.stdout.write(json.encode(one).decode() + "\n")
     except StoreError as error:
         fail(str(error))

@@ -8,8 +8,7 @@ from rich.console import Console
 from rich.table import Table
 
 from policies.record.lineage import Lineage
-from policies.record.record import Record
-from proxy.admin.sessions.records import Row, row_of
+from proxy.admin.sessions.records import Exported, Row, exported, row_of
 from proxy.commands.common import plain
 from proxy.commands.sessions import moment, stored
 from proxy.config.loading import Config
@@ -33,29 +32,13 @@ class Details(msgspec.Struct, frozen=True):
     text: str | None = None
 
 
-class Exported(msgspec.Struct, frozen=True):
-    """A session with everything that its records say, the newest first."""
-
-    session: Session
-    records: list[Record]
-    lineage: Lineage | None
-
-
-async def exported(config: Config, sessions: Sequence[Session]) -> list[Exported]:
+async def exported_from(config: Config, sessions: Sequence[Session]) -> list[Exported]:
     """Raises StoreError."""
     async with stored(config) as store:
         sealer, ttl = config.store.sealer(), config.store.ttl
         checkpoints = Checkpoints(store, sealer, ttl)
         lineages = Lineages(store, sealer, ttl, time.time, Memory())
-        return [await _exported(session, checkpoints, lineages) for session in sessions]
-
-
-async def _exported(session: Session, checkpoints: Checkpoints, lineages: Lineages) -> Exported:
-    if session.record is None:
-        return Exported(session, [], None)
-    tag, digest = session.record
-    records = await checkpoints.history(tag, digest)
-    return Exported(session, records, await lineages.of(tag, records[0]) if records else None)
+        return [await exported(checkpoints, lineages, session) for session in sessions]
 
 
 def details(found: Exported, *, with_text: bool) -> Details:

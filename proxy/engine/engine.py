@@ -6,6 +6,7 @@ from proxy.callers.spending import Spending
 from proxy.config.loading import Config
 from proxy.dialects.reader import RequestReader
 from proxy.engine.ahead import Ahead
+from proxy.engine.case import Named
 from proxy.engine.compactor import Compactor
 from proxy.engine.compositions import Compositions
 from proxy.engine.drafter import Drafter
@@ -13,6 +14,7 @@ from proxy.engine.explainer import Explainer
 from proxy.memory import Memory
 from proxy.models.tokenizer import Tokenizer
 from proxy.models.windows import Windows
+from proxy.observing.captures import Captures
 from proxy.observing.events import Hook
 from proxy.observing.metrics import Metrics
 from proxy.observing.tallies import Tallies
@@ -50,9 +52,15 @@ class Engine:
     erasures: Erasures
     sessions: SessionIndex
     manual: ManualCompactions
+    captures: Captures
     background: Background
     workers: Workers
     memory: Memory
+
+    def is_awaited(self, named: Named) -> bool:
+        """Whether somebody waits for the next request of its session: to have it compacted, or to see it."""
+        chain, tenant = named.chain, named.caller.tenant
+        return self.manual.may_be_due(chain) or self.captures.is_awaited(tenant, chain.name, named.label)
 
     def router(self, config: Config) -> Router:
         return Router(config, self.windows, self.tokenizer)

@@ -88,7 +88,7 @@ class Lane:
         route, question = sender.route(head, request.settings.model, self._client)
         named = named_as(request, caller, sender.mode, sender.label or label_given(request), route, active.router)
         is_known = request.tokens < WORTH_LOOKING_UP or self._engine.windows.is_looked_up(route.place)
-        if question is None or not (named.is_plain and is_known) or self._engine.manual.may_be_due(named.chain):
+        if question is None or not (named.is_plain and is_known) or self._engine.is_awaited(named):
             return False
         incoming = Incoming(exchange, active, started, known_caller=caller, mode=sender.mode, body=body)
         incoming.ready(route, self._engine.drafter.plain(named), named)

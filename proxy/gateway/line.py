@@ -33,6 +33,7 @@ from proxy.gateway.report import commenting, ended, headers_of
 from proxy.gateway.searching import Searching, read_offering
 from proxy.gateway.usage import without_usage
 from proxy.observing.events import tell
+from proxy.observing.session_trails import Key
 from proxy.observing.trace import Tracing
 from proxy.runtime.fail_open import FailOpen
 from proxy.server import content_coding
@@ -157,9 +158,13 @@ class Gateway:
         return True
 
     async def _as_asked(self, named: Named) -> Named:
-        """With the compaction that somebody has asked for on the session's page."""
-        manual = self._engine.manual
-        if named.mode == "on" and manual.may_be_due(named.chain) and await manual.take(named.chain.session):
+        """As somebody has asked for it on the session's page: held there to be looked at, compacted."""
+        engine, chain, request = self._engine, named.chain, named.request
+        if not engine.is_awaited(named):
+            return named
+        key = Key(named.caller.tenant, chain.name, named.label)
+        engine.captures.take(key, request.dialect.name, request.body)
+        if named.mode == "on" and engine.manual.may_be_due(chain) and await engine.manual.take(chain.session):
             return replace(named, mode="force")
         return named
 

@@ -1,13 +1,15 @@
-"""What can be done with sessions: compacted with the next request, erased. Each is an event."""
+"""What can be done with sessions: compacted with the next request, exported, erased. Each is an event."""
 
 from collections.abc import Sequence
 from functools import partial
 
 from policies.chain import mark_of
-from proxy.admin.access import Visitor
+from proxy.admin.access import Visitor, hidden
 from proxy.admin.opened import Opened
+from proxy.admin.sessions import records
 from proxy.admin.sessions.asking import answered, name_in_requests, stored_session, unknown
 from proxy.admin.sessions.listing import ID_DIGITS
+from proxy.admin.sessions.records import Exported
 from proxy.callers.tenants import Caller
 from proxy.errors import NotFoundError, StoreUnavailableError
 from proxy.observing.events import AdminActed
@@ -36,6 +38,22 @@ async def is_compacted_next(opened: Opened, caller: Caller, name: str, label: st
     return session is not None and name_in_requests(caller, session) in manual.asked
 
 
+async def export(
+    opened: Opened, visitor: Visitor, caller: Caller, name: str, label: str, *, is_shown: bool
+) -> Exported:
+    """All that the store has of a session; what its records say only where that is shown. Raises NotFoundError,
+    ErasedError and StoreUnavailableError."""
+    session = await answered(opened.engine.sessions.find(caller, name, label))
+    if session is None:
+        raise await unknown(opened, caller, name, label)
+    found = await records.exported(opened.engine.checkpoints, opened.engine.lineages, session)
+    if not is_shown:
+        silent = [records.without_content(record) for record in found.records]
+        return Exported(session, silent, found.lineage, hidden(caller.tenant))
+    opened.engine.observe(AdminActed(visitor.role, "session_exported", caller.tenant, name[:ID_DIGITS]))
+    return found
+
+
 async def erase_named(opened: Opened, visitor: Visitor, caller: Caller, name: str) -> list[Target]:
     """Erase the sessions that this label or id names (`SessionIndex.named`), everywhere. Raises NotFoundError where
     there is none, and StoreUnavailableError."""
@@ -49,8 +67,8 @@ async def erase(opened: Opened, visitor: Visitor, caller: Caller, found: Sequenc
     """Erase these, and what this process saw of them."""
     erased = await opened.engine.sessions.erase(caller, found)
     for target in found[:erased]:
-        opened.trails.forget(caller.tenant, target.id[:ID_DIGITS], partial(_is_named, caller, target))
-        opened.recent.forget(caller.tenant, target.id[:ID_DIGITS], partial(_is_named, caller, target))
+        for kept in (opened.trails, opened.recent, opened.engine.captures):
+            kept.forget(caller.tenant, target.id[:ID_DIGITS], partial(_is_named, caller, target))
         opened.engine.observe(AdminActed(visitor.role, "session_erased", caller.tenant, target.id[:ID_DIGITS]))
     if erased < len(found):
         raise StoreUnavailableError("The store could not erase it; nothing is promised. Try again.")

@@ -102,6 +102,14 @@ async def record_rows(opened: Opened, caller: Caller, name: str, label: str) -> 
     return [records.row_of(record) for record in await _history(opened, session)]
 
 
+async def newest_record(opened: Opened, caller: Caller, key: Key) -> Record | None:
+    """The record that a session goes on from; None without one."""
+    session = await stored_session(opened, caller, key.id, key.label)
+    if session is None or session.record is None:
+        return None
+    return await opened.engine.checkpoints.lying_at(*session.record)
+
+
 async def record_view(
     opened: Opened, caller: Caller, name: str, label: str, digest: str, against: str | None
 ) -> records.View:

@@ -6,10 +6,11 @@ import msgspec
 from starlette.requests import Request
 
 from proxy.admin.access import OPERATORS, SIGNED_IN, Access, Visitor
+from proxy.admin.guard import as_json
 from proxy.admin.openapi import Endpoint
 from proxy.admin.opened import Opened, tenant_of
 from proxy.admin.sessions import records
-from proxy.admin.sessions.actions import compact_next, erase, erase_named
+from proxy.admin.sessions.actions import compact_next, erase, erase_named, export
 from proxy.admin.sessions.asking import (
     answered,
     record_rows,
@@ -18,10 +19,13 @@ from proxy.admin.sessions.asking import (
     trail_view,
     unknown,
 )
+from proxy.admin.sessions.capturing import Captured, ask_for, captured, forget, key_of
 from proxy.admin.sessions.details import Mark, SessionView, marks
-from proxy.admin.sessions.listing import PAGE, Cursor, cursor_of
+from proxy.admin.sessions.listing import ID_DIGITS, PAGE, Cursor, cursor_of
+from proxy.admin.sessions.records import Exported
 from proxy.errors import InvalidRequestError
 from proxy.observing.events import AdminActed
+from proxy.observing.session_trails import Key
 from proxy.records.index import Session, Target
 
 # Sessions that may be asked for at once.
@@ -91,6 +95,13 @@ class SessionEndpoints:
                 *("Have it compacted with its next request", which, None, 202),
             ),
             Endpoint(
+                *("POST", f"{one}/capture", OPERATORS, self._capture, Captured),
+                *("Have this replica hold its next request", which, False, 202),
+            ),
+            Endpoint("GET", f"{one}/export", SIGNED_IN, self._export, Exported, "All that is stored of it", which),
+            Endpoint("GET", f"{one}/capture", OPERATORS, self._captured, Captured, "The request that is held", which),
+            Endpoint("DELETE", f"{one}/capture", OPERATORS, self._forget_capture, None, "Hold it no more", which),
+            Endpoint(
                 *("DELETE", "sessions/{name:path}", SIGNED_IN, self._erase, Erased),
                 *("Erase the sessions with this label or id", ("tenant",)),
             ),
@@ -153,6 +164,31 @@ class SessionEndpoints:
         name, label = request.path_params["id"], request.query_params.get("label", "")
         await compact_next(self._find(), visitor, caller, name, label)
         return Asked(name)
+
+    async def _export(self, request: Request, visitor: Visitor) -> object:
+        caller = tenant_of(request, visitor, self._find())
+        name, label = request.path_params["id"], request.query_params.get("label", "")
+        is_shown = self._access.may_read(visitor, caller.tenant)
+        found = await export(self._find(), visitor, caller, name, label, is_shown=is_shown)
+        answer = as_json(found)
+        file = f"session-{found.session.id[:ID_DIGITS]}.json"
+        answer.headers["content-disposition"] = f'attachment; filename="{file}"'
+        return answer
+
+    async def _capture(self, request: Request, visitor: Visitor) -> object:
+        return ask_for(self._find(), visitor, self._content_key(request, visitor))
+
+    async def _captured(self, request: Request, visitor: Visitor) -> object:
+        return captured(self._find(), visitor, self._content_key(request, visitor))
+
+    async def _forget_capture(self, request: Request, visitor: Visitor) -> None:
+        forget(self._find(), visitor, self._content_key(request, visitor))
+
+    def _content_key(self, request: Request, visitor: Visitor) -> Key:
+        """The session that is asked for, if what its requests say may be read. Raises ContentHiddenError."""
+        caller = tenant_of(request, visitor, self._find())
+        self._access.check_content(visitor, caller.tenant)
+        return key_of(request, caller)
 
     async def _view(self, request: Request, visitor: Visitor) -> SessionView:
         caller = tenant_of(request, visitor, self._find())

@@ -6,11 +6,13 @@ from itertools import product
 from typing import Literal
 
 import msgspec
+from msgspec import structs
 
 from policies.ledger import ledger
 from policies.ledger.entries import Entry
 from policies.record import working_set
 from policies.record.actions import FileChange, KeyAction
+from policies.record.lineage import Lineage
 from policies.record.record import Making, Record, Segment
 from proxy.records.checkpoints import Checkpoints
 from proxy.records.index import Session
@@ -61,6 +63,18 @@ class Comparison(msgspec.Struct, frozen=True):
     dropped: list[Entry]
 
 
+class Exported(msgspec.Struct, frozen=True):
+    """All that is stored of a session: its records, the newest first, and how its compactions went.
+
+    hidden: why the records do not tell what they say; None where they do.
+    """
+
+    session: Session
+    records: list[Record]
+    lineage: Lineage | None
+    hidden: str | None = None
+
+
 class View(msgspec.Struct, frozen=True):
     """A record with what it says. names: of its working set."""
 
@@ -78,13 +92,25 @@ class View(msgspec.Struct, frozen=True):
 
 async def history(checkpoints: Checkpoints, lineages: Lineages, session: Session | None) -> list[Record]:
     """The records of a session, the newest first, as far as the store has them."""
-    if session is None or session.record is None:
-        return []
+    return [] if session is None else (await exported(checkpoints, lineages, session)).records
+
+
+async def exported(checkpoints: Checkpoints, lineages: Lineages, session: Session) -> Exported:
+    """A session as the store has it."""
+    if session.record is None:
+        return Exported(session, [], None)
     tag, digest = session.record
     newest = await checkpoints.lying_at(tag, digest)
-    known = newest and await lineages.look_up(tag, newest)
+    known = None if newest is None else await lineages.look_up(tag, newest)
     likely = [compaction.digest for compaction in known.history] if known else []
-    return await checkpoints.history(tag, digest, _MOST, likely=likely)
+    return Exported(session, await checkpoints.history(tag, digest, _MOST, likely=likely), known)
+
+
+def without_content(record: Record) -> Record:
+    """The record without what it says."""
+    return structs.replace(
+        record, text="", summary="", segments=(), entries=(), actions=(), files=(), title="", uses=b""
+    )
 
 
 def row_of(record: Record) -> Row:
