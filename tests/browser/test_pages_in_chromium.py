@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 import shutil
 import threading
@@ -16,7 +17,9 @@ import pytest
 
 from proxy.app import App
 from proxy.demo.clients import CLIENTS
+from proxy.demo.model_server import MODELS
 from proxy.demo.session import staged
+from proxy.demo.story import histories
 from tests.support.browser import NARROW, WIDE, browser
 from tests.support.fronts import running
 from tests.support.servers import configured, free_port, serve
@@ -72,7 +75,11 @@ async def full(_: Path) -> AsyncIterator[Shown]:
         assert found is not None
         assert found.record is not None
         record = f"sessions/{trail.key.id}/records/{found.record[1]}?label={trail.key.label}"
-        yield Shown("full", stage.address, stage.dashboard, (*VIEWS, session, record))
+        opened.engine.captures.ask(trail.key)
+        sent = {"model": MODELS[0], **CLIENTS["chat"].body(list(histories())[-1])}
+        opened.engine.captures.take(trail.key, "chat", json.dumps(sent).encode())
+        captured = f"sessions/{trail.key.id}/capture?label={trail.key.label}"
+        yield Shown("full", stage.address, stage.dashboard, (*VIEWS, session, record, captured))
 
 
 @asynccontextmanager
