@@ -1,7 +1,7 @@
 """The requests of a session as points: a few bytes for each, in memory as in the store."""
 
 from collections.abc import Iterator
-from struct import Struct
+from struct import Struct, error
 from typing import NamedTuple
 
 import msgspec
@@ -79,15 +79,15 @@ class Points:
             outcome, reason, checkpoint = (words.setdefault(word, len(words)) for word in told)
         else:
             outcome, reason, checkpoint = (words.get(word, 0) for word in told)
-        seconds, thousandths = divmod(max(0, round(1000 * (event.at - self._began))), 1000)
-        sizes = (seconds, received, sent, event.window or 0)
-        since, received, sent, window = (max(0, min(size, _MOST)) for size in sizes)
-        messages = min(event.messages or 0, 0xFFFF)
+        since = max(0.0, event.at - self._began)
+        seconds = int(since)
+        sizes = (seconds, int(1000 * (since - seconds)), received, sent, event.window or 0)
+        messages, rest = event.messages or 0, (outcome, reason, checkpoint, share, min(event.status, 999), bits)
         packed = self._packed
-        packed += _POINT.pack(
-            *(since, thousandths, received, sent, window, messages, outcome, reason, checkpoint, share),
-            *(min(event.status, 999), bits),
-        )
+        try:
+            packed += _POINT.pack(*sizes, messages, *rest)
+        except error:  # a size that nothing has
+            packed += _POINT.pack(*(max(0, min(size, _MOST)) for size in sizes), min(messages, 0xFFFF), *rest)
         if len(packed) > self._most:
             del packed[: _POINT.size]
 
