@@ -31,7 +31,7 @@ from proxy.observing.trace import Tracing
 from proxy.records import kept_trails
 from proxy.records.erasures import LOOK_EVERY
 from proxy.records.kept_figures import WRITE_EVERY, KeptFigures
-from proxy.records.kept_trails import KeptTrails, lists_of
+from proxy.records.kept_trails import KeptTrails, shelves_of
 from proxy.records.replicas import BEAT_EVERY, Replica, Replicas
 from proxy.runtime.deadlines import repeated
 from proxy.runtime.descriptors import most_requests
@@ -194,12 +194,12 @@ class App(Served):
 
     def _kept(self, trails: SessionTrails, engine: Engine, store: CircuitBreaker, process: str) -> KeptTrails:
         """What is kept of trails beside this process's."""
-        lists = lists_of(store, engine.sealer, self._config.store.ttl)
+        shelves = shelves_of(store, engine.sealer, self._config.store.ttl)
 
         def owner(tenant: str) -> Caller | None:
             return self._gateway.active.tenants.named(tenant)
 
-        return KeptTrails(trails, lists, engine.sessions, engine.erasures, owner, process, lambda: store.available)
+        return KeptTrails(trails, *shelves, engine.sessions, engine.erasures, owner, process, lambda: store.available)
 
     def _watch(self, metrics: Metrics, gateway: Gateway, reloader: Reloader) -> None:
         """Have the metrics tell what only the app knows."""

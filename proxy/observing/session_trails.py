@@ -121,8 +121,8 @@ class Summaries:
 class TrailView:
     """A session as it is told. began: Unix seconds. made: records, usd: what they cost.
 
-    compactions: those that this process saw. is_whole: whether other processes' requests are in it, but for their last
-    minute.
+    prompt: what it consisted of when that was last told. compactions: those that this process saw. is_whole: whether
+    other processes' requests are in it, but for their last minute.
     """
 
     key: Key
@@ -132,6 +132,7 @@ class TrailView:
     tally: Tally
     made: int
     usd: float | None
+    prompt: PromptComposed | None
     compactions: list[CompactionEnded]
     is_whole: bool
 
@@ -141,7 +142,7 @@ class SessionTrail:
 
     place: where the store has it; None where it may have nothing of it. before: what this process had counted of it
     when this trail began, which it may have forgotten since; None until somebody looked. saved: requests that the store
-    has; saved_summaries: what it has of summaries.
+    has; saved_summaries: what it has of summaries; saved_prompt: when the prompt that it has was told, in Unix seconds.
     """
 
     def __init__(self, key: Key, first: RequestEnded, summaries: Summaries) -> None:
@@ -154,6 +155,7 @@ class SessionTrail:
         self.before: Sums | None = None
         self.saved = 0
         self.saved_summaries = 0
+        self.saved_prompt = 0.0
         self._points = Points(first.at, POINTS)
 
     @property
@@ -200,12 +202,11 @@ class SessionTrail:
         """Requests and summaries that the store does not have yet."""
         return self.requests.requests - self.saved + self.summaries.grown - self.saved_summaries
 
-    @property
-    def view(self) -> TrailView:
+    def view(self, prompt: PromptComposed | None) -> TrailView:
         """It alone, without what other processes saw."""
         sums, compactions = self.sums, [*self.summaries.newest]
         points, told = self.points, (sums.counted, sums.made, sums.usd)
-        return TrailView(self.key, sums.began, self.newest, points, *told, compactions, is_whole=False)
+        return TrailView(self.key, sums.began, self.newest, points, *told, prompt, compactions, is_whole=False)
 
     def add(self, event: RequestEnded) -> None:
         self.last = event

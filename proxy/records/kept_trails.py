@@ -7,6 +7,7 @@ are about to drop out. Sums only grow, so that of two of one process the larger 
 from collections.abc import Callable, Iterator, Sequence
 
 from policies.chain import hash_tag
+from proxy.observing.events import PromptComposed
 from proxy.observing.points import Point, unpacked
 from proxy.observing.session_trails import (
     Key,
@@ -20,7 +21,7 @@ from proxy.observing.session_trails import (
 from proxy.observing.tally import Tally, total
 from proxy.records.erasures import Erasures
 from proxy.records.index import Owner, SessionIndex
-from proxy.records.shelf import Lists
+from proxy.records.shelf import Lists, Shelf
 from proxy.stores.base import Store
 from proxy.stores.sealing import Sealer
 
@@ -36,9 +37,9 @@ _CARRIED = 3
 _ENDANGERED = ITEMS // 2
 
 
-def lists_of(store: Store, sealer: Sealer, ttl: float) -> Lists[TrailItem]:
-    """Where trails are kept; `ttl` is in seconds."""
-    return Lists(store, sealer, ttl, TrailItem, ITEMS)
+def shelves_of(store: Store, sealer: Sealer, ttl: float) -> tuple[Lists[TrailItem], Shelf[PromptComposed]]:
+    """Where trails are kept, and what the newest prompt of each consisted of; `ttl` is in seconds."""
+    return Lists(store, sealer, ttl, TrailItem, ITEMS), Shelf(store, sealer, ttl, PromptComposed)
 
 
 class KeptTrails:
@@ -48,6 +49,7 @@ class KeptTrails:
         self,
         trails: SessionTrails,
         lists: Lists[TrailItem],
+        prompts: Shelf[PromptComposed],
         sessions: SessionIndex,
         erasures: Erasures,
         owner_of: Callable[[str], Owner | None],
@@ -57,6 +59,7 @@ class KeptTrails:
         """`owner_of` finds a tenant; `run` names this process among all that ever were."""
         self._trails = trails
         self._lists = lists
+        self._prompts = prompts
         self._sessions = sessions
         self._erasures = erasures
         self._owner_of = owner_of
@@ -88,12 +91,15 @@ class KeptTrails:
         knows.
 
         trail: what this process has of it; name: as the index lists it, None for one that is not listed."""
-        known = None if name is None else await self._lists.values(_key(await self._erasures.link(name)))
-        if known is None:
-            return None if trail is None else trail.view
+        prompt = self._trails.prompt(key)
+        place = None if name is None else _key(await self._erasures.link(name))
+        known = None if place is None else await self._lists.values(place)
+        if known is None or place is None:
+            return None if trail is None else trail.view(prompt)
         if trail is not None:
             self._look_back(trail, known)
-        return _merged(key, known, trail, self._run)
+        told = [each for each in (prompt, *await self._prompts.look_up([_prompt_key(place)])) if each is not None]
+        return _merged(key, known, trail, self._run, max(told, key=lambda each: each.at, default=None))
 
     async def _is_forgotten(self, trail: SessionTrail) -> bool:
         """Whether the session was erased: then this process knows nothing of it any more."""
@@ -110,8 +116,12 @@ class KeptTrails:
         self._look_back(trail, known)
         requests, summaries = trail.requests.requests, trail.summaries.grown
         await self._lists.append(key, [*self._items(key, trail, known)])
+        prompt = self._trails.prompt(trail.key)
+        if prompt is not None and prompt.at > trail.saved_prompt:
+            await self._prompts.put(_prompt_key(key), prompt)
         if self._is_up():
             trail.saved, trail.saved_summaries = requests, summaries
+            trail.saved_prompt = prompt.at if prompt else 0.0
             self._trails.saved(trail)
 
     def _look_back(self, trail: SessionTrail, known: Sequence[TrailItem]) -> None:
@@ -154,7 +164,9 @@ class _Told:
         return {name: self._sums[name] for name in carried}
 
 
-def _merged(key: Key, items: Sequence[TrailItem], trail: SessionTrail | None, run: str) -> TrailView | None:
+def _merged(
+    key: Key, items: Sequence[TrailItem], trail: SessionTrail | None, run: str, prompt: PromptComposed | None
+) -> TrailView | None:
     sums, points, newest = _sums(items), dict[tuple[str, int], Point](), list[Newest]()
     for item, found in zip(items, map(_points, items), strict=True):
         points |= {(item.run, point.number): point for point in found}
@@ -176,6 +188,7 @@ def _merged(key: Key, items: Sequence[TrailItem], trail: SessionTrail | None, ru
         tally=counted,
         made=sum(each.made for each in sums.values()),
         usd=_cost(sums),
+        prompt=prompt,
         compactions=[*trail.summaries.newest] if trail else [],
         is_whole=True,
     )
@@ -229,6 +242,10 @@ def _newest(item: TrailItem, point: Point) -> Newest:
         calibration=item.calibration,
         warning=item.warning,
     )
+
+
+def _prompt_key(key: str) -> str:
+    return f"{key}:prompt"
 
 
 def _key(link: bytes) -> str:

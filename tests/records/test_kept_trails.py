@@ -9,11 +9,13 @@ import pytest
 
 from policies.chain import LINK_BYTES, Chain, mark_of, name_of
 from proxy.observing import figures
+from proxy.observing.events import PromptComposed
+from proxy.observing.message_fates import MOST, SentMessage, pack
 from proxy.observing.session_trails import Key, SessionTrail, SessionTrails, TrailView
 from proxy.records.checkpoints import Checkpoints
 from proxy.records.erasures import Erasures
 from proxy.records.index import SessionIndex, Target
-from proxy.records.kept_trails import ITEMS, KeptTrails, lists_of
+from proxy.records.kept_trails import ITEMS, KeptTrails, shelves_of
 from proxy.records.siblings import Siblings
 from proxy.stores import CircuitBreaker, Sealer, StoreError, open_store
 from proxy.stores.base import RefusedError
@@ -76,7 +78,7 @@ class Process:
         self.sessions = SessionIndex(guarded, SEALER, TTL, self.erasures, siblings, clock)
         self.kept = KeptTrails(
             self.trails,
-            lists_of(guarded, SEALER, TTL),
+            *shelves_of(guarded, SEALER, TTL),
             self.sessions,
             self.erasures,
             lambda _: OWNER,
@@ -104,6 +106,14 @@ class Process:
         seen = await self.sees()
         assert seen is not None
         return seen.tally.requests, len(seen.points)
+
+
+def composed(at: float) -> PromptComposed:
+    messages = [SentMessage(number, "tool", f"tool {number % 300}", 99, "cooled", 9) for number in range(MOST)]
+    return PromptComposed(
+        at=at, tenant="default", session=ID, label=LABEL, tools=1, head=2, record=3, cooled=4, results=5,
+        conversation=6, window=8_000, usable=7_000, soft=4_000, due=5_000, messages=pack(messages),
+    )  # fmt: skip
 
 
 class World:
@@ -260,6 +270,21 @@ async def test_what_is_not_yet_written_is_told_in_its_order_by_the_process_that_
     seen = await one.sees()
     assert seen is not None
     assert [point.messages for point in seen.points] == [*range(10)]
+
+
+async def test_what_a_prompt_consisted_of_is_told_everywhere_as_it_was_last_told(world: World) -> None:
+    one, two = world.process(), world.process()
+    for number, process in enumerate((one, two)):
+        process.trails(composed(AT + number))
+        await process.serves()
+        await process.kept.write()
+    two.trails(composed(AT + 2))
+    for process, at in ((one, 1), (two, 2), (world.process(), 1)):
+        seen = await process.sees()
+        assert seen is not None
+        assert seen.prompt == composed(AT + at)
+    await one.sessions.erase(OWNER, [Target(FIRST, MARK)])
+    assert not [key for key in world.store._entries if key.startswith("trail:")]  # type: ignore[attr-defined]
 
 
 async def test_of_an_erased_session_nothing_is_left_anywhere(world: World) -> None:

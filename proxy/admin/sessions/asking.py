@@ -13,6 +13,7 @@ from proxy.admin.sessions.details import SessionView
 from proxy.admin.sessions.listing import Listing, Wishes
 from proxy.callers.tenants import Caller
 from proxy.errors import ErasedError, NotFoundError, ProxyError, StoreUnavailableError
+from proxy.observing.events import PromptComposed
 from proxy.observing.session_trails import Key, TrailView
 from proxy.records.index import Session
 from proxy.stores import StoreError
@@ -47,16 +48,18 @@ async def list_sessions(opened: Opened, visitor: Visitor, wishes: Wishes) -> Lis
     return listing.listing(trails, stored, wishes)
 
 
-async def session_view(opened: Opened, caller: Caller, name: str, label: str | None) -> SessionView:
-    """The session of this conversation and label; without a label the one that was used last. Raises NotFoundError and
-    ErasedError."""
+async def session_view(
+    opened: Opened, caller: Caller, name: str, label: str | None
+) -> tuple[SessionView, PromptComposed | None]:
+    """The session of this conversation and label, and its prompt; without a label the one that was used last. Raises
+    NotFoundError and ErasedError."""
     trail, stored = await trail_view(opened, caller, name, label)
     if trail is not None:
         others = [each.key.label for each in opened.trails.of(caller.tenant, name) if each.key != trail.key]
-        return details.view(trail, opened.trails.prompt(trail.key), is_stored=stored is not None, labels=others)
+        return details.view(trail, is_stored=stored is not None, labels=others), trail.prompt
     if stored is None:
         raise await unknown(opened, caller, name, label or "")
-    return details.view_of_stored(caller.tenant, stored)
+    return details.view_of_stored(caller.tenant, stored), None
 
 
 async def unknown(opened: Opened, caller: Caller, name: str, label: str) -> ProxyError:
@@ -75,7 +78,7 @@ async def trail_view(
     stored = await stored_session(opened, caller, name, key.label)
     listed = name_in_requests(caller, stored) if stored else None
     if opened.kept_trails is None:
-        return (None if trail is None else trail.view), stored
+        return (None if trail is None else trail.view(opened.trails.prompt(key))), stored
     return await opened.kept_trails.view(key, trail, listed), stored
 
 

@@ -77,8 +77,8 @@ class SessionView(msgspec.Struct, frozen=True, kw_only=True):
     labels: list[str] = []
 
 
-def view(trail: TrailView, prompt: PromptComposed | None, *, is_stored: bool, labels: Sequence[str]) -> SessionView:
-    points = trail.points[-POINTS:]
+def view(trail: TrailView, *, is_stored: bool, labels: Sequence[str]) -> SessionView:
+    prompt, points = trail.prompt, trail.points[-POINTS:]
     filled = None if prompt is None else filling(prompt, trail.newest.calibration or 1.0)
     return SessionView(
         row=row_of(trail, is_stored=is_stored),

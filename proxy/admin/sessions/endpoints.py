@@ -24,7 +24,7 @@ from proxy.admin.sessions.details import Mark, SessionView, marks
 from proxy.admin.sessions.listing import ID_DIGITS, PAGE, Cursor, cursor_of
 from proxy.admin.sessions.records import Exported
 from proxy.errors import InvalidRequestError
-from proxy.observing.events import AdminActed
+from proxy.observing.events import AdminActed, PromptComposed
 from proxy.observing.session_trails import Key
 from proxy.records.index import Session, Target
 
@@ -128,7 +128,8 @@ class SessionEndpoints:
         return _erased(await erase_named(self._find(), visitor, caller, request.path_params["name"]))
 
     async def _session(self, request: Request, visitor: Visitor) -> object:
-        return await self._view(request, visitor)
+        view, _ = await self._view(request, visitor)
+        return view
 
     async def _trail(self, request: Request, visitor: Visitor) -> object:
         caller = tenant_of(request, visitor, self._find())
@@ -140,8 +141,7 @@ class SessionEndpoints:
         return Trail([point._asdict() for point in points], marks(points))
 
     async def _fates(self, request: Request, visitor: Visitor) -> object:
-        view = await self._view(request, visitor)
-        prompt = self._find().trails.prompt(view.row.key)
+        _, prompt = await self._view(request, visitor)
         messages = [message._asdict() for message in prompt.messages] if prompt else []
         return Fates(prompt.at if prompt else None, messages)
 
@@ -190,7 +190,7 @@ class SessionEndpoints:
         self._access.check_content(visitor, caller.tenant)
         return key_of(request, caller)
 
-    async def _view(self, request: Request, visitor: Visitor) -> SessionView:
+    async def _view(self, request: Request, visitor: Visitor) -> tuple[SessionView, PromptComposed | None]:
         caller = tenant_of(request, visitor, self._find())
         label = request.query_params.get("label")
         return await session_view(self._find(), caller, request.path_params["id"], label)

@@ -55,8 +55,8 @@ class SessionPages:
 
     async def _session(self, request: Request, visitor: Visitor) -> Response:
         opened, caller = self._find(), tenant_of(request, visitor, self._find())
-        view = await session_view(opened, caller, request.path_params["id"], request.query_params.get("label"))
-        prompt = opened.trails.prompt(view.row.key)
+        name, label = request.path_params["id"], request.query_params.get("label")
+        view, prompt = await session_view(opened, caller, name, label)
         messages = [*prompt.messages] if prompt else []
         values = {
             "view": view,

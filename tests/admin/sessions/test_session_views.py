@@ -33,7 +33,7 @@ def trail_of(*events: object) -> SessionTrail:
 
 
 def told(*events: object) -> details.SessionView:
-    return details.view(trail_of(*events).view, None, is_stored=False, labels=[])
+    return details.view(trail_of(*events).view(None), is_stored=False, labels=[])
 
 
 @pytest.mark.parametrize(
@@ -98,7 +98,7 @@ def test_what_fills_the_window_is_in_the_models_tokens_and_ends_with_what_is_fre
         at=AT, tenant="default", session=FIRST, label="", tools=3_000, head=100, record=200, cooled=10, results=300,
         conversation=400, window=8_000, usable=7_000, soft=4_000, due=5_000, messages=pack([]),
     )  # fmt: skip
-    view = details.view(trail_of(requested(calibration=1.5)).view, prompt, is_stored=True, labels=["x"])
+    view = details.view(trail_of(requested(calibration=1.5)).view(prompt), is_stored=True, labels=["x"])
     assert view.filling is not None
     parts = {part.kind: part.tokens for part in view.filling.parts}
     assert parts == {
