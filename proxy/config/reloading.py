@@ -21,7 +21,6 @@ SECONDS = 1.0
 _MOST_TOLD = 20
 # What is opened or bound once, at the start.
 _FIXED_SERVER = ("host", "port", "workers", "name")
-_FIXED_TRACES = ("endpoint", "headers")
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,14 +175,11 @@ def laid_over(old: Config, new: Config) -> tuple[Config, tuple[str, ...]]:
     """The new config with what only a restart can change as it was, and the paths of those settings."""
     server = {name: getattr(old.server, name) for name in _FIXED_SERVER}
     kept = [f"server.{name}" for name, value in server.items() if getattr(new.server, name) != value]
-    kept += [
-        f"store.{name}" for name in type(old.store).model_fields if getattr(new.store, name) != getattr(old.store, name)
-    ]
-    fresh = new.telemetry.traces
-    traces = {name: getattr(old.telemetry.traces, name) for name in _FIXED_TRACES}
-    kept += [f"telemetry.traces.{name}" for name, value in traces.items() if getattr(fresh, name) != value]
-    telemetry = new.telemetry.model_copy(update={"traces": fresh.model_copy(update=traces)})
-    fixed = {"server": new.server.model_copy(update=server), "store": old.store, "telemetry": telemetry}
+    for section in ("store", "telemetry"):
+        before, after = getattr(old, section), getattr(new, section)
+        names = type(before).model_fields
+        kept += [f"{section}.{name}" for name in names if getattr(after, name) != getattr(before, name)]
+    fixed = {"server": new.server.model_copy(update=server), "store": old.store, "telemetry": old.telemetry}
     return new.model_copy(update=fixed), tuple(kept)
 
 
