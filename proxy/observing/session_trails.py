@@ -27,7 +27,7 @@ class Key(NamedTuple):
     label: str
 
 
-class Place(NamedTuple):
+class SessionPlace(NamedTuple):
     """Where the store has a session. name: as the index lists it. link: what its hash tag is made of; it is another one
     once the session was erased."""
 
@@ -151,7 +151,7 @@ class SessionTrail:
         self.last = first
         self.summaries = summaries
         self.requests = Tally()
-        self.place: Place | None = None
+        self.place: SessionPlace | None = None
         self.before: Sums | None = None
         self.saved = 0
         self.saved_summaries = 0

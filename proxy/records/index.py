@@ -11,7 +11,7 @@ from msgspec import structs
 from policies.chain import LINK_BYTES, Chain, hash_tag, is_session, mark_of, name_of
 from policies.record.record import Record
 from proxy.lru import remember
-from proxy.observing.session_trails import Place
+from proxy.observing.session_trails import SessionPlace
 from proxy.records.erasures import SETTLED, Erasures
 from proxy.records.shelf import Shelf
 from proxy.records.siblings import Siblings
@@ -109,7 +109,7 @@ class SessionIndex:
         self._noted: OrderedDict[str, tuple[str, float]] = OrderedDict()
         self._here: OrderedDict[bytes, _Here] = OrderedDict()
         """What this process has enrolled: it may remember what the store has lost."""
-        self._places: OrderedDict[tuple[str, str, str], Place] = OrderedDict()
+        self._places: OrderedDict[tuple[str, str, str], SessionPlace] = OrderedDict()
 
     def is_news(self, chain: Chain, record: Record | None) -> bool:
         """Whether the record that was sent is a reason to enroll its session (again): a store may have lost it."""
@@ -133,7 +133,7 @@ class SessionIndex:
         link = chain.own_link
         indexes = _indexes(owner, chain.first_link, chain.mark)
         remember(self._here, chain.session, _Here(indexes, link, session), _REMEMBERED)
-        remember(self._places, (owner.index, chain.name, label), Place(chain.session, link), _REMEMBERED)
+        remember(self._places, (owner.index, chain.name, label), SessionPlace(chain.session, link), _REMEMBERED)
         await self._erasures.list_again(chain.session)
         await self._shelf.put(_key(link), session)
         for index in indexes:
@@ -141,7 +141,7 @@ class SessionIndex:
         if record:
             await self._siblings.keep(chain, record, again=again)
 
-    def place(self, owner: Owner, name: str, label: str) -> Place | None:
+    def place(self, owner: Owner, name: str, label: str) -> SessionPlace | None:
         """Where the store has the session with this label of a conversation, by its name for people; None where this
         process has not enrolled it."""
         return self._places.get((owner.index, name, label))

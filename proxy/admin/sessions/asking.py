@@ -10,7 +10,7 @@ from proxy.admin.access import Visitor
 from proxy.admin.opened import Opened
 from proxy.admin.sessions import details, listing, records
 from proxy.admin.sessions.details import SessionView
-from proxy.admin.sessions.listing import Listing, Wishes
+from proxy.admin.sessions.listing import ID_DIGITS, Listing, Wishes
 from proxy.callers.tenants import Caller
 from proxy.errors import ErasedError, NotFoundError, ProxyError, StoreUnavailableError
 from proxy.observing.events import PromptComposed
@@ -55,7 +55,7 @@ async def session_view(
     NotFoundError and ErasedError."""
     trail, stored = await trail_view(opened, caller, name, label)
     if trail is not None:
-        others = [each.key.label for each in opened.trails.of(caller.tenant, name) if each.key != trail.key]
+        others = [each.key.label for each in opened.trails.of(*trail.key[:2]) if each.key != trail.key]
         return details.view(trail, is_stored=stored is not None, labels=others), trail.prompt
     if stored is None:
         raise await unknown(opened, caller, name, label or "")
@@ -64,7 +64,7 @@ async def session_view(
 
 async def unknown(opened: Opened, caller: Caller, name: str, label: str) -> ProxyError:
     """Why there is no such session."""
-    was_erased = await opened.engine.sessions.was_erased(caller, name, label)
+    was_erased = await opened.engine.sessions.was_erased(caller, name[:ID_DIGITS], label)
     return ErasedError() if was_erased else NotFoundError("No session is known by this id and label.")
 
 
@@ -72,10 +72,11 @@ async def trail_view(
     opened: Opened, caller: Caller, name: str, label: str | None
 ) -> tuple[TrailView | None, Session | None]:
     """The same session's trail, and what else the store has of it; None each where there is none."""
-    trails = [trail for trail in opened.trails.of(caller.tenant, name) if label in (None, trail.key.label)]
+    trails = [trail for trail in opened.trails.of(caller.tenant, name[:ID_DIGITS]) if label in (None, trail.key.label)]
     trail = trails[0] if trails else None
-    key = trail.key if trail else Key(caller.tenant, name, label or "")
-    stored = await stored_session(opened, caller, name, key.label)
+    stored = await stored_session(opened, caller, name, trail.key.label if trail else label or "")
+    id_ = stored.id if stored else name
+    key = trail.key if trail else Key(caller.tenant, id_[:ID_DIGITS], label or "")
     listed = name_in_requests(caller, stored) if stored else None
     if opened.kept_trails is None:
         return (None if trail is None else trail.view(opened.trails.prompt(key))), stored

@@ -141,6 +141,15 @@ async def test_a_session_is_erased_from_its_page_and_nothing_of_it_is_shown_any_
         assert b'"what":"session_erased"' in show.play.log.getvalue()
 
 
+async def test_a_session_goes_by_its_whole_id_too_and_by_how_that_begins(tmp_path: Path) -> None:
+    async with shown(tmp_path) as show:
+        (listed,) = (await show.json("sessions"))["sessions"]  # type: ignore[misc]
+        for name in (show.id, listed["id"], show.id[:8]):
+            view = await show.json(f"sessions/{name}?label={quote(LABEL)}")
+            assert view["row"]["id"] == show.id  # type: ignore[index]
+            assert view["row"]["stored"]  # type: ignore[index]
+
+
 async def test_sessions_are_asked_for_page_by_page(tmp_path: Path) -> None:
     async with shown(tmp_path) as show:
         opened = show.play.app._opened
