@@ -221,6 +221,7 @@ class App(Served):
             digest=digest_of(self._config),
             in_flight=sum(self._gateway.admission.in_flight.values()),
             problems=reloader.problems,
+            told=time.time(),
         )
 
     def _started(self) -> Started:

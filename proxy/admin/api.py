@@ -10,17 +10,18 @@ from starlette.routing import Route as Path
 
 from proxy.admin import setup
 from proxy.admin.access import EVERYBODY, FIGURES, OPERATORS, SIGNED_IN, Visitor
-from proxy.admin.guard import API, Guard, as_json
+from proxy.admin.guard import API, Guard, as_json, limit_of
 from proxy.admin.openapi import Endpoint, document
 from proxy.admin.opened import Opened, viewed_tenant
 from proxy.admin.overview import Overview
-from proxy.admin.recent import Page, Shown, page_of, stream
+from proxy.admin.recent import PAGE, Page, Shown, number_of, page_of, stream
 from proxy.admin.sessions.endpoints import SessionEndpoints
-from proxy.admin.setup import ConfigView, Probe, Reloaded, Setting, StoreView, TenantRow, TenantView
+from proxy.admin.setup import ConfigView, Model, Probe, Reloaded, Setting, StoreView, TenantRow, TenantView
 from proxy.admin.trials.endpoints import TrialEndpoints
 from proxy.admin.views import (
     asked_of,
     forget_learned,
+    models_of,
     overview_of,
     probe_store,
     reload_config,
@@ -30,7 +31,6 @@ from proxy.admin.views import (
     tenants_of,
 )
 from proxy.errors import NotFoundError
-from proxy.models.windows import Sources
 from proxy.observing.events import RequestEnded
 from proxy.records.replicas import Replica
 
@@ -38,7 +38,7 @@ SESSIONS_PATH = f"{API}sessions"
 
 
 class Models(msgspec.Struct, frozen=True):
-    models: list[Sources]
+    models: list[Model]
 
 
 class Tenants(msgspec.Struct, frozen=True):
@@ -78,7 +78,9 @@ class Api:
         found = ("tenant", "session", "outcome", "status")
         return [
             Endpoint("GET", "overview", EVERYBODY, self._overview, Overview, "Health and figures", ("tenant", "span")),
-            Endpoint("GET", "requests", SIGNED_IN, self._requests, Page, "Newest requests", (*found, "cursor")),
+            Endpoint(
+                "GET", "requests", SIGNED_IN, self._requests, Page, "Newest requests", (*found, "limit", "cursor")
+            ),
             Endpoint("GET", "live", SIGNED_IN, self._live, str, "Requests as they end, as server-sent events", found),
             Endpoint("GET", "models", FIGURES, self._models, Models, "Windows, and who says so"),
             Endpoint(
@@ -103,7 +105,7 @@ class Api:
 
     async def _requests(self, request: Request, visitor: Visitor) -> object:
         wanted, before = asked_of(request, visitor)
-        return page_of(self._find().recent, wanted.holds, before)
+        return page_of(self._find().recent, wanted.holds, before, limit_of(request, PAGE))
 
     async def _live(self, request: Request, visitor: Visitor) -> object:
         wanted, _ = asked_of(request, visitor)
@@ -113,13 +115,12 @@ class Api:
                 return wanted.holds(event)
             return wanted.tenant in ("", event.tenant) and event.session.startswith(wanted.session)
 
-        events = stream(self._find().recent, is_wanted, self._find().is_draining)
+        after = number_of(request.headers.get("last-event-id", ""))
+        events = stream(self._find().recent, is_wanted, self._find().is_draining, after)
         return StreamingResponse(events, media_type="text/event-stream", headers={"x-accel-buffering": "no"})
 
     async def _models(self, _: Request, __: Visitor) -> object:
-        router, windows = self._find().active().router, self._find().engine.windows
-        known = [windows.sources(place, router.configured_window(place.model)) for place in windows.places()]
-        return Models(known)
+        return Models(models_of(self._find()))
 
     async def _forget(self, request: Request, visitor: Visitor) -> object:
         tenant, upstream, model = (request.query_params.get(name, "") for name in ("tenant", "upstream", "model"))
@@ -142,7 +143,7 @@ class Api:
         return Replicas(await self._find().replicas.every())
 
     async def _store(self, _: Request, __: Visitor) -> object:
-        return store_view(self._find())
+        return await store_view(self._find())
 
     async def _probe(self, _: Request, __: Visitor) -> object:
         return await probe_store(self._find())

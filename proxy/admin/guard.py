@@ -12,7 +12,14 @@ from starlette.routing import Route as Path
 from proxy.admin import rendering
 from proxy.admin.access import LIFETIME, Access, Role, Visitor, check_origin, cookie_of
 from proxy.dialects.table import CHAT
-from proxy.errors import AuthenticationError, InvalidRequestError, NotAllowedError, NotFoundError, ProxyError
+from proxy.errors import (
+    AuthenticationError,
+    InvalidRequestError,
+    NotAllowedError,
+    NotFoundError,
+    OverloadedError,
+    ProxyError,
+)
 
 Page = Callable[[Request, Visitor], Awaitable[Response]]
 Endpoint = Callable[[Request], Awaitable[Response]]
@@ -20,6 +27,7 @@ Endpoint = Callable[[Request], Awaitable[Response]]
 ADMIN = "/admin/"
 API = f"{ADMIN}api/"
 SIGN_IN = "sign-in"
+_MOST_AT_ONCE = 32
 _HEADINGS = {404: "There is no such page", 410: "It is gone", 403: "This is not shown", 405: "This cannot be done"}
 _HEADERS = {
     "content-security-policy": rendering.POLICY,
@@ -37,6 +45,7 @@ class Guard:
         """`is_open`: whether there are pages at all."""
         self.access = access
         self._is_open = is_open
+        self._under_way = 0
 
     def only(self, page: Page, roles: frozenset[Role]) -> Endpoint:
         """The page for these roles."""
@@ -49,12 +58,22 @@ class Guard:
             try:
                 if not self._is_open():
                     raise NotFoundError("There are no pages here: server.admin is false.")
-                response = await endpoint(request)
+                response = await self._served(endpoint, request)
             except ProxyError as error:
                 response = await told(request, error)
             return protected(response)
 
         return guarded
+
+    async def _served(self, endpoint: Endpoint, request: Request) -> Response:
+        """The answer, or that too much is under way: pages must not take what requests of models need."""
+        if self._under_way >= _MOST_AT_ONCE:
+            raise OverloadedError("Too many pages are being made; try again in a moment.")
+        self._under_way += 1
+        try:
+            return await endpoint(request)
+        finally:
+            self._under_way -= 1
 
     async def _entered(self, page: Page, request: Request, roles: frozenset[Role]) -> Response:
         return await page(request, self.access.visitor(request, roles))
@@ -105,6 +124,7 @@ def as_json(value: object, status: int = 200) -> Response:
 
 _MOST_FORM_BYTES = 4_096
 _MOST_FIELDS = 20
+_MOST_ROWS, _MOST_DIGITS = 200, 3
 # An address below /admin/, of which nothing can lead elsewhere.
 _PLACE = re.compile(r"(?:[a-z]+(?:/[a-z0-9-]+)*)?(?:\?[\w.%&=+-]*)?", re.ASCII)
 
@@ -182,6 +202,14 @@ async def form_of(request: Request, most: int = _MOST_FORM_BYTES) -> dict[str, s
     except ValueError:
         raise InvalidRequestError("This form has too many fields.") from None
     return {name: values[0] for name, values in fields.items()}
+
+
+def limit_of(request: Request, usual: int) -> int:
+    """How many rows `?limit=` asks for. Raises InvalidRequestError."""
+    asked = request.query_params.get("limit") or str(usual)
+    if not (asked.isascii() and asked.isdigit() and len(asked) <= _MOST_DIGITS and 0 < int(asked) <= _MOST_ROWS):
+        raise InvalidRequestError(f"limit is a number from 1 to {_MOST_ROWS}.", param="limit")
+    return int(asked)
 
 
 async def body_of(request: Request, most: int) -> bytes:

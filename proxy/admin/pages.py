@@ -111,11 +111,13 @@ class SetupPages:
         return await self._frame.page("tenant.html", request, visitor, {"view": view})
 
     async def _store(self, request: Request, visitor: Visitor) -> Response:
-        return await self._frame.page("store.html", request, visitor, {"view": store_view(self._find()), "probe": None})
+        return await self._frame.page(
+            "store.html", request, visitor, {"view": await store_view(self._find()), "probe": None}
+        )
 
     async def _probe(self, request: Request, visitor: Visitor) -> Response:
         probe = await probe_store(self._find())
-        values = {"view": store_view(self._find()), "probe": probe}
+        values = {"view": await store_view(self._find()), "probe": probe}
         return await self._frame.page("store.html", request, visitor, values)
 
     async def _replicas(self, request: Request, visitor: Visitor) -> Response:

@@ -5,6 +5,7 @@ import re
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import contextmanager
+from itertools import takewhile
 from typing import NamedTuple
 
 import msgspec
@@ -46,6 +47,10 @@ class Recent:
     def newest(self, before: int | None = None) -> Iterator[Entry]:
         """The newest first, of those with a lower number than `before`."""
         return (entry for entry in reversed(self._entries) if before is None or entry.number < before)
+
+    def since(self, number: int | None) -> Iterator[Entry]:
+        """The newest first, of those with a higher number; none where there is no number."""
+        return takewhile(lambda entry: number is not None and entry.number > number, reversed(self._entries))
 
     def forget(self, tenant: str, session: str, is_meant: Callable[[str], bool]) -> None:
         """Keep nothing of the sessions of a conversation whose label is meant."""
@@ -98,6 +103,7 @@ class Viewer:
 
 
 PAGE = 100
+_MOST_DIGITS = 18
 # So often it is looked whether the process ends, and whether somebody still listens.
 _LOOK_EVERY = 1.0
 _SIGN_EVERY = 15
@@ -133,12 +139,17 @@ class Page(msgspec.Struct, frozen=True):
     cursor: int | None
 
 
-def page_of(recent: Recent, wanted: Callable[[RequestEnded], bool], before: int | None) -> Page:
+def number_of(text: str) -> int | None:
+    """Of an entry, as a cursor or the name of an event tells it; None for anything else."""
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS else None
+
+
+def page_of(recent: Recent, wanted: Callable[[RequestEnded], bool], before: int | None, limit: int = PAGE) -> Page:
     """The newest requests that are wanted, of those before a cursor."""
     found: list[Entry] = []
     for entry in recent.newest(before):
         if isinstance(entry.event, RequestEnded) and wanted(entry.event):
-            if len(found) == PAGE:
+            if len(found) == limit:
                 return Page(_requests(found), found[-1].number)
             found.append(entry)
     return Page(_requests(found), None)
@@ -149,14 +160,23 @@ def _requests(entries: Iterable[Entry]) -> list[RequestEnded]:
 
 
 async def stream(
-    recent: Recent, wanted: Callable[[RequestEnded | CompactionEnded], bool], is_ended: Callable[[], bool]
+    recent: Recent,
+    wanted: Callable[[RequestEnded | CompactionEnded], bool],
+    is_ended: Callable[[], bool],
+    after: int | None = None,
 ) -> AsyncIterator[bytes]:
-    """Server-sent events: `message` for a request, `compaction` for one, `lost` with how many were not sent in time."""
+    """Server-sent events: `message` for a request, `compaction` for one, `lost` with how many were not sent in time.
+
+    after: the last that was received before a connection was lost; what is still known of what came then is sent first.
+    """
     with recent.watched() as viewer:
         if viewer is None:
             yield b"event: full\ndata: {}\n\n"
             return
         yield b": open\n\n"
+        for entry in reversed([*recent.since(after)]):
+            if wanted(entry.event):
+                yield _written(entry)
         quiet, lost = 0, 0
         while not is_ended():
             entries = await viewer.taken(_LOOK_EVERY)

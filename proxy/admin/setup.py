@@ -7,42 +7,44 @@ from urllib.parse import urlsplit
 import msgspec
 import yaml
 
+from policies.budget import usable_tokens
+from policies.experience import Experience
 from policies.settings import DEFAULTS, PolicySettings
 from proxy.config.document import parse
 from proxy.config.loading import digest_of, notes
 from proxy.config.presets import origins
 from proxy.config.reloading import Reloader
 from proxy.config.settings import Config, Tenant
-from proxy.models.table import Price
+from proxy.models.table import Price, Window
 from proxy.models.windows import Place, Sources
 from proxy.observing import figures
 from proxy.observing.histograms import Histogram, Histograms
 from proxy.observing.tallies import Tallies
 from proxy.observing.tally import Tally, total
 from proxy.stores import CircuitBreaker, Sealer
+from proxy.stores.base import Facts
 
 _SHOWN = 12
 
 
 class Model(msgspec.Struct, frozen=True, kw_only=True):
-    """A model as one tenant's requests know it. source: who says what its window is. price: US dollars for a million
-    tokens, of prompts and of answers.
+    """A model as one tenant's requests know it. window: None where nobody says; usable: what of it a prompt may take.
 
+    price: US dollars for a million tokens, of prompts and of answers.
     configured, learned, asked, listed: what the config, refusals, the upstream and the table say; None for nothing.
-    calibration: the upstream's tokens for each of our estimate. is_cut_off: it has read prompts in part.
+    calibration: the upstream's tokens for each of our estimate.
     """
 
-    tenant: str
+    place: Place
     upstream: str
-    model: str
-    window: int | None
-    source: str | None
+    window: Window | None
+    usable: int | None
     configured: int | None
     learned: int | None
     asked: int | None
     listed: int | None
     calibration: float
-    is_cut_off: bool
+    experience: Experience
     price: tuple[float, float] | None
 
 
@@ -92,7 +94,11 @@ class Operation(msgspec.Struct, frozen=True):
 
 
 class StoreView(msgspec.Struct, frozen=True, kw_only=True):
-    """The store. address: without what it is opened with. reason: why it is not available. ttl, timeout: seconds.
+    """The store. address: without what it is opened with. reason: why it is not available; since: when it became so, or
+    available, in Unix seconds. ttl, timeout: seconds.
+
+    entries: by kind; size, most: bytes that it takes, and may take; eviction: what a full server drops. None where it
+    does not tell.
 
     keys: ids of encryption keys, the one in use first; empty where nothing is encrypted.
     """
@@ -106,6 +112,11 @@ class StoreView(msgspec.Struct, frozen=True, kw_only=True):
     keys: list[str]
     ttl: float
     timeout: float
+    since: float
+    entries: dict[str, int] | None
+    size: int | None
+    most: int | None
+    eviction: str | None
 
 
 class Probe(msgspec.Struct, frozen=True):
@@ -146,26 +157,30 @@ class ConfigView(msgspec.Struct, frozen=True, kw_only=True):
     needs_restart: list[str]
 
 
-def models(sources: Iterable[Sources], config: Config, price: Callable[[str], Price | None]) -> list[Model]:
+def models(
+    sources: Iterable[Sources], config: Config, price: Callable[[str], Price | None], is_exact: Callable[[str], bool]
+) -> list[Model]:
     """One row for each tenant, upstream and model: a tenant's keys may know more than one of them."""
     found = {(each.place.tenant, each.place.base_url, each.place.model): each for each in sources}
-    return [_model(each, config, price(each.place.model)) for _, each in sorted(found.items())]
+    return [
+        _model(each, config, price(each.place.model), exact=is_exact(each.place.model))
+        for _, each in sorted(found.items())
+    ]
 
 
-def _model(known: Sources, config: Config, price: Price | None) -> Model:
+def _model(known: Sources, config: Config, price: Price | None, *, exact: bool) -> Model:
     window = known.window
     return Model(
-        tenant=known.place.tenant,
+        place=known.place,
         upstream=upstream_of(known.place, config),
-        model=known.place.model,
-        window=window.tokens if window else None,
-        source=window.source if window else None,
+        window=window,
+        usable=usable_tokens(window.tokens, None, exact=exact, of_prompt=window.of_prompt) if window else None,
         configured=known.configured,
         learned=known.learned,
         asked=known.asked,
         listed=known.listed,
         calibration=known.calibration,
-        is_cut_off=known.experience.cut_off,
+        experience=known.experience,
         price=(1e6 * price.prompt, 1e6 * price.completion) if price else None,
     )
 
@@ -244,7 +259,7 @@ def _flattened(values: Mapping[str, Any], front: str) -> Iterator[tuple[str, obj
             yield f"{front}{name}", value
 
 
-def store(breaker: CircuitBreaker, sealer: Sealer, config: Config) -> StoreView:
+def store(breaker: CircuitBreaker, facts: Facts, sealer: Sealer, config: Config, now: float) -> StoreView:
     return StoreView(
         kind=config.store.url.partition("://")[0],
         address=bare(config.store.url),
@@ -255,6 +270,11 @@ def store(breaker: CircuitBreaker, sealer: Sealer, config: Config) -> StoreView:
         keys=sealer.key_ids,
         ttl=config.store.ttl,
         timeout=config.store.timeout,
+        since=now - breaker.seconds_so,
+        entries=facts.entries,
+        size=facts.size,
+        most=facts.most,
+        eviction=facts.eviction,
     )
 
 

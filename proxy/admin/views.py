@@ -2,6 +2,7 @@
 
 import secrets
 import time
+from collections.abc import Sequence
 from itertools import pairwise
 
 from starlette.requests import Request
@@ -10,10 +11,11 @@ from proxy.admin import overview, setup, words
 from proxy.admin.access import Visitor
 from proxy.admin.opened import Opened
 from proxy.admin.overview import Figures, Health, Overview, Span
-from proxy.admin.recent import Filter
+from proxy.admin.recent import Filter, number_of
 from proxy.admin.setup import Model, Probe, Reloaded, StoreView, TenantRow, TenantView
 from proxy.errors import InvalidRequestError, NotFoundError
 from proxy.observing.events import AdminActed, CompactionEnded
+from proxy.records.replicas import Replica
 
 _PROBE_TTL = 10.0
 
@@ -24,9 +26,10 @@ def asked_of(request: Request, visitor: Visitor) -> tuple[Filter, int | None]:
     if visitor.tenant is not None:
         asked["tenant"] = visitor.tenant
     cursor = request.query_params.get("cursor", "")
-    if cursor and not (cursor.isascii() and cursor.isdigit()):
+    before = number_of(cursor)
+    if cursor and before is None:
         raise InvalidRequestError("A cursor is a number that a page before has told.", param="cursor")
-    return Filter(**asked), int(cursor) if cursor else None
+    return Filter(**asked), before
 
 
 def span_of(request: Request) -> Span:
@@ -48,7 +51,7 @@ async def overview_of(opened: Opened, visitor: Visitor, tenant: str | None, span
     sums = await opened.figures.last(span.hours)
     shown = overview.figures_of(sums.of, engine.tallies, tenant, engine.windows.price)
     return Overview(
-        health=health_of(opened, shown, now),
+        health=health_of(opened, shown, await opened.replicas.every(), now),
         since=opened.started,
         span=span.name,
         is_whole=sums.is_whole,
@@ -60,27 +63,31 @@ async def overview_of(opened: Opened, visitor: Visitor, tenant: str | None, span
     )
 
 
-def health_of(opened: Opened, shown: Figures, now: float) -> Health:
-    """How this replica is, in words."""
-    is_up, problems = opened.store.available, opened.reloader.problems
-    kind = opened.config.store.url.partition("://")[0]
+def health_of(opened: Opened, shown: Figures, replicas: Sequence[Replica], now: float) -> Health:
+    """How this replica and those beside it are, in words."""
+    is_up, reloader = opened.store.available, opened.reloader
+    kind, since = opened.config.store.url.partition("://")[0], words.clock(now - opened.store.seconds_so)
+    taken = f"config taken {words.ago(reloader.taken_at, now)}"
     parts = [
-        (is_up, f"store ({kind}) up" if is_up else f"the store ({kind}) does not answer"),
+        (is_up, f"store ({kind}) up" if is_up else f"the store ({kind}) does not answer since {since}"),
         (
-            not problems,
-            "config in force" if not problems else f"the config file has {words.plural(problems, 'problem')}",
+            not reloader.problems,
+            f"the config file has {words.plural(reloader.problems, 'problem')}" if reloader.problems else taken,
         ),
         (not shown.passed_on, f"{words.exact(shown.passed_on) if shown.passed_on else 'nothing'} passed on"),
     ]
+    if len({each.digest for each in replicas}) > 1:
+        parts.append((False, "replicas have different configs"))
     level = "good" if all(is_well for is_well, _ in parts) else "warn" if is_up and not shown.passed_on else "bad"
-    return Health(level, [f"up {words.span(round(now - opened.started))}", *(text for _, text in parts)])
+    up = f"up {words.span(round(now - opened.started))}"
+    return Health(level, [words.plural(len(replicas), "replica"), up, *(text for _, text in parts)])
 
 
 def models_of(opened: Opened) -> list[Model]:
     """What is known of models, and who says so."""
     router, windows = opened.active().router, opened.engine.windows
     known = [windows.sources(place, router.configured_window(place.model)) for place in windows.places()]
-    return setup.models(known, opened.config, windows.price)
+    return setup.models(known, opened.config, windows.price, router.is_exact)
 
 
 async def forget_learned(opened: Opened, visitor: Visitor, tenant: str, upstream: str, model: str) -> None:
@@ -115,8 +122,9 @@ def tenant_view(opened: Opened, visitor: Visitor, name: str) -> TenantView:
     return setup.tenant(row, opened.reloader)
 
 
-def store_view(opened: Opened) -> StoreView:
-    return setup.store(opened.store, opened.engine.sealer, opened.config)
+async def store_view(opened: Opened) -> StoreView:
+    facts = await opened.store.facts()
+    return setup.store(opened.store, facts, opened.engine.sealer, opened.config, time.time())
 
 
 async def reload_config(opened: Opened, visitor: Visitor) -> Reloaded:

@@ -35,7 +35,7 @@ from proxy.records.erasures import Erasures
 from proxy.records.lineages import Lineages
 from proxy.records.siblings import Siblings
 from proxy.runtime.workers import Workers
-from proxy.stores.base import Member, Store
+from proxy.stores.base import Facts, Member, Store
 from proxy.stores.memory import MemoryStore
 from proxy.stores.sealing import Sealer
 
@@ -81,6 +81,9 @@ class LookOnly:
         return True
 
     async def release(self, key: str, token: str) -> None: ...
+
+    async def facts(self) -> Facts:
+        return await self._store.facts()
 
     async def close(self) -> None: ...
 

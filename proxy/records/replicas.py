@@ -15,8 +15,10 @@ _MOST = 1_000
 
 
 class Replica(msgspec.Struct, frozen=True, kw_only=True):
-    """A process that serves. started: Unix seconds. digest: of the config in force; problems: of a file that was
-    refused."""
+    """A process that serves. started, told: when it began, and when it said this, in Unix seconds.
+
+    digest: of the config in force; problems: of a file that was refused.
+    """
 
     name: str
     version: str
@@ -24,6 +26,7 @@ class Replica(msgspec.Struct, frozen=True, kw_only=True):
     digest: str
     in_flight: int
     problems: int
+    told: float = 0.0
 
 
 class Replicas:

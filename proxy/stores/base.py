@@ -45,6 +45,19 @@ class Member(NamedTuple):
     name: str
 
 
+class Facts(NamedTuple):
+    """What a store tells of itself; None for what it does not tell.
+
+    entries: their number by kind, the first word of their keys; those that have expired may be among them. size: bytes
+    that it takes; most: that it may take. eviction: what a full server drops, in its own words.
+    """
+
+    entries: dict[str, int] | None = None
+    size: int | None = None
+    most: int | None = None
+    eviction: str | None = None
+
+
 class Store(Protocol):
     """Keys are hashed by the caller (`cp:{<hex>}:<hex>`) and passed through; `ttl` is in seconds."""
 
@@ -95,8 +108,16 @@ class Store(Protocol):
     async def release(self, key: str, token: str) -> None:
         """Give the lock back, if it is still held with this token."""
 
+    async def facts(self) -> Facts:
+        """What it tells of itself, for people."""
+
     async def close(self) -> None:
         """Let go of files, threads and connections; closing twice is harmless."""
+
+
+def kind_of(key: str) -> str:
+    """Of an entry, as operators are told."""
+    return key.partition(":")[0]
 
 
 def tag_of(key: str) -> str | None:

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import TypeVar
 
 from proxy.observing.histograms import Histograms
-from proxy.stores.base import Member, RefusedError, Store, StoreError
+from proxy.stores.base import Facts, Member, RefusedError, Store, StoreError
 
 T = TypeVar("T")
 
@@ -38,6 +38,7 @@ class CircuitBreaker:
         self._retry_after = retry_after
         self.on_change: Callable[[bool, str], None] = lambda _available, _reason: None
         self._up = True
+        self._changed = clock()
         self._changes = 0
         self._pause = retry_after
         self._steady_at = 0.0
@@ -56,6 +57,11 @@ class CircuitBreaker:
     def available(self) -> bool:
         """Whether the store does all it is asked to."""
         return self._up and not self._refused
+
+    @property
+    def seconds_so(self) -> float:
+        """For how many seconds it is, or is not, available."""
+        return self._clock() - self._changed
 
     async def get_many(self, keys: Sequence[str]) -> list[bytes | None]:
         missed: list[bytes | None] = [None] * len(keys)
@@ -99,6 +105,9 @@ class CircuitBreaker:
 
     async def release(self, key: str, token: str) -> None:
         await self._attempt("release", lambda: self._store.release(key, token), None)
+
+    async def facts(self) -> Facts:
+        return await self._attempt("facts", self._store.facts, Facts())
 
     async def close(self) -> None:
         if self._probe is not None:
@@ -170,14 +179,14 @@ class CircuitBreaker:
             self._recovered()
         if name in self._refused:
             self._refused.clear()
-            self._changes += 1
+            self._note_change()
             self.on_change(True, "the store takes everything again")
 
     def _refuses(self, name: str, reason: str) -> None:
         told = bool(self._refused)
         self._refused[name] = self._clock() + self._retry_after
         if not told:
-            self._changes += 1
+            self._note_change()
             self.reason = reason
             self.on_change(False, reason)
 
@@ -185,14 +194,18 @@ class CircuitBreaker:
         now = self._clock()
         if self._up:
             self._up = False
-            self._changes += 1
+            self._note_change()
             self._pause = min(self._pause * 2, LONGEST_PAUSE) if now < self._steady_at else self._retry_after
             self.reason = reason
             self.on_change(False, reason)
         self._retry_at = now + self._pause
 
+    def _note_change(self) -> None:
+        self._changes += 1
+        self._changed = self._clock()
+
     def _recovered(self) -> None:
         self._up = True
-        self._changes += 1
+        self._note_change()
         self._steady_at = self._clock() + STEADY
         self.on_change(True, "the store answers again")

@@ -1,12 +1,23 @@
 """A store inside this process: for trying things out, and for tests; nothing survives a restart."""
 
 import time
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from proxy.lru import remember
-from proxy.stores.base import MAX_MEMBERS, Member, check_size, check_sizes, packed, tag_of, tombstone, unpacked
+from proxy.stores.base import (
+    MAX_MEMBERS,
+    Facts,
+    Member,
+    check_size,
+    check_sizes,
+    kind_of,
+    packed,
+    tag_of,
+    tombstone,
+    unpacked,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +102,12 @@ class MemoryStore:
     async def release(self, key: str, token: str) -> None:
         if self._get(key) == token.encode():
             self._drop(key)
+
+    async def facts(self) -> Facts:
+        kinds = Counter(map(kind_of, self._entries))
+        for index, members in self._indexes.items():
+            kinds[kind_of(index)] += len(members)
+        return Facts(entries=dict(kinds), size=self._bytes, most=self._max_bytes)
 
     async def close(self) -> None:
         self._entries.clear()

@@ -23,6 +23,7 @@ from proxy.stores.base import (
     DEFAULT_TIMEOUT,
     MAX_MEMBERS,
     EntryError,
+    Facts,
     Member,
     RefusedError,
     StoreError,
@@ -68,6 +69,8 @@ _NEWEST = """
     SELECT expires, key FROM entries WHERE key >= ? AND key < ? AND expires > ? AND (expires, key) < (?, ?)
     ORDER BY expires DESC, key DESC LIMIT ?
 """
+_NUMBER = "SELECT count(*) FROM (SELECT 1 FROM entries LIMIT ?)"
+_KINDS = "SELECT substr(key, 1, instr(key, ':') - 1) AS kind, count(*) FROM entries GROUP BY kind"
 _PURGE = "DELETE FROM entries WHERE rowid IN (SELECT rowid FROM entries WHERE expires <= ? LIMIT ?)"
 
 
@@ -130,6 +133,9 @@ class SqliteStore:
 
     async def release(self, key: str, token: str) -> None:
         await self._run(lambda: self._delete(key, token.encode()))
+
+    async def facts(self) -> Facts:
+        return await self._run(self._facts)
 
     async def close(self) -> None:
         if self._closed:
@@ -249,6 +255,13 @@ class SqliteStore:
         update = "UPDATE entries SET expires = ? WHERE key = ? AND expires > ?"
         with self._transaction():
             self._connection.executemany(update, [(now + ttl, key, now) for key in keys])
+
+    def _facts(self) -> Facts:
+        """Entries are counted in the index of keys, and where there are so many that others would wait, not at all."""
+        (pages,), (page,) = (self._connection.execute(f"PRAGMA page_{name}").fetchone() for name in ("count", "size"))
+        (number,) = self._connection.execute(_NUMBER, (MAX_MEMBERS + 1,)).fetchone()
+        entries = None if number > MAX_MEMBERS else dict(self._connection.execute(_KINDS).fetchall())
+        return Facts(entries=entries, size=pages * page)
 
     def _delete(self, key: str, value: bytes) -> None:
         with self._transaction():

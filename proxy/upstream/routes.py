@@ -184,6 +184,10 @@ class Router:
     def configured_window(self, model: str) -> int | None:
         return self._model(model).configured_window
 
+    def is_exact(self, model: str) -> bool:
+        """Whether its tokens are counted with its own tokenizer."""
+        return self._model(model).exact
+
     def names(self, model: str) -> bool:
         """Whether the config has a rule for this very model."""
         rule = self._config.rule_for(model)

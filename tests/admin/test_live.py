@@ -81,6 +81,14 @@ async def test_who_watches_is_told_what_comes_and_what_it_missed() -> None:
     kept(requested())
 
 
+async def test_who_comes_back_is_told_what_came_meanwhile() -> None:
+    kept = recent(*(requested(id=str(number)) for number in range(4)))
+    stream = live.stream(kept, lambda event: event.id != "2", lambda: True, after=2)  # type: ignore[union-attr]
+    told = [event async for event in stream]
+    assert [event.partition(b"\n")[0] for event in told] == [b": open", b"id: 4"]
+    assert [event async for event in live.stream(kept, lambda _: True, lambda: True)] == [b": open\n\n"]
+
+
 async def test_no_more_watch_than_may() -> None:
     kept = Recent()
     streams = [live.stream(kept, lambda _: True, lambda: False) for _ in range(51)]
@@ -119,7 +127,10 @@ async def test_the_api_tells_the_newest_requests_and_refuses_a_cursor_that_is_no
         assert (await ask(play.address, "POST", CHAT, [JSON], chat("a"))).status == 200
         reply = await play.send("GET", "/admin/api/requests?status=2xx", bearer(CONFIGURED))
         assert [event["status"] for event in reply.json()["requests"]] == [200]  # type: ignore[union-attr,index]
-        wrong = await play.send("GET", "/admin/api/requests?cursor=x", bearer(CONFIGURED))
-        assert wrong.status == 400
+        for wrong in ("cursor=x", f"cursor={'9' * 5_000}", "limit=0"):
+            assert (await play.send("GET", f"/admin/api/requests?{wrong}", bearer(CONFIGURED))).status == 400
+        assert (await ask(play.address, "POST", CHAT, [JSON], chat("a"))).status == 200
+        first = (await play.send("GET", "/admin/api/requests?limit=1", bearer(CONFIGURED))).json()
+        assert (len(first["requests"]), first["cursor"]) == (1, 2)  # type: ignore[arg-type]
         overview = (await play.send("GET", "/admin/api/overview", bearer(CONFIGURED))).json()
-        assert (overview["figures"]["requests"], overview["health"]["level"]) == (1, "good")  # type: ignore[index]
+        assert (overview["figures"]["requests"], overview["health"]["level"]) == (2, "good")  # type: ignore[index]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -104,6 +105,48 @@ async def test_the_store_is_probed_by_an_entry_of_ours_that_is_gone_afterwards(t
         operations = (await play.send("GET", "/admin/api/store", bearer(CONFIGURED))).json()["operations"]
         numbers = {row["name"]: row["number"] for row in operations}  # type: ignore[index,union-attr]
         assert (numbers["put"], numbers["erase"]) == (3, 2)  # and a heartbeat
+
+
+async def test_the_store_says_since_when_it_is_so_and_what_it_holds(tmp_path: Path) -> None:
+    async with played(tmp_path, CONFIGURED) as play:
+        assert (await ask(play.address, "POST", CHAT, [JSON], LONG)).status == 200
+        view = (await play.send("GET", "/admin/api/store", bearer(CONFIGURED))).json()
+        assert view["available"] is True
+        assert time.time() - 60 < view["since"] <= time.time()  # type: ignore[operator]
+        assert view["entries"]["replica"] == 1  # type: ignore[index,call-overload]
+        assert 0 < view["size"] < view["most"]  # type: ignore[operator]
+        assert "heartbeats of replicas" in await page(play, "store")
+    down = f"redis://127.0.0.1:{free_port()}"
+    async with played(tmp_path, CONFIGURED, store=down) as play:
+        view = (await play.send("GET", "/admin/api/store", bearer(CONFIGURED))).json()
+        assert (view["available"], view["entries"], view["size"]) == (False, None, None)
+        assert "It does not, for <time" in await page(play, "store")
+
+
+async def test_the_health_line_tells_of_all_replicas_and_since_when(tmp_path: Path) -> None:
+    async with played(tmp_path, CONFIGURED, f"sqlite:///{tmp_path}/s.db") as play:
+        alone = (await play.send("GET", "/admin/api/overview", bearer(CONFIGURED))).json()["health"]
+        assert alone["words"][0] == "1 replica"  # type: ignore[index,call-overload]
+        assert any(word.startswith("config taken ") for word in alone["words"])  # type: ignore[index,call-overload]
+        async with played(tmp_path, CONFIGURED, f"sqlite:///{tmp_path}/s.db", tenants={"acme": {}}):
+            both = (await play.send("GET", "/admin/api/overview", bearer(CONFIGURED))).json()["health"]
+            assert both["level"] == "warn"  # type: ignore[index,call-overload]
+            assert both["words"][0] == "2 replicas"  # type: ignore[index,call-overload]
+            assert "replicas have different configs" in both["words"]  # type: ignore[index,call-overload]
+            replicas = (await play.send("GET", "/admin/api/replicas", bearer(CONFIGURED))).json()["replicas"]
+            assert all(time.time() - 60 < row["told"] <= time.time() for row in replicas)  # type: ignore[index,union-attr]
+    down = f"redis://127.0.0.1:{free_port()}"
+    async with played(tmp_path, CONFIGURED, store=down) as play:
+        told = (await play.send("GET", "/admin/api/overview", bearer(CONFIGURED))).json()["health"]
+        assert re.search(r"does not answer since \d\d:\d\d:\d\d", str(told))
+
+
+async def test_a_model_is_told_with_what_a_prompt_may_take_and_who_says_so(tmp_path: Path) -> None:
+    async with played(tmp_path, CONFIGURED, **SMALL_WINDOW) as play:
+        assert (await ask(play.address, "POST", CHAT, [JSON], LONG)).status == 200
+        (model,) = (await play.send("GET", "/admin/api/models", bearer(CONFIGURED))).json()["models"]
+        assert (model["upstream"], model["window"]["tokens"], model["window"]["source"]) == ("main", 20_000, "policy")  # type: ignore[index,call-overload]
+        assert 10_000 < model["usable"] < 18_000  # type: ignore[index,call-overload]
 
 
 async def test_a_policy_says_of_every_setting_where_it_comes_from(tmp_path: Path) -> None:

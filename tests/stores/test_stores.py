@@ -87,6 +87,18 @@ def new_key(name: object = "") -> str:
 
 
 class TestEveryStore:
+    async def test_tells_what_it_holds_as_far_as_it_can(self, store: Store) -> None:
+        for number in range(3):
+            await store.put_new(f"cp:{{{secrets.token_hex(8)}}}:{number}", b"x" * 1_000, TTL)
+        await store.enroll("index:mine", "member", TTL)
+        facts = await store.facts()
+        if isinstance(store, RedisStore):
+            assert (facts.entries, facts.eviction) == (None, "noeviction")
+        else:
+            assert facts.entries == {"cp": 3, "index": 1}
+        assert facts.size is not None
+        assert facts.size >= 3_000
+
     async def test_has_none_for_a_key_nobody_stored(self, store: Store) -> None:
         assert await store.get_many([new_key()]) == [None]
 

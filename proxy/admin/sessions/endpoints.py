@@ -6,7 +6,7 @@ import msgspec
 from starlette.requests import Request
 
 from proxy.admin.access import OPERATORS, SIGNED_IN, Access, Visitor
-from proxy.admin.guard import as_json
+from proxy.admin.guard import as_json, limit_of
 from proxy.admin.openapi import Endpoint
 from proxy.admin.opened import Opened, tenant_of
 from proxy.admin.sessions import records
@@ -27,9 +27,6 @@ from proxy.errors import InvalidRequestError
 from proxy.observing.events import AdminActed, PromptComposed
 from proxy.observing.session_trails import Key
 from proxy.records.index import Session, Target
-
-# Sessions that may be asked for at once.
-_MOST = 200
 
 
 class Stored(msgspec.Struct, frozen=True):
@@ -111,7 +108,7 @@ class SessionEndpoints:
         """Of a tenant, the conversations of which something is stored."""
         caller = tenant_of(request, visitor, self._find())
         before = cursor_of(request.query_params.get("cursor", "")).members.get(caller.tenant)
-        page = await answered(self._find().engine.sessions.newest(caller, limit := _limit_of(request), before))
+        page = await answered(self._find().engine.sessions.newest(caller, limit := limit_of(request, PAGE), before))
         entries, is_last = page.entries[:limit], page.is_last and len(page.entries) <= limit
         cursor = None if is_last or not entries else Cursor(members={caller.tenant: entries[-1][0]}).text
         return Stored([session for _, session in entries if session is not None], cursor)
@@ -198,11 +195,3 @@ class SessionEndpoints:
 
 def _erased(found: Sequence[Target]) -> Erased:
     return Erased([target.id for target in found])
-
-
-def _limit_of(request: Request) -> int:
-    """How many are asked for at once. Raises InvalidRequestError."""
-    asked = request.query_params.get("limit") or str(PAGE)
-    if not (asked.isascii() and asked.isdigit() and 0 < int(asked) <= _MOST):
-        raise InvalidRequestError(f"limit is a number from 1 to {_MOST}.", param="limit")
-    return int(asked)

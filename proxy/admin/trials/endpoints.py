@@ -6,7 +6,7 @@ from starlette.requests import Request
 from proxy.admin.access import OPERATORS, SIGNED_IN, Visitor
 from proxy.admin.guard import body_of
 from proxy.admin.openapi import Endpoint
-from proxy.admin.trials.explaining import MOST_EXPLAINED, Asked, Explaining, Made
+from proxy.admin.trials.explaining import MOST_EXPLAINED, Explaining, Made, Question
 from proxy.admin.trials.replaying import MOST_REPLAYED, Outcome, Replaying, Wanted
 from proxy.engine.explanation import Explanation
 from proxy.errors import InvalidRequestError
@@ -31,7 +31,7 @@ class TrialEndpoints:
         return [
             Endpoint(
                 *("POST", "explain", SIGNED_IN, self._explain, Explanations),
-                *("What would be done with the request in `body`, under `policies`, for `tenant`", (), Asked),
+                *("What would be done with the request in `body`, under `policies`, for `tenant`", (), Question),
             ),
             Endpoint(
                 *("POST", "replay", OPERATORS, self._replay, Outcome),
@@ -41,7 +41,7 @@ class TrialEndpoints:
 
     async def _explain(self, request: Request, visitor: Visitor) -> object:
         try:
-            asked = msgspec.json.decode(await body_of(request, MOST_EXPLAINED), type=Asked)
+            asked = msgspec.json.decode(await body_of(request, MOST_EXPLAINED), type=Question)
         except msgspec.DecodeError:
             raise InvalidRequestError('Send {"body": {...}, "policies": [...], "tenant": "..."} as JSON.') from None
         found = await self._explaining.answer(visitor, asked)

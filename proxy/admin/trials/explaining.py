@@ -33,7 +33,7 @@ _EXAMPLE_ROUNDS = 24
 _EXAMPLE_LINE = "2026-11-22 10:46:02 INFO worker 7 took job 4711 of queue invoices, 3 left, none failed.\n"
 
 
-class Asked(msgspec.Struct, frozen=True):
+class Question(msgspec.Struct, frozen=True):
     """What somebody wants to know of a request.
 
     policies: names, the tenant's own where there is none. session: label or id of the stored session that it goes on
@@ -94,14 +94,14 @@ class Explaining:
         self._access = access
         self._asking = Turn("A summarizer is being asked for somebody else; try again when it has answered.")
 
-    async def answer(self, visitor: Visitor, asked: Asked) -> Answer:
+    async def answer(self, visitor: Visitor, question: Question) -> Answer:
         """Raises what a visitor is refused with: InvalidRequestError, NotFoundError, NotAllowedError and the like."""
-        caller = named_tenant(asked.tenant, visitor, self._find())
-        self._check(visitor, caller, asked)
+        caller = named_tenant(question.tenant, visitor, self._find())
+        self._check(visitor, caller, question)
         opened = self._find()
-        callers = [under(name, caller, opened) for name in _named(asked, caller)]
-        request = await _read(opened, caller, bytes(asked.body))
-        session = await _session_of(opened, caller, asked.session) if asked.session else None
+        callers = [under(name, caller, opened) for name in _named(question, caller)]
+        request = await _read(opened, caller, bytes(question.body))
+        session = await _session_of(opened, caller, question.session) if question.session else None
         explainer = opened.engine.explainer if session else opened.engine.explainer.without_store()
         router, found = opened.active().router, []
         for each in callers:
@@ -109,14 +109,14 @@ class Explaining:
             found.append(_explained(await explainer.explain(case, request)))
         if session is not None:
             self._tell(visitor, "session_explained", caller, session)
-        made = await self._made(visitor, explainer, callers[0], request, session) if asked.ask else None
+        made = await self._made(visitor, explainer, callers[0], request, session) if question.ask else None
         return Answer(session.id[:ID_DIGITS] if session else None, found, made)
 
-    def _check(self, visitor: Visitor, caller: Caller, asked: Asked) -> None:
+    def _check(self, visitor: Visitor, caller: Caller, question: Question) -> None:
         """What the store has of a session is content, and so is what a summarizer writes, which is paid for too."""
-        if asked.ask and visitor.role not in OPERATORS:
+        if question.ask and visitor.role not in OPERATORS:
             raise NotAllowedError("Asking a summarizer is for those with the admin token.", param="ask")
-        if asked.ask or asked.session:
+        if question.ask or question.session:
             self._access.check_content(visitor, caller.tenant)
 
     async def _made(
@@ -141,8 +141,8 @@ class Explaining:
         self._find().engine.observe(AdminActed(visitor.role, what, caller.tenant, name))
 
 
-def _named(asked: Asked, caller: Caller) -> list[str]:
-    return [*dict.fromkeys(asked.policies or [caller.policy_name])][:_MOST_POLICIES]
+def _named(question: Question, caller: Caller) -> list[str]:
+    return [*dict.fromkeys(question.policies or [caller.policy_name])][:_MOST_POLICIES]
 
 
 async def _read(opened: Opened, caller: Caller, body: bytes) -> CountedRequest:

@@ -12,7 +12,7 @@ from proxy.admin.access import OPERATORS, SIGNED_IN, Visitor
 from proxy.admin.guard import ADMIN, Guard, body_of, form_of
 from proxy.admin.opened import Opened
 from proxy.admin.rendering import Frame
-from proxy.admin.trials.explaining import MOST_EXPLAINED, Answer, Asked, Explaining, example
+from proxy.admin.trials.explaining import MOST_EXPLAINED, Answer, Explaining, Question, example
 from proxy.admin.trials.replaying import LEAST_WINDOW, MOST_REPLAYED, Outcome, Replaying, Wanted
 from proxy.admin.trials.uploads import Upload, read
 from proxy.config.loading import preset_names
@@ -126,8 +126,8 @@ def _wanted(upload: Upload) -> Wanted:
     )
 
 
-def _asked(form: dict[str, str]) -> Asked:
-    return Asked(
+def _asked(form: dict[str, str]) -> Question:
+    return Question(
         body=msgspec.Raw(form.get("body", "").encode()),
         policies=[name for name in (form.get("policy", ""), form.get("other", "")) if name],
         tenant=form.get("tenant", ""),

@@ -58,7 +58,7 @@ async def _kept(store: Store) -> list[Finding]:
     """What a shared server does once it is full."""
     if not isinstance(store, RedisStore):
         return []
-    about, policy = "store.maxmemory-policy", await store.eviction()
+    about, policy = "store.maxmemory-policy", (await store.facts()).eviction
     if policy is None:
         return [warning(about, "the server does not tell it to this user", "allow it INFO, or ask its operator")]
     if policy == "noeviction":

@@ -13,6 +13,7 @@ from proxy.stores.base import (
     DEFAULT_TIMEOUT,
     MAX_MEMBERS,
     EntryError,
+    Facts,
     Member,
     RefusedError,
     StoreError,
@@ -27,7 +28,6 @@ from proxy.stores.redis.url import parse
 
 # Members that were enrolled in the same microsecond as the one that is asked for those behind.
 _TIES = 100
-_EVICTION = "maxmemory_policy:"
 _COMPARE_AND_DELETE = "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) end return 0"
 # What lies under a hash tag is written down before it is stored, so that none of it can be overlooked. In every script
 # that stores, ARGV[2] is how long the entry lives.
@@ -153,15 +153,16 @@ class RedisStore:
     async def release(self, key: str, token: str) -> None:
         await self._eval(_COMPARE_AND_DELETE, (key,), token)
 
-    async def eviction(self) -> str | None:
-        """The server's maxmemory-policy; None where this user may not ask for it. Raises StoreError."""
+    async def facts(self) -> Facts:
+        """Of one server; nothing where this user may not ask. Counting by kind would take a look at every key."""
         try:
             told = await self._run("info", "INFO", "memory")
         except RefusedError:
-            return None
+            return Facts()
         lines = told.decode().splitlines() if isinstance(told, bytes) else []
-        values = (line.removeprefix(_EVICTION) for line in lines if line.startswith(_EVICTION))
-        return next(values, None)
+        values = {name: value for name, _, value in (line.partition(":") for line in lines)}
+        most = int(values.get("maxmemory", 0))
+        return Facts(size=int(values.get("used_memory", 0)), most=most or None, eviction=values.get("maxmemory_policy"))
 
     async def close(self) -> None:
         async with self._deadline():
