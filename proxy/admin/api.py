@@ -1,7 +1,8 @@
 """What programs read and do under /admin/api: a table of endpoints, which is described at /openapi.json too."""
 
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
+from types import MappingProxyType
 
 import msgspec
 from starlette.requests import Request
@@ -10,10 +11,10 @@ from starlette.routing import Route as Path
 
 from proxy.admin import setup
 from proxy.admin.access import EVERYBODY, FIGURES, OPERATORS, SIGNED_IN, Visitor
-from proxy.admin.guard import API, Guard, as_json, limit_of
+from proxy.admin.guard import API, MOST_ROWS, Guard, as_json, limit_of
 from proxy.admin.openapi import Endpoint, document
 from proxy.admin.opened import Opened, viewed_tenant
-from proxy.admin.overview import Overview
+from proxy.admin.overview import SPANS, Overview
 from proxy.admin.recent import PAGE, Page, Shown, number_of, page_of, stream
 from proxy.admin.sessions.endpoints import SessionEndpoints
 from proxy.admin.setup import ConfigView, Model, Probe, Reloaded, Setting, StoreView, TenantRow, TenantView
@@ -35,6 +36,14 @@ from proxy.observing.events import RequestEnded
 from proxy.records.replicas import Replica
 
 SESSIONS_PATH = f"{API}sessions"
+# Those that are no free text.
+_PARAMETERS: Mapping[str, Mapping[str, object]] = MappingProxyType(
+    {
+        "span": {"enum": [span.name for span in SPANS]},
+        "limit": {"type": "integer", "minimum": 1, "maximum": MOST_ROWS},
+        "all": {"const": "true"},
+    }
+)
 
 
 class Models(msgspec.Struct, frozen=True):
@@ -149,7 +158,7 @@ class Api:
         return await probe_store(self._find())
 
     async def _describe(self, _: Request) -> Response:
-        return as_json(document(self.endpoints()))
+        return as_json(document(self.endpoints(), _PARAMETERS))
 
     async def _reload(self, _: Request, visitor: Visitor) -> object:
         return await reload_config(self._find(), visitor)

@@ -124,7 +124,7 @@ def as_json(value: object, status: int = 200) -> Response:
 
 _MOST_FORM_BYTES = 4_096
 _MOST_FIELDS = 20
-_MOST_ROWS, _MOST_DIGITS = 200, 3
+MOST_ROWS, _MOST_DIGITS = 200, 3
 # An address below /admin/, of which nothing can lead elsewhere.
 _PLACE = re.compile(r"(?:[a-z]+(?:/[a-z0-9-]+)*)?(?:\?[\w.%&=+-]*)?", re.ASCII)
 
@@ -207,8 +207,8 @@ async def form_of(request: Request, most: int = _MOST_FORM_BYTES) -> dict[str, s
 def limit_of(request: Request, usual: int) -> int:
     """How many rows `?limit=` asks for. Raises InvalidRequestError."""
     asked = request.query_params.get("limit") or str(usual)
-    if not (asked.isascii() and asked.isdigit() and len(asked) <= _MOST_DIGITS and 0 < int(asked) <= _MOST_ROWS):
-        raise InvalidRequestError(f"limit is a number from 1 to {_MOST_ROWS}.", param="limit")
+    if not (asked.isascii() and asked.isdigit() and len(asked) <= _MOST_DIGITS and 0 < int(asked) <= MOST_ROWS):
+        raise InvalidRequestError(f"limit is a number from 1 to {MOST_ROWS}.", param="limit")
     return int(asked)
 
 
