@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 import time
 from contextlib import asynccontextmanager
@@ -12,7 +11,7 @@ from urllib.parse import urlencode
 import pytest
 
 from proxy.admin.access import LIFETIME, Ticket, read_cookie, sign_cookie
-from tests.support.admin import BROWSER, CONFIGURED, SESSIONS, Played, played
+from tests.support.admin import BROWSER, CONFIGURED, SESSIONS, Played, hashed, played
 from tests.support.clock import Clock
 from tests.support.long_conversations import bearer
 from tests.support.upstreams import CHAT, JSON, Header, Reply, ask, chat
@@ -28,10 +27,6 @@ AGENT = "ck-agent-of-acme"
 FORM: Header = (b"Content-Type", b"application/x-www-form-urlencoded")
 HTML: Header = (b"Accept", b"text/html")
 OUR_PAGE: Header = (b"Sec-Fetch-Site", b"same-origin")
-
-
-def hashed(key: str) -> str:
-    return f"sha256:{hashlib.sha256(key.encode()).hexdigest()}"
 
 
 @asynccontextmanager

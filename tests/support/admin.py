@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import io
 import time
 from contextlib import asynccontextmanager
@@ -24,6 +25,11 @@ if TYPE_CHECKING:
 OK = always(answer(200, OK_BODY, JSON))
 SESSIONS = "/admin/api/sessions"
 CONFIGURED = "configured-token"
+
+
+def hashed(key: str) -> str:
+    """A key as the config knows it."""
+    return f"sha256:{hashlib.sha256(key.encode()).hexdigest()}"
 
 
 @dataclass
@@ -70,7 +76,12 @@ class Played:
 
 @asynccontextmanager
 async def played(
-    directory: Path, token: str = "", store: str | Json = "memory://", server: Json | None = None, **more: object
+    directory: Path,
+    token: str = "",
+    store: str | Json = "memory://",
+    server: Json | None = None,
+    upstream_key: str = "",
+    **more: object,
 ) -> AsyncIterator[Played]:
     """`server` and `more`: settings beside these."""
     async with upstream(OK) as behind:
@@ -79,7 +90,7 @@ async def played(
             {
                 "server": {"admin_token": token, **(server or {})},
                 "store": {"url": store} if isinstance(store, str) else store,
-                "upstreams": {"main": {"base_url": f"{behind.address}/v1"}},
+                "upstreams": {"main": {"base_url": f"{behind.address}/v1", "api_key": upstream_key}},
                 **more,
             },
         )

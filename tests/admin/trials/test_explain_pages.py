@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
@@ -13,7 +12,7 @@ import pytest
 from proxy.admin.trials.explaining import example
 from proxy.admin.trials.turn import Turn
 from proxy.errors import OverloadedError
-from tests.support.admin import BROWSER, CONFIGURED, Played, played
+from tests.support.admin import BROWSER, CONFIGURED, Played, hashed, played
 from tests.support.long_conversations import LONG, SMALL_WINDOW, bearer, summaries, summarizing
 from tests.support.upstreams import CHAT, JSON, Header, Reply, ask
 
@@ -82,7 +81,7 @@ async def test_programs_get_explanations_and_words_for_what_is_wrong(tmp_path: P
 @asynccontextmanager
 async def conversing(directory: Path, *, inspect: bool = True) -> AsyncIterator[Played]:
     """A proxy that has summarized the long conversation, under two labels."""
-    tenants = {"default": {"inspect": inspect, "viewer_keys": [f"sha256:{hashlib.sha256(b'viewer').hexdigest()}"]}}
+    tenants = {"default": {"inspect": inspect, "viewer_keys": [hashed("viewer")]}}
     async with played(directory, CONFIGURED, tenants=tenants, **SMALL_WINDOW) as play:
         play.behind.play(summarizing)
         for label in (b"mine", b"other"):
