@@ -93,7 +93,7 @@ class SessionEndpoints:
             ),
             Endpoint(
                 *("POST", f"{one}/capture", OPERATORS, self._capture, Captured),
-                *("Have this replica hold its next request", which, False, 202),
+                *("Have this replica hold its next request", which, None, 202),
             ),
             Endpoint("GET", f"{one}/export", SIGNED_IN, self._export, Exported, "All that is stored of it", which),
             Endpoint("GET", f"{one}/capture", OPERATORS, self._captured, Captured, "The request that is held", which),
