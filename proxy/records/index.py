@@ -135,9 +135,8 @@ class SessionIndex:
         remember(self._here, chain.session, _Here(indexes, link, session), _REMEMBERED)
         remember(self._places, (owner.index, chain.name, label), SessionPlace(chain.session, link), _REMEMBERED)
         await self._erasures.list_again(chain.session)
-        await self._shelf.put(_key(link), session)
-        for index in indexes:
-            await self._store.enroll(index, chain.session.hex(), self._ttl)
+        enrolled = (self._store.enroll(index, chain.session.hex(), self._ttl) for index in indexes)
+        await asyncio.gather(self._shelf.put(_key(link), session), *enrolled)
         if record:
             await self._siblings.keep(chain, record, again=again)
 
