@@ -1,6 +1,6 @@
 """The parts that compact conversations, as one value."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from proxy.callers.spending import Spending
 from proxy.config.loading import Config
@@ -17,6 +17,7 @@ from proxy.models.windows import Windows
 from proxy.observing.captures import Captures
 from proxy.observing.events import Hook
 from proxy.observing.metrics import Metrics
+from proxy.observing.session_trails import Key
 from proxy.observing.tallies import Tallies
 from proxy.records.checkpoints import Checkpoints
 from proxy.records.erasures import Erasures
@@ -61,6 +62,16 @@ class Engine:
         """Whether somebody waits for the next request of its session: to have it compacted, or to see it."""
         chain, tenant = named.chain, named.caller.tenant
         return self.manual.may_be_due(chain) or self.captures.is_awaited(tenant, chain.name, named.label)
+
+    async def as_asked(self, named: Named) -> Named:
+        """A request as somebody has asked for it on its session's page: held there to be looked at, compacted."""
+        if not self.is_awaited(named):
+            return named
+        chain, request = named.chain, named.request
+        self.captures.take(Key(named.caller.tenant, chain.name, named.label), request.dialect.name, request.body)
+        if named.mode == "on" and self.manual.may_be_due(chain) and await self.manual.take(chain.session):
+            return replace(named, mode="force")
+        return named
 
     def router(self, config: Config) -> Router:
         return Router(config, self.windows, self.tokenizer)

@@ -4,7 +4,6 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from functools import partial
 from urllib.parse import parse_qs
 
@@ -18,7 +17,7 @@ from proxy.dialects.json_array import model_of
 from proxy.dialects.reader import CountedRequest
 from proxy.dialects.table import DIALECTS, dialect_of, written_in
 from proxy.engine.ahead import is_worth_following
-from proxy.engine.case import Case, Named, Outcome, case_of, named_of, with_lessons
+from proxy.engine.case import Case, Outcome, case_of, named_of, with_lessons
 from proxy.engine.draft import Draft
 from proxy.engine.engine import Engine
 from proxy.engine.explanation import Explanation
@@ -33,7 +32,6 @@ from proxy.gateway.report import commenting, ended, headers_of
 from proxy.gateway.searching import Searching, read_offering
 from proxy.gateway.usage import without_usage
 from proxy.observing.events import tell
-from proxy.observing.session_trails import Key
 from proxy.observing.trace import Tracing
 from proxy.runtime.fail_open import FailOpen
 from proxy.server import content_coding
@@ -147,7 +145,7 @@ class Gateway:
                 router.place(incoming.exchange.head, incoming.caller, request.settings.model)
             )
         named = named_of(incoming.exchange.head, router, incoming.caller, incoming.mode, request)
-        named = await self._as_asked(named)
+        named = await self._engine.as_asked(named)
         if named.is_plain:
             incoming.ready(named.route, self._engine.drafter.plain(named), named)
             return True
@@ -156,17 +154,6 @@ class Gateway:
             case = await self._engine.drafter.placed(case)
             incoming.ready(case.route, await self._engine.drafter.first(case), case)
         return True
-
-    async def _as_asked(self, named: Named) -> Named:
-        """As somebody has asked for it on the session's page: held there to be looked at, compacted."""
-        engine, chain, request = self._engine, named.chain, named.request
-        if not engine.is_awaited(named):
-            return named
-        key = Key(named.caller.tenant, chain.name, named.label)
-        engine.captures.take(key, request.dialect.name, request.body)
-        if named.mode == "on" and engine.manual.may_be_due(chain) and await engine.manual.take(chain.session):
-            return replace(named, mode="force")
-        return named
 
     async def count(self, exchange: Exchange) -> None:
         """The upstream's count of what `converse` would send now: nothing is made for it, and nothing written."""
