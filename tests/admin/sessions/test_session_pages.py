@@ -11,6 +11,7 @@ from urllib.parse import quote
 import pytest
 
 from policies.chain import Chain
+from proxy.stores import StoreError
 from tests.support.admin import BROWSER, CONFIGURED, SESSIONS, Played, played
 from tests.support.long_conversations import LONG, SMALL_WINDOW, bearer
 from tests.support.upstreams import CHAT, JSON, Header, Reply, ask
@@ -148,6 +149,35 @@ async def test_a_session_goes_by_its_whole_id_too_and_by_how_that_begins(tmp_pat
             view = await show.json(f"sessions/{name}?label={quote(LABEL)}")
             assert view["row"]["id"] == show.id  # type: ignore[index]
             assert view["row"]["stored"]  # type: ignore[index]
+
+
+async def test_while_the_store_is_down_a_session_is_told_as_this_replica_saw_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with shown(tmp_path) as show:
+        opened = show.play.app._opened
+        assert opened is not None
+        before = await show.json(f"sessions/{show.id}")
+        assert before["is_whole"]
+
+        async def nothing(*_: object) -> None:
+            raise StoreError("down")
+
+        for name in ("items", "get_many", "members", "newest", "append", "put", "enroll"):
+            monkeypatch.setattr(opened.store._store, name, nothing)
+        assert opened.kept_trails is not None
+        await opened.kept_trails.write()
+        after = await show.json(f"sessions/{show.id}")
+        assert (after["tally"], after["is_whole"]) == (before["tally"], False)
+        page = await show.page(f"sessions/{show.id}")
+        assert page.status == 200
+        assert "The store does not answer; this is what this replica saw itself." in page.body.decode()
+        listed = await show.page("sessions")
+        assert "The store does not answer" in listed.body.decode()
+        asked = await show.play.send(
+            "POST", f"{SESSIONS}/{show.id}/compact?label={quote(LABEL)}", bearer(CONFIGURED), body=b""
+        )
+        assert asked.status == 503
 
 
 async def test_sessions_are_asked_for_page_by_page(tmp_path: Path) -> None:
