@@ -203,10 +203,11 @@ async def test_no_page_no_answer_and_no_line_tells_a_secret(tmp_path: Path) -> N
             "acme": {"keys": [known[0]], "viewer_keys": [known[1]]},
         },
         "policies": {"careful": "chat"},
+        "telemetry": {"traces": {"headers": {"x-key": f"{CANARY}-6"}}},
     }
     assert {*secrets_in(Config)} == {
         *("server.admin_token", "store.secret", "store.encryption_key", "store.retired_keys"),
-        *("upstreams.*.api_key", "tenants.*.api_key"),
+        *("upstreams.*.api_key", "tenants.*.api_key", "telemetry.traces.headers"),
     }, "a secret setting that this test does not set"
     token = f"{CANARY}-4"
     async with played(tmp_path, token, store, upstream_key=f"{CANARY}-5", **config) as play:
