@@ -7,16 +7,14 @@ operation that found out; then what lies at the path is opened, or made.
 """
 
 import asyncio
-import fcntl
 import math
-import os
 import sqlite3
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 from proxy.runtime.deadlines import within
 from proxy.stores.base import (
@@ -34,14 +32,12 @@ from proxy.stores.base import (
     tombstone,
     unpacked,
 )
+from proxy.stores.sqlite_file import File, identity_of, opened
 
 T = TypeVar("T")
 
-SCHEMA_VERSION = 1
 # Waiting for the thread and the disk, beyond waiting for another process's lock: a local file has no excuse.
 PATIENCE = 1.0
-# Setting WAL mode and creating the table at once from several workers takes turns.
-OPEN_TIMEOUT = 5.0
 # SQLITE_MAX_VARIABLE_NUMBER was 999 before SQLite 3.32.
 KEYS_PER_QUERY = 500
 PURGE_EVERY = 60.0
@@ -52,11 +48,6 @@ _REFUSED = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_READONLY)
 _DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 _BROKEN = (*_DAMAGED, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN)
 
-_SCHEMA = (
-    "CREATE TABLE IF NOT EXISTS entries (key TEXT PRIMARY KEY, value BLOB NOT NULL, expires REAL NOT NULL)",
-    "CREATE INDEX IF NOT EXISTS entries_expires ON entries (expires)",
-    f"PRAGMA user_version = {SCHEMA_VERSION}",
-)
 # One statement, so that of any number of writers exactly one wins; an expired entry counts as absent.
 _PUT_NEW = """
     INSERT INTO entries (key, value, expires) VALUES (:key, :value, :expires)
@@ -84,7 +75,7 @@ class SqliteStore:
         self._purged_at = clock()
         self._closed = False
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="sqlite-store")
-        self._file: _File | None = None
+        self._file: File | None = None
         try:
             self._thread.submit(self._reopen).result()
         except BaseException:
@@ -173,7 +164,7 @@ class SqliteStore:
         return self._file.connection
 
     def _on_file(self, work: Callable[[], T]) -> T:
-        if self._file is None or self._file.identity is None or self._file.identity != _identity(self._path):
+        if self._file is None or self._file.identity is None or self._file.identity != identity_of(self._path):
             self._reopen()
         try:
             return work()
@@ -185,7 +176,7 @@ class SqliteStore:
 
     def _reopen(self) -> None:
         self._let_go()
-        self._file = _open(self._path, self._timeout)
+        self._file = opened(self._path, self._timeout)
 
     def _let_go(self) -> None:
         if self._file is not None:
@@ -281,78 +272,6 @@ class SqliteStore:
             yield
 
 
-class _File(NamedTuple):
-    """A connection, and which file it is to."""
-
-    connection: sqlite3.Connection
-    identity: tuple[int, int] | None
-
-
-def _identity(path: Path) -> tuple[int, int] | None:
-    """Device and inode of what lies at the path; None where nothing does."""
-    try:
-        found = path.stat()
-    except OSError:
-        return None
-    return found.st_dev, found.st_ino
-
-
 def _code(error: sqlite3.Error) -> int:
     """SQLite's primary result code; 0 for what Python's module finds out by itself."""
     return int(getattr(error, "sqlite_errorcode", 0)) & 0xFF
-
-
-def _open(path: Path, timeout: float) -> _File:
-    try:
-        with _opening(path.parent):
-            _create_private(path)
-            identity = _identity(path)
-            connection = sqlite3.connect(path, timeout=OPEN_TIMEOUT, isolation_level=None, check_same_thread=False)
-            try:
-                _prepare(connection)
-                connection.execute(f"PRAGMA busy_timeout = {int(timeout * 1000)}")
-            except BaseException:
-                connection.close()
-                raise
-    except (sqlite3.Error, OSError) as error:
-        raise StoreError(
-            f"store.url: {path} cannot be used as the store ({error}); move that file away or name another path"
-        ) from error
-    return _File(connection, identity)
-
-
-@contextmanager
-def _opening(directory: Path) -> Iterator[None]:
-    """One process at a time opens files in a directory: what one finds left over another may just have made."""
-    directory.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(directory, os.O_RDONLY)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)
-
-
-def _create_private(path: Path) -> None:
-    """SQLite gives its -wal and -shm files the mode of the database, which holds summaries of conversations.
-
-    A file that is there is not touched: to close it here would take away the locks of processes that have it open.
-    What lies beside one that is not was left by one that was moved away, and would be taken for the new one's.
-    """
-    if path.exists():
-        return
-    for name in ("-wal", "-shm"):
-        path.with_name(path.name + name).unlink(missing_ok=True)
-    os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
-
-
-def _prepare(connection: sqlite3.Connection) -> None:
-    version = connection.execute("PRAGMA user_version").fetchone()[0]
-    if version > SCHEMA_VERSION:
-        raise sqlite3.NotSupportedError(f"written by a newer version, schema {version}")
-    connection.execute("PRAGMA journal_mode = WAL")
-    connection.execute("PRAGMA synchronous = NORMAL")
-    connection.execute("BEGIN IMMEDIATE")
-    with connection:
-        for statement in _SCHEMA:
-            connection.execute(statement)
