@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 from urllib.parse import urlencode
@@ -105,6 +106,10 @@ async def test_the_store_is_looked_at_for_a_session_that_is_named_and_for_no_oth
         name = str(found["session"])
         assert len(name) == 16
         assert (await explained(play, session=f"{name}:mine")).json()["session"] == name
+        session = await play.send("GET", f"/admin/sessions/{name}?label=mine", HTML, bearer(CONFIGURED))
+        (link,) = re.findall(r'href="\.\./(explain\?[^"]*)"', session.body.decode())
+        blank = await play.send("GET", f"/admin/{link.replace('&amp;', '&')}", HTML, bearer(CONFIGURED))
+        assert f'value="{name}:mine"' in blank.body.decode()
         assert b"session_explained" in play.log.getvalue()
         page = (await asked(play, body=LONG.decode(), session="mine")).body.decode()
         assert f"With what the store has of session <code>{name}</code>" in page
