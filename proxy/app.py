@@ -152,35 +152,15 @@ class App(Served):
             openmetrics = engine.metrics.openmetrics if self._peers is None else None
             process = secrets.token_hex(8)
             run = f"{name}:{process}"
-            figures = KeptFigures(
-                engine.tallies.hours,
-                store,
-                engine.sealer,
-                config.telemetry.figures,
-                run,
-                time.time,
-                lambda: store.available,
-            )
+            figures = self._figures(engine, store, run)
             replicas = Replicas(store, engine.sealer, run, lambda: self._replica(name, started, reloader))
             kept = self._kept(trails, engine, store, process) if config.telemetry.trail else None
             self._opened = Opened(
-                store=store,
-                engine=engine,
-                active=lambda: gateway.active,
-                is_draining=lambda: self.is_draining,
-                reloader=reloader,
-                in_flight=gateway.admission.in_flight,
-                exposition=exposition,
-                openmetrics=openmetrics,
-                recent=recent,
-                trails=trails,
-                kept_trails=kept,
-                figures=figures,
-                replicas=replicas,
-                name=name,
-                started=started,
-                open_apart=open_apart,
-            )
+                store=store, engine=engine, active=lambda: gateway.active, is_draining=lambda: self.is_draining,
+                reloader=reloader, in_flight=gateway.admission.in_flight, exposition=exposition,
+                openmetrics=openmetrics, recent=recent, trails=trails, kept_trails=kept, figures=figures,
+                replicas=replicas, name=name, started=started, open_apart=open_apart,
+            )  # fmt: skip
             watching = asyncio.create_task(reloader.watch(self._look_every))
             opened.callback(watching.cancel)
             look_after = repeated(lambda: fail_open.run(_look_after(engine, kept, recent), None), LOOK_EVERY)
@@ -191,6 +171,11 @@ class App(Served):
             engine.observe(self._started())
             yield
             self._opened = None
+
+    def _figures(self, engine: Engine, store: CircuitBreaker, run: str) -> KeptFigures:
+        """What is kept of the figures of this run of the process."""
+        ttl, hours = self._config.telemetry.figures, engine.tallies.hours
+        return KeptFigures(hours, store, engine.sealer, ttl, run, time.time, lambda: store.available)
 
     def _kept(self, trails: SessionTrails, engine: Engine, store: CircuitBreaker, process: str) -> KeptTrails:
         """What is kept of trails beside this process's."""

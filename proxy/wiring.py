@@ -3,9 +3,10 @@
 import asyncio
 import io
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from functools import partial
 from importlib import resources
 
@@ -16,13 +17,13 @@ from proxy.dialects.reader import RequestReader
 from proxy.engine.ahead import Ahead
 from proxy.engine.compactions import Compactions
 from proxy.engine.compactor import Compactor
-from proxy.engine.compositions import Compositions
 from proxy.engine.cooler import Cooler
 from proxy.engine.decider import Decider
 from proxy.engine.drafter import Drafter
 from proxy.engine.engine import Engine
 from proxy.engine.excerpts import Excerpts
-from proxy.engine.explainer import Explainer, LookOnly
+from proxy.engine.explaining.compositions import Compositions
+from proxy.engine.explaining.explainer import Explainer, LookOnly
 from proxy.engine.quoter import Quoter
 from proxy.engine.standing import StandingRecords
 from proxy.engine.thinking import Thinking
@@ -56,6 +57,33 @@ from proxy.upstream.summarizer import Summarizer
 _WORKERS = 2
 
 
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """What lies in the store, by what it is."""
+
+    checkpoints: Checkpoints
+    erasures: Erasures
+    lineages: Lineages
+    sessions: SessionIndex
+    standing: StandingRecords
+    is_answered: Callable[[], bool]
+
+
+def _kept(store: Store, sealer: Sealer, ttl: float, memory: Memory) -> _Kept:
+    checkpoints = Checkpoints(store, sealer, ttl, Cache(memory, "records"))
+    erasures = Erasures(store, ttl, time.monotonic)
+    siblings = Siblings(checkpoints, erasures, sealer, ttl)
+    is_answered = partial(_is_answered, store)
+    return _Kept(
+        checkpoints,
+        erasures,
+        Lineages(store, sealer, ttl, time.time, memory),
+        SessionIndex(store, sealer, ttl, erasures, siblings, time.time),
+        StandingRecords(checkpoints, siblings, is_answered),
+        is_answered,
+    )
+
+
 async def open_engine(
     config: Config,
     store: Store,
@@ -81,53 +109,30 @@ async def open_engine(
     summarizer = summarizer or Summarizer(client, time.monotonic, observe)
     spending, prompts = Spending(time.time), read_prompts()
 
-    checkpoints = Checkpoints(store, sealer, ttl, Cache(memory, "records"))
-    erasures = Erasures(store, ttl, time.monotonic)
-    siblings = Siblings(checkpoints, erasures, sealer, ttl)
-    lineages = Lineages(store, sealer, ttl, time.time, memory)
-    sessions = SessionIndex(store, sealer, ttl, erasures, siblings, time.time)
-    is_answered = partial(_is_answered, store)
-    standing = StandingRecords(checkpoints, siblings, is_answered)
+    kept = _kept(store, sealer, ttl, memory)
+    checkpoints, erasures, lineages, standing = kept.checkpoints, kept.erasures, kept.lineages, kept.standing
     trails = Trails(checkpoints, standing, erasures, sealer, ttl, memory)
     cooler = Cooler(store, sealer, ttl, tokenizer, workers, memory)
     excerpts = Excerpts(cooler, summarizer, tokenizer, prompts, spending, workers)
     writer = Writer(checkpoints, summarizer, tokenizer, prompts, windows, spending, workers, time.monotonic)
     compactor = Compactor(checkpoints, summarizer, writer, spending, tokenizer, workers, observe, time.time)
-    compactions = Compactions(standing, compactor, lineages, trails, sessions, background)
+    compactions = Compactions(standing, compactor, lineages, trails, kept.sessions, background)
     quoter = Quoter(tokenizer, workers, observe, Cache(memory, "quotations"), Cache(memory, "indexes"))
     decider = Decider(standing, cooler, Thinking(store, sealer, ttl, cooler, memory), quoter, lineages)
     reader = RequestReader(tokenizer, workers, memory)
     drafter = Drafter(decider, standing, compactions, lineages, erasures, trails, tokenizer, observe)
     ahead = Ahead(standing, compactions, excerpts, summarizer, lineages, trails, windows, observe)
-    explainer = Explainer(checkpoints, erasures, lineages, sealer, ttl, tokenizer, workers, is_answered)
+    explainer = Explainer(checkpoints, erasures, lineages, sealer, ttl, tokenizer, workers, kept.is_answered)
     _watch_memory(metrics, memory)
     _watch_store(metrics, store, sealer, observe)
     _watch_work(metrics, background, standing, summarizer, spending)
     _watch_sinks(metrics, log, observe)
     return Engine(
-        tokenizer,
-        windows,
-        tallies,
-        metrics,
-        observe,
-        reader,
-        drafter,
-        ahead,
-        Compositions(observe, workers, time.time),
-        explainer,
-        compactor.aside(LookOnly(store)),
-        checkpoints,
-        lineages,
-        sealer,
-        spending,
-        erasures,
-        sessions,
-        ManualCompactions(store, sealer, erasures),
-        Captures(time.time),
-        background,
-        workers,
-        memory,
-    )
+        tokenizer, windows, tallies, metrics, observe, reader, drafter, ahead,
+        Compositions(observe, workers, time.time), explainer, compactor.aside(LookOnly(store)),
+        kept.checkpoints, kept.lineages, sealer, spending, kept.erasures, kept.sessions,
+        ManualCompactions(store, sealer, kept.erasures), Captures(time.time), background, workers, memory,
+    )  # fmt: skip
 
 
 @asynccontextmanager

@@ -192,28 +192,15 @@ def build(
     text = with_names(text, texts, uses, kept, span.cut.position, budget, count)
     text_tokens = count(text) + MESSAGE_TOKENS
     return Record(
-        version=VERSION,
-        digest=span.digest,
-        root=parent.root if parent else span.digest,
-        parent=parent.digest if parent else None,
-        covered=span.cut.position,
+        version=VERSION, digest=span.digest, root=parent.root if parent else span.digest,
+        parent=parent.digest if parent else None, covered=span.cut.position,
         generation=1 if parent is None or written.rebuilt else parent.generation + 1,
-        language=language,
-        text=text,
-        text_tokens=text_tokens,
-        summary=written.summary,
-        segments=timeline,
-        entries=tuple(ledger.fit(entries, 4 * budget.record, count)),
-        actions=actions,
-        files=files,
+        language=language, text=text, text_tokens=text_tokens, summary=written.summary, segments=timeline,
+        entries=tuple(ledger.fit(entries, 4 * budget.record, count)), actions=actions, files=files,
         making=_making(span.cut, written, trigger, tokens_before, tokens_kept + text_tokens, text_tokens),
-        first_digest=span.first_digest,
-        last_digest=span.last_digest,
-        title=title,
-        started=started,
-        compacted=now,
+        first_digest=span.first_digest, last_digest=span.last_digest, title=title, started=started, compacted=now,
         uses=working_set.packed(uses),
-    )
+    )  # fmt: skip
 
 
 def _carried(

@@ -20,7 +20,7 @@ from proxy.commands.sessions import stored
 from proxy.config.loading import Config
 from proxy.dialects.base import Dialect
 from proxy.engine.case import Mode, pasted
-from proxy.engine.explanation import WITHOUT_STORE, Explanation, Fate, MessageFate, Pinned
+from proxy.engine.explaining.explanation import WITHOUT_STORE, Explanation, Fate, MessageFate, Pinned
 from proxy.observing.log import open_log
 from proxy.records.index import Session, Target
 from proxy.stores.memory import MemoryStore

@@ -34,7 +34,7 @@ class Draft:
     copy: None where the client's bytes are sent.
     max_output: the lower limit that was put in place of the client's, None where its own holds.
     warning: of what the client does that compaction cannot help; None for nothing.
-    waited: seconds that it was waited for, while its record was being made.
+    planned: seconds until it was decided what to send. waited: those for a record that was being made.
     """
 
     body: bytes
@@ -46,6 +46,7 @@ class Draft:
     copy: Copy | None = None
     max_output: int | None = None
     warning: str | None = None
+    planned: float = 0.0
     waited: float = 0.0
 
 

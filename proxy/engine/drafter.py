@@ -59,10 +59,12 @@ class Drafter:
 
     async def first(self, case: Case) -> Draft:
         """The draft before anything was sent; its output's limit fits beside it where that is known."""
-        return self._fitted(case, await self._first(case))
-
-    async def _first(self, case: Case) -> Draft:
+        began = time.perf_counter()
         decision = await self._decider.decide(case)
+        planned = time.perf_counter() - began
+        return replace(self._fitted(case, await self._carried_out(case, decision)), planned=planned)
+
+    async def _carried_out(self, case: Case, decision: Decision) -> Draft:
         if not isinstance(decision.plan, Bypass):
             self._lineages.seen(case.chain.first_link)
         if case.mode == "shadow" and decision.view is not None:

@@ -8,9 +8,9 @@ from proxy.dialects.reader import RequestReader
 from proxy.engine.ahead import Ahead
 from proxy.engine.case import Named
 from proxy.engine.compactor import Compactor
-from proxy.engine.compositions import Compositions
 from proxy.engine.drafter import Drafter
-from proxy.engine.explainer import Explainer
+from proxy.engine.explaining.compositions import Compositions
+from proxy.engine.explaining.explainer import Explainer
 from proxy.memory import Memory
 from proxy.models.tokenizer import Tokenizer
 from proxy.models.windows import Windows

@@ -31,6 +31,7 @@ class Incoming:
     usage:    what the upstream has billed.
     attempts: requests that were sent to it. overflow: what became of one that it refused for its size; None for none.
     own, waited: seconds of our own before it was first sent, and those that it waited for summaries.
+    stages:   milliseconds of our own by what was done in them, where more was done than to count it.
     searches: of the model in its conversation, before it gave the answer that the client gets.
     warning:  what an operator should look into; None for nothing.
     admitted: closed when it ends, which makes room for another one. opened: closed when it was answered.
@@ -53,6 +54,7 @@ class Incoming:
     attempts: int = 0
     own: float = 0.0
     waited: float = 0.0
+    stages: dict[str, float] | None = None
     overflow: Overflow | None = None
     warning: str | None = None
     searches: int = 0

@@ -20,7 +20,7 @@ from proxy.engine.ahead import is_worth_following
 from proxy.engine.case import Case, Outcome, case_of, named_of, with_lessons
 from proxy.engine.draft import Draft
 from proxy.engine.engine import Engine
-from proxy.engine.explanation import Explanation
+from proxy.engine.explaining.explanation import Explanation
 from proxy.gateway.answers import Answer
 from proxy.gateway.forwarder import Forwarder
 from proxy.gateway.identify import identify
@@ -135,7 +135,9 @@ class Gateway:
 
     async def _prepare(self, incoming: Incoming) -> bool:
         """Everything that is ours to do before the upstream is asked."""
+        began = time.perf_counter()
         request = await self._read(incoming)
+        read = time.perf_counter()
         if request is None:
             _send_as_it_came(incoming, "bypass", "unknown_shape")
             return True
@@ -152,7 +154,9 @@ class Gateway:
         case = with_lessons(named, router)
         with commenting(incoming, case, self._fail_open):
             case = await self._engine.drafter.placed(case)
+            placed = time.perf_counter()
             incoming.ready(case.route, await self._engine.drafter.first(case), case)
+        incoming.stages = _stages(incoming, began, read, placed)
         return True
 
     async def count(self, exchange: Exchange) -> None:
@@ -292,6 +296,14 @@ class Gateway:
             if incoming.admitted is not None:
                 incoming.admitted.close()
             self._fail_open.call(lambda: tell(self._engine.observe, ended(incoming, error), exchange.head.trace), None)
+
+
+def _stages(incoming: Incoming, began: float, read: float, placed: float) -> dict[str, float]:
+    """Milliseconds by what was done, of a request that is ready; these are the times at which each was done."""
+    draft = incoming.sent
+    rebuilt = incoming.prepared - placed - draft.planned - draft.waited
+    seconds = {"read": read - began, "store": placed - read, "plan": draft.planned, "rebuild": rebuilt}
+    return {stage: round(1000 * spent, 2) for stage, spent in seconds.items()}
 
 
 def _traced(head: RequestHead, tracing: Tracing) -> RequestHead:

@@ -32,6 +32,7 @@ class RequestEnded(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     billed, cached, cache_written, output: tokens as the upstream reported them.
     ms:          until its end. first_byte_ms: until the first of the upstream's answer was there.
     overhead_ms: until it was first sent, which is our own work (own_ms) and the wait for a summary then.
+    stages:      own_ms by what was done: `read`, `store`, `plan`, `rebuild`; of requests that needed more than a count.
     wait_ms:     for summaries, before and after it was first sent.
     attempts:    requests to the upstream that were made for it.
     overflow:    what became of one that the upstream refused for its size.
@@ -57,6 +58,7 @@ class RequestEnded(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     overhead_ms: float | None = None
     own_ms: float | None = None
     wait_ms: float | None = None
+    stages: dict[str, float] | None = None
     attempts: int = 0
     bytes: int
     comments: int = 0

@@ -153,6 +153,8 @@ class Tallies:
             self._took("time_to_first_byte_seconds", where, event, event.first_byte_ms)
         if event.own_ms is not None:
             histograms["overhead_seconds"].observe(("total",), event.own_ms / 1000)
+        for stage, ms in (event.stages or {}).items():
+            histograms["overhead_seconds"].observe((stage,), ms / 1000)
         if event.wait_ms is not None:
             histograms["summary_wait_seconds"].observe((event.compaction or "",), event.wait_ms / 1000)
         if event.window and sent is not None:

@@ -24,7 +24,7 @@ from proxy.engine.case import Case, Mode, case_of
 from proxy.engine.cooler import Content, content_key
 from proxy.engine.decider import worthwhile
 from proxy.engine.draft import Draft
-from proxy.engine.explanation import Explanation
+from proxy.engine.explaining.explanation import Explanation
 from proxy.observing.log import Log
 from proxy.server.head import RequestHead
 from proxy.stores.memory import MemoryStore

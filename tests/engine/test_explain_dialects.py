@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from proxy.dialects.table import CHAT, DIALECTS, MESSAGES, RESPONSES
-from proxy.engine.explanation import Explanation
+from proxy.engine.explaining.explanation import Explanation
 from tests.support.plain_talk import path_of, turns, written
 from tests.support.scenarios import MODEL, prose
 from tests.support.stages import Stage, ours, outcome, stage

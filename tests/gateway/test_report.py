@@ -376,3 +376,18 @@ async def test_a_line_says_what_became_of_an_overflow(
     assert line["window"] == WINDOW
     assert 0.8 * WINDOW < line["usable"] < WINDOW
     assert line["messages"] == len(history(0.7))
+
+
+async def test_the_line_of_a_request_tells_what_our_own_time_was_spent_on(tmp_path: Path) -> None:
+    async with stage(tmp_path) as play:
+        for sent in (SMALL, MUST):
+            await play.send(sent)
+        await play.settled()
+        small, must = play.logged("request")
+    assert "stages" not in small
+    stages = must["stages"]
+    assert isinstance(stages, dict)
+    assert list(stages) == ["read", "store", "plan", "rebuild"]
+    assert all(spent >= 0 for spent in stages.values())
+    assert sum(stages.values()) <= float(str(must["own_ms"])) + 0.1
+    assert float(str(must["wait_ms"])) > 0

@@ -130,6 +130,13 @@ def test_what_an_alert_waits_for_is_there_with_0_before_it_happens() -> None:
     assert counts["config_reloads"] == {("success",): 0, ("failed",): 0}
 
 
+def test_our_own_time_is_told_by_stage() -> None:
+    found = folded(answered(own_ms=1.5), answered(own_ms=3.0, stages={"read": 1.0, "plan": 2.0}))
+    assert {stage: of.sum for (stage,), of in found.histograms["overhead_seconds"].of.items()} == pytest.approx(
+        {"total": 0.0045, "read": 0.001, "plan": 0.002}
+    )
+
+
 def test_durations_are_in_seconds_and_waits_of_those_that_waited() -> None:
     tallies = folded(answered(), answered(ms=2_500.0, first_byte_ms=600.0, own_ms=1.5, wait_ms=400.0))
     found = tallies.histograms

@@ -8,7 +8,7 @@ from proxy.admin.guard import body_of
 from proxy.admin.openapi import Endpoint
 from proxy.admin.trials.explaining import MOST_EXPLAINED, Explaining, Made, Question
 from proxy.admin.trials.replaying import MOST_REPLAYED, Outcome, Replaying, Wanted
-from proxy.engine.explanation import Explanation
+from proxy.engine.explaining.explanation import Explanation
 from proxy.errors import InvalidRequestError
 
 

@@ -18,8 +18,8 @@ from proxy.dialects.reader import CountedRequest
 from proxy.dialects.table import CHAT, written_in
 from proxy.engine.case import pasted
 from proxy.engine.compactor import CompactionError
-from proxy.engine.explainer import Explainer
-from proxy.engine.explanation import Explanation, MessageFate
+from proxy.engine.explaining.explainer import Explainer
+from proxy.engine.explaining.explanation import Explanation, MessageFate
 from proxy.errors import InvalidRequestError, NotAllowedError, NotFoundError, StoreUnavailableError
 from proxy.observing.events import AdminActed
 from proxy.observing.message_fates import SentMessage

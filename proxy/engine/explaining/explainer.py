@@ -17,12 +17,12 @@ from policies.record.record import Record, RoundCounts
 from policies.trail import left_out
 from policies.transcript import CountTokens
 from proxy.dialects.reader import CountedRequest
-from proxy.engine import explanation
 from proxy.engine.case import Case
 from proxy.engine.cooler import Cooler
 from proxy.engine.decider import Decider, Decision, bypass_reason
 from proxy.engine.draft import Draft, untouched
-from proxy.engine.fates import Sent, fates, indexes_of
+from proxy.engine.explaining import explanation
+from proxy.engine.explaining.fates import Sent, fates, indexes_of
 from proxy.engine.job import Job
 from proxy.engine.quoter import Quoter
 from proxy.engine.standing import StandingRecords

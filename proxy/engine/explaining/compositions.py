@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from proxy.engine.case import Case, Named
 from proxy.engine.draft import Draft
-from proxy.engine.fates import fates, indexes_of, sent_with
+from proxy.engine.explaining.fates import fates, indexes_of, sent_with
 from proxy.lru import remember
 from proxy.observing.events import Hook, PromptComposed
 from proxy.observing.message_fates import SentMessage, pack

@@ -8,9 +8,9 @@ from policies.message import INSTRUCTION_ROLES
 from policies.plan import Compact
 from policies.record.record import Record
 from proxy.dialects.reader import CountedRequest
-from proxy.engine import explanation
 from proxy.engine.case import Case
 from proxy.engine.draft import Draft
+from proxy.engine.explaining import explanation
 
 # Why a message is sent as it is, by the reason of a request that goes on without a new record.
 _AS_IT_CAME = {
