@@ -1,7 +1,6 @@
 """uvicorn's HTTP/1.1 protocol on httptools with what it lacks: deadlines, limits, and strictness about framing."""
 
 import asyncio
-import re
 from asyncio import TimerHandle
 from collections import deque
 from collections.abc import Callable
@@ -17,17 +16,12 @@ from proxy.server.exchange import Exchange
 from proxy.server.flow import Flow
 from proxy.server.head import RequestHead
 from proxy.server.served import Served
+from proxy.server.strictness import MAX_HEAD, MAX_LINE, check_fields, check_size, check_target
 
-# nginx takes heads of 32 KB and lines of 8 KB; a line of ours may carry what 16 KB hold.
-MAX_HEAD = 32 * 1024
-MAX_LINE = 16 * 1024
-MAX_HEADERS = 128
 # Bytes a second that a body must keep up in the long run, as in Apache's mod_reqtimeout; an answer, while it waits.
 MIN_RATE = 500
 # What a chunk may cost besides its content, as in Go's net/http; what goes beyond adds up to MAX_HEAD at most.
 _CHUNK_FRAMING = 16
-# A name or address and a port (RFC 9112, section 3.2); nothing that would change a URL made of it.
-_HOST = re.compile(rb"(?:[A-Za-z0-9._~%!$&'()*+,;=-]*|\[[0-9A-Fa-f:.]+\])(?::[0-9]{0,5})?")
 # Seconds to go on reading, and throwing away, what comes after a refusal.
 _LINGER = 3.0
 # To look again whether a body goes on that we do not read for now.
@@ -162,9 +156,7 @@ class Guard(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         self._end_timer()
-        self._check_size()
-        self._check_target()
-        self._check_fields()
+        self._check()
         self._is_upgrade = self.parser.should_upgrade()
         if self._is_upgrade:
             return
@@ -260,47 +252,18 @@ class Guard(HttpToolsProtocol):
 
     # what is refused
 
-    def _check_size(self) -> None:
-        if len(self.url) > MAX_LINE:
-            self._reject(URITooLongError())
-        # What came is no less than what is in it, and is known already.
-        large = self._most > MAX_HEAD and sum(len(name) + len(value) + 4 for name, value in self.headers) > MAX_HEAD
-        if large or len(self.headers) > MAX_HEADERS:
-            self._reject(HeadersTooLargeError())
-
-    def _check_target(self) -> None:
-        """A URL's host is as good as any, since nothing is chosen by it; a fragment or a user has no place there."""
-        is_path = self.url.startswith(b"/")
-        is_url = not is_path and self.url.startswith((b"http://", b"https://"))
-        if b"#" in self.url or not (is_path or (is_url and _HOST.fullmatch(self.url.split(b"/")[2]))):
-            self._reject(InvalidRequestError("The request's target must be a path."))
-        if self.parser.get_method() == b"CONNECT":
-            self._reject(InvalidRequestError("CONNECT is not served."))
-
-    def _check_fields(self) -> None:
+    def _check(self) -> None:
+        """Raise HttpParserError where the head under way is none that is served, which ends the connection."""
         version = self.parser.get_http_version()
-        if version not in ("1.1", "1.0"):
-            self._reject(InvalidRequestError("The request is not HTTP/1.1."))
-        hosts, codings = [], []
-        for name, value in self.headers:
-            if name == b"host":
-                hosts.append(value)
-            elif name == b"transfer-encoding":
-                codings.append(value.lower())
-        if codings and (codings != [b"chunked"] or version == "1.0"):
-            self._reject(InvalidRequestError("The Transfer-Encoding is not chunked, or not of HTTP/1.1."))
+        try:
+            check_target(self.parser.get_method(), self.url)
+            # What came is no less than what is in it, and is known already.
+            check_size(self.headers if self._most > MAX_HEAD else (), len(self.headers))
+            self._hosts = check_fields(self.headers, version, self._hosts)
+        except ProxyError as error:
+            self._reject(error)
         if version == "1.0":  # whose clients know no 100 (RFC 9110, section 10.1.1)
             self.expect_100_continue = False
-        self._check_host(hosts, version)
-
-    def _check_host(self, hosts: list[bytes], version: str) -> None:
-        if hosts and hosts == self._hosts:
-            return
-        if len(hosts) > 1 or (not hosts and version != "1.0"):
-            self._reject(InvalidRequestError("The request must have one Host header."))
-        if hosts and not _HOST.fullmatch(hosts[0]):
-            self._reject(InvalidRequestError("The Host header is not a name or address with a port."))
-        self._hosts = hosts
 
     def _reject(self, error: ProxyError) -> None:
         """Out of a callback of the parser, which stops it."""

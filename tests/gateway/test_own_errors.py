@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from proxy.dialects.table import CHAT, DIALECTS, MESSAGES
-from proxy.server.protocol import MAX_HEAD, MAX_LINE
+from proxy.server.strictness import MAX_HEAD, MAX_LINE
 from tests.support.upstreams import CHUNKED, HOST, JSON, always, connected, proxied, request
 
 if TYPE_CHECKING:

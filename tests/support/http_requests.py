@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from proxy.server.protocol import MAX_HEAD, MAX_HEADERS, MAX_LINE
+from proxy.server.strictness import MAX_HEAD, MAX_HEADERS, MAX_LINE
 from tests.support.upstreams import CHAT, chat
 
 BODY = chat("a")
