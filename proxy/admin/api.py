@@ -39,7 +39,7 @@ SESSIONS_PATH = f"{API}sessions"
 # Those that are no free text.
 _PARAMETERS: Mapping[str, Mapping[str, object]] = MappingProxyType(
     {
-        "span": {"enum": [span.name for span in SPANS]},
+        "range": {"enum": [span.name for span in SPANS]},
         "limit": {"type": "integer", "minimum": 1, "maximum": MOST_ROWS},
         "all": {"const": "true"},
     }
@@ -86,7 +86,7 @@ class Api:
         """The table; of two paths that fit the first holds."""
         found = ("tenant", "session", "outcome", "status")
         return [
-            Endpoint("GET", "overview", EVERYBODY, self._overview, Overview, "Health and figures", ("tenant", "span")),
+            Endpoint("GET", "overview", EVERYBODY, self._overview, Overview, "Health and figures", ("tenant", "range")),
             Endpoint(
                 "GET", "requests", SIGNED_IN, self._requests, Page, "Newest requests", (*found, "limit", "cursor")
             ),

@@ -33,7 +33,8 @@ class Span(NamedTuple):
     hours: int
 
 
-SPANS = (Span("24h", "last 24 hours", 24), Span("7d", "last 7 days", 7 * 24), Span("30d", "last 30 days", 30 * 24))
+DAY = Span("24h", "last 24 hours", 24)
+SPANS = (Span("1h", "hour so far", 1), DAY, Span("7d", "last 7 days", 7 * 24), Span("30d", "last 30 days", 30 * 24))
 
 
 class Figures(msgspec.Struct, frozen=True, kw_only=True):

@@ -33,12 +33,12 @@ def asked_of(request: Request, visitor: Visitor) -> tuple[Filter, int | None]:
 
 
 def span_of(request: Request) -> Span:
-    """The span that `?span=` names; unsaid, a day."""
-    name = request.query_params.get("span", "") or overview.SPANS[0].name
+    """The span that `?range=` names; unsaid, a day."""
+    name = request.query_params.get("range", "") or overview.DAY.name
     found = next((span for span in overview.SPANS if span.name == name), None)
     if found is None:
         names = ", ".join(span.name for span in overview.SPANS)
-        raise InvalidRequestError(f"There is no such span of time; say one of {names}.", param="span")
+        raise InvalidRequestError(f"There is no such span of time; say one of {names}.", param="range")
     return found
 
 

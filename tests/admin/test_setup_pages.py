@@ -38,9 +38,9 @@ async def test_views_are_there_when_nothing_is_known_and_when_the_store_is_down(
         assert "The store does not answer" in await page(play, "sessions")
         assert "Requests go on without it" in await page(play, "store")
         assert "No model was asked for yet" in await page(play, "models")
-        figures = (await play.send("GET", "/admin/api/overview?span=30d", bearer(CONFIGURED))).json()
+        figures = (await play.send("GET", "/admin/api/overview?range=30d", bearer(CONFIGURED))).json()
         assert (figures["span"], figures["is_whole"]) == ("30d", False)
-        assert (await play.send("GET", "/admin/api/overview?span=1y", bearer(CONFIGURED))).status == 400
+        assert (await play.send("GET", "/admin/api/overview?range=1y", bearer(CONFIGURED))).status == 400
         assert len((await play.send("GET", "/admin/api/replicas", bearer(CONFIGURED))).json()["replicas"]) == 1  # type: ignore[arg-type]
 
 

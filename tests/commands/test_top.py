@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 from rich.console import Console
 
-from proxy.admin.overview import SPANS, Minute, Overview, Told, near
+from proxy.admin.overview import DAY, Minute, Overview, Told, near
 from proxy.commands.watching.running_proxy import UnansweredError
 from proxy.commands.watching.screen import Shown, bars, screen
 from proxy.commands.watching.top import screens, top
@@ -91,7 +91,7 @@ def keys(*pressed: str | Callable[[], None]) -> Callable[[float], str]:
 
 def test_keys_pause_change_the_span_and_end_it() -> None:
     proxy = Proxy()
-    first = proxy(SPANS[0].name)
+    first = proxy(DAY.name)
     found = [*screens(first, proxy, keys("", "p", "", "s", "", "p", "q"))]
     assert [each.at for each in found] == [1, 2, 2, 2, 3, 3, 4]
     assert [each.is_paused for each in found] == [False, False, True, True, True, True, False]
@@ -100,7 +100,7 @@ def test_keys_pause_change_the_span_and_end_it() -> None:
 
 def test_a_proxy_that_does_not_answer_leaves_on_the_screen_what_it_said_last() -> None:
     proxy = Proxy()
-    first = proxy(SPANS[0].name)
+    first = proxy(DAY.name)
 
     def goes() -> None:
         proxy.answers = False

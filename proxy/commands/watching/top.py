@@ -13,7 +13,7 @@ from dataclasses import replace
 import msgspec
 from rich.live import Live
 
-from proxy.admin.overview import SPANS, Overview
+from proxy.admin.overview import DAY, SPANS, Overview
 from proxy.admin.recent import Page
 from proxy.commands.common import console, fail, loaded
 from proxy.commands.parameters import ConfigPath
@@ -33,7 +33,7 @@ def top(*, url: Url = None, config: ConfigPath = None) -> None:
     known = loaded(config)
     out = console()
     try:
-        first = asked(known, url, SPANS[0].name)
+        first = asked(known, url, DAY.name)
         if not (out.is_terminal and sys.stdin.isatty()):
             out.print(screen(first))
             return
@@ -53,7 +53,7 @@ def asked(config: Config, url: str | None, span: str) -> Shown:
         return b"".join(answered(config, url, name, query, _PATIENCE))
 
     try:
-        overview = msgspec.json.decode(get("overview", span=span), type=Overview)
+        overview = msgspec.json.decode(get("overview", range=span), type=Overview)
         page = msgspec.json.decode(get("requests"), type=Page)
     except msgspec.DecodeError as error:
         raise UnansweredError(f"{url_of(config, url)} is no Concertina of this version: {error}") from None
@@ -66,7 +66,8 @@ def screens(first: Shown, ask: Callable[[str], Shown], pressed: Callable[[float]
     pressed: the key that is within so many seconds; empty for none. Where the proxy does not answer, what it said last
     stays.
     """
-    spans, shown = [span.name for span in SPANS], first
+    at = SPANS.index(DAY)
+    spans, shown = [span.name for span in (*SPANS[at:], *SPANS[:at])], first
     while True:
         yield shown
         key = pressed(_EVERY)
