@@ -25,7 +25,7 @@ from proxy.server.process import listen
 _STYLES = {"ok": "green", "warning": "yellow", "wrong": "bold red"}
 
 
-def doctor(*, config: ConfigPath = None, spend: str | None = None, as_json: AsJson = False) -> None:
+def doctor(config: ConfigPath = None, *, spend: str | None = None, as_json: AsJson = False) -> None:
     """Look whether all that a config names is there and works, a line each; exit code 1 where something is wrong.
 
     :param spend: Model that is also sent one request for one token, with the key in the config.
