@@ -18,7 +18,7 @@ from tests.support.upstreams import (
     GZIP,
     JSON,
     OK_BODY,
-    WAYS,
+    TWO_WAYS,
     Header,
     Upstream,
     always,
@@ -51,7 +51,7 @@ LIMIT = f"The request body is over the limit of {MOST:,} bytes (server.max_body_
 STRANGER = "the API key is not known here; ask the operator of this proxy for one and send it as a Bearer token"
 
 
-@pytest.fixture(scope="module", params=WAYS)
+@pytest.fixture(scope="module", params=TWO_WAYS)
 def anyio_backend(
     request: pytest.FixtureRequest, certificates: Certificates
 ) -> Iterator[tuple[str, dict[str, object]]]:

@@ -14,7 +14,7 @@ from tests.support.upstreams import (
     CHAT,
     JSON,
     OK_BODY,
-    WAYS,
+    TWO_WAYS,
     Header,
     Reply,
     Upstream,
@@ -92,7 +92,7 @@ def targets() -> list[str]:
     )
 
 
-@pytest.fixture(scope="module", params=WAYS)
+@pytest.fixture(scope="module", params=TWO_WAYS)
 def anyio_backend(
     request: pytest.FixtureRequest, certificates: Certificates
 ) -> Iterator[tuple[str, dict[str, object]]]:

@@ -20,7 +20,7 @@ from tests.support.upstreams import (
     EVENTS,
     JSON,
     OK_BODY,
-    WAYS,
+    TWO_WAYS,
     Call,
     Header,
     Reply,
@@ -53,7 +53,7 @@ pytestmark = pytest.mark.anyio
 OK = answer(200, OK_BODY, JSON)
 
 
-@pytest.fixture(scope="module", params=WAYS)
+@pytest.fixture(scope="module", params=TWO_WAYS)
 def anyio_backend(
     request: pytest.FixtureRequest, certificates: Certificates
 ) -> Iterator[tuple[str, dict[str, object]]]:

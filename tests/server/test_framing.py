@@ -11,7 +11,7 @@ import pytest
 
 from tests.support.fronts import PROGRAMS, Front, before
 from tests.support.http_requests import BODY, HOST, LENGTH, POST, ROWS, SMUGGLED, TE, hosted, post
-from tests.support.upstreams import JSON, OK_BODY, WAYS, Upstream, always, answer, connected, proxied, way
+from tests.support.upstreams import JSON, OK_BODY, TWO_WAYS, Upstream, always, answer, connected, proxied, way
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
@@ -297,7 +297,7 @@ def known() -> Iterator[Case]:
 CASES = unique([*known(), *CODINGS, *CHUNKS, *LENGTHS, *FIELDS, *TARGETS, *CONNECTIONS, *LINES])
 
 
-@pytest.fixture(scope="module", params=WAYS)
+@pytest.fixture(scope="module", params=TWO_WAYS)
 def anyio_backend(
     request: pytest.FixtureRequest, certificates: Certificates
 ) -> Iterator[tuple[str, dict[str, object]]]:
@@ -307,7 +307,7 @@ def anyio_backend(
 
 @pytest.fixture(scope="module")
 async def both(anyio_backend: object, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[tuple[str, Upstream]]:
-    server = {"header_timeout": "1s", "body_timeout": "1s"}
+    server = {"header_timeout": "2s", "body_timeout": "2s"}
     script = always(answer(200, OK_BODY, JSON))
     async with proxied(tmp_path_factory.mktemp("framing"), script, server=server) as found:
         yield found

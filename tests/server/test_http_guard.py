@@ -14,7 +14,19 @@ from uvicorn.server import ServerState
 
 from proxy.server.protocol import MIN_RATE, Guard
 from tests.support.http_requests import BODY, HOST, LENGTH, POST, ROWS, TE, Row, large, post
-from tests.support.upstreams import CHAT, JSON, OK_BODY, WAYS, Upstream, always, answer, chat, connected, proxied, way
+from tests.support.upstreams import (
+    CHAT,
+    JSON,
+    OK_BODY,
+    TWO_WAYS,
+    Upstream,
+    always,
+    answer,
+    chat,
+    connected,
+    proxied,
+    way,
+)
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
@@ -25,7 +37,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.anyio
 
 
-@pytest.fixture(scope="module", params=WAYS)
+@pytest.fixture(scope="module", params=TWO_WAYS)
 def anyio_backend(
     request: pytest.FixtureRequest, certificates: Certificates
 ) -> Iterator[tuple[str, dict[str, object]]]:

@@ -221,6 +221,8 @@ class Upstream:
 
 # The proxy runs on uvloop, which fails in ways of its own, as does TLS.
 WAYS = ("asyncio", "uvloop", "uvloop, TLS")
+# For tables of a thousand rows.
+TWO_WAYS = ("asyncio", "uvloop, TLS")
 # What every upstream speaks that is given no other; None for plain TCP.
 _spoken: ssl.SSLContext | None = None
 
