@@ -8,6 +8,7 @@ from proxy.admin.guard import body_of
 from proxy.admin.openapi import Endpoint
 from proxy.admin.trials.explaining import MOST_EXPLAINED, Explaining, Made, Question
 from proxy.admin.trials.replaying import MOST_REPLAYED, Outcome, Replaying, Wanted
+from proxy.dialects.surrogates import readable
 from proxy.engine.explaining.explanation import Explanation
 from proxy.errors import InvalidRequestError
 
@@ -41,7 +42,7 @@ class TrialEndpoints:
 
     async def _explain(self, request: Request, visitor: Visitor) -> object:
         try:
-            asked = msgspec.json.decode(await body_of(request, MOST_EXPLAINED), type=Question)
+            asked = msgspec.json.decode(readable(await body_of(request, MOST_EXPLAINED)), type=Question)
         except msgspec.DecodeError:
             raise InvalidRequestError('Send {"body": {...}, "policies": [...], "tenant": "..."} as JSON.') from None
         found = await self._explaining.answer(visitor, asked)
@@ -49,7 +50,7 @@ class TrialEndpoints:
 
     async def _replay(self, request: Request, visitor: Visitor) -> object:
         try:
-            wanted = msgspec.json.decode(await body_of(request, MOST_REPLAYED), type=Wanted)
+            wanted = msgspec.json.decode(readable(await body_of(request, MOST_REPLAYED)), type=Wanted)
         except msgspec.DecodeError:
             raise InvalidRequestError('Send {"files": {"NAME": "..."}, "policies": [...]} as JSON.') from None
         return await self._replaying.play(visitor, wanted)

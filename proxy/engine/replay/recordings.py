@@ -10,6 +10,7 @@ import msgspec
 from policies.message import Message
 from proxy.dialects.base import Dialect
 from proxy.dialects.json_array import model_of, with_fields
+from proxy.dialects.surrogates import readable
 from proxy.dialects.table import CHAT, DIALECTS, MESSAGES, dialect_of, written_in
 from proxy.server.paths import reading, resource
 
@@ -79,7 +80,7 @@ def read(path: Path, model: str | None) -> list[Recording]:
 
 def read_from(name: str, data: bytes, model: str | None) -> list[Recording]:
     """The same of what a file of this name holds."""
-    entries = [_unwrapped(entry) for entry in _entries(data)]
+    entries = [_unwrapped(entry) for entry in _entries(readable(data))]
     if len(entries) == 1 and entries[0].messages is not None:
         return [_history(name, entries[0], entries[0].messages, model)]
     first = entries[0]

@@ -73,6 +73,10 @@ async def test_programs_get_explanations_and_words_for_what_is_wrong(tmp_path: P
         explained = reply.json()["explanations"]
         assert [each["policy"] for each in explained] == ["default", "cost"], "two at most"  # type: ignore[union-attr,index]
         assert explained[0]["outcome"] == "applied"  # type: ignore[index]
+        half = await play.send(
+            "POST", URL, bearer(CONFIGURED), body=content.replace(b'"content": "', rb'"content": "\ud83d ')
+        )
+        assert half.json()["explanations"][0]["outcome"] == "applied", "clients cut emojis in two"  # type: ignore[index]
         for wrong in (b"", b"[]", b'{"body": 1}', b'{"policies": []}'):
             refused = await play.send("POST", URL, bearer(CONFIGURED), body=wrong)
             assert refused.status == 400, wrong

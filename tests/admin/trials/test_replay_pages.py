@@ -51,6 +51,14 @@ async def test_sessions_are_played_under_each_policy_and_nobody_is_asked(tmp_pat
         assert stored["sessions"] == []
 
 
+async def test_half_an_emoji_in_a_recording_or_its_name_is_no_trouble(tmp_path: Path) -> None:
+    async with played(tmp_path, CONFIGURED, **SMALL_WINDOW) as play:
+        halves = json.dumps([{"role": "user", "content": "\ud83d hello"}])
+        reply = await asked(play, files={"\ud83d.json": halves, "a.json": ONE_MESSAGE}, policies=["default"])
+        names = [session["name"] for session in reply.json()["replayed"]["sessions"]]  # type: ignore[index,call-overload]
+        assert names == ["\ufffd.json", "a.json"]
+
+
 async def test_the_page_shows_a_table_a_session_and_what_was_left_out(tmp_path: Path) -> None:
     async with played(tmp_path, CONFIGURED, **SMALL_WINDOW) as play:
         blank = (await play.send("GET", "/admin/replay", HTML, bearer(CONFIGURED))).body.decode()
