@@ -24,6 +24,7 @@ from tests.support.upstreams import (
     always,
     answer,
     ask,
+    backends,
     chat,
     chunk,
     config_for,
@@ -31,13 +32,11 @@ from tests.support.upstreams import (
     proxied,
     request,
     serving,
-    way,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
+    from collections.abc import AsyncIterator
 
-    from tests.support.redis_servers import Certificates
 
 pytestmark = pytest.mark.anyio
 
@@ -51,12 +50,7 @@ LIMIT = f"The request body is over the limit of {MOST:,} bytes (server.max_body_
 STRANGER = "the API key is not known here; ask the operator of this proxy for one and send it as a Bearer token"
 
 
-@pytest.fixture(scope="module", params=TWO_WAYS)
-def anyio_backend(
-    request: pytest.FixtureRequest, certificates: Certificates
-) -> Iterator[tuple[str, dict[str, object]]]:
-    with way(request.param, certificates) as backend:
-        yield backend
+anyio_backend = backends(TWO_WAYS)
 
 
 @pytest.fixture(scope="module")

@@ -31,6 +31,7 @@ from tests.support.upstreams import (
     Script,
     Upstream,
     answer,
+    backends,
     chat,
     chunk,
     config_for,
@@ -40,14 +41,12 @@ from tests.support.upstreams import (
     request,
     serving,
     upstream,
-    way,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator
+    from collections.abc import AsyncIterator, Callable
     from pathlib import Path
 
-    from tests.support.redis_servers import Certificates
 
 pytestmark = pytest.mark.anyio
 
@@ -58,12 +57,7 @@ LONG = json.dumps({"error": {"message": "This model's maximum context length is 
 ERROR = json.dumps({"error": {"message": "no such model", "code": "model_not_found"}}).encode()
 
 
-@pytest.fixture(params=WAYS)
-def anyio_backend(
-    request: pytest.FixtureRequest, certificates: Certificates
-) -> Iterator[tuple[str, dict[str, object]]]:
-    with way(request.param, certificates) as backend:
-        yield backend
+anyio_backend = backends(WAYS)
 
 
 @dataclass

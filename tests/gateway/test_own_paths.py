@@ -21,16 +21,15 @@ from tests.support.upstreams import (
     always,
     answer,
     ask,
+    backends,
     chat,
     proxied,
-    way,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
+    from collections.abc import AsyncIterator
     from pathlib import Path
 
-    from tests.support.redis_servers import Certificates
 
 pytestmark = pytest.mark.anyio
 
@@ -92,12 +91,7 @@ def targets() -> list[str]:
     )
 
 
-@pytest.fixture(scope="module", params=TWO_WAYS)
-def anyio_backend(
-    request: pytest.FixtureRequest, certificates: Certificates
-) -> Iterator[tuple[str, dict[str, object]]]:
-    with way(request.param, certificates) as backend:
-        yield backend
+anyio_backend = backends(TWO_WAYS)
 
 
 @pytest.fixture(scope="module")

@@ -29,6 +29,7 @@ from tests.support.upstreams import (
     always,
     answer,
     ask,
+    backends,
     chat,
     chunk,
     connected,
@@ -36,16 +37,14 @@ from tests.support.upstreams import (
     head,
     proxied,
     request,
-    way,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from pathlib import Path
 
     from policies.record.record import Record
     from proxy.engine.job import Job
-    from tests.support.redis_servers import Certificates
 
 pytestmark = pytest.mark.anyio
 
@@ -55,12 +54,7 @@ SOON = 10.0  # sooner than an idle connection is closed
 TEXT = (b"Content-Type", b"application/x-ndjson")
 
 
-@pytest.fixture(scope="module", params=WAYS)
-def anyio_backend(
-    request: pytest.FixtureRequest, certificates: Certificates
-) -> Iterator[tuple[str, dict[str, object]]]:
-    with way(request.param, certificates) as backend:
-        yield backend
+anyio_backend = backends(WAYS)
 
 
 @pytest.mark.parametrize(

@@ -29,6 +29,7 @@ from tests.support.upstreams import (
     always,
     answer,
     ask,
+    backends,
     chat,
     chunk,
     config_for,
@@ -39,26 +40,18 @@ from tests.support.upstreams import (
     serving,
     upstream,
     value,
-    way,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
-    from tests.support.redis_servers import Certificates
 
 pytestmark = pytest.mark.anyio
 
 OK = answer(200, OK_BODY, JSON)
 
 
-@pytest.fixture(scope="module", params=TWO_WAYS)
-def anyio_backend(
-    request: pytest.FixtureRequest, certificates: Certificates
-) -> Iterator[tuple[str, dict[str, object]]]:
-    with way(request.param, certificates) as backend:
-        yield backend
+anyio_backend = backends(TWO_WAYS)
 
 
 def theirs(reply: Reply) -> list[Header]:

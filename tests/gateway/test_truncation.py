@@ -25,19 +25,18 @@ from tests.support.upstreams import (
     Upstream,
     always,
     ask,
+    backends,
     chat,
     chunk,
     delta,
     event,
     head,
     proxied,
-    way,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator
+    from collections.abc import AsyncIterator, Callable
 
-    from tests.support.redis_servers import Certificates
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
@@ -53,12 +52,7 @@ CUT_OFF = {
 }
 
 
-@pytest.fixture(scope="module", params=WAYS)
-def anyio_backend(
-    request: pytest.FixtureRequest, certificates: Certificates
-) -> Iterator[tuple[str, dict[str, object]]]:
-    with way(request.param, certificates) as backend:
-        yield backend
+anyio_backend = backends(WAYS)
 
 
 @pytest.fixture(scope="module")

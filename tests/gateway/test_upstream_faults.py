@@ -25,6 +25,7 @@ from tests.support.upstreams import (
     always,
     answer,
     ask,
+    backends,
     chat,
     chunk,
     config_for,
@@ -34,11 +35,10 @@ from tests.support.upstreams import (
     request,
     serving,
     upstream,
-    way,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
+    from collections.abc import AsyncIterator
 
     from tests.support.redis_servers import Certificates
 
@@ -54,12 +54,7 @@ CLOSED = "The upstream closed the connection before it answered."
 INVALID = "The upstream's answer is not valid HTTP."
 
 
-@pytest.fixture(scope="module", params=WAYS)
-def anyio_backend(
-    request: pytest.FixtureRequest, certificates: Certificates
-) -> Iterator[tuple[str, dict[str, object]]]:
-    with way(request.param, certificates) as backend:
-        yield backend
+anyio_backend = backends(WAYS)
 
 
 async def refused(address: str, path: str) -> dict[str, object]:

@@ -11,12 +11,11 @@ import pytest
 
 from tests.support.fronts import PROGRAMS, Front, before
 from tests.support.http_requests import BODY, HOST, LENGTH, POST, ROWS, SMUGGLED, TE, hosted, post
-from tests.support.upstreams import JSON, OK_BODY, TWO_WAYS, Upstream, always, answer, connected, proxied, way
+from tests.support.upstreams import JSON, OK_BODY, TWO_WAYS, Upstream, always, answer, backends, connected, proxied
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
 
-    from tests.support.redis_servers import Certificates
 
 pytestmark = pytest.mark.anyio
 
@@ -297,12 +296,7 @@ def known() -> Iterator[Case]:
 CASES = unique([*known(), *CODINGS, *CHUNKS, *LENGTHS, *FIELDS, *TARGETS, *CONNECTIONS, *LINES])
 
 
-@pytest.fixture(scope="module", params=TWO_WAYS)
-def anyio_backend(
-    request: pytest.FixtureRequest, certificates: Certificates
-) -> Iterator[tuple[str, dict[str, object]]]:
-    with way(request.param, certificates) as backend:
-        yield backend
+anyio_backend = backends(TWO_WAYS)
 
 
 @pytest.fixture(scope="module")

@@ -22,27 +22,21 @@ from tests.support.upstreams import (
     Upstream,
     always,
     answer,
+    backends,
     chat,
     connected,
     proxied,
-    way,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
+    from collections.abc import AsyncIterator
     from pathlib import Path
 
-    from tests.support.redis_servers import Certificates
 
 pytestmark = pytest.mark.anyio
 
 
-@pytest.fixture(scope="module", params=TWO_WAYS)
-def anyio_backend(
-    request: pytest.FixtureRequest, certificates: Certificates
-) -> Iterator[tuple[str, dict[str, object]]]:
-    with way(request.param, certificates) as backend:
-        yield backend
+anyio_backend = backends(TWO_WAYS)
 
 
 @pytest.fixture(scope="module")

@@ -228,7 +228,7 @@ _spoken: ssl.SSLContext | None = None
 
 
 @contextmanager
-def way(name: str, certificates: Certificates) -> Iterator[tuple[str, dict[str, object]]]:
+def _way(name: str, certificates: Certificates) -> Iterator[tuple[str, dict[str, object]]]:
     """The backend of anyio for one of the ways; while it lasts, upstreams speak TLS where it is to be so."""
     global _spoken
     with pytest.MonkeyPatch.context() as patch:
@@ -239,6 +239,19 @@ def way(name: str, certificates: Certificates) -> Iterator[tuple[str, dict[str, 
             yield "asyncio", {"use_uvloop": name.startswith("uvloop")}
         finally:
             _spoken = None
+
+
+def backends(names: tuple[str, ...]) -> Callable[..., Iterator[tuple[str, dict[str, object]]]]:
+    """A module's fixture `anyio_backend`, by which its tests go all of these ways."""
+
+    @pytest.fixture(scope="module", params=names)
+    def anyio_backend(
+        request: pytest.FixtureRequest, certificates: Certificates
+    ) -> Iterator[tuple[str, dict[str, object]]]:
+        with _way(request.param, certificates) as backend:
+            yield backend
+
+    return anyio_backend
 
 
 @asynccontextmanager

@@ -16,10 +16,22 @@ from proxy.runtime.deadlines import within
 from proxy.upstream.http import TruncatedError, UpstreamClient
 from proxy.upstream.wire import connection, dialing
 from proxy.upstream.wire.heads import request_head
-from tests.support.upstreams import CHUNKED, WAYS, Call, Script, Upstream, always, answer, chunk, head, upstream, way
+from tests.support.upstreams import (
+    CHUNKED,
+    WAYS,
+    Call,
+    Script,
+    Upstream,
+    always,
+    answer,
+    backends,
+    chunk,
+    head,
+    upstream,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
+    from collections.abc import AsyncIterator
 
     from proxy.upstream.response import UpstreamResponse
     from tests.support.redis_servers import Certificates
@@ -30,12 +42,7 @@ OK = answer(200, b"hello")
 Header = tuple[bytes, bytes]
 
 
-@pytest.fixture(params=WAYS)
-def anyio_backend(
-    request: pytest.FixtureRequest, certificates: Certificates
-) -> Iterator[tuple[str, dict[str, object]]]:
-    with way(request.param, certificates) as backend:
-        yield backend
+anyio_backend = backends(WAYS)
 
 
 class Asker:
