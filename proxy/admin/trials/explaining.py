@@ -11,6 +11,7 @@ from proxy.admin.access import OPERATORS, Access, Visitor
 from proxy.admin.chart import Cell
 from proxy.admin.opened import Opened, named_tenant, under
 from proxy.admin.sessions import records, why
+from proxy.admin.sessions.asking import answered
 from proxy.admin.sessions.listing import ID_DIGITS
 from proxy.admin.trials.turn import Turn
 from proxy.callers.tenants import Caller
@@ -20,11 +21,9 @@ from proxy.engine.case import pasted
 from proxy.engine.compactor import CompactionError
 from proxy.engine.explaining.explainer import Explainer
 from proxy.engine.explaining.explanation import Explanation, MessageFate
-from proxy.errors import InvalidRequestError, NotAllowedError, NotFoundError, StoreUnavailableError
+from proxy.errors import InvalidRequestError, NotAllowedError, NotFoundError
 from proxy.observing.events import AdminActed
-from proxy.observing.message_fates import SentMessage
 from proxy.records.index import Target
-from proxy.stores import StoreError
 
 # Bytes that are read; in a form they are percent-encoded.
 MOST_EXPLAINED = 16 * 1024 * 1024
@@ -156,12 +155,9 @@ async def _read(opened: Opened, caller: Caller, body: bytes) -> CountedRequest:
 async def _session_of(opened: Opened, caller: Caller, name: str) -> Target:
     """The stored session with this label, this id or how that begins, or ID:LABEL."""
     sessions = opened.engine.sessions
-    try:
-        found = await sessions.named(caller, name)
-        if [target.mark for target in found] == [None]:  # a conversation, whatever its labels
-            found = [each for each in await sessions.every(caller) if each.first == found[0].first]
-    except StoreError:
-        raise StoreUnavailableError("The store could not say which sessions there are; try again.") from None
+    found = await answered(sessions.named(caller, name))
+    if [target.mark for target in found] == [None]:  # a conversation, whatever its labels
+        found = [each for each in await answered(sessions.every(caller)) if each.first == found[0].first]
     if not found:
         raise NotFoundError("No session of this tenant has this label or id.", param="session")
     if len(found) > 1:
@@ -170,10 +166,7 @@ async def _session_of(opened: Opened, caller: Caller, name: str) -> Target:
 
 
 def _explained(explanation: Explanation) -> Explained:
-    messages = [
-        SentMessage(fate.index, fate.role, fate.tool or "", fate.tokens, fate.fate, fate.tokens_after)
-        for fate in explanation.messages
-    ]
+    messages = [fate.told for fate in explanation.messages]
     return Explained(
         explanation.policy, sentence(explanation), explanation, chart.strip(messages), [*_runs(explanation.messages)]
     )

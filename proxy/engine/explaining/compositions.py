@@ -48,10 +48,7 @@ class Compositions:
 
 def _composed(case: Case, draft: Draft, now: float) -> PromptComposed:
     sent = sent_with(draft)
-    found = [
-        SentMessage(fate.index, fate.role, fate.tool or "", fate.tokens, fate.fate, fate.tokens_after)
-        for fate in fates(case, case.request, sent, indexes_of(case, case.request))
-    ]
+    found = [fate.told for fate in fates(case, case.request, sent, indexes_of(case, case.request))]
     tokens = Counter[str]()
     for message in found:
         tokens[_part(message)] += message.after

@@ -9,6 +9,7 @@ from policies.message import Role
 from policies.record.lineage import Lineage
 from policies.record.record import RoundCounts
 from proxy.engine.case import Outcome
+from proxy.observing.message_fates import SentMessage
 
 # What is said first where no session was named.
 WITHOUT_STORE = "no store was looked at: as if nothing of it had been summarised"
@@ -81,6 +82,11 @@ class MessageFate(msgspec.Struct, frozen=True):
     fate: Fate
     tokens_after: int
     why: str
+
+    @property
+    def told(self) -> SentMessage:
+        """As those who look at sessions are told of it."""
+        return SentMessage(self.index, self.role, self.tool or "", self.tokens, self.fate, self.tokens_after)
 
 
 class Recalled(msgspec.Struct, frozen=True):
