@@ -22,6 +22,7 @@ class Sender:
     """
 
     active: Active
+    origin: object
     target: str
     headers: Headers
     caller: Caller
@@ -44,9 +45,11 @@ class Sender:
 
 def sender_of(head: RequestHead, active: Active, before: object) -> Sender:
     """Who sends this request; `before`: who sent the last one of its connection. Raises what it is refused with."""
+    if isinstance(before, Sender) and before.active is active and before.origin is head.origin:
+        return before
     headers = [header for header in head.headers if header[0] != b"content-length"]
     if isinstance(before, Sender) and (before.active, before.target, before.headers) == (active, head.target, headers):
         return before
     caller, mode = identify(head, active)
     active.router.check_path(head, caller)
-    return Sender(active, head.target, headers, caller, mode, label_of(head.header))
+    return Sender(active, head.origin, head.target, headers, caller, mode, label_of(head.header))

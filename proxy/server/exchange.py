@@ -3,7 +3,6 @@
 import asyncio
 import io
 import re
-import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Protocol
@@ -34,6 +33,9 @@ class Connection(Protocol):
     flow: Flow
     memo: object
 
+    def next_id(self) -> str:
+        """For an exchange of this connection: 16 hex digits that no other one has."""
+
     def on_response_complete(self) -> None:
         """The next request may come."""
 
@@ -59,7 +61,7 @@ class Exchange:
     def __init__(self, head: RequestHead, connection: Connection, *, keep_alive: bool, expects: bool) -> None:
         """`expects`: the client sends its body only when it was told to go on."""
         self.head = head
-        self.id = secrets.token_hex(8)
+        self.id = connection.next_id()
         self.keep_alive = keep_alive
         self.more_body = True
         self.disconnected = False

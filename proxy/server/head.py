@@ -14,6 +14,7 @@ class RequestHead:
     """Method, target and headers of a request; `target` is path and query as the client wrote them.
 
     path:    as the client wrote it. reading: what it means, however it is spelled.
+    origin:  shared by heads that differ in the length of their bodies alone.
     trace:   that it belongs to; None where it is not traced.
     """
 
@@ -24,6 +25,7 @@ class RequestHead:
         self.trace = trace
         self.path = target.partition("?")[0]
         self.reading: Reading = reading(self.path.encode("latin-1"))
+        self.origin = object()
         self._first = dict(reversed(headers))
 
     @property
@@ -43,6 +45,16 @@ class RequestHead:
     def asking(self, dialect: Dialect) -> "RequestHead":
         """The same of a request in this dialect."""
         return RequestHead("POST", "/v1/" + "/".join(dialect.path), self.headers, self.trace)
+
+    def with_length(self, length: bytes) -> "RequestHead":
+        """The same of a request whose body, of a stated length, has another one."""
+        named = (b"content-length", self._first[b"content-length"])
+        other = object.__new__(RequestHead)
+        other.__dict__.update(self.__dict__)
+        other.headers = [*self.headers]
+        other.headers[self.headers.index(named)] = (b"content-length", length)
+        other._first = {**self._first, b"content-length": length}
+        return other
 
     def header(self, name: bytes) -> bytes | None:
         """The first value of a header, by its name in lower case."""

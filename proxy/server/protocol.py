@@ -1,6 +1,7 @@
 """uvicorn's HTTP/1.1 protocol on httptools with what it lacks: deadlines, limits, and strictness about framing."""
 
 import asyncio
+import os
 from asyncio import TimerHandle
 from collections import deque
 from collections.abc import Callable
@@ -15,6 +16,7 @@ from proxy.errors import HeadersTooLargeError, InvalidRequestError, ProxyError, 
 from proxy.server.exchange import Exchange
 from proxy.server.flow import Flow
 from proxy.server.head import RequestHead
+from proxy.server.repeats import Repeat, repeat_of
 from proxy.server.served import Served
 from proxy.server.strictness import MAX_HEAD, MAX_LINE, check_fields, check_size, check_target
 
@@ -26,6 +28,7 @@ _CHUNK_FRAMING = 16
 _LINGER = 3.0
 # To look again whether a body goes on that we do not read for now.
 _PAUSED_SECONDS = 1.0
+_ID_BYTES = 8
 _DEFAULTS = Server()
 _FAILED = [(b"content-type", b"text/plain; charset=utf-8"), (b"content-length", b"21"), (b"connection", b"close")]
 
@@ -43,6 +46,11 @@ class Guard(HttpToolsProtocol):
     # That whose turn it is; `cycle` is the last one that has come.
     _answering: Exchange | None = None
     _unbegun: Exchange | None = None
+    _read: RequestHead
+    _repeat: Repeat | None = None
+    # Of the next exchange, as a number.
+    _id = 0
+    _idle_since = 0.0
     memo: object = None
     _head = 0
     _most = 0
@@ -67,11 +75,13 @@ class Guard(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self.flow = Flow(transport, self.loop.time)
+        self._id = int.from_bytes(os.urandom(_ID_BYTES))
         self._timer = self.loop.call_later(self._settings.header_timeout, self._head_is_late)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._end_timer()
         self._end_send_timer()
+        self._unset_keepalive_if_required()
         if self._answering is not None:
             self._answering.lose()
         if isinstance(self.cycle, Exchange):
@@ -81,12 +91,18 @@ class Guard(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         if self._is_over:
             return
+        begins = self.is_idle and not (self._in_head or self._in_body)
+        if begins and self._repeat is not None and (repeated := self._repeat.read(data)) is not None:
+            self._serve(*repeated)
+            return
         self._only_head = not self._in_body
         self._most = self._head + len(data)
         self._framing += len(data)
         self._feed(data)
         if self._unbegun is not None:
             self._begin(self._unbegun)
+        if begins and isinstance(self.cycle, Exchange) and not self.cycle.more_body and self.cycle.keep_alive:
+            self._repeat = repeat_of(self._read, data)
         if self._in_head:
             self._wait_for_head()
         elif self._in_body:
@@ -104,8 +120,17 @@ class Guard(HttpToolsProtocol):
         if self._answering is not None:
             self._answering.writable()
 
+    def _serve(self, head: RequestHead, body: bytes) -> None:
+        """A request that has come whole, with a head that was read before."""
+        self._end_timer()
+        exchange = self.cycle = Exchange(head, self, keep_alive=True, expects=False)
+        exchange.receive(body)
+        exchange.receive_end()
+        self._begin(exchange)
+        if isinstance(self.app, Served) and self.app.is_draining:
+            self.end_after_answer()
+
     def _feed(self, data: bytes) -> None:
-        self._unset_keepalive_if_required()
         try:
             while data:
                 data = self._parse(data)
@@ -163,6 +188,7 @@ class Guard(HttpToolsProtocol):
         head = RequestHead(self.parser.get_method().decode(), self._target(), self._named)
         if isinstance(self.app, Served) and self.app.answers(head):
             keep_alive = self.parser.get_http_version() != "1.0" and self.parser.should_keep_alive()
+            self._read = head
             self._take(Exchange(head, self, keep_alive=keep_alive, expects=self.expect_100_continue))
         else:
             self._give_to_asgi()
@@ -193,6 +219,36 @@ class Guard(HttpToolsProtocol):
             super().on_message_complete()
 
     # what answers
+
+    def next_id(self) -> str:
+        self._id = (self._id + 1) % (1 << 8 * _ID_BYTES)
+        return f"{self._id:0{2 * _ID_BYTES}x}"
+
+    def on_response_complete(self) -> None:
+        """As uvicorn's, which starts a timer with every answer: ours looks when it fires for how long nothing came."""
+        self.server_state.total_requests += 1
+        if self.transport.is_closing():
+            return
+        self.flow.resume_reading()
+        if self.pipeline:
+            self._start_asgi_task(*self.pipeline.pop())
+            return
+        self._idle_since = self.loop.time()
+        if self.timeout_keep_alive_task is None:
+            self._keep_alive(self.timeout_keep_alive)
+
+    def _keep_alive(self, seconds: float) -> None:
+        self.timeout_keep_alive_task = self.loop.call_later(seconds, self.timeout_keep_alive_handler)
+
+    def timeout_keep_alive_handler(self) -> None:
+        self.timeout_keep_alive_task = None
+        if not self.is_idle or self._in_head:  # the end of the answer to what has come starts it again
+            return
+        left = self._idle_since + self.timeout_keep_alive - self.loop.time()
+        if left > 0:
+            self._keep_alive(left)
+        else:
+            self.transport.close()
 
     def _target(self) -> str:
         """Path and query as the client wrote them; of a whole URL these alone."""

@@ -19,6 +19,7 @@ class Line:
 
     def __init__(self, method: str = "POST", *, keep_alive: bool = True) -> None:
         self.connection = Mock(loop=asyncio.get_running_loop())
+        self.connection.next_id.return_value = "0" * 16
         self.connection.flow.write_paused = False
         self.connection.transport.is_closing.return_value = False
         self.exchange = Exchange(RequestHead(method, "/", []), self.connection, keep_alive=keep_alive, expects=False)
