@@ -9,7 +9,8 @@ from __future__ import annotations
 import hashlib
 import hmac
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import lru_cache
 from types import MappingProxyType
 
 import msgspec
@@ -22,9 +23,17 @@ from policies.trail import Resumed
 _VERSION = b"v1"
 # Names under which one history is looked up: the conversation's, its sessions', one for each that it goes on from.
 _MOST_NAMES = 8
+# A scope is a caller's.
+_SCOPES = 1_000
 INSTRUCTIONS = b"instructions"
 LINK_BYTES = 32
 MARK_BYTES = 16
+
+
+@lru_cache(_SCOPES)
+def _root(scope: bytes) -> bytes:
+    """d_0."""
+    return hashlib.sha256(_VERSION + scope).digest()
 
 
 def digest_of(seed: bytes, form: object) -> bytes:
@@ -51,7 +60,7 @@ def prefix_digests(
     its results answer (`policies.outline`). known: the first of these digests, where they are there already.
     """
     links = links_of(body) if links is None else links
-    digests = [*known] or [hashlib.sha256(_VERSION + scope).digest()]
+    digests = [*known] or [_root(scope)]
     for position in range(len(digests) - 1, len(body)):
         digests.append(hashlib.sha256(digests[-1] + body[position].digest + links[position]).digest())
         if (other := given.get(position + 1)) is not None:
@@ -59,13 +68,12 @@ def prefix_digests(
     return digests
 
 
-@dataclass(slots=True)
-class Digests:
+class Digests(msgspec.Struct):
     """Those of the first `length` messages of a body, under each name that they were looked up by: what goes on from
     these messages has them already."""
 
     length: int = 0
-    _found: dict[object, list[bytes]] = field(default_factory=dict)
+    _found: dict[object, list[bytes]] = {}
 
     def longer(self, length: int) -> Digests:
         return Digests(length, self._found.copy())
@@ -89,8 +97,7 @@ class Origin:
     resumed: Resumed
 
 
-@dataclass(frozen=True)
-class Chain:
+class Chain(msgspec.Struct, frozen=True, dict=True):
     """The names of one request's conversation: of its prefixes, of its session, and of the place where both are kept.
 
     scope:  the caller's: nothing of one scope is found from another.
@@ -111,7 +118,7 @@ class Chain:
     link: bytes | None = None
     origin: Origin | None = None
     links: Sequence[bytes] | None = None
-    seen: Digests = field(default_factory=Digests)
+    seen: Digests = msgspec.field(default_factory=Digests)
     first: bytes | None = None
 
     @cached_property
@@ -128,7 +135,7 @@ class Chain:
         """The session's name: the conversation as it began, and the mark of its label."""
         return self.first_link + self.mark
 
-    @property
+    @cached_property
     def name(self) -> str:
         """The conversation's name for people."""
         return name_of(self.first_link)

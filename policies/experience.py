@@ -69,8 +69,10 @@ class Experience(msgspec.Struct, frozen=True, omit_defaults=True):
     @property
     def calibration(self) -> float:
         """What to multiply estimates with: the worst of the recent observations, the first guess without any."""
+        if not self.ratios:
+            return self.guessed
         worst = sorted(self.ratios)
-        return worst[-2] if len(worst) >= _ENOUGH else max(worst, default=self.guessed)
+        return worst[-2] if len(worst) >= _ENOUGH else worst[-1]
 
 
 def binds_thinking(model: str) -> bool:

@@ -7,14 +7,14 @@ which it begins with, and costs what is new.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields
 from typing import Any
+
+import msgspec
 
 from policies.message import INSTRUCTION_ROLES, Message
 
 
-@dataclass(slots=True)
-class Outline:
+class Outline(msgspec.Struct):
     """Of `head` messages and a body. Positions are those in the body, ascending; nothing is changed once it is made.
 
     barrier:  index of the newest message that is a provider's own compaction; 0 without one.
@@ -35,22 +35,22 @@ class Outline:
     head: int = 0
     barrier: int = 0
     length: int = 0
-    units: list[int] = field(default_factory=list)
-    cuttable: list[int] = field(default_factory=list)
-    users: list[int] = field(default_factory=list)
-    turns: list[int] = field(default_factory=list)
-    signed: list[int] = field(default_factory=list)
-    loading: list[int] = field(default_factory=list)
-    instructions: list[int] = field(default_factory=list)
+    units: list[int] = []
+    cuttable: list[int] = []
+    users: list[int] = []
+    turns: list[int] = []
+    signed: list[int] = []
+    loading: list[int] = []
+    instructions: list[int] = []
     stored: int | None = None
-    parted: list[int] = field(default_factory=lambda: [0])
-    answers: list[tuple[str | None, ...]] = field(default_factory=list)
-    links: list[bytes] = field(default_factory=list)
-    _calls: dict[str, tuple[str, int]] = field(default_factory=dict)
+    parted: list[int] = msgspec.field(default_factory=lambda: [0])
+    answers: list[tuple[str | None, ...]] = []
+    links: list[bytes] = []
+    _calls: dict[str, tuple[str, int]] = {}
     """Of every id the tool and the message of its newest call."""
 
-    _waiting: dict[str, int] = field(default_factory=dict)
-    _made: dict[str, tuple[int, int]] = field(default_factory=dict)
+    _waiting: dict[str, int] = {}
+    _made: dict[str, tuple[int, int]] = {}
     _answer: int = 0
 
     def longer(self, messages: Sequence[Message]) -> Outline:
@@ -61,7 +61,7 @@ class Outline:
             head, barrier = _head(messages)
             found = Outline(head, barrier)
         else:
-            found = Outline(**{each.name: _copied(getattr(self, each.name)) for each in fields(self)})
+            found = Outline(*map(_copied, msgspec.structs.astuple(self)))
         found._go_on(messages[found.head :])
         return found
 
@@ -140,11 +140,14 @@ def joins(messages: Sequence[Message], at: int) -> bool:
 
 def _head(messages: Sequence[Message]) -> tuple[int, int]:
     """Length of the head, and the index of the barrier that it begins with."""
-    barrier = next((i for i in range(len(messages) - 1, -1, -1) if messages[i].barrier), 0)
-    if messages and messages[barrier].barrier:
-        after = range(barrier + 1, len(messages))
-        return next((i for i in after if not joins(messages, i)), len(messages)), barrier
-    return next((i for i, m in enumerate(messages) if m.role not in INSTRUCTION_ROLES), len(messages)), barrier
+    for barrier in range(len(messages) - 1, -1, -1):
+        if messages[barrier].barrier:
+            after = range(barrier + 1, len(messages))
+            return next((i for i in after if not joins(messages, i)), len(messages)), barrier
+    for head, message in enumerate(messages):
+        if message.role not in INSTRUCTION_ROLES:
+            return head, 0
+    return len(messages), 0
 
 
 def _is_cuttable(unit: Sequence[Message]) -> bool:

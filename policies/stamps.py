@@ -46,12 +46,20 @@ _space = re.compile(r"\s*+").match
 
 def without_stamps(text: str) -> str:
     """The text with a sign in place of every literal date and clock time."""
-    hinted = any(month in text for month in _MONTHS) or _HINT.search(text)
-    return _STAMP.sub(_MARK, text) if hinted else text
+    return _STAMP.sub(_MARK, text) if _is_hinted(text) else text
+
+
+def _is_hinted(text: str) -> bool:
+    for month in _MONTHS:  # a generator would take as long again: this is done for every new message
+        if month in text:
+            return True
+    return _HINT.search(text) is not None
 
 
 def without_wrappers(text: str) -> str:
     """The text without what stands in the tags of a harness."""
+    if "</" not in text:
+        return text
     for name in _WRAPPERS:
         opening, closing = f"<{name}>", f"</{name}>"
         kept, at = [], 0

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
+import msgspec
 from msgspec import structs
 
 from policies.chain import Digests
@@ -15,8 +15,7 @@ from policies.outline import Outline
 Span = tuple[int, int]
 
 
-@dataclass(frozen=True, slots=True)
-class History:
+class History(msgspec.Struct, frozen=True):
     """The messages that items are read as: `messages[i]` has the bytes `spans[i]` and ends with item `ends[i]`.
 
     tokens: of the messages, without those before a provider's own compaction.
@@ -24,11 +23,11 @@ class History:
     holds these goes out as it came; None for no reason.
     """
 
-    spans: list[Span] = field(default_factory=list)
-    messages: list[Message] = field(default_factory=list)
-    ends: list[int] = field(default_factory=list)
-    outline: Outline = field(default_factory=Outline)
-    digests: Digests = field(default_factory=Digests)
+    spans: list[Span] = []
+    messages: list[Message] = []
+    ends: list[int] = []
+    outline: Outline = msgspec.field(default_factory=Outline)
+    digests: Digests = msgspec.field(default_factory=Digests)
     bypass: str | None = None
     tokens: int = 0
 
@@ -39,19 +38,18 @@ class History:
         Items that say nothing of their own are read as a part of what follows them: so wherever clients drop or keep
         them, all that is left has the same place and the same digest.
         """
-        whole = _joined(self, spans, items)
+        spans, messages, ends = _joined(self, spans, items)
         found, last = [], self
         for number in remembered:
-            if (count := bisect_right(whole.ends, number)) < len(last.ends):
+            if (count := bisect_right(ends, number)) < len(last.ends):
                 continue
-            messages = whole.messages[:count]
-            outline = last.outline.longer(messages)
+            known = messages[:count]
+            outline = last.outline.longer(known)
             digests = last.digests.longer(outline.length)
-            last = History(whole.spans[:count], messages, whole.ends[:count], outline, digests, *_told(last, messages))
+            last = History(spans[:count], known, ends[:count], outline, digests, *_told(last, known))
             found.append(last)
-        outline = last.outline.longer(whole.messages)
-        told = _told(last, whole.messages)
-        return [*found, History(whole.spans, whole.messages, whole.ends, outline, last.digests, *told)]
+        outline, told = last.outline.longer(messages), _told(last, messages)
+        return [*found, History(spans, messages, ends, outline, last.digests if last.ends else Digests(), *told)]
 
 
 def _told(known: History, messages: Sequence[Message]) -> tuple[str | None, int]:
@@ -63,23 +61,27 @@ def _told(known: History, messages: Sequence[Message]) -> tuple[str | None, int]
     return bypass, tokens
 
 
-def _joined(known: History, spans: Sequence[Span], items: Sequence[Message]) -> History:
-    """The whole of what begins with the known one."""
-    whole = History([*known.spans], [*known.messages], [*known.ends])
-    first = start = known.ends[-1] if known.ends else 0
-    for at in range(first, len(items)):
-        if items[at].silent and at + 1 < len(items):  # what nothing follows yet stands for itself
+def _joined(
+    known: History, spans: Sequence[Span], items: Sequence[Message]
+) -> tuple[list[Span], list[Message], list[int]]:
+    """Spans, messages and ends of the whole of what begins with the known one."""
+    joined, messages, ends = [*known.spans], [*known.messages], [*known.ends]
+    start = known.ends[-1] if known.ends else 0
+    for at in range(start, len(items)):
+        message = items[at]
+        if message.silent and at + 1 < len(items):  # what nothing follows yet stands for itself
             continue
-        whole.spans.append((spans[start][0], spans[at][1]))
-        whole.messages.append(_behind(items[start:at], items[at]))
-        whole.ends.append(at + 1)
+        joined.append((spans[start][0], spans[at][1]))
+        messages.append(_behind(items[start:at], message) if start < at else message)
+        ends.append(at + 1)
         start = at + 1
-    return whole
+    return joined, messages, ends
 
 
 def _behind(silent: Sequence[Message], message: Message) -> Message:
-    if not silent:
-        return message
     signed = {m.signed for m in (*silent, message)}
     strictest: Signature = "bound" if "bound" in signed else "sealed" if "sealed" in signed else "none"
     return structs.replace(message, tokens=message.tokens + sum(m.tokens for m in silent), signed=strictest)
+
+
+NO_HISTORY = History()

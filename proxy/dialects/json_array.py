@@ -165,6 +165,16 @@ def _locate(body: bytes, envelope: Envelope, array: Array) -> Parsed | None:
     return None
 
 
+def with_items(body: bytes, envelope: Envelope, start: int, end: int) -> Parsed | None:
+    """A body whose array is known to stand at body[start:end], brackets included; None where it is none."""
+    try:
+        items = _decode_items(memoryview(body)[start:end])
+    except (msgspec.DecodeError, RecursionError):
+        return None
+    found = walk(body, start + 1, items) if 0 < len(items) <= MAX_ITEMS else None
+    return None if found is None else Parsed(envelope, body, found[0], (start, end))
+
+
 def rest_position(body: bytes, position: int) -> int:
     """Where the array goes on behind an item that ends at `position`: its next item or its end; -1 if neither."""
     position = _skip(body, position)
@@ -190,16 +200,14 @@ def _skip(body: bytes, position: int) -> int:
 
 def walk(body: bytes, position: int, items: Sequence[msgspec.Raw]) -> tuple[list[tuple[int, int]], int] | None:
     """Spans of `items`, which stand comma-separated from `position` on, and where they end; None if they do not."""
-    spans = []
-    for i, raw in enumerate(items):
-        if i and (position := _after(body, position, _COMMA)) < 0:
+    spans: list[tuple[int, int]] = []
+    for raw in items:
+        if spans and (position := _after(body, position, _COMMA)) < 0:
             return None
-        position = _skip(body, position)
-        if not body.startswith(memoryview(raw), position):
+        position, item = _skip(body, position), memoryview(raw)
+        if not body.startswith(item, position):
             return None
-        end = position + len(memoryview(raw))
-        spans.append((position, end))
-        position = end
+        spans.append((position, position := position + len(item)))
     return spans, _skip(body, position)
 
 
@@ -217,10 +225,9 @@ def decode(raw: bytes | memoryview) -> object:
 def _too_deep(value: object, left: int) -> bool:
     if left <= 0:
         return True
-    if isinstance(value, dict):
-        return any(_too_deep(v, left - 1) for v in value.values() if isinstance(v, dict | list))
-    if isinstance(value, list):
-        return any(_too_deep(v, left - 1) for v in value if isinstance(v, dict | list))
+    for each in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        if isinstance(each, dict | list) and _too_deep(each, left - 1):
+            return True
     return False
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import secrets
 from codecs import BOM_UTF8
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import NamedTuple, NewType
 
+import msgspec
 import xxhash
-from msgspec import structs
+from msgspec.structs import replace
 
 from policies.assembly import with_instructions
 from policies.cached import cached_property
@@ -19,12 +19,12 @@ from policies.message import Message
 from policies.transcript import Utterance
 from proxy.dialects import bounds, json_array, surrogates
 from proxy.dialects.base import Dialect, Settings
-from proxy.dialects.history import History
+from proxy.dialects.frames import Frame, Repeated, frame_of, repeated
+from proxy.dialects.history import NO_HISTORY, History
 from proxy.dialects.json_array import Array, Parsed
 from proxy.dialects.prefixes import Prefix, PrefixCache, Read, worth_remembering
 from proxy.errors import InvalidJSONError
 from proxy.memory import Cache, Memory
-from proxy.models.media import family_of
 from proxy.models.tokenizer import Tokenizer
 from proxy.runtime.workers import Workers
 
@@ -40,36 +40,23 @@ _MESSAGE_BYTES = 100
 ContentKey = NewType("ContentKey", tuple[str, int])
 
 
-class Measure(NamedTuple):
-    """What messages are read and counted by: texts by an encoding, media by the formulas of a family of models."""
-
-    dialect: Dialect
-    encoding: str
-    family: str
-
-    @property
-    def name(self) -> str:
-        return f"{self.dialect.name} {self.encoding} {self.family}"
-
-
-@dataclass(slots=True)
-class _News:
+class _News(msgspec.Struct):
     """What is known of a request's items and definitions, by the keys of their contents, and what has to be learnt.
 
     size: bytes that take as long as what has to be learnt.
     """
 
     parsed: Parsed
+    frame: Frame
     prefix: Prefix | None
-    settings: Settings
-    measure: Measure
     size: int
-    items: list[ContentKey] = field(default_factory=list)
-    messages: dict[ContentKey, Message] = field(default_factory=dict)
-    unread: dict[ContentKey, memoryview] = field(default_factory=dict)
-    definitions: list[ContentKey] = field(default_factory=list)
-    tools: dict[ContentKey, int] = field(default_factory=dict)
-    uncounted: dict[ContentKey, memoryview] = field(default_factory=dict)
+    items: list[ContentKey] = []
+    messages: dict[ContentKey, Message] = {}
+    unread: dict[ContentKey, memoryview] = {}
+    definitions: list[ContentKey] = []
+    tools: dict[ContentKey, int] = {}
+    uncounted: dict[ContentKey, memoryview] = {}
+    repeated: Repeated | None = None
 
 
 class _Learnt(NamedTuple):
@@ -80,12 +67,12 @@ class _Learnt(NamedTuple):
     text: int
 
 
-@dataclass(frozen=True)
-class CountedRequest:
+class CountedRequest(msgspec.Struct, frozen=True, dict=True):
     """A counted request of a conversation. `messages[i]` stands at `parsed.spans[i]` of `body`.
 
     dropped_tokens: what stood before the manual separator and is not sent; 0 without one.
     offers_search: whether the search tool was put beside the client's own.
+    repeated: what stands around its items, for the next request; None where nobody has asked for that.
     """
 
     dialect: Dialect
@@ -97,6 +84,7 @@ class CountedRequest:
     encoding: str
     dropped_tokens: int = 0
     offers_search: bool = False
+    repeated: Repeated | None = None
 
     @property
     def messages(self) -> list[Message]:
@@ -144,7 +132,7 @@ class CountedRequest:
         body, parsed = json_array.selected(self.body, self.parsed, items)
         messages = [self.messages[i] for i in items]
         dropped = self.tokens - self.tools_tokens - sum(message.tokens for message in messages)
-        *_, history = History().longer(parsed.spans, messages, ())
+        *_, history = NO_HISTORY.longer(parsed.spans, messages, ())
         return replace(self, body=body, parsed=parsed, history=history, dropped_tokens=dropped)
 
     def _says(self, position: int, text: str) -> bool:
@@ -186,22 +174,35 @@ class RequestReader:
         parsed = found[1] if found else await self._parse(body, dialect.array)
         if parsed is None:
             return None
-        news = self._news(parsed, found[0] if found else None, dialect, encoding_of)
+        news = self._news(parsed, found and found[0], frame_of(parsed.envelope, dialect, encoding_of))
         learnt = self._learn(news) if self._is_quick(news) else await self._workers.run(self._learn, news)
         return None if learnt is None else self._counted(body, scope, found and found[0], news, learnt)
 
     def read_at_once(
-        self, body: bytes, scope: bytes, encoding_of: Callable[[str], str], dialect: Dialect
+        self,
+        body: bytes,
+        scope: bytes,
+        encoding_of: Callable[[str], str],
+        dialect: Dialect,
+        before: Repeated | None = None,
     ) -> CountedRequest | None:
         """The same where that takes no more than a few milliseconds; None where it takes longer, or there is nothing
-        to be understood. Raises InvalidJSONError."""
-        found = self._prefixes.find(scope, body, dialect.array)
-        parsed = found[1] if found else json_array.parse(body, dialect.array) if bounds.is_quick(body) else None
+        to be understood. `before`: of the last request of the same sender. Raises InvalidJSONError."""
+        found, frame = self._prefixes.find(scope, body, dialect.array), None
+        if found is not None:
+            parsed: Parsed | None = found[1]
+        elif before is not None and (parsed := before.parsed(body)) is not None:
+            frame = before.frame
+        else:
+            parsed = json_array.parse(body, dialect.array) if bounds.is_quick(body) else None
         if parsed is None:
             return None
-        news = self._news(parsed, found[0] if found else None, dialect, encoding_of)
+        news = self._news(parsed, found and found[0], frame or frame_of(parsed.envelope, dialect, encoding_of))
         learnt = self._learn(news) if self._is_quick(news) else None
-        return None if learnt is None else self._counted(body, scope, found and found[0], news, learnt)
+        if learnt is None:
+            return None
+        news.repeated = before if frame is not None or found is not None else repeated(parsed, dialect, encoding_of)
+        return self._counted(body, scope, found and found[0], news, learnt)
 
     async def _parse(self, body: bytes, array: Array) -> Parsed | None:
         """Inline what takes a millisecond. Making lone surrogates readable may take a hundred for each megabyte."""
@@ -215,15 +216,11 @@ class RequestReader:
                 raise
             return None if readable is None else await self._parse(readable, array)
 
-    def _news(
-        self, parsed: Parsed, prefix: Prefix | None, dialect: Dialect, encoding_of: Callable[[str], str]
-    ) -> _News:
+    def _news(self, parsed: Parsed, prefix: Prefix | None, frame: Frame) -> _News:
         """What is known of a request that was parsed, and what has to be learnt."""
-        settings = dialect.settings(parsed.envelope.fields)
-        encoding = encoding_of(settings.model)
-        measure = Measure(dialect, encoding, family_of(settings.model))
-        name, text = measure.name, parsed.envelope.text
-        news = _News(parsed, prefix if prefix and prefix.measure == name else None, settings, measure, size=len(text))
+        name, encoding = frame.name, frame.measure.encoding
+        prefix = prefix if prefix is not None and prefix.measure == name else None
+        news = _News(parsed, frame, prefix, size=len(frame.envelope.text))
         view = memoryview(parsed.text)
         for first, last in parsed.spans[len(news.prefix.items) if news.prefix else 0 :]:
             news.items.append(key := self._key(view[first:last], name))
@@ -232,7 +229,7 @@ class RequestReader:
             elif key not in news.unread:
                 news.unread[key] = view[first:last]
                 news.size += last - first + _MESSAGE_BYTES
-        for raw in [memoryview(raw) for raw in settings.definitions if raw]:
+        for raw in [memoryview(raw) for raw in frame.settings.definitions if raw]:
             news.definitions.append(key := self._key(raw, encoding))
             if (tokens := self._tools.get(key)) is not None:
                 news.tools[key] = tokens
@@ -243,13 +240,13 @@ class RequestReader:
 
     def _is_quick(self, news: _News) -> bool:
         """Whether an event loop can wait for what has to be learnt."""
-        return self._tokenizer.is_quick(news.size, news.measure.encoding)
+        return self._tokenizer.is_quick(news.size, news.frame.measure.encoding)
 
     def _learn(self, news: _News) -> _Learnt | None:
         """None where something among them is no message object, or none of a conversation."""
-        encoding, family = news.measure.encoding, news.measure.family
+        encoding, family = news.frame.measure.encoding, news.frame.measure.family
         count = partial(self._tokenizer.count, encoding=encoding)
-        describe = news.measure.dialect.items.describe
+        describe = news.frame.measure.dialect.items.describe
         messages = {}
         for key, raw in news.unread.items():
             message = None if json_array.is_crowded(raw) else describe(json_array.decode(raw), count, family)
@@ -265,26 +262,29 @@ class RequestReader:
             self._messages.keep(key, message, _DESCRIBED + _CALL * (len(message.calls) + len(message.results)))
         for key, tokens in learnt.tools.items():
             self._tools.keep(key, tokens, _KEY)
-        read, counted = news.messages | learnt.messages, news.tools | learnt.tools
+        read, counted = learnt.messages, news.tools | learnt.tools
+        read.update(news.messages)
         parsed, known = news.parsed, news.prefix.items if news.prefix else []
         messages = [*known, *map(read.__getitem__, news.items)]
         lengths = worth_remembering(body, parsed)
-        history = news.prefix.history if news.prefix else History()
+        history = news.prefix.history if news.prefix else NO_HISTORY
         *histories, whole = history.longer(parsed.spans, messages, lengths)
-        self._prefixes.remember(
-            scope, body, Read(news.measure.dialect.array, parsed, news.measure.name, messages), histories, found
-        )
-        settings = news.settings
+        frame, dialect = news.frame, news.frame.measure.dialect
+        if histories:
+            now = Read(dialect.array, parsed, frame.name, messages)
+            self._prefixes.remember(scope, body, now, histories, found)
+        settings = frame.settings
         if reason := settings.passthrough or ("unknown_shape" if parsed.envelope.text else whole.bypass):
-            settings = structs.replace(settings, passthrough=reason)
+            settings = replace(settings, passthrough=reason)
         return CountedRequest(
-            news.measure.dialect,
+            dialect,
             body,
-            parsed if len(whole.spans) == len(parsed.spans) else structs.replace(parsed, spans=whole.spans),
+            parsed if len(whole.spans) == len(parsed.spans) else replace(parsed, spans=whole.spans),
             whole,
-            learnt.text + sum(counted[key] for key in news.definitions),
+            learnt.text + sum(map(counted.__getitem__, news.definitions)),
             settings,
-            news.measure.encoding,
+            frame.measure.encoding,
+            repeated=news.repeated,
         )
 
     def _count_json(self, raw: bytes, encoding: str) -> int:

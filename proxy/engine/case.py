@@ -1,7 +1,9 @@
 """One counted request with everything that decides what is sent for it."""
 
-from dataclasses import dataclass, replace
 from typing import Literal
+
+import msgspec
+from msgspec.structs import replace
 
 from policies.budget import Budget, reserved_output, usable_input, usable_tokens
 from policies.cached import cached_property
@@ -30,8 +32,7 @@ Outcome = Literal["none", "applied", "reused", "cooled", "shadow", "bypass", "pe
 Mode = Literal["off", "on", "shadow", "force"]
 
 
-@dataclass(frozen=True)
-class Named:
+class Named(msgspec.Struct, frozen=True, dict=True):
     """A counted request, the session that it belongs to, and where it goes.
 
     label:      what the client calls its session; empty where it has no name for it.
@@ -89,8 +90,7 @@ class Named:
         return int(tokens * self.experience.calibration)
 
 
-@dataclass(frozen=True)
-class Case(Named):
+class Case(Named, frozen=True, dict=True):
     """With everything its draft depends on: a value, made anew where something was learned.
 
     last_answer: the longest that this session, else its model, gave lately, in tokens; None where that is not known.

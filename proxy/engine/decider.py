@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import assert_never
 
+from msgspec import structs
+
 from policies.conversation import MessageIndex
 from policies.oversize import least_tokens, oversized
 from policies.plan import Compact, Forward, Plan, Reuse, decide, needs_attention
@@ -174,4 +176,8 @@ def small_reason(case: Case) -> str | None:
 def worthwhile(case: Case, draft: Draft) -> Draft:
     """The draft; the request as it came where a forced record, or one made for a larger model, outweighs its span."""
     heavier = draft.record is not None and draft.tokens >= case.request.tokens
-    return replace(untouched(case.request, "none", "no_gain", draft.view), waited=draft.waited) if heavier else draft
+    return (
+        structs.replace(untouched(case.request, "none", "no_gain", draft.view), waited=draft.waited)
+        if heavier
+        else draft
+    )

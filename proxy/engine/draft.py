@@ -1,7 +1,10 @@
 """What is sent for a request: the client's bytes, or a copy that differs from them."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+
+import msgspec
+from msgspec.structs import replace
 
 from policies.assembly import SHAPES, Item, Shape, assemble
 from policies.conversation import MessageIndex
@@ -26,8 +29,7 @@ class Copy:
     replaced: dict[MessageIndex, bytes]
 
 
-@dataclass(frozen=True, slots=True)
-class Draft:
+class Draft(msgspec.Struct, frozen=True):
     """What to send: the body, its size in tokens of our estimate, and why it looks as it does.
 
     view: the conversation as it is sent, None where nobody looked.

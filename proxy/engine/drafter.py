@@ -4,6 +4,8 @@ import time
 from dataclasses import dataclass, replace
 from typing import assert_never
 
+from msgspec import structs
+
 from policies import ladder
 from policies.oversize import limits_for
 from policies.plan import Compact, Forward, Reuse
@@ -50,7 +52,7 @@ class Drafter:
 
     async def _placed(self, case: Case) -> Case:
         chain = await self._erasures.placed(case.chain, stores=not case.is_let_through)
-        return case if chain is case.chain else replace(case, chain=chain)
+        return case if chain is case.chain else structs.replace(case, chain=chain)
 
     def plain(self, named: Named) -> Draft:
         """The draft of a request that goes out as it came, whatever else is known of it."""
@@ -62,7 +64,7 @@ class Drafter:
         began = time.perf_counter()
         decision = await self._decider.decide(case)
         planned = time.perf_counter() - began
-        return replace(self._fitted(case, await self._carried_out(case, decision)), planned=planned)
+        return structs.replace(self._fitted(case, await self._carried_out(case, decision)), planned=planned)
 
     async def _carried_out(self, case: Case, decision: Decision) -> Draft:
         if not isinstance(decision.plan, Bypass):
@@ -87,7 +89,7 @@ class Drafter:
         message = case.conversation.messages[unstable.index]
         self._observe(UnstableHistory(unstable.root, case.chain.name, case.caller.tenant, unstable.index, message.role))
         draft = await self._compacted(case, decision, replace(plan, with_model=False))
-        return replace(worthwhile(case, draft), warning="unstable_history")
+        return structs.replace(worthwhile(case, draft), warning="unstable_history")
 
     async def retry(self, case: Case, refused: Draft, stated: ladder.StatedLimit, *, attempt: int) -> Draft | None:
         """The next smaller draft after an overflow; None when there is none (docs/design.md, "The ladder")."""
@@ -123,7 +125,7 @@ class Drafter:
             waited = time.perf_counter() - began
             if case.binds_thinking:
                 view = await self._decider.cooled(case, record)
-        draft = replace(drafted(case, view, record, "applied", "overflow_retry"), waited=waited)
+        draft = structs.replace(drafted(case, view, record, "applied", "overflow_retry"), waited=waited)
         if rung.tail_tokens is not None:
             draft = await self._cut_contents(case, view, draft, record, rung)
         window = stated.limit if stated.kind in (None, "window") else None
@@ -140,7 +142,7 @@ class Drafter:
         if refused.copy is None and await self._standing.newest(case) is None:
             return None
         draft = drafted(case, await self._decider.without_thinking(case, record), record, "applied", refused.reason)
-        return replace(draft, max_output=None, warning="thinking_removed")
+        return structs.replace(draft, max_output=None, warning="thinking_removed")
 
     def _fitted(self, case: Case, draft: Draft, stated: int | None = None) -> Draft:
         """The draft with a lower limit for its output, where an upstream that adds both up would refuse it.
@@ -201,10 +203,10 @@ class Drafter:
             made = await self._compactions.next(job)
         except CompactionError as error:
             draft = drafted(case, view, record, _outcome_without(error, decision), str(error))
-            return replace(draft, waited=time.perf_counter() - began)
+            return structs.replace(draft, waited=time.perf_counter() - began)
         waited = time.perf_counter() - began
         draft = drafted(case, await self._decider.cooled(case, made), made, "applied", plan.trigger)
-        draft = replace(draft, waited=waited)
+        draft = structs.replace(draft, waited=waited)
         if made.covered >= plan.cut.position or not _is_too_large(case, draft):
             return draft
         # Made for a request that was shorter: what has come since needs one that continues it.
@@ -213,7 +215,7 @@ class Drafter:
             return draft
         with_model = plan.with_model and decision.plan.with_model
         longer = await self._compacted(case, decision, replace(decision.plan, with_model=with_model))
-        return replace(longer, waited=waited + longer.waited)
+        return structs.replace(longer, waited=waited + longer.waited)
 
     def _job(self, case: Case, view: Cooled, plan: Compact, record: Record | None, target: SummaryTarget | None) -> Job:
         started, deadline = self._lineages.seen(case.chain.first_link), case.caller.policy.summarizer.timeout
@@ -230,13 +232,13 @@ class Drafter:
         limits = limits_for(conversation, kept, rung.tail_tokens)
         shorter = await self._decider.shortened(case, record, view, limits)
         cut = drafted(case, shorter, record, draft.outcome, draft.reason)
-        return replace(cut, view=view, waited=draft.waited)
+        return structs.replace(cut, view=view, waited=draft.waited)
 
 
 def _with_output(case: Case, refused: Draft, room: int) -> Draft:
     is_plain = refused.copy is None and refused.reason in _PLAIN
     reason = "output_lowered" if is_plain else refused.reason
-    return replace(refused, body=with_output(case, refused.body, room), reason=reason, max_output=room)
+    return structs.replace(refused, body=with_output(case, refused.body, room), reason=reason, max_output=room)
 
 
 def _is_too_large(case: Case, draft: Draft) -> bool:

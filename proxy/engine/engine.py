@@ -1,6 +1,8 @@
 """The parts that compact conversations, as one value."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+
+from msgspec.structs import replace
 
 from proxy.callers.spending import Spending
 from proxy.config.loading import Config

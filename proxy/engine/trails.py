@@ -5,9 +5,10 @@ holds the conversation's first link and a digest, and leads nowhere once that is
 """
 
 import hashlib
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import msgspec
+from msgspec.structs import replace
 
 from policies.chain import Origin, hash_tag
 from policies.record.record import Record

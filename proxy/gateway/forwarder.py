@@ -1,7 +1,5 @@
 """Sending drafts upstream until one is answered: smaller ones after an overflow, others where a form is refused."""
 
-from dataclasses import replace
-
 from msgspec import structs
 
 from policies.assembly import Shape
@@ -60,7 +58,7 @@ class Forwarder:
             return None
         original = untouched(case.request, "failed-open", "refused")
         if case.request.offers_search:
-            original = replace(original, body=incoming.body)
+            original = structs.replace(original, body=incoming.body)
         try:
             second = await self._send(incoming, original)
         except ProxyError:

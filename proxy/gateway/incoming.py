@@ -2,7 +2,8 @@
 
 import time
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+
+import msgspec
 
 from proxy.callers.admission import Admission, Admitted
 from proxy.callers.tenants import Caller
@@ -19,8 +20,7 @@ from proxy.upstream.routes import Route
 _AROUND = 30.0
 
 
-@dataclass(slots=True)
-class Incoming:
+class Incoming(msgspec.Struct, eq=False):
     """Everything that is known of a request so far.
 
     started, prepared: when it came and when it was ready to be sent, in seconds that only go forward.
@@ -59,7 +59,7 @@ class Incoming:
     warning: str | None = None
     searches: int = 0
     admitted: Admitted | None = None
-    opened: ExitStack = field(default_factory=ExitStack)
+    opened: ExitStack = msgspec.field(default_factory=ExitStack)
 
     def admit(self, admission: Admission) -> None:
         """Have it count as one that is under way, where there is room; raises what it is refused with."""

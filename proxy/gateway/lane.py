@@ -82,9 +82,11 @@ class Lane:
         caller, policy = sender.caller, sender.caller.policy
         if policy.separator or policy.recall.mode == "tool" or head.header(b"content-encoding") is not None:
             return False
-        request = self._engine.reader.read_at_once(body, caller.scope, active.router.encoding, head.dialect)
+        read, encoding_of = self._engine.reader.read_at_once, active.router.encoding
+        request = read(body, caller.scope, encoding_of, head.dialect, sender.repeated)
         if request is None:
             return False
+        sender.repeated = request.repeated
         route, question = sender.route(head, request.settings.model, self._client)
         named = named_as(request, caller, sender.mode, sender.label or label_given(request), route, active.router)
         is_known = request.tokens < WORTH_LOOKING_UP or self._engine.windows.is_looked_up(route.place)

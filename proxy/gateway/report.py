@@ -2,7 +2,8 @@
 
 import time
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from proxy.callers.session_label import printable
 from proxy.dialects.table import dialect_of

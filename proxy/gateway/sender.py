@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 
 from proxy.callers.session_label import label_of
 from proxy.callers.tenants import Caller
+from proxy.dialects.frames import Repeated
 from proxy.engine.case import Mode
 from proxy.gateway.identify import identify
 from proxy.server.head import RequestHead
@@ -19,6 +20,7 @@ _MOST_MODELS = 8
 class Sender:
     """label: what the head calls the session; empty where it has no name for it.
     headers: without the length of the body, and routes by model, with what is posted there.
+    repeated: what stood around the items of its last request.
     """
 
     active: Active
@@ -28,6 +30,7 @@ class Sender:
     caller: Caller
     mode: Mode
     label: str
+    repeated: Repeated | None = None
     routes: dict[str, tuple[Route, Question | None]] = field(default_factory=dict)
 
     def route(self, head: RequestHead, model: str, client: UpstreamClient) -> tuple[Route, Question | None]:

@@ -14,7 +14,8 @@ session. They outlive an erasure until they expire, and lead nowhere.
 import secrets
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from policies.chain import INSTRUCTIONS, LINK_BYTES, Chain, hash_tag, is_session, labelled, set_apart
 from proxy.lru import remember

@@ -9,7 +9,7 @@ import json
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,6 +17,7 @@ import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from msgspec import structs
 
 from proxy.callers.tenants import Tenants
 from proxy.dialects.table import CHAT
@@ -385,7 +386,7 @@ class Bench:
         assert request is not None
         case = case_of(RequestHead("POST", "/", []), router, caller, mode, request)
         written = self.store.writes
-        explanation = await self.engine.explainer.explain(replace(case), request)
+        explanation = await self.engine.explainer.explain(structs.replace(case), request)
         assert self.store.writes == written, "nothing is written"
         check_sums(explanation, messages)
         return case, explanation
@@ -511,7 +512,7 @@ def test_a_checkpoint_that_outweighs_what_it_covers_is_not_used(bench: Opened) -
         draft = await used.engine.drafter.first(case)
         assert draft.record is not None
         assert worthwhile(case, draft) is draft
-        heavy = worthwhile(case, replace(draft, tokens=case.request.tokens))
+        heavy = worthwhile(case, structs.replace(draft, tokens=case.request.tokens))
         assert (heavy.outcome, heavy.reason, heavy.record) == ("none", "no_gain", None)
         assert heavy.body is case.request.body
 

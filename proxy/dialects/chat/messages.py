@@ -42,6 +42,9 @@ def describe(message: object, count: CountTokens, family: str = "") -> Message |
         return None
     role = _ROLES.get(message.get("role"), "user")
     digest, loose = user_digests(message) if role == "user" else (message_digest(message), None)
+    content = message.get("content")
+    if isinstance(content, str) and role != "tool" and message.keys() <= _PLAIN:
+        return Message(role, MESSAGE_OVERHEAD + count(content), digest, loose=loose)
     return Message(
         role=role,
         tokens=_tokens(message, count, family),
@@ -57,9 +60,11 @@ def describe(message: object, count: CountTokens, family: str = "") -> Message |
 
 def _has_names(message: Json) -> bool:
     """Whether role and kinds of parts are what the tables here are about: names, if anything."""
-    content = message.get("content")
+    role, content = message.get("role"), message.get("content")
+    if isinstance(content, str):
+        return role is None or isinstance(role, str)
     parts = content if isinstance(content, list) else [content]
-    names = (message.get("role"), *(part.get("type") for part in parts if isinstance(part, dict)))
+    names = (role, *(part.get("type") for part in parts if isinstance(part, dict)))
     return all(name is None or isinstance(name, str) for name in names)
 
 

@@ -2,10 +2,11 @@
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 
 import msgspec
+from msgspec.structs import replace
 
 from policies.half_window import Cut
 from policies.ledger import ledger
