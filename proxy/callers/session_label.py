@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 from proxy.dialects.reader import CountedRequest
+from proxy.observing.printable import printable
 
 _HEADERS = (
     *(b"x-session-id", b"x-claude-code-session-id", b"session-id", b"session_id", b"thread-id"),
@@ -26,11 +27,3 @@ def label_of(header: Callable[[bytes], bytes | None]) -> str:
 def label_given(request: CountedRequest) -> str:
     """The same of its body."""
     return printable(request.settings.label, _LONGEST)
-
-
-def printable(text: str, most: int) -> str:
-    """As much of a text as may stand in headers and logs."""
-    text = text[:most]
-    if text.isascii() and text.isprintable():
-        return text
-    return "".join(c if c.isascii() and c.isprintable() else "?" for c in text)

@@ -15,7 +15,7 @@ from proxy.dialects.base import Dialect
 from proxy.dialects.bounds import most_unpacked
 from proxy.dialects.json_array import model_of
 from proxy.dialects.reader import CountedRequest
-from proxy.dialects.table import DIALECTS, dialect_of, written_in
+from proxy.dialects.table import DIALECTS, written_in
 from proxy.engine.ahead import is_worth_following
 from proxy.engine.case import Case, Outcome, case_of, named_of, with_lessons
 from proxy.engine.draft import Draft
@@ -69,8 +69,7 @@ class Gateway:
         """Whether it is answered by the lane, in callbacks. Every request comes by here before anything is done."""
         if self.active.tracing is not None:
             exchange.head = self._fail_open.call(partial(_traced, exchange.head, self.active.tracing), exchange.head)
-        is_conversation = exchange.head.method == "POST" and dialect_of(resource(exchange.head.reading)) is not None
-        return is_conversation and self.lane.take(exchange)
+        return exchange.head.conversation is not None and self.lane.take(exchange)
 
     async def converse(self, exchange: Exchange) -> None:
         """One request of a conversation, answered for as long as the client stays."""

@@ -5,8 +5,6 @@ from contextlib import AbstractContextManager, nullcontext
 
 from msgspec.structs import replace
 
-from proxy.callers.session_label import printable
-from proxy.dialects.table import dialect_of
 from proxy.engine.case import Case, Named
 from proxy.engine.draft import Draft
 from proxy.errors import ClientGoneError, ProxyError, RequestDeadlineError, ShuttingDownError
@@ -15,10 +13,8 @@ from proxy.models.table import MAX_NAME
 from proxy.observing.events import End, RequestEnded
 from proxy.runtime.fail_open import FailOpen
 from proxy.server.headers import Headers
-from proxy.server.paths import resource
 from proxy.upstream.http import TruncatedError
 
-_LONGEST_PATH = 256
 # Headers that cannot be known yet when comments begin an answer.
 _KNOWN_LATER = (b"x-compaction-tokens-sent", b"x-compaction-overhead-ms", b"server-timing")
 # The first that fits; any other error is a fault of ours, or the end of the process.
@@ -83,11 +79,11 @@ def ended(incoming: Incoming, error: BaseException | None) -> RequestEnded:
     named, sent, usage = incoming.named, incoming.draft, incoming.usage
     end: End = "complete" if error is None else next((end for kind, end in _ENDS if isinstance(error, kind)), "aborted")
     refusal = error if isinstance(error, ProxyError) and end == "refused" else None
-    window = route.window if route else None
+    window, spoken = route.window if route else None, exchange.head.conversation
     return RequestEnded(
         at=round(time.time(), 3), end=end, tenant=caller.tenant if caller else None,
         policy=caller.policy_name if caller else None, method=exchange.head.method,
-        path=printable(exchange.head.path, _LONGEST_PATH), route=exchange.head.reading.route, wire=_wire(incoming),
+        path=exchange.head.shown_path, route=exchange.head.reading.route, wire=spoken.name if spoken else "relay",
         stream=named.request.settings.stream if named else None, id=exchange.id, client_request_id=exchange.client_id,
         upstream_request_id=exchange.upstream_id, trace_id=exchange.head.trace.id if exchange.head.trace else None,
         status=refusal.status if refusal else _status(incoming, error),
@@ -109,13 +105,6 @@ def ended(incoming: Incoming, error: BaseException | None) -> RequestEnded:
         checkpoint=sent.record.digest[:16] if sent and sent.record else None, overflow=incoming.overflow,
         warning=incoming.warning, code=refusal.code if refusal else None, cause=_cause(error),
     )  # fmt: skip
-
-
-def _wire(incoming: Incoming) -> str:
-    """The dialect of a request of a conversation."""
-    head = incoming.exchange.head
-    spoken = dialect_of(resource(head.reading)) if head.method == "POST" else None
-    return spoken.name if spoken else "relay"
 
 
 def _cause(error: BaseException | None) -> str | None:

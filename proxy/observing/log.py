@@ -5,6 +5,7 @@ import sys
 import traceback
 from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import lru_cache
 from pathlib import Path
 from typing import BinaryIO, Literal
 
@@ -57,7 +58,7 @@ class Log:
             self._append(level, event, fields)
 
     def _append(self, level: str, event: str, fields: Fields) -> None:
-        line = self._line(datetime.fromtimestamp(self._clock(), UTC), level, event, fields)
+        line = self._line(self._clock(), level, event, fields)
         try:
             self._stream.write(line + b"\n")
             self._stream.flush()
@@ -65,15 +66,21 @@ class Log:
             self.lost += 1
 
 
-def _json(moment: datetime, level: str, event: str, fields: Fields) -> bytes:
-    body = msgspec.json.encode(fields)[1:]
-    head = msgspec.json.encode({"ts": moment, "level": level, "event": event})
-    return head[:-1] + (b"," if len(body) > 1 else b"") + body
+def _json(at: float, level: str, event: str, fields: Fields) -> bytes:
+    """`level` and `event` are names of ours."""
+    body, second = msgspec.json.encode(fields)[1:], int(at)
+    head = f'{{"ts":"{_second(second)}.{int(1_000_000 * (at - second)):06}Z","level":"{level}","event":"{event}"'
+    return head.encode() + (b"," if len(body) > 1 else b"") + body
 
 
-def _text(moment: datetime, level: str, event: str, fields: Fields) -> bytes:
+@lru_cache(1)
+def _second(at: int) -> str:
+    return f"{datetime.fromtimestamp(at, UTC):%Y-%m-%dT%H:%M:%S}"
+
+
+def _text(at: float, level: str, event: str, fields: Fields) -> bytes:
     severe = "" if level == "info" else f"{level}: "
-    return f"{moment.astimezone():%H:%M:%S} {severe}{text_of(event, fields)}".encode()
+    return f"{datetime.fromtimestamp(at, UTC).astimezone():%H:%M:%S} {severe}{text_of(event, fields)}".encode()
 
 
 def _places(error: BaseException) -> list[str]:

@@ -1,6 +1,6 @@
 """The trail of every session: a point of a few bytes for each of its newest requests, and sums over all of them."""
 
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -100,7 +100,7 @@ class Summaries:
     number: int = 0
     tally: Tally = field(default_factory=Tally)
     usd: float | None = None
-    newest: deque[CompactionEnded] = field(default_factory=lambda: deque(maxlen=_COMPACTIONS))
+    newest: tuple[CompactionEnded, ...] = ()
 
     @property
     def grown(self) -> int:
@@ -108,7 +108,7 @@ class Summaries:
         return self.number + self.tally.summary_calls
 
     def add(self, event: CompactionEnded) -> None:
-        self.newest.append(event)
+        self.newest = (*self.newest, event)[-_COMPACTIONS:]
         self.number += event.digest is not None
         self.tally.summary_calls += event.calls
         self.tally.summary_in += event.tokens_in
@@ -275,12 +275,15 @@ class SessionTrails:
         if event.session is None or event.tenant is None:
             return
         key = Key(event.tenant, event.session, event.label or "")
-        trail = self._trails.get(key) or self._leaving.pop(key, None)
-        if trail is None:
-            trail = SessionTrail(key, event, self._summaries.pop(key, Summaries()))
+        trail = self._trails.get(key)
+        if trail is not None:
+            self._trails.move_to_end(key)
+        else:
+            trail = self._leaving.pop(key, None)
+            if trail is None:
+                trail = SessionTrail(key, event, self._summaries.pop(key) if key in self._summaries else Summaries())
+            self._trails[key] = trail
         trail.add(event)
-        self._trails[key] = trail
-        self._trails.move_to_end(key)
         if len(self._trails) > _SESSIONS:
             _, oldest = self._trails.popitem(last=False)
             if oldest.place is not None and oldest.unsaved:

@@ -4,10 +4,13 @@ from collections.abc import Iterable
 
 from policies.cached import cached_property
 from proxy.dialects.base import Dialect
-from proxy.dialects.table import CHAT, spoken_at
+from proxy.dialects.table import CHAT, dialect_of, spoken_at
+from proxy.observing.printable import printable
 from proxy.observing.trace import Trace
 from proxy.server.headers import Headers
 from proxy.server.paths import Reading, reading, resource
+
+_LONGEST_SHOWN = 256
 
 
 class RequestHead:
@@ -41,6 +44,16 @@ class RequestHead:
     def spoken(self) -> Dialect | None:
         """That of its path, or what its client is known by; None where nothing tells."""
         return spoken_at(resource(self.reading), self.header)
+
+    @cached_property
+    def conversation(self) -> Dialect | None:
+        """That of a request of a conversation; None for any other request."""
+        return dialect_of(resource(self.reading)) if self.method == "POST" else None
+
+    @cached_property
+    def shown_path(self) -> str:
+        """As much of the path as may stand in a log."""
+        return printable(self.path, _LONGEST_SHOWN)
 
     def asking(self, dialect: Dialect) -> "RequestHead":
         """The same of a request in this dialect."""

@@ -131,8 +131,9 @@ def to_upstream(headers: Iterable[tuple[bytes, bytes]], *, key: tuple[bytes, byt
 
 
 def to_client(headers: Iterable[tuple[bytes, bytes]]) -> Headers:
-    """The upstream's headers for the client: all but the hop-by-hop ones and ours, values and order as they came."""
-    headers = [(key.lower(), value) for key, value in headers]
+    """The upstream's headers for the client: all but the hop-by-hop ones and ours, values and order as they came. Names
+    are in lower case."""
+    headers = [*headers]
     named = _named_by_connection(headers)
     return [
         (key, value)

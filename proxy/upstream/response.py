@@ -5,7 +5,7 @@ from typing import Protocol
 
 import msgspec
 
-from proxy.server.headers import Headers
+from proxy.server.headers import Headers, first
 
 
 class TruncatedError(Exception):
@@ -51,7 +51,7 @@ class Flowing(Protocol):
 
 
 class UpstreamResponse(msgspec.Struct, frozen=True):
-    """An answer whose head has arrived. Header names keep their case; `chunks` gives the body as it comes, once.
+    """An answer whose head has arrived. Header names are in lower case; `chunks` gives the body as it comes, once.
 
     flowing: the body again, where it is one that flows.
     """
@@ -63,10 +63,7 @@ class UpstreamResponse(msgspec.Struct, frozen=True):
 
     def header(self, name: bytes) -> bytes | None:
         """The first value of a header, by its name in lower case."""
-        for key, value in self.headers:
-            if len(key) == len(name) and key.lower() == name:
-                return value
-        return None
+        return first(self.headers, name)
 
     def begun(self) -> bytes:
         """What of the body is there already, as far as that can be told."""

@@ -92,6 +92,7 @@ class _Model:
     configured_window: int | None
     encoding: str
     exact: bool
+    is_named: bool
 
 
 class Router:
@@ -190,8 +191,7 @@ class Router:
 
     def names(self, model: str) -> bool:
         """Whether the config has a rule for this very model."""
-        rule = self._config.rule_for(model)
-        return rule is not None and rule.match == model
+        return self._model(model).is_named
 
     def encoding(self, model: str) -> str:
         return self._model(model).encoding
@@ -242,7 +242,8 @@ class Router:
             override = rule.encoding if rule else None
             encoding = self._tokenizer.encoding_for(name, override)
             exact = self._tokenizer.knows(name, override)
-            known = _Model(rule.context_window if rule else None, encoding, exact)
+            is_named = rule is not None and rule.match == name
+            known = _Model(rule.context_window if rule else None, encoding, exact, is_named)
             if len(self._models) < _REMEMBERED_MODELS and len(name) <= MAX_NAME:
                 self._models[name] = known
         return known

@@ -1,6 +1,6 @@
 """Chat's answers: completions and the events of their streams, and how errors and waiting look to chat's clients."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Annotated
 
 import msgspec
@@ -16,7 +16,6 @@ TOO_LONG = (
 )
 # Events that only announce an answer, where a server speaks another dialect's events.
 _ANNOUNCEMENTS = frozenset({"response.created", "response.in_progress", "response.queued", "message_start", "ping"})
-_SAYS = ("content", "tool_calls", "reasoning_content", "text")
 
 _Tokens = Annotated[int, msgspec.Meta(ge=0, le=100_000_000)]
 
@@ -118,14 +117,21 @@ def ending(data: bytes) -> Ending | None:
     except msgspec.ValidationError:
         return None
     choice = answer.choices[0] if answer.choices else _Choice()
-    beside = (answer.delta or {}).get("stop_reason")
-    parts = (choice.message or {}, choice.delta or {}, msgspec.structs.asdict(answer))
+    beside = answer.delta.get("stop_reason") if answer.delta else None
     return Ending(
         choice.finish_reason or answer.stop_reason or (beside if isinstance(beside, str) else None),
         counts.prompt_tokens if counts.prompt_tokens is not None else counts.input_tokens,
         counts.completion_tokens if counts.completion_tokens is not None else counts.output_tokens,
-        said_nothing=not any(part.get(key) for part in parts for key in _SAYS),
+        said_nothing=not (
+            (choice.message and _says(choice.message))
+            or (choice.delta and _says(choice.delta))
+            or (answer.content or answer.tool_calls or answer.reasoning_content or answer.text)
+        ),
     )
+
+
+def _says(said: Mapping[str, object]) -> bool:
+    return bool(said.get("content") or said.get("tool_calls") or said.get("reasoning_content") or said.get("text"))
 
 
 def usage(newest_first: Iterable[bytes]) -> Usage | None:

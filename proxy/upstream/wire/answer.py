@@ -2,7 +2,7 @@
 
 from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
 
-from proxy.server.headers import Headers, first
+from proxy.server.headers import Headers
 
 # For the heads of an answer, with those that only announce it (1xx), and for what frames its body.
 _MAX_HEAD = 64 * 1024
@@ -22,7 +22,7 @@ class NotHTTPError(Exception):
 class AnswerReader:
     """Fed with bytes in order, it says what they were.
 
-    is_begun:     the head is there: `status` and `headers`, names and values as they came.
+    is_begun:     the head is there: `status` and `headers`, names in lower case.
     is_complete:  the body is there as well.
     may_continue: another answer may follow on the connection; nothing has come that belongs to none.
     is_untouched: nothing has come yet.
@@ -95,7 +95,7 @@ class AnswerReader:
 
     def on_header(self, name: bytes, value: bytes) -> None:
         if not self.is_begun:  # else it is a trailer
-            self.headers.append((name, value))
+            self.headers.append((name.lower(), value))
 
     def on_headers_complete(self) -> None:
         parser = self._parser
@@ -106,7 +106,9 @@ class AnswerReader:
         if self._is_announced:
             self.headers = []
             return
-        size = sum(len(name) + len(value) + 4 for name, value in self.headers)
+        size = 0
+        for name, value in self.headers:
+            size += len(name) + len(value) + 4
         is_odd = status not in _FINAL or version not in ("1.1", "1.0")
         if is_odd or size > _MAX_HEAD or len(self.headers) > _MAX_HEADERS:
             raise NotHTTPError
@@ -124,9 +126,13 @@ class AnswerReader:
 
     def _delimit(self, version: str) -> None:
         """How the end of the body is found (RFC 9112, sections 6.1 and 6.3)."""
-        named = [(name.lower(), value) for name, value in self.headers]
-        codings = [value.lower() for name, value in named if name == b"transfer-encoding"]
-        length = first(named, b"content-length")
+        codings: list[bytes] = []
+        length = None
+        for name, value in self.headers:
+            if name == b"transfer-encoding":
+                codings.append(value.lower())
+            elif name == b"content-length" and length is None:
+                length = value
         self._has_no_body = self._has_no_body or self.status in _WITHOUT_BODY
         if codings and codings != [b"chunked"]:
             raise NotHTTPError
