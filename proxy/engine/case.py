@@ -54,6 +54,13 @@ class Named(msgspec.Struct, frozen=True, dict=True):
 
     def is_far_below(self, tokens: int) -> bool:
         """Whether so many tokens are so few for its window that limits need not be looked at."""
+        return self._is_small if tokens == self.request.tokens else self._is_far_below(tokens)
+
+    @cached_property
+    def _is_small(self) -> bool:
+        return self._is_far_below(self.request.tokens)
+
+    def _is_far_below(self, tokens: int) -> bool:
         window = self.route.window
         return window is not None and is_far_below(
             tokens, window.tokens, self.experience.calibration, self.caller.policy
@@ -235,10 +242,13 @@ def named_of(head: RequestHead, router: Router, caller: Caller, mode: Mode, requ
     if separator is not None and mode in ("on", "force"):
         request = request.behind(separator)
     label = label_of(head.header) or label_given(request)
-    return named_as(request, caller, mode, label, router.conversation(head, caller, request.settings.model), router)
+    route = router.conversation(head, caller, request.settings.model)
+    return named_as(request, caller, mode, label, route, router.experience(route.place))
 
 
-def named_as(request: CountedRequest, caller: Caller, mode: Mode, label: str, route: Route, router: Router) -> Named:
+def named_as(
+    request: CountedRequest, caller: Caller, mode: Mode, label: str, route: Route, experience: Experience
+) -> Named:
     """The request of a session with this label, on this route."""
     chain = Chain(
         caller.scope,
@@ -248,7 +258,7 @@ def named_as(request: CountedRequest, caller: Caller, mode: Mode, label: str, ro
         links=request.history.outline.links,
         seen=request.history.digests,
     )
-    return Named(request, caller, mode, route, chain, label, router.experience(route.place))
+    return Named(request, caller, mode, route, chain, label, experience)
 
 
 def case_of(head: RequestHead, router: Router, caller: Caller, mode: Mode, request: CountedRequest) -> Case:

@@ -87,14 +87,15 @@ class Lane:
         if request is None:
             return False
         sender.repeated = request.repeated
-        route, question = sender.route(head, request.settings.model, self._client)
-        named = named_as(request, caller, sender.mode, sender.label or label_given(request), route, active.router)
-        is_known = request.tokens < WORTH_LOOKING_UP or self._engine.windows.is_looked_up(route.place)
-        if question is None or not (named.is_plain and is_known) or self._engine.is_awaited(named):
+        way = sender.way(head, request.settings.model, self._client, started)
+        label = sender.label or label_given(request)
+        named = named_as(request, caller, sender.mode, label, way.route, way.experience)
+        is_known = request.tokens < WORTH_LOOKING_UP or self._engine.windows.is_looked_up(way.route.place)
+        if way.question is None or not (named.is_plain and is_known) or self._engine.is_awaited(named):
             return False
         incoming = Incoming(exchange, active, started, known_caller=caller, mode=sender.mode, body=body)
-        incoming.ready(route, self._engine.drafter.plain(named), named)
-        return self._asked(incoming, question)
+        incoming.ready(way.route, self._engine.drafter.plain(named), named)
+        return self._asked(incoming, way.question)
 
     def _asked(self, incoming: Incoming, question: Question) -> bool:
         exchange = incoming.exchange

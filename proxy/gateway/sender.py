@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 
+from policies.experience import Experience
 from proxy.callers.session_label import label_of
 from proxy.callers.tenants import Caller
 from proxy.dialects.frames import Repeated
@@ -14,12 +15,25 @@ from proxy.upstream.http import Question, UpstreamClient
 from proxy.upstream.routes import Route, conversation_url
 
 _MOST_MODELS = 8
+# What is known of a window holds for hours and days.
+_MEASURED_SECONDS = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """Where requests for a model go. changes, until: for how long what is known of its window is up to date."""
+
+    route: Route
+    question: Question | None
+    experience: Experience
+    changes: int
+    until: float
 
 
 @dataclass(slots=True)
 class Sender:
     """label: what the head calls the session; empty where it has no name for it.
-    headers: without the length of the body, and routes by model, with what is posted there.
+    headers: without the length of the body, and ways by model.
     repeated: what stood around the items of its last request.
     """
 
@@ -31,19 +45,22 @@ class Sender:
     mode: Mode
     label: str
     repeated: Repeated | None = None
-    routes: dict[str, tuple[Route, Question | None]] = field(default_factory=dict)
+    ways: dict[str, Way] = field(default_factory=dict)
 
-    def route(self, head: RequestHead, model: str, client: UpstreamClient) -> tuple[Route, Question | None]:
-        """Where its requests for a model go, with what is known of its window now."""
-        known = self.routes.get(model)
-        if known is not None:
-            route, question = known
-            return self.active.router.measured(route), question
-        route = self.active.router.conversation(head, self.caller, model)
-        question = client.question(route.upstream, conversation_url(route, head), route.headers)
-        if len(self.routes) < _MOST_MODELS:
-            self.routes[model] = route, question
-        return route, question
+    def way(self, head: RequestHead, model: str, client: UpstreamClient, now: float) -> Way:
+        """Where its requests for a model go, with what is known of its window; `now` in seconds that go forward."""
+        known, router = self.ways.get(model), self.active.router
+        if known is not None and known.changes == router.changes and now < known.until:
+            return known
+        if known is None:
+            route = router.conversation(head, self.caller, model)
+            question = client.question(route.upstream, conversation_url(route, head), route.headers)
+        else:
+            route, question = router.measured(known.route), known.question
+        way = Way(route, question, router.experience(route.place), router.changes, now + _MEASURED_SECONDS)
+        if known is not None or len(self.ways) < _MOST_MODELS:
+            self.ways[model] = way
+        return way
 
 
 def sender_of(head: RequestHead, active: Active, before: object) -> Sender:

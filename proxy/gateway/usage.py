@@ -18,6 +18,7 @@ _HEAD = 64 * 1024
 _PIECE = 1024 * 1024
 _KEY = b'"usage"'
 _TRIES = 16
+_MOST_PIECES = 1_000
 
 _decode = msgspec.json.Decoder(msgspec.Raw).decode
 
@@ -29,8 +30,10 @@ class UsageTap:
         self._reads = reads
         self._given = answer
         self._decoder = content_coding.decoder(answer.response.header(b"content-encoding"), _PIECE)
-        self._head = bytearray()
-        self._tail = bytearray()
+        # What has come lately, `_size` bytes; what came before that is in the ends.
+        self._lately: list[bytes] = []
+        self._size = 0
+        self._head = self._tail = b""
         self._cut = False
         self._told: tuple[Usage | None] | None = None
         self.feed(answer.head)
@@ -47,39 +50,55 @@ class UsageTap:
             self.feed(chunk)
 
     def feed(self, chunk: bytes) -> None:
-        if self._decoder is None or not chunk:
+        if self._decoder is not bytes:
+            chunk = self._decoded(chunk)
+        if not chunk:
             return
-        self._told = None
+        self._lately.append(chunk)
+        self._size += len(chunk)
+        if self._size > _TAIL or len(self._lately) > _MOST_PIECES:
+            self._fold()
+
+    def _decoded(self, chunk: bytes) -> bytes:
+        if self._decoder is None or not chunk:
+            return b""
         try:
             read = self._decoder(chunk)
         except content_coding.UndecodableError:
             self._decoder = None
-            return
+            return b""
         if len(read) == _PIECE + 1:  # there was more, which is lost
             self._decoder = None
-            return
+            return b""
+        return read
+
+    def _fold(self) -> None:
+        """Keep of what has come lately what belongs to the ends."""
+        read = b"".join(self._lately)
+        self._lately.clear()
+        self._size = 0
         if len(self._head) < _HEAD:
             self._head += read[: _HEAD - len(self._head)]
-        self._tail += read
+        self._tail = self._tail + read if self._tail else read
         if len(self._tail) > _TAIL:
-            del self._tail[:-_TAIL]
-            self._cut = True
+            self._tail, self._cut = self._tail[-_TAIL:], True
 
     def usage(self) -> Usage | None:
         """What was reported, once the whole body has passed."""
-        if self._told is None:
+        if self._told is None or self._lately:
+            self._fold()
             self._told = (self._read(),)
         return self._told[0]
 
     def _read(self) -> Usage | None:
-        if self._decoder is None or not (_KEY in self._tail or _KEY in self._head):
+        tail = self._tail
+        if self._decoder is None or not (_KEY in tail or _KEY in self._head):
             return None
-        tail = bytes(self._tail)
         if not self._given.is_event_stream:
             whole = () if self._cut else (tail,)
             return self._reads.usage(whole) or self._reads.usage(_end_of_object(tail))
         begun, *events = split_events(tail) if self._cut else [b"", *split_events(tail)]
-        first = split_events(bytes(self._head))[:-1] if self._cut else []
+        first = split_events(self._head)[:-1] if self._cut else []
         told = (data_of(event) for event in reversed([*first, *events]) if _KEY in event)
         # Where nothing else was kept, it is one event that is larger.
         return self._reads.usage(told) or self._reads.usage(

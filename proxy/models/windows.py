@@ -91,6 +91,8 @@ class Windows:
         self._known: OrderedDict[Place, _Known] = OrderedDict()
         self._asked: OrderedDict[str, tuple[float, Mapping[str, int]]] = OrderedDict()
         self._answers: OrderedDict[tuple[Place, bytes], tuple[int, ...]] = OrderedDict()
+        self.changes = 0
+        """Goes up whenever something is known that was not, of any place."""
 
     def resolve(self, place: Place, configured: int | None) -> Window | None:
         """The configured window, else the learned, else what the upstream says, else the table's, else None.
@@ -142,7 +144,7 @@ class Windows:
     def forget(self, place: Place) -> None:
         """Take back what refusals, answers and bills have taught, for the other replicas too once it is shared."""
         if place in self._known:
-            remember(self._known, place, _Known(NOTHING, self._clock(), is_shared=False), self._max_entries)
+            self._keep(place, _Known(NOTHING, self._clock(), is_shared=False))
             self._answers = OrderedDict((key, kept) for key, kept in self._answers.items() if key[0] != place)
 
     def experience(self, place: Place) -> Experience:
@@ -166,7 +168,7 @@ class Windows:
         key, now = _key(place), self._clock()
         (value,) = await self._store.get_many([key])
         found = self._sealer.read(key, value, _decode) or self.experience(place)
-        remember(self._known, place, _Known(found, now), self._max_entries)
+        self._keep(place, _Known(found, now))
 
     async def share(self, place: Place) -> None:
         """Tell the other replicas what was learned here."""
@@ -184,6 +186,7 @@ class Windows:
     def learned_from_upstream(self, base_url: str, windows: Mapping[str, int]) -> None:
         """Take what an upstream says of its models' windows; nothing is an answer too."""
         remember(self._asked, base_url, (self._clock(), windows), self._max_entries)
+        self.changes += 1
 
     def saw_overflow(self, place: Place, stated: StatedLimit, estimated: int) -> None:
         """Take what the refusal of a prompt of `estimated` tokens taught."""
@@ -238,8 +241,11 @@ class Windows:
         if learned == self.experience(place) or len(place.model) > MAX_NAME:
             return
         known = self._known.get(place)
-        fresh = _Known(learned, known.looked_up if known else self._clock(), is_shared=False)
-        remember(self._known, place, fresh, self._max_entries)
+        self._keep(place, _Known(learned, known.looked_up if known else self._clock(), is_shared=False))
+
+    def _keep(self, place: Place, known: _Known) -> None:
+        remember(self._known, place, known, self._max_entries)
+        self.changes += 1
 
 
 def place_of(tenant: str, scope: bytes, base_url: str, model: str, variant: str = "") -> Place:

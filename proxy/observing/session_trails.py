@@ -17,6 +17,8 @@ _SESSIONS = 300
 _PROMPTS = 100
 POINTS = 512
 _COMPACTIONS = 32
+# Requests that are kept as they were told, until somebody looks.
+_FRESH = 8
 
 
 class Key(NamedTuple):
@@ -150,13 +152,14 @@ class SessionTrail:
         self.began = first.at
         self.last = first
         self.summaries = summaries
-        self.requests = Tally()
+        self._requests = Tally()
         self.place: SessionPlace | None = None
         self.before: Sums | None = None
         self.saved = 0
         self.saved_summaries = 0
         self.saved_prompt = 0.0
-        self._points = Points(first.at, POINTS)
+        self._packed = Points(first.at, POINTS)
+        self._fresh: list[RequestEnded] = []
 
     @property
     def tally(self) -> Tally:
@@ -209,10 +212,28 @@ class SessionTrail:
         return TrailView(self.key, sums.began, self.newest, points, *told, prompt, compactions, is_whole=False)
 
     def add(self, event: RequestEnded) -> None:
+        """Most sessions end, or are not looked at, before there is much to be packed."""
         self.last = event
-        received, sent = event.received, event.sent
-        self.requests.take(event, received, sent)
-        self._points.add(event, received or 0, sent or 0)
+        self._fresh.append(event)
+        if len(self._fresh) >= _FRESH:
+            self._pack()
+
+    @property
+    def requests(self) -> Tally:
+        self._pack()
+        return self._requests
+
+    @property
+    def _points(self) -> Points:
+        self._pack()
+        return self._packed
+
+    def _pack(self) -> None:
+        for event in self._fresh:
+            received, sent = event.received, event.sent
+            self._requests.take(event, received, sent)
+            self._packed.add(event, received or 0, sent or 0)
+        self._fresh.clear()
 
     def unsaved_part(self, skipped: int, most: int) -> Packed:
         """Some of the points that the store does not have, the oldest first, without so many of these."""

@@ -141,6 +141,11 @@ class Router:
         is_exact = window is not None and self._model(model).exact
         return Route(route.name, route.upstream, route.headers, route.place, window, is_exact, route.trace)
 
+    @property
+    def changes(self) -> int:
+        """Goes up with whatever is learned of models' windows."""
+        return self._windows.changes
+
     def _goes_to(self, head: RequestHead, caller: Caller, model: str) -> tuple[str, Upstream, Place]:
         name, upstream = self._upstream(head, caller, model)
         return (
