@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import msgspec
 
-from proxy.dialects import json_array
+from proxy.dialects import bounds, json_array
 from proxy.dialects.base import Dialect, Settings
 from proxy.dialects.json_array import Envelope, Parsed
 from proxy.models.media import family_of
@@ -63,6 +63,25 @@ class Repeated(msgspec.Struct):
         if start > end or not (body.startswith(self.before) and body.endswith(self.behind)):
             return None
         return json_array.with_items(body, self.frame.envelope, start - 1, end + 1)
+
+    def longer(self, body: bytes, length: int, known: Sequence[tuple[int, int]], array_start: int) -> Parsed | None:
+        """The same of a body that is known up to the end of an item at `length`, with the spans of all items so far."""
+        end = len(body) - len(self.behind)
+        if array_start != len(self.before) - 1 or not (body.startswith(self.before) and body.endswith(self.behind)):
+            return None
+        start = json_array.rest_position(body, length)
+        if not 0 <= start <= end or end - start > bounds.QUICK:  # as a whole it is read off the event loop
+            return None
+        rest = json_array.with_items(b"[" + body[start : end + 1], self.frame.envelope, 0, end + 2 - start)
+        if rest is None or len(known) + len(rest.spans) > json_array.MAX_ITEMS:
+            return None
+        shift = start - 1
+        spans = [*known, *((first + shift, last + shift) for first, last in rest.spans)]
+        return Parsed(self.frame.envelope, body, spans, (array_start, end + 1))
+
+    def is_around(self, parsed: Parsed) -> bool:
+        """Whether a body was parsed by this very frame."""
+        return self._frame is not None and parsed.envelope is self._frame.envelope
 
     @property
     def frame(self) -> Frame:

@@ -15,6 +15,7 @@ import xxhash
 
 from policies.message import Message
 from proxy.dialects.bounds import QUICK
+from proxy.dialects.frames import Repeated
 from proxy.dialects.history import History
 from proxy.dialects.json_array import MAX_ITEMS, Array, Envelope, Parsed, rest_position, walk
 from proxy.memory import Cache, Memory
@@ -82,13 +83,19 @@ class PrefixCache:
         # Hashes never leave the process; the seed keeps anybody from aiming at a collision.
         self._seed = secrets.randbits(64)
 
-    def find(self, scope: bytes, body: bytes, array: Array) -> tuple[Prefix, Parsed] | None:
-        """The longest remembered prefix of this caller's body, and the body parsed with its help."""
+    def find(
+        self, scope: bytes, body: bytes, array: Array, before: Repeated | None = None
+    ) -> tuple[Prefix, Parsed] | None:
+        """The longest remembered prefix of this caller's body, and the body parsed with its help; `before`: what stood
+        around the items of its sender's last one."""
         if len(body) < _LEAST_BYTES:
             return None
         key = self._key(scope, body, array)
         for prefix in sorted(self._entries.get(key) or (), key=lambda p: -p.length):
-            if self._matches(prefix, body) and (parsed := _parse_rest(prefix, body, array)) is not None:
+            if not self._matches(prefix, body):
+                continue
+            parsed = None if before is None else before.longer(body, prefix.length, prefix.spans, prefix.array_start)
+            if parsed is not None or (parsed := _parse_rest(prefix, body, array)) is not None:
                 return prefix, parsed
         return None
 

@@ -188,20 +188,22 @@ class RequestReader:
     ) -> CountedRequest | None:
         """The same where that takes no more than a few milliseconds; None where it takes longer, or there is nothing
         to be understood. `before`: of the last request of the same sender. Raises InvalidJSONError."""
-        found, frame = self._prefixes.find(scope, body, dialect.array), None
-        if found is not None:
-            parsed: Parsed | None = found[1]
-        elif before is not None and (parsed := before.parsed(body)) is not None:
-            frame = before.frame
-        else:
+        found = self._prefixes.find(scope, body, dialect.array, before)
+        parsed = found[1] if found is not None else before.parsed(body) if before is not None else None
+        if parsed is None:
             parsed = json_array.parse(body, dialect.array) if bounds.is_quick(body) else None
         if parsed is None:
             return None
-        news = self._news(parsed, found and found[0], frame or frame_of(parsed.envelope, dialect, encoding_of))
+        if before is None or not before.is_around(parsed):
+            before = repeated(parsed, dialect, encoding_of)
+            frame = frame_of(parsed.envelope, dialect, encoding_of)
+        else:
+            frame = before.frame
+        news = self._news(parsed, found and found[0], frame)
         learnt = self._learn(news) if self._is_quick(news) else None
         if learnt is None:
             return None
-        news.repeated = before if frame is not None or found is not None else repeated(parsed, dialect, encoding_of)
+        news.repeated = before
         return self._counted(body, scope, found and found[0], news, learnt)
 
     async def _parse(self, body: bytes, array: Array) -> Parsed | None:

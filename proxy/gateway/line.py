@@ -329,8 +329,11 @@ def _refuse_if_closed(incoming: Incoming) -> None:
 
 def _reword_overflow(incoming: Incoming, answer: Answer, headers: Headers) -> None:
     """Raise ContextLengthError for an overflow that was not solved, where the policy wants words that clients know."""
-    stated, case = answer.overflow, incoming.case
-    if stated is None or case is None or case.is_let_through or incoming.caller.policy.overflow_error == "upstream":
+    stated = answer.overflow
+    if stated is None or incoming.caller.policy.overflow_error == "upstream":
+        return
+    case = incoming.case
+    if case is None or case.is_let_through:
         return
     known = incoming.to.window
     tokens = stated.input_tokens or case.request.received_tokens

@@ -126,7 +126,7 @@ class LogLines:
             tokens_sent=event.estimated,
             tokens_read=event.billed,
         )
-        self._log.struct("warning", "cut_off", told)
+        self._once(event.session, "cut_off", told)
 
     def _once(self, key: str, name: str, told: msgspec.Struct) -> None:
         """Warn once a conversation, though it may look like another one each time."""

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.dialects import json_array
 from proxy.dialects.base import Dialect
 from proxy.dialects.frames import Repeated, repeated
+from proxy.dialects.json_array import parse
 from proxy.dialects.table import CHAT, DIALECTS
 from proxy.errors import InvalidJSONError
 
@@ -29,7 +29,7 @@ def _body(dialect: Dialect, items: str, model: str = "m", beside: str = "") -> b
 
 
 def _repeated(dialect: Dialect, body: bytes) -> Repeated:
-    parsed = json_array.parse(body, dialect.array)
+    parsed = parse(body, dialect.array)
     assert parsed is not None
     found = repeated(parsed, dialect, lambda model: f"encoding of {model}")
     assert found is not None
@@ -42,13 +42,38 @@ def _repeated(dialect: Dialect, body: bytes) -> Repeated:
 )
 def test_other_items_are_found_where_the_parser_finds_them(dialect: Dialect, items: str) -> None:
     known, body = _repeated(dialect, _body(dialect, '{"role": "user", "content": "a"}')), _body(dialect, items)
-    found, expected = known.parsed(body), json_array.parse(body, dialect.array)
+    found, expected = known.parsed(body), parse(body, dialect.array)
     assert found is not None
     assert expected is not None
     assert (found.spans, found.array, found.text) == (expected.spans, expected.array, expected.text)
     assert found.envelope.fields == expected.envelope.fields
     assert known.frame.settings == dialect.settings(expected.envelope.fields)
     assert known.frame.measure.encoding == "encoding of m"
+
+
+@pytest.mark.parametrize("dialect", DIALECTS, ids=lambda dialect: dialect.name)
+@pytest.mark.parametrize("behind", [',{"b": [1]}', ' , {"a": "]"} ,\n{"b": "\\"],"} '])
+def test_items_behind_those_that_are_known_are_found(dialect: Dialect, behind: str) -> None:
+    first = _body(dialect, '{"a": 1} , {"b": 2}')
+    known, parsed = _repeated(dialect, first), parse(first, dialect.array)
+    assert parsed is not None
+    body = _body(dialect, '{"a": 1} , {"b": 2}' + behind)
+    found, expected = known.longer(body, parsed.spans[-1][1], parsed.spans, parsed.array[0]), parse(body, dialect.array)
+    assert found is not None
+    assert expected is not None
+    assert known.is_around(found)
+    assert (found.spans, found.array, found.text) == (expected.spans, expected.array, expected.text)
+    assert found.envelope.fields == expected.envelope.fields
+
+
+@pytest.mark.parametrize("behind", ["", " {}", ",", ',{}], "messages": [{}', ",nil", "}"])
+def test_what_is_not_behind_them_as_items_is_read_in_another_way(behind: str) -> None:
+    first = _body(CHAT, '{"a": 1}')
+    known, parsed = _repeated(CHAT, first), parse(first, CHAT.array)
+    assert parsed is not None
+    body = _body(CHAT, '{"a": 1}' + behind)
+    assert known.longer(body, parsed.spans[-1][1], parsed.spans, parsed.array[0]) is None
+    assert known.longer(_body(CHAT, '{"a": 1},{}'), parsed.spans[-1][1], parsed.spans, parsed.array[0] + 1) is None
 
 
 @pytest.mark.parametrize(
@@ -71,7 +96,7 @@ def test_anything_else_is_read_as_a_whole(body: bytes) -> None:
 
 def test_a_long_frame_is_read_anew() -> None:
     body = _body(CHAT, "{}", beside=f', "metadata": "{"x" * 40_000}"')
-    parsed = json_array.parse(body, CHAT.array)
+    parsed = parse(body, CHAT.array)
     assert parsed is not None
     assert repeated(parsed, CHAT, str) is None
 
@@ -89,7 +114,7 @@ def test_what_is_read_is_what_the_parser_reads(values: list[object], data: st.Da
     if found is None:
         return
     try:
-        expected = json_array.parse(body, CHAT.array)
+        expected = parse(body, CHAT.array)
     except InvalidJSONError as error:
         raise AssertionError("the parser refuses what was read") from error
     assert expected is not None
