@@ -34,6 +34,8 @@ _CALL = 200
 _KEY = 150
 # What a client may write around a separator: role, name, cache_control.
 _AROUND_SEPARATOR = 400
+# What is longer is read at once only where its beginning is known.
+_READ_AT_ONCE = 64 * 1024
 # What a message takes beside its text, as time: what so many bytes take to be counted.
 _MESSAGE_BYTES = 100
 
@@ -189,9 +191,11 @@ class RequestReader:
         """The same where that takes no more than a few milliseconds; None where it takes longer, or there is nothing
         to be understood. `before`: of the last request of the same sender. Raises InvalidJSONError."""
         found = self._prefixes.find(scope, body, dialect.array, before)
-        parsed = found[1] if found is not None else before.parsed(body) if before is not None else None
-        if parsed is None:
-            parsed = json_array.parse(body, dialect.array) if bounds.is_quick(body) else None
+        parsed = found[1] if found is not None else None
+        if parsed is None and before is not None and len(body) <= _READ_AT_ONCE:
+            parsed = before.parsed(body)
+        if parsed is None and len(body) <= _READ_AT_ONCE:
+            parsed = json_array.parse(body, dialect.array)
         if parsed is None:
             return None
         if before is None or not before.is_around(parsed):

@@ -26,7 +26,7 @@ from proxy.upstream.active import Active
 from proxy.upstream.http import Question, UpstreamClient, UpstreamResponse, response_of
 
 # Larger ones are for the line, which reads them off the event loop where that takes long.
-_MOST_BYTES = 64 * 1024
+_MOST_BYTES = 1024 * 1024
 # How often it is looked for requests over their deadline.
 _SWEEP_SECONDS = 1.0
 _PLAIN = 200
@@ -53,12 +53,15 @@ class Lane:
         # What strikes here strikes nobody: the line takes over.
         self._leave = fail_open.named("lane_failed")
         self._open: dict[Exchange, Incoming] = {}
+        # Those whose bodies are still to come.
+        self._coming: dict[Exchange, Incoming] = {}
         self._sweeping: asyncio.TimerHandle | None = None
 
     def take(self, exchange: Exchange) -> bool:
         """Whether a request is answered here, or by the line when it goes on; else nothing was done about it."""
         try:
-            return self._leave.call(lambda: self._sent(exchange), False)
+            work = self._awaited if exchange.more_body else self._sent
+            return self._leave.call(lambda: work(exchange), False)
         except ProxyError:  # which the line meets again, and tells
             return False
 
@@ -68,16 +71,53 @@ class Lane:
 
     def end(self, error: EndedError) -> None:
         """End every request now, each with an error its client can read."""
+        for exchange in [*self._coming]:
+            exchange.end(error)
+            self._leave_coming(exchange)
         for exchange, incoming in [*self._open.items()]:
             exchange.end(error)
             self._hand_over(incoming)
+
+    def _awaited(self, exchange: Exchange) -> bool:
+        """Wait for a body that is about to come whole."""
+        active, size = self._active(), exchange.declared
+        if size is None or size > min(_MOST_BYTES, active.server.max_body_bytes) or exchange.head.trace is not None:
+            return False
+        exchange.memo = sender = sender_of(exchange.head, active, exchange.memo)
+        incoming = Incoming(exchange, active, exchange.began, known_caller=sender.caller)
+        incoming.admit(self._admission)
+        self._coming[exchange] = incoming
+        try:
+            incoming.hold(size)
+        except BaseException:
+            self._forget(exchange)
+            raise
+        exchange.on_lost = partial(self._leave_coming, exchange)
+        exchange.collect(size, partial(self._came, exchange))
+        self._watch()
+        return True
+
+    def _came(self, exchange: Exchange) -> None:
+        self._forget(exchange)
+        if not self.take(exchange):
+            exchange.go_on()
+
+    def _leave_coming(self, exchange: Exchange) -> None:
+        """Have the line wait for the rest."""
+        self._forget(exchange)
+        exchange.go_on()
+
+    def _forget(self, exchange: Exchange) -> None:
+        """Its place is free for the same request again, which has come or goes on in the line."""
+        admitted = self._coming.pop(exchange).admitted
+        if admitted is not None:
+            admitted.close()
 
     def _sent(self, exchange: Exchange) -> bool:
         """Identify, count and send what is small, plain, and has come whole."""
         body, active, head = exchange.whole(), self._active(), exchange.head
         if body is None or len(body) > min(_MOST_BYTES, active.server.max_body_bytes) or head.trace is not None:
             return False
-        started = time.perf_counter()
         exchange.memo = sender = sender_of(head, active, exchange.memo)
         caller, policy = sender.caller, sender.caller.policy
         if policy.separator or policy.recall.mode == "tool" or head.header(b"content-encoding") is not None:
@@ -87,13 +127,13 @@ class Lane:
         if request is None:
             return False
         sender.repeated = request.repeated
-        way = sender.way(head, request.settings.model, self._client, started)
+        way = sender.way(head, request.settings.model, self._client, exchange.began)
         label = sender.label or label_given(request)
         named = named_as(request, caller, sender.mode, label, way.route, way.experience)
         is_known = request.tokens < WORTH_LOOKING_UP or self._engine.windows.is_looked_up(way.route.place)
         if way.question is None or not (named.is_plain and is_known) or self._engine.is_awaited(named):
             return False
-        incoming = Incoming(exchange, active, started, known_caller=caller, mode=sender.mode, body=body)
+        incoming = Incoming(exchange, active, exchange.began, known_caller=caller, mode=sender.mode, body=body)
         incoming.ready(way.route, self._engine.drafter.plain(named), named)
         return self._asked(incoming, way.question)
 
@@ -112,8 +152,7 @@ class Lane:
         self._open[exchange] = incoming
         asked.on_news = partial(self._heard, incoming)
         exchange.on_lost = partial(self._hand_over, incoming)
-        if self._sweeping is None:
-            self._sweeping = asyncio.get_running_loop().call_later(_SWEEP_SECONDS, self._sweep)
+        self._watch()
         return True
 
     def _heard(self, incoming: Incoming) -> None:
@@ -164,12 +203,19 @@ class Lane:
             incoming.opened.callback(asked.close)
         incoming.exchange.go_on()
 
+    def _watch(self) -> None:
+        if self._sweeping is None:
+            self._sweeping = asyncio.get_running_loop().call_later(_SWEEP_SECONDS, self._sweep)
+
     def _sweep(self) -> None:
-        """Leave those to the line whose deadline has come."""
+        """Leave those to the line whose bodies take long to come, and those whose deadline has come."""
         self._sweeping = None
         now = time.perf_counter()
+        for exchange, incoming in [*self._coming.items()]:
+            if now >= incoming.started + _SWEEP_SECONDS:
+                self._leave_coming(exchange)
         for incoming in [*self._open.values()]:
             if now >= incoming.started + incoming.active.server.request_deadline:
                 self._hand_over(incoming)
-        if self._open:
-            self._sweeping = asyncio.get_running_loop().call_later(_SWEEP_SECONDS, self._sweep)
+        if self._open or self._coming:
+            self._watch()

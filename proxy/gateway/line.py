@@ -275,7 +275,7 @@ class Gateway:
         self._engine.background.start("enroll", listing)
 
     def _incoming(self, exchange: Exchange) -> Incoming:
-        return Incoming(exchange, self.active, time.perf_counter())
+        return Incoming(exchange, self.active, exchange.began)
 
     @contextmanager
     def _observed(self, incoming: Incoming) -> Iterator[None]:

@@ -3,6 +3,7 @@
 import asyncio
 import io
 import re
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Protocol
@@ -47,6 +48,7 @@ class Exchange:
     """Fed by the connection: `receive`, `receive_end`, `lose`. One reader at a time.
 
     id:           ours for this request, as its answer says and the log.
+    began:        when its turn had come, in seconds that only go forward.
     keep_alive:   whether another request may follow on the connection.
     more_body:    whether more of the request is to come.
     disconnected: the client has left; nothing is written any more.
@@ -54,6 +56,7 @@ class Exchange:
     comments:     how many of them told a client that its request is still being worked on.
     takes_event:  whether an event of ours could follow what of the answer was written.
     on_writable:  called when the client takes on, after `put` had no more room.
+    on_whole:     called when the body has come, where `collect` has asked for it.
     on_lost:      called when the client has left.
     ended_by:     why what is done for it was ended before it was done.
     """
@@ -62,6 +65,7 @@ class Exchange:
         """`expects`: the client sends its body only when it was told to go on."""
         self.head = head
         self.id = connection.next_id()
+        self.began = time.perf_counter()
         self.keep_alive = keep_alive
         self.more_body = True
         self.disconnected = False
@@ -73,6 +77,7 @@ class Exchange:
         self.takes_event = False
         self.ended_by: ProxyError | ClientGoneError | None = None
         self.on_writable: Callable[[], None] | None = None
+        self.on_whole: Callable[[], None] | None = None
         self.on_lost: Callable[[], None] | None = None
         self._connection = connection
         self._expects = expects
@@ -123,6 +128,9 @@ class Exchange:
     def receive_end(self) -> None:
         self.more_body = False
         self._wake()
+        if self.on_whole is not None:
+            on_whole, self.on_whole = self.on_whole, None
+            on_whole()
 
     def lose(self) -> None:
         """The client has left, or is answered by the connection itself."""
@@ -137,10 +145,22 @@ class Exchange:
 
     def go_on(self) -> None:
         """Have it answered in a task: it takes more than was hoped."""
-        self.on_lost = None
+        self.on_whole = self.on_lost = None
         self._connection.go_on(self)
 
     # the request
+
+    @property
+    def declared(self) -> int | None:
+        """How long the body is, as far as its client says so and sends it unasked."""
+        length = self.head.header(b"content-length")
+        return None if length is None or self._expects else int(length)
+
+    def collect(self, size: int, on_whole: Callable[[], None]) -> None:
+        """Read on, up to so many bytes, until the body is there."""
+        self.on_whole = on_whole
+        self._ahead = size
+        self._connection.flow.resume_reading()
 
     def whole(self) -> bytes | None:
         """The body where it has come already; None where it has not."""

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import time
 from asyncio import TimerHandle
 from collections import deque
 from collections.abc import Callable
@@ -48,6 +49,8 @@ class Guard(HttpToolsProtocol):
     _unbegun: Exchange | None = None
     _read: RequestHead
     _repeat: Repeat | None = None
+    # Bytes of a body behind a repeated head that are to come, which no parser has to see.
+    _left = 0
     # Of the next exchange, as a number.
     _id = 0
     _idle_since = 0.0
@@ -91,6 +94,10 @@ class Guard(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         if self._is_over:
             return
+        if self._left:
+            data = self._receive(data)
+            if not data:
+                return
         begins = self.is_idle and not (self._in_head or self._in_body)
         if begins and self._repeat is not None and (repeated := self._repeat.read(data)) is not None:
             self._serve(*repeated)
@@ -120,15 +127,37 @@ class Guard(HttpToolsProtocol):
         if self._answering is not None:
             self._answering.writable()
 
-    def _serve(self, head: RequestHead, body: bytes) -> None:
-        """A request that has come whole, with a head that was read before."""
+    def _serve(self, head: RequestHead, body: bytes, left: int) -> None:
+        """A request with a head that was read before: its body as far as it has come, and how much is to come of it."""
         self._end_timer()
         exchange = self.cycle = Exchange(head, self, keep_alive=True, expects=False)
         exchange.receive(body)
-        exchange.receive_end()
+        self._left = left
+        if left:
+            self._in_body, self._framing = True, 0
+        else:
+            exchange.receive_end()
         self._begin(exchange)
+        if left:
+            self._wait_for_body(len(body))
         if isinstance(self.app, Served) and self.app.is_draining:
             self.end_after_answer()
+
+    def _receive(self, data: bytes) -> bytes:
+        """What comes of the body of such a request; returns what belongs to the next one."""
+        exchange, size = self.cycle, min(len(data), self._left)
+        self._left -= size
+        if not isinstance(exchange, Exchange):
+            return data
+        if not exchange.response_complete:
+            exchange.receive(data if size == len(data) else data[:size])
+        if self._left:
+            self._wait_for_body(size)
+        else:
+            self._end_timer()
+            self._in_body = False
+            exchange.receive_end()
+        return data[size:]
 
     def _feed(self, data: bytes) -> None:
         try:
@@ -276,6 +305,7 @@ class Guard(HttpToolsProtocol):
 
     def _start_asgi_task(self, cycle: RequestResponseCycle | Exchange, app: ASGI3Application) -> None:
         if isinstance(cycle, Exchange):
+            cycle.began = time.perf_counter()
             self._begin(cycle)
         else:
             super()._start_asgi_task(cycle, app)

@@ -19,17 +19,19 @@ class Repeat:
     before: bytes
     behind: bytes
 
-    def read(self, data: bytes) -> tuple[RequestHead, bytes] | None:
-        """The request of which these are all bytes, where it has this head; None for anything else."""
+    def read(self, data: bytes) -> tuple[RequestHead, bytes, int] | None:
+        """Of a request that begins with these bytes, where it has this head: head, body as far as it has come, and how
+        much of it is to come. None for anything else, and for what holds more than one request."""
         start = len(self.before)
         if not data.startswith(self.before):
             return None
         end = data.find(b"\r", start, start + 16)
         length, body = data[start:end], end + len(self.behind)
         # Digits alone: what is written in another way is for the parser.
-        if not (length.isdigit() and data.startswith(self.behind, end) and len(data) - body == int(length)):
+        if not (length.isdigit() and data.startswith(self.behind, end)):
             return None
-        return self.head.with_length(length), data[body:]
+        left = int(length) - len(data) + body
+        return None if left < 0 else (self.head.with_length(length), data[body:], left)
 
 
 def repeat_of(head: RequestHead, data: bytes) -> Repeat | None:

@@ -337,3 +337,107 @@ async def test_a_fault_of_ours_breaks_no_request(
                 assert (reply.status, reply.body, len(stage.behind.calls)) == (200, OK_BODY, 1)
                 assert (b"failed_open" if place.endswith("ended") else b"lane_failed") in stage.log.getvalue()
     assert len(lane.gone_on) == 3
+
+
+HISTORY = [{"role": "user", "content": f"{number}:" + " " * 6_500 + "."} for number in range(20)]
+
+
+def long(*more: str) -> bytes:
+    """A history of 130 kB, which the line reads first and the lane knows then."""
+    return json.dumps({"model": "m", "messages": [*HISTORY, *({"role": "user", "content": m} for m in more)]}).encode()
+
+
+def cut(body: bytes, *at: int) -> list[bytes]:
+    """A request, in pieces: with so many bytes of its body."""
+    whole = request("POST", CHAT, [(b"Host", b"proxy"), JSON], body)
+    ends = [len(whole) - len(body) + each for each in at]
+    return [whole[first:last] for first, last in zip([0, *ends], [*ends, len(whole)], strict=True)]
+
+
+async def in_turns(client: Client, pieces: list[bytes]) -> None:
+    for piece in pieces:
+        await client.send(piece)
+        for _ in range(20):
+            await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize("at", [(0,), (1,), (70_000,), (0, 1, 65_536, 131_000)])
+async def test_a_large_body_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lane: Watched, at: tuple[int, ...]
+) -> None:
+    async def found() -> tuple[list[Reply], list[bytes], list[dict[str, object]]]:
+        replies = []
+        async with warm(tmp_path, sends(OK)) as stage, connected(stage.address) as client:
+            for body in (long("a"), long("a", "b"), long("a", "b", "c")):
+                await in_turns(client, cut(body, *at))
+                reply = await client.reply()
+                replies.append(Reply(reply.status, reply.headers[:1], reply.body, reply.complete))
+            return replies, [call.body for call in stage.behind.calls], await stage.requests(3)
+
+    by_lane = await found()
+    assert by_lane[1] == [long("a"), long("a", "b"), long("a", "b", "c")]
+    assert len(lane.gone_on) == 1, "whose beginning was not known yet"
+    monkeypatch.setattr(Lane, "take", lambda *_: False)
+    assert by_lane == await found()
+
+
+async def test_what_comes_behind_a_body_is_the_next_request(tmp_path: Path, lane: Watched) -> None:
+    async with warm(tmp_path, sends(OK)) as stage, connected(stage.address) as client:
+        await in_turns(client, cut(chat("one")))
+        await client.reply()
+        first, second = b"".join(cut(chat("two"))), b"".join(cut(chat("three")))
+        await in_turns(client, [first[:-3], first[-3:] + second[:40], second[40:]])
+        assert [(await client.reply()).status for _ in range(2)] == [200, 200]
+        assert [call.body for call in stage.behind.calls] == [chat("one"), chat("two"), chat("three")]
+    assert not lane.gone_on
+
+
+@pytest.mark.parametrize("is_repeated", [False, True])
+async def test_a_body_that_does_not_come_leaves_its_place(tmp_path: Path, lane: Watched, *, is_repeated: bool) -> None:
+    async with warm(tmp_path, sends(OK), server={"max_requests": 1}) as stage:
+        async with connected(stage.address) as client:
+            if is_repeated:
+                await client.ask("POST", CHAT, [JSON], chat("hi"))
+            await in_turns(client, cut(chat("hi"), 5)[:1])
+        told = await stage.requests(1 + is_repeated)
+        assert told[-1]["end"] == "client_gone"
+        async with connected(stage.address) as client:
+            assert (await client.ask("POST", CHAT, [JSON], chat("hi"))).status == 200
+    assert len(lane.gone_on) == 1
+
+
+async def test_a_body_that_comes_slowly_is_for_the_line(
+    tmp_path: Path, lane: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("proxy.gateway.lane._SWEEP_SECONDS", 0.01)
+    async with warm(tmp_path, sends(OK)) as stage, connected(stage.address) as client:
+        first, second = cut(chat("hi"), 5)
+        await client.send(first)
+        while not lane.gone_on:  # noqa: ASYNC110 - nobody tells
+            await asyncio.sleep(0.01)
+        await client.send(second)
+        assert (await client.reply()).status == 200
+        assert [call.body for call in stage.behind.calls] == [chat("hi")]
+
+
+async def test_a_body_that_is_not_there_at_the_end_of_the_process_is_told_so(
+    tmp_path: Path, lane: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[Lane] = []
+    monkeypatch.setattr(Lane, "__init__", kept(Lane.__init__, opened))
+    async with warm(tmp_path, sends(OK)) as stage, connected(stage.address) as client:
+        await client.send(cut(chat("hi"), 5)[0])
+        while not lane.taken:  # noqa: ASYNC110 - nobody tells
+            await asyncio.sleep(0)
+        opened[-1].end(ShuttingDownError())
+        answered = await client.reply()
+        assert (answered.status, json.loads(answered.body)["error"]["code"]) == (503, "server_shutting_down")
+    assert len(lane.gone_on) == 1
+
+
+async def test_what_is_too_large_is_refused_before_it_has_come(tmp_path: Path, lane: Watched) -> None:
+    server = {"max_body_bytes": 2_000}
+    async with warm(tmp_path, sends(OK), server=server) as stage, connected(stage.address) as client:
+        await client.send(cut(long(), 0)[0])
+        assert (await client.reply()).status == 413
+    assert not lane.taken

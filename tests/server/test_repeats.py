@@ -61,7 +61,8 @@ def test_another_body_comes_with_the_same_head(body: bytes) -> None:
     assert _REPEAT is not None
     found = _REPEAT.read(_request(body))
     assert found is not None
-    head, read = found
+    head, read, left = found
+    assert left == 0
     parsed = _Parsed(_request(body))
     assert read == body == parsed.body
     assert (head.method, head.target, head.headers) == (parsed.method, parsed.url.decode(), parsed.headers)
@@ -74,7 +75,6 @@ def test_another_body_comes_with_the_same_head(body: bytes) -> None:
 @pytest.mark.parametrize(
     "data",
     [
-        _request(b"12345")[:-1],  # more is to come
         _request(b"12345") + b"P",  # another one follows
         _request(b"12345", b" +5"),
         _request(b"12345", b" 5 "),
@@ -131,5 +131,16 @@ def test_what_is_read_is_what_the_parser_reads(data: st.DataObject) -> None:
         parsed = _Parsed(bytes(changed))
     except HttpParserError as error:
         raise AssertionError("the parser refuses what was read") from error
-    assert (parsed.begun, parsed.ended) == (1, 1)
+    assert (parsed.begun, parsed.ended) == (1, found[2] == 0)
     assert (found[0].headers, found[1]) == (parsed.headers, parsed.body)
+    assert len(found[1]) + found[2] == int(found[0].header(b"content-length") or b"")
+
+
+@pytest.mark.parametrize("come", [0, 1, 4])
+def test_what_is_to_come_of_a_body_is_known(come: int) -> None:
+    assert _REPEAT is not None
+    whole = _request(b"12345")
+    found = _REPEAT.read(whole[: len(whole) - 5 + come])
+    assert found is not None
+    assert found[1:] == (b"12345"[:come], 5 - come)
+    assert _REPEAT.read(whole[: len(whole) - 6]) is None, "its head is not there yet"
