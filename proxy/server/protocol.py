@@ -108,7 +108,7 @@ class Guard(HttpToolsProtocol):
         self._feed(data)
         if self._unbegun is not None:
             self._begin(self._unbegun)
-        if begins and isinstance(self.cycle, Exchange) and not self.cycle.more_body and self.cycle.keep_alive:
+        if begins and isinstance(self.cycle, Exchange) and self.cycle.keep_alive:
             self._repeat = repeat_of(self._read, data)
         if self._in_head:
             self._wait_for_head()

@@ -35,11 +35,11 @@ class Repeat:
 
 
 def repeat_of(head: RequestHead, data: bytes) -> Repeat | None:
-    """What may come again of a request that was served; None where these are not its bytes, from first to last."""
+    """What may come again of a request that was served; None where these are not its head and of its body a part."""
     end = data.find(_END) + len(_END)
     found = _length(data, 0, end)
     # A line for each header, one before them and an empty one behind them: so nothing was folded or left out.
-    if found is None or int(found[1]) != len(data) - end or data.count(b"\r\n", 0, end) != len(head.headers) + 2:
+    if found is None or int(found[1]) < len(data) - end or data.count(b"\r\n", 0, end) != len(head.headers) + 2:
         return None
     if head.header(b"transfer-encoding") is not None or head.header(b"expect") is not None:
         return None

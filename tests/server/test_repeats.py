@@ -98,7 +98,7 @@ def test_anything_else_is_for_the_parser(data: bytes) -> None:
 @pytest.mark.parametrize(
     "data",
     [
-        _request(b"12345")[:-1],
+        _request(b"12345")[:-6],
         _request(b"12345") + b"GET / HTTP/1.1\r\n",
         _request(b"12345").replace(b"Content-Length: 5", b"Transfer-Encoding: chunked"),
         _request(b"12345").replace(b"X-Other: 4", b"Expect: 100-continue"),
