@@ -8,9 +8,11 @@ import asyncio
 import time
 from collections.abc import Callable
 from functools import partial
+from weakref import WeakKeyDictionary
 
 from proxy.callers.admission import Admission
 from proxy.callers.session_label import label_given
+from proxy.dialects.reader import CountedRequest
 from proxy.engine.case import named_as
 from proxy.engine.engine import Engine
 from proxy.errors import EndedError, ProxyError
@@ -53,6 +55,8 @@ class Lane:
         # What strikes here strikes nobody: the line takes over.
         self._leave = fail_open.named("lane_failed")
         self._open: dict[Exchange, Incoming] = {}
+        # What was read of those that were left to the line, by which config.
+        self._read: WeakKeyDictionary[Exchange, tuple[Active, CountedRequest]] = WeakKeyDictionary()
         # Those whose bodies are still to come.
         self._coming: dict[Exchange, Incoming] = {}
         self._sweeping: asyncio.TimerHandle | None = None
@@ -68,6 +72,11 @@ class Lane:
     def handed_over(self, exchange: Exchange) -> Incoming | None:
         """What was sent for a request that goes on in the line; None for any other."""
         return self._open.pop(exchange, None)
+
+    def read(self, incoming: Incoming) -> CountedRequest | None:
+        """A request that was read here before it was left to the line; None for any other."""
+        active, request = self._read.pop(incoming.exchange, (None, None))
+        return request if active is incoming.active else None
 
     def end(self, error: EndedError) -> None:
         """End every request now, each with an error its client can read."""
@@ -132,6 +141,7 @@ class Lane:
         named = named_as(request, caller, sender.mode, label, way.route, way.experience)
         is_known = request.tokens < WORTH_LOOKING_UP or self._engine.windows.is_looked_up(way.route.place)
         if way.question is None or not (named.is_plain and is_known) or self._engine.is_awaited(named):
+            self._read[exchange] = active, request
             return False
         incoming = Incoming(exchange, active, exchange.began, known_caller=caller, mode=sender.mode, body=body)
         incoming.ready(way.route, self._engine.drafter.plain(named), named)

@@ -240,7 +240,9 @@ class Gateway:
     async def _read(self, incoming: Incoming) -> CountedRequest | None:
         """The counted request; None where it cannot be understood, which is the upstream's to judge."""
         body = await self._unpacked(incoming)
-        return None if body is None else await read_offering(incoming, self._engine.reader, body)
+        if body is None:
+            return None
+        return self.lane.read(incoming) or await read_offering(incoming, self._engine.reader, body)
 
     async def _unpacked(self, incoming: Incoming) -> bytes | None:
         """What the body says; None for a coding that is not read here, and for what is not read at all."""

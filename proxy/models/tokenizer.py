@@ -53,7 +53,7 @@ INLINE_BYTES = 48_000
 
 # A record's lines are counted anew for every record, and they are short.
 MEMO_CHARS = 400
-_MEMO_TEXTS = 16_384
+_MEMO_TEXTS = 4_096
 
 # 3.5 bytes a token and a tenth on top: 11 tokens in 35 bytes.
 _ESTIMATE = (11, 35)

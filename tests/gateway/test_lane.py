@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from proxy.dialects.reader import RequestReader
 from proxy.errors import ShuttingDownError
 from proxy.gateway.lane import Lane
 from proxy.observing.log import open_log
@@ -440,4 +441,17 @@ async def test_what_is_too_large_is_refused_before_it_has_come(tmp_path: Path, l
     async with warm(tmp_path, sends(OK), server=server) as stage, connected(stage.address) as client:
         await client.send(cut(long(), 0)[0])
         assert (await client.reply()).status == 413
+    assert not lane.taken
+
+
+async def test_what_was_read_before_it_is_left_to_the_line_is_not_read_again(
+    tmp_path: Path, lane: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def again(*_: object) -> None:
+        raise AssertionError("it was read before")
+
+    monkeypatch.setattr(RequestReader, "read", again)
+    async with warm(tmp_path, sends(OK)) as stage, connected(stage.address) as client:
+        reply = await client.ask("POST", CHAT, [JSON], chat("7,x;" * 10_000))
+        assert (reply.status, reply.header(b"x-compaction-reason")) == (200, b"below_floor")
     assert not lane.taken
