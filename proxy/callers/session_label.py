@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from proxy.dialects.reader import CountedRequest
-from proxy.observing.printable import printable
+from proxy.dialects.texts import printable
 
 _HEADERS = (
     *(b"x-session-id", b"x-claude-code-session-id", b"session-id", b"session_id", b"thread-id"),

@@ -55,3 +55,11 @@ def with_beginning(raw: bytes | memoryview, text: str, part: Mapping[str, object
         case _:
             begun = msgspec.json.encode(text)
     return b"{" + b",".join({**members, "content": name + b":" + begun}.values()) + b"}"
+
+
+def printable(text: str, most: int) -> str:
+    """As much of a text as may stand in headers and logs."""
+    text = text[:most]
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(c if c.isascii() and c.isprintable() else "?" for c in text)

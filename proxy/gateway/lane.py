@@ -64,7 +64,7 @@ class Lane:
     def take(self, exchange: Exchange) -> bool:
         """Whether a request is answered here, or by the line when it goes on; else nothing was done about it."""
         try:
-            work = self._awaited if exchange.more_body else self._sent
+            work = self._awaited if exchange.request.is_coming else self._sent
             return self._leave.call(lambda: work(exchange), False)
         except ProxyError:  # which the line meets again, and tells
             return False
@@ -89,7 +89,7 @@ class Lane:
 
     def _awaited(self, exchange: Exchange) -> bool:
         """Wait for a body that is about to come whole."""
-        active, size = self._active(), exchange.declared
+        active, size = self._active(), exchange.request.declared
         if size is None or size > min(_MOST_BYTES, active.server.max_body_bytes) or exchange.head.trace is not None:
             return False
         exchange.memo = sender = sender_of(exchange.head, active, exchange.memo)
@@ -102,7 +102,7 @@ class Lane:
             self._forget(exchange)
             raise
         exchange.on_lost = partial(self._leave_coming, exchange)
-        exchange.collect(size, partial(self._came, exchange))
+        exchange.request.collect(size, partial(self._came, exchange))
         self._watch()
         return True
 
@@ -124,7 +124,7 @@ class Lane:
 
     def _sent(self, exchange: Exchange) -> bool:
         """Identify, count and send what is small, plain, and has come whole."""
-        body, active, head = exchange.whole(), self._active(), exchange.head
+        body, active, head = exchange.request.whole(), self._active(), exchange.head
         if body is None or len(body) > min(_MOST_BYTES, active.server.max_body_bytes) or head.trace is not None:
             return False
         exchange.memo = sender = sender_of(head, active, exchange.memo)

@@ -93,7 +93,7 @@ class Gateway:
     async def _receive(self, incoming: Incoming) -> None:
         """The whole request of a caller that is let in."""
         self._admit(incoming)
-        incoming.body = await incoming.exchange.body(incoming.active.server.max_body_bytes, incoming.hold)
+        incoming.body = await incoming.exchange.request.read(incoming.active.server.max_body_bytes, incoming.hold)
 
     def _admit(self, incoming: Incoming) -> None:
         """Who is calling and what for, where there is room for the request."""
@@ -229,7 +229,7 @@ class Gateway:
         length = head.header(b"content-length")
         headers = route.headers if length is None else [*route.headers, (b"content-length", length)]
         empty = length in (None, b"0") and head.header(b"transfer-encoding") is None
-        body = await exchange.body(0) if empty else exchange.chunks(limit)
+        body = await exchange.request.read(0) if empty else exchange.request.chunks(limit)
         url = upstream_url(route.upstream.base_url, head.target)
         incoming.asks(url)
         response = await self._client.send(route.upstream, head.method, url, headers, body)

@@ -2,6 +2,8 @@
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
+from proxy.dialects.base import Dialect
+from proxy.errors import ProxyError
 from proxy.server.headers import Headers
 
 _WITHOUT_BODY = (204, 304)
@@ -31,3 +33,11 @@ def answer_head(status: int, headers: Headers, *, keep_alive: bool, is_of_head: 
     if head.count(b"\n") != len(lines) - 3 * len(headers) or head.count(b"\r") != head.count(b"\n"):
         raise RuntimeError("a header of the answer holds a line break")
     return head, length, keep_alive
+
+
+def refusal(error: ProxyError, dialect: Dialect) -> bytes:
+    """The answer to what never becomes a request, and the last one of its connection."""
+    body = dialect.answers.error_body(error.fields(), error.status)
+    headers = [*error.headers(), (b"content-length", b"%d" % len(body)), (b"connection", b"close")]
+    lines = [b"%b: %b\r\n" % header for header in headers]
+    return b"".join([STATUS_LINE[error.status], *lines, b"\r\n", body])

@@ -1,37 +1,30 @@
-"""One HTTP exchange with a client: its request's body, the answer, and noticing when it leaves."""
+"""One HTTP exchange with a client: its request, the answer, and noticing when it leaves."""
 
 import asyncio
-import io
 import re
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from typing import Protocol
 
-from proxy.errors import BodyTooLargeError, ClientGoneError, ProxyError
-from proxy.runtime.deadlines import Ending, within
+from proxy.errors import ClientGoneError, ProxyError
+from proxy.runtime.deadlines import Ending
+from proxy.server import request_body
 from proxy.server.answer_head import answer_head
-from proxy.server.flow import Flow
 from proxy.server.head import RequestHead
 from proxy.server.headers import REQUEST_ID, Headers, first
+from proxy.server.request_body import RequestBody
 
-# Bytes of a body that are read before anybody asks for them.
-_AHEAD = 64 * 1024
 # Up to here what is written is put together; copying more costs more than further writes.
 _JOINED = 64 * 1024
-# Seconds to go on reading what a client sends after it was refused.
-_LINGER = 3.0
 _GIVEN_ID = b"x-request-id"
 _FIT = re.compile(rb"[A-Za-z0-9][A-Za-z0-9._:/=-]{0,127}")
 _EVENTS: Headers = [(b"content-type", b"text/event-stream"), (b"cache-control", b"no-cache")]
 
 
-class Connection(Protocol):
+class Connection(request_body.Connection, Protocol):
     """The client's connection, as far as an exchange uses it."""
 
-    loop: asyncio.AbstractEventLoop
-    transport: asyncio.Transport
-    flow: Flow
     memo: object
 
     def next_id(self) -> str:
@@ -45,18 +38,17 @@ class Connection(Protocol):
 
 
 class Exchange:
-    """Fed by the connection: `receive`, `receive_end`, `lose`. One reader at a time.
+    """Told by the connection when the client has left: `lose`.
 
     id:           ours for this request, as its answer says and the log.
     began:        when its turn had come, in seconds that only go forward.
     keep_alive:   whether another request may follow on the connection.
-    more_body:    whether more of the request is to come.
+    request:      its body.
     disconnected: the client has left; nothing is written any more.
     status, sent: what the client was told, and the bytes of the answer's body so far.
     comments:     how many of them told a client that its request is still being worked on.
     takes_event:  whether an event of ours could follow what of the answer was written.
     on_writable:  called when the client takes on, after `put` had no more room.
-    on_whole:     called when the body has come, where `collect` has asked for it.
     on_lost:      called when the client has left.
     ended_by:     why what is done for it was ended before it was done.
     """
@@ -64,10 +56,10 @@ class Exchange:
     def __init__(self, head: RequestHead, connection: Connection, *, keep_alive: bool, expects: bool) -> None:
         """`expects`: the client sends its body only when it was told to go on."""
         self.head = head
+        self.request = RequestBody(head, connection, expects=expects)
         self.id = connection.next_id()
         self.began = time.perf_counter()
         self.keep_alive = keep_alive
-        self.more_body = True
         self.disconnected = False
         self.response_started = False
         self.response_complete = False
@@ -77,16 +69,8 @@ class Exchange:
         self.takes_event = False
         self.ended_by: ProxyError | ClientGoneError | None = None
         self.on_writable: Callable[[], None] | None = None
-        self.on_whole: Callable[[], None] | None = None
         self.on_lost: Callable[[], None] | None = None
         self._connection = connection
-        self._expects = expects
-        # Of the request's body, as it came; `_ahead` bytes of it are read unasked.
-        self._pieces: list[bytes] = []
-        self._size = 0
-        self._ahead = _AHEAD
-        self._waiter: asyncio.Future[None] | None = None
-        self._is_read = False
         self._answer: Headers = []
         # The head of the answer, until something is written behind it; `_left` of a promised length, None for chunks.
         self._unwritten = b""
@@ -95,6 +79,11 @@ class Exchange:
         self._is_watched = False
         self._begun = False
         self._commenting: asyncio.Task[None] | None = None
+
+    @property
+    def more_body(self) -> bool:
+        """Whether more of the request is to come, as uvicorn's cycles call it."""
+        return self.request.is_coming
 
     @property
     def memo(self) -> object:
@@ -117,27 +106,12 @@ class Exchange:
 
     # what the connection says
 
-    def receive(self, piece: bytes) -> None:
-        """The next bytes of the request's body."""
-        self._pieces.append(piece)
-        self._size += len(piece)
-        if self._size > self._ahead:
-            self._connection.flow.pause_reading()
-        self._wake()
-
-    def receive_end(self) -> None:
-        self.more_body = False
-        self._wake()
-        if self.on_whole is not None:
-            on_whole, self.on_whole = self.on_whole, None
-            on_whole()
-
     def lose(self) -> None:
         """The client has left, or is answered by the connection itself."""
         if self.response_complete:
             return
         self.disconnected = True
-        self._wake()
+        self.request.lose()
         if self.on_lost is not None:
             self.on_lost()
         if self._is_watched:
@@ -145,100 +119,9 @@ class Exchange:
 
     def go_on(self) -> None:
         """Have it answered in a task: it takes more than was hoped."""
-        self.on_whole = self.on_lost = None
+        self.on_lost = None
+        self.request.leave()
         self._connection.go_on(self)
-
-    # the request
-
-    @property
-    def declared(self) -> int | None:
-        """How long the body is, as far as its client says so and sends it unasked."""
-        length = self.head.header(b"content-length")
-        return None if length is None or self._expects else int(length)
-
-    def collect(self, size: int, on_whole: Callable[[], None]) -> None:
-        """Read on, up to so many bytes, until the body is there."""
-        self.on_whole = on_whole
-        self._ahead = size
-        self._connection.flow.resume_reading()
-
-    def whole(self) -> bytes | None:
-        """The body where it has come already; None where it has not."""
-        if self.more_body or self._expects:
-            return None
-        if len(self._pieces) != 1:
-            self._pieces = [b"".join(self._pieces)]
-        self._is_read = True
-        return self._pieces[0]
-
-    async def body(self, limit: int, hold: Callable[[int], None] = lambda _: None) -> bytes:
-        """The whole body; raises BodyTooLargeError past `limit` bytes, and ClientGoneError.
-
-        `hold` is told of every byte; what it raises is raised.
-        """
-        self._ask_for_body(limit)
-        self._ahead = limit
-        self._connection.flow.resume_reading()
-        whole, size = io.BytesIO(), 0  # joining parts would hold up others for a millisecond a megabyte
-        while self.more_body and not self.disconnected:
-            await self._more()
-            if self._size > limit:
-                raise _too_large(limit)
-            hold(self._size - size)
-            size = self._size
-        if self.disconnected:
-            raise ClientGoneError
-        if self._size > limit:
-            raise _too_large(limit)
-        hold(self._size - size)
-        self._is_read = True
-        if len(self._pieces) == 1:
-            return self._pieces.pop()
-        whole.writelines(self._pieces)
-        self._pieces.clear()
-        return whole.getvalue()
-
-    async def chunks(self, limit: int) -> AsyncIterator[bytes]:
-        """The body as it arrives; raises BodyTooLargeError and ClientGoneError."""
-        self._ask_for_body(limit)
-        total = 0
-        while not self._is_read:
-            if self.disconnected or self.response_complete:
-                raise ClientGoneError
-            if self._pieces:
-                chunk, self._size = b"".join(self._pieces), 0
-                self._pieces.clear()
-                self._connection.flow.resume_reading()
-                total += len(chunk)
-                if total > limit:
-                    raise _too_large(limit)
-                self._is_read = not self.more_body
-                yield chunk
-            elif self.more_body:
-                await self._more()
-            else:
-                self._is_read = True
-
-    def _ask_for_body(self, limit: int) -> None:
-        """Have the client send it, unless it is known to be too large."""
-        declared = self.head.header(b"content-length") or b""
-        if declared.isdigit() and int(declared[:20]) > limit:
-            raise _too_large(limit)
-        if self._expects and not self._is_gone:
-            self._connection.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-        self._expects = False
-
-    async def _more(self) -> None:
-        """Return when something has come of the body, or it has ended, or the client has left."""
-        self._waiter = self._connection.loop.create_future()
-        try:
-            await self._waiter
-        finally:
-            self._waiter = None
-
-    def _wake(self) -> None:
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
 
     # its end
 
@@ -396,6 +279,7 @@ class Exchange:
         if self._left:
             raise RuntimeError("the answer is shorter than its Content-Length")
         self.response_complete = True
+        self.request.lose()
         if not self.keep_alive:
             self._connection.transport.close()
         self._connection.on_response_complete()
@@ -424,28 +308,14 @@ class Exchange:
         body = self.head.dialect.answers.error_body(error.fields(), error.status)
         length = (b"content-length", str(len(body)).encode())
         # Of a body that was not read, nobody can tell where the next request begins.
-        close = [] if self._is_read else [(b"connection", b"close")]
+        close = [] if self.request.is_read else [(b"connection", b"close")]
         await self.start(error.status, [*error.headers(), length, *close])
         if close:
             await self.write(body, more=True)
-            await self._linger()
+            await self.request.linger()
             body = b""
         await self.write(body, more=False)
-
-    async def _linger(self) -> None:
-        """Read on and throw away: closing on unread bytes resets the connection, and the answer may be lost with it."""
-        with suppress(TimeoutError):
-            async with within(_LINGER):
-                while self.more_body and not self.disconnected:
-                    self._pieces.clear()
-                    self._size = 0
-                    self._connection.flow.resume_reading()
-                    await self._more()
 
 
 def _fit(value: bytes | None) -> str | None:
     return value.decode() if value and _FIT.fullmatch(value) else None
-
-
-def _too_large(limit: int) -> BodyTooLargeError:
-    return BodyTooLargeError(f"The request body is over the limit of {limit:,} bytes (server.max_body_bytes).")

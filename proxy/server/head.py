@@ -2,15 +2,26 @@
 
 from collections.abc import Iterable
 
+from httptools import parse_url
+
 from policies.cached import cached_property
 from proxy.dialects.base import Dialect
 from proxy.dialects.table import CHAT, dialect_of, spoken_at
-from proxy.observing.printable import printable
+from proxy.dialects.texts import printable
 from proxy.observing.trace import Trace
 from proxy.server.headers import Headers
 from proxy.server.paths import Reading, reading, resource
 
 _LONGEST_SHOWN = 256
+
+
+def target_of(url: bytes) -> str:
+    """Path and query as the client wrote them; of a whole URL these alone."""
+    path, _, query = url.partition(b"?")
+    if not path.startswith(b"/"):
+        parsed = parse_url(url)
+        path, query = parsed.path or b"/", parsed.query or b""
+    return (path + b"?" + query if query else path).decode("ascii")
 
 
 class RequestHead:

@@ -1,40 +1,39 @@
 """uvicorn's HTTP/1.1 protocol on httptools with what it lacks: deadlines, limits, and strictness about framing."""
 
 import asyncio
-import os
 import time
 from asyncio import TimerHandle
 from collections import deque
 from collections.abc import Callable
 
-from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser, parse_url
+from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
 from uvicorn._types import ASGI3Application
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
+from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 from proxy.config.settings import Server
 from proxy.dialects.base import Dialect
 from proxy.errors import HeadersTooLargeError, InvalidRequestError, ProxyError, RequestTimeoutError, URITooLongError
+from proxy.server.answer_head import refusal
 from proxy.server.exchange import Exchange
 from proxy.server.flow import Flow
-from proxy.server.head import RequestHead
+from proxy.server.head import RequestHead, target_of
+from proxy.server.keep_alive import KeepAlive
 from proxy.server.repeats import Repeat, repeat_of
+from proxy.server.sending import MIN_RATE, Sending
 from proxy.server.served import Served
 from proxy.server.strictness import MAX_HEAD, MAX_LINE, check_fields, check_size, check_target
 
-# Bytes a second that a body must keep up in the long run, as in Apache's mod_reqtimeout; an answer, while it waits.
-MIN_RATE = 500
 # What a chunk may cost besides its content, as in Go's net/http; what goes beyond adds up to MAX_HEAD at most.
 _CHUNK_FRAMING = 16
 # Seconds to go on reading, and throwing away, what comes after a refusal.
 _LINGER = 3.0
 # To look again whether a body goes on that we do not read for now.
 _PAUSED_SECONDS = 1.0
-_ID_BYTES = 8
 _DEFAULTS = Server()
 _FAILED = [(b"content-type", b"text/plain; charset=utf-8"), (b"content-length", b"21"), (b"connection", b"close")]
 
 
-class Guard(HttpToolsProtocol):
+class Guard(KeepAlive):
     """One connection of a client. What is refused here never becomes a request, and the connection ends with it.
     A request that comes whole, which is nearly every one, starts no timer: they run for what has to be waited for."""
 
@@ -51,9 +50,6 @@ class Guard(HttpToolsProtocol):
     _repeat: Repeat | None = None
     # Bytes of a body behind a repeated head that are to come, which no parser has to see.
     _left = 0
-    # Of the next exchange, as a number.
-    _id = 0
-    _idle_since = 0.0
     memo: object = None
     _head = 0
     _most = 0
@@ -70,21 +66,19 @@ class Guard(HttpToolsProtocol):
     _first_byte = 0.0
     _last_byte = 0.0
     _is_over = False
-    _send_timer: TimerHandle | None = None
-    _unsent = 0
+    _sending: Sending
 
     # asyncio's callbacks
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self.flow = Flow(transport, self.loop.time)
-        self._id = int.from_bytes(os.urandom(_ID_BYTES))
+        self._sending = Sending(transport, self.loop)
         self._timer = self.loop.call_later(self._settings.header_timeout, self._head_is_late)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._end_timer()
-        self._end_send_timer()
-        self._unset_keepalive_if_required()
+        self._sending.stop()
         if self._answering is not None:
             self._answering.lose()
         if isinstance(self.cycle, Exchange):
@@ -119,11 +113,11 @@ class Guard(HttpToolsProtocol):
 
     def pause_writing(self) -> None:
         super().pause_writing()
-        self._watch_sending()
+        self._sending.watch(self._settings.body_timeout)
 
     def resume_writing(self) -> None:
         super().resume_writing()
-        self._end_send_timer()
+        self._sending.stop()
         if self._answering is not None:
             self._answering.writable()
 
@@ -131,12 +125,12 @@ class Guard(HttpToolsProtocol):
         """A request with a head that was read before: its body as far as it has come, and how much is to come of it."""
         self._end_timer()
         exchange = self.cycle = Exchange(head, self, keep_alive=True, expects=False)
-        exchange.receive(body)
+        exchange.request.receive(body)
         self._left = left
         if left:
             self._in_body, self._framing = True, 0
         else:
-            exchange.receive_end()
+            exchange.request.end()
         self._begin(exchange)
         if left:
             self._wait_for_body(len(body))
@@ -150,13 +144,13 @@ class Guard(HttpToolsProtocol):
         if not isinstance(exchange, Exchange):
             return data
         if not exchange.response_complete:
-            exchange.receive(data if size == len(data) else data[:size])
+            exchange.request.receive(data if size == len(data) else data[:size])
         if self._left:
             self._wait_for_body(size)
         else:
             self._end_timer()
             self._in_body = False
-            exchange.receive_end()
+            exchange.request.end()
         return data[size:]
 
     def _feed(self, data: bytes) -> None:
@@ -214,7 +208,7 @@ class Guard(HttpToolsProtocol):
         self._is_upgrade = self.parser.should_upgrade()
         if self._is_upgrade:
             return
-        head = RequestHead(self.parser.get_method().decode(), self._target(), self._named)
+        head = RequestHead(self.parser.get_method().decode(), target_of(self.url), self._named)
         if isinstance(self.app, Served) and self.app.answers(head):
             keep_alive = self.parser.get_http_version() != "1.0" and self.parser.should_keep_alive()
             self._read = head
@@ -231,7 +225,7 @@ class Guard(HttpToolsProtocol):
         if not isinstance(self.cycle, Exchange):
             super().on_body(body)
         elif not self.cycle.response_complete:
-            self.cycle.receive(body)
+            self.cycle.request.receive(body)
 
     def on_message_complete(self) -> None:
         if self._is_upgrade:
@@ -241,51 +235,13 @@ class Guard(HttpToolsProtocol):
         if not self.parser.should_keep_alive() and self.cycle is not None:
             self.cycle.keep_alive = False  # by a trailer, after which llhttp reads no further
         if isinstance(self.cycle, Exchange):
-            self.cycle.receive_end()
+            self.cycle.request.end()
             if self.cycle is self._unbegun:
                 self._begin(self.cycle)
         else:
             super().on_message_complete()
 
     # what answers
-
-    def next_id(self) -> str:
-        self._id = (self._id + 1) % (1 << 8 * _ID_BYTES)
-        return f"{self._id:0{2 * _ID_BYTES}x}"
-
-    def on_response_complete(self) -> None:
-        """As uvicorn's, which starts a timer with every answer: ours looks when it fires for how long nothing came."""
-        self.server_state.total_requests += 1
-        if self.transport.is_closing():
-            return
-        self.flow.resume_reading()
-        if self.pipeline:
-            self._start_asgi_task(*self.pipeline.pop())
-            return
-        self._idle_since = self.loop.time()
-        if self.timeout_keep_alive_task is None:
-            self._keep_alive(self.timeout_keep_alive)
-
-    def _keep_alive(self, seconds: float) -> None:
-        self.timeout_keep_alive_task = self.loop.call_later(seconds, self.timeout_keep_alive_handler)
-
-    def timeout_keep_alive_handler(self) -> None:
-        self.timeout_keep_alive_task = None
-        if not self.is_idle or self._in_head:  # the end of the answer to what has come starts it again
-            return
-        left = self._idle_since + self.timeout_keep_alive - self.loop.time()
-        if left > 0:
-            self._keep_alive(left)
-        else:
-            self.transport.close()
-
-    def _target(self) -> str:
-        """Path and query as the client wrote them; of a whole URL these alone."""
-        path, _, query = self.url.partition(b"?")
-        if not path.startswith(b"/"):
-            parsed = parse_url(self.url)
-            path, query = parsed.path or b"/", parsed.query or b""
-        return (path + b"?" + query if query else path).decode("ascii")
 
     def _take(self, exchange: Exchange) -> None:
         """Answer it, when those before it on the connection are answered."""
@@ -370,10 +326,7 @@ class Guard(HttpToolsProtocol):
             cycle.keep_alive = False
             return
         if cycle is None or not (cycle.response_started or self.pipeline):
-            body = self._dialect.answers.error_body(error.fields(), error.status)
-            headers = [*error.headers(), (b"content-length", b"%d" % len(body)), (b"connection", b"close")]
-            lines = [b"%b: %b\r\n" % header for header in headers]
-            self.transport.write(b"".join([STATUS_LINE[error.status], *lines, b"\r\n", body]))
+            self.transport.write(refusal(error, self._dialect))
             if isinstance(cycle, Exchange):  # whose answer this was
                 cycle.lose()
             elif cycle is not None:
@@ -425,24 +378,6 @@ class Guard(HttpToolsProtocol):
             self._timer = None
             self._refuse(RequestTimeoutError("The body of the request did not go on in time."))
 
-    def _watch_sending(self) -> None:
-        self._unsent = self.transport.get_write_buffer_size()
-        self._send_timer = self.loop.call_later(self._settings.body_timeout, self._sending_is_late)
-
-    def _sending_is_late(self) -> None:
-        """A client that takes next to nothing of its answer keeps a place here, and an upstream's, from others."""
-        taken = self._unsent - self.transport.get_write_buffer_size()
-        if taken < MIN_RATE * self._settings.body_timeout:
-            self._send_timer = None
-            self.transport.abort()
-        else:
-            self._watch_sending()
-
-    def _end_send_timer(self) -> None:
-        if self._send_timer is not None:
-            self._send_timer.cancel()
-            self._send_timer = None
-
     # the end of the process
 
     def end_after_answer(self) -> None:
@@ -454,3 +389,7 @@ class Guard(HttpToolsProtocol):
     def is_idle(self) -> bool:
         """Whether no request is under way; one may be on its way to us nevertheless."""
         return self.cycle is None or self.cycle.response_complete
+
+    @property
+    def is_waiting(self) -> bool:
+        return self.is_idle and not self._in_head
