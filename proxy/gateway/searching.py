@@ -7,7 +7,7 @@ later than that goes on without the search.
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import pairwise
 
@@ -68,7 +68,7 @@ async def read_offering(incoming: Incoming, reader: RequestReader, body: bytes) 
     if offering is None:
         return request
     offered = await reader.read(offering, *how)
-    return offered and replace(offered, offers_search=True)
+    return offered and structs.replace(offered, offers_search=True)
 
 
 def _offered(incoming: Incoming, request: CountedRequest) -> bytes | None:
