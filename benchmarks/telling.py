@@ -18,7 +18,8 @@ from proxy.demo.model_server import MODELS, ModelServer
 from proxy.demo.serving import serving
 from proxy.gateway import line
 from proxy.gateway.report import ended
-from proxy.observing.events import Hooks, RequestEnded
+from proxy.observing.events import RequestEnded
+from proxy.observing.hooks import Hooks
 from proxy.observing.log import Log
 from proxy.observing.log_lines import LogLines
 from proxy.observing.session_trails import SessionTrails

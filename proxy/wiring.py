@@ -34,7 +34,8 @@ from proxy.models.table import ModelTable
 from proxy.models.tokenizer import DEFAULT_ENCODING, Tokenizer
 from proxy.models.windows import Windows
 from proxy.observing.captures import Captures
-from proxy.observing.events import Hook, Hooks, StoreChanged
+from proxy.observing.events import Hook, StoreChanged
+from proxy.observing.hooks import Hooks
 from proxy.observing.log import Log
 from proxy.observing.log_lines import LogLines
 from proxy.observing.metrics import Metrics, by_name

@@ -18,7 +18,8 @@ from proxy.engine.job import Job
 from proxy.engine.writer import Bill, Writer
 from proxy.models.table import MAX_NAME
 from proxy.models.tokenizer import Tokenizer
-from proxy.observing.events import CompactionEnded, Hook, tell
+from proxy.observing.events import CompactionEnded, Hook
+from proxy.observing.hooks import tell
 from proxy.records.checkpoints import Checkpoints, key_of
 from proxy.records.locks import LOCK_SECONDS, poll, renewed
 from proxy.runtime.deadlines import within

@@ -31,7 +31,7 @@ from proxy.gateway.relay import relay
 from proxy.gateway.report import commenting, ended, headers_of
 from proxy.gateway.searching import Searching, read_offering
 from proxy.gateway.usage import without_usage
-from proxy.observing.events import tell
+from proxy.observing.hooks import tell
 from proxy.observing.trace import Tracing
 from proxy.runtime.fail_open import FailOpen
 from proxy.server import content_coding

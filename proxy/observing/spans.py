@@ -29,7 +29,8 @@ from opentelemetry.trace import (
     set_span_in_context,
 )
 
-from proxy.observing.events import CompactionEnded, Event, NotTakenError, RequestEnded, SummarizerCalled, Traced
+from proxy.observing.events import CompactionEnded, Event, RequestEnded, SummarizerCalled, Traced
+from proxy.observing.hooks import NotTakenError
 from proxy.observing.trace import Trace
 
 # Spans that wait for the collector; further ones are dropped and counted.

@@ -10,8 +10,7 @@ from policies.experience import MIN_CALIBRATION_TOKENS
 from proxy.observing import events
 from proxy.observing.events import Event
 from proxy.observing.histograms import OTHER, Exemplar, Histograms, Labels
-from proxy.observing.hours import Hours
-from proxy.observing.tally import Tally, total
+from proxy.observing.tally import Hours, Tally, total
 
 # Models with a name; series of all counters with further labels together; sets of a histogram's labels. With all of
 # them in use Prometheus is told some 6,000 lines, which take a fifth of a second to write.

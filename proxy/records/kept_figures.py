@@ -6,8 +6,7 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from proxy.observing.hours import DAY_HOURS, HOUR, Hours
-from proxy.observing.tally import Tally
+from proxy.observing.tally import DAY_HOURS, HOUR, Hours, Tally
 from proxy.records.shelf import Shelf
 from proxy.stores.base import Store
 from proxy.stores.sealing import Sealer

@@ -9,11 +9,11 @@ from typing import Protocol
 
 from proxy.errors import ClientGoneError, ProxyError
 from proxy.runtime.deadlines import Ending
-from proxy.server import request_body
 from proxy.server.answer_head import answer_head
+from proxy.server.connections import request_body
+from proxy.server.connections.request_body import RequestBody
 from proxy.server.head import RequestHead
 from proxy.server.headers import REQUEST_ID, Headers, first
-from proxy.server.request_body import RequestBody
 
 # Up to here what is written is put together; copying more costs more than further writes.
 _JOINED = 64 * 1024

@@ -14,12 +14,12 @@ from proxy.config.settings import Server
 from proxy.dialects.base import Dialect
 from proxy.errors import HeadersTooLargeError, InvalidRequestError, ProxyError, RequestTimeoutError, URITooLongError
 from proxy.server.answer_head import refusal
+from proxy.server.connections.flow import Flow
+from proxy.server.connections.keep_alive import KeepAlive
+from proxy.server.connections.repeats import Repeat, repeat_of
+from proxy.server.connections.sending import MIN_RATE, Sending
 from proxy.server.exchange import Exchange
-from proxy.server.flow import Flow
 from proxy.server.head import RequestHead, target_of
-from proxy.server.keep_alive import KeepAlive
-from proxy.server.repeats import Repeat, repeat_of
-from proxy.server.sending import MIN_RATE, Sending
 from proxy.server.served import Served
 from proxy.server.strictness import MAX_HEAD, MAX_LINE, check_fields, check_size, check_target
 

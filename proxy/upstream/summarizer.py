@@ -14,7 +14,8 @@ from policies.record.validation import Answer
 from proxy.errors import ProxyError
 from proxy.lru import remember
 from proxy.models.windows import Place
-from proxy.observing.events import CallResult, Hook, SummarizerCalled, SummarizerPaused, tell
+from proxy.observing.events import CallResult, Hook, SummarizerCalled, SummarizerPaused
+from proxy.observing.hooks import tell
 from proxy.overflow.classify import classify
 from proxy.server.headers import HOP
 from proxy.server.paths import resource_url

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from proxy.observing.hours import DAY_HOURS, HOUR, MOST_ROWS, Hours
-from proxy.observing.tally import Tally, total
+from proxy.observing.tally import DAY_HOURS, HOUR, MOST_ROWS, Hours, Tally, total
 from tests.support.clock import Clock
 
 NOON = 1_800_014_400.0  # a full hour

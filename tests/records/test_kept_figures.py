@@ -6,8 +6,7 @@ import random
 
 import pytest
 
-from proxy.observing.hours import DAY_HOURS, HOUR, MOST_ROWS, Hours
-from proxy.observing.tally import Tally
+from proxy.observing.tally import DAY_HOURS, HOUR, MOST_ROWS, Hours, Tally
 from proxy.records.kept_figures import KeptFigures
 from proxy.records.replicas import Replica, Replicas
 from proxy.stores import CircuitBreaker, Sealer, StoreError

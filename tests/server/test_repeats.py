@@ -7,8 +7,8 @@ from httptools import HttpParserError, HttpRequestParser
 from hypothesis import given
 from hypothesis import strategies as st
 
+from proxy.server.connections.repeats import repeat_of
 from proxy.server.head import RequestHead
-from proxy.server.repeats import repeat_of
 
 _HEAD = (
     b"POST /v1/chat/completions HTTP/1.1\r\nHost: proxy\r\nContent-Length:%b\r\nAuthorization: Bearer sk-1\r\n"

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from proxy.errors import BodyTooLargeError, ClientGoneError
 from proxy.runtime.deadlines import within
-from proxy.server.flow import Flow
+from proxy.server.connections.flow import Flow
 from proxy.server.head import RequestHead
 
 # Bytes that are read before anybody asks for them.
