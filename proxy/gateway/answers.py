@@ -59,7 +59,7 @@ class Answer(msgspec.Struct, frozen=True):
 
     @property
     def is_event_stream(self) -> bool:
-        return _is_event_stream(self.response)
+        return is_event_stream(self.response)
 
     @property
     def is_plain_event_stream(self) -> bool:
@@ -93,7 +93,7 @@ async def look_at(
     if response.status >= _FAILED:
         head, read = await _read_until(_is_failure, chunks, decoder)
         return Answer(response, head, _rest(response, chunks), classify(response.status, read), read)
-    if _is_event_stream(response):
+    if is_event_stream(response):
         return await _stream(response, chunks, decoder, reads, window, clock)
     head, read = await _read_until(partial(_is_clear, reads), chunks, decoder)
     return _object(response, head, read, _rest(response, chunks), reads, window)
@@ -104,7 +104,7 @@ def known_at_once(response: UpstreamResponse, begun: bytes, reads: Answers, wind
     coding = response.header(b"content-encoding")
     if not begun or response.status >= _FAILED or (coding and content_coding.decoder(coding, 0) is not bytes):
         return None
-    if not _is_event_stream(response):
+    if not is_event_stream(response):
         is_enough = response.at_end or _is_clear(reads, begun)
         return _object(response, begun, begun, None, reads, window) if is_enough else None
     seen = _EventSeen(reads)
@@ -315,5 +315,6 @@ def _reports_error(content: bytes | bytearray, reads: Answers) -> bool:
     return any(_NO_ERROR.match(content, key.end()) is None for key in _ERROR_KEY.finditer(content, 0, _OPENING_BYTES))
 
 
-def _is_event_stream(response: UpstreamResponse) -> bool:
+def is_event_stream(response: UpstreamResponse) -> bool:
+    """By its type."""
     return (response.header(b"content-type") or b"").lower().startswith(_EVENT_STREAM)

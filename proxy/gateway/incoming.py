@@ -10,6 +10,7 @@ from proxy.callers.tenants import Caller
 from proxy.dialects.base import Usage
 from proxy.engine.case import Case, Mode, Named, with_lessons
 from proxy.engine.draft import Draft
+from proxy.gateway.relay import Passing
 from proxy.observing.events import Overflow
 from proxy.server.exchange import Exchange
 from proxy.upstream.active import Active
@@ -27,6 +28,8 @@ class Incoming(msgspec.Struct, eq=False):
     known_caller: None until it is let in.
     named:    None where it was not understood, or a fault of ours struck; a case once somebody has asked for it.
     asked:    what was sent ahead of the line, and is not answered yet; None once the line has its answer.
+    heard:    when the first of its answer was there, in the same seconds; 0 before.
+    passing:  where its answer goes, of which the beginning has been passed on before the line took over.
     status:   of the upstream's answer; 0 without one. first_byte: when its first bytes were there.
     usage:    what the upstream has billed.
     attempts: requests that were sent to it. overflow: what became of one that it refused for its size; None for none.
@@ -46,6 +49,8 @@ class Incoming(msgspec.Struct, eq=False):
     route: Route | None = None
     named: Named | None = None
     asked: Asked | None = None
+    heard: float = 0.0
+    passing: Passing | None = None
     draft: Draft | None = None
     prepared: float = 0.0
     status: int = 0

@@ -16,22 +16,26 @@ from proxy.dialects.reader import CountedRequest
 from proxy.engine.case import named_as
 from proxy.engine.engine import Engine
 from proxy.errors import EndedError, ProxyError
-from proxy.gateway.answers import known_at_once
+from proxy.gateway.answers import Answer, is_event_stream, known_at_once
 from proxy.gateway.incoming import Incoming
 from proxy.gateway.lessons import WORTH_LOOKING_UP, Lessons
+from proxy.gateway.relay import Passing
 from proxy.gateway.report import ended, headers_of
 from proxy.gateway.sender import sender_of
+from proxy.gateway.usage import UsageTap
 from proxy.runtime.fail_open import FailOpen
 from proxy.server.exchange import Exchange
-from proxy.server.headers import to_client
+from proxy.server.headers import Headers, to_client
 from proxy.upstream.active import Active
-from proxy.upstream.http import Question, UpstreamClient, UpstreamResponse, response_of
+from proxy.upstream.http import Asked, Question, UpstreamClient, UpstreamResponse, response_of
 
 # Larger ones are for the line, which reads them off the event loop where that takes long.
 _MOST_BYTES = 1024 * 1024
 # How often it is looked for requests over their deadline.
 _SWEEP_SECONDS = 1.0
 _PLAIN = 200
+# Of a stream, before anything is said in it.
+_MOST_ANNOUNCED = 16 * 1024
 
 
 class Lane:
@@ -167,42 +171,85 @@ class Lane:
 
     def _heard(self, incoming: Incoming) -> None:
         """Something has come of an answer, or nothing will."""
-        asked = incoming.asked
+        asked, passing = incoming.asked, incoming.passing
         if asked is None or asked.is_coming:
             return
-        if asked.reader.is_complete:
-            body = asked.taken()
-            if self._leave.call(lambda: self._answered(incoming, response_of(asked), body), False):
+        if passing is not None:
+            if not (asked.reader.is_complete and self._leave.call(lambda: self._ended(incoming, passing), False)):
+                self._hand_over(incoming)
+            return
+        if asked.reader.is_begun and not asked.has_failed:
+            body, response = asked.taken(), response_of(asked)
+            work = self._answered if asked.reader.is_complete else self._flows
+            if self._leave.call(lambda: work(incoming, response, body), False):
                 return
             asked.untake(body)
         self._hand_over(incoming)
 
     def _answered(self, incoming: Incoming, response: UpstreamResponse, body: bytes) -> bool:
         """Pass on an answer that is there whole, unless it has to be looked into."""
-        exchange, window = incoming.exchange, incoming.to.window
-        if response.status != _PLAIN or not exchange.has_room or exchange.disconnected:
-            return False
-        answer = known_at_once(response, body, exchange.head.dialect.answers, window.tokens if window else None)
+        answer = self._known(incoming, response, body)
         if answer is None or answer.is_refusal:
             return False
-        incoming.answered(response.status)
+        tap, headers = self._told(incoming, answer)
+        incoming.exchange.answer(response.status, headers, body)
+        self._close(incoming, tap)
+        return True
+
+    def _flows(self, incoming: Incoming, response: UpstreamResponse, begun: bytes) -> bool:
+        """Begin to pass on a stream, unless it has to be looked into; what follows goes from transport to transport."""
+        answer, asked = self._known(incoming, response, begun), incoming.asked
+        if asked is None or not is_event_stream(response) or response.header(b"content-encoding") is not None:
+            return False
+        if answer is None:
+            return self._announces(incoming, asked, begun)
+        if answer.is_refusal:
+            return False
+        tap, headers = self._told(incoming, answer)
+        passing = Passing(incoming.exchange, answer, asked, tap)
+        incoming.exchange.begin(response.status, headers)
+        passing.begin(begun, is_last=False)
+        asked.flow(passing)
+        incoming.passing = passing
+        return True
+
+    def _announces(self, incoming: Incoming, asked: Asked, begun: bytes) -> bool:
+        """Whether a stream has said nothing yet, and may do so soon."""
+        if asked.reader.status != _PLAIN or len(begun) > _MOST_ANNOUNCED or not incoming.exchange.has_room:
+            return False
+        incoming.heard = incoming.heard or time.perf_counter()
+        asked.untake(begun)
+        return True
+
+    def _ended(self, incoming: Incoming, passing: Passing) -> bool:
+        passing.end()
+        self._close(incoming, passing.tap)
+        return True
+
+    def _known(self, incoming: Incoming, response: UpstreamResponse, begun: bytes) -> Answer | None:
+        """An answer of which enough has come; None where more has to be known of it."""
+        exchange, window = incoming.exchange, incoming.to.window
+        if response.status != _PLAIN or not exchange.has_room or exchange.disconnected:
+            return None
+        return known_at_once(response, begun, exchange.head.dialect.answers, window.tokens if window else None)
+
+    def _told(self, incoming: Incoming, answer: Answer) -> tuple[UsageTap | None, Headers]:
+        """What reads its usage, and the headers for the client."""
+        incoming.answered(answer.response.status)
         tap = self._lessons.tap(incoming, answer)
         if tap is not None:
             incoming.warning = self._lessons.warning(incoming, answer, tap)
-        headers = [*to_client(response.headers), *headers_of(incoming)]
-        exchange.answer(response.status, headers, body)
-        self._close(incoming)
-        self._fail_open.call(lambda: self._lessons.take(incoming, tap), None)
-        self._fail_open.call(lambda: self._engine.observe(ended(incoming, None)), None)
-        return True
+        return tap, [*to_client(answer.response.headers), *headers_of(incoming)]
 
-    def _close(self, incoming: Incoming) -> None:
+    def _close(self, incoming: Incoming, tap: UsageTap | None) -> None:
         """It is answered: nothing is to be heard of it any more."""
         del self._open[incoming.exchange]
         incoming.exchange.on_lost = None
         incoming.asked = None
         if incoming.admitted is not None:
             incoming.admitted.close()
+        self._fail_open.call(lambda: self._lessons.take(incoming, tap), None)
+        self._fail_open.call(lambda: self._engine.observe(ended(incoming, None)), None)
 
     def _hand_over(self, incoming: Incoming) -> None:
         """Have the line go on with it, once."""
@@ -218,14 +265,17 @@ class Lane:
             self._sweeping = asyncio.get_running_loop().call_later(_SWEEP_SECONDS, self._sweep)
 
     def _sweep(self) -> None:
-        """Leave those to the line whose bodies take long to come, and those whose deadline has come."""
+        """Leave those to the line whose bodies take long to come, or whose streams to say something, and those whose
+        deadline has come."""
         self._sweeping = None
         now = time.perf_counter()
         for exchange, incoming in [*self._coming.items()]:
             if now >= incoming.started + _SWEEP_SECONDS:
                 self._leave_coming(exchange)
         for incoming in [*self._open.values()]:
-            if now >= incoming.started + incoming.active.server.request_deadline:
+            is_late = now >= incoming.started + incoming.active.server.request_deadline
+            is_slow = incoming.heard and incoming.passing is None and now >= incoming.heard + _SWEEP_SECONDS
+            if is_late or is_slow:
                 self._hand_over(incoming)
         if self._open or self._coming:
             self._watch()

@@ -27,7 +27,7 @@ from proxy.gateway.identify import identify
 from proxy.gateway.incoming import Incoming
 from proxy.gateway.lane import Lane
 from proxy.gateway.lessons import WORTH_LOOKING_UP, Lessons
-from proxy.gateway.relay import relay
+from proxy.gateway.relay import Passing, relay
 from proxy.gateway.report import commenting, ended, headers_of
 from proxy.gateway.searching import Searching, read_offering
 from proxy.gateway.usage import without_usage
@@ -78,9 +78,17 @@ class Gateway:
             await self._received(exchange, self._answer)
             return
         with self._observed(incoming), incoming.opened:
+            if incoming.passing is not None:
+                await exchange.while_connected(self._finish(incoming, incoming.passing))
+                return
             if exchange.response_started:  # a fault of ours has struck while it was written
                 raise TruncatedError("unwritten")
             await exchange.while_connected(self._forward(incoming))
+
+    async def _finish(self, incoming: Incoming, passing: Passing) -> None:
+        """Relay the rest of an answer."""
+        await passing.finish()
+        self._fail_open.call(lambda: self._lessons.take(incoming, passing.tap), None)
 
     async def _received(self, exchange: Exchange, work: Callable[[Incoming], Awaitable[None]]) -> None:
         """Receive and identify a request that may go upstream, then do this for it."""

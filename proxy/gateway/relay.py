@@ -31,63 +31,70 @@ async def relay(answer: Answer, exchange: Exchange, extra: Headers, tap: UsageTa
     if status == _NOT_MODIFIED:  # it is the length of what is not sent, and our server would wait for that
         headers = without(headers, b"content-length")
     await exchange.start(status, [*headers, *extra])
-    takes_events = _takes_events(answer)
-    if answer.rest is None and (body := answer.response.flowing) is not None:
-        await _pour(answer, body, _Passing(exchange, tap, takes_events=takes_events), exchange)
+    if answer.rest is None and answer.response.flowing is not None:
+        passing = Passing(exchange, answer, answer.response.flowing, tap)
+        passing.begin(answer.head, is_last=answer.response.at_end)
+        await passing.finish()
     else:
         chunks = (tap.answer if tap else answer).chunks()
-        await _pass_on(answer, chunks, exchange, b"", takes_events=takes_events)
+        await _pass_on(answer, chunks, exchange, b"", takes_events=_takes_events(answer))
 
 
-class _Passing:
+class Passing:
     """Where the bytes of an answer go, in the callback that brings them: to the client, then to the tap."""
 
-    def __init__(self, exchange: Exchange, tap: UsageTap | None, *, takes_events: bool) -> None:
-        self._exchange = exchange
-        self._tap = tap
-        self._takes_events = takes_events
-        self._tail = b""
+    def __init__(self, exchange: Exchange, answer: Answer, body: Flowing, tap: UsageTap | None) -> None:
+        self.tap = tap
         self.has_ended = False
+        self._exchange = exchange
+        self._body = body
+        self._takes_events = _takes_events(answer)
+        self._tail = b""
 
     def take(self, chunk: bytes, *, is_last: bool) -> bool:
         more = self._put(chunk, is_last=is_last)
-        if self._tap is not None:
-            self._tap.feed(chunk)
+        if self.tap is not None:
+            self.tap.feed(chunk)
         return more
 
-    def begin(self, chunk: bytes, *, is_last: bool) -> bool:
+    def begin(self, head: bytes, *, is_last: bool) -> None:
         """With what the tap has seen already."""
-        return self._put(chunk, is_last=is_last)
+        self._exchange.on_writable = self._body.resume
+        if head:
+            self._put(head, is_last=is_last)
+
+    def end(self) -> None:
+        """Nothing follows; what has to end the answer is written, where its last bytes did not say so."""
+        self._exchange.on_writable = None
+        if not self.has_ended:
+            self._put(b"", is_last=True)
+
+    async def finish(self) -> None:
+        """Pass on what is to come; raises TruncatedError."""
+        try:
+            if not self.has_ended:
+                await self._exchange.drained()
+                await self._body.pour(self)
+        except TruncatedError:
+            if self._is_between_events:
+                await _tell_cut(self._exchange)
+            raise
+        finally:
+            self._exchange.on_writable = None
+        await self._exchange.drained()
+        self.end()
 
     def _put(self, chunk: bytes, *, is_last: bool) -> bool:
         self.has_ended = is_last
         if self._takes_events:
             self._tail = (self._tail + chunk)[-4:] if len(chunk) < len(_EVENT_ENDS[1]) else chunk[-4:]
         more = self._exchange.put(chunk, more=not is_last)
-        self._exchange.takes_event = self.is_between_events
+        self._exchange.takes_event = self._is_between_events
         return more
 
     @property
-    def is_between_events(self) -> bool:
+    def _is_between_events(self) -> bool:
         return self._takes_events and self._tail.endswith(_EVENT_ENDS)
-
-
-async def _pour(answer: Answer, body: Flowing, passing: _Passing, exchange: Exchange) -> None:
-    exchange.on_writable = body.resume
-    try:
-        if answer.head:
-            passing.begin(answer.head, is_last=answer.response.at_end)
-        if not passing.has_ended:
-            await exchange.drained()
-            await body.pour(passing)
-    except TruncatedError:
-        if passing.is_between_events:
-            await _tell_cut(exchange)
-        raise
-    finally:
-        exchange.on_writable = None
-    if not passing.has_ended:
-        await exchange.write(b"", more=False)
 
 
 async def _go_on(answer: Answer, exchange: Exchange) -> None:

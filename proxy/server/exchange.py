@@ -200,19 +200,16 @@ class Exchange:
     async def start(self, status: int, headers: Headers) -> None:
         """Begin the answer; its head leaves with the first bytes behind it, or in the next turn of the loop."""
         await self.drained()
-        self._start(status, headers)
+        self.begin(status, headers)
         self._connection.loop.call_soon(self.flush)
 
     def answer(self, status: int, headers: Headers, body: bytes) -> None:
         """The whole answer, where there is room to write."""
-        self._start(status, headers)
+        self.begin(status, headers)
         self.put(body, more=False)
 
-    @property
-    def has_room(self) -> bool:
-        return not self._connection.flow.write_paused
-
-    def _start(self, status: int, headers: Headers) -> None:
+    def begin(self, status: int, headers: Headers) -> None:
+        """The same of the head alone; it leaves with what is put behind it in this turn of the loop."""
         self._answer = headers
         self.response_started = True
         self.status = status
@@ -220,6 +217,10 @@ class Exchange:
             how = {"keep_alive": self.keep_alive, "is_of_head": self.head.method == "HEAD"}
             named = [*headers, (REQUEST_ID, self.id.encode())]
             self._unwritten, self._left, self.keep_alive = answer_head(status, named, **how)
+
+    @property
+    def has_room(self) -> bool:
+        return not self._connection.flow.write_paused
 
     async def write(self, chunk: bytes, *, more: bool) -> None:
         """Waits while the client reads slower than we write."""

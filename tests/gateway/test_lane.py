@@ -139,6 +139,18 @@ def sends(*parts: bytes) -> Script:
     return script
 
 
+ROLE = b'data: {"choices":[{"index":0,"delta":{"role":"assistant","content":""}}]}\n\n'
+USAGE = b'data: {"choices":[],"usage":{"prompt_tokens":7,"completion_tokens":3,"total_tokens":10}}\n\n'
+
+
+def length(size: int) -> tuple[bytes, bytes]:
+    return b"Content-Length", b"%d" % size
+
+
+def pieces(whole: bytes, size: int) -> list[bytes]:
+    return [whole[at : at + size] for at in range(0, len(whole), size)]
+
+
 WHOLE = {
     "whole": sends(OK),
     "its head first": sends(OK[:20], OK[20:80], OK[80:]),
@@ -147,9 +159,23 @@ WHOLE = {
     "announced": sends(head(103), OK),
     "the last of its connection": sends(answer(200, OK_BODY, JSON, (b"Connection", b"close"))),
     "a stream that is there at once": sends(answer(200, delta("hi") + b"data: [DONE]\n\n", EVENTS)),
+    "a stream": sends(head(200, EVENTS, CHUNKED), chunk(delta("a")), chunk(delta("b")), chunk(b"")),
+    "a stream of so many bytes": sends(head(200, EVENTS, length(200_000)), delta("a").ljust(200_000, b":")),
+    "a stream as long as the connection": sends(head(200, EVENTS), delta("a"), delta("b"), b""),
+    "a stream in odd pieces": sends(*pieces(head(200, EVENTS, CHUNKED) + chunk(ROLE + delta("a")) + chunk(b""), 7)),
+    "a stream that begins with a role": sends(head(200, EVENTS, CHUNKED) + chunk(ROLE), chunk(delta("a")), chunk(b"")),
+    "a stream with its usage": sends(
+        head(200, EVENTS, CHUNKED) + chunk(delta("a")), chunk(USAGE), chunk(b"data: [DONE]\n\n") + chunk(b"")
+    ),
 }
 OTHERS = {
-    "a stream": sends(head(200, EVENTS, CHUNKED), chunk(delta("a")), chunk(delta("b")), chunk(b"")),
+    "a compressed stream": sends(
+        head(200, EVENTS, CHUNKED, GZIP), chunk(gzip.compress(delta("a"), mtime=0)), chunk(b"")
+    ),
+    "a stream that says it is over": sends(head(200, EVENTS, CHUNKED) + chunk(b"data: " + LONG + b"\n\n"), chunk(b"")),
+    "a stream of nothing": sends(head(200, EVENTS, CHUNKED), chunk(ROLE), chunk(b"")),
+    "a stream that ends before it begins": sends(head(200, EVENTS, CHUNKED), chunk(ROLE), b""),
+    "a stream that ends inside an event": sends(head(200, EVENTS, CHUNKED), chunk(delta("a") + b"data: {"), b""),
     "in chunks one by one": sends(head(200, JSON, CHUNKED), chunk(OK_BODY[:30]), chunk(OK_BODY[30:]), chunk(b"")),
     "as long as the connection": sends(head(200, JSON), OK_BODY, b""),
     "larger than is waited for": sends(answer(200, OK_BODY[:-1] + b" " * 200_000 + b"}", JSON)),
@@ -182,6 +208,7 @@ async def told(folder: Path, script: Script) -> tuple[Reply, list[bytes], list[d
 async def test_an_answer_is_what_the_line_makes_of_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lane: Watched, case: str
 ) -> None:
+    monkeypatch.setattr("proxy.gateway.lane._SWEEP_SECONDS", 60.0)  # nothing needs to wait for that
     script = (WHOLE | OTHERS)[case]
     found = await told(tmp_path, script)
     assert (len(lane.taken), len(lane.gone_on)) == (1, 0 if case in WHOLE else 1)
@@ -455,3 +482,89 @@ async def test_what_was_read_before_it_is_left_to_the_line_is_not_read_again(
         reply = await client.ask("POST", CHAT, [JSON], chat("7,x;" * 10_000))
         assert (reply.status, reply.header(b"x-compaction-reason")) == (200, b"below_floor")
     assert not lane.taken
+
+
+async def test_a_stream_waits_for_a_client_that_reads_slowly(tmp_path: Path, lane: Watched) -> None:
+    async def script(call: Call) -> None:
+        await call.read()
+        await call.send(head(200, EVENTS, CHUNKED))
+        for _ in range(number):
+            await call.send(chunk(event))
+            sent.append(len(event))
+        await call.send(chunk(b""))
+
+    event, number, sent = delta("x" * 50_000), 2_000, list[int]()
+    async with warm(tmp_path, script) as stage:
+        reader, writer = await asyncio.open_connection(*stage.address.removeprefix("http://").split(":"))
+        writer.write(b"".join(cut(chat("hi"))))
+        before = -1
+        while before < len(sent) or not sent:  # until nothing is taken any more
+            before = len(sent)
+            await asyncio.sleep(0.2)
+        assert len(sent) < number
+        received = bytearray()
+        while not received.endswith(b"\r\n0\r\n\r\n"):
+            received += await reader.read(1_000_000)
+        writer.close()
+        assert received.partition(b"\r\n\r\n")[2].count(b"x") == event.count(b"x") * number
+    assert not lane.gone_on
+
+
+@pytest.mark.parametrize("said", [ROLE, delta("a")])
+async def test_a_client_that_leaves_a_stream_ends_it(tmp_path: Path, lane: Watched, said: bytes) -> None:
+    async def script(call: Call) -> None:
+        await call.read()
+        await call.send(head(200, EVENTS, CHUNKED) + chunk(said))
+        came.set()
+        await call.gone()
+        ended.set()
+
+    came, ended = asyncio.Event(), asyncio.Event()
+    async with warm(tmp_path, script) as stage:
+        async with connected(stage.address) as client:
+            await client.send(b"".join(cut(chat("hi"))))
+            await came.wait()
+            for _ in range(20):
+                await asyncio.sleep(0)
+        await ended.wait()
+        assert [line["end"] for line in await stage.requests(1)] == ["client_gone"]
+    assert len(lane.gone_on) == 1
+
+
+@pytest.mark.parametrize(
+    ("limits", "code"),
+    [
+        ({"server": {"request_deadline": "1s"}}, b"request_deadline"),
+        ({"main": {"idle_timeout": "1s"}}, b"cut off"),
+    ],
+)
+async def test_a_stream_that_does_not_go_on_is_ended_with_an_error(
+    tmp_path: Path, lane: Watched, limits: dict[str, object], code: bytes
+) -> None:
+    async def script(call: Call) -> None:
+        await call.read()
+        await call.send(head(200, EVENTS, CHUNKED) + chunk(delta("a")))
+        await call.gone()
+
+    async with warm(tmp_path, script, **limits) as stage, connected(stage.address) as client:
+        reply = await client.ask("POST", CHAT, [JSON], chat("hi"))
+        assert (reply.status, reply.complete) == (200, False)
+        assert reply.body.startswith(delta("a"))
+        assert code in reply.body
+    assert len(lane.gone_on) == 1
+
+
+async def test_a_stream_that_announces_itself_for_long_is_for_the_line(
+    tmp_path: Path, lane: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def script(call: Call) -> None:
+        await call.read()
+        await call.send(head(200, EVENTS, CHUNKED) + chunk(ROLE))
+        while not lane.gone_on:  # noqa: ASYNC110 - nobody tells
+            await asyncio.sleep(0.01)
+        await call.send(chunk(delta("a")) + chunk(b""))
+
+    monkeypatch.setattr("proxy.gateway.lane._SWEEP_SECONDS", 0.01)
+    async with warm(tmp_path, script) as stage, connected(stage.address) as client:
+        reply = await client.ask("POST", CHAT, [JSON], chat("hi"))
+        assert (reply.status, reply.body) == (200, ROLE + delta("a"))

@@ -252,6 +252,10 @@ class Answer:
         """Whether it is about to be whole, or may be: its head is not there yet, or little of its body is not."""
         return self._error is None and (not self.reader.is_begun or 0 < self.reader.left <= _MOST_AWAITED)
 
+    @property
+    def has_failed(self) -> bool:
+        return self._error is not None
+
     async def chunks(self) -> AsyncIterator[bytes]:
         while True:
             if chunk := self.taken():
@@ -273,6 +277,10 @@ class Answer:
         """Give back what was taken, before anything else is."""
         self.reader.untake(chunk)
         self._held += len(chunk)
+
+    def flow(self, sink: Sink) -> None:
+        """Give the sink what comes, until somebody waits for the end of it by `pour`."""
+        self._sink = sink
 
     async def pour(self, sink: Sink) -> None:
         self._sink = sink
