@@ -22,7 +22,7 @@ _OPENING_BYTES = 400
 _PATIENCE = 5.0
 
 _ERROR_KEY = re.compile(rb'"error"')
-_WRAPPER = re.compile(rb'(?i)"(?:errors?|base_resp|response|fault|exception)"')
+_WRAPPERS = (b'"error"', b'"errors"', b'"base_resp"', b'"response"', b'"fault"', b'"exception"')
 # An answer may say that there is none; a value that has not come yet may be anything.
 _NO_ERROR = re.compile(rb"\s*(?::\s*null\b|[^:\s])")
 
@@ -304,7 +304,10 @@ class _Patient:
 
 def _may_report(read: bytes, reads: Answers) -> bool:
     """Whether an error may stand in what is there: an answer that names none of its wrappers is read no further."""
-    return reads.ANSWER_KEY not in read[:_OPENING_BYTES] or _WRAPPER.search(read) is not None
+    if reads.ANSWER_KEY not in read[:_OPENING_BYTES]:
+        return True
+    lower = read.lower()  # six searches in it take a third of one for all of them that knows no case
+    return any(wrapper in lower for wrapper in _WRAPPERS)
 
 
 def _reports_error(content: bytes | bytearray, reads: Answers) -> bool:

@@ -75,12 +75,13 @@ class LogLines:
         self._failures: dict[str, int] = {}
 
     def __call__(self, event: Event) -> None:
+        if isinstance(event, events.RequestEnded):
+            self._request(event)
+            return
         if (line := LINES.get(type(event))) is not None:
             self._log.struct(*line, event)
             return
         match event:
-            case events.RequestEnded():
-                self._request(event)
             case events.PromptBilled(cut_off=True):
                 self._cut_off(event)
             case events.Irreducible():

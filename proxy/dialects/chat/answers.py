@@ -57,9 +57,10 @@ class _Billed(msgspec.Struct):
 
     @property
     def usage(self) -> Usage:
-        details, written = self.prompt_tokens_details or _Details(), self.cache_creation_input_tokens
-        told = (self.cache_read_input_tokens, details.cached_tokens)
-        read = max((tokens for tokens in told if tokens is not None), default=None)
+        read, written = self.cache_read_input_tokens, self.cache_creation_input_tokens
+        details = self.prompt_tokens_details
+        if details is not None and details.cached_tokens is not None:
+            read = max(details.cached_tokens, read or 0)
         cached = (read or 0) + (written or 0)
         left_out = cached if cached > self.prompt_tokens else 0
         return Usage(self.prompt_tokens + left_out, self.completion_tokens, read, written)
