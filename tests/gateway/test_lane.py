@@ -493,7 +493,7 @@ async def test_a_stream_waits_for_a_client_that_reads_slowly(tmp_path: Path, lan
             sent.append(len(event))
         await call.send(chunk(b""))
 
-    event, number, sent = delta("x" * 50_000), 2_000, list[int]()
+    event, number, sent = delta("x" * 50_000), 600, list[int]()
     async with warm(tmp_path, script) as stage:
         reader, writer = await asyncio.open_connection(*stage.address.removeprefix("http://").split(":"))
         writer.write(b"".join(cut(chat("hi"))))
