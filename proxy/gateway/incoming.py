@@ -8,6 +8,7 @@ import msgspec
 from proxy.callers.admission import Admission, Admitted
 from proxy.callers.tenants import Caller
 from proxy.dialects.base import Usage
+from proxy.dialects.reader import CountedRequest
 from proxy.engine.case import Case, Mode, Named, with_lessons
 from proxy.engine.draft import Draft
 from proxy.gateway.relay import Passing
@@ -27,6 +28,7 @@ class Incoming(msgspec.Struct, eq=False):
     started, prepared: when it came and when it was ready to be sent, in seconds that only go forward.
     known_caller: None until it is let in.
     named:    None where it was not understood, or a fault of ours struck; a case once somebody has asked for it.
+    request:  as it was read before the line took over; None where it was not.
     asked:    what was sent ahead of the line, and is not answered yet; None once the line has its answer.
     heard:    when the first of its answer was there, in the same seconds; 0 before.
     passing:  where its answer goes, of which the beginning has been passed on before the line took over.
@@ -48,6 +50,7 @@ class Incoming(msgspec.Struct, eq=False):
     body: bytes = b""
     route: Route | None = None
     named: Named | None = None
+    request: CountedRequest | None = None
     asked: Asked | None = None
     heard: float = 0.0
     passing: Passing | None = None
@@ -66,12 +69,13 @@ class Incoming(msgspec.Struct, eq=False):
     admitted: Admitted | None = None
     opened: ExitStack = msgspec.field(default_factory=ExitStack)
 
-    def admit(self, admission: Admission) -> None:
+    def admit(self, admission: Admission) -> Admitted:
         """Have it count as one that is under way, where there is room; raises what it is refused with."""
         server, caller = self.active.server, self.caller
         # At least one body, and what it unpacks to.
         most_bytes = max(server.max_buffered_bytes, 2 * server.max_body_bytes)
         self.admitted = admission.admit(caller.tenant, self.active.max_requests, caller.max_requests, most_bytes)
+        return self.admitted
 
     def asks(self, url: str) -> None:
         """A request to the upstream leaves for it."""

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from functools import partial
 from weakref import WeakKeyDictionary
 
-from proxy.callers.admission import Admission
+from proxy.callers.admission import Admission, Admitted
 from proxy.callers.session_label import label_given
 from proxy.dialects.reader import CountedRequest
 from proxy.engine.case import named_as
@@ -59,8 +59,9 @@ class Lane:
         # What strikes here strikes nobody: the line takes over.
         self._leave = fail_open.named("lane_failed")
         self._open: dict[Exchange, Incoming] = {}
-        # What was read of those that were left to the line, by which config.
+        # What is there already of those that were left to the line: what was read, by which config; their places.
         self._read: WeakKeyDictionary[Exchange, tuple[Active, CountedRequest]] = WeakKeyDictionary()
+        self._places: WeakKeyDictionary[Exchange, Admitted] = WeakKeyDictionary()
         # Those whose bodies are still to come.
         self._coming: dict[Exchange, Incoming] = {}
         self._sweeping: asyncio.TimerHandle | None = None
@@ -77,10 +78,12 @@ class Lane:
         """What was sent for a request that goes on in the line; None for any other."""
         return self._open.pop(exchange, None)
 
-    def read(self, incoming: Incoming) -> CountedRequest | None:
-        """A request that was read here before it was left to the line; None for any other."""
+    def leave(self, incoming: Incoming) -> None:
+        """Give the line what is there already of a request that is left to it."""
         active, request = self._read.pop(incoming.exchange, (None, None))
-        return request if active is incoming.active else None
+        if active is incoming.active:
+            incoming.request = request
+        incoming.admitted = self._places.pop(incoming.exchange, None)
 
     def end(self, error: EndedError) -> None:
         """End every request now, each with an error its client can read."""
@@ -98,33 +101,28 @@ class Lane:
             return False
         exchange.memo = sender = sender_of(exchange.head, active, exchange.memo)
         incoming = Incoming(exchange, active, exchange.began, known_caller=sender.caller)
-        incoming.admit(self._admission)
+        admitted = incoming.admit(self._admission)
+        if not admitted.reserve(size):
+            admitted.close()
+            return False
         self._coming[exchange] = incoming
-        try:
-            incoming.hold(size)
-        except BaseException:
-            self._forget(exchange)
-            raise
         exchange.on_lost = partial(self._leave_coming, exchange)
         exchange.request.collect(size, partial(self._came, exchange))
         self._watch()
         return True
 
     def _came(self, exchange: Exchange) -> None:
-        self._forget(exchange)
-        if not self.take(exchange):
-            exchange.go_on()
+        if self.take(exchange):
+            del self._coming[exchange]  # whose place it has taken
+        else:
+            self._leave_coming(exchange)
 
     def _leave_coming(self, exchange: Exchange) -> None:
-        """Have the line wait for the rest."""
-        self._forget(exchange)
+        """Leave it to the line, with its place."""
+        if (admitted := self._coming.pop(exchange).admitted) is not None:
+            admitted.let_go()
+            self._places[exchange] = admitted
         exchange.go_on()
-
-    def _forget(self, exchange: Exchange) -> None:
-        """Its place is free for the same request again, which has come or goes on in the line."""
-        admitted = self._coming.pop(exchange).admitted
-        if admitted is not None:
-            admitted.close()
 
     def _sent(self, exchange: Exchange) -> bool:
         """Identify, count and send what is small, plain, and has come whole."""
@@ -152,14 +150,15 @@ class Lane:
         return self._asked(incoming, way.question)
 
     def _asked(self, incoming: Incoming, question: Question) -> bool:
-        exchange = incoming.exchange
-        incoming.admit(self._admission)
+        exchange, coming = incoming.exchange, self._coming.get(incoming.exchange)
+        incoming.admitted = admitted = coming.admitted if coming is not None else incoming.admit(self._admission)
         try:
-            incoming.hold(len(incoming.body))
+            if coming is None:
+                incoming.hold(len(incoming.body))
             incoming.asked = asked = question.ask(incoming.body)
         finally:
-            if incoming.asked is None and incoming.admitted is not None:
-                incoming.admitted.close()
+            if incoming.asked is None and coming is None and admitted is not None:
+                admitted.close()
         if asked is None:
             return False
         incoming.attempts += 1
@@ -245,7 +244,10 @@ class Lane:
         """It is answered: nothing is to be heard of it any more."""
         del self._open[incoming.exchange]
         incoming.exchange.on_lost = None
-        incoming.asked = None
+        if (asked := incoming.asked) is not None:  # each holds the other
+            asked.on_news = None
+            asked.flow(None)
+        incoming.asked = incoming.passing = None
         if incoming.admitted is not None:
             incoming.admitted.close()
         self._fail_open.call(lambda: self._lessons.take(incoming, tap), None)

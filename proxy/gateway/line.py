@@ -93,6 +93,7 @@ class Gateway:
     async def _received(self, exchange: Exchange, work: Callable[[Incoming], Awaitable[None]]) -> None:
         """Receive and identify a request that may go upstream, then do this for it."""
         incoming = self._incoming(exchange)
+        self.lane.leave(incoming)
         with self._observed(incoming), incoming.opened:
             await self._receive(incoming)
             incoming.active.router.check_path(exchange.head, incoming.caller)
@@ -106,7 +107,8 @@ class Gateway:
     def _admit(self, incoming: Incoming) -> None:
         """Who is calling and what for, where there is room for the request."""
         incoming.known_caller, incoming.mode = identify(incoming.exchange.head, incoming.active)
-        incoming.admit(self.admission)
+        if incoming.admitted is None:
+            incoming.admit(self.admission)
 
     async def _answer(self, incoming: Incoming) -> None:
         """Count, plan, compact, forward, relay, record."""
@@ -250,7 +252,7 @@ class Gateway:
         body = await self._unpacked(incoming)
         if body is None:
             return None
-        return self.lane.read(incoming) or await read_offering(incoming, self._engine.reader, body)
+        return incoming.request or await read_offering(incoming, self._engine.reader, body)
 
     async def _unpacked(self, incoming: Incoming) -> bytes | None:
         """What the body says; None for a coding that is not read here, and for what is not read at all."""

@@ -74,6 +74,7 @@ class UsageTap:
 
     def _fold(self) -> None:
         """Keep of what has come lately what belongs to the ends."""
+        self._told = None
         read = b"".join(self._lately)
         self._lately.clear()
         self._size = 0

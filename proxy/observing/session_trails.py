@@ -229,11 +229,11 @@ class SessionTrail:
         return self._packed
 
     def _pack(self) -> None:
-        for event in self._fresh:
+        fresh, self._fresh = self._fresh, []
+        for event in fresh:
             received, sent = event.received, event.sent
             self._requests.take(event, received, sent)
             self._packed.add(event, received or 0, sent or 0)
-        self._fresh.clear()
 
     def unsaved_part(self, skipped: int, most: int) -> Packed:
         """Some of the points that the store does not have, the oldest first, without so many of these."""

@@ -151,6 +151,8 @@ class Guard(KeepAlive):
             self._end_timer()
             self._in_body = False
             exchange.request.end()
+            if self.is_idle:  # of a body that was not waited for
+                self._wait(self._head_is_late, self._settings.header_timeout)
         return data[size:]
 
     def _feed(self, data: bytes) -> None:
@@ -342,6 +344,8 @@ class Guard(KeepAlive):
     @property
     def _dialect(self) -> Dialect:
         """As far as it can be told from what has come of the request."""
+        if self._left and isinstance(self.cycle, Exchange):
+            return self.cycle.head.dialect
         return RequestHead("", self.url.decode("latin-1"), self._named if self.url else []).dialect
 
     # what is waited for
@@ -392,4 +396,4 @@ class Guard(KeepAlive):
 
     @property
     def is_waiting(self) -> bool:
-        return self.is_idle and not self._in_head
+        return self.is_idle and not (self._in_head or self._in_body)

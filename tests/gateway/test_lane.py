@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import gzip
 import io
 import json
@@ -13,10 +14,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from proxy.dialects.reader import RequestReader
+from proxy.dialects.reader import CountedRequest, RequestReader
 from proxy.errors import ShuttingDownError
+from proxy.gateway.incoming import Incoming
 from proxy.gateway.lane import Lane
 from proxy.observing.log import open_log
+from proxy.server.connections.request_body import RequestBody
 from proxy.server.exchange import Exchange
 from tests.support.upstreams import (
     CHAT,
@@ -151,6 +154,7 @@ def pieces(whole: bytes, size: int) -> list[bytes]:
     return [whole[at : at + size] for at in range(0, len(whole), size)]
 
 
+STREAM = sends(head(200, EVENTS, CHUNKED), chunk(delta("a")), chunk(delta("b")), chunk(b""))
 WHOLE = {
     "whole": sends(OK),
     "its head first": sends(OK[:20], OK[20:80], OK[80:]),
@@ -159,7 +163,7 @@ WHOLE = {
     "announced": sends(head(103), OK),
     "the last of its connection": sends(answer(200, OK_BODY, JSON, (b"Connection", b"close"))),
     "a stream that is there at once": sends(answer(200, delta("hi") + b"data: [DONE]\n\n", EVENTS)),
-    "a stream": sends(head(200, EVENTS, CHUNKED), chunk(delta("a")), chunk(delta("b")), chunk(b"")),
+    "a stream": STREAM,
     "a stream of so many bytes": sends(head(200, EVENTS, length(200_000)), delta("a").ljust(200_000, b":")),
     "a stream as long as the connection": sends(head(200, EVENTS), delta("a"), delta("b"), b""),
     "a stream in odd pieces": sends(*pieces(head(200, EVENTS, CHUNKED) + chunk(ROLE + delta("a")) + chunk(b""), 7)),
@@ -568,3 +572,78 @@ async def test_a_stream_that_announces_itself_for_long_is_for_the_line(
     async with warm(tmp_path, script) as stage, connected(stage.address) as client:
         reply = await client.ask("POST", CHAT, [JSON], chat("hi"))
         assert (reply.status, reply.body) == (200, ROLE + delta("a"))
+
+
+async def test_nothing_is_kept_of_what_was_answered(tmp_path: Path, lane: Watched) -> None:
+    """Not by a connection that waits, and not until somebody looks for cycles."""
+
+    def kept() -> list[int]:
+        found = [each for each in gc.get_objects() if isinstance(each, RequestBody)]
+        return [sum(map(len, each._pieces)) for each in found if each.is_lost]
+
+    async def script(call: Call) -> None:
+        stream = b"stream" in await call.read()
+        await (STREAM if stream else sends(OK))(call)
+
+    async with warm(tmp_path, script) as stage, connected(stage.address) as client:
+        gc.collect()
+        gc.disable()
+        try:
+            for more in ({}, {"stream": True}, {}):
+                assert (await client.ask("POST", CHAT, [JSON], chat("hi" * 10_000, **more))).status == 200
+            for _ in range(20):
+                await asyncio.sleep(0)
+            assert not any(kept())
+            assert not [each for each in gc.get_objects() if isinstance(each, Incoming)]
+        finally:
+            gc.enable()
+    assert (len(lane.taken), lane.gone_on) == (3, [])
+
+
+async def test_what_was_read_of_a_request_that_is_refused_is_not_kept(tmp_path: Path, lane: Watched) -> None:
+    async def script(call: Call) -> None:
+        await call.read()
+        came.set()
+        await go.wait()
+        await call.send(OK)
+
+    came, go = asyncio.Event(), asyncio.Event()
+    server = {"max_requests": 1}
+    async with (
+        warm(tmp_path, script, server=server) as stage,
+        connected(stage.address) as first,
+        connected(stage.address) as second,
+    ):
+        await first.send(b"".join(cut(chat("hi"))))
+        await came.wait()
+        reply = await second.ask("POST", CHAT, [JSON], chat("7,x;" * 10_000))
+        assert reply.status == 503
+        gc.collect()
+        held = [each for each in gc.get_objects() if isinstance(each, CountedRequest)]
+        assert max(len(each.body) for each in held) < 1_000
+        go.set()
+        assert (await first.reply()).status == 200
+
+
+async def test_a_place_is_kept_on_the_way_to_the_line(
+    tmp_path: Path, lane: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No other request takes it, and it is given back."""
+    monkeypatch.setattr("proxy.gateway.lane._SWEEP_SECONDS", 0.01)
+    server = {"max_requests": 1}
+    async with (
+        warm(tmp_path, sends(OK), server=server) as stage,
+        connected(stage.address) as slow,
+        connected(stage.address) as other,
+    ):
+        first, second = cut(chat("hi"), 5)
+        await slow.send(first)
+        while not lane.taken:  # noqa: ASYNC110 - nobody tells
+            await asyncio.sleep(0)
+        is_left = False
+        while not is_left:
+            is_left = bool(lane.gone_on)
+            assert (await other.ask("POST", CHAT, [JSON], chat("hi"))).status == 503
+        await slow.send(second)
+        assert (await slow.reply()).status == 200
+        assert (await other.ask("POST", CHAT, [JSON], chat("hi"))).status == 200

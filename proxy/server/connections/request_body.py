@@ -64,8 +64,10 @@ class RequestBody:
             on_whole()
 
     def lose(self) -> None:
+        """Nobody reads it any more; a connection that waits for its next request keeps nothing of it."""
         self.is_lost = True
         self._on_whole = None
+        self._pieces = []
         self._wake()
 
     # who reads it

@@ -278,8 +278,8 @@ class Answer:
         self.reader.untake(chunk)
         self._held += len(chunk)
 
-    def flow(self, sink: Sink) -> None:
-        """Give the sink what comes, until somebody waits for the end of it by `pour`."""
+    def flow(self, sink: Sink | None) -> None:
+        """Give the sink what comes, until somebody waits for the end of it by `pour`; None for no sink any more."""
         self._sink = sink
 
     async def pour(self, sink: Sink) -> None:
