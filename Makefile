@@ -24,7 +24,7 @@ test: $(VENV)/.ready-dev ## all tests, against a real Valkey
 	@$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist worksteal $(ARGS)
 
 test-quick: $(VENV)/.ready-dev ## tests for another Python: make test-quick PYTHON=python3.13 VENV=.venv-3.13
-	@$(BIN)/python -m pytest -m "not slow" $(ARGS)
+	@$(BIN)/python -m pytest -m "not slow" --hypothesis-profile=quick $(ARGS)
 
 test-real: $(VENV)/.ready-dev var/real/.ready ## the proxy before a real llama.cpp server and a small model (minutes)
 	@CONCERTINA_REAL=var/real $(BIN)/python -m pytest tests/real $(ARGS)
