@@ -197,9 +197,10 @@ class Lane:
 
     def _flows(self, incoming: Incoming, response: UpstreamResponse, begun: bytes) -> bool:
         """Begin to pass on a stream, unless it has to be looked into; what follows goes from transport to transport."""
-        answer, asked = self._known(incoming, response, begun), incoming.asked
+        asked = incoming.asked
         if asked is None or not is_event_stream(response) or response.header(b"content-encoding") is not None:
             return False
+        answer = self._known(incoming, response, begun)
         if answer is None:
             return self._announces(incoming, asked, begun)
         if answer.is_refusal:

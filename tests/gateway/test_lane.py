@@ -278,23 +278,6 @@ async def test_each_request_of_a_connection_is_its_own_callers(tmp_path: Path, l
     assert len(lane.taken) == 3
 
 
-async def test_a_client_that_leaves_ends_what_is_done_for_it(tmp_path: Path, lane: Watched) -> None:
-    async def script(call: Call) -> None:
-        await call.read()
-        came.set()
-        await call.gone()
-        ended.set()
-
-    came, ended = asyncio.Event(), asyncio.Event()
-    async with warm(tmp_path, script) as stage:
-        async with connected(stage.address) as client:
-            await client.send(request("POST", CHAT, [(b"Host", b"proxy"), JSON], chat("hi")))
-            await came.wait()
-        await ended.wait()
-        assert [line["end"] for line in await stage.requests(1)] == ["client_gone"]
-    assert (len(lane.taken), len(lane.gone_on)) == (1, 1)
-
-
 @pytest.mark.parametrize(
     ("limits", "status", "code"),
     [
@@ -515,11 +498,14 @@ async def test_a_stream_waits_for_a_client_that_reads_slowly(tmp_path: Path, lan
     assert not lane.gone_on
 
 
-@pytest.mark.parametrize("said", [ROLE, delta("a")])
-async def test_a_client_that_leaves_a_stream_ends_it(tmp_path: Path, lane: Watched, said: bytes) -> None:
+BEGUN = head(200, EVENTS, CHUNKED)
+
+
+@pytest.mark.parametrize("said", [b"", BEGUN + chunk(ROLE), BEGUN + chunk(delta("a"))])
+async def test_a_client_that_leaves_ends_what_is_done_for_it(tmp_path: Path, lane: Watched, said: bytes) -> None:
     async def script(call: Call) -> None:
         await call.read()
-        await call.send(head(200, EVENTS, CHUNKED) + chunk(said))
+        await call.send(said)
         came.set()
         await call.gone()
         ended.set()
@@ -533,7 +519,7 @@ async def test_a_client_that_leaves_a_stream_ends_it(tmp_path: Path, lane: Watch
                 await asyncio.sleep(0)
         await ended.wait()
         assert [line["end"] for line in await stage.requests(1)] == ["client_gone"]
-    assert len(lane.gone_on) == 1
+    assert (len(lane.taken), len(lane.gone_on)) == (1, 1)
 
 
 @pytest.mark.parametrize(
