@@ -128,7 +128,8 @@ class Chain(msgspec.Struct, frozen=True, dict=True):
             return self.origin.first
         if self.first is not None:
             return self.first
-        return prefix_digests(self.scope, self.body[:1], links=self.links)[-1]
+        first = self.body[:1]
+        return prefix_digests(self.scope, first, links=links_of(first))[-1]
 
     @property
     def session(self) -> bytes:

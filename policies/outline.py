@@ -58,7 +58,7 @@ class Outline(msgspec.Struct):
         if self.length and len(messages) == self.head + self.length:
             return self
         if not self.length or any(message.barrier for message in messages[self.head + self.length :]):
-            head, barrier = _head(messages)
+            head, barrier = head_of(messages)
             found = Outline(head, barrier)
         else:
             found = Outline(*map(_copied, msgspec.structs.astuple(self)))
@@ -127,6 +127,8 @@ class Outline(msgspec.Struct):
 
 def links_of(body: Sequence[Message]) -> list[bytes]:
     """Of every message, which calls its results answer."""
+    if not any([message.results for message in body]):
+        return [b""] * len(body)
     found = Outline()
     found._go_on(body)  # noqa: SLF001 - of its own class
     return found.links
@@ -138,7 +140,7 @@ def joins(messages: Sequence[Message], at: int) -> bool:
     return message.joins or (message.continues and messages[at - 1].role == "assistant")
 
 
-def _head(messages: Sequence[Message]) -> tuple[int, int]:
+def head_of(messages: Sequence[Message]) -> tuple[int, int]:
     """Length of the head, and the index of the barrier that it begins with."""
     for barrier in range(len(messages) - 1, -1, -1):
         if messages[barrier].barrier:

@@ -34,8 +34,10 @@ _STAMP = re.compile(
     r"|\d{1,2}[时點点]\d{1,2}分(?:\d{1,2}秒)?"
 )
 _MARK = "\N{WATCH}"
-# Only what holds one of these can hold a stamp; most texts hold none, and looking for one takes longer.
-_HINT = re.compile(r"(?:\d(?::[0-5]|分)|\d\d[-/.年])\d?")
+# Only what holds one of these can hold a stamp, or a year and the name of a month; most texts hold none, and looking for
+# a stamp takes longer.
+_HINT = re.compile(r"\d(?::[0-5]|分|\d[-/.年])")
+_HINT_OR_YEAR = re.compile(r"\d(?::[0-5]|分|\d[-/.年]|(?<=1)9\d\d|(?<=2)0\d\d)")
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 _WRAPPERS = ("system-reminder", "environment_context", "environment_details", "env")
 # Elements that stand beside a user's words as texts of their own, in a user's name: those of Claude Code, codex, Cline.
@@ -50,10 +52,13 @@ def without_stamps(text: str) -> str:
 
 
 def _is_hinted(text: str) -> bool:
-    for month in _MONTHS:  # a generator would take as long again: this is done for every new message
+    found = _HINT_OR_YEAR.search(text)
+    if found is None:
+        return False
+    for month in _MONTHS:  # a generator would take as long again
         if month in text:
             return True
-    return _HINT.search(text) is not None
+    return _HINT.search(text, found.start()) is not None
 
 
 def without_wrappers(text: str) -> str:

@@ -8,28 +8,45 @@ from collections.abc import Sequence
 import msgspec
 from msgspec import structs
 
+from policies.cached import cached_property
 from policies.chain import Digests
 from policies.message import Message, Signature
-from policies.outline import Outline
+from policies.outline import Outline, head_of
 
 Span = tuple[int, int]
 
 
-class History(msgspec.Struct, frozen=True):
+class History(msgspec.Struct, frozen=True, dict=True):
     """The messages that items are read as: `messages[i]` has the bytes `spans[i]` and ends with item `ends[i]`.
 
-    tokens: of the messages, without those before a provider's own compaction.
-    outline: of all messages. digests: of those that other requests may begin with too. bypass: why a request that
-    holds these goes out as it came; None for no reason.
+    head:      how many of them stand before the body. is_signed: whether any carries what providers verify.
+    tokens:    of the messages, without those before a provider's own compaction.
+    bypass:    why a request that holds these goes out as it came; None for no reason.
+    digests:   of the messages that other requests may begin with too.
+    begun:     the outline of as many of its first messages as somebody has asked for; None for none.
+    remembered: what it goes on from and other requests may too, so that what is worked out is kept there; None for none.
     """
 
     spans: list[Span] = []
     messages: list[Message] = []
     ends: list[int] = []
-    outline: Outline = msgspec.field(default_factory=Outline)
-    digests: Digests = msgspec.field(default_factory=Digests)
-    bypass: str | None = None
+    head: int = 0
+    is_signed: bool = False
     tokens: int = 0
+    bypass: str | None = None
+    digests: Digests = msgspec.field(default_factory=Digests)
+    begun: Outline | None = None
+    remembered: History | None = None
+
+    @cached_property
+    def outline(self) -> Outline:
+        """Of all messages. Most requests are far below their windows, and nobody asks for it."""
+        begun = self.begun if self.remembered is None else self.remembered.outline
+        return (begun or Outline()).longer(self.messages)
+
+    @property
+    def body(self) -> list[Message]:
+        return self.messages[self.head :]
 
     def longer(self, spans: Sequence[Span], items: Sequence[Message], remembered: Sequence[int]) -> list[History]:
         """The histories of as many items as each of the `remembered` numbers says, ascending, and at last that of all;
@@ -41,24 +58,27 @@ class History(msgspec.Struct, frozen=True):
         spans, messages, ends = _joined(self, spans, items)
         found, last = [], self
         for number in remembered:
-            if (count := bisect_right(ends, number)) < len(last.ends):
-                continue
-            known = messages[:count]
-            outline = last.outline.longer(known)
-            digests = last.digests.longer(outline.length)
-            last = History(spans[:count], known, ends[:count], outline, digests, *_told(last, known))
-            found.append(last)
-        outline, told = last.outline.longer(messages), _told(last, messages)
-        return [*found, History(spans, messages, ends, outline, last.digests if last.ends else Digests(), *told)]
+            if (count := bisect_right(ends, number)) >= len(last.ends):
+                last = last._on(spans[:count], messages[:count], ends[:count], is_last=False)  # noqa: SLF001 - its own
+                found.append(last)
+        return [*found, last._on(spans, messages, ends, is_last=True)]  # noqa: SLF001 - of its own class
 
-
-def _told(known: History, messages: Sequence[Message]) -> tuple[str | None, int]:
-    """`bypass` and `tokens` of these messages, which begin with the known ones."""
-    bypass, tokens = known.bypass, known.tokens
-    for message in messages[len(known.messages) :]:
-        bypass = bypass or message.bypass
-        tokens = message.tokens if message.barrier else tokens + message.tokens
-    return bypass, tokens
+    def _on(self, spans: list[Span], messages: list[Message], ends: list[int], *, is_last: bool) -> History:
+        """The history of these, which begin with its own. is_last: no request goes on from it."""
+        new = messages[len(self.messages) :]
+        head, is_signed, tokens, bypass = self.head, self.is_signed, self.tokens, self.bypass
+        for message in new:
+            is_signed = is_signed or message.signed != "none"
+            tokens = message.tokens if message.barrier else tokens + message.tokens
+            bypass = bypass or message.bypass
+        if head == len(self.messages) or any([message.barrier for message in new]):
+            head, _ = head_of(messages)
+        told = (head, is_signed, tokens, bypass)
+        if is_last:
+            digests, remembered = (self.digests, self) if self.ends else (Digests(), None)
+            return History(spans, messages, ends, *told, digests, remembered=remembered)
+        begun: Outline | None = self.__dict__.get("outline", self.begun)
+        return History(spans, messages, ends, *told, self.digests.longer(len(messages) - head), begun)
 
 
 def _joined(

@@ -72,7 +72,7 @@ class Named(msgspec.Struct, frozen=True, dict=True):
         request, settings, window = self.request, self.request.settings, self.route.window
         if settings.passthrough or settings.reactive or self.mode not in ("on", "shadow") or window is None:
             return False
-        if request.dropped_tokens or request.offers_search or request.history.outline.signed:
+        if request.dropped_tokens or request.offers_search or request.history.is_signed:
             return False
         if self.experience.originals_until or not self.is_far_below(request.tokens):
             return False
@@ -252,10 +252,9 @@ def named_as(
     """The request of a session with this label, on this route."""
     chain = Chain(
         caller.scope,
-        request.conversation.body,
+        request.history.body,
         mark_of(caller.labels, label),
         covers_instructions=caller.policy.compress_system_messages,
-        links=request.history.outline.links,
         seen=request.history.digests,
     )
     return Named(request, caller, mode, route, chain, label, experience)
@@ -281,7 +280,7 @@ def with_lessons(named: Named, router: Router) -> Case:
         named.caller,
         named.mode,
         named.route,
-        named.chain,
+        replace(named.chain, links=named.request.history.outline.links),
         named.label,
         named.experience,
         last_answer=router.longest_answer(named.place, named.chain.session),

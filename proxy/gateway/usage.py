@@ -36,7 +36,10 @@ class UsageTap:
         self._head = self._tail = b""
         self._cut = False
         self._told: tuple[Usage | None] | None = None
-        self.feed(answer.head)
+        if answer.usage is None:
+            self.feed(answer.head)
+        else:
+            self._told = (answer.usage,)
 
     @property
     def answer(self) -> Answer:

@@ -24,7 +24,7 @@ _ERROR_EVENTS = frozenset({"error", "response.failed", "exception"})
 # Why an answer ends that has no more to say.
 _ENDED = frozenset({"length", "max_tokens", "MAX_TOKENS"})
 # So many tokens are next to nothing, and so much of the window is all of it.
-_NEXT_TO_NOTHING = 1
+NEXT_TO_NOTHING = 1
 _ALL = 0.99
 
 _UNCLEAR = StatedLimit(learnable=False, action="inspect")
@@ -65,7 +65,7 @@ def full_window(
     said_nothing: neither text nor tool calls came.
     window:       the model's, as far as it is known; without it only an explicit finish reason counts.
     """
-    if not said_nothing or (generated is not None and generated > _NEXT_TO_NOTHING):
+    if not said_nothing or (generated is not None and generated > NEXT_TO_NOTHING):
         return None
     if finish_reason is not None and (named := normal_code(finish_reason)) and suffices(named):
         return StatedLimit(None, prompt, learnable=False)

@@ -9,7 +9,7 @@ import msgspec
 from policies.assembly import Injected
 from policies.message import Call, Message, Role
 from policies.transcript import CountTokens, ToolCall, Utterance
-from proxy.dialects.chat.canonical import Json, message_digest, user_digests
+from proxy.dialects.chat.canonical import Json, message_digest, text_digests, user_digests
 from proxy.dialects.texts import cut, cut_arguments, id_of, with_beginning
 from proxy.models.media import KINDS, media_tokens, sealed_tokens
 
@@ -22,6 +22,7 @@ _ROLES: Mapping[object, Role] = {
     "tool": "tool",
     "function": "tool",
 }
+_SPEAKERS = frozenset({"system", "developer", "user", "assistant"})
 _SIGNED = ("reasoning_content", "reasoning", "reasoning_details", "thinking_blocks", "provider_specific_fields")
 _SIGNED_PARTS = frozenset({"thinking", "redacted_thinking", "reasoning"})
 _PLAIN = frozenset({"role", "content"})
@@ -40,11 +41,12 @@ _ANSWER_AUDIO_TOKENS = 300
 def describe(message: object, count: CountTokens, family: str = "") -> Message | None:
     if not isinstance(message, dict) or not _has_names(message):
         return None
-    role = _ROLES.get(message.get("role"), "user")
-    digest, loose = user_digests(message) if role == "user" else (message_digest(message), None)
-    content = message.get("content")
-    if isinstance(content, str) and role != "tool" and message.keys() <= _PLAIN:
+    spoken_as, content = message.get("role"), message.get("content")
+    role = _ROLES.get(spoken_as, "user")
+    if spoken_as in _SPEAKERS and isinstance(content, str) and message.keys() == _PLAIN:
+        digest, loose = text_digests(role, content)
         return Message(role, MESSAGE_OVERHEAD + count(content), digest, loose=loose)
+    digest, loose = user_digests(message) if role == "user" else (message_digest(message), None)
     return Message(
         role=role,
         tokens=_tokens(message, count, family),
