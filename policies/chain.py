@@ -129,7 +129,8 @@ class Chain(msgspec.Struct, frozen=True, dict=True):
         if self.first is not None:
             return self.first
         first = self.body[:1]
-        return prefix_digests(self.scope, first, links=links_of(first))[-1]
+        links = links_of(first) if first and first[0].results else [b""]
+        return prefix_digests(self.scope, first, links=links)[-1]
 
     @property
     def session(self) -> bytes:

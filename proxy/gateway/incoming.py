@@ -67,7 +67,13 @@ class Incoming(msgspec.Struct, eq=False):
     warning: str | None = None
     searches: int = 0
     admitted: Admitted | None = None
-    opened: ExitStack = msgspec.field(default_factory=ExitStack)
+    _opened: ExitStack | None = None
+
+    @property
+    def opened(self) -> ExitStack:
+        if self._opened is None:
+            self._opened = ExitStack()
+        return self._opened
 
     def admit(self, admission: Admission) -> Admitted:
         """Have it count as one that is under way, where there is room; raises what it is refused with."""

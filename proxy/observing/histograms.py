@@ -41,7 +41,9 @@ class Histograms:
         self._most = most
 
     def observe(self, labels: Labels, value: float) -> None:
-        found = self.of.get(labels) or self._new(labels)
+        found = self.of.get(labels)
+        if found is None:
+            found = self._new(labels)
         found.counts[bisect_left(self.bounds, value)] += 1
         found.sum += value
 

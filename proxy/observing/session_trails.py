@@ -147,19 +147,31 @@ class SessionTrail:
     has; saved_summaries: what it has of summaries; saved_prompt: when the prompt that it has was told, in Unix seconds.
     """
 
-    def __init__(self, key: Key, first: RequestEnded, summaries: Summaries) -> None:
+    place: SessionPlace | None = None
+    before: Sums | None = None
+    saved = 0
+    saved_summaries = 0
+    saved_prompt = 0.0
+    _summaries: Summaries | None = None
+    # Most sessions end, or are not looked at, before there is anything to be packed.
+    _requests: Tally | None = None
+    _packed: Points | None = None
+
+    def __init__(self, key: Key, first: RequestEnded) -> None:
         self.key = key
         self.began = first.at
         self.last = first
-        self.summaries = summaries
-        self._requests = Tally()
-        self.place: SessionPlace | None = None
-        self.before: Sums | None = None
-        self.saved = 0
-        self.saved_summaries = 0
-        self.saved_prompt = 0.0
-        self._packed = Points(first.at, POINTS)
         self._fresh: list[RequestEnded] = []
+
+    @property
+    def summaries(self) -> Summaries:
+        if self._summaries is None:
+            self._summaries = Summaries()
+        return self._summaries
+
+    @summaries.setter
+    def summaries(self, summaries: Summaries) -> None:
+        self._summaries = summaries
 
     @property
     def tally(self) -> Tally:
@@ -212,7 +224,6 @@ class SessionTrail:
         return TrailView(self.key, sums.began, self.newest, points, *told, prompt, compactions, is_whole=False)
 
     def add(self, event: RequestEnded) -> None:
-        """Most sessions end, or are not looked at, before there is much to be packed."""
         self.last = event
         self._fresh.append(event)
         if len(self._fresh) >= _FRESH:
@@ -220,20 +231,21 @@ class SessionTrail:
 
     @property
     def requests(self) -> Tally:
-        self._pack()
-        return self._requests
+        return self._pack()[0]
 
     @property
     def _points(self) -> Points:
-        self._pack()
-        return self._packed
+        return self._pack()[1]
 
-    def _pack(self) -> None:
+    def _pack(self) -> tuple[Tally, Points]:
+        if self._requests is None or self._packed is None:
+            self._requests, self._packed = Tally(), Points(self.began, POINTS)
         fresh, self._fresh = self._fresh, []
         for event in fresh:
             received, sent = event.received, event.sent
             self._requests.take(event, received, sent)
             self._packed.add(event, received or 0, sent or 0)
+        return self._requests, self._packed
 
     def unsaved_part(self, skipped: int, most: int) -> Packed:
         """Some of the points that the store does not have, the oldest first, without so many of these."""
@@ -302,7 +314,9 @@ class SessionTrails:
         else:
             trail = self._leaving.pop(key, None)
             if trail is None:
-                trail = SessionTrail(key, event, self._summaries.pop(key) if key in self._summaries else Summaries())
+                trail = SessionTrail(key, event)
+                if key in self._summaries:
+                    trail.summaries = self._summaries.pop(key)
             self._trails[key] = trail
         trail.add(event)
         if len(self._trails) > _SESSIONS:

@@ -5,6 +5,7 @@ a name here once it has answered, and the number of series is bounded.
 """
 
 from collections.abc import Callable, Iterator, Mapping
+from typing import NamedTuple
 
 from policies.experience import MIN_CALIBRATION_TOKENS
 from proxy.observing import events
@@ -19,6 +20,9 @@ MOST_FURTHER = 600
 MOST_HISTOGRAMS = 30
 _MINUTES = 60
 _MOST_ROWS = 50
+
+# Kinds of requests whose places are kept at hand.
+_MOST_PLACES = 500
 
 Key = tuple[str, str, str]
 """Tenant, upstream, model; empty where there is none."""
@@ -55,13 +59,29 @@ class Counts:
         self.of: dict[str, dict[Labels, int]] = {}
 
     def add(self, name: str, labels: Labels, number: int = 1) -> None:
+        series, labels = self.series(name, labels)
+        series[labels] += number
+
+    def series(self, name: str, labels: Labels) -> tuple[dict[Labels, int], Labels]:
+        """Where a counter with these labels is counted."""
         series = self.of.setdefault(name, {})
         if labels not in series:
             if self._left:
                 self._left -= 1
             else:
                 labels = (OTHER,) * len(labels)
-        series[labels] = series.get(labels, 0) + number
+            series.setdefault(labels, 0)
+        return series, labels
+
+
+class _Place(NamedTuple):
+    """Where requests of a kind are added up in this minute: in which counters and sums, and under which upstream and
+    model. day: of the sums by the hour."""
+
+    counters: list[tuple[dict[Labels, int], Labels]]
+    tallies: tuple[Tally, ...]
+    where: Labels
+    day: int
 
 
 class Tallies:
@@ -82,6 +102,8 @@ class Tallies:
         self.windows: dict[tuple[str, str], tuple[int, str]] = {}
         self._answered: set[tuple[str, str]] = set()
         self._minutes: dict[int, dict[tuple[str, str], Tally]] = {}
+        self._minute = 0
+        self._places: dict[tuple[object, ...], _Place] = {}
         # A counter that begins with its first event hides that from `increase`.
         for result in ("success", "failed"):
             self.counts.add("config_reloads", (result,), 0)
@@ -121,29 +143,49 @@ class Tallies:
     # what each event adds
 
     def _request(self, event: events.RequestEnded) -> None:
-        tenant, upstream, model = event.tenant or "", event.upstream or "", self._model_of(event)
-        self.counts.add("requests", (tenant, upstream, model, event.wire, event.end, _STATUSES[event.status // 100]))
+        is_answered, minute = event.is_answered, int(self._clock()) // 60
+        if minute != self._minute:
+            self._minute = minute
+            self._places.clear()
+        kind = (event.tenant, event.upstream, event.model, event.wire, event.end, event.status)
+        of_prompt = (is_answered, event.compaction, event.reason)
+        place = self._places.get((kind, of_prompt)) or self._place(event, (kind, of_prompt))
+        for series, labels in place.counters:
+            series[labels] += 1
         self.comments += event.comments
         if event.cause in _FAILURES:
-            self.counts.add("upstream_failures", (upstream, event.cause))
+            self.counts.add("upstream_failures", (event.upstream or "", event.cause))
         if event.code is not None:
             self.counts.add("refusals", (event.code,))
         if event.wire == "relay":
             return
         received, sent = event.received, event.sent
-        self._set(tenant, upstream, model).take(event, received, sent)
-        self._row(tenant, model).take(event, received, sent)
-        self.hours.row(tenant, model).take(event, received, sent)
-        if event.compaction is not None:
-            reason = event.reason or ""
-            reason = _WOULD_COMPACT if reason.startswith(_WOULD_COMPACT) else reason
-            self.counts.add("outcomes", (tenant, model, event.compaction, reason))
+        for tally in place.tallies:
+            tally.take(event, received, sent)
+        self.hours.changed.add(place.day)
         if event.overflow is not None:
-            self.counts.add("overflows", (upstream, model, event.overflow))
-        if event.is_answered:
-            self._measure(event, (upstream, model), sent)
-            if event.window is not None and model != OTHER:
-                self.windows[upstream, model] = (event.window, event.window_source or "")
+            self.counts.add("overflows", (*place.where, event.overflow))
+        if is_answered:
+            self._measure(event, place.where, sent)
+            if event.window is not None and place.where[1] != OTHER:
+                self.windows[place.where] = (event.window, event.window_source or "")
+
+    def _place(self, event: events.RequestEnded, kind: tuple[object, ...]) -> _Place:
+        """Looked for once a minute, or where another model gets a name: every request comes by here."""
+        tenant, upstream, model = event.tenant or "", event.upstream or "", self._model_of(event)
+        labels = (tenant, upstream, model, event.wire, event.end, _STATUSES[event.status // 100])
+        counters = [self.counts.series("requests", labels)]
+        tallies: tuple[Tally, ...] = ()
+        if event.wire != "relay":
+            tallies = (self._set(tenant, upstream, model), self._row(tenant, model), self.hours.row(tenant, model))
+            if event.compaction is not None:
+                reason = event.reason or ""
+                reason = _WOULD_COMPACT if reason.startswith(_WOULD_COMPACT) else reason
+                counters.append(self.counts.series("outcomes", (tenant, model, event.compaction, reason)))
+        if len(self._places) >= _MOST_PLACES:
+            self._places.clear()
+        place = self._places[kind] = _Place(counters, tallies, (upstream, model), self.hours.day)
+        return place
 
     def _measure(self, event: events.RequestEnded, where: Labels, sent: int | None) -> None:
         histograms = self.histograms
@@ -226,8 +268,9 @@ class Tallies:
         return self._named(event.upstream or "", event.model)
 
     def _remember(self, upstream: str, model: str) -> None:
-        if len(self._answered) < MOST_SETS:
+        if len(self._answered) < MOST_SETS and (upstream, model) not in self._answered:
             self._answered.add((upstream, model))
+            self._places.clear()  # of its requests before that had no name
 
     def _named(self, upstream: str | None, model: str) -> str:
         """The model by its name, once it has answered: at this upstream, or (None) at any."""

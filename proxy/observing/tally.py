@@ -88,13 +88,15 @@ def total(tallies: Iterable[Tally]) -> Tally:
 
 
 class Hours:
-    """One per process. days: rows by days since 1970. changed: days with sums that the store does not have yet."""
+    """One per process. days: rows by days since 1970. changed: days with sums that the store does not have yet. day: of
+    the hour that was asked for last."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         """`clock` tells Unix seconds."""
         self._clock = clock
         self._open: dict[tuple[str, str], Tally] = {}
         self._hour = 0
+        self.day = 0
         self.days: dict[int, dict[Row, Tally]] = {}
         self.changed: set[int] = set()
 
@@ -103,19 +105,18 @@ class Hours:
         hour = int(self._clock()) // HOUR
         if hour != self._hour:
             self._begin(hour)
-        day = hour // DAY_HOURS
-        self.changed.add(day)
+        self.changed.add(self.day)
         rows = self._open
         if (tenant, model) not in rows and len(rows) >= MOST_ROWS - 1:
             tenant = model = OTHER
         found = rows.get((tenant, model))
         if found is None:
-            found = rows[tenant, model] = self.days[day][hour, tenant, model] = Tally()
+            found = rows[tenant, model] = self.days[self.day][hour, tenant, model] = Tally()
         return found
 
     def _begin(self, hour: int) -> None:
         """A clock that is set back begins an hour again, where it was left."""
-        day = hour // DAY_HOURS
+        self.day = day = hour // DAY_HOURS
         rows = self.days.setdefault(day, {})
         self._hour = hour
         self._open = {(tenant, model): tally for (at, tenant, model), tally in rows.items() if at == hour}

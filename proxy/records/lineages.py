@@ -29,7 +29,11 @@ class Lineages:
 
     def seen(self, first: bytes) -> float:
         """When the conversation with this first link was first seen here."""
-        return remember(self._first_seen, first, self._first_seen.get(first, self._clock()), _FIRST_SEEN)
+        known = self._first_seen.get(first)
+        if known is None:
+            return remember(self._first_seen, first, self._clock(), _FIRST_SEEN)
+        self._first_seen.move_to_end(first)
+        return known
 
     async def of(self, tag: str, record: Record) -> Lineage:
         """The state of the lineage that this record belongs to; a fresh one where nothing is known.

@@ -27,7 +27,7 @@ class KeepAlive(HttpToolsProtocol):
     def next_id(self) -> str:
         """Of a request: 16 hex digits that no other one has, of whichever connection."""
         self._id = (self._id + 1) % (1 << 8 * _ID_BYTES)
-        return f"{self._id:0{2 * _ID_BYTES}x}"
+        return "%016x" % self._id  # noqa: UP031 - takes a third of the time
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._unset_keepalive_if_required()
