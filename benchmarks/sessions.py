@@ -28,19 +28,24 @@ _WINDOW = 128_000
 _LETTERS = "abcdefghijklmnopqrstuvwxyz"
 _ROUND_BYTES = 8_000
 _SESSIONS = 16
+# Of a growing session: the first of the young requests that are compared, and how many are.
+_EARLY, _LATE = 20, 30
 Row = tuple[str, str]
 
 
 def growth() -> Iterator[Row]:
+    """The last requests of an old session and those of a young one in turns, since a machine is faster at times."""
     with _measured() as (server, connection):
-        session, spent, made = _Session(1), list[float](), list[float]()
-        for _ in range(300):
+        old, young = _Session(1), _Session(2)
+        spent: dict[_Session, list[float]] = {old: [], young: []}
+        made: list[float] = []
+        for session in [*[old] * (300 - _LATE), *[young] * _EARLY, *[young, old] * _LATE]:
             session.grow()
             cpu, told = _timed(server, connection, session)
-            (made if told.startswith("applied") else spent).append(cpu)
-        early, late = statistics.mean(spent[20:50]), statistics.mean(spent[-30:])
-        yield "CPU a request, requests 20 to 50 of 300", f"{early:.2f} ms"
-        yield "the last 30, of 2.4 MB", f"{late:.2f} ms, {late / early:.2f} x"
+            (made if told.startswith("applied") else spent[session]).append(cpu)
+        early, late = (statistics.median(spent[session][-_LATE:]) for session in (young, old))
+        yield f"CPU a request, requests {_EARLY} to {_EARLY + _LATE}", f"{early:.2f} ms"
+        yield f"the last {_LATE} of 300, of 2.4 MB", f"{late:.2f} ms, {late / early:.2f} x"
         yield f"a compaction without a model ({len(made)})", f"{statistics.median(made):.0f} ms"
 
 

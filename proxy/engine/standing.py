@@ -23,7 +23,7 @@ from proxy.records.siblings import Siblings
 # How far into what is not covered yet the turn to make the next summary is pinned, as a share of M: the same message
 # for every request of a conversation, however much it has grown meanwhile.
 _PIN = 0.25
-_ALONE = 20_000
+_ALONE = 5_000
 
 Taken = Record | Literal[True]
 """A record that was made meanwhile, or the turn to make one."""

@@ -23,7 +23,7 @@ ASKED_TTL = 6 * 3600.0
 
 _OWNER_DIGITS = 32
 # Sessions whose answers are remembered, in this process alone.
-_SESSIONS = 20_000
+_SESSIONS = 5_000
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(Experience).decode

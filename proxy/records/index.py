@@ -18,7 +18,8 @@ from proxy.records.siblings import Siblings
 from proxy.stores.base import Member, Store, StoreError
 from proxy.stores.sealing import Sealer
 
-_REMEMBERED = 20_000
+# Sessions; each takes 2 kB.
+_REMEMBERED = 5_000
 _AT_ONCE = 50
 # Of sessions that are looked up together.
 _TOGETHER = 500

@@ -1,18 +1,17 @@
 """Where the state of conversations is kept: in this process, and in the store for the other replicas. Best effort."""
 
-from collections import OrderedDict
 from collections.abc import Callable
 
 from policies.budget import Budget
 from policies.record.lineage import Lineage, compacted, failed, may_ask_model, shown
 from policies.record.record import Record
-from proxy.lru import remember
 from proxy.memory import Cache, Memory
 from proxy.records.shelf import Shelf
 from proxy.stores.base import Store
 from proxy.stores.sealing import Sealer
 
-_FIRST_SEEN = 20_000
+# What is kept of a conversation that was seen: its first link, and when.
+_SEEN_BYTES = 100
 
 
 class Lineages:
@@ -25,15 +24,12 @@ class Lineages:
         """`clock` tells Unix seconds."""
         self._shelf = Shelf(store, sealer, ttl, Lineage, Cache(memory, "lineages"))
         self._clock = clock
-        self._first_seen: OrderedDict[bytes, float] = OrderedDict()
+        self._first_seen: Cache[bytes, float] = Cache(memory, "conversations")
 
     def seen(self, first: bytes) -> float:
         """When the conversation with this first link was first seen here."""
         known = self._first_seen.get(first)
-        if known is None:
-            return remember(self._first_seen, first, self._clock(), _FIRST_SEEN)
-        self._first_seen.move_to_end(first)
-        return known
+        return self._first_seen.keep(first, self._clock(), _SEEN_BYTES) if known is None else known
 
     async def of(self, tag: str, record: Record) -> Lineage:
         """The state of the lineage that this record belongs to; a fresh one where nothing is known.

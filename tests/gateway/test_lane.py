@@ -7,6 +7,8 @@ import gc
 import gzip
 import io
 import json
+import select
+import socket
 import time
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -109,7 +111,7 @@ class Stage:
 
 
 @asynccontextmanager
-async def warm(folder: Path, script: Script, **more: object) -> AsyncIterator[Stage]:
+async def warm(folder: Path, script: Script, log: io.BytesIO | None = None, **more: object) -> AsyncIterator[Stage]:
     """The proxy with an idle connection to an upstream, which plays the script for all conversations."""
 
     async def played(call: Call) -> None:
@@ -121,7 +123,7 @@ async def warm(folder: Path, script: Script, **more: object) -> AsyncIterator[St
 
     async with upstream(played) as behind, asyncio.timeout(30):
         config = config_for(folder, behind.address, models=WINDOW, **more)
-        log = io.BytesIO()
+        log = log or io.BytesIO()
         async with serving(config, open_log("info", time.time, log)) as address:
             async with connected(address) as client:
                 await client.ask("GET", "/v1/models")
@@ -642,3 +644,29 @@ async def test_a_place_is_kept_on_the_way_to_the_line(
         await slow.send(second)
         assert (await slow.reply()).status == 200
         assert (await other.ask("POST", CHAT, [JSON], chat("hi"))).status == 200
+
+
+class SeenFrom(io.BytesIO):
+    """A log that notes whether its reader had something to read when a line was written."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.reader: socket.socket | None = None
+        self.had_come: list[bool] = []
+
+    def write(self, line: bytes) -> int:  # type: ignore[override]
+        if self.reader is not None:
+            self.had_come.append(bool(select.select([self.reader], [], [], 0)[0]))
+        return super().write(line)
+
+
+async def test_a_client_has_its_answer_before_anything_is_told(tmp_path: Path, lane: Watched) -> None:
+    log = SeenFrom()
+    async with warm(tmp_path, sends(OK), log) as stage:
+        host, _, port = stage.address.rpartition("/")[2].partition(":")
+        with socket.create_connection((host, int(port))) as log.reader:
+            log.reader.sendall(request("POST", CHAT, [(b"Host", b"p")], chat("hi")))
+            await stage.requests(1)
+            log.reader = None
+    assert len(lane.taken) == 1
+    assert log.had_come == [True]
