@@ -34,8 +34,8 @@ _STAMP = re.compile(
     r"|\d{1,2}[时點点]\d{1,2}分(?:\d{1,2}秒)?"
 )
 _MARK = "\N{WATCH}"
-# Only what holds one of these can hold a stamp, or a year and the name of a month; most texts hold none, and looking for
-# a stamp takes longer.
+# Only what holds one of these can hold a stamp, or a year and the name of a month; most texts hold none, and looking
+# for a stamp takes longer.
 _HINT = re.compile(r"\d(?::[0-5]|分|\d[-/.年])")
 _HINT_OR_YEAR = re.compile(r"\d(?::[0-5]|分|\d[-/.年]|(?<=1)9\d\d|(?<=2)0\d\d)")
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")

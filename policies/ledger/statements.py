@@ -99,7 +99,7 @@ class Statement(msgspec.Struct, frozen=True, gc=False):
 
 
 # What was read is compared with what follows, in this compaction and the next.
-@lru_cache(maxsize=1_024)
+@lru_cache(maxsize=2_048)
 def read(sentence: str) -> Statement:
     """The reading of one sentence; of a very long one, of its beginning."""
     text = sentence[:_MAX_READ]

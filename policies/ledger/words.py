@@ -43,7 +43,7 @@ _VOWEL = re.compile(r"[aeiouy]")
 Rows = list[tuple[str, list[str]]]
 
 
-@lru_cache(maxsize=4_096)
+@lru_cache(maxsize=8_192)
 def stem(word: str) -> str:
     """A word without its ending, so that "reports", "reported" and "reporting" are one; lower case in and out."""
     word = word.removesuffix("'s").removesuffix("’s")

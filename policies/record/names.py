@@ -52,7 +52,7 @@ def place_of(text: str, name: str) -> int:
     return -1
 
 
-@lru_cache(maxsize=2_048)
+@lru_cache(maxsize=4_096)
 def _name(word: str) -> str:
     """What of a word is a name; empty where it is an ordinary one."""
     word = word.rstrip(_EDGES)

@@ -24,7 +24,7 @@ class History(msgspec.Struct, frozen=True, dict=True):
     bypass:    why a request that holds these goes out as it came; None for no reason.
     digests:   of the messages that other requests may begin with too.
     begun:     the outline of as many of its first messages as somebody has asked for; None for none.
-    remembered: what it goes on from and other requests may too, so that what is worked out is kept there; None for none.
+    remembered: what it goes on from, and other requests may too: it keeps what is worked out; None for nothing.
     """
 
     spans: list[Span] = []
@@ -59,19 +59,20 @@ class History(msgspec.Struct, frozen=True, dict=True):
         found, last = [], self
         for number in remembered:
             if (count := bisect_right(ends, number)) >= len(last.ends):
-                last = last._on(spans[:count], messages[:count], ends[:count], is_last=False)  # noqa: SLF001 - its own
+                last = last._on(spans[:count], messages[:count], ends[:count], is_last=False)
                 found.append(last)
         return [*found, last._on(spans, messages, ends, is_last=True)]  # noqa: SLF001 - of its own class
 
     def _on(self, spans: list[Span], messages: list[Message], ends: list[int], *, is_last: bool) -> History:
         """The history of these, which begin with its own. is_last: no request goes on from it."""
-        new = messages[len(self.messages) :]
         head, is_signed, tokens, bypass = self.head, self.is_signed, self.tokens, self.bypass
-        for message in new:
+        has_body = head < len(self.messages)
+        for message in messages[len(self.messages) :]:
             is_signed = is_signed or message.signed != "none"
             tokens = message.tokens if message.barrier else tokens + message.tokens
             bypass = bypass or message.bypass
-        if head == len(self.messages) or any([message.barrier for message in new]):
+            has_body = has_body and not message.barrier
+        if not has_body:
             head, _ = head_of(messages)
         told = (head, is_signed, tokens, bypass)
         if is_last:

@@ -310,10 +310,7 @@ def _may_report(read: bytes, reads: Answers) -> bool:
     if reads.ANSWER_KEY not in read[:_OPENING_BYTES]:
         return True
     lower = read.lower()  # six searches in it take a third of one for all of them that knows no case
-    for wrapper in _WRAPPERS:  # a generator would take as long again: every answer comes by here
-        if wrapper in lower:
-            return True
-    return False
+    return any([wrapper in lower for wrapper in _WRAPPERS])  # noqa: C419 - a generator takes twice as long
 
 
 def _reports_error(content: bytes | bytearray, reads: Answers) -> bool:

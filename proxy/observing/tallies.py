@@ -99,7 +99,7 @@ class Tallies:
         self.counts = Counts(MOST_FURTHER)
         self.histograms = {name: Histograms(bounds, MOST_HISTOGRAMS) for name, bounds in _BOUNDS.items()}
         self.comments = 0
-        self.windows: dict[tuple[str, str], tuple[int, str]] = {}
+        self.windows: dict[Labels, tuple[int, str]] = {}
         self._answered: set[tuple[str, str]] = set()
         self._minutes: dict[int, dict[tuple[str, str], Tally]] = {}
         self._minute = 0
