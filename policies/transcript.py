@@ -111,13 +111,16 @@ def _seen_as(unseen: re.Match[str]) -> str:
     return " " if unseen[0].isspace() else ""
 
 
-def shorten(text: str, limit: int | None) -> str:
-    """Head (60 %) and tail (40 %) of a text of over `limit` characters, visibly marked; the text itself below."""
+def shorten(text: str, limit: int | None, left_out: int = 0) -> str:
+    """Head (60 %) and tail (40 %) of a text of over `limit` characters, visibly marked; the text itself below.
+
+    left_out: characters that are missing from its middle already.
+    """
     if limit is None or len(text) <= limit:
         return text
     head = int(limit * HEAD_SHARE)
     tail = limit - head
-    removed = len(text) - head - tail
+    removed = len(text) - head - tail + left_out
     return f"{text[:head]}\n[… {removed:,} characters left out …]\n{text[len(text) - tail :] if tail else ''}"
 
 

@@ -28,6 +28,9 @@ _SEGMENTS_STORED = 20
 MESSAGE_TOKENS = 4
 _ACTIONS_STORED = 200
 _FILES_STORED = 200
+# Characters of what an assistant said in a summary without a model, and of either end of it that are read for them.
+_LINE = 300
+_READ = 2_000
 
 Algorithm = Literal["single", "bisect_v1", "deterministic"]
 
@@ -279,7 +282,7 @@ def _making(cut: Cut, written: Written, trigger: Trigger, before: int, after: in
 def _deterministic(span: Span, parent: Record | None, texts: Texts, budget: Budget, count: CountTokens) -> Written:
     """A summary without a model: what one wrote before, and what the assistant said since, once and newest last."""
     spoken = [u.text.strip() for u in span.utterances if u.role == "assistant" and u.text.strip()]
-    last = [f"- {shorten(' '.join(text.split()), 300)}".replace("\n", " ") for text in spoken[-5:]]
+    last = ["- " + _line(text) for text in spoken[-5:]]
     older, before = _told_before(parent, texts)
     said = list(dict.fromkeys(reversed([*before, *last])))[::-1]
     while count(summary := _summary(older, texts.recent, said)) > budget.summary and len(said) > 1:
@@ -287,6 +290,12 @@ def _deterministic(span: Span, parent: Record | None, texts: Texts, budget: Budg
     while count(summary) > budget.summary and len(summary) > 200:
         summary = shorten(summary, len(summary) * 3 // 4)
     return Written(summary=summary, segment=Segment(""))
+
+
+def _line(text: str) -> str:
+    """Both ends of a text, in one line."""
+    ends = text if len(text) <= 2 * _READ else f"{text[:_READ]} {text[-_READ:]}"
+    return shorten(" ".join(ends.split()), _LINE, len(text) - len(ends)).replace("\n", " ")
 
 
 def _told_before(parent: Record | None, texts: Texts) -> tuple[str, list[str]]:

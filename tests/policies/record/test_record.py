@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import msgspec
 import pytest
 from hypothesis import given
@@ -113,6 +115,16 @@ def test_shortening_keeps_head_and_tail_and_says_what_is_gone() -> None:
     assert text.endswith("b" * 40)
     assert "900 characters left out" in text
     assert shorten("short", 100) == "short"
+
+
+def test_what_was_said_at_length_is_told_by_its_ends() -> None:
+    said = "First of all " + "we go on\n\n and on " * 20_000 + "at last."
+    record = made(
+        [Utterance(0, "user", "go"), Utterance(1, "assistant", said), Utterance(2, "user", "go on")], written=None
+    )
+    found = re.search(r"- First of all we .* \[… ([\d,]+) characters left out …\] .* at last\.", record.text)
+    assert found is not None
+    assert len(said) - 1_000 < int(found[1].replace(",", "")) < len(said)
 
 
 def test_failed_calls_are_told_apart() -> None:
