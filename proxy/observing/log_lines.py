@@ -1,7 +1,7 @@
 """The lines that events leave in the log (docs/observability.md, "The log")."""
 
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import msgspec
 
@@ -73,26 +73,19 @@ class LogLines:
         self._warned: OrderedDict[tuple[str, str], bool] = OrderedDict()
         # Failures in a row of upstreams, which the config names.
         self._failures: dict[str, int] = {}
+        self._tellers: dict[type, Callable[..., None]] = {
+            events.RequestEnded: self._request,
+            events.PromptBilled: self._billed,
+            events.Irreducible: self._irreducible,
+            events.UnstableHistory: self._unstable,
+            events.StoreChanged: self._store_changed,
+        }
 
     def __call__(self, event: Event) -> None:
-        if isinstance(event, events.RequestEnded):
-            self._request(event)
-            return
-        if (line := LINES.get(type(event))) is not None:
+        if (tell := self._tellers.get(type(event))) is not None:
+            tell(event)
+        elif (line := LINES.get(type(event))) is not None:
             self._log.struct(*line, event)
-            return
-        match event:
-            case events.PromptBilled(cut_off=True):
-                self._cut_off(event)
-            case events.Irreducible():
-                self._once(event.session, "irreducible", event)
-            case events.UnstableHistory():
-                self._once(event.root, "unstable_history", event)
-            case events.StoreChanged():
-                level, name = ("info", "store_up") if event.is_up else ("warning", "store_down")
-                self._log.struct(level, name, StoreState(reason=event.reason))
-            case _:
-                pass
 
     def _request(self, event: events.RequestEnded) -> None:
         self._log.struct("warning" if event.end in _WARNINGS else "info", "request", event)
@@ -119,7 +112,19 @@ class LogLines:
             self._failures[name] = 0
             self._log.struct("info", "upstream_up", UpstreamChanged(upstream=name, failures=failures))
 
-    def _cut_off(self, event: events.PromptBilled) -> None:
+    def _irreducible(self, event: events.Irreducible) -> None:
+        self._once(event.session, "irreducible", event)
+
+    def _unstable(self, event: events.UnstableHistory) -> None:
+        self._once(event.root, "unstable_history", event)
+
+    def _store_changed(self, event: events.StoreChanged) -> None:
+        level, name = ("info", "store_up") if event.is_up else ("warning", "store_down")
+        self._log.struct(level, name, StoreState(reason=event.reason))
+
+    def _billed(self, event: events.PromptBilled) -> None:
+        if not event.cut_off:
+            return
         told = CutOff(
             tenant=event.tenant,
             upstream=event.upstream,
