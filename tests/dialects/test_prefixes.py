@@ -140,6 +140,31 @@ def test_a_warm_reader_reads_what_a_cold_one_reads(bodies: list[bytes]) -> None:
         assert facts(read(warm, body)) == facts(read(reader(), body))
 
 
+@settings(max_examples=100, deadline=None)
+@given(sessions(), st.data())
+def test_it_does_not_matter_of_which_requests_somebody_asks_for_more_than_the_count(
+    bodies: list[bytes], data: st.DataObject
+) -> None:
+    """What most requests need not be known for is worked out when it is asked for."""
+    warm = reader()
+    for body in bodies:
+        request = read(warm, body)
+        if data.draw(st.booleans()):
+            assert facts(request) == facts(read(reader(), body))
+
+
+def test_an_outline_goes_on_from_the_last_one_that_was_asked_for() -> None:
+    by, drawn = reader(), list[int]()
+    for number, body in enumerate(growing(8)):
+        request = read(by, body)
+        assert request is not None
+        if number in (3, 6):
+            begun = request.history.remembered and request.history.remembered.begun
+            drawn.append(begun.length if begun else 0)
+            assert request.history.outline.length == len(request.messages) - 1
+    assert drawn == [0, 6]
+
+
 def growing(rounds: int) -> list[bytes]:
     """Bodies of an agent's session, each with two messages more than the one before."""
     history = list(OPENING)
