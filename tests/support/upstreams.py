@@ -244,7 +244,10 @@ def _way(name: str, certificates: Certificates) -> Iterator[tuple[str, dict[str,
 def backends(names: tuple[str, ...]) -> Callable[..., Iterator[tuple[str, dict[str, object]]]]:
     """A module's fixture `anyio_backend`, by which its tests go all of these ways."""
 
-    @pytest.fixture(scope="module", params=names)
+    # Over TLS all is as without it, and goes on other Pythons too.
+    ways = [pytest.param(name, marks=pytest.mark.slow) if name == "uvloop" else name for name in names]
+
+    @pytest.fixture(scope="module", params=ways)
     def anyio_backend(
         request: pytest.FixtureRequest, certificates: Certificates
     ) -> Iterator[tuple[str, dict[str, object]]]:
