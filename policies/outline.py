@@ -57,7 +57,7 @@ class Outline(msgspec.Struct):
         """The outline of these messages, which begin with those of this one."""
         if self.length and len(messages) == self.head + self.length:
             return self
-        if not self.length or any(message.barrier for message in messages[self.head + self.length :]):
+        if has_another_head(self.head, self.head + self.length, messages):
             head, barrier = head_of(messages)
             found = Outline(head, barrier)
         else:
@@ -136,6 +136,11 @@ def joins(messages: Sequence[Message], at: int) -> bool:
     """Whether a message goes on with the round of the one before it."""
     message = messages[at]
     return message.joins or (message.continues and messages[at - 1].role == "assistant")
+
+
+def has_another_head(head: int, known: int, messages: Sequence[Message]) -> bool:
+    """Whether the head of these messages may be another than that of the first `known` of them, which is so long."""
+    return head == known or any(message.barrier for message in messages[known:])
 
 
 def head_of(messages: Sequence[Message]) -> tuple[int, int]:

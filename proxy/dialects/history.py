@@ -11,7 +11,7 @@ from msgspec import structs
 from policies.cached import cached_property
 from policies.chain import Digests
 from policies.message import Message, Signature
-from policies.outline import Outline, head_of
+from policies.outline import Outline, has_another_head, head_of
 
 Span = tuple[int, int]
 
@@ -66,13 +66,11 @@ class History(msgspec.Struct, frozen=True, dict=True):
     def _on(self, spans: list[Span], messages: list[Message], ends: list[int], *, is_last: bool) -> History:
         """The history of these, which begin with its own. is_last: no request goes on from it."""
         head, is_signed, tokens, bypass = self.head, self.is_signed, self.tokens, self.bypass
-        has_body = head < len(self.messages)
         for message in messages[len(self.messages) :]:
             is_signed = is_signed or message.signed != "none"
             tokens = message.tokens if message.barrier else tokens + message.tokens
             bypass = bypass or message.bypass
-            has_body = has_body and not message.barrier
-        if not has_body:
+        if has_another_head(head, len(self.messages), messages):
             head, _ = head_of(messages)
         told = (head, is_signed, tokens, bypass)
         if is_last:

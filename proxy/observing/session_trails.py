@@ -152,15 +152,15 @@ class SessionTrail:
     saved = 0
     saved_summaries = 0
     saved_prompt = 0.0
-    _summaries: Summaries | None = None
     # Most sessions end, or are not looked at, before there is anything to be packed.
     _requests: Tally | None = None
     _packed: Points | None = None
 
-    def __init__(self, key: Key, first: RequestEnded) -> None:
+    def __init__(self, key: Key, first: RequestEnded, summaries: Summaries | None) -> None:
         self.key = key
         self.began = first.at
         self.last = first
+        self._summaries = summaries
         self._fresh: list[RequestEnded] = []
 
     @property
@@ -168,10 +168,6 @@ class SessionTrail:
         if self._summaries is None:
             self._summaries = Summaries()
         return self._summaries
-
-    @summaries.setter
-    def summaries(self, summaries: Summaries) -> None:
-        self._summaries = summaries
 
     @property
     def tally(self) -> Tally:
@@ -314,9 +310,7 @@ class SessionTrails:
         else:
             trail = self._leaving.pop(key, None)
             if trail is None:
-                trail = SessionTrail(key, event)
-                if key in self._summaries:
-                    trail.summaries = self._summaries.pop(key)
+                trail = SessionTrail(key, event, self._summaries.pop(key, None))
             self._trails[key] = trail
         trail.add(event)
         if len(self._trails) > _SESSIONS:

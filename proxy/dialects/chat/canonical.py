@@ -38,22 +38,20 @@ def loose_digest(message: Json) -> bytes:
 
 def user_digests(message: Json) -> tuple[bytes, bytes]:
     """Both of a user's message: nearly always they are the same."""
-    content = message.get("content")
-    if isinstance(content, str):
-        is_same = _loosened(content) == content
-    else:
-        is_same = _canonical(message, str) == _canonical(message, _loosened)
-    digest = digest_of(_SEED, _canonical(message, str))
-    return digest, digest if is_same else loose_digest(message)
+    return _both(_canonical(message, str), _canonical(message, _loosened))
 
 
 def text_digests(role: str, text: str) -> tuple[bytes, bytes | None]:
     """The digest of a message of nothing but these, and the loose one where a user says it. Most messages are such."""
-    digest = digest_of(_SEED, [role, None, [text] if text else [], [], None])
+    own: list[object] = [role, None, [text] if text else [], [], None]
     if role != "user":
-        return digest, None
-    loosened = _loosened(text)
-    return digest, digest if loosened == text else digest_of(_SEED, [role, None, [loosened], [], None])
+        return digest_of(_SEED, own), None
+    return _both(own, [role, None, [_loosened(text)] if text else [], [], None])
+
+
+def _both(own: list[object], loose: list[object]) -> tuple[bytes, bytes]:
+    digest = digest_of(_SEED, own)
+    return digest, digest if own == loose else digest_of(_SEED, loose)
 
 
 def _loosened(text: str) -> str:
