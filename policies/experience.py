@@ -138,7 +138,16 @@ def billed(known: Experience, estimated: int, real: int) -> Experience:
         return known
     low, high = CALIBRATION_RANGE
     ratios = (*known.ratios, min(max(real / estimated, low), high))[-CALIBRATION_OBSERVATIONS:]
-    return msgspec.structs.replace(known, ratios=ratios, cut_off=was_cut_off(estimated, real))
+    cut_off = was_cut_off(estimated, real)
+    if ratios == known.ratios and cut_off == known.cut_off:
+        return known
+    return msgspec.structs.replace(known, ratios=ratios, cut_off=cut_off)
+
+
+def answered(known: Experience, tokens: int) -> Experience:
+    """After an answer of so many tokens."""
+    answers = with_answer(known.answers, tokens)
+    return known if answers == known.answers else msgspec.structs.replace(known, answers=answers)
 
 
 def was_cut_off(estimated: int, real: int) -> bool:

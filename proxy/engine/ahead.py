@@ -58,9 +58,9 @@ class Ahead:
         """Take what the upstream billed for a draft: how it counts, how much it takes, whether it read all of it."""
         if usage is None:
             return
-        self._windows.saw_bill(named.place, sent.tokens, usage.prompt_tokens)
-        self._windows.saw_success(named.place, usage.prompt_tokens, usage.completion_tokens)
-        self._windows.saw_answer(named.place, named.chain.session, usage.completion_tokens)
+        self._windows.saw_answer(
+            named.place, named.chain.session, sent.tokens, usage.prompt_tokens, usage.completion_tokens
+        )
         self._observe(
             PromptBilled(
                 tenant=named.caller.tenant,

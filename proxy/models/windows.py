@@ -4,6 +4,7 @@ import hashlib
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import msgspec
 
@@ -32,8 +33,7 @@ NOTHING = Experience()
 _VARIANTS = {"context-1m": 1_000_000}
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(NamedTuple):
     """A model at an upstream, for one caller: neither the accounts nor the lessons of two keys are the same.
 
     owner:   hex digits of the caller's scope.
@@ -192,26 +192,21 @@ class Windows:
         """Take what the refusal of a prompt of `estimated` tokens taught."""
         self._take(place, lessons.overflowed(self.experience(place), stated, estimated, self._clock()))
 
-    def saw_success(self, place: Place, prompt: int, output: int) -> None:
-        """Take what an answer to a prompt of so many real tokens taught."""
-        self._take(place, lessons.succeeded(self.experience(place), prompt, output, self._clock()))
-
-    def saw_answer(self, place: Place, session: bytes, tokens: int) -> None:
-        """Take how many tokens a session's answer had."""
-        if tokens > 0:
+    def saw_answer(self, place: Place, session: bytes, estimated: int, prompt: int, output: int) -> None:
+        """Take what a session's answer, of `output` tokens to a prompt of `estimated` of which `prompt` were billed,
+        taught."""
+        known = lessons.billed(self.experience(place), estimated, prompt)
+        known = lessons.succeeded(known, prompt, output, self._clock())
+        if output > 0:
             key = place, session
-            remember(self._answers, key, lessons.with_answer(self._answers.get(key, ()), tokens), _SESSIONS)
-            known = self.experience(place)
-            self._take(place, msgspec.structs.replace(known, answers=lessons.with_answer(known.answers, tokens)))
+            remember(self._answers, key, lessons.with_answer(self._answers.get(key, ()), output), _SESSIONS)
+            known = lessons.answered(known, output)
+        self._take(place, known)
 
     def longest_answer(self, place: Place, session: bytes) -> int | None:
         """Of a session's newest answers, else of the model's; None where too few were seen."""
         own = lessons.longest_answer(self._answers.get((place, session), ()))
         return own if own is not None else lessons.longest_answer(self.experience(place).answers)
-
-    def saw_bill(self, place: Place, estimated: int, real: int) -> None:
-        """Take how many tokens were counted in a prompt that was estimated."""
-        self._take(place, lessons.billed(self.experience(place), estimated, real))
 
     def saw_shape(self, place: Place, shape: Shape) -> None:
         """Take the shape that a template accepted after it had refused another."""

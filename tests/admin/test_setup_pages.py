@@ -59,7 +59,7 @@ async def test_what_was_learned_of_a_model_is_forgotten_where_that_is_wished(tmp
         assert "the config" in await page(play, "models")
         windows = play.app._opened.engine.windows  # type: ignore[union-attr]
         (place,) = windows.places()
-        windows.saw_success(place, 1_000, 77)
+        windows.saw_answer(place, b"session", 0, 1_000, 77)
         target = "/admin/api/models/learned?tenant=default&upstream=main&model="
         assert (await play.send("DELETE", f"{target}x", bearer(CONFIGURED))).status == 404
         assert (await play.send("DELETE", f"{target}m", bearer(CONFIGURED))).status == 204

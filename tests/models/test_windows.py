@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -95,8 +94,8 @@ def test_what_upstreams_say_and_what_they_teach_expires(windows: Windows, clock:
 
 def test_nobody_else_learns_from_it(windows: Windows) -> None:
     windows.saw_overflow(UNHEARD, LIMIT, 1)
-    windows.saw_bill(UNHEARD, 1_000, 2_000)
-    for other in (replace(UNHEARD, owner="l"), replace(UNHEARD, base_url="http://v"), replace(UNHEARD, model="x")):
+    windows.saw_answer(UNHEARD, b"session", 1_000, 2_000, 0)
+    for other in (UNHEARD._replace(owner="l"), UNHEARD._replace(base_url="http://v"), UNHEARD._replace(model="x")):
         assert windows.resolve(other, None) is None
         assert windows.experience(other).calibration == 1.0
 
@@ -147,7 +146,7 @@ def test_memory_is_bounded_and_the_least_recently_taught_goes(table: ModelTable,
     windows = Windows(table, MemoryStore(), Sealer(None), clock, max_entries=2)
     places = [Place("default", "k", URL, name) for name in "abc"]
     for place in places:
-        windows.saw_bill(place, 1_000, 2_000)
+        windows.saw_answer(place, b"session", 1_000, 2_000, 0)
     assert [windows.experience(place).calibration for place in places] == [1.0, 2.0, 2.0]
 
 
