@@ -13,6 +13,9 @@ import msgspec
 
 from policies.message import INSTRUCTION_ROLES, Message
 
+# Thousands of messages answer the first call of the latest round: they share its name.
+_ORDINALS = [b"%d" % ordinal for ordinal in range(16)]
+
 
 class Outline(msgspec.Struct):
     """Of `head` messages and a body. Positions are those in the body, ascending; nothing is changed once it is made.
@@ -52,6 +55,8 @@ class Outline(msgspec.Struct):
     _waiting: dict[str, int] = {}
     _made: dict[str, tuple[int, int]] = {}
     _answer: int = 0
+    _answers: dict[tuple[str | None, ...], tuple[str | None, ...]] = {}
+    """Those in `answers`, each once: most messages answer the same few tools."""
 
     def longer(self, messages: Sequence[Message]) -> Outline:
         """The outline of these messages, which begin with those of this one."""
@@ -103,7 +108,8 @@ class Outline(msgspec.Struct):
             if newest >= 0:
                 self.parted[self._waiting.pop(result, newest) + 1] += 1
                 self.parted[position + 1] -= 1
-        self.answers.append(tuple(tools))
+        same = tuple(tools)
+        self.answers.append(self._answers.setdefault(same, same))
 
     def _see_link(self, position: int, message: Message) -> None:
         """Ids enter only as ordinals, so renaming them changes nothing."""
@@ -122,6 +128,8 @@ class Outline(msgspec.Struct):
         if made is None:
             return b"-"
         position, ordinal = made
+        if position == self._answer and ordinal < len(_ORDINALS):
+            return _ORDINALS[ordinal]
         return b"%d" % ordinal if position == self._answer else b"%d of %d" % (ordinal, position)
 
 

@@ -6,6 +6,8 @@ from collections import OrderedDict
 from collections.abc import Hashable, Mapping
 from typing import Generic, TypeVar, cast
 
+import msgspec
+
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 
@@ -14,12 +16,17 @@ DEFAULT_BYTES = 64 * 1024 * 1024
 _ENTRY = 200
 
 
+class _Entry(msgspec.Struct, gc=False):
+    value: object
+    size: int
+
+
 class Memory:
     """Caches that share a bound: what was used longest ago goes first, whichever of them has it."""
 
     def __init__(self, most: int = DEFAULT_BYTES) -> None:
         self._most = most
-        self._entries: OrderedDict[tuple[str, Hashable], tuple[object, int]] = OrderedDict()
+        self._entries: OrderedDict[tuple[str, Hashable], _Entry] = OrderedDict()
         self._held: dict[str, int] = {}
 
     @property
@@ -41,18 +48,18 @@ class Memory:
         if found is None:
             return None
         self._entries.move_to_end(key)
-        return found[0]
+        return found.value
 
     def keep(self, key: tuple[str, Hashable], value: object, size: int) -> None:
         self.drop(key)
-        self._entries[key] = value, size + _ENTRY
+        self._entries[key] = _Entry(value, size + _ENTRY)
         self._held[key[0]] += size + _ENTRY
         self._forget()
 
     def drop(self, key: tuple[str, Hashable]) -> None:
         found = self._entries.pop(key, None)
         if found is not None:
-            self._held[key[0]] -= found[1]
+            self._held[key[0]] -= found.size
 
     def _forget(self) -> None:
         while self._entries and sum(self._held.values()) > self._most:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import NamedTuple
 
 import msgspec
@@ -10,6 +10,7 @@ import msgspec
 from proxy.dialects import bounds, json_array
 from proxy.dialects.base import Dialect, Settings
 from proxy.dialects.json_array import Envelope, Parsed
+from proxy.dialects.spans import Spans
 from proxy.models.media import family_of
 
 # Of both sides together; what is longer is read anew with every request.
@@ -64,7 +65,7 @@ class Repeated(msgspec.Struct):
             return None
         return json_array.with_items(body, self.frame.envelope, start - 1, end + 1)
 
-    def longer(self, body: bytes, length: int, known: Sequence[tuple[int, int]], array_start: int) -> Parsed | None:
+    def longer(self, body: bytes, length: int, known: Spans, array_start: int) -> Parsed | None:
         """The same of a body that is known up to the end of an item at `length`, with the spans of all items so far."""
         end = len(body) - len(self.behind)
         if array_start != len(self.before) - 1 or not (body.startswith(self.before) and body.endswith(self.behind)):
@@ -76,7 +77,7 @@ class Repeated(msgspec.Struct):
         if rest is None or len(known) + len(rest.spans) > json_array.MAX_ITEMS:
             return None
         shift = start - 1
-        spans = [*known, *((first + shift, last + shift) for first, last in rest.spans)]
+        spans = known + ((first + shift, last + shift) for first, last in rest.spans)
         return Parsed(self.frame.envelope, body, spans, (array_start, end + 1))
 
     def is_around(self, parsed: Parsed) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Sequence
+from itertools import pairwise
 
 import msgspec
 from msgspec import structs
@@ -12,12 +13,11 @@ from policies.cached import cached_property
 from policies.chain import Digests
 from policies.message import Message, Signature
 from policies.outline import Outline, has_another_head, head_of
-
-Span = tuple[int, int]
+from proxy.dialects.spans import Span
 
 
 class History(msgspec.Struct, frozen=True, dict=True):
-    """The messages that items are read as: `messages[i]` has the bytes `spans[i]` and ends with item `ends[i]`.
+    """The messages that items are read as: `messages[i]` ends with item `ends[i] - 1`.
 
     head:      how many of them stand before the body. is_signed: whether any carries what providers verify.
     tokens:    of the messages, without those before a provider's own compaction.
@@ -27,7 +27,6 @@ class History(msgspec.Struct, frozen=True, dict=True):
     remembered: what it goes on from, and other requests may too: it keeps what is worked out; None for nothing.
     """
 
-    spans: list[Span] = []
     messages: list[Message] = []
     ends: list[int] = []
     head: int = 0
@@ -48,22 +47,28 @@ class History(msgspec.Struct, frozen=True, dict=True):
     def body(self) -> list[Message]:
         return self.messages[self.head :]
 
-    def longer(self, spans: Sequence[Span], items: Sequence[Message], remembered: Sequence[int]) -> list[History]:
+    def spans(self, items: Sequence[Span]) -> Sequence[Span]:
+        """Where its messages stand, of items that stand there."""
+        if len(self.ends) == len(items):
+            return items
+        return [(items[first][0], items[end - 1][1]) for first, end in pairwise((0, *self.ends))]
+
+    def longer(self, items: Sequence[Message], remembered: Sequence[int]) -> list[History]:
         """The histories of as many items as each of the `remembered` numbers says, ascending, and at last that of all;
         none that would be shorter than this one.
 
         Items that say nothing of their own are read as a part of what follows them: so wherever clients drop or keep
         them, all that is left has the same place and the same digest.
         """
-        spans, messages, ends = _joined(self, spans, items)
+        messages, ends = _joined(self, items)
         found, last = [], self
         for number in remembered:
             if (count := bisect_right(ends, number)) >= len(last.ends):
-                last = last._on(spans[:count], messages[:count], ends[:count], is_last=False)
+                last = last._on(messages[:count], ends[:count], is_last=False)
                 found.append(last)
-        return [*found, last._on(spans, messages, ends, is_last=True)]  # noqa: SLF001 - of its own class
+        return [*found, last._on(messages, ends, is_last=True)]  # noqa: SLF001 - of its own class
 
-    def _on(self, spans: list[Span], messages: list[Message], ends: list[int], *, is_last: bool) -> History:
+    def _on(self, messages: list[Message], ends: list[int], *, is_last: bool) -> History:
         """The history of these, which begin with its own. is_last: no request goes on from it."""
         head, is_signed, tokens, bypass = self.head, self.is_signed, self.tokens, self.bypass
         for message in messages[len(self.messages) :]:
@@ -75,26 +80,23 @@ class History(msgspec.Struct, frozen=True, dict=True):
         told = (head, is_signed, tokens, bypass)
         if is_last:
             digests, remembered = (self.digests, self) if self.ends else (Digests(), None)
-            return History(spans, messages, ends, *told, digests, remembered=remembered)
+            return History(messages, ends, *told, digests, remembered=remembered)
         begun: Outline | None = self.__dict__.get("outline", self.begun)
-        return History(spans, messages, ends, *told, self.digests.longer(len(messages) - head), begun)
+        return History(messages, ends, *told, self.digests.longer(len(messages) - head), begun)
 
 
-def _joined(
-    known: History, spans: Sequence[Span], items: Sequence[Message]
-) -> tuple[list[Span], list[Message], list[int]]:
-    """Spans, messages and ends of the whole of what begins with the known one."""
-    joined, messages, ends = [*known.spans], [*known.messages], [*known.ends]
+def _joined(known: History, items: Sequence[Message]) -> tuple[list[Message], list[int]]:
+    """Messages and ends of the whole of what begins with the known one."""
+    messages, ends = [*known.messages], [*known.ends]
     start = known.ends[-1] if known.ends else 0
     for at in range(start, len(items)):
         message = items[at]
         if message.silent and at + 1 < len(items):  # what nothing follows yet stands for itself
             continue
-        joined.append((spans[start][0], spans[at][1]))
         messages.append(_behind(items[start:at], message) if start < at else message)
         ends.append(at + 1)
         start = at + 1
-    return joined, messages, ends
+    return messages, ends
 
 
 def _behind(silent: Sequence[Message], message: Message) -> Message:

@@ -12,6 +12,7 @@ from itertools import islice
 import msgspec
 
 from proxy.dialects import bounds, surrogates
+from proxy.dialects.spans import Span
 from proxy.errors import InvalidJSONError
 
 MAX_DEPTH = 100
@@ -95,7 +96,7 @@ class Parsed(msgspec.Struct, frozen=True, gc=False):
 
     envelope: Envelope
     text: bytes
-    spans: list[tuple[int, int]]
+    spans: Sequence[Span]
     array: tuple[int, int]
 
 
@@ -198,9 +199,9 @@ def _skip(body: bytes, position: int) -> int:
     return found.end() if found else position
 
 
-def walk(body: bytes, position: int, items: Sequence[msgspec.Raw]) -> tuple[list[tuple[int, int]], int] | None:
+def walk(body: bytes, position: int, items: Sequence[msgspec.Raw]) -> tuple[list[Span], int] | None:
     """Spans of `items`, which stand comma-separated from `position` on, and where they end; None if they do not."""
-    spans: list[tuple[int, int]] = []
+    spans: list[Span] = []
     for raw in items:
         if spans and (position := _after(body, position, _COMMA)) < 0:
             return None

@@ -18,6 +18,7 @@ from proxy.dialects.bounds import QUICK
 from proxy.dialects.frames import Repeated
 from proxy.dialects.history import History
 from proxy.dialects.json_array import MAX_ITEMS, Array, Envelope, Parsed, rest_position, walk
+from proxy.dialects.spans import Spans
 from proxy.memory import Cache, Memory
 
 _LEAST_BYTES = 4_096
@@ -42,7 +43,7 @@ class Prefix:
     envelope: Envelope
     array_start: int
     measure: str
-    spans: list[tuple[int, int]]
+    spans: Spans
     items: list[Message]
     history: History
     line: object
@@ -107,12 +108,13 @@ class PrefixCache:
         histories = [history for history in histories if history.ends]
         if not histories:
             return
-        key, array = self._key(scope, body, read.array), read.parsed.array
-        if found is not None and found.array_start == array[0]:
+        key, start = self._key(scope, body, read.array), read.parsed.array[0]
+        if found is not None and found.array_start == start:
             envelope = found.envelope
         else:
-            envelope = read.array.envelope(body[: array[0]] + b"[]}")
+            envelope = read.array.envelope(body[:start] + b"[]}")
         entries = [one for one in self._entries.get(key) or () if found is None or one.line is not found.line]
+        spans = read.parsed.spans if isinstance(read.parsed.spans, Spans) else Spans(read.parsed.spans)
         line = object()
         for history in histories:
             number = history.ends[-1]
@@ -122,10 +124,10 @@ class PrefixCache:
                 digest=self._hash(body, length),
                 tail=body[length - _TAIL_BYTES : length],
                 envelope=envelope,
-                array_start=array[0],
+                array_start=start,
                 measure=read.measure,
-                spans=read.parsed.spans[:number],
-                items=read.items[:number],
+                spans=spans[:number],
+                items=history.messages if len(history.ends) == number else read.items[:number],
                 history=history,
                 line=line,
             )
@@ -161,7 +163,7 @@ def _parse_rest(prefix: Prefix, body: bytes, array: Array) -> Parsed | None:
     except (msgspec.DecodeError, RecursionError):
         return None
     found = walk(rest, len(opening), envelope.items)
-    if found is None or len(prefix.spans) + len(envelope.items) > MAX_ITEMS:
+    if found is None or len(prefix.items) + len(envelope.items) > MAX_ITEMS:
         return None
     shift = start - len(opening)
     spans, end = found
@@ -170,7 +172,7 @@ def _parse_rest(prefix: Prefix, body: bytes, array: Array) -> Parsed | None:
     return Parsed(
         _over(prefix.envelope, envelope),
         body,
-        [*prefix.spans, *((first + shift, last + shift) for first, last in spans)],
+        prefix.spans + ((first + shift, last + shift) for first, last in spans),
         (prefix.array_start, end + shift + 1),
     )
 

@@ -32,6 +32,7 @@ from proxy.runtime.workers import Workers
 _DESCRIBED = 600
 _CALL = 200
 _KEY = 150
+_SEEDS = 2**64 - 1
 # What a client may write around a separator: role, name, cache_control.
 _AROUND_SEPARATOR = 400
 # What is longer is read at once only where its beginning is known.
@@ -39,7 +40,8 @@ _READ_AT_ONCE = 64 * 1024
 # What a message takes beside its text, as time: what so many bytes take to be counted.
 _MESSAGE_BYTES = 100
 
-ContentKey = NewType("ContentKey", tuple[str, int])
+ContentKey = NewType("ContentKey", int)
+"""A hash of some bytes and of how they are read."""
 
 
 class _News(msgspec.Struct):
@@ -134,7 +136,7 @@ class CountedRequest(msgspec.Struct, frozen=True, dict=True):
         body, parsed = json_array.selected(self.body, self.parsed, items)
         messages = [self.messages[i] for i in items]
         dropped = self.tokens - self.tools_tokens - sum(message.tokens for message in messages)
-        *_, history = NO_HISTORY.longer(parsed.spans, messages, ())
+        *_, history = NO_HISTORY.longer(messages, ())
         return replace(self, body=body, parsed=parsed, history=history, dropped_tokens=dropped)
 
     def _says(self, position: int, text: str) -> bool:
@@ -274,7 +276,7 @@ class RequestReader:
         messages = [*known, *map(read.__getitem__, news.items)]
         lengths = worth_remembering(body, parsed)
         history = news.prefix.history if news.prefix else NO_HISTORY
-        *histories, whole = history.longer(parsed.spans, messages, lengths)
+        *histories, whole = history.longer(messages, lengths)
         frame, dialect = news.frame, news.frame.measure.dialect
         if histories:
             now = Read(dialect.array, parsed, frame.name, messages)
@@ -285,7 +287,7 @@ class RequestReader:
         return CountedRequest(
             dialect,
             body,
-            parsed if len(whole.spans) == len(parsed.spans) else replace(parsed, spans=whole.spans),
+            parsed if len(whole.ends) == len(parsed.spans) else replace(parsed, spans=whole.spans(parsed.spans)),
             whole,
             learnt.text + sum(map(counted.__getitem__, news.definitions)),
             settings,
@@ -300,7 +302,7 @@ class RequestReader:
         return self._tokenizer.count(raw.decode("utf-8", "replace"), encoding)
 
     def _key(self, raw: memoryview, measure: str) -> ContentKey:
-        return ContentKey((measure, xxhash.xxh3_128_intdigest(raw, self._seed)))
+        return ContentKey(xxhash.xxh3_128_intdigest(raw, self._seed ^ (hash(measure) & _SEEDS)))
 
 
 def _readable(body: bytes) -> bytes | None:

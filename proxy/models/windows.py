@@ -4,7 +4,6 @@ import hashlib
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
 import msgspec
 
@@ -33,7 +32,7 @@ NOTHING = Experience()
 _VARIANTS = {"context-1m": 1_000_000}
 
 
-class Place(NamedTuple):
+class Place(msgspec.Struct, frozen=True):
     """A model at an upstream, for one caller: neither the accounts nor the lessons of two keys are the same.
 
     owner:   hex digits of the caller's scope.

@@ -6,8 +6,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Literal
 
-from tenacity import AsyncRetrying, retry_if_exception, stop_after_attempt, wait_random_exponential
-
 from policies.ladder import StatedLimit
 from policies.record.prompting import Prompt
 from policies.record.validation import Answer
@@ -116,6 +114,8 @@ class Summarizer:
         return 1000 * (self._clock() - began)
 
     async def _sent(self, target: SummaryTarget, body: bytes, *, is_aligned: bool) -> Answer:
+        from tenacity import AsyncRetrying, retry_if_exception, stop_after_attempt, wait_random_exponential
+
         retrying = AsyncRetrying(
             retry=retry_if_exception(lambda error: isinstance(error, _TransientError) and error.soon),
             stop=stop_after_attempt(_ATTEMPTS),

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from proxy.dialects.base import Dialect
 from proxy.dialects.frames import Repeated, repeated
 from proxy.dialects.json_array import parse
+from proxy.dialects.spans import Spans
 from proxy.dialects.table import CHAT, DIALECTS
 from proxy.errors import InvalidJSONError
 
@@ -45,7 +46,7 @@ def test_other_items_are_found_where_the_parser_finds_them(dialect: Dialect, ite
     found, expected = known.parsed(body), parse(body, dialect.array)
     assert found is not None
     assert expected is not None
-    assert (found.spans, found.array, found.text) == (expected.spans, expected.array, expected.text)
+    assert ([*found.spans], found.array, found.text) == ([*expected.spans], expected.array, expected.text)
     assert found.envelope.fields == expected.envelope.fields
     assert known.frame.settings == dialect.settings(expected.envelope.fields)
     assert known.frame.measure.encoding == "encoding of m"
@@ -58,11 +59,14 @@ def test_items_behind_those_that_are_known_are_found(dialect: Dialect, behind: s
     known, parsed = _repeated(dialect, first), parse(first, dialect.array)
     assert parsed is not None
     body = _body(dialect, '{"a": 1} , {"b": 2}' + behind)
-    found, expected = known.longer(body, parsed.spans[-1][1], parsed.spans, parsed.array[0]), parse(body, dialect.array)
+    found, expected = (
+        known.longer(body, parsed.spans[-1][1], Spans(parsed.spans), parsed.array[0]),
+        parse(body, dialect.array),
+    )
     assert found is not None
     assert expected is not None
     assert known.is_around(found)
-    assert (found.spans, found.array, found.text) == (expected.spans, expected.array, expected.text)
+    assert ([*found.spans], found.array, found.text) == ([*expected.spans], expected.array, expected.text)
     assert found.envelope.fields == expected.envelope.fields
 
 
@@ -72,8 +76,10 @@ def test_what_is_not_behind_them_as_items_is_read_in_another_way(behind: str) ->
     known, parsed = _repeated(CHAT, first), parse(first, CHAT.array)
     assert parsed is not None
     body = _body(CHAT, '{"a": 1}' + behind)
-    assert known.longer(body, parsed.spans[-1][1], parsed.spans, parsed.array[0]) is None
-    assert known.longer(_body(CHAT, '{"a": 1},{}'), parsed.spans[-1][1], parsed.spans, parsed.array[0] + 1) is None
+    assert known.longer(body, parsed.spans[-1][1], Spans(parsed.spans), parsed.array[0]) is None
+    assert (
+        known.longer(_body(CHAT, '{"a": 1},{}'), parsed.spans[-1][1], Spans(parsed.spans), parsed.array[0] + 1) is None
+    )
 
 
 @pytest.mark.parametrize(

@@ -54,7 +54,7 @@ def facts(request: CountedRequest | None) -> object:
         request.body,
         [bytes(request.message_bytes(i)) for i in range(len(request.messages))],
         [astuple(message) for message in request.messages],
-        (request.parsed.spans, request.parsed.array),
+        ([*request.parsed.spans], request.parsed.array),
         (request.settings, request.encoding, request.tools_tokens, request.tokens),
         (request.history.outline, request.history.bypass, digests(request)),
     )
@@ -71,7 +71,7 @@ def remember(
 ) -> None:
     """Have a body remembered that nothing was known of."""
     whole = parsed(body)
-    *histories, _ = History().longer(whole.spans, messages, worth_remembering(body, whole))
+    *histories, _ = History().longer(messages, worth_remembering(body, whole))
     cache.remember(scope, body, Read(dialect.array, whole, "e", messages), histories, None)
 
 
@@ -208,7 +208,7 @@ def test_an_agents_next_request_is_found_by_its_prefix(place: str) -> None:
         assert found is not None
         prefix, seen = found
         assert len(prefix.items) == len(whole.spans) - 1
-        assert (seen.spans, seen.array) == (parsed(later).spans, parsed(later).array)
+        assert ([*seen.spans], seen.array) == (parsed(later).spans, parsed(later).array)
         assert bytes(seen.envelope.fields["model"]) == b'"m"'
 
 

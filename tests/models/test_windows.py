@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 from policies.experience import LEARNED_TTL
 from policies.ladder import StatedLimit
@@ -95,7 +96,11 @@ def test_what_upstreams_say_and_what_they_teach_expires(windows: Windows, clock:
 def test_nobody_else_learns_from_it(windows: Windows) -> None:
     windows.saw_overflow(UNHEARD, LIMIT, 1)
     windows.saw_answer(UNHEARD, b"session", 1_000, 2_000, 0)
-    for other in (UNHEARD._replace(owner="l"), UNHEARD._replace(base_url="http://v"), UNHEARD._replace(model="x")):
+    for other in (
+        structs.replace(UNHEARD, owner="l"),
+        structs.replace(UNHEARD, base_url="http://v"),
+        structs.replace(UNHEARD, model="x"),
+    ):
         assert windows.resolve(other, None) is None
         assert windows.experience(other).calibration == 1.0
 

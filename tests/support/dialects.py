@@ -358,5 +358,5 @@ def written(writer: Writer, history: Sequence[Entry], style: Style = PLAIN) -> W
     found = [message for message in described if message is not None]
     ends = [sum(map(len, items[:end])) for end in range(len(items) + 1)]
     starts = [sum(not message.silent for message in found[:end]) for end in ends]
-    (read,) = History().longer(parsed.spans, found, ())
-    return Written(writer.dialect, body, structs.replace(parsed, spans=read.spans), read.messages, starts)
+    (read,) = History().longer(found, ())
+    return Written(writer.dialect, body, structs.replace(parsed, spans=read.spans(parsed.spans)), read.messages, starts)

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
+from msgspec import structs
 
 from policies.record.prompting import Prompt
 from policies.record.validation import Answer
@@ -276,7 +277,9 @@ async def test_a_success_forgets_the_failures() -> None:
 async def test_one_callers_failures_and_one_models_do_not_pause_another(change: dict[str, str]) -> None:
     async def use(summarizer: Summarizer, target: SummaryTarget, clock: Clock) -> None:
         summarizer.failed(target, "refused")
-        assert (await summarizer.ask(replace(target, place=replace(target.place, **change)), PROMPT, 4)).text == "done"
+        assert (
+            await summarizer.ask(replace(target, place=structs.replace(target.place, **change)), PROMPT, 4)
+        ).text == "done"
 
     await cooled(in_turn(completion("done")), use)
 

@@ -44,8 +44,8 @@ class Read:
         parsed = json_array.parse(self.body, MESSAGES.array)
         assert parsed is not None
         described = [MESSAGES.items.describe(message, count) for message in messages]
-        (read,) = History().longer(parsed.spans, [message for message in described if message is not None], ())
-        self.parsed, self.messages = structs.replace(parsed, spans=read.spans), read.messages
+        (read,) = History().longer([message for message in described if message is not None], ())
+        self.parsed, self.messages = structs.replace(parsed, spans=read.spans(parsed.spans)), read.messages
         self.conversation = Conversation(self.messages, order=MESSAGES.settings(parsed.envelope.fields).order)
 
     @property

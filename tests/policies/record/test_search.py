@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policies.record.search import LONGEST, Index, places, terms, unaccented
+from policies.record.search import LONGEST, Index, joined, places, terms, unaccented
 from policies.transcript import Utterance
 
 
@@ -73,6 +73,21 @@ def test_an_answer_is_found_by_its_question() -> None:
         "Where do you keep the ladder?",
         "Behind the shed, next to the compost.",
     ]
+
+
+@given(st.lists(st.text(max_size=30)), st.integers(1, 40))
+def test_blocks_are_the_texts_in_order_and_bounded(texts: list[str], most: int) -> None:
+    blocks = [*joined(texts, most)]
+    assert "\n".join(blocks) == "\n".join(texts)
+    assert all(len(block) <= most or block in texts for block in blocks)
+
+
+def test_words_of_a_long_text_and_of_those_around_it_are_found_in_their_places() -> None:
+    long = "Nothing much happens in it. " * 12_000
+    searched = index(*FILLER, "The ladder is new.", f"{long}A kettle whistles.", "Spoons are old.", *FILLER)
+    assert best(searched, "ladder") == "The ladder is new."
+    assert best(searched, "kettle") == "A kettle whistles."
+    assert best(searched, "spoon") == "Spoons are old."
 
 
 def test_what_was_found_already_is_left_out() -> None:
