@@ -39,6 +39,6 @@ class Spans(Sequence[Span]):
 
 
 def _of(offsets: array[int]) -> Spans:
-    spans = Spans()
+    spans = Spans.__new__(Spans)
     spans._offsets = offsets  # noqa: SLF001 - of its own module
     return spans
