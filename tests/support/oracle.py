@@ -3,7 +3,7 @@
 Every message carries a mark, who it belongs to and its number. The oracle's summarizer signs what it was shown: the
 number of the last message, and a chain over the marks of all of them. What arrives upstream is held against the true
 history: whose marks are in it, whether the signature is that of exactly the covered prefix, whether the rest is the
-client's own, word for word.
+client's own, word for word, but for quotations of what is covered.
 """
 
 from __future__ import annotations
@@ -45,6 +45,8 @@ SUMMARIZER = "signer"
 _MARK = re.compile(r"mark-(\w+)-(\w+)-(\d+)-(\d+)\b")
 _SIGNATURE = re.compile(r"signed (\w+) (\w+) (\d+) ([a-z]{16}) by number (\d+)\b")
 _RECORD = "<conversation_record>"
+_QUOTATION = re.compile(r"<recalled>\n.*?\n</recalled>(?:\n\n)?", re.DOTALL)
+_MOST_TOLD = 2_000
 _ODD = ("", "half \ud83d of it", "\x00", "\U0001f468\u200d\U0001f469", "e\u0301\u0323", "\udc4d", "\u202e")
 _LETTERS = "abcdefghijklmnop"
 
@@ -200,13 +202,17 @@ class Oracle:
         record = next((i for i, item in enumerate(items) if _text(item).startswith(_RECORD)), None)
         if record is None:
             return [] if items == truth else ["no record, and not the client's items"]
-        tail = items[record + 1 :]
+        read = [_unquoted(item) for item in items[record + 1 :]]
+        tail, quoted = [item for item, _ in read], "".join(quotation for _, quotation in read)
         start = next((k for k in range(len(truth)) if truth[k:] == tail), None)
         if start is None and tail and tail[0] in truth[: len(truth) - len(tail) + 1]:  # the anchor
             start = next((k for k in range(len(truth)) if truth[k:] == tail[1:]), None)
         if start is None or record:
-            return ["the tail is not the client's"]
-        return self._signature(_text(items[record]), truth[:start], session, oldest)
+            return [f"the tail is not the client's: {json.dumps(items)[:_MOST_TOLD]}"]
+        said = {mark[0] for item in truth[:start] for mark in _MARK.finditer(_text(item))}
+        strange = {mark[0] for mark in _MARK.finditer(quoted)} - said
+        found = [f"a quotation of what no record covers: {strange}"] if strange else []
+        return found + self._signature(_text(items[record]), truth[:start], session, oldest)
 
     def _signature(self, record: str, covered: Sequence[Json], session: Session, oldest: int) -> list[str]:
         signatures = _SIGNATURE.findall(record)
@@ -225,6 +231,17 @@ class Oracle:
         if not marks or number != marks[-1][3] or chain != expected:
             return [f"a summary up to {number}, which is not that of the {len(marks)} texts covered"]
         return []
+
+
+def _unquoted(item: Json) -> tuple[Json, str]:
+    """An item as its client wrote it, a text as a string, and what is quoted in front of it."""
+    content = item.get("content")
+    if isinstance(content, str) and (found := _QUOTATION.match(content)):
+        return {**item, "content": content[found.end() :]}, found[0]
+    if isinstance(content, list) and len(content) > 1 and (found := _QUOTATION.fullmatch(_text(content[0]))):
+        rest = content[1:]
+        return {**item, "content": _text(rest[0]) if len(rest) == 1 else rest}, found[0]
+    return item, ""
 
 
 def _text(item: Json) -> str:

@@ -380,6 +380,23 @@ async def test_the_oracle_finds_what_is_wrong(
     assert found is None or found in oracle.wrong[0]
 
 
+@pytest.mark.parametrize(
+    ("quoted", "before", "found"),
+    [(2, 7, None), (4, 7, "a quotation of what no record covers"), (2, 5, "the tail is not the client's")],
+    ids=["of what is covered", "of the tail", "before something else"],
+)
+@pytest.mark.parametrize("writer", WRITERS, ids=lambda writer: writer.dialect.name)
+async def test_the_oracle_knows_quotations(writer: Writer, quoted: int, before: int, found: str | None) -> None:
+    oracle, session = Oracle(WINDOW), told(writer)
+    items = session.items
+    quotation = f"<recalled>\nQuoted by the gateway.\n- [1] assistant: mark-acme-one-{quoted}-0\n</recalled>"
+    quoting = json.loads(writer.dialect.items.merged(quotation, json.dumps(items[before - 1]).encode()))
+    sent = [signed("acme", "one", 3, 3), *items[3:6], quoting, items[7]]
+    await judged(oracle, session, sent, session.instructions)
+    assert bool(oracle.wrong) == (found is not None), oracle.wrong
+    assert found is None or found in oracle.wrong[0]
+
+
 @pytest.mark.parametrize("writer", WRITERS, ids=lambda writer: writer.dialect.name)
 async def test_the_oracle_finds_other_instructions(writer: Writer) -> None:
     oracle, session = Oracle(WINDOW), told(writer)
