@@ -140,19 +140,25 @@ class CountedRequest(msgspec.Struct, frozen=True, dict=True):
         return replace(self, body=body, parsed=parsed, history=history, dropped_tokens=dropped)
 
     def _says(self, position: int, text: str) -> bool:
-        raw = self.message_bytes(self.conversation.index(position))
+        raw = self.readable_bytes(self.conversation.index(position))
         # Escapes make a text up to six times as long as it is; more than that cannot be the separator alone.
         if len(raw) > 6 * len(text) + _AROUND_SEPARATOR:
             return False
         return [said.text for said in self._utterances(position, ()) if not said.harness] == [text]
 
     def _utterances(self, position: int, tools: Sequence[str | None]) -> list[Utterance]:
-        raw = self.message_bytes(self.conversation.index(position))
+        raw = self.readable_bytes(self.conversation.index(position))
         items = json_array.split(raw)
         read = self.dialect.items.utterances
         return [said for item in items for said in read(json_array.decode(item), position, tools)]
 
     def message_bytes(self, index: MessageIndex) -> memoryview:
+        """As the client wrote it, to be sent."""
+        first, last = self.parsed.spans[index]
+        return memoryview(self.body)[first:last]
+
+    def readable_bytes(self, index: MessageIndex) -> memoryview:
+        """The same with lone surrogates made readable."""
         first, last = self.parsed.spans[index]
         return memoryview(self.parsed.text)[first:last]
 

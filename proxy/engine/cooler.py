@@ -18,6 +18,7 @@ from policies.record.recall import Quotation
 from policies.transcript import CountTokens
 from proxy.dialects import json_array
 from proxy.dialects.reader import CountedRequest
+from proxy.dialects.surrogates import readable
 from proxy.engine.case import Case
 from proxy.memory import Cache, Memory
 from proxy.models.tokenizer import Tokenizer
@@ -180,7 +181,7 @@ class Cooler:
     def _tokens(self, case: Case, raw: bytes) -> int:
         """Of one message, which may be more than one item."""
         count, describe = self.counter(case), case.request.dialect.items.describe
-        described = (describe(json_array.decode(item), count) for item in json_array.split(raw))
+        described = (describe(json_array.decode(item), count) for item in json_array.split(readable(raw)))
         return sum(message.tokens for message in described if message is not None)
 
 

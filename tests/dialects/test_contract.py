@@ -198,6 +198,24 @@ def test_a_shorter_item_keeps_what_links_it(writer: Writer) -> None:
 
 
 @each
+def test_halves_of_emoji_are_taken_where_a_message_changes_and_kept_where_it_does_not(writer: Writer) -> None:
+    """JavaScript cuts texts inside of them, and strict readers refuse the rest."""
+    said, result = r"Stop \ud83d.", r"half \udc4d of it, and very much more"
+    history = [user("Stop HALF."), model("", Called("c1"), Called("c2")), results(c1="RESULT", c2="RESULT")]
+    found = written(writer, history)
+    first, *_, last = (item(found, index) for index in range(len(found.messages)))
+    first, last = first.replace(b"Stop HALF.", said.encode()), last.replace(b"RESULT", result.encode())
+    items = writer.dialect.items
+    assert said.encode() in items.merged(RECORD, first)
+    assert json.loads(items.shortened(first, 0.5))
+    assert r"\udc4d" not in json.dumps(json.loads(items.shortened(last, 0.5)))
+    forms: list[str | None] = ["short", None][: last.count(result.encode())]
+    changed = items.with_texts(last, forms)
+    assert b"short" in changed
+    assert changed.count(result.encode()) == len(forms) - 1, "what no form is for keeps its bytes"
+
+
+@each
 def test_what_a_request_says_beside_its_items(writer: Writer) -> None:
     found = written(writer, HISTORY)
     settings = found.dialect.settings(found.parsed.envelope.fields)

@@ -5,6 +5,8 @@ And what each dialect says otherwise: overflows, counts, refusals that nobody fo
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -122,6 +124,8 @@ async def test_an_error_of_encrypted_content_passes(tmp_path: Path) -> None:
 class Thinker:
     """A client of models that think: what they answer begins with thinking, signed for the prompt that was sent."""
 
+    adds = ""
+
     def __init__(self, play: World, signer: Signer, thinks: Callable[[int], bool] = lambda _: True) -> None:
         self.play = play
         self.talk = Talk()
@@ -138,7 +142,7 @@ class Thinker:
         self.talk.works()
         call = self.talk.history[-2]
         assert isinstance(call, Entry)
-        (message,) = self.play.writer.items(call, Style())
+        (message,) = self.play.writer.items(replace(call, text=f"{call.text}{self.adds}"), Style())
         thoughts = [thought] if self._thinks(number) else []
         self.talk.history[-2] = {**message, "content": [*thoughts, *message["content"]]}
         await self.play.send(self.talk.history, **more)
@@ -193,6 +197,19 @@ async def test_bound_thinking_costs_one_refusal_for_a_place(tmp_path: Path, roun
         assert 0 < play.calls <= most_calls(play.replies[-1].received, B)
         assert play.provider.thinking_refused == 1
         assert '"thinking"' in play.sent[-1].texts
+
+
+async def test_bound_thinking_is_left_out_beside_halves_of_emoji(tmp_path: Path) -> None:
+    signer = Signer()
+    async with world(tmp_path, OF["messages"], signer=signer) as play:
+        client = Thinker(play, signer)
+        client.adds = " \ud83d"
+        await client.says(FIRST)
+        for _ in range(45):
+            await client.works()
+        assert play.provider.thinking_refused == 1
+        sent = json.dumps(play.sent[-1].items)
+        assert sent.count('"I read on. \\ud83d"') > sent.count('"thinking": "thought') > 0
 
 
 async def test_bound_thinking_before_a_batch_of_short_forms(tmp_path: Path) -> None:

@@ -63,6 +63,18 @@ async def test_a_question_about_what_is_covered_is_sent_with_what_was_said(
 
 
 @in_each
+@pytest.mark.parametrize("style", [PLAIN, Style(parts=True)], ids=["texts", "parts"])
+async def test_behind_a_quotation_stands_what_the_client_wrote_halves_of_emoji_too(
+    tmp_path: Path, writer: Writer, style: Style
+) -> None:
+    half = f"{QUESTION} \udc4d"
+    async with world(tmp_path, writer, policies={"default": NO_MODEL}) as play:
+        await asked(play, [*chat(40), model("Fine."), user(half)], style)
+        said = json.dumps(play.sent[-1].items[-1])
+        assert said.index("<recalled>") < said.index(json.dumps(half)[1:-1])
+
+
+@in_each
 async def test_it_stays_as_it_is_whatever_comes_later_and_on_every_replica(tmp_path: Path, writer: Writer) -> None:
     history = [*chat(40), model("Fine."), user(QUESTION)]
     async with world(tmp_path, writer, policies={"default": NO_MODEL}, replicas=2) as play:

@@ -10,6 +10,7 @@ from policies.assembly import Injected
 from policies.message import Call, Message, Role
 from policies.transcript import CountTokens, ToolCall, Utterance
 from proxy.dialects.chat.canonical import Json, message_digest, text_digests, user_digests
+from proxy.dialects.surrogates import readable
 from proxy.dialects.texts import cut, cut_arguments, id_of, with_beginning
 from proxy.models.media import KINDS, media_tokens, sealed_tokens
 
@@ -210,7 +211,7 @@ def with_texts(raw: bytes | memoryview, texts: Sequence[str | None]) -> bytes:
     (text,) = texts
     if text is None:
         return bytes(raw)
-    message = msgspec.json.decode(raw)
+    message = msgspec.json.decode(readable(bytes(raw)))
     message["content"] = [{"type": "text", "text": text}] if isinstance(message.get("content"), list) else text
     return msgspec.json.encode(message)
 
@@ -220,7 +221,7 @@ def shortened(raw: bytes | memoryview, share: float) -> bytes:
 
     Ids, roles, names and order stay; media become a note; arguments stay JSON.
     """
-    message = msgspec.json.decode(raw)
+    message = msgspec.json.decode(readable(bytes(raw)))
     if isinstance(message.get("content"), str):
         message["content"] = cut(message["content"], share)
     elif isinstance(message.get("content"), list):

@@ -58,7 +58,7 @@ def with_texts(raw: bytes | memoryview, texts: Sequence[str | None]) -> bytes:
 
 def shortened(raw: bytes | memoryview, share: float) -> bytes:
     """Ids, names and order stay, and an answer with thinking does as a whole; media become a note."""
-    message = msgspec.json.decode(raw)
+    message = msgspec.json.decode(readable(bytes(raw)))
     content = message.get("content")
     if any(kind_of(block) in THINKING for block in blocks_of(content)):
         return bytes(raw)

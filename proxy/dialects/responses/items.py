@@ -20,6 +20,7 @@ from proxy.dialects.responses.kinds import (
     tool_of,
     tools_of,
 )
+from proxy.dialects.surrogates import readable
 from proxy.dialects.texts import cut, cut_arguments, cut_values, with_beginning
 from proxy.models.media import KINDS, media_tokens, sealed_tokens
 
@@ -225,7 +226,7 @@ def with_texts(raw: bytes | memoryview, texts: Sequence[str | None]) -> bytes:
     """A copy of an item with another text for what it says, in the form that had; what has a form of its own, as a
     shell's results, stays as it is."""
     (text,) = texts
-    item = msgspec.json.decode(raw)
+    item = msgspec.json.decode(readable(bytes(raw)))
     kind = kind_of(item)
     key = "content" if is_message(item, kind) else "output"
     said = item.get(key)
@@ -254,7 +255,7 @@ def shortened(raw: bytes | memoryview, share: float) -> bytes:
 
     Ids, types, names and reasoning stay; media become a note; arguments stay JSON.
     """
-    item = msgspec.json.decode(raw)
+    item = msgspec.json.decode(readable(bytes(raw)))
     kind = kind_of(item)
     if kind == "reasoning" or kind in COMPACTIONS or tools_of(item, kind):
         return bytes(raw)

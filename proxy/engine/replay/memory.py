@@ -131,7 +131,7 @@ def needs(request: CountedRequest, following: CountedRequest, window: int, commo
 
 def text_of(request: CountedRequest, index: MessageIndex) -> str:
     """All text of one message, with single spaces between its words."""
-    return _text(bytes(request.message_bytes(index)))
+    return _text(bytes(request.readable_bytes(index)))
 
 
 @lru_cache(maxsize=_REMEMBERED)
