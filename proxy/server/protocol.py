@@ -121,7 +121,7 @@ class Guard(KeepAlive):
         if self._answering is not None:
             self._answering.writable()
 
-    def _serve(self, head: RequestHead, body: bytes, left: int) -> None:
+    def _serve(self, head: RequestHead, body: bytes | memoryview, left: int) -> None:
         """A request with a head that was read before: its body as far as it has come, and how much is to come of it."""
         self._end_timer()
         exchange = self.cycle = Exchange(head, self, keep_alive=True, expects=False)

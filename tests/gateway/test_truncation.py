@@ -36,6 +36,7 @@ from tests.support.upstreams import (
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
+    from pathlib import Path
 
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
@@ -57,9 +58,8 @@ anyio_backend = backends(WAYS)
 
 @pytest.fixture(scope="module")
 async def both(anyio_backend: object, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[tuple[str, Upstream]]:
-    """One proxy for all tests here, which waits for an upstream's bytes for a fifth of a second."""
-    main = {"idle_timeout": 0.2}
-    async with proxied(tmp_path_factory.mktemp("proxy"), always(b""), main=main) as (address, behind):
+    """One proxy for nearly all tests here."""
+    async with proxied(tmp_path_factory.mktemp("proxy"), always(b"")) as (address, behind):
         yield address, behind
 
 
@@ -95,7 +95,7 @@ async def asked(both: tuple[str, Upstream], script: Script, path: str = CHAT) ->
 
 def added(reply: Reply, sent: bytes) -> bytes:
     """What the client got beyond the upstream's bytes."""
-    assert not reply.complete
+    assert not reply.complete, (reply.status, reply.body, sent)
     assert sent.startswith(reply.body) or reply.body.startswith(sent)
     return reply.body[len(sent) :]
 
@@ -174,9 +174,10 @@ async def test_what_breaks_off_before_the_client_got_any_of_it_is_a_bad_gateway(
     }
 
 
-async def test_an_upstream_that_falls_silent_is_cut_off_like_one_that_went_away(both: tuple[str, Upstream]) -> None:
+async def test_an_upstream_that_falls_silent_is_cut_off_like_one_that_went_away(tmp_path: Path) -> None:
     sent = STREAM[: BOUNDARIES[0]]
-    assert added(await asked(both, silent(sent, EVENTS, CHUNKED)), sent).startswith(b'data: {"error"')
+    async with proxied(tmp_path, always(b""), main={"idle_timeout": 0.2}) as both:
+        assert added(await asked(both, silent(sent, EVENTS, CHUNKED)), sent).startswith(b'data: {"error"')
 
 
 FAILURES = (openai.APIError, httpx.HTTPError, json.JSONDecodeError)

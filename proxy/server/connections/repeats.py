@@ -19,7 +19,7 @@ class Repeat:
     before: bytes
     behind: bytes
 
-    def read(self, data: bytes) -> tuple[RequestHead, bytes, int] | None:
+    def read(self, data: bytes) -> tuple[RequestHead, bytes | memoryview, int] | None:
         """Of a request that begins with these bytes, where it has this head: head, body as far as it has come, and how
         much of it is to come. None for anything else, and for what holds more than one request."""
         start = len(self.before)
@@ -31,7 +31,10 @@ class Repeat:
         if not (length.isdigit() and data.startswith(self.behind, end)):
             return None
         left = int(length) - len(data) + body
-        return None if left < 0 else (self.head.with_length(length), data[body:], left)
+        if left < 0:
+            return None
+        # What waits for the rest is copied when it is joined with that.
+        return self.head.with_length(length), memoryview(data)[body:] if left else data[body:], left
 
 
 def repeat_of(head: RequestHead, data: bytes) -> Repeat | None:

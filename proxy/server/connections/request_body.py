@@ -41,7 +41,7 @@ class RequestBody:
         self._connection = connection
         self._expects = expects
         # As it came; `_ahead` bytes of it are read unasked.
-        self._pieces: list[bytes] = []
+        self._pieces: list[bytes | memoryview] = []
         self._size = 0
         self._ahead = _AHEAD
         self._waiter: asyncio.Future[None] | None = None
@@ -49,7 +49,7 @@ class RequestBody:
 
     # what the connection says
 
-    def receive(self, piece: bytes) -> None:
+    def receive(self, piece: bytes | memoryview) -> None:
         self._pieces.append(piece)
         self._size += len(piece)
         if self._size > self._ahead:
@@ -92,10 +92,10 @@ class RequestBody:
         """All of it where it has come already; None where it has not."""
         if self.is_coming or self._expects:
             return None
-        if len(self._pieces) != 1:
-            self._pieces = [b"".join(self._pieces)]
+        whole = b"".join(self._pieces)  # of one, that very one
+        self._pieces = [whole]
         self.is_read = True
-        return self._pieces[0]
+        return whole
 
     async def read(self, limit: int, hold: Callable[[int], None] = lambda _: None) -> bytes:
         """All of it; raises BodyTooLargeError past `limit` bytes, and ClientGoneError.
@@ -118,10 +118,10 @@ class RequestBody:
             raise _too_large(limit)
         hold(self._size - size)
         self.is_read = True
-        if len(self._pieces) == 1:
-            return self._pieces.pop()
-        whole.writelines(self._pieces)
-        self._pieces.clear()
+        pieces, self._pieces = self._pieces, []
+        if len(pieces) == 1:
+            return b"".join(pieces)
+        whole.writelines(pieces)
         return whole.getvalue()
 
     async def chunks(self, limit: int) -> AsyncIterator[bytes]:
