@@ -15,7 +15,7 @@ from proxy.upstream.wire.heads import Body
 _JOINED = 64 * 1024
 # A body beyond this is sent in pieces, with turns of the loop for others between them.
 _LARGE = 1024 * 1024
-_PIECE = 128 * 1024
+_PIECE = 512 * 1024
 # What is received and not taken yet; beyond it nothing more is read.
 _MOST_HELD = 256 * 1024
 # Of a body that is about to be whole.
@@ -100,9 +100,9 @@ class Connection(asyncio.Protocol):
             self._sending = asyncio.create_task(self._send_all(pieces, chunked=chunked))
             self._sending.add_done_callback(partial(self._sent, answer))
 
-    async def _send_all(self, pieces: AsyncIterator[bytes], *, chunked: bool) -> None:
+    async def _send_all(self, pieces: AsyncIterator[bytes] | AsyncIterator[memoryview], *, chunked: bool) -> None:
         async for piece in pieces:
-            self._transport.write(b"%x\r\n%b\r\n" % (len(piece), piece) if chunked else piece)
+            self._transport.write(b"".join((b"%x\r\n" % len(piece), piece, b"\r\n")) if chunked else piece)
             if self._drained is not None:
                 await self._drained
         if chunked:
@@ -377,7 +377,8 @@ def _cause(error: BaseException | None) -> str:
     return (isinstance(error, ProxyError) and error.cause) or "closed"
 
 
-async def _pieces(body: bytes) -> AsyncIterator[bytes]:
+async def _pieces(body: bytes) -> AsyncIterator[memoryview]:
+    view = memoryview(body)
     for start in range(0, len(body), _PIECE):
-        yield body[start : start + _PIECE]
+        yield view[start : start + _PIECE]
         await asyncio.sleep(0)
