@@ -30,7 +30,7 @@ from proxy.upstream.active import Active
 from proxy.upstream.http import Asked, Question, UpstreamClient, UpstreamResponse, response_of
 
 # Larger ones are for the line, which reads them off the event loop where that takes long.
-_MOST_BYTES = 1024 * 1024
+_MOST_BYTES = 8 * 1024 * 1024
 # How often it is looked for requests over their deadline.
 _SWEEP_SECONDS = 1.0
 _PLAIN = 200

@@ -58,7 +58,7 @@ pytestmark = pytest.mark.anyio
 
 T = TypeVar("T")
 OK = answer(200, OK_BODY, JSON)
-WINDOW = [{"match": "*", "context_window": 100_000}]
+WINDOW = [{"match": "*", "context_window": 1_000_000}]
 OTHER_EACH_TIME = (b"x-compaction-overhead-ms", b"server-timing", b"x-concertina-request-id")
 LONG = json.dumps({"error": {"message": "This model's maximum context length is 10 tokens.", "code": None}}).encode()
 ERROR = json.dumps({"error": {"message": "no such model", "code": "model_not_found"}}).encode()
@@ -357,12 +357,10 @@ async def test_a_fault_of_ours_breaks_no_request(
     assert len(lane.gone_on) == 3
 
 
-HISTORY = [{"role": "user", "content": f"{number}:" + " " * 6_500 + "."} for number in range(20)]
-
-
-def long(*more: str) -> bytes:
-    """A history of 130 kB, which the line reads first and the lane knows then."""
-    return json.dumps({"model": "m", "messages": [*HISTORY, *({"role": "user", "content": m} for m in more)]}).encode()
+def long(*more: str, size: int = 6_500) -> bytes:
+    """A history of 130 kB, or of twenty times `size`, which the line reads first and the lane knows then."""
+    said = [*(f"{number}:" + " " * size + "." for number in range(20)), *more]
+    return json.dumps({"model": "m", "messages": [{"role": "user", "content": each} for each in said]}).encode()
 
 
 def cut(body: bytes, *at: int) -> list[bytes]:
@@ -379,24 +377,48 @@ async def in_turns(client: Client, pieces: list[bytes]) -> None:
             await asyncio.sleep(0)
 
 
-@pytest.mark.parametrize("at", [(0,), (1,), (70_000,), (0, 1, 65_536, 131_000)])
+@pytest.mark.parametrize(
+    ("size", "at"),
+    [(6_500, (0,)), (6_500, (1,)), (6_500, (70_000,)), (6_500, (0, 1, 65_536, 131_000)), (130_000, (1,))],
+)
 async def test_a_large_body_is_waited_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lane: Watched, at: tuple[int, ...]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lane: Watched, size: int, at: tuple[int, ...]
 ) -> None:
+    bodies = [long(*"abc"[: number + 1], size=size) for number in range(3)]
+
     async def found() -> tuple[list[Reply], list[bytes], list[dict[str, object]]]:
         replies = []
         async with warm(tmp_path, sends(OK)) as stage, connected(stage.address) as client:
-            for body in (long("a"), long("a", "b"), long("a", "b", "c")):
+            for body in bodies:
                 await in_turns(client, cut(body, *at))
                 reply = await client.reply()
                 replies.append(Reply(reply.status, reply.headers[:1], reply.body, reply.complete))
             return replies, [call.body for call in stage.behind.calls], await stage.requests(3)
 
     by_lane = await found()
-    assert by_lane[1] == [long("a"), long("a", "b"), long("a", "b", "c")]
+    assert by_lane[1] == bodies
     assert len(lane.gone_on) == 1, "whose beginning was not known yet"
     monkeypatch.setattr(Lane, "take", lambda *_: False)
     assert by_lane == await found()
+
+
+async def test_a_large_body_that_is_answered_before_it_is_sent_leaves_the_connection_in_order(
+    tmp_path: Path, lane: Watched
+) -> None:
+    """The client's; the upstream's has the rest of the body on it."""
+
+    async def early(call: Call) -> None:
+        await call.send(answer(200, OK_BODY, JSON))
+        await call.gone()
+
+    async with warm(tmp_path, sends(OK)) as stage, connected(stage.address) as client:
+        for number, script in enumerate((sends(OK), early, sends(OK)), start=1):
+            stage.behind.play(script)
+            await in_turns(client, cut(long(*"abc"[:number], size=400_000), 1))
+            reply = await client.reply()
+            assert (reply.status, reply.body) == (200, OK_BODY)
+        assert stage.behind.connections == 2
+    assert len(lane.gone_on) == 2, "one that was not known yet, and one without an idle connection"
 
 
 async def test_what_comes_behind_a_body_is_the_next_request(tmp_path: Path, lane: Watched) -> None:

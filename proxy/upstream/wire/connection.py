@@ -107,12 +107,12 @@ class Connection(asyncio.Protocol):
                 await self._drained
         if chunked:
             self._transport.write(b"0\r\n\r\n")
+        # Here, since the answer may come before anybody is told that the task has ended.
+        self._sending, self._heard = None, self._loop.time()
 
     def _sent(self, answer: "Answer", sending: asyncio.Task[None]) -> None:
-        if sending.cancelled():
-            return
-        self._sending, self._heard = None, self._loop.time()
-        if (error := sending.exception()) is not None:
+        if not sending.cancelled() and (error := sending.exception()) is not None:
+            self._sending = None
             answer.fail(error)
 
     # asyncio's callbacks
@@ -380,5 +380,6 @@ def _cause(error: BaseException | None) -> str:
 async def _pieces(body: bytes) -> AsyncIterator[memoryview]:
     view = memoryview(body)
     for start in range(0, len(body), _PIECE):
+        if start:
+            await asyncio.sleep(0)
         yield view[start : start + _PIECE]
-        await asyncio.sleep(0)
