@@ -17,6 +17,8 @@ _ENTRY = 200
 
 
 class _Entry(msgspec.Struct, gc=False):
+    """The collector does not look here: no value refers to the memory that holds it."""
+
     value: object
     size: int
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Sequence
-from itertools import pairwise
 
 import msgspec
 from msgspec import structs
@@ -13,7 +12,7 @@ from policies.cached import cached_property
 from policies.chain import Digests
 from policies.message import Message, Signature
 from policies.outline import Outline, has_another_head, head_of
-from proxy.dialects.spans import Span
+from proxy.dialects.spans import JoinedSpans, Span
 
 
 class History(msgspec.Struct, frozen=True, dict=True):
@@ -49,9 +48,7 @@ class History(msgspec.Struct, frozen=True, dict=True):
 
     def spans(self, items: Sequence[Span]) -> Sequence[Span]:
         """Where its messages stand, of items that stand there."""
-        if len(self.ends) == len(items):
-            return items
-        return [(items[first][0], items[end - 1][1]) for first, end in pairwise((0, *self.ends))]
+        return items if len(self.ends) == len(items) else JoinedSpans(items, self.ends)
 
     def longer(self, items: Sequence[Message], remembered: Sequence[int]) -> list[History]:
         """The histories of as many items as each of the `remembered` numbers says, ascending, and at last that of all;

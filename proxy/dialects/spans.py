@@ -30,7 +30,9 @@ class Spans(Sequence[Span]):
     def __getitem__(self, at: int | slice) -> Span | Spans:
         """Slices without a step."""
         if isinstance(at, slice):
-            first, last, _ = at.indices(len(self))
+            first, last, step = at.indices(len(self))
+            if step != 1:
+                raise ValueError("spans are sliced without a step")
             return _of(self._offsets[2 * first : 2 * last])
         return self._offsets[2 * at], self._offsets[2 * at + 1]
 
@@ -42,3 +44,31 @@ def _of(offsets: array[int]) -> Spans:
     spans = Spans.__new__(Spans)
     spans._offsets = offsets  # noqa: SLF001 - of its own module
     return spans
+
+
+class JoinedSpans(Sequence[Span]):
+    """Of messages that stand for several items each, worked out when they are asked for: most never are.
+
+    ends: of each message, how many items stand before its end.
+    """
+
+    __slots__ = ("_ends", "_items")
+
+    def __init__(self, items: Sequence[Span], ends: Sequence[int]) -> None:
+        self._items, self._ends = items, ends
+
+    def __len__(self) -> int:
+        return len(self._ends)
+
+    @overload
+    def __getitem__(self, at: int) -> Span: ...
+
+    @overload
+    def __getitem__(self, at: slice) -> list[Span]: ...
+
+    def __getitem__(self, at: int | slice) -> Span | list[Span]:
+        if isinstance(at, slice):
+            return [self[index] for index in range(*at.indices(len(self)))]
+        end = self._ends[at]
+        first = self._ends[at - 1] if at % len(self._ends) else 0
+        return self._items[first][0], self._items[end - 1][1]

@@ -3,6 +3,7 @@
 Generated text and what is echoed of a request are never part of it. All work is bounded by the limits below.
 """
 
+import html
 import re
 from collections.abc import Iterable, Iterator
 from itertools import islice
@@ -95,8 +96,6 @@ def sentences(texts: Said) -> list[str]:
 
 def plain(text: str) -> str:
     """Lower case, words apart, numbers without separators, no quotes and no markup, simple Chinese characters."""
-    import html  # its table of entities is for those who are refused
-
     text = _HUMPS.sub(" ", html.unescape(_MARKUP.sub("\n", text)).replace("=>", "→"))
     return _SEPARATORS.sub("", text.lower().translate(_PLAIN))
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.dialects.spans import Spans
+from proxy.dialects.spans import JoinedSpans, Spans
 
 PAIRS = st.lists(st.tuples(st.integers(0, 2**40), st.integers(0, 2**40)), max_size=8)
 
@@ -19,3 +22,21 @@ def test_they_are_read_as_a_list_of_pairs(
     assert [*spans[part]] == pairs[part]
     assert [*(spans + later)] == pairs + later
     assert [spans[i] for i in range(-len(pairs), len(pairs))] == pairs * 2
+
+
+def test_a_step_is_refused() -> None:
+    with pytest.raises(ValueError, match="without a step"):
+        Spans([(1, 2), (3, 4)])[::-1]
+
+
+@given(PAIRS, st.sets(st.integers(1, 8)), st.slices(8))
+def test_those_of_several_items_each_are_read_as_a_list_of_pairs(
+    items: list[tuple[int, int]], ends: set[int], at: slice
+) -> None:
+    kept = sorted(end for end in ends if end <= len(items))
+    pairs = [(items[first][0], items[end - 1][1]) for first, end in pairwise((0, *kept))]
+    spans = JoinedSpans(items, kept)
+    assert (len(spans), [*spans], spans[at]) == (len(pairs), pairs, pairs[at])
+    assert [spans[i] for i in range(-len(pairs), len(pairs))] == pairs * 2
+    with pytest.raises(IndexError):
+        spans[len(pairs)]
