@@ -3,7 +3,7 @@ FROM python:3.12-slim AS build
 WORKDIR /app
 COPY requirements.lock pyproject.toml README.md LICENSE ./
 RUN python -m venv /opt/venv \
- && /opt/venv/bin/pip install --no-cache-dir --only-binary :all: --require-hashes -r requirements.lock
+ && /opt/venv/bin/pip install --no-cache-dir --no-deps --only-binary :all: --require-hashes -r requirements.lock
 COPY policies policies
 COPY proxy proxy
 RUN /opt/venv/bin/pip install --no-cache-dir --no-deps --no-build-isolation .

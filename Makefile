@@ -60,15 +60,17 @@ $(VENV)/bin/python:
 	@echo "making $(VENV) ..."
 	@$(PYTHON) -m venv $(VENV)
 
+# --no-deps: the locks are complete, and pip would take the newest `coverage[toml]` for the `coverage` that is pinned.
 $(VENV)/.ready: requirements.lock pyproject.toml | $(VENV)/bin/python
 	@echo "installing the dependencies (about a minute, once) ..."
-	@$(PIP) install --only-binary :all: --require-hashes -r requirements.lock
+	@$(PIP) install --no-deps --only-binary :all: --require-hashes -r requirements.lock
 	@$(PIP) install --no-deps --no-build-isolation -e .
 	@touch $@
 
 $(VENV)/.ready-dev: requirements-dev.lock $(VENV)/.ready
 	@echo "installing the tools for tests and checks ..."
-	@$(PIP) install --only-binary :all: --require-hashes -r requirements-dev.lock
+	@$(PIP) install --no-deps --only-binary :all: --require-hashes -r requirements-dev.lock
+	@$(PIP) check
 	@touch $@
 
 var/real/.ready: tests/real/requirements.txt | $(VENV)/bin/python
