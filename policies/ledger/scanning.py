@@ -33,6 +33,8 @@ _TOKEN = re.compile(
 _SPACED = re.compile(r"[`\"“「『《$€£¥0-9](?:(?<![$€£¥0-9])| (?:[0-9]|[ap]m|[万元块美欧]))")
 # Up to which digits alone are a number for _TOKEN too.
 _LONGEST_NUMBER = 20
+# Up to which a word is remembered: hundreds of characters without a space are data, and of many tokens.
+_LONGEST_WORD = 40
 # Words that may begin a cue though no table of phrases has them.
 _OPENING = ("only", "no", "to")
 
@@ -51,7 +53,7 @@ def scan(text: str) -> Sequence[Token]:
     """Most texts are few words, so each word is looked at once; only where a token may hold a space all are."""
     if _SPACED.search(text):
         return _matches(text)
-    return [token for part in text.split(" ") for token in _part(part)]
+    return [token for part in text.split(" ") for token in (_part if len(part) <= _LONGEST_WORD else _matches)(part)]
 
 
 @lru_cache(maxsize=2_048)

@@ -23,7 +23,7 @@ from proxy.config.reloading import Source
 from proxy.config.settings import DEFAULT
 from proxy.models.tokenizer import DEFAULT_ENCODING, Tokenizer
 from proxy.observing.log import open_log
-from proxy.runtime import descriptors
+from proxy.runtime import descriptors, heap
 from proxy.server.addresses import address, reachable
 from proxy.server.peers import Peers
 from proxy.server.process import Server
@@ -85,6 +85,7 @@ def run(
     serve beside this process.
     """
     descriptors.raise_limit()
+    heap.share()  # before there are threads
     # uvicorn raises the signal it was ended by once more after the drain: SIGTERM is no failure then, nor is SIGINT.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:

@@ -1,1 +1,1 @@
-"""Tools of a process: failing open, deadlines, background work, threads, file descriptors."""
+"""Tools of a process: failing open, deadlines, background work, threads, file descriptors, the heap."""

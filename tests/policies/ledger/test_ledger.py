@@ -22,7 +22,7 @@ from policies.ledger.ledger import (
     supersede,
     without_superseded_section,
 )
-from policies.ledger.scanning import _matches, scan
+from policies.ledger.scanning import _matches, _part, scan
 from policies.ledger.sentences import _END
 from policies.ledger.statements import read
 from policies.ledger.superseding import repeats, replaces, share_subject
@@ -451,7 +451,7 @@ def test_hostile_text_takes_time_in_proportion_to_its_length(unit: str) -> None:
         text = unit * (size // len(unit))
         best = 9.0
         for _ in range(3):
-            read.cache_clear()
+            read.forget()
             started = time.process_time()
             merge((), said(text))
             supersede(NAMED, text)
@@ -537,6 +537,13 @@ def test_word_by_word_a_text_has_the_same_tokens_as_at_once(text: str) -> None:
     assert tuple(scan(text)) == _matches(text)
 
 
+def test_words_that_are_data_are_not_remembered() -> None:
+    scan("limit_of_a")
+    known = _part.cache_info().currsize
+    assert len(scan(",".join(f"a{number}=x" for number in range(200)))) == 799
+    assert _part.cache_info().currsize == known
+
+
 def test_what_is_replaced_or_repeated_shares_its_subject_or_is_named() -> None:
     said = {
         sentence
@@ -552,7 +559,7 @@ def test_what_is_replaced_or_repeated_shares_its_subject_or_is_named() -> None:
 
 
 def test_a_sentence_is_read_once_however_many_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    remembering = lru_cache(maxsize=16)(statements.read.__wrapped__)
+    remembering = lru_cache(maxsize=16)(statements.read.function)
     monkeypatch.setattr("policies.ledger.ledger.read", remembering)
     utterances = history([f"The port of server{i} is {8000 + i}." for i in range(200)])
     entries = merge((), statements_in(utterances, (), first_user=None))
