@@ -75,11 +75,12 @@ class History(msgspec.Struct, frozen=True, dict=True):
         if has_another_head(head, len(self.messages), messages):
             head, _ = head_of(messages)
         told = (head, is_signed, tokens, bypass)
+        # Behind a provider's own compaction there is another body: of the old one nothing is known of it.
+        digests = self.digests if head == self.head and self.ends else Digests()
         if is_last:
-            digests, remembered = (self.digests, self) if self.ends else (Digests(), None)
-            return History(messages, ends, *told, digests, remembered=remembered)
+            return History(messages, ends, *told, digests, remembered=self if self.ends else None)
         begun: Outline | None = self.__dict__.get("outline", self.begun)
-        return History(messages, ends, *told, self.digests.longer(len(messages) - head), begun)
+        return History(messages, ends, *told, digests.longer(len(messages) - head), begun)
 
 
 def _joined(known: History, items: Sequence[Message]) -> tuple[list[Message], list[int]]:

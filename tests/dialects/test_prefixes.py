@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import astuple
 
@@ -19,7 +19,7 @@ from proxy.dialects.history import History
 from proxy.dialects.json_array import MAX_ITEMS
 from proxy.dialects.prefixes import PrefixCache, Read, worth_remembering
 from proxy.dialects.reader import CountedRequest, RequestReader
-from proxy.dialects.table import CHAT, MESSAGES
+from proxy.dialects.table import CHAT, MESSAGES, RESPONSES
 from proxy.memory import Memory
 from proxy.models.tokenizer import DEFAULT_ENCODING, Tokenizer
 from proxy.runtime import workers as threads
@@ -151,6 +151,27 @@ def test_it_does_not_matter_of_which_requests_somebody_asks_for_more_than_the_co
         request = read(warm, body)
         if data.draw(st.booleans()):
             assert facts(request) == facts(read(reader(), body))
+
+
+# What a provider's own compaction is in a dialect; what stands before it is not in the body.
+BARRIERS = {
+    RESPONSES: {"type": "compaction", "encrypted_content": "sealed"},
+    MESSAGES: assistant([{"type": "compaction", "content": "All so far."}]),
+}
+
+
+@pytest.mark.parametrize("dialect", BARRIERS, ids=lambda dialect: dialect.name)
+@settings(max_examples=60, deadline=None)
+@given(turns=st.lists(st.lists(st.sampled_from("abcB"), min_size=1, max_size=6), min_size=2, max_size=5))
+@example(turns=[["a", "b", "a", "c", "a"], ["B", "a", "c", "a", "b", "a"]])
+def test_behind_a_providers_compaction_nothing_is_named_as_before(dialect: Dialect, turns: list[list[str]]) -> None:
+    """What stands behind may begin as the whole did, and is another conversation's middle."""
+    warm, history = reader(), [user("x" * 6_000)]
+    speaking = {"a": user("Go on."), "b": assistant("Done."), "c": assistant("Not yet."), "B": BARRIERS[dialect]}
+    for turn in turns:
+        history += [speaking[letter] for letter in turn]
+        body = json.dumps({"model": "gpt-4o", dialect.array.name: history}).encode()
+        assert facts(read(warm, body, dialect=dialect)) == facts(read(reader(), body, dialect=dialect))
 
 
 def test_an_outline_goes_on_from_the_last_one_that_was_asked_for() -> None:
