@@ -160,7 +160,9 @@ def _parse_rest(prefix: Prefix, body: bytes, array: Array) -> Parsed | None:
         return None
     try:
         envelope = array.envelope(rest)
-    except (msgspec.DecodeError, RecursionError):
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+        return None
+    if not envelope.items and body[start - 1 : start] == b",":  # no JSON
         return None
     found = walk(rest, len(opening), envelope.items)
     if found is None or len(prefix.items) + len(envelope.items) > MAX_ITEMS:

@@ -171,7 +171,7 @@ class Lane:
     def _heard(self, incoming: Incoming) -> None:
         """Something has come of an answer, or nothing will."""
         asked, passing = incoming.asked, incoming.passing
-        if asked is None or asked.is_coming:
+        if asked is None or (asked.is_coming and not _streams(asked)):
             return
         if passing is not None:
             if not (asked.reader.is_complete and self._leave.call(lambda: self._ended(incoming, passing), False)):
@@ -282,3 +282,8 @@ class Lane:
                 self._hand_over(incoming)
         if self._open or self._coming:
             self._watch()
+
+
+def _streams(asked: Asked) -> bool:
+    """Whether it is passed on as it comes, however little of it is to come."""
+    return asked.reader.is_begun and is_event_stream(response_of(asked))

@@ -32,7 +32,7 @@ def refuses_roles(report: bytes) -> bool:
         return False
     try:
         text = str(msgspec.json.decode(report))
-    except (msgspec.DecodeError, RecursionError):
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
         text = report.decode("utf-8", "replace")
     return _REFUSALS.search(text[:_MAX_TEXT].lower()) is not None
 

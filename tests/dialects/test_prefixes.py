@@ -20,6 +20,7 @@ from proxy.dialects.json_array import MAX_ITEMS
 from proxy.dialects.prefixes import PrefixCache, Read, worth_remembering
 from proxy.dialects.reader import CountedRequest, RequestReader
 from proxy.dialects.table import CHAT, MESSAGES, RESPONSES
+from proxy.errors import InvalidJSONError
 from proxy.memory import Memory
 from proxy.models.tokenizer import DEFAULT_ENCODING, Tokenizer
 from proxy.runtime import workers as threads
@@ -273,6 +274,23 @@ def test_anything_else_is_read_as_a_whole(change: object, reason: str) -> None:
     remember(cache, earlier, described(json.loads(earlier)["messages"]))
     assert callable(change)
     assert cache.find(SCOPE, change(later), CHAT.array) is None, reason
+
+
+@pytest.mark.parametrize("end", [b"}, ]}", b"},]}", b"},\n]  }", b'}, {"role": "user", "content": "b"}, ]}'])
+def test_a_comma_behind_the_last_item_is_refused_whatever_was_sent_before(end: bytes) -> None:
+    by = reader()
+    history = [user("x " * 3_000), user("a"), user("b")]
+    read(by, body_of(history))
+    with pytest.raises(InvalidJSONError):
+        read(by, body_of(history[:2]).removesuffix(b"}]}") + end)
+
+
+def test_text_that_is_no_utf_8_is_refused_whatever_was_sent_before() -> None:
+    by = reader()
+    body = json.dumps({"model": "m", "input": [user("x " * 3_000), user("a"), user("b")]}).encode()
+    read(by, body, dialect=RESPONSES)
+    with pytest.raises(InvalidJSONError):
+        read(by, body.removesuffix(b"}") + b', "input": "\xff"}', dialect=RESPONSES)
 
 
 def test_short_bodies_are_not_worth_remembering() -> None:

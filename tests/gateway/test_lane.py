@@ -168,6 +168,7 @@ WHOLE = {
     "a stream that is there at once": sends(answer(200, delta("hi") + b"data: [DONE]\n\n", EVENTS)),
     "a stream": STREAM,
     "a stream of so many bytes": sends(head(200, EVENTS, length(200_000)), delta("a").ljust(200_000, b":")),
+    "a stream of few bytes": sends(head(200, EVENTS, length(2 * len(delta("a")))), delta("a"), delta("b")),
     "a stream as long as the connection": sends(head(200, EVENTS), delta("a"), delta("b"), b""),
     "a stream in odd pieces": sends(*pieces(head(200, EVENTS, CHUNKED) + chunk(ROLE + delta("a")) + chunk(b""), 7)),
     "a stream that begins with a role": sends(head(200, EVENTS, CHUNKED) + chunk(ROLE), chunk(delta("a")), chunk(b"")),
@@ -197,6 +198,10 @@ OTHERS = {
     "a failure": sends(answer(500, b"", JSON)),
     "cut off": sends(OK[:-5], b""),
     "a stream that is cut off": sends(head(200, EVENTS, CHUNKED), chunk(delta("a")), b""),
+    "a stream that breaks off behind an event": sends(
+        head(200, EVENTS, CHUNKED), chunk(delta("a")), chunk(delta("b")) + b"zz\r\n"
+    ),
+    "an error in Latin-1": sends(answer(404, b'{"error": {"message": "mod\xe8le inconnu"}}', JSON)),
     "closed": sends(b""),
     "no HTTP": sends(b"hello\r\n\r\n"),
 }
@@ -494,6 +499,23 @@ async def test_what_was_read_before_it_is_left_to_the_line_is_not_read_again(
         reply = await client.ask("POST", CHAT, [JSON], chat("7,x;" * 10_000))
         assert (reply.status, reply.header(b"x-compaction-reason")) == (200, b"below_floor")
     assert not lane.taken
+
+
+async def test_a_stream_of_few_bytes_is_passed_on_as_it_comes(tmp_path: Path, lane: Watched) -> None:
+    async def script(call: Call) -> None:
+        await call.read()
+        await call.send(head(200, EVENTS, length(2 * len(delta("a")))) + delta("a"))
+        await go_on.wait()
+        await call.send(delta("b"))
+
+    go_on = asyncio.Event()
+    async with warm(tmp_path, script) as stage, connected(stage.address) as client:
+        await client.send(request("POST", CHAT, [(b"Host", b"proxy"), JSON], chat("hi", stream=True)))
+        assert await client.head() == 200
+        chunks = client.chunks()
+        assert (await anext(chunks), len(lane.taken), lane.gone_on) == (delta("a"), 1, [])
+        go_on.set()
+        assert [chunk async for chunk in chunks] == [delta("b")]
 
 
 async def test_a_stream_waits_for_a_client_that_reads_slowly(tmp_path: Path, lane: Watched) -> None:

@@ -37,6 +37,13 @@ def test_refusals_are_read_from_json_and_from_text(text: str, escaped: bool) -> 
     assert refuses_roles(text.encode())
 
 
+@pytest.mark.parametrize("coding", ["latin-1", "gb18030"])
+def test_an_error_in_another_coding_is_read_as_far_as_it_can_be(coding: str) -> None:
+    text = '{"error": {"message": "rôles 必须交替: roles must alternate"}}'
+    assert refuses_roles(text.encode(coding, "ignore"))
+    assert not refuses_roles('{"error": {"message": "modèle inconnu"}}'.encode(coding))
+
+
 @pytest.mark.parametrize("text", OTHERS)
 def test_other_errors_are_none(text: str) -> None:
     assert not refuses_roles(json.dumps({"error": {"message": text}}).encode())

@@ -43,7 +43,7 @@ class TrialEndpoints:
     async def _explain(self, request: Request, visitor: Visitor) -> object:
         try:
             asked = msgspec.json.decode(readable(await body_of(request, MOST_EXPLAINED)), type=Question)
-        except msgspec.DecodeError:
+        except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
             raise InvalidRequestError('Send {"body": {...}, "policies": [...], "tenant": "..."} as JSON.') from None
         found = await self._explaining.answer(visitor, asked)
         return Explanations([each.explanation for each in found.explained], found.session, found.made)
@@ -51,6 +51,6 @@ class TrialEndpoints:
     async def _replay(self, request: Request, visitor: Visitor) -> object:
         try:
             wanted = msgspec.json.decode(readable(await body_of(request, MOST_REPLAYED)), type=Wanted)
-        except msgspec.DecodeError:
+        except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
             raise InvalidRequestError('Send {"files": {"NAME": "..."}, "policies": [...]} as JSON.') from None
         return await self._replaying.play(visitor, wanted)

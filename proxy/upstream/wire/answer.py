@@ -12,7 +12,8 @@ _CHUNK_FRAMING = 16
 _SWITCHING = 101
 # What is not among these no server can pass on: beyond 599 nothing is defined.
 _FINAL = range(200, 600)
-_WITHOUT_BODY = (204, 304)
+_NO_CONTENT = 204
+_WITHOUT_BODY = (_NO_CONTENT, 304)
 
 
 class NotHTTPError(Exception):
@@ -134,6 +135,8 @@ class AnswerReader:
             elif name == b"content-length" and length is None:
                 length = value
         self._has_no_body = self._has_no_body or self.status in _WITHOUT_BODY
+        if self.status == _NO_CONTENT and (codings or length not in (None, b"0")):
+            self.may_continue = False  # what it may send nevertheless would begin the next answer
         if codings and codings != [b"chunked"]:
             raise NotHTTPError
         if codings and version == "1.0":

@@ -52,6 +52,8 @@ class Connection(asyncio.Protocol):
         self._transport: asyncio.Transport
         self._answer: Answer | None = None
         self._sending: asyncio.Task[None] | None = None
+        # Whether all of what is sent is here, so that only the upstream can hold it up.
+        self._is_here = True
         self._drained: asyncio.Future[None] | None = None
         # A request starts no timer: the connection's looks when it fires whether anything is late.
         self._timer: asyncio.TimerHandle | None = None
@@ -96,6 +98,7 @@ class Connection(asyncio.Protocol):
             self._transport.write(head)
         else:
             self._transport.write(head)
+            self._is_here = isinstance(body, bytes)
             pieces = _pieces(body) if isinstance(body, bytes) else body
             self._sending = asyncio.create_task(self._send_all(pieces, chunked=chunked))
             self._sending.add_done_callback(partial(self._sent, answer))
@@ -105,6 +108,7 @@ class Connection(asyncio.Protocol):
             self._transport.write(b"".join((b"%x\r\n" % len(piece), piece, b"\r\n")) if chunked else piece)
             if self._drained is not None:
                 await self._drained
+                self._heard = self._loop.time()
         if chunked:
             self._transport.write(b"0\r\n\r\n")
         # Here, since the answer may come before anybody is told that the task has ended.
@@ -145,9 +149,9 @@ class Connection(asyncio.Protocol):
         self._drained = self._loop.create_future()
 
     def resume_writing(self) -> None:
-        if self._drained is not None:
-            self._drained.set_result(None)
-            self._drained = None
+        drained, self._drained = self._drained, None
+        if drained is not None and not drained.done():  # as where sending was cancelled
+            drained.set_result(None)
 
     @property
     def is_usable(self) -> bool:
@@ -200,7 +204,8 @@ class Connection(asyncio.Protocol):
     def _is_awaited(self) -> bool:
         """Whether it is the upstream's turn; not while a client sends slowly, or takes slowly."""
         answer = self._answer
-        return answer is not None and not answer.is_paused and (self._sending is None or answer.reader.is_begun)
+        is_sent = self._sending is None or self._is_here
+        return answer is not None and not answer.is_paused and (is_sent or answer.reader.is_begun)
 
     def _look(self) -> None:
         self._timer = None
@@ -288,6 +293,7 @@ class Answer:
             self._give(sink)
             while not self.reader.is_complete:
                 if self._error is not None or self._connection is None:
+                    self._give(sink)  # what came right before it broke off
                     raise TruncatedError(_cause(self._error))
                 await self._news()
         finally:

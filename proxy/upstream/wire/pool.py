@@ -95,7 +95,9 @@ class Pool:
             self._sweeping = asyncio.get_running_loop().call_later(_KEPT, self._sweep)
 
     def left(self, connection: Connection) -> None:
-        self._all.discard(connection)
+        if connection not in self._all:  # it ends while it is made, and has its place from who makes it
+            return
+        self._all.remove(connection)
         if connection in self._idle:
             self._idle.remove(connection)
         self._vacate()
@@ -123,7 +125,10 @@ class Pool:
     async def _dialed(self) -> Connection:
         if self._origin.is_secure and self._context is None:
             self._context = await asyncio.to_thread(trusting_context)  # it reads a few hundred certificates
-        return await dial(self._origin, self._context, lambda: Connection(self, self._upstream))
+        connection = await dial(self._origin, self._context, lambda: Connection(self, self._upstream))
+        if not connection.is_open:
+            raise UpstreamConnectionError("The upstream closed the connection before it answered.", "closed")
+        return connection
 
     async def _turn(self) -> Connection | None:
         """A connection that was given back, or None for the place of one that has left."""

@@ -191,6 +191,36 @@ async def test_whoever_gives_up_leaves_a_place_to_the_next(how: str) -> None:
         assert asker.in_use == 0
 
 
+@pytest.mark.parametrize("turns", range(16))
+async def test_whoever_gives_up_while_it_is_connected_gives_one_place_back(turns: int) -> None:
+    """In some turn of the loop the connection is there, and whoever wanted it has not been told."""
+
+    async def script(call: Call) -> None:
+        await call.read()
+        await go_on.wait()
+        await call.send(OK)
+
+    go_on = asyncio.Event()
+    async with asking(script, max_connections=2) as (asker, behind):
+        for _ in range(8):
+            given_up = asyncio.create_task(asker.ask())
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            given_up.cancel()
+            await asyncio.gather(given_up, return_exceptions=True)
+        while any(pool._all for pool in asker.client._pools.values()):  # noqa: ASYNC110 - a pool tells nobody
+            await asyncio.sleep(0)
+        assert asker.in_use == 0
+        behind.calls.clear()
+        waiting = [asyncio.create_task(asker.ask()) for _ in range(5)]
+        while len(behind.calls) < 2:  # noqa: ASYNC110 - nor do calls
+            await asyncio.sleep(0)
+        assert asker.in_use == 2
+        go_on.set()
+        assert await asyncio.gather(*waiting) == [b"hello"] * 5
+        assert asker.in_use == 0
+
+
 async def test_waiting_for_a_connection_counts_as_connecting() -> None:
     async def script(call: Call) -> None:
         await call.read()
@@ -257,6 +287,56 @@ async def test_a_client_that_sends_slowly_is_not_the_upstreams_silence() -> None
         response = await asker.send(body=body())
         assert await response.read(100) == b"hello"
         assert behind.calls[0].body == b"part" * 4
+
+
+@pytest.mark.parametrize("size", [500_000, 5_000_000])
+async def test_an_upstream_that_takes_nothing_is_silent(size: int) -> None:
+    async def script(call: Call) -> None:
+        call.pause()
+        await call.gone()
+
+    async with asking(script, idle_timeout=0.2) as (asker, _):
+        with pytest.raises(UpstreamTimeoutError):
+            await asker.send(body=b"x" * size)
+        assert asker.in_use == 0
+
+
+async def test_an_upstream_that_takes_slowly_is_not_silent() -> None:
+    size, step = 30_000_000, 5_000_000
+
+    async def script(call: Call) -> None:
+        chunks, taken = call.chunks(), 0
+        for wanted in range(step, size + step, step):
+            call.pause()
+            await asyncio.sleep(0.15)
+            call.resume()
+            while taken < wanted:
+                taken += len(await anext(chunks))
+        await call.send(OK)
+
+    async with asking(script, idle_timeout=0.6) as (asker, _):
+        response = await asker.send(body=b"x" * size)
+        assert await response.read(100) == b"hello"
+
+
+async def test_what_came_right_before_an_answer_broke_off_is_given_to_the_sink() -> None:
+    async def script(call: Call) -> None:
+        await call.read()
+        await call.send(head(200, CHUNKED) + chunk(b"begun"))
+        await go_on.wait()
+        await call.send(chunk(b" and done") + b"zz\r\n")
+
+    go_on = asyncio.Event()
+    async with asking(script) as (asker, _):
+        response = await asker.send()
+        assert isinstance(response.flowing, connection.Answer)
+        sink = Taking()
+        pouring = asyncio.create_task(response.flowing.pour(sink))
+        await asyncio.sleep(0)
+        go_on.set()
+        with pytest.raises(TruncatedError):
+            await pouring
+        assert sink.size == len(b"begun and done")
 
 
 async def test_a_body_that_breaks_off_is_never_completed() -> None:
