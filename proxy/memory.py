@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from typing import Generic, TypeVar, cast
 
 import msgspec
@@ -67,6 +67,9 @@ class Memory:
         while self._entries and sum(self._held.values()) > self._most:
             self.drop(next(iter(self._entries)))
 
+    def items(self, name: str) -> Iterator[tuple[Hashable, object]]:
+        return ((key, entry.value) for (cache, key), entry in self._entries.items() if cache == name)
+
     def cache(self, name: str) -> None:
         self._held.setdefault(name, 0)
 
@@ -82,6 +85,16 @@ class Cache(Generic[K, V]):
     def get(self, key: K) -> V | None:
         """The value, which counts as used now; None where it is not known, or no longer."""
         return cast("V | None", self._memory.get((self._name, key)))
+
+    def pop(self, key: K) -> V | None:
+        """The value, which is forgotten; None where it is not known."""
+        value = self.get(key)
+        self._memory.drop((self._name, key))
+        return value
+
+    def items(self) -> list[tuple[K, V]]:
+        """All of its entries, in time that all of the memory takes; the one used longest ago comes first."""
+        return [(cast("K", key), cast("V", value)) for key, value in self._memory.items(self._name)]
 
     def keep(self, key: K, value: V, size: int) -> V:
         """Remember a value of about so many bytes, its key included; returns it."""

@@ -79,7 +79,7 @@ def _kept(store: Store, sealer: Sealer, ttl: float, memory: Memory) -> _Kept:
         checkpoints,
         erasures,
         Lineages(store, sealer, ttl, time.time, memory),
-        SessionIndex(store, sealer, ttl, erasures, siblings, time.time),
+        SessionIndex(store, sealer, ttl, erasures, siblings, time.time, memory),
         StandingRecords(checkpoints, siblings, is_answered),
         is_answered,
     )

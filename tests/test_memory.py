@@ -24,6 +24,17 @@ def test_the_entry_that_was_used_longest_ago_goes_first_whichever_cache_has_it()
     assert memory.held == {"one": 600, "other": 300}
 
 
+def test_a_cache_tells_its_own_entries_and_forgets_one() -> None:
+    memory = Memory()
+    one, other = Cache[str, int](memory, "one"), Cache[str, int](memory, "other")
+    one.keep("a", 1, 100)
+    other.keep("a", 2, 100)
+    one.keep("b", 3, 100)
+    assert (one.get("a"), one.items()) == (1, [("b", 3), ("a", 1)])
+    assert [one.pop("a"), one.pop("a"), other.get("a")] == [1, None, 2]
+    assert memory.held == {"one": 300, "other": 300}
+
+
 def test_a_lower_bound_holds_at_once() -> None:
     memory = Memory()
     cache = Cache[int, str](memory, "one")

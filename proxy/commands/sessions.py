@@ -16,6 +16,7 @@ from proxy.callers.tenants import Caller
 from proxy.commands import running
 from proxy.commands.common import fail
 from proxy.config.loading import Config
+from proxy.memory import Memory
 from proxy.records.checkpoints import Checkpoints
 from proxy.records.erasures import Erasures
 from proxy.records.index import Session, SessionIndex, Target
@@ -123,7 +124,7 @@ async def _opened(config: Config) -> AsyncIterator[tuple[SessionIndex, Checkpoin
         erasures = Erasures(store, ttl, time.monotonic)
         checkpoints = Checkpoints(store, sealer, ttl)
         siblings = Siblings(checkpoints, erasures, sealer, ttl)
-        yield SessionIndex(store, sealer, ttl, erasures, siblings, time.time), checkpoints
+        yield SessionIndex(store, sealer, ttl, erasures, siblings, time.time, Memory()), checkpoints
 
 
 @asynccontextmanager

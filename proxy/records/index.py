@@ -1,7 +1,6 @@
 """Which sessions of a tenant have something stored, for operators who look at or erase them. Best effort."""
 
 import asyncio
-from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple, Protocol, TypeVar
 
@@ -10,7 +9,7 @@ from msgspec import structs
 
 from policies.chain import LINK_BYTES, Chain, hash_tag, is_session, mark_of, name_of
 from policies.record.record import Record
-from proxy.lru import remember
+from proxy.memory import Cache, Memory
 from proxy.observing.session_trails import SessionPlace
 from proxy.records.erasures import SETTLED, Erasures
 from proxy.records.shelf import Shelf
@@ -18,8 +17,8 @@ from proxy.records.siblings import Siblings
 from proxy.stores.base import Member, Store, StoreError
 from proxy.stores.sealing import Sealer
 
-# Sessions; each takes 2 kB.
-_REMEMBERED = 5_000
+# Bytes, about, that a session takes in each of three caches.
+_NOTED, _HERE, _PLACE = 300, 1_000, 400
 _AT_ONCE = 50
 # Of sessions that are looked up together.
 _TOGETHER = 500
@@ -99,6 +98,7 @@ class SessionIndex:
         erasures: Erasures,
         siblings: Siblings,
         clock: Callable[[], float],
+        memory: Memory,
     ) -> None:
         """`clock` tells Unix seconds."""
         self._store = store
@@ -107,21 +107,21 @@ class SessionIndex:
         self._erasures = erasures
         self._siblings = siblings
         self._clock = clock
-        self._noted: OrderedDict[str, tuple[str, float]] = OrderedDict()
-        self._here: OrderedDict[bytes, _Here] = OrderedDict()
+        self._noted = Cache[str, tuple[str, float]](memory, "noted")
+        self._here = Cache[bytes, _Here](memory, "sessions")
         """What this process has enrolled: it may remember what the store has lost."""
-        self._places: OrderedDict[tuple[str, str, str], SessionPlace] = OrderedDict()
+        self._places = Cache[tuple[str, str, str], SessionPlace](memory, "places")
 
     def is_news(self, chain: Chain, record: Record | None) -> bool:
         """Whether the record that was sent is a reason to enroll its session (again): a store may have lost it."""
-        state, at = self._noted.get(chain.tag, ("", 0.0))
+        state, at = self._noted.get(chain.tag) or ("", 0.0)
         borrowed = record is not None and self._siblings.is_borrowed(chain, record)
         return borrowed or state != _state(record) or abs(self._clock() - at) > _ENROLL_EVERY
 
     async def add(self, owner: Owner, chain: Chain, label: str, model: str, record: Record | None) -> None:
         """Note that something of this session may be stored; `record` is its newest."""
-        again = chain.tag in self._noted
-        remember(self._noted, chain.tag, (_state(record), self._clock()), _REMEMBERED)
+        again = self._noted.get(chain.tag) is not None
+        self._noted.keep(chain.tag, (_state(record), self._clock()), _NOTED)
         session = Session(
             id=chain.first_link.hex(),
             label=label,
@@ -133,8 +133,8 @@ class SessionIndex:
         )
         link = chain.own_link
         indexes = _indexes(owner, chain.first_link, chain.mark)
-        remember(self._here, chain.session, _Here(indexes, link, session), _REMEMBERED)
-        remember(self._places, (owner.index, chain.name, label), SessionPlace(chain.session, link), _REMEMBERED)
+        self._here.keep(chain.session, _Here(indexes, link, session), _HERE)
+        self._places.keep((owner.index, chain.name, label), SessionPlace(chain.session, link), _PLACE)
         await self._erasures.list_again(chain.session)
         enrolled = (self._store.enroll(index, chain.session.hex(), self._ttl) for index in indexes)
         await asyncio.gather(self._shelf.put(_key(link), session), *enrolled)
@@ -244,9 +244,9 @@ class SessionIndex:
         if done:
             await self._store.put(_erased_at(owner, name_of(first), mark), b"", self._ttl)
         for mark in marks if done else ():
-            here = self._here.pop(first + mark, None)
+            here = self._here.pop(first + mark)
             if here is not None:
-                self._places.pop((owner.index, name_of(first), here.session.label), None)
+                self._places.pop((owner.index, name_of(first), here.session.label))
             for index in _indexes(owner, first, mark):
                 await self._store.strike(index, (first + mark).hex())
         return done

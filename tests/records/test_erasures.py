@@ -20,6 +20,7 @@ from policies.chain import INSTRUCTIONS, hash_tag, labelled, mark_of, prefix_dig
 from proxy.callers.tenants import Tenants
 from proxy.config.loading import load
 from proxy.dialects.chat.messages import describe
+from proxy.memory import Memory
 from proxy.records.checkpoints import Checkpoints
 from proxy.records.erasures import Erasures
 from proxy.records.index import SessionIndex
@@ -366,7 +367,7 @@ async def test_looking_a_label_up_does_not_list_the_tenant(tmp_path: Path) -> No
     store, sealer = Counting(), Sealer(None)
     erasures = Erasures(store, TTL, Clock())
     siblings = Siblings(Checkpoints(store, sealer, TTL), erasures, sealer, TTL)
-    index = SessionIndex(store, sealer, TTL, erasures, siblings, Clock())
+    index = SessionIndex(store, sealer, TTL, erasures, siblings, Clock(), Memory())
     caller = Tenants(config_for(tmp_path, "http://127.0.0.1:1")).named("default")
     assert caller is not None
     assert await index.named(caller, "the long name of a session") == []

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import pytest
 
 from policies.chain import LINK_BYTES, Chain, mark_of, name_of
+from proxy.memory import Memory
 from proxy.observing import figures
 from proxy.observing.events import PromptComposed
 from proxy.observing.message_fates import MOST, SentMessage, pack
@@ -75,7 +76,7 @@ class Process:
         self.trails, self.run = SessionTrails(), run
         self.erasures = Erasures(guarded, TTL, clock)
         siblings = Siblings(Checkpoints(guarded, SEALER, TTL), self.erasures, SEALER, TTL)
-        self.sessions = SessionIndex(guarded, SEALER, TTL, self.erasures, siblings, clock)
+        self.sessions = SessionIndex(guarded, SEALER, TTL, self.erasures, siblings, clock, Memory())
         self.kept = KeptTrails(
             self.trails,
             *shelves_of(guarded, SEALER, TTL),

@@ -10,6 +10,7 @@ import pytest
 
 from policies.chain import Chain, hash_tag, mark_of, name_of
 from proxy.callers.tenants import Tenants
+from proxy.memory import Memory
 from proxy.records.checkpoints import Checkpoints
 from proxy.records.erasures import Erasures
 from proxy.records.index import Session, SessionIndex, Target
@@ -65,7 +66,7 @@ class Bench:
         self.store, self.sealer = MemoryStore(), Sealer(None)
         self.erasures = Erasures(self.store, TTL, Clock())
         siblings = Siblings(Checkpoints(self.store, self.sealer, TTL), self.erasures, self.sealer, TTL)
-        self.index = SessionIndex(self.store, self.sealer, TTL, self.erasures, siblings, Clock())
+        self.index = SessionIndex(self.store, self.sealer, TTL, self.erasures, siblings, Clock(), Memory())
         caller = Tenants(config_for(tmp_path, "http://127.0.0.1:1")).named("default")
         assert caller is not None
         self.caller: Caller = caller
