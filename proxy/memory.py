@@ -86,11 +86,9 @@ class Cache(Generic[K, V]):
         """The value, which counts as used now; None where it is not known, or no longer."""
         return cast("V | None", self._memory.get((self._name, key)))
 
-    def pop(self, key: K) -> V | None:
-        """The value, which is forgotten; None where it is not known."""
-        value = self.get(key)
+    def drop(self, key: K) -> None:
+        """Forget the value, where it is known."""
         self._memory.drop((self._name, key))
-        return value
 
     def items(self) -> list[tuple[K, V]]:
         """All of its entries, in time that all of the memory takes; the one used longest ago comes first."""

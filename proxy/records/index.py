@@ -18,7 +18,7 @@ from proxy.stores.base import Member, Store, StoreError
 from proxy.stores.sealing import Sealer
 
 # Bytes, about, that a session takes in each of three caches.
-_NOTED, _HERE, _PLACE = 300, 1_000, 400
+_NOTED, _HERE, _NAME = 300, 1_000, 400
 _AT_ONCE = 50
 # Of sessions that are looked up together.
 _TOGETHER = 500
@@ -110,7 +110,7 @@ class SessionIndex:
         self._noted = Cache[str, tuple[str, float]](memory, "noted")
         self._here = Cache[bytes, _Here](memory, "sessions")
         """What this process has enrolled: it may remember what the store has lost."""
-        self._places = Cache[tuple[str, str, str], SessionPlace](memory, "places")
+        self._by_label = Cache[tuple[str, str, str], bytes](memory, "places")
 
     def is_news(self, chain: Chain, record: Record | None) -> bool:
         """Whether the record that was sent is a reason to enroll its session (again): a store may have lost it."""
@@ -134,7 +134,7 @@ class SessionIndex:
         link = chain.own_link
         indexes = _indexes(owner, chain.first_link, chain.mark)
         self._here.keep(chain.session, _Here(indexes, link, session), _HERE)
-        self._places.keep((owner.index, chain.name, label), SessionPlace(chain.session, link), _PLACE)
+        self._by_label.keep((owner.index, chain.name, label), chain.session, _NAME)
         await self._erasures.list_again(chain.session)
         enrolled = (self._store.enroll(index, chain.session.hex(), self._ttl) for index in indexes)
         await asyncio.gather(self._shelf.put(_key(link), session), *enrolled)
@@ -144,7 +144,9 @@ class SessionIndex:
     def place(self, owner: Owner, name: str, label: str) -> SessionPlace | None:
         """Where the store has the session with this label of a conversation, by its name for people; None where this
         process has not enrolled it."""
-        return self._places.get((owner.index, name, label))
+        listed = self._by_label.get((owner.index, name, label))
+        here = None if listed is None else self._here.get(listed)
+        return None if listed is None or here is None else SessionPlace(listed, here.link)
 
     async def newest(self, owner: Owner, limit: int, before: Member | None = None) -> Page:
         """So many of the sessions of a caller's tenant, behind one that a page before has told. Raises StoreError.
@@ -244,9 +246,7 @@ class SessionIndex:
         if done:
             await self._store.put(_erased_at(owner, name_of(first), mark), b"", self._ttl)
         for mark in marks if done else ():
-            here = self._here.pop(first + mark)
-            if here is not None:
-                self._places.pop((owner.index, name_of(first), here.session.label))
+            self._here.drop(first + mark)
             for index in _indexes(owner, first, mark):
                 await self._store.strike(index, (first + mark).hex())
         return done

@@ -66,7 +66,8 @@ class Bench:
         self.store, self.sealer = MemoryStore(), Sealer(None)
         self.erasures = Erasures(self.store, TTL, Clock())
         siblings = Siblings(Checkpoints(self.store, self.sealer, TTL), self.erasures, self.sealer, TTL)
-        self.index = SessionIndex(self.store, self.sealer, TTL, self.erasures, siblings, Clock(), Memory())
+        self.memory = Memory()
+        self.index = SessionIndex(self.store, self.sealer, TTL, self.erasures, siblings, Clock(), self.memory)
         caller = Tenants(config_for(tmp_path, "http://127.0.0.1:1")).named("default")
         assert caller is not None
         self.caller: Caller = caller
@@ -144,6 +145,17 @@ async def test_a_session_is_found_by_its_name_without_a_look_at_all_of_its_tenan
         assert found is not None
         assert (found.id, found.label) == (first.hex(), "A")
         assert await index.find(bench.caller, name_of(first), "B") is None
+
+
+@pytest.mark.parametrize("most", [10_000, 2_000, 600])
+async def test_an_erased_session_has_no_place_whatever_else_of_it_was_forgotten(tmp_path: Path, most: int) -> None:
+    bench, first = Bench(tmp_path), secrets.token_bytes(32)
+    await added(bench, first, "A")
+    assert bench.index.place(bench.caller, name_of(first), "A") is not None
+    await added(bench, first, "A")
+    bench.memory.most = most  # what was used longest ago goes first
+    assert await bench.index.erase(bench.caller, await bench.index.every(bench.caller)) == 1
+    assert bench.index.place(bench.caller, name_of(first), "A") is None
 
 
 @pytest.mark.parametrize("every", [True, False])
