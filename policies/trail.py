@@ -1,8 +1,9 @@
-"""Finding a record again behind a beginning that has changed or vanished (docs/design.md, "Histories that change").
+"""Finding a record again behind a beginning that has changed or slid away (docs/design.md, "Histories that change").
 
 A record is found by the digest of the prefix it was made from. Some clients write a time into their first message, or
 send their newest messages only: then no prefix is ever the same. A trail is what a record covered, message by message,
-so that it can be told whether a request still holds, or replaces, all of it.
+so that a request can be held against all of it. What a record covers may be missing for one reason alone: the client's
+own window slid over it (`policies.slide`).
 """
 
 import hashlib
@@ -23,8 +24,10 @@ _DIFFERENT = 3
 LONGEST = 8_000
 # User messages that may have changed: each is sent beside the record.
 _MOST_CHANGED = 3
+# A third of what a record covers has vanished.
+_FADING = 2
 # Of a digest; equal by chance in one of 10^15 messages.
-_BYTES = 8
+BYTES = 8
 # Summaries from the same place on until a history counts as unstable: the second may be an edit or a fork.
 _ENOUGH = 2
 # Share of what was covered behind the first change that must still be there: behind an edit or a fork all is new.
@@ -36,52 +39,57 @@ _MOST_DOUBLINGS = 10
 
 
 class Trail(msgspec.Struct, frozen=True):
-    """What a record covered: digests of its messages, cut and joined, as sent and with stamps and wrappers left out.
+    """What a record covered: digests of its messages, cut and joined, as sent and with stamps left out.
 
     What stood there in another form when it was summarized has zeros for its exact digest.
-    opening, shift: as of `Resumed`, of the request it was made for. anchor: the position there of the user message that
-    is sent beside it and left out of it; -1 where none is.
+    root: of the record. shift: messages that had vanished from the front of the request it was made for. length: of that
+    request's body. anchor: the position there of the user message that is sent beside it and left out of it; -1 for none.
     """
 
-    opening: int
+    root: str
     shift: int
+    length: int
     anchor: int
     exact: bytes
     kin: bytes
 
     def __len__(self) -> int:
-        return len(self.exact) // _BYTES
+        return len(self.exact) // BYTES
 
-    def holds(self, at: int, message: Message) -> bool:
-        return _digest_at(self.exact, at) == message.digest[:_BYTES]
+    def holds(self, at: int, digests: bytes) -> bool:
+        """Whether the message at a position is what was covered there; `digests` as of `joined_digests`."""
+        return _digest_at(self.exact, at) == _digest_at(digests, at)
 
     def holds_kin(self, at: int, message: Message) -> bool:
-        return message.role == "user" and _digest_at(self.kin, at) == message.kin[:_BYTES]
+        return message.role == "user" and _digest_at(self.kin, at) == message.kin[:BYTES]
 
 
 @dataclass(frozen=True, slots=True)
 class Resumed:
     """How a request goes on from a record.
 
-    changed: positions of user messages that differ from those covered. opening: so many messages at the beginning are
-    where they always were; those behind them stood `shift` places later. left_out: where the message stood that the
-    record leaves out and that has vanished since; None where it is still sent.
+    changed: positions of user messages that differ from those covered, in stamps alone. shift: so many messages have
+    vanished from the front, since the record's conversation began; `missing` of them since the record was made.
+    left_out: the position, counted from the beginning, of the message that the record leaves out and that has vanished
+    since; None if it is still sent.
     """
 
     changed: tuple[int, ...]
-    opening: int
     shift: int
+    missing: int = 0
     left_out: int | None = None
 
+    def is_fading(self, covered: int) -> bool:
+        """Whether a record of which `covered` messages are still there will soon be lost: half of them must be."""
+        return _FADING * self.missing >= covered
+
     def absolute(self, position: int) -> int:
-        """Where a message stood before others vanished."""
-        return position if position < self.opening else position + self.shift
+        """The position of a message, counted from where the conversation began."""
+        return position + self.shift
 
     def relative(self, position: int) -> int | None:
-        """Where a message stands now; None where it has vanished."""
-        if position < self.opening:
-            return position
-        return position - self.shift if position - self.shift >= self.opening else None
+        """The position in this request; None if the message has vanished."""
+        return position - self.shift if position >= self.shift else None
 
 
 class Restarts(msgspec.Struct, frozen=True):
@@ -99,19 +107,29 @@ class Restarts(msgspec.Struct, frozen=True):
 
 
 def _digest_at(joined: bytes, at: int) -> bytes:
-    return joined[at * _BYTES : (at + 1) * _BYTES]
+    return joined[at * BYTES : (at + 1) * BYTES]
 
 
-def trail_of(covered: Sequence[Message], came: Resumed | None = None, anchor: int | None = None) -> Trail:
-    """Of the messages that a record covers, of a request that itself came from another in this way."""
-    came = came or Resumed((), len(covered), 0)
-    exact = (bytes(_BYTES) if i in came.changed else m.digest[:_BYTES] for i, m in enumerate(covered))
-    kin = b"".join(message.kin[:_BYTES] for message in covered)
-    return Trail(came.opening, came.shift, -1 if anchor is None else anchor, b"".join(exact), kin)
+def joined_digests(messages: Sequence[Message], links: Sequence[bytes]) -> bytes:
+    """The digests of these messages, each with its link, which says whose results it holds; `BYTES` of each."""
+    return b"".join(
+        hashlib.sha256(message.digest + link).digest()[:BYTES] if link else message.digest[:BYTES]
+        for message, link in zip(messages, links, strict=True)
+    )
+
+
+def trail_of(
+    body: Sequence[Message], digests: bytes, cut: int, root: str, came: Resumed | None = None, anchor: int | None = None
+) -> Trail:
+    """The trail of a record of body[:cut], of a request that itself came from another record in this way."""
+    changed = came.changed if came else ()
+    exact = b"".join(bytes(BYTES) if i in changed else _digest_at(digests, i) for i in range(cut))
+    kin = b"".join(message.kin[:BYTES] for message in body[:cut])
+    return Trail(root, came.shift if came else 0, len(body), -1 if anchor is None else anchor, exact, kin)
 
 
 def left_out(conversation: Conversation, cut: int, came: Resumed | None) -> int | None:
-    """The user message of body[:cut] that a record leaves out, since it is sent beside it; none where messages have
+    """The user message of body[:cut] that a record leaves out, since it is sent beside it; none if messages have
     vanished already: it may be the next."""
     return None if came and came.shift else conversation.anchor(cut)
 
@@ -133,47 +151,49 @@ def _named(last: Sequence[bytes]) -> bytes | None:
     return hashlib.sha256(b"".join(last)).digest()
 
 
-def resumed(trail: Trail, body: Sequence[Message], cut: int) -> Resumed | None:
-    """How body[:cut] goes on from what the trail's record covered; None where it does not.
+def resumed(trail: Trail, body: Sequence[Message], digests: bytes, cut: int) -> Resumed | None:
+    """How body[:cut] goes on from what the trail's record covered; None if it does not. `digests`: of the body.
 
-    From the cut back everything must be what was covered. Where that ends, messages may have vanished; what stands
-    before them must be what was covered at the beginning. A user message may differ in stamps and wrappers.
+    All of it must be there, in order. A user message may differ in stamps. Or the front is missing, at most half of it,
+    and the rest stands at one place only: that is of use if the client's window was seen to slide (`Resumed.shift`).
     """
-    changed: list[int] = []
-
-    def same(position: int, at: int) -> bool:
-        if trail.holds(at, body[position]):
-            return True
-        if trail.holds_kin(at, body[position]):
-            changed.append(position)
-            return True
-        return False
-
-    behind = len(trail) - cut
-    if behind < 0:
+    missing = len(trail) - cut
+    if missing < 0 or cut > len(body):
         return None
-    opening = cut
-    while opening and same(opening - 1, opening - 1 + behind):
-        opening -= 1
-    if cut - opening < SUFFIX or not all(same(position, position) for position in range(opening)):
+    if missing:
+        return _slid(trail, digests, cut, missing)
+    changed = [at for at in range(cut) if not trail.holds(at, digests)]
+    if len(changed) > _MOST_CHANGED or not all(trail.holds_kin(at, body[at]) for at in changed):
         return None
-    if len(changed) > _MOST_CHANGED:
-        return None
-    if not behind:
-        return Resumed(tuple(sorted(changed)), trail.opening, trail.shift)
-    first = min(opening, trail.opening) if trail.shift else opening
-    left_out = trail.anchor if opening <= trail.anchor < opening + behind else None
-    return Resumed(tuple(sorted(changed)), first, behind + trail.shift, left_out)
+    return Resumed(tuple(changed), trail.shift)
 
 
-def changed_at(trail: Trail, body: Sequence[Message]) -> int | None:
+def _slid(trail: Trail, digests: bytes, cut: int, missing: int) -> Resumed | None:
+    if cut < max(SUFFIX, missing) or shifts_of(trail.exact, digests) != [missing]:
+        return None
+    if len(digests) // BYTES <= trail.length - missing:  # shortened, and nothing came behind: a client that deletes
+        return None
+    return Resumed((), missing + trail.shift, missing, trail.anchor if 0 <= trail.anchor < missing else None)
+
+
+def shifts_of(before: bytes, after: bytes) -> list[int]:
+    """By how many messages the front of `before` may have vanished, so that all the rest of it begins `after`.
+
+    Both are joined digests. More than one for what repeats itself: then nobody can tell.
+    """
+    first = after[:BYTES]
+    shifts = range(max(0, len(before) - len(after)), len(before), BYTES)
+    return [at // BYTES for at in shifts if before[at : at + BYTES] == first and after.startswith(before[at:])]
+
+
+def changed_at(trail: Trail, digests: bytes) -> int | None:
     """The first message that is not what the trail's record covered, where many of those behind it are; else None."""
-    places = range(min(len(trail), len(body)))
-    changed = next((at for at in places if not trail.holds(at, body[at])), None)
+    length = len(digests) // BYTES
+    changed = next((at for at in range(min(len(trail), length)) if not trail.holds(at, digests)), None)
     if changed is None:
         return None
     known = {_digest_at(trail.exact, at) for at in range(changed + 1, len(trail))}
-    found = {message.digest[:_BYTES] for message in body[changed + 1 :]}
+    found = {_digest_at(digests, at) for at in range(changed + 1, length)}
     return changed if len(known & found) >= max(SUFFIX, _SAME * len(known)) else None
 
 

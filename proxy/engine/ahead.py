@@ -87,23 +87,27 @@ class Ahead:
                 threshold=policy.compaction_threshold,
                 history_tokens=case.request.tokens,
             )
-        target = case.summarizer
-        if target is None or self._summarizer.is_cooling_down(target) or sent.warning == "unstable_history":
+        target, is_fading = case.summarizer, _is_fading(case, sent.record)
+        if target is not None and self._summarizer.is_cooling_down(target):
+            target = None
+        if sent.warning == "unstable_history" or (target is None and not is_fading):
             return
         view = sent.view or Cooled(case.conversation, {})
-        if positions := _worth_an_excerpt(case, sent, view):
+        if target is not None and (positions := _worth_an_excerpt(case, sent, view)):
             await self._excerpts.prepare(case, target, positions)
-        if total >= policy.soft_threshold:
+        if total >= policy.soft_threshold or is_fading:
             await self._compact(case, view, sent.record, target)
 
-    async def _compact(self, case: Case, view: Cooled, used: Record | None, target: SummaryTarget) -> None:
+    async def _compact(self, case: Case, view: Cooled, used: Record | None, target: SummaryTarget | None) -> None:
         """Make the summary that a later request would have to wait for, unless one was made ahead already."""
         budget = case.limits.budget
         standing = await self._standing.newest(case)
         if (standing and standing.digest) != (used and used.digest):
             return
         plan = decide_ahead(view.conversation, case.limits, case.caller.policy, standing_of(standing))
-        if plan is None or not await self._lineages.may_ask_model(
+        if plan is None:
+            return
+        if target is not None and not await self._lineages.may_ask_model(
             case.chain.tag, standing, budget, case.request.tokens
         ):
             return
@@ -114,9 +118,9 @@ class Ahead:
         job = Job(case, view, plan, standing, target, started, _DEADLINE, rebuild)
         await self._compactions.ahead(job)
 
-    async def _is_rebuilt(self, case: Case, standing: Record | None, target: SummaryTarget, plan: Compact) -> bool:
+    async def _is_rebuilt(self, case: Case, standing: Record | None, target: SummaryTarget | None, plan: Compact) -> bool:
         """Whether a chain of summaries of summaries is old enough to begin anew, and it costs no more than promised."""
-        if standing is None or not (standing.generation >= _REBUILD_AT or standing.making.truncated):
+        if standing is None or target is None or not (standing.generation >= _REBUILD_AT or standing.making.truncated):
             return False
         return may_rebuild(
             await self._lineages.of(case.chain.tag, standing),
@@ -125,6 +129,11 @@ class Ahead:
             history_tokens=case.request.tokens,
             calls=_calls(case, target, plan.cut.position),
         )
+
+
+def _is_fading(case: Case, record: Record | None) -> bool:
+    """Whether the next record is due because the client's window slides away from under this one."""
+    return record is not None and case.resumed is not None and case.resumed.is_fading(record.covered)
 
 
 def _shares(case: Case, sent: Draft, usage: Usage | None) -> tuple[float, float]:

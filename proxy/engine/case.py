@@ -14,7 +14,7 @@ from policies.experience import Experience, binds_thinking
 from policies.ladder import ESTIMATE_MARGIN, TARGETS
 from policies.plan import Limits, is_far_below, limits_of
 from policies.record import text_protocol
-from policies.trail import Resumed
+from policies.trail import Resumed, joined_digests
 from proxy.callers.session_label import label_given, label_of
 from proxy.callers.tenants import Caller
 from proxy.dialects.reader import CountedRequest
@@ -184,6 +184,11 @@ class Case(Named, frozen=True, dict=True):
     @cached_property
     def cuts(self) -> list[int]:
         return legal_cuts(self.conversation)
+
+    @cached_property
+    def joined_digests(self) -> bytes:
+        """Of every message of the body, as trails hold them."""
+        return joined_digests(self.conversation.body, self.conversation.outline.links)
 
     def cut_at(self, digest: bytes) -> int | None:
         """The cut before which everything has this digest; None without one."""

@@ -1,10 +1,11 @@
-"""Records behind a beginning that has changed or vanished, and conversations that no record holds for. Best effort.
+"""Records behind a beginning that has changed or slid away, and conversations that no record holds for. Best effort.
 
 A trail lies under its conversation's tag and is erased with it. A pointer to it, by the last messages that it covers,
-holds the conversation's first link and a digest, and leads nowhere once that is erased.
+holds the conversation's first link and a digest, and leads nowhere once that is erased. Slides hold digests alone.
 """
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -12,6 +13,7 @@ from msgspec.structs import replace
 
 from policies.chain import Origin, hash_tag
 from policies.record.record import Record
+from policies.slide import Slide, followed
 from policies.trail import (
     LONGEST,
     Restarts,
@@ -44,6 +46,16 @@ class _Pointer(msgspec.Struct, frozen=True):
 
 
 @dataclass(frozen=True, slots=True)
+class _Place:
+    """Where a record lies: the tag and first link of its conversation, its root, and how a request goes on from it."""
+
+    tag: str
+    link: bytes
+    root: str
+    origin: Origin | None
+
+
+@dataclass(frozen=True, slots=True)
 class Instability:
     """A history in which messages change that were sent before: since `root`, by the message of this index."""
 
@@ -69,6 +81,7 @@ class Trails:
         self._pointers = Shelf(checkpoints.store, sealer, ttl, _Pointer)
         self._trails = Shelf(checkpoints.store, sealer, ttl, Trail, Cache(memory, "trails"))
         self._restarts = Shelf(checkpoints.store, sealer, ttl, Restarts, Cache(memory, "restarts"))
+        self._slides = Shelf(checkpoints.store, sealer, ttl, list[Slide])
 
     async def resumed(self, case: Case) -> Case:
         """The case as a part of the conversation that it goes on from, where a summary of it would be made and there is
@@ -77,50 +90,71 @@ class Trails:
             return case
         body = case.conversation.body
         cuts = sorted(case.cuts, reverse=True)[:_LOOKED_UP]
-        exact = [(cut, _pointer(case, name)) for cut in cuts if (name := suffix_of(body, cut)) is not None]
-        spoken = [(cut, _pointer(case, name)) for cut in cuts if (name := spoken_suffix_of(body, cut)) is not None]
-        keys = list(dict.fromkeys(key for _, key in [*exact, *spoken]))
+        ends = [(cut, _pointer(case, name, case.request.head_digest)) for cut in cuts if (name := suffix_of(body, cut))]
+        spoken = [_pointer(case, name) for cut in cuts if (name := spoken_suffix_of(body, cut))]
+        keys = list(dict.fromkeys([*(key for _, key in ends), *spoken]))
         pointers = dict(zip(keys, await self._pointers.look_up(keys), strict=True))
-        kin = ""
-        for cut, key in [(cut, key) for cut, key in exact if pointers[key] is not None][:_FOLLOWED]:
-            found, tag = await self._followed(case, cut, pointers[key])
-            if found is not None:
-                return found
-            kin = kin or tag
-        for _, key in [(cut, key) for cut, key in spoken if pointers[key] is not None][: 0 if kin else _FOLLOWED]:
-            _, tag = await self._followed(case, None, pointers[key])
-            kin = kin or tag
+        places = [(cut, pointer) for cut, key in ends if (pointer := pointers[key]) is not None][:_FOLLOWED]
+        found = [place for cut, pointer in places if (place := await self._place(case, cut, pointer)) is not None]
+        if (there := await self._resumed(case, found)) is not None:
+            return there
+        kin = next((place.tag for place in found), "")
+        for pointer in [pointer for key in spoken if (pointer := pointers[key]) is not None][: 0 if kin else _FOLLOWED]:
+            place = await self._place(case, None, pointer)
+            kin = kin or (place.tag if place else "")
         return replace(case, kin=kin) if kin else case
 
-    async def _followed(self, case: Case, cut: int | None, pointer: _Pointer | None) -> tuple[Case | None, str]:
-        """The case behind what a pointer leads to, None where it does not go on from there; and the tag of that."""
-        if pointer is None:
-            return None, ""
+    async def _place(self, case: Case, cut: int | None, pointer: _Pointer) -> _Place | None:
+        """What a pointer leads to, and how body[:cut] goes on from there; None if it leads nowhere."""
         link = await self._erasures.link(pointer.first + case.chain.mark)
         tag = hash_tag(case.chain.digests_under(link)[1])
         trail = await self._trails.get(_key(tag, pointer.digest.hex()))
         if trail is None:
-            return None, ""
-        found = None if cut is None else resumed(trail, case.conversation.body, cut)
-        if found is None or cut is None:
-            return None, tag
-        origin = Origin(pointer.first, cut, pointer.digest, found)
-        there = replace(case, chain=replace(case.chain, link=link, origin=origin))
-        # Without its record the trail names what nobody has: another one must not lie under that name.
-        known = await self._checkpoints.known(there.chain.digests, [cut])
-        return (None if known is None else there), tag
+            return None
+        came = None if cut is None else resumed(trail, case.conversation.body, case.joined_digests, cut)
+        origin = None if cut is None or came is None else Origin(pointer.first, cut, pointer.digest, came)
+        return _Place(tag, link, trail.root, origin)
+
+    async def _resumed(self, case: Case, places: Sequence[_Place]) -> Case | None:
+        """The case behind the one of these records that goes back furthest; None if none holds for it.
+
+        Of a record whose front has vanished that is so only once the client's window was seen to slide.
+        """
+        held = [(place, place.origin) for place in places if place.origin is not None]
+        roots = {place.root for place, origin in held if origin.resumed.shift}
+        sliding = {root for root in roots if await self._is_sliding(case, root)}
+        for place, origin in sorted(held, key=lambda each: -each[1].resumed.shift):
+            if origin.resumed.shift and place.root not in sliding:
+                continue
+            there = replace(case, chain=replace(case.chain, link=place.link, origin=origin))
+            # Without its record the trail names what nobody has: another one must not lie under that name.
+            if await self._checkpoints.known(there.chain.digests, [origin.cut]) is not None:
+                return there
+        return None
+
+    async def _is_sliding(self, case: Case, root: str) -> bool:
+        """Whether the window of its client was seen to slide since the record of this root; takes this request down."""
+        key = _slide(case, root)
+        (before,) = await self._slides.look_up([key])
+        slides = followed(before or [], case.conversation.body, case.joined_digests)
+        if slides and slides != before and not case.is_let_through:
+            await self._slides.put(key, slides)
+        return bool(slides) and slides[0].is_seen
 
     async def note(self, case: Case, record: Record) -> None:
         """See to it that a record is found again, and that a conversation is known in which none ever is."""
         body = case.conversation.body
-        names = {suffix_of(body, record.covered), spoken_suffix_of(body, record.covered)} - {None}
-        if names and record.covered <= LONGEST:
-            came = case.resumed
-            trail = trail_of(body[: record.covered], came, left_out(case.conversation, record.covered, came))
+        end, spoken = suffix_of(body, record.covered), spoken_suffix_of(body, record.covered)
+        keys = [_pointer(case, end, case.request.head_digest)] if end else []
+        keys += [_pointer(case, spoken)] if spoken else []
+        if keys and record.covered <= LONGEST:
+            came, digests = case.resumed, case.joined_digests
+            anchor = left_out(case.conversation, record.covered, came)
+            trail = trail_of(body, digests, record.covered, record.root, came, anchor)
             await self._trails.put(_key(case.chain.tag, record.digest), trail)
             pointer = _Pointer(case.chain.first_link, bytes.fromhex(record.digest))
-            for name in filter(None, names):
-                await self._pointers.put(_pointer(case, name), pointer)
+            for key in keys:
+                await self._pointers.put(key, pointer)
         known = await self._known(case.kin or case.chain.tag, record.parent)
         by_model = record.making.model is not None
         began = began_anew(known, case.chain.tag, record.digest, body, tokens=case.request.tokens, by_model=by_model)
@@ -133,7 +167,7 @@ class Trails:
         if not is_unstable(known, case.conversation.body, case.limits.budget, tokens=case.request.tokens):
             return None
         trail = await self._trails.get(_key(tag, known.digest))
-        at = None if trail is None else changed_at(trail, case.conversation.body)
+        at = None if trail is None else changed_at(trail, case.joined_digests)
         return None if at is None else Instability(known.root, case.conversation.head_length + at)
 
     async def _known(self, tag: str, parent: str | None) -> Restarts:
@@ -149,14 +183,22 @@ def _is_due(case: Case) -> bool:
 
 
 def _key(tag: str, digest: str) -> str:
-    return f"lineage:{{{tag}}}:trail:{digest}"
+    return f"lineage:{{{tag}}}:covered:{digest}"
 
 
 def _restarts(tag: str, parent: str | None) -> str:
     return f"lineage:{{{tag}}}:restarts:{parent or 'none'}"
 
 
-def _pointer(case: Case, suffix: bytes) -> str:
-    """Of one caller and one label; what covers instructions never meets what keeps them."""
+def _slide(case: Case, root: str) -> str:
+    """Of one caller, label and head; behind the records of one root."""
+    name = case.caller.scope + case.chain.mark + case.request.head_digest + root.encode()
+    return f"index:slide:{hashlib.sha256(name).hexdigest()}"
+
+
+def _pointer(case: Case, suffix: bytes, head: bytes = b"") -> str:
+    """Of one caller and one label, and of one head if that is given; what covers instructions never meets what keeps
+    them."""
     covers = b"+" if case.conversation.instructions_covered else b"-"
-    return f"index:trail:{hashlib.sha256(case.caller.scope + covers + suffix + case.chain.mark).hexdigest()}"
+    name = case.caller.scope + covers + suffix + case.chain.mark + head
+    return f"index:trail:{hashlib.sha256(name).hexdigest()}"

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from policies.budget import budget_of
+from policies.outline import links_of
 from policies.stamps import is_harness, without_stamps, without_wrappers
 from policies.trail import (
     Restarts,
@@ -18,6 +19,7 @@ from policies.trail import (
     began_anew,
     changed_at,
     is_unstable,
+    joined_digests,
     newest_of,
     resumed,
     suffix_of,
@@ -51,6 +53,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+    from policies.message import Message as PolicyMessage
     from tests.support.scenarios import Stage
     from tests.support.stages import Stage as LoggedStage
     from tests.support.upstreams import Header
@@ -363,33 +366,79 @@ def test_stamps_count_in_the_words_of_the_user_and_nowhere_in_results() -> None:
     assert loose_digest(user("7 of them")) != loose_digest(user("8 of them"))
 
 
-COVERED = [user("The task, at 10:42:00."), *rounds(4), user("Go on."), *rounds(2, start=4)]
-TRAIL = trail_of(described(COVERED))
+def steps(number: int) -> list[Message]:
+    """So many rounds, no two alike."""
+    return [
+        message
+        for i in range(number)
+        for message in (assistant(None, f"c{i}", arguments=f'{{"number": {i}}}'), tool(f"c{i}", f"result {i}"))
+    ]
+
+
+COVERED = [user("The task, at 10:42:00."), *steps(4), user("Go on."), *steps(6)[8:]]
+
+
+def digests_of(body: Sequence[PolicyMessage]) -> bytes:
+    return joined_digests(body, links_of(body))
+
+
+def trail(body: Sequence[PolicyMessage], came: Resumed | None = None, anchor: int | None = None) -> Trail:
+    """Of a record of the whole of it."""
+    return trail_of(body, digests_of(body), len(body), "root", came, anchor)
+
+
+def goes_on(made: Trail, messages: Sequence[Message], *, behind: int = 1) -> Resumed | None:
+    """How these messages, with so many more behind them, go on from what was covered."""
+    body = described([*messages, *[user("What now?")] * behind])
+    return resumed(made, body, digests_of(body), len(messages))
+
+
+TRAIL = trail(described(COVERED))
 AT_11 = user("The task, at 11:00:00.")
 
 
 @pytest.mark.parametrize(
     ("messages", "found"),
     [
-        (COVERED, Resumed((), 14, 0)),
-        ([AT_11, *COVERED[1:]], Resumed((0,), 14, 0)),
+        (COVERED, Resumed((), 0)),
+        ([AT_11, *COVERED[1:]], Resumed((0,), 0)),
         ([user("Another task."), *COVERED[1:]], None),
-        (COVERED[5:], Resumed((), 0, 5)),
-        ([COVERED[0], *COVERED[5:]], Resumed((), 1, 4)),
-        ([AT_11, *COVERED[5:]], Resumed((0,), 1, 4)),
-        ([user("Another task."), *COVERED[5:]], None),
+        (COVERED[5:], Resumed((), 5, 5)),
+        (COVERED[7:], Resumed((), 7, 7)),
+        (COVERED[8:], None),  # less than half of it
         (COVERED[-3:], None),
+        ([COVERED[0], *COVERED[3:]], None),  # in the middle
+        ([*COVERED[:7], *COVERED[9:]], None),
+        (COVERED[:-2], None),  # at the end
+        ([AT_11, *COVERED[5:]], None),
+        ([*COVERED[5:7], *COVERED[9:]], None),  # two runs
+        ([user("Another task."), *COVERED[5:]], None),
         ([*COVERED[:3], *rounds(1, start=90), *COVERED[5:]], None),
         ([user("before"), *COVERED], None),
     ],
 )
 def test_a_request_goes_on_from_what_it_still_holds(messages: list[Message], found: Resumed | None) -> None:
-    assert resumed(TRAIL, described(messages), len(messages)) == found
+    assert goes_on(TRAIL, messages) == found
 
 
-def test_where_messages_vanished_the_others_keep_their_places() -> None:
-    found = Resumed((), 1, 4)
-    assert [found.absolute(i) for i in range(3)] == [0, 5, 6]
+def test_a_front_that_vanished_while_nothing_was_said_was_deleted() -> None:
+    assert goes_on(TRAIL, COVERED[5:], behind=0) is None
+    assert goes_on(TRAIL, COVERED, behind=0) == Resumed((), 0)
+
+
+def test_what_repeats_itself_goes_on_from_nothing() -> None:
+    again = [user("Check the status."), *rounds(1), assistant("Everything is up.")]
+    made = trail(described([user("The admin password is …"), assistant("Noted."), *again * 4]))
+    for times in range(1, 6):
+        assert goes_on(made, again * times) is None
+
+
+def test_results_that_changed_places_are_another_history() -> None:
+    calls = [assistant(None, "a", "b"), tool("a", "one"), tool("b", "two")]
+    swapped = [calls[0], tool("b", "one"), tool("a", "two")]
+    made = trail(described([user("The task."), *calls, *steps(2)]))
+    assert goes_on(made, [user("The task."), *calls, *steps(2)]) is not None
+    assert goes_on(made, [user("The task."), *swapped, *steps(2)]) is None
 
 
 def test_a_suffix_of_messages_that_are_alike_names_nothing() -> None:
@@ -409,16 +458,7 @@ def test_a_suffix_of_messages_that_are_alike_names_nothing() -> None:
     ],
 )
 def test_a_change_is_one_that_the_rest_outlives(messages: list[Message], at: int | None) -> None:
-    assert changed_at(TRAIL, described(messages)) == at
-
-
-def steps(number: int) -> list[Message]:
-    """So many rounds, no two alike."""
-    return [
-        message
-        for i in range(number)
-        for message in (assistant(None, f"c{i}", arguments=f'{{"number": {i}}}'), tool(f"c{i}"))
-    ]
+    assert changed_at(TRAIL, digests_of(described(messages))) == at
 
 
 def test_models_are_left_alone_for_twice_as_long_each_time() -> None:
@@ -444,26 +484,25 @@ def test_a_history_that_goes_no_further_is_another_conversation() -> None:
 
 
 def test_what_has_changed_once_is_sent_from_then_on() -> None:
-    body = described([AT_11, *COVERED[1:]])
-    found = resumed(TRAIL, body, len(body))
+    messages = [AT_11, *COVERED[1:]]
+    found = goes_on(TRAIL, messages)
     assert found is not None
-    assert resumed(trail_of(body, found), body, len(body)) == found
+    assert goes_on(trail(described(messages), found), messages) == found
 
 
 def test_places_are_kept_through_every_record_behind_a_vanished_beginning() -> None:
-    short = described(COVERED[5:])
-    first = resumed(TRAIL, short, len(short))
+    first = goes_on(TRAIL, COVERED[5:])
     assert first is not None
-    again = resumed(trail_of(short, first), short, len(short))
+    again = goes_on(trail(described(COVERED[5:]), first), COVERED[5:])
     assert again is not None
     assert [again.absolute(i) for i in range(3)] == [first.absolute(i) for i in range(3)] == [5, 6, 7]
     assert [again.relative(i) for i in (4, 5, 6)] == [None, 0, 1]
 
 
 def test_it_is_known_that_the_message_has_vanished_which_a_record_leaves_out() -> None:
-    trail = trail_of(described(COVERED), anchor=9)
-    assert resumed(trail, described(COVERED[9:]), 5) == Resumed((), 0, 9)
-    assert resumed(trail, described(COVERED[10:]), 4) == Resumed((), 0, 10, 9)
+    made = trail(described(COVERED), anchor=5)
+    assert goes_on(made, COVERED[5:]) == Resumed((), 5, 5)
+    assert goes_on(made, COVERED[7:]) == Resumed((), 7, 7, 5)
 
 
 def test_a_trail_knows_its_length() -> None:

@@ -1,0 +1,211 @@
+"""Conversations of one key that resemble each other, and clients that change them: what is sent must stay their own.
+
+Every message that is nobody else's holds a word of its own. An upstream request may hold the words of its own client's
+request; and those of messages over which that client's window was seen to slide, in two requests that follow each other.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace as changed
+
+from proxy.dialects.base import Usage
+from proxy.engine.ahead import is_worth_following
+from proxy.engine.case import case_of, learned
+from proxy.server.head import RequestHead
+from tests.support.dialects import PLAIN, Called, Entry, Writer, model, request_body, user
+from tests.support.scenarios import prose
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from proxy.callers.tenants import Caller
+    from proxy.engine.engine import Engine
+    from proxy.engine.replay.stand_in import StandIn
+    from proxy.upstream.routes import Router
+
+WORDS = re.compile(r"\bword\d+\b")
+# Messages of a history as it begins, and requests of one world of them.
+_LENGTHS = (36, 80)
+_REQUESTS = 26
+
+
+@dataclass
+class Client:
+    """One conversation, and how its client changes it.
+
+    most: messages that its window holds, if that slides. before: what it sent last; slides: so often in a row the window
+    has slid, is_seen: whether twice; slid: words of what has slid away.
+    """
+
+    system: str
+    label: str
+    entries: list[Entry]
+    most: int | None = None
+    before: list[Entry] = field(default_factory=list)
+    slides: int = 0
+    slid: set[str] = field(default_factory=set)
+    is_seen: bool = False
+
+    def fork(self, start: int, end: int) -> Client:
+        """Another client that begins with these."""
+        return Client(self.system, self.label, self.entries[start:end])
+
+    def send(self) -> tuple[list[Entry], set[str]]:
+        """What it sends, and the words that may reach the upstream beside its own."""
+        sent, before = [*self.entries], self.before
+        shifts = [at for at in range(len(before)) if sent[: len(before) - at] == before[at:]]
+        if len(shifts) == 1 and shifts[0] and len(sent) > len(before) - shifts[0]:
+            self.slides += 1
+        elif sent != before:
+            self.slides = 0
+        self.is_seen |= self.slides >= 2
+        self.before = sent
+        return sent, {*self.slid} if self.is_seen else set()
+
+
+def words(entries: Sequence[Entry]) -> set[str]:
+    return {word for entry in entries for text in _texts(entry) for word in WORDS.findall(text)}
+
+
+def _texts(entry: Entry) -> list[str]:
+    return [entry.text, *(text for _, text in entry.results), *(call.path for call in entry.calls)]
+
+
+class World:
+    """Some conversations of one key; the same for the same seed."""
+
+    def __init__(self, seed: int) -> None:
+        self.chance = random.Random(seed)
+        self._words = 0
+        self.clients = [self._client() for _ in range(self.chance.randrange(2, 4))]
+
+    def requests(self) -> list[tuple[Client, list[Entry], set[str]]]:
+        """Who sends what, one after the other, and the words that may be in it."""
+        found = []
+        for _ in range(_REQUESTS):
+            client = self.chance.choice(self.clients)
+            for _ in range(self.chance.choice((1, 1, 1, 2, 5))):  # a client goes on for some requests
+                self._changed(client)
+                found.append((client, *client.send()))
+        return found
+
+    def _client(self) -> Client:
+        chance = self.chance
+        system = chance.choice(("You watch.", "You watch.", f"You are {self._word()}."))
+        label = chance.choice(("", "", "", "one", "two"))
+        entries: list[Entry] = []
+        for _ in range(chance.randrange(3)):
+            entries += self._exchange()
+        likeness = chance.random()
+        while len(entries) < chance.randrange(*_LENGTHS):
+            entries += self._watched() if chance.random() < likeness else self._exchange()
+        return Client(system, label, entries, chance.choice((None, None, 24, 32, 44)))
+
+    def _changed(self, client: Client) -> None:
+        """What the client does until its next request: nearly always it goes on."""
+        chance, entries = self.chance, client.entries
+        match chance.randrange(16):
+            case 0 if client.most is None and entries:  # its user deletes an exchange, anywhere
+                at, size = chance.randrange(len(entries)), chance.choice((1, 2, 4, 10))
+                at = chance.choice((0, 1, at))
+                del entries[at : at + size]
+            case 1 if client.most is None and entries:  # its user writes something else
+                at = chance.randrange(len(entries))
+                entries[at] = replace(entries[at], text=self._text() if entries[at].text else "")
+            case 2 if entries:
+                self.clients.append(client.fork(0, chance.randrange(len(entries)) + 1))
+            case 3 if client.most is None and entries:  # another one begins with what stands in the middle of this one
+                start = chance.randrange(len(entries))
+                self.clients.append(client.fork(start, chance.randrange(start, len(entries))))
+            case 4 if client.most is None:
+                client.most = chance.choice((24, 32, 44))
+            case 5 if entries:
+                return  # a retry
+            case _:
+                pass
+        entries += self._watched() if chance.random() < 0.3 else self._exchange()
+        while client.most is not None and len(entries) > client.most:
+            first = next((at for at, entry in enumerate(entries) if at and entry.role == "user"), len(entries))
+            client.slid |= words(entries[:first])
+            del entries[:first]
+        while not entries or entries[-1].role == "assistant":
+            entries += self._exchange()
+
+    def _watched(self) -> list[Entry]:
+        """What every watcher sends and gets."""
+        called = model("", Called("status", "status"))
+        answers = [called, Entry("tool", results=(("status", "ok"),)), model(f"Everything is up. {prose('up', 25)}")]
+        return [*answers, user("Check the status.")]
+
+    def _exchange(self) -> list[Entry]:
+        """An answer with a call or none, and what follows it."""
+        if self.chance.random() < 0.3:
+            return [model(self._text()), user(self._text())]
+        name = self._word()
+        called = model(self._text(), Called(name, "read", f"src/{name}.py"))
+        return [called, Entry("tool", results=((name, self._text()),))]
+
+    def _text(self) -> str:
+        word = self._word()
+        return f"The {word} must never be forgotten. {prose(word, self.chance.choice((40, 80)))}"
+
+    def _word(self) -> str:
+        self._words += 1
+        return f"word{self._words}"
+
+
+class Judge:
+    """Sends the requests of worlds through an engine, in this process, and judges what would go upstream.
+
+    wrong: what was found. histories: conversations played. compacted: requests with a record; slid: those of them that
+    hold what has slid away.
+    """
+
+    def __init__(self, engine: Engine, router: Router, stand_in: StandIn, caller: Caller, writer: Writer) -> None:
+        self._engine, self._router, self._stand_in = engine, router, stand_in
+        self._caller, self._writer = caller, writer
+        self.wrong: list[str] = []
+        self.histories = self.requests = self.compacted = self.slid = 0
+
+    async def watch(self, seed: int) -> None:
+        """Play one world, in a scope of its own."""
+        caller = replace(self._caller, scope=b"%32d" % seed)
+        world = World(seed)
+        for number, (client, entries, allowed) in enumerate(world.requests()):
+            body = self._body(client, entries)
+            head = RequestHead("POST", "/", [(b"x-session-id", client.label.encode())] if client.label else [])
+            sent = await self._sent(caller, body, head.asking(self._writer.dialect))
+            self._judge(f"world {seed}, request {number}", body, sent, allowed | set(WORDS.findall(body.decode())))
+        self.histories += len(world.clients)
+
+    async def _sent(self, caller: Caller, body: bytes, head: RequestHead) -> bytes:
+        engine = self._engine
+        request = await engine.reader.read(body, caller.scope, self._router.encoding, self._writer.dialect)
+        assert request is not None, body[:300]
+        case = await engine.drafter.placed(case_of(head, self._router, caller, "on", request))
+        draft = await engine.drafter.first(case)
+        self.requests += 1
+        self.compacted += draft.record is not None
+        if is_worth_following(case, draft):
+            await engine.ahead.after(learned(case, self._router), changed(draft), Usage(draft.tokens, 30))
+        return draft.body
+
+    def _judge(self, name: str, body: bytes, sent: bytes, allowed: set[str]) -> None:
+        found = set(WORDS.findall(sent.decode()))
+        self.slid += bool(found - set(WORDS.findall(body.decode())))
+        if strange := found - allowed:
+            self.wrong.append(f"{name}: {sorted(strange)} went upstream")
+        for call in self._stand_in.taken():
+            if strange := set(WORDS.findall(call.body.decode())) - allowed:
+                self.wrong.append(f"{name}: {sorted(strange)} was shown to a summarizer")
+
+    def _body(self, client: Client, entries: Sequence[Entry]) -> bytes:
+        writer = self._writer
+        items = [item for entry in entries for item in writer.items(entry, PLAIN)]
+        return json.dumps(request_body(writer.dialect, client.system, items, writer.fields())).encode()
