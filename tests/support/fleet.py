@@ -129,9 +129,10 @@ class Fleet:
         while step < steps or not striking.done():
             step += 1
             if session.history and self.chance.random() < _REWRITING:
-                session.rewrite(self.chance)
+                self.chance.choice((session.rewrite, session.delete))(self.chance)
             else:
                 session.grow(self.chance)
+                session.slide()
             async with self._at_once:
                 await self.send(session)
 

@@ -6,6 +6,7 @@ request; and those of messages over which that client's window was seen to slide
 
 from __future__ import annotations
 
+import hashlib
 import json
 import random
 import re
@@ -22,7 +23,7 @@ from tests.support.dialects import PLAIN, Called, Entry, Writer, model, request_
 from tests.support.scenarios import prose
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from proxy.callers.tenants import Caller
     from proxy.engine.engine import Engine
@@ -174,15 +175,19 @@ class Judge:
         self.histories = self.requests = self.compacted = self.slid = 0
 
     async def watch(self, seed: int) -> None:
-        """Play one world, in a scope of its own."""
-        caller = replace(self._caller, scope=b"%32d" % seed)
+        """Play one world."""
         world = World(seed)
-        for number, (client, entries, allowed) in enumerate(world.requests()):
+        await self.play(f"world {seed}", world.requests())
+        self.histories += len(world.clients)
+
+    async def play(self, name: str, requests: Iterable[tuple[Client, list[Entry], set[str]]]) -> None:
+        """Requests of one key that no others share, with the words that each may hold beside its own."""
+        caller = replace(self._caller, scope=hashlib.sha256(name.encode()).digest())
+        for number, (client, entries, allowed) in enumerate(requests):
             body = self._body(client, entries)
             head = RequestHead("POST", "/", [(b"x-session-id", client.label.encode())] if client.label else [])
             sent = await self._sent(caller, body, head.asking(self._writer.dialect))
-            self._judge(f"world {seed}, request {number}", body, sent, allowed | set(WORDS.findall(body.decode())))
-        self.histories += len(world.clients)
+            self._judge(f"{name}, request {number}", body, sent, allowed | set(WORDS.findall(body.decode())))
 
     async def _sent(self, caller: Caller, body: bytes, head: RequestHead) -> bytes:
         engine = self._engine

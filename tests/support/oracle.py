@@ -64,12 +64,21 @@ def link(before: str, mark: str) -> str:
 
 @dataclass
 class Session:
-    """A client's conversation: it grows, and now and then its user changes something that was said before."""
+    """A client's conversation: it grows, and now and then its user changes or deletes something that was said before.
+
+    most: entries that its window holds; None for all. slid: the marks of what has slid out of it, from the first to the
+    last; they may be in a summary once `is_sliding`: two requests that follow each other have lost some.
+    """
 
     tenant: str
     name: str
     writer: Writer = WRITERS[0]
     history: list[Entry] = field(default_factory=list)
+    most: int | None = None
+    slid: list[str] = field(default_factory=list)
+    is_sliding: bool = False
+    _slides: int = 0
+    _gone: int = 0
     _revision: int = 0
     _requests: int = 0
 
@@ -113,6 +122,39 @@ class Session:
         self._revision += 1
         del self.history[chance.choice(spoken[1:] or spoken) :]
         self.history.append(user(self._text(60)))
+        self._slides = 0
+
+    def delete(self, chance: random.Random) -> None:
+        """What a user said, or a round, wherever it stands; then go on."""
+        at = chance.randrange(len(self.history))
+        self._drop(at - (self.history[at].role == "tool"))
+        self._begin_with_a_user()
+        self._slides = 0
+        self.history.append(user(self._text(60)))
+
+    def slide(self) -> None:
+        """Forget the oldest of what the window does not hold."""
+        before = self._gone
+        if self.most is not None and len(self.history) > self.most:
+            texts = [*self._drop(0), *self._begin_with_a_user()]
+            self.slid += [mark[0] for text in texts for mark in _MARK.finditer(text)]
+        self._slides = self._slides + 1 if self._gone > before else 0
+        self.is_sliding |= self._slides >= 2
+
+    def _begin_with_a_user(self) -> list[str]:
+        """As every history does; returns the texts that are left out for it."""
+        texts = []
+        while self.history and self.history[0].role != "user":
+            texts += self._drop(0)
+        return texts
+
+    def _drop(self, at: int) -> list[str]:
+        """Leave out the entry here, with the results of its calls; returns its texts."""
+        end = at + 1 + (self.history[at + 1 : at + 2] != [] and self.history[at + 1].role == "tool")
+        texts = [text for entry in self.history[at:end] for text in (entry.text, *(text for _, text in entry.results))]
+        self._gone += sum(map(bool, texts))
+        del self.history[at:end]
+        return texts
 
     def request(self) -> tuple[str, bytes]:
         """The name and the body of the next request."""
@@ -128,7 +170,7 @@ class Session:
     @property
     def _next(self) -> int:
         """The number of the next text; the instructions have the first."""
-        return 1 + sum(len(entry.results) or 1 for entry in self.history)
+        return 1 + self._gone + sum(len(entry.results) or 1 for entry in self.history)
 
     def _text(self, words: int, behind: int = 0) -> str:
         number = self._next + behind
@@ -152,7 +194,7 @@ class Oracle:
 
     def expect(self, name: str, session: Session) -> None:
         """Take down what the client is about to send."""
-        self.truth[name] = replace(session, history=[*session.history])
+        self.truth[name] = replace(session, history=[*session.history], slid=[*session.slid])
         self._oldest[name] = self.erased.get(session.owner, 0)
 
     def judge(self) -> None:
@@ -188,6 +230,10 @@ class Oracle:
         text = received.body.decode()
         strangers = {mark.groups()[:2] for mark in _MARK.finditer(text)} - {truth.owner}
         found += [f"a mark of {stranger}" for stranger in strangers]
+        theirs = {mark[0] for item in truth.items for mark in _MARK.finditer(_text(item))}
+        theirs |= {truth.mark(0), *(truth.slid if truth.is_sliding else ())}
+        own = {mark[0] for mark in _MARK.finditer(text) if mark.groups()[:2] == truth.owner}
+        found += [f"{mark}, which was deleted" for mark in sorted(own - theirs)[:3]]
         dialect = truth.writer.dialect
         self.judged[dialect.name] += 1
         found += [f"invalid: {defect}" for defect in DEFECTS[dialect.name](body)]
@@ -225,12 +271,18 @@ class Oracle:
         if tuple(whose) != session.owner:
             return [f"a summary of {whose}"]
         marks = [mark for item in covered for mark in _MARK.finditer(_text(item))]
-        expected = ""
-        for mark in marks:
-            expected = link(expected, mark[0])
-        if not marks or number != marks[-1][3] or chain != expected:
+        slid = session.slid if session.is_sliding else []
+        chains = (_chain([*slid[at:], *(mark[0] for mark in marks)]) for at in range(len(slid), -1, -1))
+        if not marks or number != marks[-1][3] or chain not in chains:
             return [f"a summary up to {number}, which is not that of the {len(marks)} texts covered"]
         return []
+
+
+def _chain(marks: Sequence[str]) -> str:
+    chain = ""
+    for mark in marks:
+        chain = link(chain, mark)
+    return chain
 
 
 def _unquoted(item: Json) -> tuple[Json, str]:
