@@ -1,8 +1,8 @@
 """Whether the window of a client slides: it sends its newest messages only, so the oldest vanish, request by request.
 
-A user who deletes the beginning of a conversation sends the same once. So a slide counts once it was seen in two requests
-that follow each other: each has lost messages at the very beginning, holds all the others of the one before, in order
-and at one place only, and goes on behind them (invariant 11).
+A user who deletes the beginning of a conversation sends the same once. So a slide counts once it was seen in two
+requests that follow each other: each has lost messages at the very beginning, holds all the others of the one before,
+in order and at one place only, and goes on behind them (invariant 11).
 """
 
 from collections.abc import Sequence
@@ -25,8 +25,8 @@ _MOST = 4
 class Slide(msgspec.Struct, frozen=True):
     """The newest request of a history whose front vanishes.
 
-    digests: of its messages, joined. steps: requests up to it, without a break, in which the window slid; `BROKEN` after
-    one in which it did not, before it was known to slide: then what vanished was deleted, for all that is known.
+    digests: of its messages, joined. steps: requests up to it, without a break, in which the window slid; `BROKEN`
+    after one in which it did not, before it was known to slide: then what vanished was deleted, for all that is known.
     """
 
     digests: bytes

@@ -42,8 +42,9 @@ class Trail(msgspec.Struct, frozen=True):
     """What a record covered: digests of its messages, cut and joined, as sent and with stamps left out.
 
     What stood there in another form when it was summarized has zeros for its exact digest.
-    root: of the record. shift: messages that had vanished from the front of the request it was made for. length: of that
-    request's body. anchor: the position there of the user message that is sent beside it and left out of it; -1 for none.
+    root: of the record. shift: messages that had vanished from the front of the request it was made for. length: of
+    that request's body. anchor: the position there of the user message that is sent beside it and left out of it; -1
+    for none.
     """
 
     root: str

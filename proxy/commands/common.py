@@ -13,6 +13,7 @@ from rich.console import Console
 from proxy.callers.tenants import Caller, Tenants
 from proxy.config.errors import suggest
 from proxy.config.loading import Config, ConfigError, load
+from proxy.observing.text_lines import printable
 
 CONFIG = Path("config.yaml")
 _DEFAULTS = "built-in defaults"
@@ -73,11 +74,12 @@ def output(found: _T, show: Callable[[_T, Console], None], *, as_json: bool, ind
 
 def plain(text: str | None) -> str:
     """On one line, and nothing in it that a terminal would obey."""
-    return "".join(c if c.isprintable() else " " for c in text or "")
+    return printable(text or "")
 
 
-def err(line: str) -> None:
-    print(line, file=sys.stderr)
+def err(text: str) -> None:
+    for line in text.split("\n"):
+        print(plain(line), file=sys.stderr)
 
 
 def fail(line: str) -> NoReturn:

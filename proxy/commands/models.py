@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.table import Table
 
 from proxy.callers.tenants import Tenants
+from proxy.commands.common import plain
 from proxy.config.loading import Config
 from proxy.models.table import ModelTable
 from proxy.models.tokenizer import Tokenizer
@@ -77,5 +78,5 @@ def show(found: Sequence[Sources], console: Console) -> None:
         window = "unknown" if one.window is None else f"{one.window.tokens:,} ({one.window.source})"
         stated = (one.configured, one.learned, one.asked, one.listed)
         sizes = ["-" if tokens is None else f"{tokens:,}" for tokens in stated]
-        table.add_row(one.place.model, window, *sizes, f"x {one.calibration:g}", one.place.base_url)
+        table.add_row(plain(one.place.model), window, *sizes, f"x {one.calibration:g}", one.place.base_url)
     console.print(table)

@@ -14,7 +14,7 @@ from rich.table import Table
 from policies.record.record import Record
 from proxy.callers.tenants import Caller
 from proxy.commands import running
-from proxy.commands.common import fail
+from proxy.commands.common import fail, plain
 from proxy.config.loading import Config
 from proxy.memory import Memory
 from proxy.records.checkpoints import Checkpoints
@@ -152,7 +152,7 @@ def show(sessions: Sequence[Session], console: Console) -> None:
     table.add_column("LABEL")
     for session in sessions:
         counts = (str(session.covered), str(session.generation))
-        table.add_row(session.id[:_SHOWN], moment(session.seen), session.model, *counts, session.label or "")
+        table.add_row(session.id[:_SHOWN], moment(session.seen), plain(session.model), *counts, plain(session.label))
     console.print(table)
 
 

@@ -118,7 +118,9 @@ class Ahead:
         job = Job(case, view, plan, standing, target, started, _DEADLINE, rebuild)
         await self._compactions.ahead(job)
 
-    async def _is_rebuilt(self, case: Case, standing: Record | None, target: SummaryTarget | None, plan: Compact) -> bool:
+    async def _is_rebuilt(
+        self, case: Case, standing: Record | None, target: SummaryTarget | None, plan: Compact
+    ) -> bool:
         """Whether a chain of summaries of summaries is old enough to begin anew, and it costs no more than promised."""
         if standing is None or target is None or not (standing.generation >= _REBUILD_AT or standing.making.truncated):
             return False

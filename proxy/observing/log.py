@@ -1,6 +1,7 @@
 """The log: one line an event, on standard error, as JSON or for people; never content, never keys."""
 
 import logging
+import re
 import sys
 import traceback
 from collections.abc import Callable
@@ -17,6 +18,10 @@ _SERVER = "uvicorn.error"
 Form = Literal["json", "text"]
 Fields = msgspec.Struct | dict[str, object]
 _LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
+
+
+# What JSON leaves as it is and a terminal obeys: C1 controls, and marks that turn the text behind them around.
+_obeyed = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]").sub
 
 
 class Log:
@@ -69,6 +74,8 @@ class Log:
 def _json(at: float, level: str, event: str, fields: Fields) -> bytes:
     """`level` and `event` are names of ours."""
     body, second = msgspec.json.encode(fields)[1:], int(at)
+    if not body.isascii() or b"\x7f" in body:
+        body = _obeyed(lambda found: f"\\u{ord(found[0]):04x}", body.decode()).encode()
     head = f'{{"ts":"{_second(second)}.{int(1_000_000 * (at - second)):06}Z","level":"{level}","event":"{event}"'
     return head.encode() + (b"," if len(body) > 1 else b"") + body
 

@@ -10,12 +10,17 @@ _THOUSAND = 1_000
 _TEN_THOUSAND = 10_000
 
 
+def printable(text: str) -> str:
+    """On one line, and nothing in it that a terminal obeys or that turns what follows around: a space for each."""
+    return text if text.isprintable() else "".join(each if each.isprintable() else " " for each in text)
+
+
 def text_of(event: str, fields: msgspec.Struct | Mapping[str, object]) -> str:
     """An event in one line, without time and level."""
     if isinstance(fields, RequestEnded):
         return request_line(fields)
-    told = msgspec.to_builtins(fields)
-    return " ".join([event, *(f"{name}={_value(value)}" for name, value in told.items() if value is not None)])
+    named = msgspec.to_builtins(fields)
+    return printable(" ".join([event, *(f"{key}={_value(each)}" for key, each in named.items() if each is not None)]))
 
 
 def request_line(event: RequestEnded) -> str:
@@ -29,7 +34,7 @@ def request_line(event: RequestEnded) -> str:
     words += [str(event.status), _seconds(event.ms)]
     words.append(event.end if event.end != "complete" else "")
     words += [f"{event.code or ''}", f"cause={event.cause}" if event.cause else ""]
-    return " ".join(filter(None, words))
+    return printable(" ".join(filter(None, words)))
 
 
 def tokens(number: int) -> str:

@@ -47,7 +47,7 @@ async def test_no_request_carries_a_word_of_another_conversation_or_a_deleted_on
         await judge.watch(seed)
     assert judge.wrong == []
     assert judge.compacted > judge.requests / 8
-    assert judge.slid > judge.histories / 40
+    assert judge.slid > judge.histories / 200
 
 
 def watching(times: int) -> list[Entry]:

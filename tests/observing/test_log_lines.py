@@ -5,7 +5,11 @@ from __future__ import annotations
 import io
 import json
 import re
+from dataclasses import is_dataclass
+from types import UnionType
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
+import msgspec
 import pytest
 
 from proxy.observing.events import ConfigReloaded, Event, Irreducible, PromptBilled, StoreChanged, UnstableHistory
@@ -31,6 +35,39 @@ def written(*told: Event, form: Form | None = "json", stream: io.BytesIO | None 
 def named(*told: Event) -> list[str]:
     """Level and name of each line."""
     return [f"{line['level']} {line['event']}" for line in map(json.loads, written(*told))]
+
+
+# ESC, OSC, BEL, NUL, new lines of all kinds, C1, and what turns a text around.
+HOSTILE = "a\x1b[2Jb\x1b]0;t\x07c\x00d\ne\rf\x85g\u2028h\x9b31mi\u202ej\u2066k\x7f"
+
+
+def filled(kind: type, hostile: str) -> Any:
+    """A value of a type in which every text is this one."""
+    origin, arguments = get_origin(kind), get_args(kind)
+    if kind is str:
+        return hostile
+    if isinstance(kind, type) and (issubclass(kind, msgspec.Struct) or is_dataclass(kind)):
+        return kind(**{name: filled(each, hostile) for name, each in get_type_hints(kind).items()})
+    if origin in (Union, UnionType):
+        return filled(arguments[0], hostile)
+    if origin is Literal:
+        return arguments[0]
+    if origin is tuple:
+        return (filled(arguments[0], hostile),)
+    if origin is not None:  # a list or a mapping
+        return {hostile: filled(arguments[1], hostile)} if len(arguments) == 2 else [filled(arguments[0], hostile)]
+    return kind(1)
+
+
+@pytest.mark.parametrize("form", ["text", "json"])
+@pytest.mark.parametrize("kind", get_args(Event), ids=lambda kind: kind.__name__)
+def test_no_field_of_an_event_reaches_a_terminal_as_a_command(kind: type, form: Form) -> None:
+    harmless, hostile = io.BytesIO(), io.BytesIO()
+    for stream, text in ((harmless, "x"), (hostile, HOSTILE)):
+        LogLines(Log("debug", Clock(1_795_426_797.25), stream, form))(filled(kind, text))
+    lines = hostile.getvalue().decode().split("\n")
+    assert len(lines) == harmless.getvalue().count(b"\n") + 1
+    assert all(map(str.isprintable, lines))
 
 
 def test_a_line_begins_with_when_how_severe_and_what() -> None:

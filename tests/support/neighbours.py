@@ -1,7 +1,8 @@
 """Conversations of one key that resemble each other, and clients that change them: what is sent must stay their own.
 
 Every message that is nobody else's holds a word of its own. An upstream request may hold the words of its own client's
-request; and those of messages over which that client's window was seen to slide, in two requests that follow each other.
+request; and those of messages over which that client's window was seen to slide, in two requests that follow each
+other.
 """
 
 from __future__ import annotations
@@ -40,8 +41,8 @@ _REQUESTS = 26
 class Client:
     """One conversation, and how its client changes it.
 
-    most: messages that its window holds, if that slides. before: what it sent last; slides: so often in a row the window
-    has slid, is_seen: whether twice; slid: words of what has slid away.
+    most: messages that its window holds, if that slides. before: what it sent last; slides: so often in a row the
+    window has slid, is_seen: whether twice; slid: words of what has slid away.
     """
 
     system: str

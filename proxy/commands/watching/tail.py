@@ -7,7 +7,7 @@ from datetime import datetime
 
 import msgspec
 
-from proxy.commands.common import err, fail, loaded, plain
+from proxy.commands.common import err, fail, loaded
 from proxy.commands.parameters import AsJson, ConfigPath
 from proxy.commands.watching.running_proxy import UnansweredError, Url, answered
 from proxy.observing.events import RequestEnded
@@ -54,4 +54,4 @@ def lines(stream: Iterable[bytes], *, as_json: bool) -> Iterator[str]:
 
 def told(event: RequestEnded) -> str:
     """A request on a line, with the time of day."""
-    return f"{datetime.fromtimestamp(event.at).astimezone():%H:%M:%S} {plain(request_line(event))}"
+    return f"{datetime.fromtimestamp(event.at).astimezone():%H:%M:%S} {request_line(event)}"
