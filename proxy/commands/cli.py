@@ -68,7 +68,7 @@ def serve(config: ConfigPath = None, *, host: str | None = None, port: Port = No
     """
     from proxy.commands.serve import run_workers
     from proxy.config.reloading import source
-    from proxy.server.process import inherited, listen_each
+    from proxy.server.process import inherited, listen, listen_apart
 
     read_from = source(chosen(config), os.environ)
     loaded = _served(loaded_config(config), host=host, port=port, workers=workers)
@@ -78,17 +78,23 @@ def serve(config: ConfigPath = None, *, host: str | None = None, port: Port = No
         err(f"note: {note}")
     host, port, number = loaded.server.host, loaded.server.port, loaded.server.workers
     try:
-        given = inherited()
-        listeners = [given] * number if given else [[each] for each in listen_each(host, port, number)]
+        if given := inherited():
+            held, listens = given, lambda: given
+        elif number == 1:
+            held = [listen(host, port)]
+            listens = partial(list, held)
+        else:
+            alone, listens = listen_apart(host, port)
+            held = [alone]
     except OSError as error:
         reason = str(error.strerror).partition(" (while")[0]
         way_out = "choose another with --port or --host, or with server.port and server.host in the config"
         fail(f"cannot listen on {address(host, port)}: {reason}; {way_out}")
-    for listener in listeners[0]:
+    for listener in held:
         _refuse_itself(loaded, *listener.getsockname()[:2])
     if given:  # what may be shown without a sign-in hangs on where we listen
         loaded = _served(loaded, host=given[0].getsockname()[0])
-    sys.exit(run_workers(loaded, name_of(config), listeners, console(), read_from))
+    sys.exit(run_workers(loaded, name_of(config), listens, console(), read_from))
 
 
 @app.command

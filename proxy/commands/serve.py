@@ -7,7 +7,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -26,7 +26,7 @@ from proxy.observing.log import open_log
 from proxy.runtime import descriptors, heap
 from proxy.server.addresses import address, reachable
 from proxy.server.peers import Peers
-from proxy.server.process import Server
+from proxy.server.process import Listens, Server
 from proxy.server.workers import Supervisor
 
 # The path of a Unix socket has 104 bytes at most, on macOS.
@@ -37,25 +37,22 @@ _SWITCH_SECONDS = 0.0005
 _GARBAGE_THRESHOLDS = (20_000, 20, 20)
 
 
-def run_workers(
-    config: Config, name: str, listeners: Sequence[list[socket.socket]], console: Console, source: Source | None = None
-) -> int:
-    """Serve with a worker for each list of listeners; returns the exit code. The rest is as for `run`."""
-    if len(listeners) == 1:
-        return run(config, name, listeners[0], console, source)
+def run_workers(config: Config, name: str, listens: Listens, console: Console, source: Source | None = None) -> int:
+    """Serve with as many workers as the config says, each with listeners of its own; returns the exit code. The rest is
+    as for `run`."""
+    number = config.server.workers
+    if number == 1:
+        return run(config, name, listens(), console, source)
     Tokenizer().warm(DEFAULT_ENCODING)  # before they are forked, so that they share its memory
     admin_token.kept(admin_token.token_file(config))  # made here, and found by all
 
     with _shared_folder() as folder:
 
-        def work(number: int, begins: int) -> int:
-            peers = Peers(number, len(listeners), folder)
-            said = console if (number, begins) == (0, 1) else Console(quiet=True)
-            return run(config, name, listeners[number], said, source, peers)
+        def work(which: int, begins: int) -> int:
+            said = console if (which, begins) == (0, 1) else Console(quiet=True)
+            return run(config, name, listens(), said, source, Peers(which, number, folder))
 
-        return Supervisor(
-            len(listeners), work, open_log(config.logging.level, time.time, form=config.logging.format)
-        ).run()
+        return Supervisor(number, work, open_log(config.logging.level, time.time, form=config.logging.format)).run()
 
 
 @contextmanager

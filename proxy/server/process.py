@@ -43,29 +43,50 @@ def settings(app: Served) -> uvicorn.Config:
     )
 
 
-def listen(host: str, port: int, *, is_shared: bool = False) -> socket.socket:
-    """A listening socket; raises OSError where the address is taken or not ours. is_shared: others may listen there
-    too, and the system spreads connections over all of them.
+Listens = Callable[[], list[socket.socket]]
+"""Makes, or has, the sockets that one process serves."""
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A listening socket; raises OSError where the address is taken or not ours.
 
     asyncio turns Nagle's algorithm off only on sockets it made itself: without this every answer waits 40 ms for the
     client's delayed acknowledgement.
     """
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listener = socket.create_server((host, port), backlog=_BACKLOG, family=family, reuse_port=is_shared)
+    listener = socket.create_server((host, port), backlog=_BACKLOG, family=_family(host))
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return listener
 
 
-def listen_each(host: str, port: int, number: int) -> list[socket.socket]:
-    """A listening socket for each of so many workers, all at one address. Raises OSError like `listen`.
+def listen_apart(host: str, port: int) -> tuple[socket.socket, Listens]:
+    """What holds an address for several processes, and how each of them gets a socket of its own there.
 
-    One socket for all would do, but the first worker that wakes takes all connections that have come by then.
+    The system spreads connections over the sockets that listen, so each is made by the process that serves it, listens
+    once that is ready, and is gone with it: no connection waits for a process that has died. One socket for all would
+    do, but the first process that wakes takes all connections that have come by then. Raises OSError like `listen`.
     """
-    if number == 1 or sys.platform != "linux":  # elsewhere the newest socket gets them all
-        return [listen(host, port)] * number
+    if sys.platform != "linux":  # elsewhere the newest socket gets all connections
+        alone = listen(host, port)
+        return alone, lambda: [alone]
     with listen(host, port) as alone:  # a shared address may be another proxy's
         port = alone.getsockname()[1]
-    return [listen(host, port, is_shared=True) for _ in range(number)]
+    return _shared(host, port), lambda: [_shared(host, port)]
+
+
+def _shared(host: str, port: int) -> socket.socket:
+    """A socket at an address that others have too; it does not listen."""
+    made = socket.socket(_family(host), socket.SOCK_STREAM)
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    if made.family == socket.AF_INET6:
+        made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+    made.bind((host, port))
+    return made
+
+
+def _family(host: str) -> socket.AddressFamily:
+    return socket.AF_INET6 if ":" in host else socket.AF_INET
 
 
 def inherited() -> list[socket.socket]:

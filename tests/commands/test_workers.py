@@ -108,6 +108,22 @@ async def test_a_worker_that_is_killed_loses_its_own_requests_alone_and_is_repla
             assert await asyncio.to_thread(process.wait, 30) == 0
 
 
+@pytest.mark.anyio
+async def test_nothing_waits_for_a_worker_that_has_died(tmp_path: Path) -> None:
+    async with upstream(always(answer(200, chat("ok")))) as behind:
+        config(tmp_path / "config.yaml", behind.address, **settings())
+        with served(tmp_path / "config.yaml") as (process, port):
+            pause = 0.0
+            while pause < 5:
+                while len(workers_of(process)) < 2:  # noqa: ASYNC110 - a process sets no event
+                    await asyncio.sleep(0.01)
+                os.kill(workers_of(process)[-1], signal.SIGKILL)
+                pause = float(str((await line(process, "worker_ended"))["replaced_in_s"]))
+            replies = await asyncio.gather(*(ask(f"127.0.0.1:{port}", "GET", "/readyz") for _ in range(MANY)))
+            assert {reply.status for reply in replies} == {200}
+            assert len(workers_of(process)) == 1, "the dead one's place was still empty"
+
+
 Stream = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
