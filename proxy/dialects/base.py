@@ -125,6 +125,9 @@ class Answers(Protocol):
     def ending(self, data: bytes, /) -> Ending | None:
         """Of an answer, or of a stream's last event; None where it cannot be read."""
 
+    def is_last(self, data: bytes, /) -> bool:
+        """Whether the answer is whole with an event that has this data: clients hang up right after it."""
+
     def usage(self, newest_first: Iterable[bytes], /) -> Usage | None:
         """The last that an answer's events, or the answer as a whole, tell."""
 

@@ -12,6 +12,7 @@ from proxy.dialects.reader import CountedRequest
 from proxy.engine.case import Case, Mode, Named, with_lessons
 from proxy.engine.draft import Draft
 from proxy.gateway.relay import Passing
+from proxy.gateway.usage import UsageTap
 from proxy.observing.events import Overflow
 from proxy.server.exchange import Exchange
 from proxy.upstream.active import Active
@@ -32,6 +33,7 @@ class Incoming(msgspec.Struct, eq=False):
     asked:    what was sent ahead of the line, and is not answered yet; None once the line has its answer.
     heard:    when the first of its answer was there, in the same seconds; 0 before.
     passing:  where its answer goes, of which the beginning has been passed on before the line took over.
+    tap:      what reads the answer while it passes.
     status:   of the upstream's answer; 0 without one. first_byte: when its first bytes were there.
     usage:    what the upstream has billed.
     attempts: requests that were sent to it. overflow: what became of one that it refused for its size; None for none.
@@ -54,6 +56,7 @@ class Incoming(msgspec.Struct, eq=False):
     asked: Asked | None = None
     heard: float = 0.0
     passing: Passing | None = None
+    tap: UsageTap | None = None
     draft: Draft | None = None
     prepared: float = 0.0
     status: int = 0

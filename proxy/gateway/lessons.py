@@ -24,7 +24,9 @@ class Lessons:
     def tap(self, incoming: Incoming, answer: Answer) -> UsageTap | None:
         """What reads how many tokens the upstream bills."""
         named = incoming.named
-        return None if incoming.status != 200 or named is None else UsageTap(answer, named.request.dialect.answers)
+        if incoming.status == 200 and named is not None:
+            incoming.tap = UsageTap(answer, named.request.dialect.answers)
+        return incoming.tap
 
     def warning(self, incoming: Incoming, answer: Answer, tap: UsageTap) -> str | None:
         """Whether the upstream read the prompt whole: by this answer where it is all there, else by the last one."""

@@ -18,6 +18,8 @@ _HEAD = 64 * 1024
 _PIECE = 1024 * 1024
 _KEY = b'"usage"'
 _TRIES = 16
+# Among these is the one that ends an answer: behind it there may be its usage and [DONE].
+_LAST_EVENTS = 4
 _MOST_PIECES = 1_000
 
 _decode = msgspec.json.Decoder(msgspec.Raw).decode
@@ -93,6 +95,17 @@ class UsageTap:
             self._fold()
             self._told = (self._read(),)
         return self._told[0]
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether a stream has said all that it will, as far as it has passed."""
+        self._fold()
+        if not self._given.is_event_stream:
+            return False
+        events = split_events(self._tail)
+        if self._cut and len(events) <= 2:  # one that is larger than what is kept of it: those say all once more
+            return not events[-1] and self.usage() is not None
+        return any(self._reads.is_last(data) for event in events[-_LAST_EVENTS:] if (data := data_of(event)))
 
     def _read(self) -> Usage | None:
         tail = self._tail

@@ -245,6 +245,16 @@ def test_an_answer_is_read_whole_and_in_a_stream(writer: Writer) -> None:
 
 
 @each
+def test_an_answer_is_whole_with_its_last_event_and_with_none_before(writer: Writer) -> None:
+    answers = writer.dialect.answers
+    *others, last = [*writer.events("Fine.", USAGE), *([b"[DONE]"] if writer.dialect.name == "chat" else [])]
+    assert answers.is_last(last)
+    assert not any(map(answers.is_last, others))
+    for odd in (b"", b"{", b"[]", b"null", b'{"choices": 7}', b'{"response": 1}', b"\xff"):
+        assert not answers.is_last(odd)
+
+
+@each
 def test_an_error_says_the_same_as_a_body_and_in_a_stream(writer: Writer) -> None:
     answers, error = writer.dialect.answers, UpstreamTimeoutError("Too late.", "idle_timeout").fields()
     body = answers.error_body(error, 504)

@@ -17,12 +17,14 @@ from typing import TYPE_CHECKING, TypeVar
 import pytest
 
 from proxy.dialects.reader import CountedRequest, RequestReader
+from proxy.dialects.base import Usage
 from proxy.errors import ShuttingDownError
 from proxy.gateway.incoming import Incoming
 from proxy.gateway.lane import Lane
 from proxy.observing.log import open_log
 from proxy.server.connections.request_body import RequestBody
 from proxy.server.exchange import Exchange
+from tests.support.dialects import PLAIN, WRITERS, Writer, path_of, request_body, user
 from tests.support.upstreams import (
     CHAT,
     CHUNKED,
@@ -58,6 +60,8 @@ pytestmark = pytest.mark.anyio
 
 T = TypeVar("T")
 OK = answer(200, OK_BODY, JSON)
+BEGUN = head(200, EVENTS, CHUNKED)
+BILLED = Usage(1_234, 56)
 WINDOW = [{"match": "*", "context_window": 1_000_000}]
 OTHER_EACH_TIME = (b"x-compaction-overhead-ms", b"server-timing", b"x-concertina-request-id")
 LONG = json.dumps({"error": {"message": "This model's maximum context length is 10 tokens.", "code": None}}).encode()
@@ -426,6 +430,34 @@ async def test_a_large_body_that_is_answered_before_it_is_sent_leaves_the_connec
     assert len(lane.gone_on) == 2, "one that was not known yet, and one without an idle connection"
 
 
+@pytest.mark.parametrize("is_small", [True, False], ids=["in callbacks", "in a task"])
+@pytest.mark.parametrize("writer", WRITERS, ids=lambda writer: writer.dialect.name)
+async def test_a_client_that_hangs_up_with_the_last_event_has_its_answer(
+    tmp_path: Path, lane: Watched, writer: Writer, *, is_small: bool
+) -> None:
+    events = [*writer.events("Fine.", BILLED), *([b"[DONE]"] if writer.dialect.name == "chat" else [])]
+
+    async def script(call: Call) -> None:
+        await call.read()
+        await call.send(BEGUN + b"".join(chunk(b"data: " + event + b"\n\n") for event in events))
+        await call.gone()
+
+    said = "hi" if is_small else "word " * 40_000
+    asked = {**writer.fields(), "stream": True}
+    body = json.dumps(request_body(writer.dialect, "You code.", writer.items(user(said), PLAIN), asked)).encode()
+    async with warm(tmp_path, script) as stage:
+        async with connected(stage.address) as client:
+            await client.send(request("POST", path_of(writer.dialect), [(b"Host", b"proxy"), JSON], body))
+            await client.head()
+            received = b""
+            async for part in client.chunks():
+                received += part
+                if received.endswith(events[-1] + b"\n\n"):
+                    break
+        (line,) = await stage.requests(1)
+    assert (line["end"], line["billed"], line["output"]) == ("complete", BILLED.prompt_tokens, BILLED.completion_tokens)
+
+
 async def test_what_comes_behind_a_body_is_the_next_request(tmp_path: Path, lane: Watched) -> None:
     async with warm(tmp_path, sends(OK)) as stage, connected(stage.address) as client:
         await in_turns(client, cut(chat("one")))
@@ -542,9 +574,6 @@ async def test_a_stream_waits_for_a_client_that_reads_slowly(tmp_path: Path, lan
         writer.close()
         assert received.partition(b"\r\n\r\n")[2].count(b"x") == event.count(b"x") * number
     assert not lane.gone_on
-
-
-BEGUN = head(200, EVENTS, CHUNKED)
 
 
 @pytest.mark.parametrize("said", [b"", BEGUN + chunk(ROLE), BEGUN + chunk(delta("a"))])

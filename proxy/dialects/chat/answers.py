@@ -135,6 +135,12 @@ def _says(said: Mapping[str, object]) -> bool:
     return bool(said.get("content") or said.get("tool_calls") or said.get("reasoning_content") or said.get("text"))
 
 
+def is_last(data: bytes) -> bool:
+    """[DONE], or what says why the answer ended: behind it comes usage at most."""
+    answer = completion(data)
+    return data == b"[DONE]" or (answer is not None and bool(answer.choices and answer.choices[0].finish_reason))
+
+
 def usage(newest_first: Iterable[bytes]) -> Usage | None:
     """The newest that is told; some upstreams send `"usage": null` with all other events."""
     for data in newest_first:

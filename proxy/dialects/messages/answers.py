@@ -111,6 +111,11 @@ def ending(data: bytes) -> Ending | None:
     )
 
 
+def is_last(data: bytes) -> bool:
+    answer = answered(data)
+    return answer is not None and answer.type == "message_stop"
+
+
 def usage(newest_first: Iterable[bytes]) -> Usage | None:
     """What the beginning of a stream tells holds as far as its end does not tell it anew."""
     found = _Counts()

@@ -135,6 +135,12 @@ def ending(data: bytes) -> Ending | None:
     )
 
 
+def is_last(data: bytes) -> bool:
+    """`response.completed`, `.incomplete`, `.failed`: each holds the response in its last state."""
+    answer = response(data)
+    return answer is not None and answer.status not in (None, "in_progress", "queued")
+
+
 def _is_said(item: Mapping[str, object]) -> bool:
     """Whether an item is more than an empty message, or a thought."""
     kind = item.get("type")
