@@ -313,7 +313,8 @@ class Gateway:
             self._fail_open.call(lambda: tell(self._engine.observe, ended(incoming, error), exchange.head.trace), None)
 
     def _has_all(self, incoming: Incoming) -> bool:
-        """Whether a client that has left has its answer: some hang up with the last event. Then it counts as any other."""
+        """Whether a client that has left has its whole answer, since some hang up with the last event; then it counts
+        as any other."""
         if incoming.tap is None or not incoming.tap.is_whole:
             return False
         self._lessons.take(incoming, incoming.tap)

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, TypeVar
 
 import pytest
 
-from proxy.dialects.reader import CountedRequest, RequestReader
 from proxy.dialects.base import Usage
+from proxy.dialects.reader import CountedRequest, RequestReader
 from proxy.errors import ShuttingDownError
 from proxy.gateway.incoming import Incoming
 from proxy.gateway.lane import Lane
