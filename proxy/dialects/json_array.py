@@ -32,6 +32,10 @@ _SPACE = ord(" ")
 _COMMA = ord(",")
 
 
+class HugeNumberError(ValueError):
+    """Valid JSON (RFC 8259, section 6) that holds a number like 1e999, which no float takes: it is not understood."""
+
+
 class Envelope(msgspec.Struct, frozen=True, gc=False):
     """A request's top level: its items or a text in their place, and the rest raw; an absent field is empty."""
 
@@ -213,10 +217,12 @@ def walk(body: bytes, position: int, items: Sequence[msgspec.Raw]) -> tuple[list
 
 
 def decode(raw: bytes | memoryview) -> object:
-    """One JSON value; InvalidJSONError where it is none, or nested too deeply."""
+    """One JSON value. Raises InvalidJSONError for what is none, or nested too deeply, and HugeNumberError."""
     try:
         value: object = msgspec.json.decode(raw)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+        if "out of range" in str(error):
+            raise HugeNumberError from None
         raise _invalid(error) from None
     if _too_deep(value, MAX_DEPTH):
         raise InvalidJSONError(f"The request body is nested more than {MAX_DEPTH} levels deep.")
@@ -246,11 +252,14 @@ def is_crowded(item: bytes | memoryview) -> bool:
 
 
 def scalar(raw: msgspec.Raw) -> object:
-    """The value of a top-level field, None where it is absent or null; an empty list for anything long."""
+    """The value of a top-level field, None where it is absent or null; an empty list for anything long or huge."""
     if not raw:
         return None
     value = memoryview(raw)
-    return [] if len(value) > _LONGEST_SCALAR else decode(value)
+    try:
+        return [] if len(value) > _LONGEST_SCALAR else decode(value)
+    except HugeNumberError:
+        return []
 
 
 def text_at(raw: msgspec.Raw, path: Sequence[str]) -> str | None:

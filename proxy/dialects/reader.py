@@ -269,13 +269,16 @@ class RequestReader:
         count = partial(self._tokenizer.count, encoding=encoding)
         describe = news.frame.measure.dialect.items.describe
         messages = {}
-        for key, raw in news.unread.items():
-            message = None if json_array.is_crowded(raw) else describe(json_array.decode(raw), count, family)
-            if message is None:
-                return None
-            messages[key] = message
+        try:
+            for key, raw in news.unread.items():
+                message = None if json_array.is_crowded(raw) else describe(json_array.decode(raw), count, family)
+                if message is None:
+                    return None
+                messages[key] = message
+            tools = {key: self._count_json(bytes(raw), encoding) for key, raw in news.uncounted.items()}
+        except json_array.HugeNumberError:
+            return None
         text = news.parsed.envelope.text
-        tools = {key: self._count_json(bytes(raw), encoding) for key, raw in news.uncounted.items()}
         return _Learnt(messages, tools, count(text) if text else 0)
 
     def _counted(self, body: bytes, scope: bytes, found: Prefix | None, news: _News, learnt: _Learnt) -> CountedRequest:

@@ -251,7 +251,11 @@ class Forwarder:
     async def _respond(self, incoming: Incoming, headers: Headers, body: bytes) -> UpstreamResponse:
         asked, incoming.asked = incoming.asked, None
         if asked is not None:
-            return await self._client.answered(asked)
+            try:
+                return await self._client.answered(asked)
+            except UpstreamConnectionError:
+                if not asked.was_unread:
+                    raise
         upstream, url = incoming.to.upstream, conversation_url(incoming.to, incoming.exchange.head)
         incoming.asks(url)
         response = await self._client.send(upstream, "POST", url, headers, body)

@@ -13,7 +13,6 @@ from proxy.upstream.response import Flowing
 
 _CUT_OFF = UpstreamConnectionError("The upstream's answer was cut off.")
 _EVENT_ENDS = (b"\n\n", b"\r\n\r\n", b"\r\r")
-_NOT_MODIFIED = 304
 # No piece of a stream says more than this.
 _MOST_DECODED = 16 * 1024 * 1024
 
@@ -27,10 +26,10 @@ async def relay(answer: Answer, exchange: Exchange, extra: Headers, tap: UsageTa
     if exchange.end_comments():
         await _go_on(tap.answer if tap else answer, exchange)
         return
-    status, headers = answer.response.status, to_client(answer.response.headers)
-    if status == _NOT_MODIFIED:  # it is the length of what is not sent, and our server would wait for that
+    headers = to_client(answer.response.headers)
+    if answer.hides_usage:  # less is passed on than has come
         headers = without(headers, b"content-length")
-    await exchange.start(status, [*headers, *extra])
+    await exchange.start(answer.response.status, [*headers, *extra])
     if answer.rest is None and answer.response.flowing is not None:
         passing = Passing(exchange, answer, answer.response.flowing, tap)
         passing.begin(answer.head, is_last=answer.response.at_end)

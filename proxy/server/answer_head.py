@@ -4,9 +4,10 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
 from proxy.dialects.base import Dialect
 from proxy.errors import ProxyError
-from proxy.server.headers import Headers
+from proxy.server.headers import Headers, without
 
-_WITHOUT_BODY = (204, 304)
+_NO_CONTENT = 204
+_WITHOUT_BODY = (_NO_CONTENT, 304)
 
 
 def answer_head(status: int, headers: Headers, *, keep_alive: bool, is_of_head: bool) -> tuple[bytes, int | None, bool]:
@@ -14,6 +15,8 @@ def answer_head(status: int, headers: Headers, *, keep_alive: bool, is_of_head: 
 
     is_of_head: it answers a HEAD. Raises RuntimeError for what would end a line before its time.
     """
+    if status == _NO_CONTENT:  # it may not say a length (RFC 9110, 8.6); with 304 that is of what is not sent
+        headers = without(headers, b"content-length")
     lines, length, says_last = [STATUS_LINE[status]], None, False
     for name, value in headers:
         lines += name, b": ", value, b"\r\n"

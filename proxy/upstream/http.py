@@ -39,8 +39,9 @@ class UpstreamClient:
     """One pool of connections an upstream; entered once at start, left at shutdown.
 
     No cookies, proxies from the environment, redirects, decompression or retries: what a client sent is sent once,
-    and what an upstream answers is what the client gets. Only what is idempotent and has no body is sent once more,
-    where a connection that was used before has ended without a byte of an answer. Where `provider: litellm` is
+    and what an upstream answers is what the client gets. Only where a connection that was used before has ended without
+    a byte of an answer is anything sent once more: what is idempotent and has no body, and what the upstream's system
+    has not taken a byte of. Where `provider: litellm` is
     configured, chat requests are translated on the way, and their answers on the way back.
     """
 
@@ -92,10 +93,13 @@ class UpstreamClient:
         head = request_head(method, url.removeprefix(pool.base) or "/", pool.host, headers, body)
         how = {"has_no_body": method == "HEAD", "chunked": is_chunked(headers, body)}
         connection = pool.idle() or await pool.made()
+        answer = connection.begin(head, body, **how, began=began)
         try:
-            answer = await connection.ask(head, body, **how, began=began)
+            await answer.begun()
         except UpstreamConnectionError:
-            if body or method not in _IDEMPOTENT or not connection.was_stale:
+            is_harmless = not body and method in _IDEMPOTENT and connection.was_stale
+            is_whole = body is None or isinstance(body, bytes)
+            if not (is_harmless or (is_whole and answer.was_unread)):
                 raise
             answer = await (await pool.made()).ask(head, body, **how, began=began)
         return response_of(answer)

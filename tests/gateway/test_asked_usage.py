@@ -139,3 +139,12 @@ async def test_a_prompt_that_was_cut_off_is_flagged_in_header_log_and_metric(
     assert 'concertina_estimate_ratio_count{model="m",upstream="main"} 2.0' in metrics
     lines = [json.loads(line) for line in "".join(capsys.readouterr()).splitlines() if '"cut_off"' in line]
     assert [(line["tokens_read"], line["level"]) for line in lines] == [(300, "warning")]
+
+
+async def test_a_stream_with_a_length_from_which_something_is_taken_comes_whole(tmp_path: Path) -> None:
+    content = SAID + USAGE + DONE
+    whole = head(200, EVENTS, (b"Content-Length", b"%d" % len(content))) + content
+    async with over(tmp_path, always(whole)) as (address, behind):
+        reply = await ask(address, "POST", CHAT, [JSON], request())
+    assert asks(behind.calls[0])
+    assert (reply.body, reply.complete, reply.header(b"content-length")) == (SAID + DONE, True, None)

@@ -166,6 +166,10 @@ async def test_one_choice_or_none_asked_for_is_compacted(tmp_path: Path, more: d
         b'{"model":"gpt-4o","messages":[{"role":"user","content":"x"}],"messages":[{"role":"user","content":"y"}]}',
         b'{"model":"gpt-4o","mess\\u0061ges":[{"role":"user","content":"x"}]}',
         b'{"model":"gpt-4o","input":[{"role":"user","content":"x"}]}',
+        # Valid by the grammar, and no number for most that read it.
+        b'{"model":"gpt-4o","messages":[{"role":"user","content":"x","y":1e999}]}',
+        b'{"model":"gpt-4o","messages":[{"role":"user","content":[{"type":"text","text":"x"},-1e400]}]}',
+        b'{"model":"gpt-4o","messages":[{"role":"user","content":"x"}],"tools":[{"most":1E+999}]}',
     ],
 )
 async def test_unknown_shapes_are_the_upstreams_to_judge(tmp_path: Path, request_body: bytes) -> None:

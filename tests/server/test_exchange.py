@@ -48,6 +48,8 @@ async def test_no_header_ends_its_line_before_its_time(value: bytes, place: str)
         ("POST", 200, [], [b"ab", b""], b"transfer-encoding: chunked\r\n\r\n2\r\nab\r\n0\r\n\r\n"),
         ("HEAD", 200, [(b"content-length", b"4")], [b""], b"content-length: 4\r\n\r\n"),
         ("POST", 204, [], [b""], b"\r\n"),
+        ("POST", 204, [(b"content-length", b"0"), (b"etag", b'"x"')], [b""], b'etag: "x"\r\n\r\n'),
+        ("GET", 304, [(b"content-length", b"100")], [b""], b"content-length: 100\r\n\r\n"),
         ("POST", 304, [(b"etag", b'"x"')], [b""], b'etag: "x"\r\n\r\n'),
     ],
 )

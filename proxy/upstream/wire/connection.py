@@ -1,6 +1,9 @@
 """A connection to an upstream: one request at a time, its answer, and how long both may take."""
 
 import asyncio
+import socket
+import struct
+import sys
 from collections.abc import AsyncIterator, Callable
 from functools import partial
 from typing import Protocol, cast
@@ -21,6 +24,11 @@ _MOST_HELD = 256 * 1024
 # Of a body that is about to be whole.
 _MOST_AWAITED = 64 * 1024
 _FOREVER = float("inf")
+
+
+# Of Linux's `struct tcp_info`: tcpi_bytes_acked, 64 bits.
+_TCP_INFO_BYTES = 192
+_ACKNOWLEDGED = struct.Struct("120xQ").unpack_from
 
 
 class Owner(Protocol):
@@ -46,6 +54,8 @@ class Connection(asyncio.Protocol):
         self.is_open = False
         self.was_stale = False
         self._is_used = False
+        # What its peer had taken before the request that is under way.
+        self._taken: int | None = None
         self._owner = owner
         self._upstream = upstream
         self._loop = asyncio.get_running_loop()
@@ -141,6 +151,8 @@ class Connection(asyncio.Protocol):
             self._timer.cancel()
         if self._answer is not None:
             self.was_stale = self._is_used and self._answer.reader.is_untouched
+            taken = _acknowledged(self._transport) if self.was_stale else None
+            self._answer.was_unread = taken is not None and taken == self._taken
             self._answer.lose(exc)
         self._leave()
         self.resume_writing()
@@ -165,6 +177,7 @@ class Connection(asyncio.Protocol):
         self._answer = None
         if may_continue and self._sending is None and self.is_usable:
             self._is_used, self.idle_since = True, self._loop.time()
+            self._taken = _acknowledged(self._transport)
             self._owner.give_back(self)
         else:
             self.close()
@@ -223,13 +236,17 @@ class Connection(asyncio.Protocol):
 
 
 class Answer:
-    """The answer to one request, as a body whose bytes are taken as they come."""
+    """The answer to one request, as a body whose bytes are taken as they come.
 
-    __slots__ = ("_connection", "_error", "_held", "_sink", "_waiter", "is_paused", "on_news", "reader")
+    was_unread: whether its connection, which was used before, has ended without a byte of the request having been taken
+    by its peer: then nothing can have come of it.
+    """
+
+    __slots__ = ("_connection", "_error", "_held", "_sink", "_waiter", "is_paused", "on_news", "reader", "was_unread")
 
     def __init__(self, connection: Connection, *, has_no_body: bool) -> None:
         self.reader = AnswerReader(has_no_body=has_no_body)
-        self.is_paused = False
+        self.is_paused = self.was_unread = False
         self._connection: Connection | None = connection
         self._error: BaseException | None = None
         self._held = 0
@@ -389,3 +406,15 @@ async def _pieces(body: bytes) -> AsyncIterator[memoryview]:
         if start:
             await asyncio.sleep(0)
         yield view[start : start + _PIECE]
+
+
+def _acknowledged(transport: asyncio.Transport) -> int | None:
+    """Bytes that the peer's system has taken since the connection was made, the handshake's included; None if this
+    system does not say."""
+    if sys.platform != "linux":
+        return None
+    try:
+        there = transport.get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO_BYTES)
+        return int(_ACKNOWLEDGED(there)[0])
+    except (AttributeError, OSError, struct.error):  # no socket, a closed one, an old kernel
+        return None

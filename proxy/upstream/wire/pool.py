@@ -12,7 +12,7 @@ from proxy.upstream.wire.connection import Connection
 from proxy.upstream.wire.dialing import Origin, dial, trusting_context
 
 # Seconds that a connection is kept without being used: less than servers keep theirs.
-_KEPT = 15.0
+_KEPT = 4.0
 # Turns of the loop that closing takes; a TLS transport needs several.
 _TURNS = 10
 _PORTS = {"http": 80, "https": 443}

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
+import struct
+import sys
 from contextlib import asynccontextmanager, closing, nullcontext, suppress
 from typing import TYPE_CHECKING
 
@@ -452,6 +454,35 @@ async def test_what_meets_a_closing_connection_is_sent_again_only_where_that_doe
         with pytest.raises(UpstreamConnectionError, match="closed") if tried == 1 else nullcontext():
             assert (await asker.send(method, None)).status == 200
         assert asked[1:] == [method] * tried
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="its TCP says what a peer has taken")
+@pytest.mark.parametrize("ends", ["closed", "reset"])
+async def test_what_no_byte_was_taken_of_goes_out_by_another_connection(ends: str) -> None:
+    loop, requests = asyncio.get_running_loop(), list[bytes]()
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.setblocking(False)
+
+        async def served() -> socket.socket:
+            client, _ = await loop.sock_accept(listener)
+            requests.append(await loop.sock_recv(client, 65_536))
+            await loop.sock_sendall(client, OK)
+            return client
+
+        async with UpstreamClient() as client, asyncio.timeout(30):
+            settings = Settings(base_url=f"http://127.0.0.1:{listener.getsockname()[1]}")
+            url = f"{settings.base_url}/v1"
+            first = asyncio.create_task(client.send(settings, "POST", url, [], b"one"))
+            kept = await served()
+            assert await (await first).read(10) == b"hello"
+            if ends == "reset":
+                kept.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            again = asyncio.create_task(served())
+            await asyncio.sleep(0)
+            kept.close()  # and nothing of ours can have noticed before it writes
+            response = await client.send(settings, "POST", url, [], b"two")
+            assert (response.status, requests[-1][-3:], len(requests)) == (200, b"two", 2)
+            (await again).close()
 
 
 async def test_a_connection_that_was_never_answered_on_is_not_tried_again() -> None:
