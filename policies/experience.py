@@ -16,6 +16,11 @@ from policies.ladder import StatedLimit
 LEARNED_TTL = 24 * 3600.0
 # Seconds for which no copy is sent to where one was refused for a reason that nobody foresaw.
 ORIGINALS = 600.0
+# Share of a prompt that was refused without a number from which on others are taken to be refused too; and seconds for
+# which that holds at first: one refusal may have been an upstream's whim, a second one like it holds for as long as a
+# limit that was stated.
+_CEILING = 0.9
+FIRST_CEILING_TTL = 3600.0
 # Below this, fixed overheads and not the text decide the ratio of real to estimated tokens.
 MIN_CALIBRATION_TOKENS = 100
 # Never below 1.0: trusting a lower estimate risks an overflow. 6.0 is worse than any script through any tokenizer.
@@ -49,6 +54,8 @@ class Experience(msgspec.Struct, frozen=True, omit_defaults=True):
     originals_until: Unix seconds until which requests go out as they came: a copy was refused, and its original not.
     binds_thinking: whether it has refused thinking behind another prompt than the one it was made for.
     answers:      tokens of the newest answers, coarse (`coarse`), at most ANSWERS.
+    ceiling:      tokens of our estimate that a prompt may have, since larger ones were refused without a number.
+    ceiling_until: Unix seconds until which it holds.
     """
 
     limit: int | None = None
@@ -62,9 +69,15 @@ class Experience(msgspec.Struct, frozen=True, omit_defaults=True):
     originals_until: float = 0.0
     binds_thinking: bool = False
     answers: tuple[int, ...] = ()
+    ceiling: int | None = None
+    ceiling_until: float = 0.0
 
     def limit_at(self, now: float) -> int | None:
         return self.limit if now - self.learned_at < LEARNED_TTL else None
+
+    def ceiling_at(self, now: float) -> int | None:
+        """What a prompt may have at most where no limit was stated, in real tokens."""
+        return int(self.ceiling * self.calibration) if self.ceiling is not None and now < self.ceiling_until else None
 
     @property
     def calibration(self) -> float:
@@ -119,6 +132,31 @@ def overflowed(known: Experience, stated: StatedLimit, estimated: int, now: floa
     if stated.limit is None or stated.limit <= 0 or not stated.learnable:
         return known
     return msgspec.structs.replace(known, limit=stated.limit, of_prompt=stated.kind == "input", learned_at=now)
+
+
+def shrunk(known: Experience, stated: StatedLimit, refused: int, now: float) -> Experience:
+    """After a smaller prompt was taken in the place of one of `refused` tokens of our estimate.
+
+    Only then is it known that its size was what was refused. Where a limit was stated, that is the better lesson.
+    """
+    if stated.limit is not None:
+        return known
+    seconds = FIRST_CEILING_TTL if known.ceiling is None else LEARNED_TTL
+    ceiling = int(_CEILING * refused)
+    if (lower := known.ceiling) is not None and now < known.ceiling_until:
+        ceiling = min(ceiling, lower)
+    return msgspec.structs.replace(known, ceiling=ceiling, ceiling_until=now + seconds)
+
+
+def rose(known: Experience, estimated: int, real: int) -> Experience:
+    """After an answer to a prompt of `estimated` tokens: one that is larger than the ceiling lifts it.
+
+    One that is larger than what was refused, too, disproves it.
+    """
+    if known.ceiling is None or estimated <= known.ceiling or was_cut_off(estimated, real):
+        return known
+    is_disproved = _CEILING * estimated >= known.ceiling
+    return msgspec.structs.replace(known, ceiling=None if is_disproved else estimated)
 
 
 def succeeded(known: Experience, prompt: int, output: int, now: float) -> Experience:

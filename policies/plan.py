@@ -102,7 +102,7 @@ def is_far_below(tokens: int, window: int, calibration: float, policy: PolicySet
 def needs_attention(conversation: Conversation, limits: Limits, policy: PolicySettings) -> bool:
     """Whether a request is large enough to look for a checkpoint; below, its bytes go out without store access."""
     total = conversation.total_tokens
-    return total >= limits.budget.at(policy.apply_floor) or _too_many_messages(conversation, 0, total, limits, policy)
+    return total >= limits.budget.at(policy.apply_floor) or is_crowded(conversation, 0, total, limits, policy)
 
 
 def tokens_with(conversation: Conversation, standing: Standing | None) -> int:
@@ -125,7 +125,7 @@ def decide(
     now = tokens_with(conversation, standing)
     covered = standing.covered if standing else 0
     full = now >= budget.at(policy.compaction_threshold)
-    crowded = _too_many_messages(conversation, covered, now, limits, policy)
+    crowded = is_crowded(conversation, covered, now, limits, policy)
     if not (full or crowded or force):
         return _keep(standing, "below_threshold")
     if not (full or limits.known):  # nothing to measure by: the request as it is counts as one that fills its window
@@ -181,9 +181,9 @@ def is_irreducible(conversation: Conversation, budget: Budget, policy: PolicySet
     )
 
 
-def _too_many_messages(
-    conversation: Conversation, covered: int, now: int, limits: Limits, policy: PolicySettings
-) -> bool:
+def is_crowded(conversation: Conversation, covered: int, now: int, limits: Limits, policy: PolicySettings) -> bool:
+    """Whether so many messages stand behind the first `covered` that their number leads to a compaction, where `now`
+    tokens would be sent."""
     if limits.known and policy.message_limit is None:
         return False
     enough = now >= limits.budget.at(_HALF_FULL) if limits.known else now >= 2 * _LEAST_SPAN

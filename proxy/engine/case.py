@@ -103,12 +103,14 @@ class Case(Named, frozen=True, dict=True):
     last_answer: the longest that this session, else its model, gave lately, in tokens; None where that is not known.
     summarizer:  which model summarizes for it; None for none.
     is_copied:   whether a copy of it may be sent: none is for a while after one was refused.
+    overflowed:  whether its session has overflowed there, so that a record may stand whatever its size.
     kin:         the tag of a conversation that ends alike, where no record holds for it; empty without one.
     """
 
     last_answer: int | None
     summarizer: SummaryTarget | None
     is_copied: bool = True
+    overflowed: bool = False
     kin: str = ""
 
     @cached_property
@@ -291,6 +293,7 @@ def with_lessons(named: Named, router: Router) -> Case:
         last_answer=router.longest_answer(named.place, named.chain.session),
         summarizer=router.summary_target(named.caller, named.request, named.route),
         is_copied=router.takes_copies(named.place),
+        overflowed=router.has_overflowed(named.place, named.chain),
     )
 
 

@@ -164,7 +164,7 @@ def bypass_reason(case: Case) -> str | None:
 
 def small_reason(case: Case) -> str | None:
     """Why a case goes out as it came, without a look at the store; None where it may need more."""
-    if case.mode == "force":
+    if case.mode == "force" or case.overflowed:
         return None
     if case.is_far_below(case.request.tokens):
         return "below_floor"

@@ -11,7 +11,7 @@ from typing import Literal
 from msgspec.structs import replace
 
 from policies.chain import labelled
-from policies.plan import tokens_with
+from policies.plan import is_crowded, tokens_with
 from policies.record.record import Record
 from proxy.engine.case import Case
 from proxy.engine.draft import standing_of
@@ -53,7 +53,7 @@ class StandingRecords:
         record = await self.newest(case)
         while record is not None and (share := self._gives_way_below(case, record)) is not None:
             before = await self._parent(case, record)
-            if (before is None and record.parent is not None) or not self._fits(case, before, share):
+            if (before is None and record.parent is not None) or not self._may_stand(case, before, share):
                 break
             record = before
         return record
@@ -147,6 +147,13 @@ class StandingRecords:
 
     def _fits(self, case: Case, record: Record | None, share: float) -> bool:
         return tokens_with(case.conversation, standing_of(record)) < case.limits.budget.at(share)
+
+    def _may_stand(self, case: Case, record: Record | None, share: float) -> bool:
+        """Whether nothing newer is needed, as to tokens and to messages: else it would be made anew at once."""
+        standing = standing_of(record)
+        covered, now = standing.covered if standing else 0, tokens_with(case.conversation, standing)
+        is_too_long = is_crowded(case.conversation, covered, now, case.limits, case.caller.policy)
+        return self._fits(case, record, share) and not is_too_long
 
     def _pin(self, case: Case, standing: Record | None) -> int:
         tokens_from = case.conversation.tokens_from

@@ -118,6 +118,8 @@ class Forwarder:
                 break  # the upstream did answer once: that answer is the client's
             if answer.overflow is None:
                 incoming.overflow = "output_lowered" if step.lowers_output else "solved"
+                if not (step.lowers_output or answer.error):
+                    self._learn_size(incoming, step)
                 return answer, sent
             refusal = sent, answer.overflow
             self._learn(incoming, *refusal)
@@ -150,6 +152,15 @@ class Forwarder:
 
         def learn() -> Case:
             self._windows.saw_overflow(case.place, stated, sent.tokens)
+            return learned(case, incoming.active.router)
+
+        incoming.named = self._fail_open.call(learn, case)
+
+    def _learn_size(self, incoming: Incoming, step: Retry[Draft]) -> None:
+        case = incoming.counted
+
+        def learn() -> Case:
+            self._windows.saw_shrunk(case.place, case.chain.session, step.stated, step.refused.tokens)
             return learned(case, incoming.active.router)
 
         incoming.named = self._fail_open.call(learn, case)

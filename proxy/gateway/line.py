@@ -157,7 +157,7 @@ class Gateway:
             )
         named = named_of(incoming.exchange.head, router, incoming.caller, incoming.mode, request)
         named = await self._engine.as_asked(named)
-        if named.is_plain:
+        if named.is_plain and not router.has_overflowed(named.place, named.chain):
             incoming.ready(named.route, self._engine.drafter.plain(named), named)
             return True
         case = with_lessons(named, router)

@@ -22,7 +22,7 @@ REFRESH = 60.0
 ASKED_TTL = 6 * 3600.0
 
 _OWNER_DIGITS = 32
-# Sessions whose answers are remembered, in this process alone.
+# Sessions whose answers are remembered, and those that overflowed, in this process alone.
 _SESSIONS = 5_000
 
 _encode = msgspec.json.Encoder().encode
@@ -90,15 +90,23 @@ class Windows:
         self._known: OrderedDict[Place, _Known] = OrderedDict()
         self._asked: OrderedDict[str, tuple[float, Mapping[str, int]]] = OrderedDict()
         self._answers: OrderedDict[tuple[Place, bytes], tuple[int, ...]] = OrderedDict()
+        self._overflowed: OrderedDict[tuple[Place, bytes], None] = OrderedDict()
         self.changes = 0
         """Goes up whenever something is known that was not, of any place."""
 
     def resolve(self, place: Place, configured: int | None) -> Window | None:
         """The configured window, else the learned, else what the upstream says, else the table's, else None.
 
-        A learned limit below the configured one wins: the upstream has refused what the configuration promised.
+        A learned limit below the configured one wins: the upstream has refused what the configuration promised. So
+        does what it has refused without a number, whoever promised more.
         """
         known, now = self.experience(place), self._clock()
+        window, ceiling = self._stated(place, configured, known, now), known.ceiling_at(now)
+        if ceiling is None or (window is not None and window.tokens <= ceiling):
+            return window
+        return Window(ceiling, window.max_output if window else None, "learned", of_prompt=True)
+
+    def _stated(self, place: Place, configured: int | None, known: Experience, now: float) -> Window | None:
         listed = self._listed(place)
         max_output = listed.max_output if listed else None
         learned = known.limit_at(now)
@@ -129,7 +137,7 @@ class Windows:
             place=place,
             window=self.resolve(place, configured),
             configured=configured,
-            learned=known.limit_at(now),
+            learned=min(filter(None, (known.limit_at(now), known.ceiling_at(now))), default=None),
             asked=self._told(place, now),
             listed=listed.tokens if listed else None,
             calibration=round(known.calibration, 3),
@@ -191,11 +199,23 @@ class Windows:
         """Take what the refusal of a prompt of `estimated` tokens taught."""
         self._take(place, lessons.overflowed(self.experience(place), stated, estimated, self._clock()))
 
+    def saw_shrunk(self, place: Place, session: bytes, stated: StatedLimit, refused: int) -> None:
+        """Take that a smaller prompt of a session was taken in the place of one of `refused` tokens."""
+        if len(place.model) <= MAX_NAME:
+            remember(self._overflowed, (place, session), None, _SESSIONS)
+        self._take(place, lessons.shrunk(self.experience(place), stated, refused, self._clock()))
+
+    def has_overflowed(self, place: Place, session: Callable[[], bytes]) -> bool:
+        """Whether a smaller prompt of a session was taken here in the place of one that was refused, as far as this
+        process has seen. `session` names it, which has its price.
+        """
+        return bool(self._overflowed) and (place, session()) in self._overflowed
+
     def saw_answer(self, place: Place, session: bytes, estimated: int, prompt: int, output: int) -> None:
         """Take what a session's answer, of `output` tokens to a prompt of `estimated` of which `prompt` were billed,
         taught."""
         known = lessons.billed(self.experience(place), estimated, prompt)
-        known = lessons.succeeded(known, prompt, output, self._clock())
+        known = lessons.rose(lessons.succeeded(known, prompt, output, self._clock()), estimated, prompt)
         if output > 0:
             key = place, session
             remember(self._answers, key, lessons.with_answer(self._answers.get(key, ()), output), _SESSIONS)

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import msgspec
 
+from policies.chain import Chain
 from policies.experience import Experience
 from proxy.callers.tenants import Caller
 from proxy.config.settings import Config, Upstream
@@ -186,6 +187,10 @@ class Router:
     def longest_answer(self, place: Place, session: bytes) -> int | None:
         """Of those seen there lately, in tokens; None where too few were."""
         return self._windows.longest_answer(place, session)
+
+    def has_overflowed(self, place: Place, chain: Chain) -> bool:
+        """Whether a conversation has overflowed there, and may go on from the record that this led to."""
+        return self._windows.has_overflowed(place, lambda: chain.session)
 
     def configured_window(self, model: str) -> int | None:
         return self._model(model).configured_window

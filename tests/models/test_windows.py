@@ -161,3 +161,29 @@ async def test_a_name_no_model_has_is_not_remembered(windows: Windows) -> None:
     await windows.look_up(place)
     assert windows.resolve(place, None) is None
     assert not windows._known
+
+
+def test_what_was_refused_without_a_number_wins_over_all_that_promise_more(windows: Windows, clock: Clock) -> None:
+    windows.saw_shrunk(GPT, b"s", StatedLimit(), 40_000)
+    windows.saw_shrunk(UNHEARD, b"s", StatedLimit(), 40_000)
+    assert windows.resolve(GPT, None) == Window(36_000, 16_384, "learned", of_prompt=True)
+    assert windows.resolve(GPT, 200_000) == Window(36_000, 16_384, "learned", of_prompt=True)
+    assert windows.resolve(GPT, 8_192) == Window(8_192, 16_384, "policy")
+    assert windows.resolve(UNHEARD, None) == Window(36_000, None, "learned", of_prompt=True)
+    assert windows.sources(GPT, None).learned == 36_000
+    clock.now += LEARNED_TTL
+    assert windows.resolve(GPT, None) == Window(128_000, 16_384, "table")
+
+
+def test_an_answer_to_more_lifts_what_was_refused_and_nobody_else_is_held_to_it(windows: Windows) -> None:
+    windows.saw_shrunk(GPT, b"s", StatedLimit(), 40_000)
+    assert windows.resolve(structs.replace(GPT, owner="another"), None) == Window(128_000, 16_384, "table")
+    windows.saw_answer(GPT, b"s", 50_000, 50_000, 10)
+    assert windows.resolve(GPT, None) == Window(128_000, 16_384, "table")
+
+
+def test_the_session_that_overflowed_is_known_at_that_place_alone(windows: Windows) -> None:
+    windows.saw_shrunk(GPT, b"s", StatedLimit(), 40_000)
+    assert windows.has_overflowed(GPT, lambda: b"s")
+    assert not windows.has_overflowed(GPT, lambda: b"another")
+    assert not windows.has_overflowed(UNHEARD, lambda: b"s")

@@ -5,7 +5,17 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from policies.experience import LEARNED_TTL, Experience, billed, overflowed, succeeded, was_cut_off
+from policies.experience import (
+    FIRST_CEILING_TTL,
+    LEARNED_TTL,
+    Experience,
+    billed,
+    overflowed,
+    rose,
+    shrunk,
+    succeeded,
+    was_cut_off,
+)
 from policies.ladder import StatedLimit
 
 NOTHING = Experience()
@@ -105,3 +115,58 @@ def test_it_survives_being_stored() -> None:
         learned(8_192, kind="input", now=5), shape="merge", tells_usage=False, ratios=(1.5,)
     )
     assert msgspec.json.decode(msgspec.json.encode(known), type=Experience) == known
+
+
+UNSTATED = StatedLimit(learnable=False)
+
+
+def refused(*sizes: int, now: float = 0, known: Experience = NOTHING) -> Experience:
+    for size in sizes:
+        known = shrunk(known, UNSTATED, size, now)
+    return known
+
+
+def test_what_was_refused_without_a_number_is_a_ceiling_for_an_hour_and_for_a_day_where_it_was_refused_again() -> None:
+    once = refused(40_000, now=100)
+    assert once.ceiling_at(100 + FIRST_CEILING_TTL - 1) == 36_000
+    assert once.ceiling_at(100 + FIRST_CEILING_TTL) is None
+    again = refused(41_000, now=10_000, known=once)
+    assert again.ceiling_at(10_000 + LEARNED_TTL - 1) == 36_900
+    assert again.ceiling_at(10_000 + LEARNED_TTL) is None
+
+
+def test_of_several_ceilings_the_lowest_holds_and_a_calibration_goes_with_it() -> None:
+    assert refused(40_000, 30_000).ceiling_at(1) == 27_000
+    assert refused(30_000, 90_000).ceiling_at(1) == 27_000
+    assert billed(refused(40_000), 1_000, 1_500).ceiling_at(1) == 54_000
+
+
+def test_a_refusal_that_states_its_limit_makes_no_ceiling() -> None:
+    assert shrunk(NOTHING, StatedLimit(8_192, kind="window"), 40_000, 0) == NOTHING
+    assert shrunk(NOTHING, StatedLimit(8_192, kind="pool", learnable=False), 40_000, 0) == NOTHING
+
+
+@pytest.mark.parametrize(
+    ("estimated", "real", "ceiling"),
+    [
+        (36_000, 36_000, 36_000),
+        (36_500, 36_500, 36_500),
+        (39_900, 39_900, 39_900),
+        (40_001, 40_001, None),
+        (90_000, 90_000, None),
+        (90_000, 4_096, 36_000),
+    ],
+    ids=["no larger", "a little larger", "just below", "as large as refused", "much larger", "cut off unread"],
+)
+def test_a_larger_prompt_that_is_answered_lifts_the_ceiling(estimated: int, real: int, ceiling: int | None) -> None:
+    assert rose(refused(40_000), estimated, real).ceiling == ceiling
+
+
+def test_replicas_of_the_version_before_read_what_is_shared_and_their_own_is_read_here() -> None:
+    class Before(msgspec.Struct, frozen=True, omit_defaults=True):
+        limit: int | None = None
+        learned_at: float = 0.0
+
+    raw = msgspec.json.encode(refused(40_000, known=learned(8_192, now=5)))
+    assert msgspec.json.decode(raw, type=Before) == Before(8_192, 5)
+    assert msgspec.json.decode(msgspec.json.encode(Before(8_192, 5)), type=Experience).limit == 8_192
