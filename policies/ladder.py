@@ -4,7 +4,7 @@ from collections.abc import Generator
 from dataclasses import dataclass, replace
 from typing import Generic, Literal, TypeVar
 
-from policies.budget import Budget, budget_of, usable_input
+from policies.budget import DEFAULT_RESERVE, Budget, budget_of, usable_input
 from policies.conversation import Conversation
 from policies.half_window import Cut, choose_cut
 from policies.plan import Standing, is_irreducible, with_names
@@ -21,6 +21,12 @@ _LEAST_TAIL = 64
 _GUESS = 0.90
 # Share of a window from which on an error that may mean anything is taken for an overflow.
 _FULL = 0.75
+# What is left free below a stated limit that the upstream itself has counted up to: a share of it, and a share of what
+# must be cut, which may weigh less than the average.
+_STATED_MARGIN = 0.01
+_MISCOUNTED = 0.15
+# Share of a window that is kept for an answer whose limit nobody has asked for, when contents are cut for it.
+_LEAST_ANSWER = 0.05
 # What is left free beside a prompt: a share of it where we only guess its size, tokens where it was counted.
 ESTIMATE_MARGIN = 0.10
 EXACT_MARGIN = 0.03
@@ -98,6 +104,7 @@ class Rung:
 
     cut:         None keeps the standing checkpoint, or none.
     tail_tokens: None leaves the contents alone.
+    most:        tokens that the retry may have, lest it be refused as well.
     """
 
     budget: Budget
@@ -105,6 +112,7 @@ class Rung:
     cut: Cut | None
     tail_tokens: int | None
     with_model: bool
+    most: int
 
 
 def is_plausible(stated: StatedLimit, sent_tokens: int, window: int | None) -> bool:
@@ -162,6 +170,31 @@ def refused_budget(
     return budget_of(limit, min(planned, left, ceiling))
 
 
+def stated_room(
+    stated: StatedLimit, *, sent_tokens: int, max_output: int | None, exact: bool, calibration: float
+) -> int | None:
+    """What a prompt may have at most after a refusal that states its limit, in units of our estimate.
+
+    None where none is stated, and where what is stated does not explain the refusal.
+    """
+    if stated.limit is None:
+        return None
+    limit, output = stated.limit, max_output
+    if stated.kind == "input":
+        output = 0
+    elif output is None:
+        output = min(int(_LEAST_ANSWER * limit), DEFAULT_RESERVE)
+    counted = None if stated.is_lower_bound else stated.input_tokens
+    if counted is None:
+        room = int((limit - output) * (1 - (EXACT_MARGIN if exact else ESTIMATE_MARGIN)) / calibration)
+        return room if 0 < room < SHRINK_AT_LEAST * sent_tokens else None
+    over = counted - (limit - output)
+    if over <= 0 or counted <= 0:
+        return None
+    room = limit - output - int(_STATED_MARGIN * limit + _MISCOUNTED * over) - _COUNTED_MARGIN
+    return max(1, int(room * sent_tokens / counted))
+
+
 def next_rung(
     conversation: Conversation,
     budget: Budget,
@@ -170,8 +203,13 @@ def next_rung(
     *,
     attempt: int,
     smallest_sent: int,
+    room: int | None = None,
 ) -> Rung:
-    """The `attempt`-th retry, counted from 0; its request must be 10 % smaller than `smallest_sent` tokens."""
+    """The `attempt`-th retry, counted from 0; its request must be 10 % smaller than `smallest_sent` tokens.
+
+    room: what the limit that was stated has room for, None without one. The first retry may have all of it, however
+    little less that is: a history is cut as far as ever, but contents no further.
+    """
     budget = with_names(budget.behind(conversation.fixed_tokens), policy)
     target = min(budget.at(TARGETS[attempt]), int(SHRINK_AT_LEAST * smallest_sent))
     most_of_record = int(max(RECORD_SHARE * (target - budget.fixed), _LEAST_RECORD_SHARE * target))
@@ -180,7 +218,10 @@ def next_rung(
     covered = standing.covered if standing else 0
     cut = choose_cut(conversation, budget, policy, covered=covered, target=target)
     record = budget.injected if cut else standing.record_tokens if standing else 0
-    room = target - conversation.fixed_tokens - record
+    smaller = int(SHRINK_AT_LEAST * smallest_sent)
+    most = smaller if room is None or attempt else room
+    aim = target if room is None or attempt == len(TARGETS) - 1 else min(room, most)
+    room = aim - conversation.fixed_tokens - record
     fits = conversation.kept_tokens(cut.position if cut else covered) <= room
     return Rung(
         budget,
@@ -188,4 +229,5 @@ def next_rung(
         cut,
         tail_tokens=None if fits else max(room, _LEAST_TAIL),
         with_model=attempt < len(TARGETS) - 1 and not is_irreducible(conversation, budget, policy),
+        most=most,
     )

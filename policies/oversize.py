@@ -1,10 +1,11 @@
 """Contents that no window takes, known before anything is sent (docs/design.md, "The ladder")."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 
 from policies.budget import Budget
 from policies.conversation import Conversation, MessageIndex
-from policies.message import INSTRUCTION_ROLES
+from policies.message import INSTRUCTION_ROLES, Message
 
 # What is left of such contents, beside tools, head and a record, as a share of M.
 _LEFT = 0.5
@@ -12,6 +13,7 @@ _LEFT = 0.5
 # and with it the prompt's cache.
 _STEP = 0.75
 _LEAST = 64
+NOTHING: Mapping[MessageIndex, float] = MappingProxyType({})
 
 
 def least_tokens(conversation: Conversation) -> int:
@@ -20,34 +22,67 @@ def least_tokens(conversation: Conversation) -> int:
     return conversation.fixed_tokens + conversation.kept_tokens(newest)
 
 
-def oversized(conversation: Conversation, budget: Budget) -> dict[MessageIndex, int]:
-    """Message index -> the tokens that it may keep, so that the least that must be sent fits.
+def oversized(
+    conversation: Conversation, budget: Budget, harness: Mapping[MessageIndex, float] = NOTHING
+) -> dict[MessageIndex, int]:
+    """Message index -> the tokens that it may keep, so that the least that must be sent fits; see `limits_for`."""
+    kept = kept_behind(conversation, conversation.units[-1] if conversation.units else 0)
+    return limits_for(
+        conversation, kept, max(_LEAST, int(_LEFT * budget.movable) - budget.record), harness, stepped=True
+    )
 
-    User messages are spared while the rest can make the room.
-    """
-    newest = conversation.units[-1] if conversation.units else 0
-    kept = [*conversation.repeated(newest), *range(newest, len(conversation.body))]
-    return limits_for(conversation, kept, max(_LEAST, int(_LEFT * budget.movable) - budget.record), stepped=True)
+
+def kept_behind(conversation: Conversation, covered: int) -> list[int]:
+    """Positions of what is sent as it came behind a record of the first `covered` messages."""
+    return [*conversation.repeated(covered), *range(covered, len(conversation.body))]
 
 
 def limits_for(
-    conversation: Conversation, kept: Iterable[int], total: int, *, stepped: bool = False
+    conversation: Conversation,
+    kept: Iterable[int],
+    total: int,
+    harness: Mapping[MessageIndex, float] = NOTHING,
+    *,
+    stepped: bool = False,
 ) -> dict[MessageIndex, int]:
-    """Message index -> the tokens that it may keep, so that these messages of the body take `total` together."""
+    """Message index -> the tokens that it may keep, so that these messages of the body take `total` together.
+
+    Results of tools are cut first, then what a harness says in a user's name, then what the model said; only where all
+    that is not enough the user's own words are, and keep half of `total` at least. harness: shares of user messages.
+    """
     body = conversation.body
     sizes = {conversation.index(i): body[i].tokens for i in kept if body[i].role not in INSTRUCTION_ROLES}
-    users = {i: size for i, size in sizes.items() if conversation.messages[i].role == "user"}
-    spared = sum(users.values())
-    if spared <= total // 2 and len(users) < len(sizes):
-        sizes = {i: size for i, size in sizes.items() if i not in users}
-        total -= spared
-    most = allowance(list(sizes.values()), total)
-    if stepped:
-        step = int(total * _STEP)
-        while step > max(most, _LEAST):
-            step = int(step * _STEP)
-        most = step
-    return {i: most for i, size in sizes.items() if size > most}
+    words = {i: _words(conversation.messages[i], harness.get(i, 0.0)) for i in sizes}
+    base = total if stepped else 0
+    others: dict[MessageIndex, int] = {}
+    for role in ("tool", "user", "assistant"):
+        others |= {i: size - words[i] for i, size in sizes.items() if conversation.messages[i].role == role}
+        others = {i: size for i, size in others.items() if size > 0}
+        spared = sum(sizes.values()) - sum(others.values())
+        if others and spared + _LEAST * len(others) <= total:
+            most = _most(others, total - spared, base)
+            return {i: words[i] + most for i, size in others.items() if size > most}
+    spoken = {i: size for i, size in words.items() if size > 0}
+    beside = min(sum(others.values()), total // 2 if spoken else total)
+    most, most_words = _most(others, beside, base), _most(spoken, total - beside, base)
+    limits = {i: min(words[i], most_words) + min(others.get(i, 0), most) for i in sizes}
+    return {i: limit for i, limit in limits.items() if limit < sizes[i]}
+
+
+def _words(message: Message, harness: float) -> int:
+    """Tokens of a message that a user says."""
+    return message.tokens - int(message.tokens * harness) if message.role == "user" else message.words
+
+
+def _most(sizes: Mapping[MessageIndex, int], room: int, base: int) -> int:
+    """The most tokens that one of these may keep; where that cuts any, the next of the steps down from `base`."""
+    most = allowance([*sizes.values()], room)
+    if not base or most >= max(sizes.values(), default=0):
+        return most
+    step = int(base * _STEP)
+    while step > max(most, _LEAST):
+        step = int(step * _STEP)
+    return step
 
 
 def allowance(sizes: Sequence[int], total: int) -> int:

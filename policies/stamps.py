@@ -47,7 +47,8 @@ _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct",
 _WRAPPERS = ("system-reminder", "environment_context", "environment_details", "env")
 # Elements that stand beside a user's words as texts of their own, in a user's name: those of Claude Code, codex, Cline.
 _ELEMENTS = "|".join((*_WRAPPERS, "total_tokens", "local-command-caveat", "user_instructions", "turn_aborted"))
-_opening = re.compile(rf"<({_ELEMENTS})>|# AGENTS\.md instructions[^\n]{{0,400}}+\s{{0,20}}+<(INSTRUCTIONS)>").match
+_TAG = re.compile(rf"<({_ELEMENTS})>|# AGENTS\.md instructions[^\n]{{0,400}}+\s{{0,20}}+<(INSTRUCTIONS)>")
+_opening, _harness = _TAG.match, _TAG.finditer
 _space = re.compile(r"\s*+").match
 
 
@@ -116,6 +117,16 @@ def is_harness(text: str) -> bool:
             return False
         at = _end_of_space(text, end + len(closing))
     return start < at == len(text)
+
+
+def harness_spans(text: str) -> list[tuple[int, int]]:
+    """Where a harness speaks in a text: what stands between its tags."""
+    spans: list[tuple[int, int]] = []
+    for found in _harness(text):
+        end = text.find(f"</{found[1] or found[2]}>", found.end())
+        if end >= 0 and (not spans or found.start() >= spans[-1][1]):
+            spans.append((found.end(), end))
+    return spans
 
 
 def _end_of_space(text: str, at: int) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from codecs import BOM_UTF8
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import NamedTuple, NewType
 
@@ -16,6 +16,7 @@ from policies.assembly import with_instructions
 from policies.cached import cached_property
 from policies.conversation import Conversation, MessageIndex
 from policies.message import Message
+from policies.stamps import harness_spans
 from policies.transcript import Utterance
 from proxy.dialects import bounds, json_array, surrogates
 from proxy.dialects.base import Dialect, Settings
@@ -126,6 +127,13 @@ class CountedRequest(msgspec.Struct, frozen=True, dict=True):
             return [one for one in said if one.answers is not None]
         whole = "\n".join(one.text for one in said)
         return said if len(said) == 1 else [Utterance(position, self.conversation.body[position].role, whole)]
+
+    def harness_shares(self, positions: Iterable[int]) -> dict[MessageIndex, float]:
+        """Which share of the user messages at these positions of the body a harness says, by index of a message."""
+        body = self.conversation.body
+        said = {at: self.said_in(at) for at in positions if body[at].role == "user"}
+        shares = {self.conversation.index(at): _harness_share(one.text) for at, (one, *_) in said.items() if said[at]}
+        return {index: share for index, share in shares.items() if share}
 
     def behind(self, separator: str) -> CountedRequest:
         """The request from the newest user message on that says exactly `separator`; itself where there is none.
@@ -319,6 +327,10 @@ class RequestReader:
 
     def _key(self, raw: memoryview, measure: str) -> ContentKey:
         return ContentKey(xxhash.xxh3_128_intdigest(raw, self._seed ^ (hash(measure) & _SEEDS)))
+
+
+def _harness_share(text: str) -> float:
+    return sum(end - start for start, end in harness_spans(text)) / len(text) if text else 0.0
 
 
 def _readable(body: bytes) -> bytes | None:

@@ -6,8 +6,10 @@ from collections.abc import Mapping
 import msgspec
 
 from policies.arguments import UnreadError, read
+from policies.stamps import harness_spans
 from policies.transcript import shorten
 from proxy.dialects.json_array import members_of
+from proxy.dialects.surrogates import readable
 
 _LONGEST_ID = 128
 _SHORTEST = 40
@@ -22,6 +24,31 @@ def id_of(value: object) -> str:
 def cut(text: str, share: float) -> str:
     """The text with this share of its length, head and tail, visibly marked."""
     return shorten(text, max(_SHORTEST, int(len(text) * share)))
+
+
+def with_less_harness(raw: bytes | memoryview, share: float) -> bytes:
+    """An item in which what a harness says in a user's name keeps this share of its length, between its tags."""
+    item = msgspec.json.decode(readable(bytes(raw)))
+    content = item.get("content")
+    if isinstance(content, str):
+        item["content"] = _less_harness(content, share)
+    elif isinstance(content, list):
+        item["content"] = [_part_with_less(part, share) for part in content]
+    return msgspec.json.encode(item)
+
+
+def _part_with_less(part: object, share: float) -> object:
+    if isinstance(part, dict) and isinstance(part.get("text"), str):
+        return {**part, "text": _less_harness(part["text"], share)}
+    return part
+
+
+def _less_harness(text: str, share: float) -> str:
+    kept, at = [], 0
+    for start, end in harness_spans(text):
+        kept += [text[at:start], cut(text[start:end], share)]
+        at = end
+    return "".join([*kept, text[at:]])
 
 
 def cut_values(arguments: object, share: float) -> object:

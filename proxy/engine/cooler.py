@@ -19,6 +19,7 @@ from policies.transcript import CountTokens
 from proxy.dialects import json_array
 from proxy.dialects.reader import CountedRequest
 from proxy.dialects.surrogates import readable
+from proxy.dialects.texts import cut, with_less_harness
 from proxy.engine.case import Case
 from proxy.memory import Cache, Memory
 from proxy.models.tokenizer import Tokenizer
@@ -27,8 +28,10 @@ from proxy.runtime.workers import Workers
 from proxy.stores.base import Store
 from proxy.stores.sealing import Sealer
 
-# Cutting to a share of the characters leaves a little more than that share of the tokens.
-_CUT_MARGIN = 0.85
+# What is cut off beyond what must be, as a share of it: characters are cut where tokens are counted.
+_CUT_MARGIN = 0.05
+# Cuts of one message until it is as short as it must be: what is left out may weigh less than what stays.
+_MOST_CUTS = 4
 
 _Texts = tuple[str | None, ...]
 
@@ -165,14 +168,61 @@ class Cooler:
         return Cooled(case.conversation, {}, following).rewritten(self._weighed(case, raws))
 
     def _cut(self, case: Case, view: Cooled, limits: Mapping[MessageIndex, int]) -> Cooled:
-        messages, dialect = view.conversation.messages, case.request.dialect
-        raws = {}
-        for i, limit in limits.items():
-            shortened = partial(dialect.items.shortened, share=_CUT_MARGIN * limit / messages[i].tokens)
-            raws[i] = dialect.rewritten(view.replaced.get(i) or case.request.message_bytes(i), shortened)
-        weighed = self._weighed(case, raws)
-        smaller = {i: (raw, tokens) for i, (raw, tokens) in weighed.items() if tokens < messages[i].tokens}
+        messages = view.conversation.messages
+        cut = {i: self._cut_one(case, view, i, limit) for i, limit in limits.items()}
+        smaller = {i: (raw, tokens) for i, (raw, tokens) in cut.items() if tokens < messages[i].tokens}
         return view.rewritten(smaller, is_cut=True)
+
+    def _cut_one(self, case: Case, view: Cooled, index: MessageIndex, limit: int) -> tuple[bytes, int]:
+        """A message with its tokens: what is no user's word is cut first, and words only where that is not enough."""
+        message, dialect = view.conversation.messages[index], case.request.dialect
+        raw, tokens = bytes(view.replaced.get(index) or case.request.message_bytes(index)), message.tokens
+        if message.words:
+            raw, tokens = self._cut_results(case, raw, index, limit)
+        elif message.role == "user":
+            position = index - case.conversation.index(0)
+            harness = case.request.harness_shares([position]).get(index, 0.0)
+            raw, tokens = self._cut_to(case, raw, tokens, limit, harness, partial(with_less_harness, raw))
+        if tokens <= limit:
+            return raw, tokens
+        before = raw
+
+        def shorter(share: float) -> bytes:
+            return dialect.rewritten(before, partial(dialect.items.shortened, share=share))
+
+        return self._cut_to(case, raw, tokens, limit, 1.0, shorter)
+
+    def _cut_results(self, case: Case, raw: bytes, index: MessageIndex, limit: int) -> tuple[bytes, int]:
+        """A message with shorter results; what the user says beside them is whole."""
+        message = case.conversation.messages[index]
+        texts = [one.text for one in case.request.said_in(index - case.conversation.index(0))]
+
+        def shorter(share: float) -> bytes:
+            return case.request.dialect.items.with_texts(raw, [cut(text, share) for text in texts])
+
+        part = 1 - message.words / message.tokens
+        return self._cut_to(case, raw, message.tokens, limit, part, shorter)
+
+    def _cut_to(
+        self,
+        case: Case,
+        raw: bytes,
+        tokens: int,
+        limit: int,
+        part: float,
+        shorter: Callable[[float], bytes],
+    ) -> tuple[bytes, int]:
+        """A message of so many tokens, of which this part can be cut, with the share of it that makes it fit."""
+        made, weight = raw, tokens
+        able = tokens * part
+        aim = limit - _CUT_MARGIN * min(limit, tokens - limit)
+        for _ in range(_MOST_CUTS):
+            if weight <= limit or able <= 0:
+                break
+            made = shorter(max(0.0, 1 - (tokens - aim) / able))
+            weight = self._tokens(case, made)
+            aim -= 1.1 * (weight - limit)
+        return made, weight
 
     def _weighed(self, case: Case, raws: Mapping[MessageIndex, bytes]) -> dict[MessageIndex, tuple[bytes, int]]:
         """Messages with their tokens, by index."""

@@ -7,7 +7,7 @@ from typing import assert_never
 from msgspec import structs
 
 from policies.conversation import MessageIndex
-from policies.oversize import least_tokens, oversized
+from policies.oversize import kept_behind, least_tokens, oversized
 from policies.plan import Compact, Forward, Plan, Reuse, decide, needs_attention
 from policies.record.record import Record, with_left_out
 from proxy.engine.case import Case, Outcome
@@ -124,7 +124,10 @@ class Decider:
         view = await self._cooler.cool(case, record.covered if record else 0, use.first if use else None)
         if not case.cannot_take(least_tokens(view.conversation)):
             return view
-        return await self._cooler.cut(case, view, oversized(view.conversation, case.steady_budget(window)))
+        newest = view.conversation.units[-1] if view.conversation.units else 0
+        harness = case.request.harness_shares(kept_behind(view.conversation, newest))
+        limits = oversized(view.conversation, case.steady_budget(window), harness)
+        return await self._cooler.cut(case, view, limits)
 
     async def shortened(
         self, case: Case, record: Record | None, view: Cooled, limits: Mapping[MessageIndex, int]

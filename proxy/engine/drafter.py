@@ -7,7 +7,7 @@ from typing import assert_never
 from msgspec import structs
 
 from policies import ladder
-from policies.oversize import limits_for
+from policies.oversize import kept_behind, limits_for
 from policies.plan import Compact, Forward, Reuse
 from policies.record.record import Record
 from policies.record.texts import texts_for
@@ -105,6 +105,10 @@ class Drafter:
         )
         if budget is None:
             return None
+        known = case.experience.calibration
+        room = ladder.stated_room(
+            stated, sent_tokens=refused.tokens, max_output=case.reserved_output, exact=route.exact, calibration=known
+        )
         case = await self._placed(case)
         record = refused.record or await self._standing.newest(case)
         view = refused.view or await self._decider.cooled(case, record)
@@ -115,6 +119,7 @@ class Drafter:
             standing_of(record),
             attempt=attempt,
             smallest_sent=refused.tokens,
+            room=room,
         )
         waited = 0.0
         if rung.cut is not None:
@@ -130,7 +135,7 @@ class Drafter:
             draft = await self._cut_contents(case, view, draft, record, rung)
         window = stated.limit if stated.kind in (None, "window") else None
         draft = self._fitted(case, draft, window)
-        return draft if draft.tokens <= ladder.SHRINK_AT_LEAST * refused.tokens else None
+        return draft if draft.tokens <= rung.most else None
 
     async def without_thinking(self, case: Case, refused: Draft) -> Draft | None:
         """What was refused for thinking that is bound to another prompt, without any; None where the client is told:
@@ -227,9 +232,8 @@ class Drafter:
         """Cut the largest contents of what is still sent, so that it weighs `rung.tail_tokens`."""
         covered = record.covered if record else 0
         assert rung.tail_tokens is not None  # noqa: S101 - the caller's condition
-        conversation = view.conversation
-        kept = [*conversation.repeated(covered), *range(covered, len(conversation.body))]
-        limits = limits_for(conversation, kept, rung.tail_tokens)
+        kept = kept_behind(view.conversation, covered)
+        limits = limits_for(view.conversation, kept, rung.tail_tokens, case.request.harness_shares(kept))
         shorter = await self._decider.shortened(case, record, view, limits)
         cut = drafted(case, shorter, record, draft.outcome, draft.reason)
         return structs.replace(cut, view=view, waited=draft.waited)

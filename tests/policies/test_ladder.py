@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from policies.budget import budget_of, usable_input
-from policies.ladder import StatedLimit, next_rung, refused_budget
+from policies.ladder import StatedLimit, next_rung, refused_budget, stated_room
 from policies.oversize import allowance
 from policies.plan import Standing
 from policies.settings import DEFAULTS
@@ -90,3 +90,37 @@ def test_an_allowance_keeps_the_sum_and_spares_small_messages(sizes: list[int], 
         assert sum(min(size, cap) for size in sizes) <= max(total, 0) or sum(sizes) <= total
     if sum(sizes) <= total:
         assert cap == max(sizes, default=0)
+
+
+@pytest.mark.parametrize(
+    ("stated", "sent", "max_output", "room", "why"),
+    [
+        (StatedLimit(11_108, 11_109, kind="input"), 11_109, None, 10_964, "the limit, less one in a hundred"),
+        (StatedLimit(11_108, 11_109, kind="input"), 11_109, 8_000, 10_964, "which is for the prompt alone"),
+        (StatedLimit(11_108, 11_109, kind="input"), 5_554, None, 5_481, "in our own tokens"),
+        (StatedLimit(10_000, 15_000, kind="input"), 15_000, None, 9_118, "more has to go, of which more is not known"),
+        (StatedLimit(10_000, 10_001, kind="window"), 10_001, 1_000, 8_717, "the output beside it"),
+        (StatedLimit(10_000, 10_001, kind="window"), 10_001, None, 9_293, "some room for an answer"),
+        (StatedLimit(10_000, None, kind="input"), 20_000, None, 9_700, "no count: our own margin"),
+        (StatedLimit(10_000, 10_001, kind="input", is_lower_bound=True), 20_000, None, 9_700, "it stopped counting"),
+        (StatedLimit(10_000, None, kind="input"), 10_000, None, None, "nothing is explained by these numbers"),
+        (StatedLimit(10_000, 5_000, kind="input"), 10_000, None, None, "nor by these"),
+        (StatedLimit(None, 15_000), 15_000, None, None, "nothing is stated"),
+    ],
+)
+def test_contents_are_cut_to_the_stated_limit_less_a_margin(
+    stated: StatedLimit, sent: int, max_output: int | None, room: int | None, why: str
+) -> None:
+    found = stated_room(stated, sent_tokens=sent, max_output=max_output, exact=True, calibration=1.0)
+    assert found == (room if room is None else pytest.approx(room, abs=3)), why
+
+
+def test_the_first_retry_has_all_the_room_that_was_stated_and_later_ones_a_tenth_less_than_was_refused() -> None:
+    view = conversation([user("x" * 80_000)])
+    budget = budget_of(20_000, 18_000)
+    rungs = [
+        next_rung(view, budget, DEFAULTS, None, attempt=at, smallest_sent=sent, room=19_000)
+        for at, sent in enumerate((20_000, 19_000, 17_000))
+    ]
+    assert [rung.tail_tokens for rung in rungs] == [19_000, 17_100, 2_250]
+    assert [rung.most for rung in rungs] == [19_000, 17_100, 15_300]

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from policies import stamps
-from policies.stamps import without_stamps
+from policies.stamps import harness_spans, without_stamps
 
 WORDS = [
     *("2024-05-06", "2024-05-06T10:55:33Z", "at 10:55:33 PM", "March 5, 2023 10:44", "3 Jan 2024", "2024年5月6日"),
@@ -53,3 +53,19 @@ def test_the_size_of_the_pieces_makes_no_difference(text: str, size: int) -> Non
 def test_what_gives_no_hint_holds_no_stamp(text: str) -> None:
     pattern: re.Pattern[str] = stamps._STAMP
     assert without_stamps(text) == pattern.sub("⌚", text)
+
+
+@pytest.mark.parametrize(
+    ("text", "inside"),
+    [
+        ("<system-reminder>a</system-reminder>task", ["a"]),
+        ("task <env>a</env> and <environment_context>b</environment_context>", ["a", "b"]),
+        ("# AGENTS.md instructions for /src\n\n<INSTRUCTIONS>a</INSTRUCTIONS>\ntask", ["a"]),
+        ("<system-reminder>a<env>b</env>c</system-reminder>task", ["a<env>b</env>c"]),
+        ("<system-reminder>never closed: the task", []),
+        ("</system-reminder>task<system-reminder>", []),
+        ("<b>task</b>", []),
+    ],
+)
+def test_what_stands_between_a_harness_tags_is_found_wherever_it_stands(text: str, inside: list[str]) -> None:
+    assert [text[start:end] for start, end in harness_spans(text)] == inside
