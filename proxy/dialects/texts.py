@@ -84,6 +84,34 @@ def with_beginning(raw: bytes | memoryview, text: str, part: Mapping[str, object
     return b"{" + b",".join({**members, "content": name + b":" + begun}.values()) + b"}"
 
 
+# Where no event of any dialect says anything: who speaks, what it is, and numbers beside it.
+_BESIDE = frozenset({"type", "role", "id", "index", "object", "model", "name", "usage", "item_id", "output_index"})
+# Where servers of all kinds put what is said.
+_SAYING = (
+    *("delta", "text", "content", "output", "choices", "candidates", "message", "response", "token", "completion"),
+    *("generated_text", "reasoning", "reasoning_content", "tool_calls", "refusal", "arguments"),
+)
+
+
+def speaks(event: bytes) -> bool:
+    """Whether an event that no dialect knows carries any content, or an error; what cannot be read may be anything."""
+    try:
+        fields = msgspec.json.decode(event)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+        return True
+    if not isinstance(fields, dict) or fields.get("error"):
+        return True
+    # A sentence under `message` is a note, or an error: no server answers there.
+    return any(_says(fields.get(key)) for key in _SAYING if not (key == "message" and isinstance(fields.get(key), str)))
+
+
+def _says(value: object) -> bool:
+    if isinstance(value, dict):
+        is_call = isinstance(value.get("arguments"), str)
+        return is_call or any(_says(inner) for key, inner in value.items() if key not in _BESIDE)
+    return any(map(_says, value)) if isinstance(value, list) else isinstance(value, str) and bool(value)
+
+
 def printable(text: str, most: int) -> str:
     """As much of a text as may stand in headers and logs."""
     text = text[:most]

@@ -10,7 +10,14 @@ import msgspec
 
 from policies.ladder import StatedLimit
 from proxy.dialects.base import Answers, Usage
-from proxy.overflow.classify import MAX_ERROR_BYTES, NEXT_TO_NOTHING, classify, classify_event, full_window
+from proxy.overflow.classify import (
+    ERROR_EVENTS,
+    MAX_ERROR_BYTES,
+    NEXT_TO_NOTHING,
+    classify,
+    classify_event,
+    full_window,
+)
 from proxy.server import content_coding
 from proxy.server.sse import EVENT_END, LONGEST_END, data_of, name_of
 from proxy.upstream.http import UpstreamResponse
@@ -22,9 +29,15 @@ _OPENING_BYTES = 400
 _PATIENCE = 5.0
 
 _ERROR_KEY = re.compile(rb'"error"')
+# Where an error says what it is about, in forms without such a key.
+_SENTENCE_KEY = re.compile(rb'"(?:message|detail|details|msg|reason|error_\w+|errors|fault|exception|base_resp)"')
 _WRAPPERS = (b'"error"', b'"errors"', b'"base_resp"', b'"response"', b'"fault"', b'"exception"')
 # An answer may say that there is none; a value that has not come yet may be anything.
 _NO_ERROR = re.compile(rb"\s*(?::\s*null\b|[^:\s])")
+
+# How the first line of a stream of events begins (html.spec.whatwg.org, "Parsing an event stream").
+_FIELDS = (b"data:", b"event:", b"id:", b"retry:", b":")
+_BEFORE_FIELDS = b"\xef\xbb\xbf \t\r\n"
 
 _FAILED = 400
 Enough = Callable[[bytearray], bool]
@@ -85,7 +98,8 @@ async def look_at(
     Nothing is held back beyond that, so a stream's first token is not delayed. `window` is the model's, where it is
     known: an answer that says nothing beside a full one is an overflow too. Raises TruncatedError.
     """
-    decoder = content_coding.decoder(response.header(b"content-encoding"), MAX_ERROR_BYTES)
+    coding = response.header(b"content-encoding")
+    decoder = content_coding.decoder(coding, MAX_ERROR_BYTES)
     if decoder is None:
         return Answer(response, b"", None, None)
     begun = response.begun()
@@ -95,10 +109,13 @@ async def look_at(
     if response.status >= _FAILED:
         head, read = await _read_until(_is_failure, chunks, decoder)
         return Answer(response, head, _rest(response, chunks), classify(response.status, read), read)
-    if is_event_stream(response):
-        return await _stream(response, chunks, decoder, reads, window, clock)
-    head, read = await _read_until(partial(_is_clear, reads), chunks, decoder)
-    return _object(response, head, read, _rest(response, chunks), reads, window)
+    if not is_event_stream(response):
+        head, read = await _read_until(partial(_is_clear, reads), chunks, decoder)
+        if not _has_events(read):
+            return _object(response, head, read, _rest(response, chunks), reads, window)
+        # Whatever its type says; what was decoded already is so again.
+        chunks, decoder = _resumed_with(head, chunks), content_coding.decoder(coding, MAX_ERROR_BYTES) or decoder
+    return await _stream(response, chunks, decoder, reads, window, clock)
 
 
 def known_at_once(response: UpstreamResponse, begun: bytes, reads: Answers, window: int | None) -> Answer | None:
@@ -106,7 +123,7 @@ def known_at_once(response: UpstreamResponse, begun: bytes, reads: Answers, wind
     coding = response.header(b"content-encoding")
     if not begun or response.status >= _FAILED or (coding and content_coding.decoder(coding, 0) is not bytes):
         return None
-    if not is_event_stream(response):
+    if _is_object(begun) or not (is_event_stream(response) or _has_events(begun)):
         is_enough = response.at_end or _is_clear(reads, begun)
         return _object(response, begun, begun, None, reads, window) if is_enough else None
     seen = _EventSeen(reads)
@@ -122,11 +139,14 @@ async def _stream(
     clock: Callable[[], float],
 ) -> Answer:
     chunks, seen = _Patient(given, clock), _EventSeen(reads)
-    head, _ = await _read_until(seen, chunks.for_a_while(), decoder)
-    if response.flowing is None:
-        return _said(response, head, chunks.rest(), seen, reads, window)
-    chunks.stop()
-    return _said(response, head, None, seen, reads, window)
+    head, read = await _read_until(partial(_is_told, seen, reads), chunks.for_a_while(), decoder)
+    rest = chunks.rest() if response.flowing is None else None
+    if response.flowing is not None:
+        chunks.stop()
+    if _is_object(read):
+        return _object(response, head, read, rest, reads, window)
+    seen.end(read)
+    return _said(response, head, rest, seen, reads, window)
 
 
 def _said(
@@ -165,6 +185,13 @@ def _object(
 def _rest(response: UpstreamResponse, chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes] | None:
     """What follows: of a body that flows nothing is taken which was not asked for."""
     return chunks if response.flowing is None else None
+
+
+async def _resumed_with(head: bytes, chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """What was read already, and what follows it."""
+    yield head
+    async for chunk in chunks:
+        yield chunk
 
 
 async def _behind(begun: bytes, response: UpstreamResponse) -> AsyncIterator[bytes]:
@@ -228,8 +255,24 @@ def _is_clear(reads: Answers, read: bytes | bytearray) -> bool:
     """Whether JSON is known to be an answer; an error report is read to its end."""
     opening = read[:_OPENING_BYTES].lstrip()
     if not opening.startswith((b"{", b"[")) or reads.ANSWER_KEY in opening:
-        return bool(read)
+        # The first letters of what may be events are too few to tell.
+        return bool(read) and not (opening and any(field.startswith(opening) for field in _FIELDS if field != opening))
     return len(read) >= _OPENING_BYTES and not _reports_error(read, reads)
+
+
+def _is_told(seen: "_EventSeen", reads: Answers, read: bytearray) -> bool:
+    """The same of a stream: JSON may stand in one as well."""
+    return _is_clear(reads, read) if _is_object(read) else seen(read)
+
+
+def _is_object(read: bytes | bytearray) -> bool:
+    """Whether what has come begins like JSON."""
+    return read[:_OPENING_BYTES].lstrip().startswith((b"{", b"["))
+
+
+def _has_events(read: bytes | bytearray) -> bool:
+    """Whether what has come begins like a stream of events."""
+    return read[:_OPENING_BYTES].lstrip(_BEFORE_FIELDS).startswith(_FIELDS)
 
 
 class _EventSeen:
@@ -246,12 +289,29 @@ class _EventSeen:
         while (end := EVENT_END.search(read, self._searched)) is not None:
             event = read[self._start : end.start()]
             data = data_of(event)
-            if self._reads.says_something(data):
-                self.name, self.data = name_of(event), data
+            if self._is_told(event, data):
                 return True
             self._start = self._searched = end.end()
         self._searched = max(self._start, len(read) - LONGEST_END)
         return False
+
+    def end(self, read: bytes | bytearray) -> None:
+        """Take what no empty line has ended for an event, where none was seen before it."""
+        if not (self.data or self.name) and (event := bytes(read[self._start :]).strip()):
+            self._is_told(event, data_of(event))
+
+    def _is_told(self, event: bytes | bytearray, data: bytes) -> bool:
+        name = name_of(event)
+        is_told = name in ERROR_EVENTS or self._reads.says_something(data) or self._is_error(data)
+        if is_told:
+            self.name, self.data = name, data
+        return is_told
+
+    def _is_error(self, data: bytes) -> bool:
+        """Whether an event without content reports an overflow: an error may have any name and any form."""
+        if self._reads.ANSWER_KEY in data[:_OPENING_BYTES] or _SENTENCE_KEY.search(data) is None:
+            return False
+        return classify_event(data) is not None
 
 
 class _Patient:

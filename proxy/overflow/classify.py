@@ -19,7 +19,7 @@ _FAILED = 400
 # An error without a body, which some upstreams send where the prompt is too long.
 _SILENT = frozenset({400, 413})
 # Names of events that report an error, whatever their data looks like.
-_ERROR_EVENTS = frozenset({"error", "response.failed", "exception"})
+ERROR_EVENTS = frozenset({"error", "response.failed", "exception"})
 
 # Why an answer ends that has no more to say.
 _ENDED = frozenset({"length", "max_tokens", "MAX_TOKENS"})
@@ -54,7 +54,7 @@ def classify(status: int, body: bytes) -> StatedLimit | None:
 
 def classify_event(data: bytes, event: str | None = None) -> StatedLimit | None:
     """The same of one event of a stream: its data, and its name where it has one."""
-    return classify(_FAILED if event in _ERROR_EVENTS else 200, data) if data else None
+    return classify(_FAILED if event in ERROR_EVENTS else 200, data) if data else None
 
 
 def full_window(

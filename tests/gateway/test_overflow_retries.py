@@ -146,7 +146,7 @@ async def test_a_short_request_that_cannot_shrink_is_not_sent_again(tmp_path: Pa
         delta("Hel") + b"data: " + ERROR + b"\n\n",
         event({"choices": [{"delta": {"role": "assistant", "reasoning": "Hm"}}]}) + b"data: " + ERROR + b"\n\n",
         event({"choices": [{"delta": {"tool_calls": [{"index": 0}]}}]}) + b"data: " + ERROR + b"\n\n",
-        event({"type": "response.output_text.delta"}) + b"data: " + ERROR + b"\n\n",
+        event({"type": "response.output_text.delta", "delta": "Hel"}) + b"data: " + ERROR + b"\n\n",
     ],
 )
 async def test_after_the_first_event_an_overflow_is_the_clients_to_see(tmp_path: Path, content: bytes) -> None:

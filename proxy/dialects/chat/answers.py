@@ -6,6 +6,7 @@ from typing import Annotated
 import msgspec
 
 from proxy.dialects.base import Ending, Usage
+from proxy.dialects.texts import speaks
 
 ANSWER_KEY = b'"choices"'
 # One newline: after an empty line some SDKs take what stood before it for an event (openai-python#2722).
@@ -97,9 +98,11 @@ def says_something(data: bytes) -> bool:
         return False
     event = completion(data)
     if event is None:
+        return speaks(data)
+    if event.error is not None:
         return True
-    if event.error is not None or event.choices is None:
-        return event.type not in _ANNOUNCEMENTS
+    if event.choices is None:
+        return event.type not in _ANNOUNCEMENTS and speaks(data)
     return any(map(_has_content, event.choices))
 
 

@@ -7,6 +7,7 @@ import msgspec
 
 from proxy.dialects.base import Ending, Usage
 from proxy.dialects.messages.kinds import Json
+from proxy.dialects.texts import speaks
 
 # The role of every answer; no error has one.
 ANSWER_KEY = b'"assistant"'
@@ -74,7 +75,9 @@ def says_something(data: bytes) -> bool:
     if not data:
         return False
     event = answered(data)
-    if event is None or event.error is not None:
+    if event is None:
+        return speaks(data)
+    if event.error is not None:
         return True
     match event.type:
         case "ping" | "content_block_stop":
@@ -85,8 +88,10 @@ def says_something(data: bytes) -> bool:
             return _holds_something(event.content_block or {})
         case "content_block_delta" | "message_delta":
             return _holds_something(event.delta or {})
-        case _:
+        case "message_stop" | "error":
             return True
+        case _:
+            return speaks(data)
 
 
 def _holds_something(block: Json) -> bool:

@@ -1,11 +1,13 @@
 """Answers of the Responses API: objects and the events of their streams, and how errors and waiting look there."""
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated
 
 import msgspec
 
 from proxy.dialects.base import Ending, Usage
+from proxy.dialects.texts import speaks
 
 # Every object has it near its beginning, beside `"error": null`.
 ANSWER_KEY = b'"created_at"'
@@ -21,6 +23,8 @@ _BEGINNINGS = {
     "response.content_part.added": "part",
     "response.reasoning_summary_part.added": "part",
 }
+# Whatever else stands in them: an answer's end, parts of it that are finished, and a provider's own tools at work.
+_SPOKEN = re.compile(r"error|response\.(?:completed|failed|incomplete|[\w.]+\.done|\w+_call(?:_\w+)?\.\w+)")
 _EMPTY = frozenset({"message", "reasoning"})
 _SAYS = ("content", "summary", "text", "refusal")
 # In chat's words, which are those that the reader of a full window knows.
@@ -109,11 +113,13 @@ def says_something(data: bytes) -> bool:
     try:
         event = _decode_event(data)
     except _UNREADABLE:
-        return True
+        return speaks(data)
     if event.type in _BEGINNINGS:
         begun = event.item if _BEGINNINGS[event.type] == "item" else event.part
         return begun is None or _says(begun)
-    return event.type not in _ANNOUNCEMENTS
+    if event.type in _ANNOUNCEMENTS:
+        return False
+    return (event.type is not None and _SPOKEN.fullmatch(event.type) is not None) or speaks(data)
 
 
 def _says(begun: Mapping[str, object]) -> bool:
