@@ -28,7 +28,7 @@ from proxy.runtime.workers import Workers
 from proxy.server.headers import for_questions
 from proxy.stores.base import Store
 from proxy.upstream.routes import SummaryTarget
-from proxy.upstream.summarizer import Summarizer, SummarizerError, SummarizerOverflowError
+from proxy.upstream.summarizer import FormRefusedError, Summarizer, SummarizerError, SummarizerOverflowError
 
 _THOUGHT_SHARE = 1 / 8
 _PARALLEL_CALLS = 8
@@ -195,7 +195,7 @@ class Writer:
         """What is answered at the end of the session's own prompt; None where that is not asked, or in vain."""
         if (body := await self._aligned_question(work)) is None:
             return None
-        verdict = None
+        verdict, of_form = None, False
         try:
             verdict = await self._ask_aligned(work, prompt, body)
         except SummarizerOverflowError:
@@ -203,11 +203,12 @@ class Writer:
         except SummarizerError as error:
             if error.kind == "transient":
                 raise
+            of_form = isinstance(error, FormRefusedError)
         finally:  # also where time is up
             if isinstance(verdict, Valid):
                 self._summarizer.succeeded(work.target, is_aligned=True)
             else:
-                self._summarizer.failed(work.target, "invalid", is_aligned=True)
+                self._summarizer.failed(work.target, "invalid", is_aligned=True, of_form=of_form)
         return verdict
 
     async def _aligned_question(self, work: _Work) -> bytes | None:

@@ -17,24 +17,53 @@ _REFUSALS = re.compile(
             r"\b(?:consecutive|successive|multiple|two) .{0,30}\b(?:user|roles?|messages?)\b",
             r"\b(?:roles?|user|messages?)\b.{0,40}\bin a row\b",
             r"unexpected role .{0,12}after role",
+            r"\bonly .{0,60}\broles? (?:are|is) (?:supported|allowed|accepted|valid)\b",
             r"role of .{0,30}\b(?:odd|even)\b|\bodd number\b",
             r"chat.?template|jinja|templateerror|raise_exception",
             r"交替|连续.{0,16}(?:user|用户|角色|消息|role)|奇数",
         )
     )
 )
+# Of questions of ours behind a client's prompt, besides: a choice of tools, or a field, that a server does not know.
+_FORMS = re.compile(
+    "|".join(
+        (
+            r"\btemplate\b.{0,20}(?:error|:\s?:\d)|\b(?:render|apply|execut|pars)\w*\b.{0,30}\btemplate\b",
+            r"\broles?\b.{0,20}\bnot (?:supported|allowed)\b|\b(?:invalid|unknown|unsupported) (?:message )?role\b",
+            r"\btool.?choice\b",
+            r"\b(?:unknown|unexpected|unrecognized|unsupported|extra|additional) "
+            r"(?:request )?(?:fields?|parameters?|arguments?|propert(?:y|ies)|inputs?|keys?)\b",
+            r"\bextra.?forbidden\b",
+        )
+    )
+)
+_PASSING = frozenset({408, 409, 429})
+_SERVERS_OWN = 500
 _MAX_TEXT = 4_000
 
 
 def refuses_roles(report: bytes) -> bool:
     """Whether a template wants user and assistant messages in turns; `report` is the body of an error, or empty."""
-    if not report:
+    return bool(report) and _REFUSALS.search(_text_of(report)) is not None
+
+
+def refuses_form(status: int, report: bytes) -> bool:
+    """Whether a question is refused for its form, so that another may be answered.
+
+    Under 500 too, as servers answer whose templates raise. What a rate limit or a gateway says passes.
+    """
+    if not report or status in _PASSING or status > _SERVERS_OWN:
         return False
+    text = _text_of(report)
+    return _REFUSALS.search(text) is not None or _FORMS.search(text) is not None
+
+
+def _text_of(report: bytes) -> str:
     try:
         text = str(msgspec.json.decode(report))
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
         text = report.decode("utf-8", "replace")
-    return _REFUSALS.search(text[:_MAX_TEXT].lower()) is not None
+    return text[:_MAX_TEXT].lower()
 
 
 def refuses_thinking(report: bytes, header: Callable[[bytes], bytes | None]) -> bool:

@@ -15,6 +15,7 @@ from proxy.models.windows import Place
 from proxy.observing.events import CallResult, Hook, SummarizerCalled, SummarizerPaused
 from proxy.observing.hooks import tell
 from proxy.overflow.classify import classify
+from proxy.overflow.form_refusals import refuses_form
 from proxy.server.headers import HOP
 from proxy.server.paths import resource_url
 from proxy.upstream.http import TruncatedError, UpstreamClient, UpstreamResponse
@@ -29,6 +30,8 @@ _BAD_OUTPUT_COOLDOWN = 30.0
 _COOLDOWNS = (60.0, 300.0, 900.0)
 # Of questions behind a session's prompt: longer, so that a plain one is asked in between where they alone fail.
 _ALIGNED_COOLDOWNS = (300.0, 900.0)
+# Of those that are refused for their form, which does not change by itself.
+_FORM_COOLDOWN = 24 * 3600.0
 _REMEMBERED = 10_000
 _SHOWN = 100
 
@@ -42,6 +45,13 @@ class SummarizerError(Exception):
     def __init__(self, kind: Kind, reason: str) -> None:
         super().__init__(reason)
         self.kind = kind
+
+
+class FormRefusedError(SummarizerError):
+    """The question's form was refused, by a template that takes no user behind a tool's result, say: others may do."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__("refused", reason)
 
 
 class SummarizerOverflowError(Exception):
@@ -132,12 +142,12 @@ class Summarizer:
                 self.failed(target, error.kind)
             raise
 
-    def failed(self, target: SummaryTarget, kind: Kind, *, is_aligned: bool = False) -> None:
+    def failed(self, target: SummaryTarget, kind: Kind, *, is_aligned: bool = False, of_form: bool = False) -> None:
         """Leave this summarizer alone for a while, or questions behind a session's prompt: longer with every failure in
-        a row."""
+        a row, and for a day where it was their form that was refused."""
         key = _key(target, is_aligned)
         failures, _ = self._failures.pop(key, (0, 0.0))
-        pauses = _pauses(kind, is_aligned=is_aligned)
+        pauses = (_FORM_COOLDOWN,) if is_aligned and of_form else _pauses(kind, is_aligned=is_aligned)
         pause = pauses[min(failures, len(pauses) - 1)]
         remember(self._failures, key, (failures + 1, self._clock() + pause), _REMEMBERED)
         if not is_aligned:
@@ -172,12 +182,14 @@ class Summarizer:
         stated = classify(status, answer)
         if stated is not None and stated.action != "inspect":
             raise SummarizerOverflowError(stated)
+        read = target.dialect.questions.read(answer) if status == 200 else None
+        if read is None and refuses_form(status, answer):
+            raise FormRefusedError(f"the summarizer refused the form of a question with {status}")
         if status in (408, 409, 429) or status >= 500:
             soon = _is_soon(response.header(b"retry-after"))
             raise _TransientError(f"the summarizer answered {status}", soon=soon)
         if status != 200:
             raise SummarizerError("refused", f"the summarizer answered {status}")
-        read = target.dialect.questions.read(answer)
         if read is None:
             raise _TransientError("the summarizer's answer is none of a model")
         return read

@@ -36,6 +36,19 @@ def _answered(reply: Reply) -> answers.Answer:
 # What comes of a question behind the prompt.
 VAIN = {
     "refused": answers.error(400, "tool_choice none is not supported", kind="invalid_request_error"),
+    "a template raises": answers.error(
+        500,
+        "After the optional system message, conversation roles must alternate user and assistant roles.",
+        kind="server_error",
+    ),
+    "a template knows no such role": answers.error(
+        500, "Only user, assistant and tool roles are supported, got user.", kind="server_error"
+    ),
+    "a template that fails": answers.error(
+        500, "Jinja Exception: unexpected message behind a tool's result", kind="server_error"
+    ),
+    "a field that is not known": answers.error(500, "Unrecognized request argument: tool_choice", kind="server_error"),
+    "under status 200": answers.plain(200, {"error": "Error rendering prompt with jinja template: roles"}),
     "too long": answers.too_long(5_000, 5_500, 1_024),
     "the next turn is played": _answered(Reply("I go on with the next part.")),
     "a tool is called": _answered(Reply(call=Call("c", Function("read_file", "{}")))),

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from proxy.overflow.form_refusals import refuses_roles
+from proxy.overflow.form_refusals import refuses_form, refuses_roles
 
 REFUSALS = [
     "Conversation roles must alternate user/assistant/user/assistant/...",
@@ -19,6 +19,7 @@ REFUSALS = [
     "Error rendering prompt with jinja template: raise_exception",
     "messages 中 user 和 assistant 的角色必须交替出现",
     "不允许连续的用户消息",
+    "Only user, assistant and tool roles are supported, got user.",
 ]
 OTHERS = [
     "",
@@ -51,3 +52,40 @@ def test_other_errors_are_none(text: str) -> None:
 
 def test_what_stands_far_behind_the_beginning_is_not_read() -> None:
     assert not refuses_roles(b"x" * 10_000 + b" roles must alternate")
+
+
+FORMS = [
+    *REFUSALS,
+    "template: :12:7: executing ... at <raise>: error calling raise",
+    "Template error: invalid operation: Conversation roles",
+    "Failed to apply prompt template",
+    "System role not supported",
+    "tool_choice is not supported by this model",
+    "Unrecognized request argument supplied: store",
+    "Extra inputs are not permitted: body -> parallel_tool_calls (extra_forbidden)",
+]
+
+
+@pytest.mark.parametrize("status", [200, 400, 422, 500])
+@pytest.mark.parametrize("text", FORMS)
+def test_a_form_is_refused_under_500_as_well(text: str, status: int) -> None:
+    assert refuses_form(status, json.dumps({"error": {"message": text}}).encode())
+
+
+@pytest.mark.parametrize(
+    ("status", "text"),
+    [
+        (429, "Template error: too many requests"),
+        (408, "roles must alternate"),
+        (502, "upstream said: chat template failed"),
+        (503, "Please try an alternate region"),
+        (529, "Overloaded: no extra inputs"),
+        (500, "Internal server error"),
+        (500, "CUDA out of memory"),
+        (400, "Invalid API key"),
+        (400, ""),
+    ],
+)
+def test_a_trouble_that_passes_and_any_other_refusal_are_none_of_a_form(status: int, text: str) -> None:
+    assert not refuses_form(status, json.dumps({"error": {"message": text}}).encode())
+    assert not refuses_form(status, b"")

@@ -18,7 +18,7 @@ from proxy.dialects.table import CHAT
 from proxy.models.windows import Place
 from proxy.upstream.http import UpstreamClient
 from proxy.upstream.routes import SummaryTarget
-from proxy.upstream.summarizer import Summarizer, SummarizerError, SummarizerOverflowError
+from proxy.upstream.summarizer import FormRefusedError, Summarizer, SummarizerError, SummarizerOverflowError
 from tests.support.clock import Clock
 from tests.support.servers import free_port
 from tests.support.upstreams import JSON, Call, Script, answer, head, in_turn, upstream, value
@@ -286,3 +286,21 @@ async def test_one_callers_failures_and_one_models_do_not_pause_another(change: 
 
 def test_headers_are_found_whatever_their_case() -> None:
     assert value([(b"Retry-After", b"1")], b"retry-after") == b"1"
+
+
+async def test_a_form_that_is_refused_is_no_trouble_that_passes_and_is_not_tried_again() -> None:
+    report = json.dumps({"error": {"message": "Conversation roles must alternate user/assistant."}}).encode()
+    result, behind = await asked(in_turn(answer(500, report, JSON)))
+    assert isinstance(result, FormRefusedError)
+    assert len(behind.calls) == 1
+
+
+def test_a_form_that_was_refused_behind_a_sessions_prompt_is_remembered_for_a_day() -> None:
+    clock, target = Clock(0.0), target_at("http://127.0.0.1:9")
+    summarizer = Summarizer(UpstreamClient(), clock, ignored)
+    summarizer.failed(target, "invalid", is_aligned=True, of_form=True)
+    clock.now += 24 * 3600 - 1
+    assert summarizer.is_cooling_down(target, is_aligned=True)
+    assert not summarizer.is_cooling_down(target)
+    clock.now += 1
+    assert not summarizer.is_cooling_down(target, is_aligned=True)
