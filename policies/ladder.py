@@ -119,6 +119,7 @@ def is_plausible(stated: StatedLimit, sent_tokens: int, window: int | None) -> b
     """Whether an error is an overflow, where that depends on how much was sent; tokens in the upstream's own units."""
     if stated.action != "inspect":
         return True
+    window = stated.limit or window
     return window is not None and sent_tokens >= _FULL * window
 
 

@@ -303,5 +303,5 @@ def learned(case: Case, router: Router) -> Case:
         case,
         experience=router.experience(case.place),
         last_answer=router.longest_answer(case.place, case.chain.session),
-        summarizer=router.summary_target(case.caller, case.request, case.route),
+        summarizer=router.summary_target(case.caller, case.request, router.measured(case.route)),
     )

@@ -18,6 +18,7 @@ from proxy.overflow.classify import (
     classify_event,
     full_window,
 )
+from proxy.overflow.entitlements import unentitled
 from proxy.server import content_coding
 from proxy.server.sse import EVENT_END, LONGEST_END, data_of, name_of
 from proxy.upstream.http import UpstreamResponse
@@ -108,7 +109,8 @@ async def look_at(
     chunks = _behind(begun, response)
     if response.status >= _FAILED:
         head, read = await _read_until(_is_failure, chunks, decoder)
-        return Answer(response, head, _rest(response, chunks), classify(response.status, read), read)
+        overflow = classify(response.status, read) or unentitled(response.status, read)
+        return Answer(response, head, _rest(response, chunks), overflow, read)
     if not is_event_stream(response):
         head, read = await _read_until(partial(_is_clear, reads), chunks, decoder)
         if not _has_events(read):
