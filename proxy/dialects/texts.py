@@ -99,7 +99,7 @@ def speaks(event: bytes) -> bool:
         fields = msgspec.json.decode(event)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
         return True
-    if not isinstance(fields, dict) or fields.get("error"):
+    if not isinstance(fields, dict) or not fields or fields.get("error"):
         return True
     # A sentence under `message` is a note, or an error: no server answers there.
     return any(_says(fields.get(key)) for key in _SAYING if not (key == "message" and isinstance(fields.get(key), str)))

@@ -37,7 +37,6 @@ BEFORE = {
     "a name that nobody knows": event({"type": "vendor.something", "id": "1", "count": 3}, "vendor.something"),
     "a note": event({"type": "keepalive", "message": "still at work"}),
     "no type": event({"queue_position": 4}),
-    "an empty object": event({}),
     "pings": event({"type": "ping"}, "ping") + b": comment\n\n" + b"event: ping\n\n",
     "an empty delta": event({"type": "response.output_text.delta", "delta": ""}),
     "a role": event({"choices": [{"index": 0, "delta": {"role": "assistant", "content": ""}}]}),
