@@ -39,6 +39,12 @@ _TEMPLATE_TAG = (
     r"(?:start|end)_of_(?:turn|image)|(?:bos|eos|pad|unk)(?:_token)?|s|sys|[se]op|tool_(?:call|response)"
     r"|(?:extra_id|special)_\d{1,4}|seed:\w{1,20}"
 )
+# What agents' harnesses say their own words with: in a tool's result it is somebody's who wants to be taken for one.
+_HARNESS_TAG = (
+    r"system[-_]reminder|environment_(?:context|details)|user_instructions|turn_aborted|subagent_notification"
+    r"|task-notification|total_tokens|user-prompt-submit-hook|(?:local-)?command-(?:name|message|args|stdout|stderr|caveat)"
+    r"|bash-(?:input|stdout|stderr)|permissions[ _-]instructions|tool_use_error"
+)
 _TEMPLATE_WORD = r"inst|system_prompt|available_tools|tool_(?:calls|results|content)|[gs]mask|bos|eos|eot|\|\w{1,40}\|"
 
 
@@ -49,7 +55,8 @@ def _spelled(marker: str) -> str:
 # Over folded text, in which what looks like a sign is that sign: our tags as a lenient reader takes them, and those of
 # chat templates as they are.
 _TAG = re.compile(
-    rf"<(?={_GAP}/?{_GAP}(?:{'|'.join(map(_spelled, MARKERS))})|/?(?:{_TEMPLATE_TAG})>|\|/?\w[\w -]{{0,40}}\|>)"
+    rf"<(?={_GAP}/?{_GAP}(?:{'|'.join(map(_spelled, MARKERS))}|(?:{_HARNESS_TAG})\b)|/?(?:{_TEMPLATE_TAG})>"
+    r"|\|/?\w[\w -]{0,40}\|>)"
     rf"|\[(?=/?(?:{_TEMPLATE_WORD})\])",
     re.IGNORECASE,
 )

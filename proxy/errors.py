@@ -77,7 +77,7 @@ class ContentHiddenError(NotAllowedError):
 
 
 class TooManyFailuresError(AuthenticationError):
-    """Wrong tokens came from this address, so many that no further one is looked at for a while."""
+    """Another wrong token from an address that so many came from lately."""
 
     status = 429
     code = "too_many_failures"

@@ -212,9 +212,10 @@ class Access:
         return request.method in _READING and not self._token().is_configured and is_this_machine(request)
 
     def _known(self, request: Request, given: str) -> Ticket | None:
-        """Whose token or key this is; None for nobody's. Raises TooManyFailuresError."""
-        address, now = request.client.host if request.client else "", self.clock()
-        self._failures.check(address, now)
+        """Whose token or key this is; None for nobody's. Raises TooManyFailuresError.
+
+        The right one is taken whatever came before it: behind a front end all come from one address.
+        """
         token = self._token()
         if token.value and _same(given, token.value):
             return Ticket("operator" if token.is_configured else "owner")
@@ -222,6 +223,8 @@ class Access:
         for name, tenant in self._config().tenants.items():
             if any(_same(f"sha256:{digest}", key) for key in tenant.viewer_keys):
                 return Ticket("tenant", name, digest[:KEY_DIGITS])
+        address, now = request.client.host if request.client else "", self.clock()
+        self._failures.check(address, now)
         self._failures.add(address, digest, now)
         return None
 

@@ -113,10 +113,10 @@ class Checkpoints:
         value, noted = await self.store.get_many([key, note])
         plain, other = self._sealer.open(key, value), self._sealer.open(note, noted)
         if plain is None and other is not None:
-            key = _part_key(other.decode(), content)
+            key = _part_key(other.decode("utf-8", "replace"), content)
             (value,) = await self.store.get_many([key])
             if (plain := self._sealer.open(key, value)) is not None:
-                await self.keep_part(tag, content, plain.decode())
+                await self.keep_part(tag, content, plain.decode("utf-8", "replace"))
         return None if plain is None else plain.decode("utf-8", "replace")
 
     async def keep_part(self, tag: str, content: bytes, summary: str) -> None:
@@ -125,7 +125,7 @@ class Checkpoints:
         It lies with its conversation, and is erased with it; the note says no more than where.
         """
         key, note = _part_key(tag, content), _part_note(content)
-        await self.store.put_new(key, self._sealer.seal(key, summary.encode()), self._ttl)
+        await self.store.put_new(key, self._sealer.seal(key, summary.encode("utf-8", "replace")), self._ttl)
         await self.store.put(note, self._sealer.seal(note, tag.encode()), self._ttl)
 
     def _open(self, key: str, value: bytes | None, digest: bytes) -> Record | None:

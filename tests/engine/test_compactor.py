@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
@@ -189,6 +190,19 @@ async def test_a_part_is_found_by_its_content_from_other_conversations_until_its
     assert await checkpoints.recall_part("a", b"caller, model and prompt") is not None, "from the copy of b"
     await store.erase("b", b"mark", 3600.0)
     assert await checkpoints.recall_part("c", b"caller, model and prompt") is None
+
+
+async def test_a_part_that_is_no_text_is_recalled_as_far_as_it_is_one() -> None:
+    store, sealer, content = MemoryStore(), Sealer(None), b"caller, model and prompt"
+    checkpoints, name = Checkpoints(store, sealer, 3600.0), hashlib.sha256(content).hexdigest()
+    for tag in (b"a", b"\xff"):
+        note, key = f"index:part:{name}", f"part:{{{tag.decode('utf-8', 'replace')}}}:{name}"
+        await store.put(note, sealer.seal(note, tag), 3600.0)
+        await store.put(key, sealer.seal(key, b"half of it \xff"), 3600.0)
+        assert await checkpoints.recall_part("b", content) == "half of it \ufffd"
+        await store.erase("b", b"mark", 3600.0)
+    await checkpoints.keep_part("c", content, "half \ud83d of it")
+    assert await checkpoints.recall_part("c", content) == "half ? of it"
 
 
 async def test_bisection_may_be_limited() -> None:

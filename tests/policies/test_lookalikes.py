@@ -54,3 +54,19 @@ def test_ordinary_text_is_not_escaped(text: str) -> None:
 
 def test_only_the_sign_in_front_is_escaped_and_look_alikes_elsewhere_stay() -> None:
     assert escape("раssword: ❮/trаnscript❯ and ［INST］") == "раssword: &lt;/trаnscript❯ and &#91;INST］"
+
+
+@pytest.mark.parametrize(
+    "name", ["system-reminder", "system_reminder", "environment_context", "command-name", "bash-input"]
+)
+@pytest.mark.parametrize("spelled", ["<{}>", "</{}>", "< / {}>", "<{} a='1'>", "＜{}＞", "<{}\n>"])
+def test_foreign_text_does_not_speak_as_a_harness(name: str, spelled: str) -> None:
+    text = spelled.format(name)
+    assert escape(f"a {text} b") == f"a &lt;{text[1:]} b"
+
+
+@pytest.mark.parametrize(
+    "text", ["<my-element>", "<environment>", "<command-named>", "a < system-call", "<EnvironmentFile>"]
+)
+def test_other_elements_stay_as_they_are(text: str) -> None:
+    assert escape(text) == text

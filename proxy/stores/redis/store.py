@@ -122,7 +122,11 @@ class RedisStore:
 
     async def members(self, index: str) -> list[str]:
         found = await self._run(index, "ZRANGE", index, 0, -1)
-        return [member.decode() for member in found if isinstance(member, bytes)] if isinstance(found, list) else []
+        return (
+            [member.decode("utf-8", "replace") for member in found if isinstance(member, bytes)]
+            if isinstance(found, list)
+            else []
+        )
 
     async def newest(self, index: str, limit: int, before: Member | None) -> list[Member]:
         top = "+inf" if before is None else repr(before.expires)
@@ -130,7 +134,10 @@ class RedisStore:
         words = ("ZRANGE", index, top, "-inf", "BYSCORE", "REV", "LIMIT", 0, most, "WITHSCORES")
         found = await self._run(index, *words)
         told = [part for part in found if isinstance(part, bytes)] if isinstance(found, list) else []
-        there = [Member(float(score), name.decode()) for name, score in zip(told[::2], told[1::2], strict=True)]
+        there = [
+            Member(float(score), name.decode("utf-8", "replace"))
+            for name, score in zip(told[::2], told[1::2], strict=True)
+        ]
         return [each for each in there if before is None or each < before][:limit]
 
     async def strike(self, index: str, member: str) -> None:
@@ -159,7 +166,7 @@ class RedisStore:
             told = await self._run("info", "INFO", "memory")
         except RefusedError:
             return Facts()
-        lines = told.decode().splitlines() if isinstance(told, bytes) else []
+        lines = told.decode("utf-8", "replace").splitlines() if isinstance(told, bytes) else []
         values = {name: value for name, _, value in (line.partition(":") for line in lines)}
         most = int(values.get("maxmemory", 0))
         return Facts(size=int(values.get("used_memory", 0)), most=most or None, eviction=values.get("maxmemory_policy"))
