@@ -39,6 +39,11 @@ _NONE: frozenset[bytes] = frozenset()
 # Names of headers that clients and upstreams send again and again.
 _REMEMBERED = 1_024
 _NEEDED_BETAS = (b"oauth-", b"context-1m-")
+# And those that only say how a prompt is read, thought about and cached: nothing by which a provider acts.
+_PROMPT_BETAS = (
+    *(b"interleaved-thinking-", b"prompt-caching-", b"extended-cache-ttl-", b"effort-", b"output-128k-"),
+    *(b"token-efficient-tools-", b"computer-use-"),
+)
 # Codings whose answers we can read when one turns out to be an overflow.
 _OFFERED = INFLATED | {b"identity"}
 # Names and values that no server would send on (RFC 9110, section 5.5).
@@ -70,11 +75,12 @@ def is_login(headers: Headers) -> bool:
 
 def for_questions(headers: Headers, needed: Iterable[tuple[bytes, bytes]], *, is_aligned: bool = False) -> Headers:
     """Of a client's headers those that go with a question of ours: its credential, the API's version, and of the betas
-    those of login and window, or all where its own prompt is sent. `needed` are sent where the client has not said
-    them."""
+    those of login and window, and where its own prompt is sent those that say how it is read. `needed` are sent where
+    the client has not said them."""
     own = [(name, value) for name, value in headers if name in _CREDENTIALS]
     own += [(name, value) for name, value in headers if name == b"anthropic-version"]
-    if betas := b",".join(beta for beta in betas_of(headers) if is_aligned or beta.startswith(_NEEDED_BETAS)):
+    taken = _NEEDED_BETAS + _PROMPT_BETAS if is_aligned else _NEEDED_BETAS
+    if betas := b",".join(beta for beta in betas_of(headers) if beta.startswith(taken)):
         own.append((b"anthropic-beta", betas))
     return [*own, *(header for header in needed if first(own, header[0]) is None)]
 

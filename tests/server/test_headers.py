@@ -167,14 +167,12 @@ def test_control_headers_are_known_by_their_beginning(name: bytes, ours: bool) -
 NEEDED = b"oauth-2025-04-20,context-1m-2025-08-07"
 
 
-@pytest.mark.parametrize(
-    ("is_aligned", "betas"), [(False, NEEDED), (True, b"a,oauth-2025-04-20,b,context-1m-2025-08-07")]
-)
+@pytest.mark.parametrize(("is_aligned", "betas"), [(False, NEEDED), (True, b"effort-2025-11-24," + NEEDED)])
 def test_a_question_of_ours_asks_for_the_features_that_its_prompt_needs(is_aligned: bool, betas: bytes) -> None:
     sent = [
         (b"x-api-key", b"k"),
-        (b"anthropic-beta", b"a, oauth-2025-04-20"),
-        (b"anthropic-beta", b"b,context-1m-2025-08-07"),
+        (b"anthropic-beta", b"mcp-client-2025-11-20, effort-2025-11-24, oauth-2025-04-20"),
+        (b"anthropic-beta", b"code-execution-2025-08-25,unknown-2027-01-01,context-1m-2025-08-07"),
         (b"x-claude-code-session-id", b"s"),
     ]
     asked = for_questions(sent, [(b"anthropic-version", b"2023-06-01")], is_aligned=is_aligned)

@@ -10,13 +10,19 @@ from proxy.dialects.base import Fields
 from proxy.dialects.cache_marks import marked, marks_in, takes_another
 from proxy.dialects.chat.answers import completion, usage
 from proxy.dialects.json_array import members_of, scalar, split, text_at, with_fields
+from proxy.dialects.riding import Json, has_tools, is_harmless, left_behind
 
 OUTPUT_KEY = "max_tokens"
 HEADERS: Sequence[tuple[bytes, bytes]] = ()
-# What of a client's request does not go with a question of ours.
-_NOT_OURS = (
-    *("stream", "stream_options", "response_format", "stop", "prediction", "logprobs", "top_logprobs", "logit_bias"),
-    *("store", "metadata", "modalities", "audio"),
+# What of a client's request goes with a question of ours: the prompt, how it is thought about and sampled, and the way
+# to its cache. Nothing else does: a field may have the provider search, or keep what it reads.
+ALLOWED = frozenset(
+    {
+        *("model", "messages", "tools", "tool_choice", "max_tokens", "max_completion_tokens", "prompt_cache_key"),
+        *("temperature", "top_p", "top_k", "min_p", "seed", "presence_penalty", "frequency_penalty"),
+        *("repetition_penalty", "reasoning", "reasoning_effort", "verbosity", "thinking", "enable_thinking"),
+        *("chat_template_kwargs", "cache_control"),
+    }
 )
 
 
@@ -36,9 +42,13 @@ def ask(model: str, prompt: Prompt, limit: tuple[str, int], temperature: float |
 
 
 def continued(body: bytes, fields: Fields, limit: tuple[str, int], temperature: float | None = None) -> bytes | None:
-    """The tools stay, since they are part of the prompt; they are not to be called. So does `prompt_cache_key`, which
-    leads to where the cache is: only the question is news there. A schema stands before the instructions, so that what
-    was asked for with one is not in the cache without."""
+    """The tools stay, since they are part of the prompt; they are not to be called, and the client runs them.
+
+    So does `prompt_cache_key`, which leads to where the cache is: only the question is news there. A schema stands
+    before the instructions, so that what was asked for with one is not in the cache without.
+    """
+    if not is_harmless(body, _is_clients):
+        return None
     has_schema = text_at(fields["response_format"], ("type",)) not in (None, "text")
     if has_schema or fields["functions"]:
         return None
@@ -50,9 +60,13 @@ def continued(body: bytes, fields: Fields, limit: tuple[str, int], temperature: 
         if scalar(fields["tool_choice"]) not in (None, "auto", "none"):
             return None
         changed["messages"] = msgspec.Raw(_questioned(body))
-    elif fields["tools"]:
+    elif has_tools(body):
         changed["tool_choice"] = "none"
-    return with_fields(body, changed, without=_NOT_OURS)
+    return with_fields(body, changed, without=left_behind(body, ALLOWED))
+
+
+def _is_clients(tool: Json) -> bool:
+    return tool.get("type") in ("function", "custom") and isinstance(tool.get(str(tool["type"])), dict)
 
 
 def _questioned(body: bytes) -> bytes:

@@ -12,14 +12,28 @@ from proxy.dialects.json_array import members_of, scalar, split, text_at, with_f
 from proxy.dialects.messages.answers import answered, usage
 from proxy.dialects.messages.kinds import is_call, text_of
 from proxy.dialects.messages.requests import thinking_of
+from proxy.dialects.riding import Json, has_tools, is_harmless, left_behind
 from proxy.dialects.surrogates import readable
 
 OUTPUT_KEY = "max_tokens"
 HEADERS: Sequence[tuple[bytes, bytes]] = ((b"anthropic-version", b"2023-06-01"),)
 # What a model may think before it answers counts as its answer.
 _LEAST_ROOM, _ROOM = 4_096, 4
-# What of a client's request does not go with a question of ours.
-_NOT_OURS = ("stream", "stop_sequences", "metadata", "diagnostics")
+# What of a client's request goes with a question of ours: the prompt, how it is thought about, and its cache.
+ALLOWED = frozenset(
+    {
+        *("model", "system", "messages", "tools", "tool_choice", "max_tokens", "temperature", "top_p", "top_k"),
+        *("thinking", "output_config", "cache_control", "prompt_cache_key"),
+    }
+)
+# Tools that Anthropic defines and the client runs; the versions are told in full, since the next may run elsewhere.
+_CLIENT_TOOLS = frozenset(
+    {
+        *(None, "custom", "bash_20241022", "bash_20250124", "memory_20250818"),
+        *("text_editor_20241022", "text_editor_20250124", "text_editor_20250429", "text_editor_20250728"),
+        *("computer_20241022", "computer_20250124", "computer_20251124"),
+    }
+)
 _FORCED = ("any", "tool")
 _REASONS = {"end_turn": "stop", "stop_sequence": "stop", "max_tokens": "length"}
 
@@ -36,16 +50,27 @@ def ask(model: str, prompt: Prompt, limit: tuple[str, int], _temperature: float 
 
 
 def continued(body: bytes, fields: Fields, limit: tuple[str, int], _temperature: float | None = None) -> bytes | None:
-    """The tools and the choice of them stay: another choice makes the provider read all messages anew, and so does
-    another form of the answer. Both are for a plain question where no text may be answered."""
+    """The tools stay, all of which the client runs: a call of them ends with us. Where the client sets marks its choice
+    of them stays too: Claude's provider reads all messages anew for another, as for another form of the answer. A plain
+    question is asked where no text may be answered."""
+    if not is_harmless(body, _is_clients):
+        return None
     config = members_of(bytes(fields["output_config"])) if bytes(fields["output_config"]).startswith(b"{") else {}
     if fields["output_format"] or "format" in config or text_at(fields["tool_choice"], ("type",)) in _FORCED:
         return None
     output_key, tokens = limit
-    changed = {output_key: _limit(fields, tokens), "messages": msgspec.Raw(_questioned(body, fields))}
+    changed: dict[str, object] = {output_key: _limit(fields, tokens)}
+    changed["messages"] = msgspec.Raw(_questioned(body, fields))
+    if has_tools(body) and not marks_in(body):
+        changed["tool_choice"] = {"type": "none"}
     if config.pop("task_budget", None) is not None:
         changed["output_config"] = msgspec.Raw(b"{" + b",".join(config.values()) + b"}")
-    return with_fields(body, changed, without=_NOT_OURS)
+    return with_fields(body, changed, without=left_behind(body, ALLOWED))
+
+
+def _is_clients(tool: Json) -> bool:
+    kind = tool.get("type")
+    return (kind is None or isinstance(kind, str)) and kind in _CLIENT_TOOLS and isinstance(tool.get("name"), str)
 
 
 def _limit(fields: Fields, tokens: int) -> int:

@@ -54,9 +54,9 @@ def test_thought_counts_as_an_answer(tokens: int, room: int) -> None:
 
 
 def test_the_prompt_stays_and_what_is_not_for_us_goes() -> None:
-    kept = {"system": "You code.", "thinking": ENABLED, "temperature": 1, "service_tier": "auto"}
-    kept |= {"tools": [{"name": "bash"}], "tool_choice": {"type": "auto"}}
-    gone = {"metadata": {"user_id": "u"}, "stop_sequences": ["x"]}
+    kept = {"system": "You code.", "thinking": ENABLED, "temperature": 1}
+    kept |= {"tools": [{"name": "bash"}], "tool_choice": {"type": "none"}}
+    gone = {"metadata": {"user_id": "u"}, "stop_sequences": ["x"], "service_tier": "auto"}
     body = continued(HISTORY, output_config={"effort": "low", "task_budget": {"total": 9}}, **kept, **gone)
     assert sent(body) == [*HISTORY, user("Sum it up.")]
     assert body == {

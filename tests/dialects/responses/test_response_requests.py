@@ -111,7 +111,12 @@ def test_thought_has_room_beside_the_answer() -> None:
 
 
 def test_a_clients_request_made_ours_keeps_its_prompt_and_its_place_in_the_cache() -> None:
-    kept: Json = {"instructions": "x", "tools": [{"type": "web_search"}], "prompt_cache_key": "k", "reasoning": {}}
+    kept: Json = {
+        "instructions": "x",
+        "tools": [{"type": "function", "name": "f"}],
+        "prompt_cache_key": "k",
+        "reasoning": {},
+    }
     kept["text"] = {"verbosity": "low"}
     theirs: Json = {"stream": True, "include": [], "background": True, "truncation": "auto", "store": True}
     body = body_of(**kept, **theirs, context_management=[], max_output_tokens=9, tool_choice="auto")
