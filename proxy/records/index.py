@@ -204,17 +204,17 @@ class SessionIndex:
         """All of a caller's tenant, readable or not. Raises StoreError."""
         return [*map(_target, await self._names(owner.index))]
 
-    async def named(self, owner: Owner, name: str) -> list[Target]:
+    async def named(self, owner: Owner, name: str, *, may_be_unlisted: bool = True) -> list[Target]:
         """The sessions with this label, or the conversations whose id begins so with eight digits or more.
 
-        ID:LABEL is one session, and ID: the one without a label. A whole id needs nobody to have enrolled it. Raises
-        StoreError.
+        ID:LABEL is one session, and ID: the one without a label. A whole id needs nobody to have enrolled it where it
+        may be unlisted: for operators alone, since an id does not tell whose it is. Raises StoreError.
         """
         found = await self._names(_labelled_at(mark_of(owner.labels, name)))
         begin, colon, label = name.partition(":")
         if found or len(begin) < _LEAST_OF_ID or not _HEX.issuperset(begin):
             return [*map(_target, found)]
-        if is_session(name) and len(name) == 2 * LINK_BYTES:
+        if may_be_unlisted and is_session(name) and len(name) == 2 * LINK_BYTES:
             return [Target(bytes.fromhex(name), None)]
         like = [target for target in await self.every(owner) if target.id.startswith(begin)]
         if colon:

@@ -262,3 +262,32 @@ def test_a_cookie_says_what_was_signed_until_it_is_too_old(
 
 def test_two_cookies_of_one_moment_differ() -> None:
     assert sign_cookie(Ticket("owner"), "token", NOW) != sign_cookie(Ticket("owner"), "token", NOW)
+
+
+# Every endpoint that names a session: method, path behind its id, and what a stranger to its tenant is answered where it
+# names that tenant.
+ACTS = [
+    ("GET", ""),
+    ("GET", "/trail"),
+    ("GET", "/fates"),
+    ("GET", "/records"),
+    ("GET", f"/records/{'0' * 64}"),
+    ("POST", "/compact"),
+    ("POST", "/capture"),
+    ("GET", "/capture"),
+    ("DELETE", "/capture"),
+    ("GET", "/export"),
+    ("DELETE", ""),
+]
+
+
+@pytest.mark.parametrize(("method", "behind"), ACTS, ids=map("".join, ACTS))
+async def test_a_viewer_does_nothing_to_a_session_of_another_tenant(tmp_path: Path, method: str, behind: str) -> None:
+    async with shared(tmp_path) as play:
+        for name in ("ab" * 32, "ab" * 8, "a label"):
+            target = f"{SESSIONS}/{name.replace(' ', '%20')}{behind}"
+            own = await play.send(method, target, bearer(VIEWER), body=b"")
+            # Its own list has no such session; only what is read of it here is empty.
+            assert own.status in (403, 404) or own.json() in ({"records": []}, {"points": [], "marks": []}), own.body
+            for tenant in ("other", "default"):
+                assert (await play.send(method, f"{target}?tenant={tenant}", bearer(VIEWER), body=b"")).status == 403

@@ -55,12 +55,27 @@ async def export(
 
 
 async def erase_named(opened: Opened, visitor: Visitor, caller: Caller, name: str) -> list[Target]:
-    """Erase the sessions that this label or id names (`SessionIndex.named`), everywhere. Raises NotFoundError where
-    there is none, and StoreUnavailableError."""
-    found = await answered(opened.engine.sessions.named(caller, name))
-    if not found:
+    """Erase the sessions that this label or id names (`SessionIndex.named`), everywhere.
+
+    A viewer erases what is listed of its tenant; an operator what no other tenant lists. Raises NotFoundError where
+    there is none, and StoreUnavailableError.
+    """
+    found = await answered(opened.engine.sessions.named(caller, name, may_be_unlisted=visitor.tenant is None))
+    if not found or await _is_of_another(opened, caller, found):
         raise NotFoundError("No session of this tenant has this label or id; GET /admin/api/sessions lists them.")
     return await erase(opened, visitor, caller, found)
+
+
+async def _is_of_another(opened: Opened, caller: Caller, found: Sequence[Target]) -> bool:
+    """Whether one of these is listed by another tenant, and not by the caller's."""
+    firsts = {target.first for target in found} - {target.first for target in await _listed(opened, caller)}
+    names = [name for name in opened.config.tenants if name != caller.tenant] if firsts else []
+    others = [other for name in names if (other := opened.active().tenants.named(name)) is not None]
+    return any([target.first in firsts for other in others for target in await _listed(opened, other)])
+
+
+async def _listed(opened: Opened, caller: Caller) -> list[Target]:
+    return await answered(opened.engine.sessions.every(caller))
 
 
 async def erase(opened: Opened, visitor: Visitor, caller: Caller, found: Sequence[Target]) -> list[Target]:
