@@ -13,7 +13,7 @@ from threading import Thread
 from proxy.admin.opened import Opened
 from proxy.admin.recent import Recent
 from proxy.admin.site import Pages
-from proxy.callers import admin_token
+from proxy.callers import admin_token, store_secret
 from proxy.callers.admin_token import AdminToken
 from proxy.callers.tenants import Caller, Tenants
 from proxy.config.loading import Config, digest_of
@@ -246,6 +246,8 @@ class App(Served):
         token = admin_token.configured(config) or self._made()
         server = self._share_of(config.server)
         traces = config.telemetry.traces
+        if (problem := store_secret.make(config)) is not None:
+            self._log.warning("store_secret", problem=problem)
         tracing = Tracing(traces.sample, traces.propagate) if traces.endpoint else None
         most = most_requests(server.max_requests)
         return Active(Tenants(config), engine.router(config), server, most, token, tracing)

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field, replace
 import xxhash
 
 from policies.settings import PolicySettings
+from proxy.callers import store_secret
 from proxy.config.settings import DEFAULT, Config, Tenant
 from proxy.errors import AuthenticationError, NotAllowedError
 
 # Without a configured secret, sessions are still kept apart; only their addresses can be computed by outsiders.
-_NO_SECRET = b"concertina"
 
 _REMEMBERED = 10_000
 # In place of a key's digest, which has 32 bytes.
@@ -54,7 +54,7 @@ class Tenants:
         self._closed = config.closed
         self._seen: dict[bytes, Caller] = {}
         self._seed = secrets.randbits(64)
-        self._secret = config.store.secret.get_secret_value().encode() or _NO_SECRET
+        self._secret = store_secret.known(config)
         self._shared = {name for name, tenant in config.tenants.items() if tenant.sessions_of == "tenant"}
         self._epochs = {name: tenant.epoch for name, tenant in config.tenants.items()}
         self._callers = {name: _caller(name, tenant, config) for name, tenant in config.tenants.items()}

@@ -264,8 +264,7 @@ def test_two_cookies_of_one_moment_differ() -> None:
     assert sign_cookie(Ticket("owner"), "token", NOW) != sign_cookie(Ticket("owner"), "token", NOW)
 
 
-# Every endpoint that names a session: method, path behind its id, and what a stranger to its tenant is answered where it
-# names that tenant.
+# Every endpoint that names a session: its method, and its path behind the id.
 ACTS = [
     ("GET", ""),
     ("GET", "/trail"),

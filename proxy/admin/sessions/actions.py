@@ -71,7 +71,8 @@ async def _is_of_another(opened: Opened, caller: Caller, found: Sequence[Target]
     firsts = {target.first for target in found} - {target.first for target in await _listed(opened, caller)}
     names = [name for name in opened.config.tenants if name != caller.tenant] if firsts else []
     others = [other for name in names if (other := opened.active().tenants.named(name)) is not None]
-    return any([target.first in firsts for other in others for target in await _listed(opened, other)])
+    listed = [await _listed(opened, other) for other in others]
+    return any(target.first in firsts for targets in listed for target in targets)
 
 
 async def _listed(opened: Opened, caller: Caller) -> list[Target]:

@@ -28,7 +28,7 @@ async def looked_at(settings: StoreConfig) -> list[Finding]:
         if store is None:
             return room
         try:
-            return [await _round_trip(store, settings.timeout), *(await _kept(store)), *room]
+            return [await _round_trip(store, settings.timeout), *(await _kept(store)), *room, *_secret(settings)]
         finally:
             await store.close()
     except StoreError as error:
@@ -64,6 +64,13 @@ async def _kept(store: Store) -> list[Finding]:
     if policy == "noeviction":
         return [warning(about, f"{policy}: once full it refuses what is new", "set maxmemory-policy to volatile-lru")]
     return [ok(about, policy)]
+
+
+def _secret(settings: StoreConfig) -> Iterator[Finding]:
+    """A server that others may reach needs one; beside a file it is made at the first start."""
+    if settings.url.startswith("redis") and not settings.secret.get_secret_value():
+        told = "empty, so whoever can write to the store can guess where sessions lie"
+        yield wrong("store.secret", told, "set it to the same long random value in every replica")
 
 
 def _room(file: Path) -> Iterator[Finding]:

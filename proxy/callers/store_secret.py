@@ -1,0 +1,34 @@
+"""What places in the store are hashed with: `store.secret`, else one made at the first start beside the store."""
+
+from pathlib import Path
+
+from proxy.callers import admin_token
+from proxy.config.settings import Config
+from proxy.stores import file_of
+
+_NONE = b"concertina"
+
+
+def secret_file(config: Config) -> Path | None:
+    """Where one that was made is kept; None where one is configured, or the store is no file."""
+    store = None if config.store.secret.get_secret_value() else file_of(config.store.url)
+    return store.with_name(f"{store.name}.secret") if store else None
+
+
+def make(config: Config) -> str | None:
+    """Make one where there is none; what an operator should know of it, None where all is well."""
+    if (file := secret_file(config)) is None:
+        return None
+    kept = admin_token.kept(file)
+    if kept.file is None:
+        return f"{file} cannot be used, so whoever can write to the store can guess where sessions lie"
+    return f"{file} was not fit and is a new one: sessions start anew" if kept.trouble else None
+
+
+def known(config: Config) -> bytes:
+    """The one in force."""
+    configured, file = config.store.secret.get_secret_value(), secret_file(config)
+    try:
+        return configured.encode() or (admin_token.read(file).encode() if file else _NONE)
+    except (admin_token.UnfitError, OSError):
+        return _NONE
