@@ -265,6 +265,9 @@ class PolicySettings(Settings):
     ledger: LedgerSettings = LedgerSettings()
     """What code carries from one summary to the next word for word."""
 
+    secrets: Literal["mask", "keep"] = "mask"
+    """`mask` writes `[secret:kind:last4]` in the place of credentials in records; the client's messages stay."""
+
     working_set: WorkingSetSettings = WorkingSetSettings()
     """What is carried of the names that the work used."""
 

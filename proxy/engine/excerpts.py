@@ -8,6 +8,7 @@ from policies.cool_zone import MAX_SUMMARY_TOKENS
 from policies.record.prompting import Prompts, fill_excerpt
 from policies.record.texts import language_of, texts_for
 from policies.record.validation import Answer, Invalid, Valid, validate_excerpt
+from policies.secrets import masked
 from policies.transcript import Utterance, shorten
 from proxy.callers.spending import Spending
 from proxy.engine.case import Case
@@ -81,7 +82,8 @@ class Excerpts:
 
     async def _ask(self, case: Case, target: SummaryTarget, said: Utterance) -> Valid | Invalid:
         window = target.window or case.limits.budget.window
-        text = shorten(said.text, int(_USED_WINDOW * window * _CHARACTERS_PER_TOKEN / target.calibration))
+        said_text = masked(said.text) if case.caller.policy.secrets == "mask" else said.text
+        text = shorten(said_text, int(_USED_WINDOW * window * _CHARACTERS_PER_TOKEN / target.calibration))
         prompt = fill_excerpt(self._prompts, text, texts_for(language_of([text])), MAX_SUMMARY_TOKENS)
         answer = await self._summarizer.ask(target, prompt, int(2 * MAX_SUMMARY_TOKENS * target.calibration))
         verdict, used = await self._workers.run(self._verdict, case, target, prompt.user, answer)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from policies import secrets
 from policies.cached import cached_property
 from policies.message import INSTRUCTION_ROLES
 from policies.plan import Compact
@@ -95,6 +96,8 @@ class Job:
             found = text_protocol.as_tools(found, before[-1] if before else None)
         if not self.cooled.conversation.instructions_covered:
             found = [u for u in found if u.role not in INSTRUCTION_ROLES]
+        if self.policy.secrets == "mask":
+            found = [secrets.masked_in(u) for u in found]
         resumed = self.case.resumed
         if resumed is None:
             return tuple(found)

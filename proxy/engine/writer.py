@@ -14,6 +14,7 @@ from policies.record.prompting import Continuity, Prompt, Prompts, fill, fill_al
 from policies.record.record import Segment, Spent, Written
 from policies.record.texts import Texts, texts_for
 from policies.record.validation import Answer, Invalid, Valid, split_timeline, validate
+from policies.secrets import masked
 from policies.transcript import Block, CountTokens, newest_within, render
 from proxy.callers.spending import Spending
 from proxy.dialects.cache_marks import may_be_cached
@@ -127,9 +128,11 @@ class Writer:
         if outcome.text is None:
             self._summarizer.failed(target, "invalid")
             raise SummarizerError("invalid", "no part of the span could be summarized")
-        summary, segment = split_timeline(ledger.without_superseded_section(outcome.text), texts, work.segment)
+        if job.policy.secrets == "mask":  # a prompt of the session holds what transcripts do not
+            outcome = replace(outcome, text=masked(outcome.text))
+        summary, segment = split_timeline(ledger.without_superseded_section(outcome.text or ""), texts, work.segment)
         latency = int(1000 * (self._ticks() - started))
-        return Written(summary, segment, outcome, target.model, latency, bill.spent, outcome.text, job.rebuild)
+        return Written(summary, segment, outcome, target.model, latency, bill.spent, outcome.text or "", job.rebuild)
 
     async def _drive(self, work: _Work, blocks: list[Block]) -> Outcome:
         """Run the bisection: every wave of calls side by side."""
