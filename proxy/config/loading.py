@@ -48,8 +48,6 @@ _REFERENCES: Mapping[str, tuple[Pattern, ...]] = {
 }
 _KEYS: tuple[Pattern, ...] = (("tenants", None, "keys", None), ("tenants", None, "viewer_keys", None))
 
-# Characters of a token that nobody guesses, however fast one may try.
-_LEAST_TOKEN = 16
 _PROVIDER_IDLE = "has no effect without provider: litellm; add that, or remove this"
 
 _SECTIONS = frozenset(Config.model_fields)
@@ -229,13 +227,7 @@ def _leaves(value: object, at: Location) -> Iterator[tuple[Location, object]]:
 
 def notes(config: Config) -> tuple[str, ...]:
     """What an operator should know about a config that is valid."""
-    return (*_not_yet(config), *_beyond_limits(config), *_odd_paths(config), *_exposed(config), *_guessable(config))
-
-
-def _guessable(config: Config) -> Iterator[str]:
-    length = len(config.server.admin_token.get_secret_value())
-    if 0 < length < _LEAST_TOKEN:
-        yield f"server.admin_token: has {length} characters and can be guessed; make one with `openssl rand -hex 32`"
+    return (*_not_yet(config), *_beyond_limits(config), *_odd_paths(config), *_exposed(config))
 
 
 def unshared(config: Config) -> str | None:

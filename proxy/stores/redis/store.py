@@ -122,11 +122,7 @@ class RedisStore:
 
     async def members(self, index: str) -> list[str]:
         found = await self._run(index, "ZRANGE", index, 0, -1)
-        return (
-            [member.decode("utf-8", "replace") for member in found if isinstance(member, bytes)]
-            if isinstance(found, list)
-            else []
-        )
+        return [_text(member) for member in found if isinstance(member, bytes)] if isinstance(found, list) else []
 
     async def newest(self, index: str, limit: int, before: Member | None) -> list[Member]:
         top = "+inf" if before is None else repr(before.expires)
@@ -134,10 +130,7 @@ class RedisStore:
         words = ("ZRANGE", index, top, "-inf", "BYSCORE", "REV", "LIMIT", 0, most, "WITHSCORES")
         found = await self._run(index, *words)
         told = [part for part in found if isinstance(part, bytes)] if isinstance(found, list) else []
-        there = [
-            Member(float(score), name.decode("utf-8", "replace"))
-            for name, score in zip(told[::2], told[1::2], strict=True)
-        ]
+        there = [Member(float(score), _text(name)) for name, score in zip(told[::2], told[1::2], strict=True)]
         return [each for each in there if before is None or each < before][:limit]
 
     async def strike(self, index: str, member: str) -> None:
@@ -166,7 +159,7 @@ class RedisStore:
             told = await self._run("info", "INFO", "memory")
         except RefusedError:
             return Facts()
-        lines = told.decode("utf-8", "replace").splitlines() if isinstance(told, bytes) else []
+        lines = _text(told).splitlines() if isinstance(told, bytes) else []
         values = {name: value for name, _, value in (line.partition(":") for line in lines)}
         most = int(values.get("maxmemory", 0))
         return Facts(size=int(values.get("used_memory", 0)), most=most or None, eviction=values.get("maxmemory_policy"))
@@ -263,3 +256,8 @@ def _check(reply: object) -> object:
 
 def _milliseconds(ttl: float) -> int:
     return max(1, round(ttl * 1000))  # Redis refuses an expiry of 0
+
+
+def _text(value: bytes) -> str:
+    """Of what we wrote; what others did may be anything."""
+    return value.decode("utf-8", "replace")
