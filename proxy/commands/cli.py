@@ -66,9 +66,11 @@ def serve(config: ConfigPath = None, *, host: str | None = None, port: Port = No
     :param port: Port to listen on, instead of server.port; 0 takes any free one.
     :param workers: Processes that serve, instead of server.workers.
     """
+    from proxy.commands.running import announced
     from proxy.commands.serve import run_workers
     from proxy.config.reloading import source
     from proxy.server.process import inherited, listen, listen_apart
+    from proxy.stores import StoreError, check_file
 
     read_from = source(chosen(config), os.environ)
     loaded = _served(loaded_config(config), host=host, port=port, workers=workers)
@@ -76,6 +78,10 @@ def serve(config: ConfigPath = None, *, host: str | None = None, port: Port = No
         fail(problem)
     for note in notes(loaded):
         err(f"note: {note}")
+    try:
+        check_file(loaded.store.url, loaded.store.timeout)
+    except StoreError as error:
+        fail(str(error))
     host, port, number = loaded.server.host, loaded.server.port, loaded.server.workers
     try:
         if given := inherited():
@@ -92,9 +98,12 @@ def serve(config: ConfigPath = None, *, host: str | None = None, port: Port = No
         fail(f"cannot listen on {address(host, port)}: {reason}; {way_out}")
     for listener in held:
         _refuse_itself(loaded, *listener.getsockname()[:2])
-    if given:  # what may be shown without a sign-in hangs on where we listen
-        loaded = _served(loaded, host=given[0].getsockname()[0])
-    sys.exit(run_workers(loaded, name_of(config), listens, console(), read_from))
+    host, port, *_ = held[0].getsockname()
+    # What may be shown without a sign-in hangs on where we listen; of any free port others know the one it is.
+    loaded = _served(loaded, host=host, port=port) if given else _served(loaded, port=port)
+    with announced(loaded):
+        code = run_workers(loaded, name_of(config), listens, console(), read_from)
+    sys.exit(code)
 
 
 @app.command

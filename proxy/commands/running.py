@@ -3,20 +3,26 @@
 import json
 import os
 import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from http.client import HTTPException
 from pathlib import Path
 from urllib.error import HTTPError
 from urllib.parse import quote, urlencode
 
+import msgspec
 from prometheus_client.parser import text_string_to_metric_families
 
 from proxy.callers import admin_token
 from proxy.commands.common import chosen, err, fail
 from proxy.config.loading import Config, ConfigError, load
 from proxy.server.addresses import of_proxy
+from proxy.stores import file_of
 
 _DEFAULT_ADDRESS = "http://127.0.0.1:8795"
 _READY_SECONDS = 3.0
+_PRIVATE = 0o600
+_FOR_OTHERS = 0o022
 # A store may take its time for each session, and every replica has to learn of it.
 _ERASE_SECONDS = 60.0
 DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # whatever HTTP_PROXY says
@@ -25,13 +31,63 @@ DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # whateve
 def configured_url(config: Path | None) -> str:
     """Where the proxy of a config is to be found. A file that broke after the start says nothing of the running one."""
     try:
-        found = of_proxy(load(chosen(config), os.environ))
+        found = of_proxy(as_running(load(chosen(config), os.environ)))
     except ConfigError as error:
         err(f"{error.problems[0]}; asking at the default address")
         return _DEFAULT_ADDRESS
     if found is None:
         fail("server.port is 0, so any port may be the proxy's; name its address: concertina healthcheck URL")
     return found
+
+
+class _Address(msgspec.Struct, frozen=True):
+    """Where the proxy of a store listens, what else its command line has chosen, and its process."""
+
+    pid: int
+    host: str
+    port: int
+    workers: int
+
+
+@contextmanager
+def announced(config: Config) -> Iterator[None]:
+    """While it serves, say beside the store where: the command line may have chosen another port than the config."""
+    file = _address_file(config)
+    if file is None:
+        yield
+        return
+    server = config.server
+    content = msgspec.json.encode(_Address(os.getpid(), server.host, server.port, server.workers))
+    with suppress(OSError):  # then the config's address is all that others know
+        made = file.with_name(f"{file.name}.{os.getpid()}")
+        made.touch(_PRIVATE)
+        made.write_bytes(content)
+        made.replace(file)
+    try:
+        yield
+    finally:
+        with suppress(OSError):
+            if file.read_bytes() == content:
+                file.unlink()
+
+
+def as_running(config: Config) -> Config:
+    """The config with the address and the workers of the proxy that serves its store, if one of this user's does."""
+    file = _address_file(config)
+    try:
+        if file is None or (there := file.stat()).st_uid != os.getuid() or there.st_mode & _FOR_OTHERS:
+            return config
+        found = msgspec.json.decode(file.read_bytes(), type=_Address)
+        os.kill(found.pid, 0)
+    except (OSError, msgspec.DecodeError, OverflowError):
+        return config
+    chosen = {"host": found.host, "port": found.port, "workers": found.workers}
+    return config.model_copy(update={"server": config.server.model_copy(update=chosen)})
+
+
+def _address_file(config: Config) -> Path | None:
+    store = file_of(config.store.url)
+    return store.with_name(f"{store.name}.address") if store else None
 
 
 class NotDoneError(Exception):
@@ -59,7 +115,7 @@ def erased(config: Config, tenant: str, name: str | None) -> list[str] | None:
 
     None where no proxy answers at the config's address. Raises NotDoneError.
     """
-    url = of_proxy(config)
+    url = of_proxy(as_running(config))
     if url is None:
         return None
     query = {"tenant": tenant} | ({"all": "true"} if name is None else {})

@@ -115,11 +115,11 @@ def erase_sessions(
     :param tenant: Tenant whose conversations these are.
     :param every: Erase all of the tenant.
     """
-    from proxy.commands.running import NotDoneError
+    from proxy.commands.running import NotDoneError, as_running
     from proxy.commands.sessions import erase
     from proxy.stores import StoreError
 
-    loaded = loaded_config(config)
+    loaded = as_running(loaded_config(config))
     if every == bool(names):
         fail("name the sessions to erase, or say --all; `concertina sessions ls` lists them")
     caller = caller_of(loaded, tenant)

@@ -76,10 +76,15 @@ def shown(key: str) -> str:
     return printable if len(printable) <= 64 else printable[:63] + "…"
 
 
+_NO_MERGE = "a policy takes another's settings by `extends: NAME`; write anything else out"
+
+
 def plain(error: ErrorDetails, model: type[BaseModel]) -> str:
     """pydantic's error about a value of `model`, in plain words and with the way out."""
     if error["type"] == "extra_forbidden":
         *above, key = error["loc"]
+        if str(key) == "<<":
+            return f"merge keys are not read; {_NO_MERGE}"
         return "unknown key; " + suggest(str(key), _keys(_model_at(model, above)), "known keys")
     template = _PLAIN.get(error["type"])
     return template.format(**error.get("ctx", {})) if template else f"is not valid: {error['msg']}"

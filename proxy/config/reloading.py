@@ -5,12 +5,14 @@ import stat
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Literal
 
 from proxy.config.document import read
 from proxy.config.errors import ConfigError, Problem
 from proxy.config.loading import Config, load_text, notes
+from proxy.config.settings import Server
 from proxy.observing.events import ConfigReloaded, Hook
 from proxy.observing.log import Log
 from proxy.runtime.deadlines import within
@@ -162,7 +164,24 @@ class Reloader:
         problems = litellm_problems(self._at_start, given, str(self._source.path))
         if problems:
             raise ConfigError(problems)
-        return laid_over(self.config, given)
+        return laid_over(self.config, self._as_chosen(given))
+
+    def _as_chosen(self, given: Config) -> Config:
+        """With what the command line has chosen in the place of settings that have not changed in the file since."""
+        first, start, now = self._first, self._at_start.server, given.server
+        if first is None:
+            return given
+        same = {name: getattr(start, name) for name in _FIXED_SERVER if getattr(now, name) == getattr(first, name)}
+        return given.model_copy(update={"server": now.model_copy(update=same)})
+
+    @cached_property
+    def _first(self) -> Server | None:
+        """The file's own settings at the start."""
+        assert self._source is not None  # noqa: S101 - as above
+        try:
+            return load_text(str(self._source.path), self._source.first.text or "", self._source.env).server
+        except ConfigError:
+            return None
 
     def _refused(self, problems: tuple[Problem, ...], trigger: str) -> None:
         self.problems = max(1, len(problems))

@@ -8,7 +8,7 @@ from proxy.stores.breaker import CircuitBreaker
 from proxy.stores.redis import url as redis_url
 from proxy.stores.sealing import Sealer
 
-__all__ = ["CircuitBreaker", "Sealer", "StoreError", "file_of", "open_existing", "open_store"]
+__all__ = ["CircuitBreaker", "Sealer", "StoreError", "check_file", "file_of", "open_existing", "open_store"]
 
 
 def open_store(url: str, timeout: float = DEFAULT_TIMEOUT) -> Store:
@@ -32,6 +32,14 @@ def open_store(url: str, timeout: float = DEFAULT_TIMEOUT) -> Store:
             return RedisStore(url, timeout=timeout)
         case _:
             raise StoreError(f"store.url: this is none of sqlite:///PATH, memory://, {redis_url.FORMS}")
+
+
+def check_file(url: str, timeout: float = DEFAULT_TIMEOUT) -> None:
+    """Open and close a store that is a file; raises StoreError if it cannot be one."""
+    if (file := file_of(url)) is not None:
+        from proxy.stores.sqlite_file import opened
+
+        opened(file, timeout).connection.close()
 
 
 def open_existing(url: str, timeout: float = DEFAULT_TIMEOUT) -> Store | None:

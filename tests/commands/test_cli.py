@@ -499,7 +499,8 @@ def test_healthcheck_asks_where_the_config_says(run: Run, tmp_path: Path) -> Non
         assert run("healthcheck") == Ended(0, '{"status":"ready","store":"up"}\n', "")
         (tmp_path / "other.yaml").write_text(f"server: {{port: {served.port}}}", encoding="utf-8")
         assert run("healthcheck", "--config", "other.yaml").code == 0
-        (tmp_path / "config.yaml").write_text("server: {port: 0}", encoding="utf-8")
+        nowhere = "server: {port: 0}\nstore: {url: 'memory://'}"
+        (tmp_path / "config.yaml").write_text(nowhere, encoding="utf-8")
         assert run("healthcheck", "--url", served.address).code == 0
         assert "name its address: concertina healthcheck URL" in run("healthcheck").err
     assert run("healthcheck", "--config", "other.yaml").err.startswith("not ready: ")

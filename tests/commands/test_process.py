@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from proxy.commands.running import announced, as_running
+from proxy.config.loading import load_text
 from tests.support.processes import COMMAND, config, event, served
 
 if TYPE_CHECKING:
@@ -187,3 +189,51 @@ def test_a_second_signal_ends_a_process_that_drains(tmp_path: Path) -> None:
                     pass
                 process.send_signal(signal.SIGTERM)
                 process.wait(30)
+
+
+def test_where_it_serves_is_known_to_the_other_commands(tmp_path: Path) -> None:
+    file = tmp_path / "config.yaml"
+    with held_upstream() as (address, _):
+        config(file, address, store={"url": "sqlite:///kept.db"})
+        with served(file) as (process, port):
+            assert '"ready"' in said(file, "healthcheck")
+            assert f"runs at http://127.0.0.1:{port} with this config" in said(file, "doctor")
+            process.send_signal(signal.SIGHUP)
+            assert event(process, "reload")["needs_restart"] == []
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(30) == 0
+    assert not (tmp_path / "kept.db.address").exists()
+    assert "server.port" in said(file, "doctor")
+
+
+@pytest.mark.parametrize("content", [b"{}", b"\xff", b'{"pid":1e9,"host":"a","port":1,"workers":1}', b'{"pid":-1}'])
+def test_what_is_no_address_of_a_proxy_is_not_asked(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "kept.db.address").write_bytes(content)
+    loaded = load_text("config.yaml", f"store: {{url: 'sqlite:///{tmp_path}/kept.db'}}", {})
+    assert as_running(loaded) == loaded
+
+
+def test_an_address_that_others_may_write_is_not_asked(tmp_path: Path) -> None:
+    store, elsewhere = f"store: {{url: 'sqlite:///{tmp_path}/kept.db'}}", "\nserver: {host: 127.0.0.9, port: 9}"
+    loaded = load_text("config.yaml", store, {})
+    with announced(load_text("config.yaml", store + elsewhere, {})):
+        assert (as_running(loaded).server.host, as_running(loaded).server.port) == ("127.0.0.9", 9)
+        (tmp_path / "kept.db.address").chmod(0o666)
+        assert as_running(loaded) == loaded
+
+
+@pytest.mark.parametrize("path", ["/proc/nowhere/kept.db", "/dev/null/kept.db", "{folder}", "{folder}/other.txt"])
+def test_a_store_that_cannot_be_one_is_told_in_a_line(tmp_path: Path, path: str) -> None:
+    (tmp_path / "other.txt").write_text("no database " * 100)
+    file = tmp_path / "config.yaml"
+    file.write_text(f"store: {{url: 'sqlite:///{path.format(folder=tmp_path)}'}}")
+    words = [COMMAND, "serve", file, "--port", "0"]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1)
+    assert "cannot be used as the store" in done.stderr
+
+
+def said(file: Path, command: str) -> str:
+    words = [COMMAND, command, "--config", file]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False, cwd=file.parent)
+    return done.stdout + done.stderr

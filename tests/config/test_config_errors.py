@@ -15,6 +15,7 @@ from proxy.config.loading import Config, ConfigError, load
 
 HASH = "sha256:" + "0123456789abcdef" * 4
 OTHER_HASH = "sha256:" + "f" * 64
+SPELLED = "in a user name or password write / as %2F, # as %23, ? as %3F, @ as %40, : as %3A"
 SECRET = "s3cr3t-that-must-not-show"
 
 
@@ -217,7 +218,22 @@ BROKEN: dict[str, tuple[str | bytes, list[str]]] = {
     ),
     "a password that is not escaped": (
         f"store:\n  url: 'redis://:{SECRET}#@h:1/0'",
-        ["config.yaml:2: store.url: must not have a fragment; write # in a password as %23"],
+        [f"config.yaml:2: store.url: must not have a fragment; {SPELLED}"],
+    ),
+    "a password with a slash": (
+        f"store:\n  url: 'redis://:a/{SECRET}@h:1/0'",
+        [f"config.yaml:2: store.url: has an @ that is none before the host; {SPELLED}"],
+    ),
+    "a password with a question mark": (
+        f"store:\n  url: 'redis+sentinel://me:a?{SECRET}@h:1/m'",
+        [f"config.yaml:2: store.url: has an @ that is none before the host; {SPELLED}"],
+    ),
+    "a merge key": (
+        "policies:\n  a: &a {extends: default}\n  b:\n    <<: *a",
+        [
+            "config.yaml:4: policies.b.<<: merge keys are not read; a policy takes another's settings by"
+            " `extends: NAME`; write anything else out"
+        ],
     ),
     "a redis port in words": (f"store:\n  url: redis://:{SECRET}@h:x", [f"config.yaml:2: store.url: must be {REDIS}"]),
     "an option that nobody knows": (

@@ -67,6 +67,7 @@ def of_config(config: Config, name: str) -> Iterator[Finding]:
 
 def of_proxy_there(config: Config) -> Iterator[Finding]:
     """The port, and the proxy that runs there."""
+    config = running.as_running(config)
     server, url = config.server, of_proxy(config)
     if url is None:
         yield ok("server.port", "any that is free")

@@ -12,7 +12,7 @@ from cyclopts import Parameter
 
 from proxy.callers import admin_token
 from proxy.commands.common import fail
-from proxy.commands.running import DIRECT
+from proxy.commands.running import DIRECT, as_running
 from proxy.config.loading import Config
 from proxy.server.addresses import of_proxy
 
@@ -52,7 +52,7 @@ def answered(config: Config, url: str | None, name: str, query: Mapping[str, str
 
 def url_of(config: Config, url: str | None) -> str:
     """Where the proxy is; ends the command where nobody says."""
-    found = url or of_proxy(config)
+    found = url or of_proxy(as_running(config))
     if found is None:
         fail("server.port is 0, so any port may be the proxy's; name its address with --url")
     return found.rstrip("/")

@@ -61,6 +61,9 @@ class RedisUrl:
     sentinel_password: str | None = field(default=None, repr=False)
 
 
+_SPELLED = "in a user name or password write / as %2F, # as %23, ? as %3F, @ as %40, : as %3A"
+
+
 def parse(url: str) -> RedisUrl:
     """`ValueError` for what cannot be meant; its message holds neither passwords nor hosts."""
     scheme, _, rest = url.partition("://")
@@ -69,7 +72,7 @@ def parse(url: str) -> RedisUrl:
     kind, tls = _SCHEMES[scheme.lower()]
     parts = _split(rest)
     if parts.fragment or "#" in rest:
-        raise ValueError("must not have a fragment; write # in a password as %23")
+        raise ValueError(f"must not have a fragment; {_SPELLED}")
     options = _options(parts.query, kind, tls=tls)
     login, _, hosts = parts.netloc.rpartition("@")
     username, _, password = login.partition(":")
@@ -90,9 +93,12 @@ def parse(url: str) -> RedisUrl:
 
 def _split(rest: str) -> SplitResult:
     try:
-        return urlsplit("//" + rest)
+        parts = urlsplit("//" + rest)
     except ValueError:  # its text may quote the password
-        raise ValueError(f"must be {FORMS}") from None
+        raise ValueError(f"must be {FORMS}; {_SPELLED}") from None
+    if "@" not in parts.netloc and "@" in parts.path + parts.query:
+        raise ValueError(f"has an @ that is none before the host; {_SPELLED}")
+    return parts
 
 
 def _address(text: str, default_port: int) -> Address:
