@@ -143,21 +143,21 @@ def models(
     ask: Flag = False,
     as_json: AsJson = False,
 ) -> None:
-    """Say how large the windows of models are taken to be, and which source says so.
+    """Say how large the windows of models are taken to be, and which source says so; the running proxy first.
 
     :param names: Models; without any, those that the config names without wildcards.
     :param tenant: Tenant whose requests would ask for them.
     :param ask: Ask the upstreams too, with their own keys.
     :param as_json: Print everything that is known as JSON.
     """
-    from proxy.commands.models import named_models, show, sources
+    from proxy.commands.models import merged, named_models, of_running, show, sources
 
     loaded = loaded_config(config)
     caller_of(loaded, tenant)
     chosen = names or tuple(named_models(loaded))
     if not chosen:
         fail("no models to tell of; name some, as in `concertina models gpt-4o`")
-    found = asyncio.run(sources(loaded, chosen, tenant, ask=ask))
+    found = merged(of_running(loaded, tenant), asyncio.run(sources(loaded, chosen, tenant, ask=ask)))
     output(found, show, as_json=as_json)
 
 

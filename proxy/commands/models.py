@@ -4,15 +4,19 @@ import asyncio
 import time
 from collections.abc import Sequence
 
+import msgspec
 from rich.console import Console
 from rich.table import Table
 
 from proxy.callers.tenants import Tenants
 from proxy.commands.common import plain
+from proxy.commands.running import as_running
+from proxy.commands.watching.running_proxy import UnansweredError, answered
 from proxy.config.loading import Config
 from proxy.models.table import ModelTable
 from proxy.models.tokenizer import Tokenizer
 from proxy.models.windows import NOTHING, Sources, Windows, place_of
+from proxy.server.addresses import of_proxy
 from proxy.server.headers import credential
 from proxy.stores import CircuitBreaker, open_existing
 from proxy.stores.memory import MemoryStore
@@ -21,7 +25,15 @@ from proxy.upstream.http import UpstreamClient
 from proxy.upstream.routes import Router
 
 _WIDE = 200
+# Seconds that the running proxy may take.
+_PATIENCE = 3.0
 _WILDCARDS = frozenset("*?[")
+
+
+class _Models(msgspec.Struct):
+    """What its admin API answers."""
+
+    models: list[Sources]
 
 
 def named_models(config: Config) -> list[str]:
@@ -42,6 +54,28 @@ async def sources(config: Config, names: Sequence[str], tenant: str, *, ask: boo
         return [one for name in names for one in await _of_model(config, name, tenant, windows)]
     finally:
         await store.close()
+
+
+def of_running(config: Config, tenant: str) -> list[Sources]:
+    """What the proxy that runs with this config knows of a tenant's models, by its callers' own keys too; empty if none
+    answers."""
+    if of_proxy(as_running(config)) is None:
+        return []
+    try:
+        text = b"".join(answered(config, None, "models", {}, _PATIENCE))
+        known = msgspec.json.decode(text, type=_Models).models
+    except (UnansweredError, msgspec.DecodeError):
+        return []
+    return [one for one in known if one.place.tenant == tenant]
+
+
+def merged(running: Sequence[Sources], here: Sequence[Sources]) -> list[Sources]:
+    """In the order of what is known here, what the running proxy knows of each model, else that alone."""
+    order = list(dict.fromkeys(one.place.model for one in here))
+    known = [one for one in running if one.place.model in order]
+    models = {one.place.model for one in known}
+    found = [*known, *(one for one in here if one.place.model not in models)]
+    return sorted(found, key=lambda one: order.index(one.place.model))
 
 
 async def _ask(config: Config, names: Sequence[str], tenant: str, windows: Windows) -> None:

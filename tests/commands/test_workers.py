@@ -146,6 +146,21 @@ async def rest(stream: Stream) -> bool:
 
 
 @pytest.mark.anyio
+async def test_what_a_running_proxy_has_learned_by_a_clients_own_key_is_shown(tmp_path: Path) -> None:
+    message = "This model's maximum context length is 5000 tokens. However, your messages resulted in 9000 tokens."
+    refusal = json.dumps({"error": {"message": message, "code": "context_length_exceeded"}}).encode()
+    alone = {**settings(), "server": {"admin_token": "t" * 24}}
+    async with upstream(always(answer(400, refusal, JSON))) as behind:
+        config(tmp_path / "config.yaml", behind.address, **alone)
+        with served(tmp_path / "config.yaml") as (_, port):
+            key = (b"Authorization", b"Bearer sk-of-a-client")
+            await ask(f"127.0.0.1:{port}", "POST", CHAT, [JSON, key], body(history(0.9)))
+            words = [COMMAND, "models", "gpt-4o", "--config", tmp_path / "config.yaml", "--json"]
+            done = await asyncio.to_thread(subprocess.run, words, capture_output=True, check=True, cwd=tmp_path)
+    assert [one["learned"] for one in json.loads(done.stdout)] == [5_000]
+
+
+@pytest.mark.anyio
 async def test_workers_go_on_from_each_others_records_in_one_file(tmp_path: Path) -> None:
     more = {
         "models": [{"match": "*", "context_window": 8_000}],
