@@ -33,6 +33,7 @@ from proxy.records.erasures import LOOK_EVERY
 from proxy.records.kept_figures import WRITE_EVERY, KeptFigures
 from proxy.records.kept_trails import KeptTrails, shelves_of
 from proxy.records.replicas import BEAT_EVERY, Replica, Replicas
+from proxy.runtime.container import buffered_that_fit, memory_limit
 from proxy.runtime.deadlines import repeated
 from proxy.runtime.descriptors import most_requests
 from proxy.runtime.fail_open import FailOpen
@@ -130,7 +131,7 @@ class App(Served):
         async with AsyncExitStack() as opened:
             workers = ThreadPoolExecutor(_WORKERS, thread_name_prefix="concertina")
             opened.callback(workers.shutdown, wait=False, cancel_futures=True)
-            opened_store = open_store(config.store.url, config.store.timeout)
+            opened_store = open_store(config.store.url, config.store.timeout, config.store.prefix)
             store = CircuitBreaker(opened_store, time.monotonic)
             opened.push_async_callback(store.close)
             client = await opened.enter_async_context(UpstreamClient(config.upstreams))
@@ -254,7 +255,10 @@ class App(Served):
 
     def _share_of(self, server: Server) -> Server:
         """What this process may use of what all workers may."""
-        return server if self._peers is None else server.shared_by(self._peers.count)
+        processes = 1 if self._peers is None else self._peers.count
+        if (fit := buffered_that_fit(memory_limit(), processes)) is not None and fit < server.max_buffered_bytes:
+            server = server.model_copy(update={"max_buffered_bytes": fit})
+        return server if self._peers is None else server.shared_by(processes)
 
     def _made(self) -> AdminToken:
         """The token for as long as none is configured. The store's file, which it lies beside, never changes."""

@@ -45,7 +45,7 @@ async def sources(config: Config, names: Sequence[str], tenant: str, *, ask: boo
     """What is known of these models here and now: the config, the store, the table and, if wished, the upstreams."""
     table = ModelTable()
     await asyncio.to_thread(table.load)
-    stored = open_existing(config.store.url, config.store.timeout) or MemoryStore()
+    stored = open_existing(config.store.url, config.store.timeout, config.store.prefix) or MemoryStore()
     store = CircuitBreaker(stored, time.monotonic)
     try:
         windows = Windows(table, store, config.store.sealer(), time.time)

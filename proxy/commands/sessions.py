@@ -134,7 +134,7 @@ async def stored(config: Config) -> AsyncIterator[Store]:
         raise StoreError(
             "store.url: memory:// lies inside the running proxy; ask that at /admin/api/sessions (docs/operations.md)"
         )
-    store = open_existing(config.store.url, config.store.timeout)
+    store = open_existing(config.store.url, config.store.timeout, config.store.prefix)
     if store is None:
         raise NothingStoredError(f"nothing is stored: {file_of(config.store.url)} does not exist")
     try:

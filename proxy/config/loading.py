@@ -17,6 +17,7 @@ from proxy.config.errors import ConfigError, Location, Problem, dotted, plain, s
 from proxy.config.presets import EXTENDS, preset_names, resolve
 from proxy.config.settings import DEFAULT, LOOPBACK, Config
 from proxy.models.encodings import is_file, read_tokenizer
+from proxy.runtime.container import buffered_that_fit, memory_limit
 from proxy.runtime.descriptors import requests_that_fit
 
 __all__ = ["Config", "ConfigError", "json_schema", "load", "load_text", "notes", "preset_names"]
@@ -252,6 +253,13 @@ def _beyond_limits(config: Config) -> Iterator[str]:
         yield (
             f"server.max_requests: {wanted}, but the files that this process may open are enough for {fit};"
             " raise the hard limit (ulimit -Hn, systemd's LimitNOFILE), or leave this unset"
+        )
+    limit = memory_limit()
+    fit_bytes = buffered_that_fit(limit, config.server.workers)
+    if limit is not None and fit_bytes is not None and fit_bytes < config.server.max_buffered_bytes:
+        yield (
+            f"server.max_buffered_bytes: {config.server.max_buffered_bytes}, but the {limit >> 20} MB that this"
+            f" container may take are enough for {fit_bytes}, which holds; give it more memory, or set less"
         )
 
 

@@ -46,8 +46,8 @@ class Server(Settings):
     """Bytes that a request body may have, as sent and after decompression."""
 
     max_buffered_bytes: int = Field(default=512 * 1024 * 1024, ge=1024)
-    """Bytes that the bodies of all requests under way may take together, unpacked; further ones get 503. One body of
-    max_body_bytes always has room. Workers share it out evenly."""
+    """Bytes that the bodies of all requests under way may take together, unpacked; further ones get 503. Less where the
+    container's memory holds less. One body of max_body_bytes always has room. Workers share it out evenly."""
 
     memory: int = Field(default=DEFAULT_BYTES, ge=1024 * 1024)
     """Bytes, about, that may be remembered to save work: records, read requests and the like. Workers share it out."""
@@ -99,6 +99,9 @@ class StoreConfig(Settings):
 
     ttl: Seconds = Field(default=7 * 86400.0, ge=60, le=366 * 86400.0)
     """How long a session is kept after its last use."""
+
+    prefix: Annotated[str, Field(pattern=r"^[A-Za-z0-9_.:/-]{0,64}$")] = ""
+    """What every key in Redis begins with, where others keep theirs there too. Once changed, all sessions are new."""
 
     secret: SecretStr = SecretStr("")
     """Secret that keeps sessions of different callers apart; replicas that share a store must share it."""

@@ -11,10 +11,11 @@ from proxy.stores.sealing import Sealer
 __all__ = ["CircuitBreaker", "Sealer", "StoreError", "check_file", "file_of", "open_existing", "open_store"]
 
 
-def open_store(url: str, timeout: float = DEFAULT_TIMEOUT) -> Store:
+def open_store(url: str, timeout: float = DEFAULT_TIMEOUT, prefix: str = "") -> Store:
     """The store `store.url` names; `StoreError` if it cannot be one. Only the implementation in use is imported.
 
     `sqlite:///relative.db`, `sqlite:////absolute.db`, `memory://`, and what `redis_url` knows.
+    prefix: of keys in Redis.
     """
     scheme = url.partition("://")[0].lower()
     match scheme:
@@ -29,7 +30,7 @@ def open_store(url: str, timeout: float = DEFAULT_TIMEOUT) -> Store:
         case _ if scheme in redis_url.SCHEMES:
             from proxy.stores.redis.store import RedisStore
 
-            return RedisStore(url, timeout=timeout)
+            return RedisStore(url, timeout=timeout, prefix=prefix)
         case _:
             raise StoreError(f"store.url: this is none of sqlite:///PATH, memory://, {redis_url.FORMS}")
 
@@ -42,10 +43,10 @@ def check_file(url: str, timeout: float = DEFAULT_TIMEOUT) -> None:
         opened(file, timeout).connection.close()
 
 
-def open_existing(url: str, timeout: float = DEFAULT_TIMEOUT) -> Store | None:
+def open_existing(url: str, timeout: float = DEFAULT_TIMEOUT, prefix: str = "") -> Store | None:
     """The store, to be looked at; None where it is a file that is not there, which only opening it would create."""
     file = file_of(url)
-    return None if file is not None and not file.exists() else open_store(url, timeout)
+    return None if file is not None and not file.exists() else open_store(url, timeout, prefix)
 
 
 def file_of(url: str) -> Path | None:

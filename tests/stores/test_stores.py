@@ -26,7 +26,7 @@ from proxy.stores.redis.servers import Sentinels as SentinelServers
 from proxy.stores.redis.store import RedisStore
 from proxy.stores.sqlite import SqliteStore
 from tests.support.clock import Clock
-from tests.support.redis_servers import documented_user, one_node_cluster, tls_front
+from tests.support.redis_servers import documented_user, one_node_cluster, standalone, tls_front
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
@@ -48,6 +48,7 @@ REDIS = {
     "cluster": "cluster",
     "tls": "tls_url",
     "acl": "acl_url",
+    "prefix": "valkey_url",
 }
 
 
@@ -64,7 +65,7 @@ async def store(request: pytest.FixtureRequest, tmp_path: Path, clock: Clock) ->
         case "sqlite":
             opened = SqliteStore(tmp_path / "store.db", clock=clock)
         case kind:
-            opened = RedisStore(redis_url(request, kind), timeout=5)
+            opened = RedisStore(redis_url(request, kind), timeout=5, prefix="mine:" if kind == "prefix" else "")
     yield opened
     await opened.close()
 
@@ -720,3 +721,33 @@ class TestOpenStore:
     def test_names_the_directory_it_cannot_write_to(self) -> None:
         with pytest.raises(StoreError, match=os.devnull):
             open_store(f"sqlite:///{os.devnull}/store.db")
+
+
+async def test_all_that_lies_in_redis_begins_with_the_prefix(tmp_path: Path) -> None:
+    with standalone(tmp_path) as server:
+        await prefixed(f"redis://{server.address}/0")
+
+
+async def prefixed(url: str) -> None:
+    mine, theirs = (RedisStore(url, timeout=5, prefix=prefix) for prefix in ("mine:", "theirs:"))
+    try:
+        await mine.put("cp:{tag}:a", b"a", TTL)
+        await mine.put_new("part:{tag}:b", b"b", TTL)
+        await mine.append("trail:{tag}", [b"c"], 9, TTL)
+        await mine.put("learned:d", b"d", TTL)
+        await mine.enroll("index:e", "e", TTL)
+        assert await mine.acquire("lock:f", "f", TTL)
+        await mine.touch(["cp:{tag}:a"], TTL)
+        assert await theirs.get_many(["cp:{tag}:a", "learned:d"]) == [None, None]
+        assert (await theirs.items("trail:{tag}"), await theirs.members("index:e")) == ([], [])
+        await theirs.erase("tag", b"mark", TTL)
+        assert await mine.get_many(["cp:{tag}:a", "learned:d"]) == [b"a", b"d"]
+        await mine.erase("tag", b"mark", TTL)
+        assert await mine.get_many(["cp:{tag}:a", "part:{tag}:b"]) == [None, None]
+        async with Redis.from_url(url) as client:
+            keys = [key async for key in client.scan_iter("*")]
+        assert len(keys) >= 4
+        assert all(key.startswith((b"mine:", b"theirs:gone:")) for key in keys)
+    finally:
+        await mine.close()
+        await theirs.close()

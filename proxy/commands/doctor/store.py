@@ -24,7 +24,7 @@ async def looked_at(settings: StoreConfig) -> list[Finding]:
     file = file_of(settings.url)
     room = [] if file is None else [*_room(file)]
     try:
-        store = open_existing(settings.url, settings.timeout)
+        store = open_existing(settings.url, settings.timeout, settings.prefix)
         if store is None:
             return room
         try:

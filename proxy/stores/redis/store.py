@@ -57,10 +57,14 @@ redis.call('pexpire', KEYS[1], ARGV[2])
 
 
 class RedisStore:
-    """Connects at the first command, so a dead server at start is no error. An operation takes `timeout` at most."""
+    """Connects at the first command, so a dead server at start is no error. An operation takes `timeout` at most.
 
-    def __init__(self, url: str, *, timeout: float = DEFAULT_TIMEOUT) -> None:
+    Every key on the server begins with the prefix.
+    """
+
+    def __init__(self, url: str, *, timeout: float = DEFAULT_TIMEOUT, prefix: str = "") -> None:
         self._timeout = timeout
+        self._prefix = prefix
         try:
             self._servers = servers_of(parse(url), timeout)
         except (OSError, ValueError) as error:
@@ -69,6 +73,7 @@ class RedisStore:
     async def get_many(self, keys: Sequence[str]) -> list[bytes | None]:
         if not keys:
             return []
+        keys = [self._at(key) for key in keys]
         async with self._deadline():
             groups = self._servers.together(keys)
             replies = await self._servers.run([Command(group[0], ("MGET", *group)) for group in groups])
@@ -79,30 +84,31 @@ class RedisStore:
 
     async def put_new(self, key: str, value: bytes, ttl: float) -> bytes | None:
         check_size(value)
-        milliseconds = _milliseconds(ttl)
+        key, milliseconds = self._at(key), _milliseconds(ttl)
         words: Words = ("SET", key, value, "NX", "GET", "PX", milliseconds)  # NX together with GET needs Redis 7.0
         winner = await self._put(key, _PUT_NEW, (value, milliseconds), [words])
         return winner if isinstance(winner, bytes) else None
 
     async def put(self, key: str, value: bytes, ttl: float) -> None:
         check_size(value)
-        milliseconds = _milliseconds(ttl)
+        key, milliseconds = self._at(key), _milliseconds(ttl)
         await self._put(key, _PUT, (value, milliseconds), [("SET", key, value, "PX", milliseconds)])
 
     async def append(self, key: str, items: Sequence[bytes], limit: int, ttl: float) -> None:
         check_sizes(items)
-        milliseconds = _milliseconds(ttl)
+        key, milliseconds = self._at(key), _milliseconds(ttl)
         push: list[Words] = [("RPUSH", key, *items), ("LTRIM", key, -limit, -1), ("PEXPIRE", key, milliseconds)]
         await self._put(key, _APPEND, (limit, milliseconds, *items), push)
 
     async def items(self, key: str) -> list[bytes]:
+        key = self._at(key)
         found = await self._run(key, "LRANGE", key, 0, -1)
         return [item for item in found if isinstance(item, bytes)] if isinstance(found, list) else []
 
     async def erase(self, tag: str, mark: bytes, ttl: float) -> bytes | None:
         # What lies there from now on was refused, what lay there before is listed. Of a slot that is being moved, one
         # command can have one key only.
-        grave, listed = tombstone(tag), _listed(tag)
+        grave, listed = self._at(tombstone(tag)), self._listed(tag)
         async with self._deadline():
             bury = ("SET", grave, mark, "NX", "GET", "PX", _milliseconds(ttl))
             words: list[Words] = [bury, ("PEXPIRE", grave, _milliseconds(ttl)), ("SMEMBERS", listed), ("ROLE",)]
@@ -118,15 +124,16 @@ class RedisStore:
         return holds if isinstance(holds, bytes) else mark
 
     async def enroll(self, index: str, member: str, ttl: float) -> None:
-        await self._eval(_ENROLL, (index,), member, _milliseconds(ttl), MAX_MEMBERS)
+        await self._eval(_ENROLL, (self._at(index),), member, _milliseconds(ttl), MAX_MEMBERS)
 
     async def members(self, index: str) -> list[str]:
+        index = self._at(index)
         found = await self._run(index, "ZRANGE", index, 0, -1)
         return [_text(member) for member in found if isinstance(member, bytes)] if isinstance(found, list) else []
 
     async def newest(self, index: str, limit: int, before: Member | None) -> list[Member]:
         top = "+inf" if before is None else repr(before.expires)
-        most = limit + _TIES
+        index, most = self._at(index), limit + _TIES
         words = ("ZRANGE", index, top, "-inf", "BYSCORE", "REV", "LIMIT", 0, most, "WITHSCORES")
         found = await self._run(index, *words)
         told = [part for part in found if isinstance(part, bytes)] if isinstance(found, list) else []
@@ -134,12 +141,14 @@ class RedisStore:
         return [each for each in there if before is None or each < before][:limit]
 
     async def strike(self, index: str, member: str) -> None:
+        index = self._at(index)
         await self._run(index, "ZREM", index, member)
 
     async def touch(self, keys: Sequence[str], ttl: float) -> None:
         if not keys:
             return
-        lists = dict.fromkeys(_listed(tag) for key in keys if (tag := tag_of(key)) is not None)
+        keys = [self._at(key) for key in keys]
+        lists = dict.fromkeys(self._listed(tag) for key in keys if (tag := tag_of(key)) is not None)
         async with self._deadline():
             touched = [Command(key, ("PEXPIRE", key, _milliseconds(ttl))) for key in keys]
             touched += [Command(key, ("PEXPIRE", key, _milliseconds(ttl), "GT")) for key in lists]
@@ -148,10 +157,11 @@ class RedisStore:
                 _check(reply)
 
     async def acquire(self, key: str, token: str, ttl: float) -> bool:
+        key = self._at(key)
         return await self._run(key, "SET", key, token, "NX", "PX", _milliseconds(ttl)) is not None
 
     async def release(self, key: str, token: str) -> None:
-        await self._eval(_COMPARE_AND_DELETE, (key,), token)
+        await self._eval(_COMPARE_AND_DELETE, (self._at(key),), token)
 
     async def facts(self) -> Facts:
         """Of one server; nothing where this user may not ask. Counting by kind would take a look at every key."""
@@ -168,13 +178,21 @@ class RedisStore:
         async with self._deadline():
             await self._servers.close()
 
+    def _at(self, key: str) -> str:
+        """The key on the server."""
+        return self._prefix + key
+
+    def _listed(self, tag: str) -> str:
+        """The set of the keys under a hash tag."""
+        return self._at(f"keys:{{{tag}}}")
+
     async def _put(self, key: str, script: str, arguments: Words, commands: Sequence[Words]) -> object:
         """Store by these commands, and return the first one's reply; under a hash tag by the script, unless the tag
         was erased."""
         async with self._deadline():
             if (tag := tag_of(key)) is None:
                 return (await self._in_turn(key, commands))[0]
-            grave, listed = tombstone(tag), _listed(tag)
+            grave, listed = self._at(tombstone(tag)), self._listed(tag)
             atomic = ("EVAL", script, 3, key, grave, listed, *arguments)
             (reply,) = await self._servers.run([Command(key, atomic)])
             if not isinstance(reply, TryAgainError):
@@ -233,11 +251,6 @@ class RedisStore:
         except OUTAGE as error:
             await self._servers.reset()
             raise StoreError(f"Redis: {str(error) or f'no answer within {self._timeout} s'}") from error
-
-
-def _listed(tag: str) -> str:
-    """The set of the keys under a hash tag."""
-    return f"keys:{{{tag}}}"
 
 
 def _has_replicas(role: object) -> bool:
