@@ -131,6 +131,8 @@ class App(Served):
         async with AsyncExitStack() as opened:
             workers = ThreadPoolExecutor(_WORKERS, thread_name_prefix="concertina")
             opened.callback(workers.shutdown, wait=False, cancel_futures=True)
+            if (problem := store_secret.make(config)) is not None:
+                self._log.warning("store_secret", problem=problem)
             opened_store = open_store(config.store.url, config.store.timeout, config.store.prefix)
             store = CircuitBreaker(opened_store, time.monotonic)
             opened.push_async_callback(store.close)
@@ -247,8 +249,6 @@ class App(Served):
         token = admin_token.configured(config) or self._made()
         server = self._share_of(config.server)
         traces = config.telemetry.traces
-        if (problem := store_secret.make(config)) is not None:
-            self._log.warning("store_secret", problem=problem)
         tracing = Tracing(traces.sample, traces.propagate) if traces.endpoint else None
         most = most_requests(server.max_requests)
         return Active(Tenants(config), engine.router(config), server, most, token, tracing)

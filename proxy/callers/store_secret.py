@@ -1,5 +1,6 @@
 """What places in the store are hashed with: `store.secret`, else one made at the first start beside the store."""
 
+from contextlib import suppress
 from pathlib import Path
 
 from proxy.callers import admin_token
@@ -16,9 +17,17 @@ def secret_file(config: Config) -> Path | None:
 
 
 def make(config: Config) -> str | None:
-    """Make one where there is none; what an operator should know of it, None where all is well."""
-    if (file := secret_file(config)) is None:
+    """Make one before the store itself is made; returns what an operator should know of it, None if all is well.
+
+    A store that has none keeps its sessions: under another secret nobody would find them again.
+    """
+    store = file_of(config.store.url)
+    if (file := secret_file(config)) is None or store is None:
         return None
+    if not file.exists() and store.exists():
+        return f"{store} has no secret ({file} is not there); set store.secret for one, and its sessions start anew"
+    with suppress(OSError):  # the store says why its folder cannot be made
+        file.parent.mkdir(parents=True, exist_ok=True)
     kept = admin_token.kept(file)
     if kept.file is None:
         return f"{file} cannot be used, so whoever can write to the store can guess where sessions lie"

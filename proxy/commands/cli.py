@@ -66,6 +66,7 @@ def serve(config: ConfigPath = None, *, host: str | None = None, port: Port = No
     :param port: Port to listen on, instead of server.port; 0 takes any free one.
     :param workers: Processes that serve, instead of server.workers.
     """
+    from proxy.callers import store_secret
     from proxy.commands.running import announced
     from proxy.commands.serve import run_workers
     from proxy.config.reloading import source
@@ -78,6 +79,7 @@ def serve(config: ConfigPath = None, *, host: str | None = None, port: Port = No
         fail(problem)
     for note in notes(loaded):
         err(f"note: {note}")
+    store_secret.make(loaded)  # before there is a store, which would be one without it
     try:
         check_file(loaded.store.url, loaded.store.timeout)
     except StoreError as error:

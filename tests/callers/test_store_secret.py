@@ -32,6 +32,23 @@ def test_an_empty_secret_is_made_once_and_for_its_owner_alone(tmp_path: Path) ->
     assert caller.scope != guessable.scope
 
 
+def test_a_store_that_is_there_keeps_its_sessions(tmp_path: Path) -> None:
+    config = config_in(tmp_path, f"{{url: 'sqlite:///{tmp_path / 'store.db'}'}}")
+    before = Tenants(config).named("default")
+    (tmp_path / "store.db").write_bytes(b"of an earlier version")
+    assert "set store.secret" in (store_secret.make(config) or "")
+    after = Tenants(config).named("default")
+    assert before is not None
+    assert after is not None
+    assert (after.scope, store_secret.secret_file(config).exists()) == (before.scope, False)  # type: ignore[union-attr]
+
+
+def test_a_secret_is_made_in_a_folder_that_is_not_there_yet(tmp_path: Path) -> None:
+    config = config_in(tmp_path, f"{{url: 'sqlite:///{tmp_path / 'var' / 'store.db'}'}}")
+    assert store_secret.make(config) is None
+    assert len(store_secret.known(config)) == 43
+
+
 def test_a_configured_secret_has_no_file(tmp_path: Path) -> None:
     config = config_in(tmp_path, f"{{url: 'sqlite:///{tmp_path / 'store.db'}', secret: given}}")
     assert (store_secret.make(config), store_secret.known(config)) == (None, b"given")
@@ -49,6 +66,6 @@ def test_a_file_that_others_may_read_is_made_anew_and_said(tmp_path: Path) -> No
 
 
 def test_where_no_file_can_be_made_the_proxy_starts_all_the_same(tmp_path: Path) -> None:
-    config = config_in(tmp_path, f"{{url: 'sqlite:///{tmp_path / 'missing' / 'store.db'}'}}")
+    config = config_in(tmp_path, "{url: 'sqlite:////proc/missing/store.db'}")
     assert "cannot be used" in (store_secret.make(config) or "")
     assert Tenants(config).named("default") is not None
