@@ -41,8 +41,9 @@ check: $(VENV)/.ready-dev ## format, lint, types, layers
 bench: $(VENV)/.ready-dev ## throughput, latency and CPU against direct and nginx, in one run
 	@$(BIN)/python -m benchmarks $(ARGS)
 
-chaos: $(VENV)/.ready-dev ## replicas, conversations and faults by the thousand, judged by an oracle (ROUNDS=20: 25 minutes)
+chaos: $(VENV)/.ready-dev ## replicas, conversations and faults by the thousand, judged by an oracle (ROUNDS=20: 25 minutes; HISTORIES=50000: 15)
 	@CONCERTINA_CHAOS=$(or $(ROUNDS),20) $(BIN)/python -m pytest -q tests/world/test_chaos.py tests/world/test_promises.py tests/world/test_replicas.py
+	@CONCERTINA_HISTORIES=$(or $(HISTORIES),50000) $(BIN)/python -m pytest -q tests/engine/test_one_conversation.py
 
 pictures: $(VENV)/.ready-dev ## make README's pictures from the demo's session; needs chromium and chromium-driver
 	@$(BIN)/python -m tests.browser.pictures
