@@ -60,7 +60,7 @@ def watching(times: int) -> list[Entry]:
 
 @pytest.mark.parametrize("systems", [("You watch a.", "You watch b."), ("You watch.", "You watch.")], ids=str)
 async def test_watchers_of_one_key_share_nothing(judge: Judge, systems: tuple[str, str]) -> None:
-    secret = [user("The admin password is word1."), model("Noted.")]
+    secret = [user("The admin password is word00001."), model("Noted.")]
     for length in range(2, 22, 2):
         one = Client(systems[0], "", [*secret, *watching(24), user("And now?")])
         other = Client(systems[1], "", [*watching(length), user("And now?")])
@@ -93,4 +93,4 @@ async def test_what_a_user_deletes_is_sent_no_more(judge: Judge, place: int) -> 
 def told(number: int, first: int = 0) -> list[Entry]:
     """So many messages, each with a word of its own."""
     speakers = (user, model)
-    return [speakers[at % 2](f"Always use word{at}. {prose(str(at), 40)}") for at in range(first, first + number)]
+    return [speakers[at % 2](f"Always use word{at:05}. {prose(str(at), 40)}") for at in range(first, first + number)]

@@ -31,7 +31,8 @@ if TYPE_CHECKING:
     from proxy.engine.replay.stand_in import StandIn
     from proxy.upstream.routes import Router
 
-WORDS = re.compile(r"\bword\d+\b")
+# Of one length, so that none is what another one was cut to.
+WORDS = re.compile(r"\bword\d{5}\b")
 # Messages of a history as it begins, and requests of one world of them.
 _LENGTHS = (36, 80)
 _REQUESTS = 26
@@ -159,7 +160,7 @@ class World:
 
     def _word(self) -> str:
         self._words += 1
-        return f"word{self._words}"
+        return f"word{self._words:05}"
 
 
 class Judge:
