@@ -138,6 +138,8 @@ class Session:
         if self.most is not None and len(self.history) > self.most:
             texts = [*self._drop(0), *self._begin_with_a_user()]
             self.slid += [mark[0] for text in texts for mark in _MARK.finditer(text)]
+            if not self.history:
+                self.history.append(user(self._text(60)))
         self._slides = self._slides + 1 if self._gone > before else 0
         self.is_sliding |= self._slides >= 2
 
