@@ -23,10 +23,11 @@ _MOST = 4
 
 
 class Slide(msgspec.Struct, frozen=True):
-    """The newest request of a history whose front vanishes.
+    """A request of a history: one that held all that a record covers, or a later one, whose front has vanished.
 
-    digests: of its messages, joined. steps: requests up to it, without a break, in which the window slid; `BROKEN`
-    after one in which it did not, before it was known to slide: then what vanished was deleted, for all that is known.
+    digests: of its messages, joined. steps: requests since the first, each following the one before, in which the
+    window slid; `BROKEN` after one in which it did not, before it was known to slide: then what vanished was deleted,
+    for all that is known.
     """
 
     digests: bytes
@@ -40,17 +41,25 @@ class Slide(msgspec.Struct, frozen=True):
         return len(self.digests) // BYTES
 
 
-def followed(slides: Sequence[Slide], body: Sequence[Message], digests: bytes) -> list[Slide]:
-    """The slides behind one record after another request, its own first.
+def begun(body: Sequence[Message]) -> list[Slide]:
+    """The slides behind a record after a request that holds all it covers. Empty for one that is too long."""
+    return [] if len(body) > _LONGEST else [Slide(_digests(body), 0)]
 
-    digests: of the body. Empty for a body that is too long to be followed.
-    """
+
+def followed(slides: Sequence[Slide], body: Sequence[Message]) -> list[Slide]:
+    """The slides behind a record after a request whose front has vanished, its own first. Empty if it follows none."""
     if len(body) > _LONGEST:
         return []
-    for before in slides:
-        if (steps := _steps(before, digests, body)) is not None:
-            return [Slide(digests, steps), *(other for other in slides if other is not before)]
-    return [Slide(digests, 0), *slides][:_MOST]
+    digests = _digests(body)
+    found = [(steps, before) for before in slides if (steps := _steps(before, digests, body)) is not None]
+    if not found:
+        return []
+    steps, before = max(found, key=lambda each: each[0])
+    return [Slide(digests, steps), *(other for other in slides if other is not before)][:_MOST]
+
+
+def _digests(body: Sequence[Message]) -> bytes:
+    return b"".join([message.digest[:BYTES] for message in body])
 
 
 def _steps(before: Slide, digests: bytes, body: Sequence[Message]) -> int | None:

@@ -42,12 +42,11 @@ class Trail(msgspec.Struct, frozen=True):
     """What a record covered: digests of its messages, cut and joined, as sent and with stamps left out.
 
     What stood there in another form when it was summarized has zeros for its exact digest.
-    root: of the record. shift: messages that had vanished from the front of the request it was made for. length: of
+    shift: messages that had vanished from the front of the request it was made for. length: of
     that request's body. anchor: the position there of the user message that is sent beside it and left out of it; -1
     for none.
     """
 
-    root: str
     shift: int
     length: int
     anchor: int
@@ -120,13 +119,13 @@ def joined_digests(messages: Sequence[Message], links: Sequence[bytes]) -> bytes
 
 
 def trail_of(
-    body: Sequence[Message], digests: bytes, cut: int, root: str, came: Resumed | None = None, anchor: int | None = None
+    body: Sequence[Message], digests: bytes, cut: int, came: Resumed | None = None, anchor: int | None = None
 ) -> Trail:
     """The trail of a record of body[:cut], of a request that itself came from another record in this way."""
     changed = came.changed if came else ()
     exact = b"".join(bytes(BYTES) if i in changed else _digest_at(digests, i) for i in range(cut))
     kin = b"".join(message.kin[:BYTES] for message in body[:cut])
-    return Trail(root, came.shift if came else 0, len(body), -1 if anchor is None else anchor, exact, kin)
+    return Trail(came.shift if came else 0, len(body), -1 if anchor is None else anchor, exact, kin)
 
 
 def left_out(conversation: Conversation, cut: int, came: Resumed | None) -> int | None:

@@ -5,6 +5,7 @@ holds the conversation's first link and a digest, and leads nowhere once that is
 """
 
 import hashlib
+from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -13,7 +14,7 @@ from msgspec.structs import replace
 
 from policies.chain import Origin, hash_tag
 from policies.record.record import Record
-from policies.slide import Slide, followed
+from policies.slide import Slide, begun, followed
 from policies.trail import (
     LONGEST,
     Restarts,
@@ -29,6 +30,7 @@ from policies.trail import (
 )
 from proxy.engine.case import Case
 from proxy.engine.standing import StandingRecords
+from proxy.lru import remember
 from proxy.memory import Cache, Memory
 from proxy.records.checkpoints import Checkpoints
 from proxy.records.erasures import Erasures
@@ -38,6 +40,8 @@ from proxy.stores.sealing import Sealer
 _LOOKED_UP = 128
 # Of so many pointers the first that leads to a trail counts: conversations may have been erased since.
 _FOLLOWED = 3
+# Conversations whose newest request is held; what of it is held takes a few kilobytes.
+_HELD = 1_000
 
 
 class _Pointer(msgspec.Struct, frozen=True):
@@ -47,11 +51,10 @@ class _Pointer(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """Where a record lies: the tag and first link of its conversation, its root, and how a request goes on from it."""
+    """Where a record lies: the tag and first link of its conversation, and how a request goes on from it."""
 
     tag: str
     link: bytes
-    root: str
     origin: Origin | None
 
 
@@ -82,11 +85,16 @@ class Trails:
         self._trails = Shelf(checkpoints.store, sealer, ttl, Trail, Cache(memory, "trails"))
         self._restarts = Shelf(checkpoints.store, sealer, ttl, Restarts, Cache(memory, "restarts"))
         self._slides = Shelf(checkpoints.store, sealer, ttl, list[Slide])
+        self._held: OrderedDict[str, list[Slide]] = OrderedDict()
+        """The newest request that each record held for, by its digest."""
 
     async def resumed(self, case: Case) -> Case:
         """The case as a part of the conversation that it goes on from, where a summary of it would be made and there is
         no record for it; as it is where it goes on from none."""
-        if not _is_due(case) or await self._standing.newest(case) is not None:
+        if not _is_due(case):
+            return case
+        if (record := await self._standing.newest(case)) is not None:
+            remember(self._held, record.digest, begun(case.conversation.body), _HELD)
             return case
         body = case.conversation.body
         cuts = sorted(case.cuts, reverse=True)[:_LOOKED_UP]
@@ -113,7 +121,7 @@ class Trails:
             return None
         came = None if cut is None else resumed(trail, case.conversation.body, case.joined_digests, cut)
         origin = None if cut is None or came is None else Origin(pointer.first, cut, pointer.digest, came)
-        return _Place(tag, link, trail.root, origin)
+        return _Place(tag, link, origin)
 
     async def _resumed(self, case: Case, places: Sequence[_Place]) -> Case | None:
         """The case behind the one of these records that goes back furthest; None if none holds for it.
@@ -121,10 +129,10 @@ class Trails:
         Of a record whose front has vanished that is so only once the client's window was seen to slide.
         """
         held = [(place, place.origin) for place in places if place.origin is not None]
-        roots = {place.root for place, origin in held if origin.resumed.shift}
-        sliding = {root for root in roots if await self._is_sliding(case, root)}
+        slid = {origin.digest for _, origin in held if origin.resumed.shift}
+        sliding = {digest for digest in slid if await self._is_sliding(case, digest.hex())}
         for place, origin in sorted(held, key=lambda each: -each[1].resumed.shift):
-            if origin.resumed.shift and place.root not in sliding:
+            if origin.resumed.shift and origin.digest not in sliding:
                 continue
             there = replace(case, chain=replace(case.chain, link=place.link, origin=origin))
             # Without its record the trail names what nobody has: another one must not lie under that name.
@@ -132,11 +140,16 @@ class Trails:
                 return there
         return None
 
-    async def _is_sliding(self, case: Case, root: str) -> bool:
-        """Whether the window of its client was seen to slide since the record of this root; takes this request down."""
-        key = _slide(case, root)
+    async def _is_sliding(self, case: Case, digest: str) -> bool:
+        """Whether the window of its client was seen to slide since the record of this digest held; takes this request
+        down.
+
+        That it held is known of the request it was made for, and of the newest one that this process has seen.
+        """
+        key = _slide(case, digest)
         (before,) = await self._slides.look_up([key])
-        slides = followed(before or [], case.conversation.body, case.joined_digests)
+        known = [*(before or ()), *self._held.get(digest, ())]
+        slides = followed(known, case.conversation.body)
         if slides and slides != before and not case.is_let_through:
             await self._slides.put(key, slides)
         return bool(slides) and slides[0].is_seen
@@ -150,15 +163,24 @@ class Trails:
         if keys and record.covered <= LONGEST:
             came, digests = case.resumed, case.joined_digests
             anchor = left_out(case.conversation, record.covered, came)
-            trail = trail_of(body, digests, record.covered, record.root, came, anchor)
+            trail = trail_of(body, digests, record.covered, came, anchor)
             await self._trails.put(_key(case.chain.tag, record.digest), trail)
             pointer = _Pointer(case.chain.first_link, bytes.fromhex(record.digest))
             for key in keys:
                 await self._pointers.put(key, pointer)
+            await self._slides.put(_slide(case, record.digest), await self._begun(case))
         known = await self._known(case.kin or case.chain.tag, record.parent)
         by_model = record.making.model is not None
         began = began_anew(known, case.chain.tag, record.digest, body, tokens=case.request.tokens, by_model=by_model)
         await self._restarts.put(_restarts(case.chain.tag, record.parent), began)
+
+    async def _begun(self, case: Case) -> list[Slide]:
+        """The slides behind a record that is made for this request: those that led to it, if its front has vanished."""
+        origin = case.chain.origin
+        if origin is None or not origin.resumed.shift:
+            return begun(case.conversation.body)
+        (slides,) = await self._slides.look_up([_slide(case, origin.digest.hex())])
+        return slides or []
 
     async def unstable(self, case: Case, standing: Record | None) -> Instability | None:
         """Why summaries that go on from this record would be lost as soon as they are made; None where they are not."""
@@ -190,9 +212,9 @@ def _restarts(tag: str, parent: str | None) -> str:
     return f"lineage:{{{tag}}}:restarts:{parent or 'none'}"
 
 
-def _slide(case: Case, root: str) -> str:
-    """Of one caller, label and head; behind the records of one root."""
-    name = case.caller.scope + case.chain.mark + case.request.head_digest + root.encode()
+def _slide(case: Case, digest: str) -> str:
+    """Of one caller, label and head; behind one record."""
+    name = case.caller.scope + case.chain.mark + case.request.head_digest + digest.encode()
     return f"index:slide:{hashlib.sha256(name).hexdigest()}"
 
 

@@ -384,7 +384,7 @@ def digests_of(body: Sequence[PolicyMessage]) -> bytes:
 
 def trail(body: Sequence[PolicyMessage], came: Resumed | None = None, anchor: int | None = None) -> Trail:
     """Of a record of the whole of it."""
-    return trail_of(body, digests_of(body), len(body), "root", came, anchor)
+    return trail_of(body, digests_of(body), len(body), came, anchor)
 
 
 def goes_on(made: Trail, messages: Sequence[Message], *, behind: int = 1) -> Resumed | None:
