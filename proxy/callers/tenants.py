@@ -3,6 +3,7 @@
 import hashlib
 import hmac
 import secrets
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import xxhash
@@ -64,25 +65,31 @@ class Tenants:
         self._viewers = {_digest(key) for tenant in config.tenants.values() for key in tenant.viewer_keys}
 
     def identify(
-        self, authorization: bytes | None, api_key_header: bytes | None = None, other_key: bytes | None = None
+        self,
+        authorization: bytes | None,
+        api_key_header: bytes | None = None,
+        others: Sequence[tuple[bytes, bytes]] = (),
     ) -> Caller:
-        """The caller behind the Authorization header or, where that holds no known key, the x-api-key header.
+        """The caller behind the first known key: in the Authorization header, in x-api-key, in other headers.
 
-        Callers without a known key belong to tenant `default`, or are refused when the config is closed; those with
-        different keys are kept apart, also by `other_key`, from a header in which only providers look for one.
+        others: those that may hold a key, by name. Callers without a known key belong to tenant `default`, or are
+        refused when the config is closed; those with different keys are kept apart, by the first one that they have
+        sent.
         """
         # Remembered under a keyed hash, so that no key is kept; only callers that were let in are.
-        sent = (authorization or b"", api_key_header or b"", other_key or b"")
+        sent = (authorization or b"", api_key_header or b"", *(part for other in others for part in other))
         seen = xxhash.xxh3_128_digest(b"\0".join(sent), self._seed)
         caller = self._seen.get(seen)
         if caller is None:
-            caller = self._identify(authorization, api_key_header, other_key)
+            caller = self._identify(authorization, api_key_header, others)
             if len(self._seen) < _REMEMBERED:
                 self._seen[seen] = caller
         return caller
 
-    def _identify(self, authorization: bytes | None, api_key_header: bytes | None, other_key: bytes | None) -> Caller:
-        sent = ((b"authorization", _bearer(authorization)), (b"x-api-key", api_key_header))
+    def _identify(
+        self, authorization: bytes | None, api_key_header: bytes | None, others: Sequence[tuple[bytes, bytes]]
+    ) -> Caller:
+        sent = ((b"authorization", _bearer(authorization)), (b"x-api-key", api_key_header), *others)
         digests = {header: hashlib.sha256(key).digest() for header, key in sent if key}
         if not self._viewers.isdisjoint(digests.values()):
             raise AuthenticationError(_VIEWERS)
@@ -91,8 +98,7 @@ class Tenants:
                 return replace(self._scoped(name, digest), key_header=header)
         if self._closed:
             raise AuthenticationError(_UNKNOWN)
-        other = hashlib.sha256(other_key).digest() if other_key else b""
-        return self._scoped(DEFAULT, next(iter(digests.values()), other))
+        return self._scoped(DEFAULT, next(iter(digests.values()), b""))
 
     def named(self, tenant: str) -> Caller | None:
         """A caller of this tenant as the operator stands for it, without a key; None where there is no such tenant."""

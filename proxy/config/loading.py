@@ -51,9 +51,13 @@ _KEYS: tuple[Pattern, ...] = (("tenants", None, "keys", None), ("tenants", None,
 
 _PROVIDER_IDLE = "has no effect without provider: litellm; add that, or remove this"
 
+_NO_QUERY = "must not have a query with provider: litellm, which makes its own; remove it"
+
 _SECTIONS = frozenset(Config.model_fields)
 
 _ACCEPTED = "accepted, but not in effect in this version"
+# Clients name everything below it, and may ask for several APIs.
+_AZURES = re.compile(r"\.(?:openai|services\.ai|cognitiveservices)\.azure\.(?:com|us|cn)$")
 # What clients and the proxy itself append to a base_url.
 _TOO_MUCH = re.compile(r"(?<=/v1)/v1$|/(?:chat/completions|completions|responses|messages|embeddings|models)$")
 
@@ -184,6 +188,8 @@ class _Loading:
         for name, upstream in config.upstreams.items():
             if upstream.provider != "litellm" and upstream.litellm_provider is not None:
                 self.report(("upstreams", name, "litellm_provider"), _PROVIDER_IDLE)
+            if upstream.provider == "litellm" and "?" in upstream.base_url:
+                self.report(("upstreams", name, "base_url"), _NO_QUERY)
 
     def check_encodings(self, config: Config) -> None:
         """A tokenizer.json must be one; it is read again, and kept, at the first request that needs it."""
@@ -265,10 +271,10 @@ def _beyond_limits(config: Config) -> Iterator[str]:
 
 def _odd_paths(config: Config) -> Iterator[str]:
     for name, upstream in config.upstreams.items():
-        url = upstream.base_url
+        url, _, _ = upstream.base_url.partition("?")
         if upstream.provider != "openai":
             continue
-        if not urlsplit(url).path:
+        if not urlsplit(url).path and not _AZURES.search(urlsplit(url).hostname or ""):
             yield f"upstreams.{name}.base_url: has no path, which is /v1 with most servers: {url}/v1"
         elif found := _TOO_MUCH.search(url):
             whole = url[: found.start()]

@@ -155,7 +155,8 @@ class Upstream(Settings):
     """A server that answers requests."""
 
     base_url: BaseUrl
-    """Its address up to and including /v1; with provider: litellm what litellm calls api_base."""
+    """Its address up to and including /v1, or a deployment; a query is added to every request. With provider: litellm
+    what litellm calls api_base."""
 
     api_key: ApiKey = SecretStr("")
     """Key sent to it; empty: the client's own."""

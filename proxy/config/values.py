@@ -3,7 +3,7 @@
 import base64
 import re
 from typing import Annotated, Final
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import SplitResult, parse_qsl, urlsplit
 
 from pydantic import AfterValidator, SecretStr, StringConstraints, WithJsonSchema
 
@@ -20,6 +20,8 @@ _NO_PATH_RULE = (
     "must be a path, with * and ? as in file names, and a method before it where only that one is meant:"
     " /v1/models, /v1/audio/*, POST /v1/embeddings"
 )
+# A base_url is shown in logs and on pages.
+_KEY_PARAMETERS = frozenset({"key", "apikey", "token", "secret", "password", "sig", "signature", "code"})
 _URL_SAFE = str.maketrans("-_", "+/")
 _BASE_URL = "must be an http:// or https:// URL with a host"
 _STORE_URL = f"must be sqlite:///PATH, memory://, {redis_url.FORMS}"
@@ -47,9 +49,19 @@ def _base_url(url: str) -> str:
         raise ValueError(_BASE_URL)
     if "@" in parts.netloc:
         raise ValueError("must not hold credentials; put the key into api_key")
-    if parts.query or parts.fragment:
-        raise ValueError("must not have a query or a fragment")
-    return url.rstrip("/")
+    if parts.fragment:
+        raise ValueError("must not have a fragment")
+    names = [name.lower().replace("_", "-") for name, _ in parse_qsl(parts.query, keep_blank_values=True)]
+    if not _KEY_PARAMETERS.isdisjoint(name.rpartition("-")[2] for name in names):
+        raise ValueError("must hold no credentials in its query; put the key into api_key")
+    address, _, query = url.partition("?")
+    return address.rstrip("/") + (f"?{query}" if query else "")
+
+
+def _without_query(url: str) -> str:
+    if "?" in url:
+        raise ValueError("must not have a query")
+    return url
 
 
 def _store_url(url: str) -> str:
@@ -105,7 +117,7 @@ def decode_key(text: str) -> bytes | None:
 
 
 BaseUrl = Annotated[str, AfterValidator(_base_url)]
-AnyBaseUrl = Annotated[str, AfterValidator(lambda url: _base_url(url) if url else url)]
+AnyBaseUrl = Annotated[str, AfterValidator(lambda url: _without_query(_base_url(url)) if url else url)]
 StoreUrl = Annotated[str, AfterValidator(_store_url)]
 ApiKey = Annotated[SecretStr, AfterValidator(_visible)]
 KeyHash = Annotated[str, AfterValidator(_hashed)]

@@ -5,7 +5,8 @@ them: it is a function beside them that takes the key.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Protocol
 
 import msgspec
@@ -21,6 +22,8 @@ from proxy.dialects.json_array import Array, Parsed
 from proxy.dialects.searching import Searches
 
 Fields = Mapping[str, msgspec.Raw]
+
+_REMEMBERED_MODELS = 256
 
 
 class Settings(msgspec.Struct, frozen=True, gc=False):
@@ -189,6 +192,11 @@ class Dialect:
     searches: Searches
     header: bytes | None = None
 
+    def of_model(self, model: str) -> "Dialect":
+        """The same of requests whose path names the model: what their bodies call it counts for nothing. Itself for an
+        empty name."""
+        return _of_model(self, model) if model else self
+
     def rebuild(
         self, body: bytes, parsed: Parsed, items: Sequence[Item], replaced: Mapping[MessageIndex, bytes]
     ) -> bytes:
@@ -226,3 +234,8 @@ class Dialect:
     def rewritten(raw: bytes | memoryview, change: Callable[[bytes], bytes | None]) -> bytes:
         """A message of one item or of several, each of them changed; None leaves one out."""
         return b",".join(changed for item in json_array.split(raw) if (changed := change(item)) is not None)
+
+
+@lru_cache(_REMEMBERED_MODELS)
+def _of_model(dialect: Dialect, model: str) -> Dialect:
+    return replace(dialect, settings=lambda fields: msgspec.structs.replace(dialect.settings(fields), model=model))

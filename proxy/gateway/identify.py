@@ -5,12 +5,11 @@ from proxy.callers.admin_token import carries
 from proxy.callers.tenants import Caller
 from proxy.engine.case import Mode
 from proxy.server.head import RequestHead
-from proxy.server.headers import MAX_HOPS, hops
+from proxy.server.headers import KEY_HEADERS, MAX_HOPS, hops
 from proxy.upstream.active import Active
 
-# Where Azure and Google look for a key.
-_OTHER_KEYS = (b"api-key", b"x-goog-api-key", b"ocp-apim-subscription-key")
-_ONCE = (b"authorization", b"x-api-key", b"x-compaction", b"x-compaction-policy")
+_PROVIDERS = KEY_HEADERS[2:]
+_ONCE = (*KEY_HEADERS, b"x-compaction", b"x-compaction-policy")
 _MODES: dict[bytes, Mode] = {b"off": "off", b"on": "on", b"shadow": "shadow", b"force": "force"}
 
 
@@ -32,8 +31,8 @@ def identify(head: RequestHead, active: Active) -> tuple[Caller, Mode]:
             "This is the admin token, not an API key: it is for /admin and /metrics alone."
         )
     tenants = active.tenants
-    other_key = next(filter(None, map(head.header, _OTHER_KEYS)), None)
-    caller = tenants.identify(head.header(b"authorization"), head.header(b"x-api-key"), other_key)
+    others = [(name, key) for name in _PROVIDERS if (key := head.header(name))]
+    caller = tenants.identify(head.header(b"authorization"), head.header(b"x-api-key"), others)
     policy = head.header(b"x-compaction-policy")
     if policy is not None:
         caller = tenants.with_policy(caller, policy.decode("latin-1"))

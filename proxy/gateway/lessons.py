@@ -62,7 +62,7 @@ class Lessons:
         route, model = incoming.to, named.request.settings.model
         known = route.window
         is_configured = incoming.active.router.configured_window(model) is not None
-        if is_configured or (known and known.source == "learned"):
+        if is_configured or route.mount.model or (known and known.source == "learned"):
             return
         if self._asker.is_due(route.upstream, model):
             headers = for_questions(route.headers, named.request.dialect.questions.HEADERS)

@@ -217,7 +217,9 @@ class Gateway:
         head = head.asking(_explained_as(head) or written_in(body or b"") or head.dialect)
         request = body and await self._engine.reader.read(body, caller.scope, router.encoding, head.dialect)
         if not request:
-            return Explanation(model_of(incoming.body), caller.policy_name, "bypass", "unknown_shape")
+            return Explanation(
+                head.mount.model or model_of(incoming.body), caller.policy_name, "bypass", "unknown_shape"
+            )
         return await self._engine.explainer.explain(case_of(head, router, caller, incoming.mode, request), request)
 
     async def passthrough(self, exchange: Exchange) -> None:
@@ -340,7 +342,8 @@ def _end_late(exchange: Exchange, deadline: float) -> None:
 
 def _send_as_it_came(incoming: Incoming, outcome: Outcome, reason: str) -> None:
     """The client's bytes, uncounted: not understood, or after a fault of ours."""
-    route = incoming.active.router.plain(incoming.exchange.head, incoming.caller, model_of(incoming.body))
+    model = incoming.exchange.head.mount.model or model_of(incoming.body)
+    route = incoming.active.router.plain(incoming.exchange.head, incoming.caller, model)
     incoming.ready(route, Draft(incoming.body, 0, outcome, reason), None)
 
 

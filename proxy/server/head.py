@@ -10,7 +10,7 @@ from proxy.dialects.table import CHAT, dialect_of, spoken_at
 from proxy.dialects.texts import printable
 from proxy.observing.trace import Trace
 from proxy.server.headers import Headers
-from proxy.server.paths import Reading, reading, resource
+from proxy.server.paths import Mount, Reading, reading, resource
 
 _LONGEST_SHOWN = 256
 
@@ -54,7 +54,13 @@ class RequestHead:
     @cached_property
     def spoken(self) -> Dialect | None:
         """That of its path, or what its client is known by; None where nothing tells."""
-        return spoken_at(resource(self.reading), self.header)
+        found = spoken_at(resource(self.reading), self.header)
+        return found and found.of_model(self.reading.mount.model)
+
+    @cached_property
+    def mount(self) -> Mount:
+        """Where its client has its API."""
+        return self.reading.mount.versioned(self.target.partition("?")[2])
 
     @cached_property
     def conversation(self) -> Dialect | None:
@@ -68,7 +74,8 @@ class RequestHead:
 
     def asking(self, dialect: Dialect) -> "RequestHead":
         """The same of a request in this dialect."""
-        return RequestHead("POST", "/v1/" + "/".join(dialect.path), self.headers, self.trace)
+        target = "/".join((self.reading.mount.prefix or "/v1", *dialect.path))
+        return RequestHead("POST", target, self.headers, self.trace)
 
     def with_length(self, length: bytes) -> "RequestHead":
         """The same of a request whose body, of a stated length, has another one."""

@@ -28,10 +28,12 @@ _NOT_UPSTREAM = _HOP_BY_HOP | {
 # Lets a browser see the pages for operators. Browsers keep one jar for all ports of a host.
 _OUR_COOKIE = re.compile(rb"concertina-\d+")
 CONTROL_PREFIX = b"x-compaction"
+# Where a key may stand: OpenAI's, Anthropic's, Azure's, Google's, and that of Azure's gateway.
+KEY_HEADERS = (b"authorization", b"x-api-key", b"api-key", b"x-goog-api-key", b"ocp-apim-subscription-key")
 # A key, and which of its accounts is asked: they belong together.
 _CREDENTIALS = frozenset(
     {
-        *(b"authorization", b"x-api-key", b"api-key", b"x-goog-api-key", b"ocp-apim-subscription-key"),
+        *KEY_HEADERS,
         *(b"openai-organization", b"openai-project", b"chatgpt-account-id", b"x-goog-user-project"),
     }
 )

@@ -3,11 +3,11 @@
 import re
 import unicodedata
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from functools import lru_cache
 from itertools import dropwhile
-from urllib.parse import unquote_to_bytes
+from urllib.parse import quote, unquote, unquote_to_bytes, urlsplit
 
 from proxy.errors import InvalidRequestError
 
@@ -28,6 +28,22 @@ _RESOURCES = re.compile(
 )
 EXPLAIN = ("compaction", "explain")
 RESPONSES = ("responses",)
+# What a path may end with that has something else than /v1 before it, and what that has to end with: where only one
+# word tells, others than models' servers may have a path that ends with it too.
+_ANYTHING, _API = re.compile(r""), re.compile(r"/(?:v\d\w*|openai)$", re.IGNORECASE)
+_ENDS: tuple[tuple[tuple[str, ...], re.Pattern[str]], ...] = (
+    (("chat", "completions"), _ANYTHING),
+    (EXPLAIN, _ANYTHING),
+    (("responses", "input_tokens"), _API),
+    (("messages", "count_tokens"), _API),
+    (RESPONSES, _API),
+    (("messages",), _API),
+)
+# Azure's, where a model is deployed under a name; data of one's own had a path below that.
+_DEPLOYMENTS, _BELOW = re.compile(r"/openai/deployments/", re.IGNORECASE), "/extensions"
+_AZURES = re.compile(r"/openai(?=/|$)", re.IGNORECASE)
+# Without this Azure answers nothing.
+_VERSION = "api-version"
 _SEPARATORS = re.compile(r"[/\\]+")
 # Asking what may be asked, as browsers do, tells nothing.
 _ALWAYS = ("OPTIONS",)
@@ -42,6 +58,8 @@ _POSTS = (
     # Azure's and Google's
     *("/v1/engines/*/completions", "/openai/deployments/*/chat/completions"),
     *("/openai/deployments/*/completions", "/openai/deployments/*/embeddings"),
+    *("/openai/v1/chat/completions", "/openai/v1/responses", "/openai/responses", "/openai/v1/embeddings"),
+    *("/v1/models/chat/completions", "/anthropic/v1/messages", "/anthropic/v1/messages/count_tokens"),
     *("/v1beta/models/*:generateContent", "/v1beta/models/*:streamGenerateContent"),
     *("/v1beta/models/*:countTokens", "/v1beta/models/*:embedContent"),
     # vLLM's, llama.cpp's and Ollama's own
@@ -58,13 +76,44 @@ _UNSEEN = re.compile(r"[\x00-\x20\x7f]")
 
 
 @dataclass(frozen=True, slots=True)
+class Mount:
+    """Where a client has its API, other than at /v1.
+
+    prefix:  what stands before the path of its dialect, as the client wrote it; empty for /v1 and for nothing.
+    model:   that of the deployment which the prefix names; empty where it names none.
+    version: the parameter by which it asks for a version of the API, as it wrote it; empty without one.
+    """
+
+    prefix: str = ""
+    model: str = ""
+    version: str = ""
+
+    def prefix_for(self, model: str) -> str:
+        """The prefix of another deployment, where that is what models are named by."""
+        found = _DEPLOYMENTS.search(self.prefix)
+        if found is None or model == self.model:
+            return self.prefix
+        return self.prefix[: found.end()] + quote(model)
+
+    def versioned(self, query: str) -> "Mount":
+        """The same of a request with this query."""
+        found = (parameter for parameter in query.split("&") if _named_by(parameter) == _VERSION)
+        return replace(self, version=next(found, ""))
+
+
+NO_MOUNT = Mount()
+
+
+@dataclass(frozen=True, slots=True)
 class Reading:
     """A path as the most lenient server reads it: decoded as often as it can be, \\ for /, empty segments left out.
 
     names:    its segments without parameters, dot segments among them.
     has_dots: whether there are any, or nobody can tell.
-    asked:    what it asks for: its names in lower case, without /v1, which base_url may have left to the client too.
+    asked:    what it asks for: its names in lower case, without /v1, which base_url may have left to the client too, or
+              without the mount.
     route:    the same by a pattern of a fixed list; None for what is none of them.
+    mount:    what stands before the path of a dialect.
     """
 
     path: str
@@ -72,6 +121,7 @@ class Reading:
     has_dots: bool
     asked: tuple[str, ...] = ()
     route: str | None = None
+    mount: Mount = NO_MOUNT
 
     @property
     def resolved(self) -> list[str]:
@@ -88,6 +138,7 @@ class Reading:
 @lru_cache(_REMEMBERED)
 def reading(path: bytes) -> Reading:
     """The path of a request's target, without its query, as it came."""
+    raw = path.decode("latin-1")
     for _ in range(_MOST_DECODINGS):
         decoded = _OVERLONG.sub(_letter, unquote_to_bytes(_MICROSOFTS.sub(b"%", path)))
         if decoded == path:
@@ -99,7 +150,26 @@ def reading(path: bytes) -> Reading:
     names = tuple(filter(None, map(_name, segments)))
     asked = tuple(dropwhile("v1".__eq__, (name.casefold() for name in names)))
     whole = "/" + "/".join(segments)
-    return Reading(whole, names, ".." in names or "." in names, asked, _route(whole, asked))
+    route, has_dots = _route(whole, asked), ".." in names or "." in names
+    end, mount = ((), NO_MOUNT) if has_dots else _mounted(raw, names, asked)
+    if end:
+        return Reading(whole, names, has_dots, end, route or _route("/v1/" + "/".join(end), end), mount)
+    return Reading(whole, names, has_dots, asked, route)
+
+
+def _mounted(raw: str, names: tuple[str, ...], asked: tuple[str, ...]) -> tuple[tuple[str, ...], Mount]:
+    """The end of a path that is a dialect's and what stands before it; nothing for any other, and where a server might
+    read the path otherwise than it is written."""
+    ends = (end for end, _ in _ENDS)
+    if any(asked[: len(end)] == end for end in ends) or names != tuple(filter(None, unquote(raw).split("/"))):
+        return (), NO_MOUNT
+    written = [*filter(None, raw.split("/"))]
+    for end, before in _ENDS:
+        prefix = "/" + "/".join(written[: -len(end)])
+        if tuple(map(str.lower, written[-len(end) :])) == end and len(written) > len(end) and before.search(prefix):
+            found = _DEPLOYMENTS.search(prefix)
+            return end, Mount(prefix, unquote(prefix[found.end() :].removesuffix(_BELOW)) if found else "")
+    return (), NO_MOUNT
 
 
 def _route(path: str, asked: tuple[str, ...]) -> str | None:
@@ -123,10 +193,19 @@ def resource(found: Reading) -> tuple[str, ...]:
     return found.asked
 
 
-def resource_url(base_url: str, names: Iterable[str], target: str = "") -> str:
-    """The upstream's address for a resource, however the client spelled it: what was counted goes nowhere else."""
+def resource_url(base_url: str, names: Iterable[str], target: str = "", prefix: str = "") -> str:
+    """The upstream's address for a resource, however the client spelled it: what was counted goes nowhere else.
+
+    target: the client's, of which the query is kept. prefix: of a mount.
+    """
+    base, _, always = base_url.partition("?")
     _, mark, query = target.partition("?")
-    return "/".join((base_url, *names)) + mark + query
+    return _asking("/".join((_beside(base, prefix) if prefix else base, *names)) + mark + query, always)
+
+
+def question_url(base_url: str, names: Iterable[str], mount: Mount, model: str) -> str:
+    """The upstream's address for a question of ours to a model, at the mount of the client on whose behalf it is."""
+    return resource_url(base_url, names, f"?{mount.version}" if mount.version else "", mount.prefix_for(model))
 
 
 def upstream_url(base_url: str, target: str) -> str:
@@ -136,12 +215,43 @@ def upstream_url(base_url: str, target: str) -> str:
     """
     if not target.startswith("/"):
         raise InvalidRequestError("The request's target must be a path.")
-    path = target.partition("?")[0]
+    base, _, always = base_url.partition("?")
+    path, mark, query = target.partition("?")
+    at = base + path if _RESOURCES.match(path) else _beside(base, path)
+    return _asking(at + mark + query, always)
+
+
+def is_deployment(base_url: str) -> bool:
+    """Whether an address is that of one model, and has no list of others."""
+    return _DEPLOYMENTS.search(base_url.partition("?")[0]) is not None
+
+
+def _beside(base: str, path: str) -> str:
+    """A client's path at an upstream: what both name is named once."""
+    within = urlsplit(base).path
+    if within and f"{path}/".startswith(f"{within}/"):
+        return base.removesuffix(within) + path
     if path == "/v1" or path.startswith("/v1/"):
-        return base_url + target[len("/v1") :]
-    if _RESOURCES.match(path):
-        return base_url + target
-    return base_url.removesuffix("/v1") + target
+        return base + path.removeprefix("/v1")
+    own = _AZURES.search(base, len(base) - len(within)) if _AZURES.match(path) else None
+    return (base[: own.start()] if own else base.removesuffix("/v1")) + path
+
+
+def _asking(url: str, always: str) -> str:
+    """The same with the parameters of base_url that the client has not sent."""
+    if not always:
+        return url
+    query = url.partition("?")[2]
+    sent = set(map(_named_by, query.split("&")))
+    more = "&".join(parameter for parameter in always.split("&") if _named_by(parameter) not in sent)
+    if not more:
+        return url
+    return url + ("&" if query else "" if url.endswith("?") else "?") + more
+
+
+def _named_by(parameter: str) -> str:
+    """The name of a parameter, for which Azure takes upper and lower case."""
+    return unquote(parameter.partition("=")[0]).casefold()
 
 
 def allows(rules: Iterable[str], method: str, found: Reading) -> bool:

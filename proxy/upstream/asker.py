@@ -12,6 +12,7 @@ from proxy.errors import ProxyError
 from proxy.lru import remember
 from proxy.models.windows import Windows
 from proxy.server.headers import Headers
+from proxy.server.paths import is_deployment, resource_url, upstream_url
 from proxy.upstream.http import TruncatedError, UpstreamClient
 from proxy.upstream.models_list import Family, window_of_props, window_of_show, windows_of_list
 
@@ -23,6 +24,7 @@ INTERVAL = 3600.0
 _SINGLY = 20
 _MAX_ANSWER = 8 * 1024 * 1024
 _REMEMBERED = 1_000
+_LIST = ("models",)
 _HEADERS = [(b"accept", b"application/json"), (b"accept-encoding", b"identity"), (b"user-agent", b"concertina")]
 
 
@@ -48,7 +50,7 @@ class WindowAsker:
 
     def is_due(self, upstream: Upstream, model: str) -> bool:
         """Whether this upstream may know more of the model than we do."""
-        if upstream.provider != "openai":
+        if upstream.provider != "openai" or is_deployment(upstream.base_url):
             return False
         asked = self._asked.get(upstream.base_url)
         if asked is None or self._clock() - asked.at >= INTERVAL:
@@ -61,7 +63,7 @@ class WindowAsker:
         if asked is None or self._clock() - asked.at >= INTERVAL:
             asked = _Asked(self._clock(), {}, None, set())
             remember(self._asked, upstream.base_url, asked, _REMEMBERED)
-            body = await self._get(upstream, "GET", f"{upstream.base_url}/models", headers, None)
+            body = await self._get(upstream, "GET", resource_url(upstream.base_url, _LIST), headers, None)
             asked.windows, asked.family = _read(windows_of_list, body) or ({}, None)
         if asked.family is not None and model not in asked.windows and model not in asked.singly:
             asked.singly.add(model)
@@ -71,12 +73,11 @@ class WindowAsker:
         self._windows.learned_from_upstream(upstream.base_url, dict(asked.windows))
 
     async def _of_one(self, upstream: Upstream, family: Family, own: Headers, model: str) -> int | None:
-        root = upstream.base_url.removesuffix("/v1")
         if family == "llama.cpp":
-            body = await self._get(upstream, "GET", f"{root}/props", own, None)
+            body = await self._get(upstream, "GET", upstream_url(upstream.base_url, "/props"), own, None)
             return _read(window_of_props, body)
         question = msgspec.json.encode({"model": model})
-        body = await self._get(upstream, "POST", f"{root}/api/show", own, question)
+        body = await self._get(upstream, "POST", upstream_url(upstream.base_url, "/api/show"), own, question)
         return _read(window_of_show, body)
 
     async def _get(

@@ -1,5 +1,6 @@
 """Where a request goes, under which headers, how much fits there, and who summarizes for it."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import msgspec
@@ -18,6 +19,7 @@ from proxy.models.windows import Place, Windows, place_of
 from proxy.observing.trace import Trace
 from proxy.server.head import RequestHead
 from proxy.server.headers import (
+    KEY_HEADERS,
     Headers,
     credential,
     first,
@@ -27,10 +29,9 @@ from proxy.server.headers import (
     window_beta,
     without,
 )
-from proxy.server.paths import MODEL_PATHS, allows, resource, resource_url
+from proxy.server.paths import MODEL_PATHS, NO_MOUNT, Mount, allows, reading, resource, resource_url
 
 NO_MODEL = "none"
-_KEY_HEADERS = (b"authorization", b"x-api-key")
 _REMEMBERED_MODELS = 1_000
 
 
@@ -41,6 +42,7 @@ class Route(msgspec.Struct, frozen=True):
     window: of the model, None while it is unknown (then only an overflow leads to a compaction).
     exact:  counted with the model's own tokenizer.
     trace:  that the request belongs to; None where it is not traced.
+    mount:  where its client has its API.
     """
 
     name: str
@@ -50,6 +52,7 @@ class Route(msgspec.Struct, frozen=True):
     window: Window | None = None
     exact: bool = False
     trace: Trace | None = None
+    mount: Mount = NO_MOUNT
 
     @property
     def is_login(self) -> bool:
@@ -67,6 +70,7 @@ class SummaryTarget:
     calibration: its own tokens per token of our estimate; >= 1.
     output_key:  the field that limits an answer, as the model's clients name it.
     trace:       of the request that it summarizes for; None where that is not traced.
+    mount:       where it is asked.
     """
 
     dialect: Dialect
@@ -80,6 +84,7 @@ class SummaryTarget:
     output_key: str
     temperature: float | None
     trace: Trace | None = None
+    mount: Mount = NO_MOUNT
 
     @property
     def model(self) -> str:
@@ -114,11 +119,20 @@ class Router:
             if _key(caller, upstream) is None:
                 return
             paths = MODEL_PATHS
-        if not allows(paths, head.method, head.reading):
+        if not (allows(paths, head.method, head.reading) or self._allows_at_base(paths, head, caller)):
             raise NotAllowedError(
                 f"{head.method} {head.path[:200]} is not among what this key may be used for"
                 f" (tenants.{caller.tenant}.paths)."
             )
+
+    def _allows_at_base(self, paths: Iterable[str], head: RequestHead, caller: Caller) -> bool:
+        """Whether a path leads to the same address as one under /v1 that the caller may ask for."""
+        names, prefix = resource(head.reading), head.reading.mount.prefix
+        if not prefix:
+            return False
+        base = self._upstream(head, caller, "")[1].base_url
+        is_same = resource_url(base, names, prefix=prefix) == resource_url(base, names)
+        return is_same and allows(paths, head.method, reading(("/v1/" + "/".join(names)).encode()))
 
     @property
     def depends_on_models(self) -> bool:
@@ -134,13 +148,13 @@ class Router:
         """The route of a request that is counted, and of which the answer is looked into."""
         name, upstream, place = self._goes_to(head, caller, model)
         headers = _headers(head, caller, upstream, readable=True)
-        return self.measured(Route(name, upstream, headers, place, trace=head.trace))
+        return self.measured(Route(name, upstream, headers, place, trace=head.trace, mount=head.mount))
 
     def measured(self, route: Route) -> Route:
         """The route with what is known of its model's window now."""
         window, model = self._window(route.place), route.place.model
         is_exact = window is not None and self._model(model).exact
-        return Route(route.name, route.upstream, route.headers, route.place, window, is_exact, route.trace)
+        return msgspec.structs.replace(route, window=window, exact=is_exact)
 
     @property
     def changes(self) -> int:
@@ -240,6 +254,7 @@ class Router:
             output_key=request.settings.output_key if is_own else dialect.questions.OUTPUT_KEY,
             temperature=settings.temperature,
             trace=route.trace,
+            mount=route.mount if name == route.name and dialect is request.dialect else NO_MOUNT,
         )
 
     def _window(self, place: Place) -> Window | None:
@@ -260,15 +275,17 @@ class Router:
 
 
 def conversation_url(route: Route, head: RequestHead) -> str:
-    """Where a request of a conversation is posted, however its client spelled the path."""
-    return resource_url(route.upstream.base_url, resource(head.reading), head.target)
+    """Where a request of a conversation is posted, however its client spelled the path; litellm has its own paths."""
+    prefix = head.reading.mount.prefix if route.upstream.provider == "openai" else ""
+    return resource_url(route.upstream.base_url, resource(head.reading), head.target, prefix)
 
 
 def _headers(head: RequestHead, caller: Caller, upstream: Upstream, *, readable: bool) -> Headers:
     headers = to_upstream(head.headers, key=_key(caller, upstream), readable=readable)
-    if caller.key_header is not None and all(first(headers, name) is not None for name in _KEY_HEADERS):
+    own = caller.key_header
+    if own is not None and any(first(headers, name) is not None for name in KEY_HEADERS if name != own):
         # One key was for us, the other is for the upstream.
-        headers = without(headers, caller.key_header)
+        headers = without(headers, own)
     return headers
 
 

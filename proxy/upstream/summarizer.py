@@ -17,7 +17,7 @@ from proxy.observing.hooks import tell
 from proxy.overflow.classify import classify
 from proxy.overflow.form_refusals import refuses_form
 from proxy.server.headers import HOP
-from proxy.server.paths import resource_url
+from proxy.server.paths import question_url
 from proxy.upstream.http import TruncatedError, UpstreamClient, UpstreamResponse
 from proxy.upstream.routes import SummaryTarget
 
@@ -161,7 +161,7 @@ class Summarizer:
             self._paused.pop((target.name, target.model), None)
 
     async def _ask_once(self, target: SummaryTarget, body: bytes) -> Answer:
-        url = resource_url(target.upstream.base_url, target.dialect.path)
+        url = question_url(target.upstream.base_url, target.dialect.path, target.mount, target.model)
         headers = [*target.headers, (b"content-type", b"application/json"), (HOP, b"1")]
         try:
             response = await self._client.send(target.upstream, "POST", url, headers, body)

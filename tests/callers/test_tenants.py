@@ -34,6 +34,7 @@ tenants:
   beta: {{keys: ["{hashed("beta-1")}"]}}
 closed: %s
 """
+ONE, TWO = ([(b"api-key", key)] for key in (b"one", b"two"))
 
 
 def config(folder: Path, closed: str = "false", text: str = FILE) -> Config:
@@ -154,6 +155,6 @@ def test_a_caller_shows_neither_its_scope_nor_its_key(tenants: Tenants) -> None:
 
 def test_callers_are_kept_apart_by_a_key_that_only_providers_look_for() -> None:
     tenants = Tenants(load(None, {}))
-    scopes = {tenants.identify(None, None, key).scope for key in (None, b"one", b"two")}
+    scopes = {tenants.identify(None, None, sent).scope for sent in ((), ONE, TWO)}
     assert len(scopes) == 3
-    assert tenants.identify(b"Bearer k", None, b"one").scope == tenants.identify(b"Bearer k", None, b"two").scope
+    assert tenants.identify(b"Bearer k", None, ONE).scope == tenants.identify(b"Bearer k", None, TWO).scope

@@ -195,7 +195,7 @@ BROKEN: dict[str, tuple[str | bytes, list[str]]] = {
         f"upstreams:\n  a: {{base_url: 'https://u:{SECRET}@h/v1'}}\n  b: {{base_url: 'https://h/v1?key={SECRET}'}}",
         [
             "config.yaml:2: upstreams.a.base_url: must not hold credentials; put the key into api_key",
-            "config.yaml:3: upstreams.b.base_url: must not have a query or a fragment",
+            "config.yaml:3: upstreams.b.base_url: must hold no credentials in its query; put the key into api_key",
         ],
     ),
     "a store of another kind": (f"store:\n  url: postgres://u:{SECRET}@h/d", [f"config.yaml:2: store.url: {STORES}"]),

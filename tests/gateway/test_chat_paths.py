@@ -95,9 +95,9 @@ async def test_a_page_that_explains_is_found_under_every_spelling_too(tmp_path: 
             b"/v1/chat",
             b"/v1/chat/completionsx",
             b"/v1/completions",
-            b"/v2/chat/completions",
+            b"/v2/completions",
         ),
-        *(b"/x/v1/chat/completions", b"/openai/deployments/m/chat/completions", b"/v1/chat/../chat/completions"),
+        *(b"/x/v1/completions", b"/openai/deployments/m/completions", b"/v1/chat/../chat/completions"),
     ],
 )
 def test_another_path_is_no_chat(path: bytes) -> None:

@@ -15,7 +15,7 @@ from proxy.dialects.table import CHAT, MESSAGES, named
 from proxy.errors import ProxyError
 from proxy.runtime.deadlines import within
 from proxy.server.headers import HOP, Headers, credential
-from proxy.server.paths import resource_url
+from proxy.server.paths import is_deployment, resource_url
 from proxy.upstream.http import TruncatedError, UpstreamClient, UpstreamResponse
 
 _SECONDS = 15.0
@@ -72,7 +72,7 @@ async def _look(client: UpstreamClient, name: str, upstream: Upstream, key: str)
     # What litellm asks for is its own affair; that somebody answers can be seen without it.
     plain = upstream.model_copy(update={"provider": "openai"})
     try:
-        answer = await _answered(client, plain, "GET", f"{upstream.base_url}/models", key, None)
+        answer = await _answered(client, plain, "GET", resource_url(upstream.base_url, ("models",)), key, None)
     except _NoAnswerError as error:
         return Looked(wrong(about, f"{upstream.base_url}: {error.problem}", error.way_out))
     models = _listed(answer.body) if answer.status == 200 else None
@@ -91,6 +91,8 @@ def _judged(
         return wrong(about, f"{told} and refuses its key ({status})", f"set {about}.api_key to one that it knows")
     if status in (401, 403):
         return ok(about, f"{told} and wants a key, which clients have to send")
+    if status == 404 and is_deployment(upstream.base_url):
+        return ok(about, f"{told}; what is deployed there was not asked for")
     if status == 200 and models is not None:
         return ok(about, f"{told} and lists {len(models)} models")
     return warning(
