@@ -1,6 +1,7 @@
 """The composition root: opens everything in order, closes it in reverse, and says which path goes where."""
 
 import asyncio
+import os
 import secrets
 import socket
 import time
@@ -136,7 +137,7 @@ class App(Served):
             opened_store = open_store(config.store.url, config.store.timeout, config.store.prefix)
             store = CircuitBreaker(opened_store, time.monotonic)
             opened.push_async_callback(store.close)
-            client = await opened.enter_async_context(UpstreamClient(config.upstreams))
+            client = await opened.enter_async_context(UpstreamClient(config.upstreams, os.environ))
             started, name = time.time(), config.server.name or f"{socket.gethostname()}:{config.server.port}"
             recent, trails = Recent(), SessionTrails()
             spans = await opened.enter_async_context(_spans(config.telemetry.traces, name))

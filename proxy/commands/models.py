@@ -1,6 +1,7 @@
 """`concertina models`: how large each model's window is taken to be, and who says so."""
 
 import asyncio
+import os
 import time
 from collections.abc import Sequence
 
@@ -79,7 +80,7 @@ def merged(running: Sequence[Sources], here: Sequence[Sources]) -> list[Sources]
 
 
 async def _ask(config: Config, names: Sequence[str], tenant: str, windows: Windows) -> None:
-    async with UpstreamClient(config.upstreams) as client:
+    async with UpstreamClient(config.upstreams, os.environ) as client:
         asker = WindowAsker(client, windows, time.monotonic)
         for name in names:
             _, upstream = config.upstream_for(tenant, name)

@@ -131,7 +131,9 @@ def announcement(config: Config, host: str, port: int) -> Iterator[str]:
     name, upstream = config.upstream_for(DEFAULT, "")
     policy_name = config.tenants[DEFAULT].policy
     policy = config.policies[policy_name]
-    yield f"concertina listens on http://{address(host, port)}, upstream {name} ({upstream.base_url})"
+    egress = upstream.egress(os.environ)
+    by = f", by the proxy {egress.proxy.shown} ({egress.source})" if egress.proxy else ""
+    yield f"concertina listens on http://{address(host, port)}, upstream {name} ({upstream.base_url}){by}"
     yield f"  export OPENAI_BASE_URL=http://{reachable(host, port)}/v1"
     yield f"  export ANTHROPIC_BASE_URL=http://{reachable(host, port)}"
     yield (

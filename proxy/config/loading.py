@@ -76,7 +76,7 @@ def load_text(file: str, text: str, env: Mapping[str, str]) -> Config:
     """The config that the text of a file makes; `file` is its name in messages."""
     embedded = parse(EMBEDDED, "built-in defaults", env)
     document = parse(text, file, env)
-    return _Loading(document).config(_completed(document.values, embedded.values))
+    return _Loading(document, env).config(_completed(document.values, embedded.values))
 
 
 def _completed(given: Mapping[str, object], embedded: Mapping[str, object]) -> dict[str, object]:
@@ -101,6 +101,7 @@ class _Loading:
     """One file on its way to a Config: every check reports, and only the end decides."""
 
     document: Document
+    env: Mapping[str, str]
     problems: dict[str, Problem] = field(default_factory=dict)
 
     def config(self, values: dict[str, object]) -> Config:
@@ -118,6 +119,7 @@ class _Loading:
         if config is not None:
             self.check_admin_token(config)
             self.check_providers(config)
+            self.check_proxies(config)
             self.check_encodings(config)
         if config is None or self.problems:
             raise ConfigError(self.problems.values())
@@ -190,6 +192,14 @@ class _Loading:
                 self.report(("upstreams", name, "litellm_provider"), _PROVIDER_IDLE)
             if upstream.provider == "litellm" and "?" in upstream.base_url:
                 self.report(("upstreams", name, "base_url"), _NO_QUERY)
+
+    def check_proxies(self, config: Config) -> None:
+        """A proxy of the environment that cannot be used must not be gone around in silence."""
+        for name, upstream in config.upstreams.items():
+            try:
+                upstream.egress(self.env)
+            except ValueError as error:
+                self.report(("upstreams", name, "proxy"), str(error))
 
     def check_encodings(self, config: Config) -> None:
         """A tokenizer.json must be one; it is read again, and kept, at the first request that needs it."""

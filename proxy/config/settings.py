@@ -18,7 +18,19 @@ from pydantic import (
 )
 
 from policies.settings import PolicySettings, Seconds, Settings, Words
-from proxy.config.values import AnyBaseUrl, ApiKey, BaseUrl, EncodingName, Glob, KeyHash, PathRule, StoreUrl, decode_key
+from proxy.config.proxies import Egress, egress_to
+from proxy.config.values import (
+    AnyBaseUrl,
+    ApiKey,
+    BaseUrl,
+    EncodingName,
+    Glob,
+    KeyHash,
+    PathRule,
+    ProxyUrl,
+    StoreUrl,
+    decode_key,
+)
 from proxy.memory import DEFAULT_BYTES
 from proxy.stores.sealing import Sealer
 
@@ -164,6 +176,10 @@ class Upstream(Settings):
     auth: Literal["bearer", "x-api-key", "api-key"] = "bearer"
     """The header of a configured key: `bearer` is Authorization, Anthropic takes x-api-key and Azure api-key."""
 
+    proxy: ProxyUrl = SecretStr("")
+    """HTTP proxy that it is reached by, http://USER:PASSWORD@HOST:PORT, or none; empty: what HTTPS_PROXY, HTTP_PROXY
+    and NO_PROXY say."""
+
     speaks: tuple[Dialect, ...] | None = None
     """What it answers: chat, responses, messages; unset: by its address what OpenAI and Anthropic do, else all."""
 
@@ -184,6 +200,10 @@ class Upstream(Settings):
 
     max_connections: int = Field(default=1000, ge=1, le=100_000)
     """Connections open to it at once."""
+
+    def egress(self, env: Mapping[str, str]) -> Egress:
+        """How it is reached in this environment; raises ValueError for a proxy that is none."""
+        return egress_to(self.base_url, self.proxy.get_secret_value(), env)
 
     @property
     def spoken(self) -> tuple[Dialect, ...]:

@@ -7,6 +7,7 @@ from urllib.parse import SplitResult, parse_qsl, urlsplit
 
 from pydantic import AfterValidator, SecretStr, StringConstraints, WithJsonSchema
 
+from proxy.config import proxies
 from proxy.models import encodings
 from proxy.stores.redis import url as redis_url
 
@@ -85,6 +86,18 @@ def _visible(secret: SecretStr) -> SecretStr:
     return secret
 
 
+def _proxy(setting: SecretStr) -> SecretStr:
+    """It may hold a password."""
+    url = setting.get_secret_value()
+    if not url or url.lower() in proxies.NONE:
+        return setting
+    try:
+        proxies.parse(url, proxies.SETTING, has_scheme=True)
+    except ValueError as error:
+        raise ValueError(f"{error}; or none, to go without one") from None
+    return setting
+
+
 def _encoding(name: str) -> str:
     if name in encodings.NAMES or encodings.is_file(name):
         return name
@@ -120,6 +133,7 @@ BaseUrl = Annotated[str, AfterValidator(_base_url)]
 AnyBaseUrl = Annotated[str, AfterValidator(lambda url: _without_query(_base_url(url)) if url else url)]
 StoreUrl = Annotated[str, AfterValidator(_store_url)]
 ApiKey = Annotated[SecretStr, AfterValidator(_visible)]
+ProxyUrl = Annotated[SecretStr, AfterValidator(_proxy)]
 KeyHash = Annotated[str, AfterValidator(_hashed)]
 _ENCODING_SCHEMA: Final = {"anyOf": [{"enum": list(encodings.NAMES)}, {"type": "string", "pattern": r"\.json$"}]}
 EncodingName = Annotated[str, AfterValidator(_encoding), WithJsonSchema(_ENCODING_SCHEMA)]

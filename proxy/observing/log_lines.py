@@ -16,7 +16,10 @@ _WARNED = 10_000
 _WARNINGS = ("shut_down", "deadline", "truncated", "aborted")
 # Of an upstream that was not reached, or went away.
 _UPSTREAMS = frozenset(
-    {"dns", "refused", "tls", "unreachable", "connect_timeout", "idle_timeout", "reset", "closed", "not_http"}
+    {
+        *("dns", "refused", "tls", "unreachable", "proxy", "proxy_credentials", "proxy_refused"),
+        *("connect_timeout", "idle_timeout", "reset", "closed", "not_http"),
+    }
 )
 # Written as they are.
 LINES: Mapping[type[msgspec.Struct], tuple[str, str]] = {

@@ -44,7 +44,7 @@ _BOUNDS: Mapping[str, tuple[float, ...]] = {
 _FAILURES = frozenset(
     {
         *("dns", "refused", "tls", "unreachable", "connect_timeout", "idle_timeout", "total_timeout"),
-        *("reset", "closed", "not_http"),
+        *("reset", "closed", "not_http", "proxy", "proxy_credentials", "proxy_refused"),
     }
 )
 _STATUSES = tuple(f"{hundreds}xx" for hundreds in range(10))

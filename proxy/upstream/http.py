@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import NamedTuple, Self
 
+from proxy.config.proxies import SETTING, Proxy, variables
 from proxy.config.settings import Upstream
 from proxy.errors import UpstreamConnectionError
 from proxy.server.headers import Headers
@@ -38,15 +39,19 @@ class Question(NamedTuple):
 class UpstreamClient:
     """One pool of connections an upstream; entered once at start, left at shutdown.
 
-    No cookies, proxies from the environment, redirects, decompression or retries: what a client sent is sent once,
+    No cookies, redirects, decompression or retries, and no proxy but the one that the config or the environment of the
+    start names: nothing that a client sends can name one. What a client sent is sent once,
     and what an upstream answers is what the client gets. Only where a connection that was used before has ended without
     a byte of an answer is anything sent once more: what is idempotent and has no body, and what the upstream's system
     has not taken a byte of. Where `provider: litellm` is
     configured, chat requests are translated on the way, and their answers on the way back.
     """
 
-    def __init__(self, upstreams: Mapping[str, Upstream] = MappingProxyType({})) -> None:
-        """`upstreams`, by name, are those that must be ready before anything is sent."""
+    def __init__(
+        self, upstreams: Mapping[str, Upstream] = MappingProxyType({}), env: Mapping[str, str] = MappingProxyType({})
+    ) -> None:
+        """`upstreams`, by name, are those that must be ready before anything is sent; `env` may name proxies."""
+        self._env = variables(env)
         self._pools: dict[Upstream, Pool] = {}
         self._upstreams = upstreams
         self._translator = Translator(self._relay)
@@ -79,7 +84,8 @@ class UpstreamClient:
         if upstream.provider == "litellm":
             return None
         pool = self._pool(upstream)
-        return Question(pool, head_begun("POST", url.removeprefix(pool.base) or "/", pool.host, headers))
+        target = url.removeprefix(pool.base) or "/"
+        return Question(pool, head_begun("POST", target, pool.host, [*pool.headers, *headers], pool.origin))
 
     async def answered(self, asked: Asked) -> UpstreamResponse:
         """What was asked for, once the head of its answer is there. Raises as `send` does."""
@@ -90,7 +96,8 @@ class UpstreamClient:
         self, upstream: Upstream, method: str, url: str, headers: Iterable[tuple[bytes, bytes]], body: Body
     ) -> UpstreamResponse:
         pool, headers, began = self._pool(upstream), [*headers], asyncio.get_running_loop().time()
-        head = request_head(method, url.removeprefix(pool.base) or "/", pool.host, headers, body)
+        target = url.removeprefix(pool.base) or "/"
+        head = request_head(method, target, pool.host, [*pool.headers, *headers], body, pool.origin)
         how = {"has_no_body": method == "HEAD", "chunked": is_chunked(headers, body)}
         connection = pool.idle() or await pool.made()
         answer = connection.begin(head, body, **how, began=began)
@@ -107,8 +114,15 @@ class UpstreamClient:
     def _pool(self, upstream: Upstream) -> Pool:
         pool = self._pools.get(upstream)
         if pool is None:
-            pool = self._pools[upstream] = Pool(upstream)
+            pool = self._pools[upstream] = Pool(upstream, _proxy_of(upstream, self._env))
         return pool
+
+
+def _proxy_of(upstream: Upstream, env: Mapping[str, str]) -> Proxy | None:
+    try:
+        return upstream.egress(env).proxy
+    except ValueError as error:  # of an upstream that was not checked with this environment
+        raise UpstreamConnectionError(f"{SETTING}: {error}.", "proxy") from None
 
 
 def response_of(answer: Asked) -> UpstreamResponse:

@@ -207,11 +207,17 @@ async def test_no_page_no_answer_and_no_line_tells_a_secret(tmp_path: Path) -> N
     }
     assert {*secrets_in(Config)} == {
         *("server.admin_token", "store.secret", "store.encryption_key", "store.retired_keys"),
-        *("upstreams.*.api_key", "tenants.*.api_key", "telemetry.traces.headers"),
+        *("upstreams.*.api_key", "upstreams.*.proxy", "tenants.*.api_key", "telemetry.traces.headers"),
     }, "a secret setting that this test does not set"
-    token = f"{CANARY}-4"
-    async with played(tmp_path, token, store, upstream_key=f"{CANARY}-5", **config) as play:
-        told = [play.log.getvalue()]
+    token, told = f"{CANARY}-4", list[bytes]()
+    upstream = {
+        "upstream_key": f"{CANARY}-5",
+        "upstream_proxy": f"http://user:{CANARY}-7@127.0.0.1:{free_port()}",
+    }
+    async with played(tmp_path, token, store, **upstream, **config) as play:
+        reply = await ask(play.address, "POST", CHAT, [JSON], b'{"model": "m", "messages": []}')
+        assert reply.status == 502
+        told.append(reply.body)
         for method, target in [*targets(play), *(("GET", path.format(name="x")) for path in OPEN)]:
             if target.endswith("/live") and "api" in target:
                 continue

@@ -181,3 +181,42 @@ def test_a_broken_config_is_all_that_is_told_of_it(
         out = capsys.readouterr().out
         assert "config.yaml:1: closed: must be true or false" in out
     assert [each["state"] for each in json.loads(out)] == ["wrong"]
+
+
+PASSWORD = "p4ssw0rd"
+
+
+@pytest.mark.parametrize(
+    ("content", "state", "said"),
+    [
+        (LISTED, "ok", "answers"),
+        (answer(407, b""), "wrong", "407"),
+        (None, "wrong", "does it run"),
+    ],
+)
+async def test_the_proxy_before_an_upstream_is_told_of_without_its_password(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes | None, state: str, said: str
+) -> None:
+    async with upstream(always(content or b"")) as before:
+        url = before.address if content else f"http://127.0.0.1:{free_port()}"
+        monkeypatch.setenv("HTTP_PROXY", url.replace("//", f"//user:{PASSWORD}@"))
+        settings = {"upstreams": {"main": {"base_url": "http://models.example/v1"}}}
+        told = await found(tmp_path, {}, settings)
+    about = told["upstreams.main.proxy"]
+    assert about.state == state
+    assert about.found.startswith(url.replace("//", "//***@") + " (HTTP_PROXY)")
+    assert said in f"{about.found}; {about.way_out}"
+    assert told["upstreams.main"].state == state
+    assert PASSWORD not in str(told)
+
+
+async def test_it_is_told_that_no_proxy_is_used_where_the_environment_names_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
+    told = await found(
+        tmp_path, {"main": always(LISTED), "other": always(LISTED)}, {"upstreams": {"other": {"proxy": "off"}}}
+    )
+    assert (told["upstreams.main.proxy"].state, told["upstreams.main.proxy"].found) == ("ok", "none (loopback)")
+    assert told["upstreams.other.proxy"].found == "none (upstreams.*.proxy)"
+    assert told["upstreams.main"].state == "ok"

@@ -286,7 +286,7 @@ async def test_a_redirect_is_the_clients_to_follow_and_nobody_elses(
 
 
 @pytest.mark.parametrize("named", [b"http_proxy", b"HTTPS_PROXY", b"ALL_PROXY"])
-async def test_the_environment_names_no_other_way(
+async def test_the_environment_names_no_other_way_to_this_machine(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, named: bytes
 ) -> None:
     async with upstream(always(OK)) as canary:

@@ -81,6 +81,7 @@ async def played(
     store: str | Json = "memory://",
     server: Json | None = None,
     upstream_key: str = "",
+    upstream_proxy: str = "",
     **more: object,
 ) -> AsyncIterator[Played]:
     """`server` and `more`: settings beside these."""
@@ -90,7 +91,9 @@ async def played(
             {
                 "server": {"admin_token": token, **(server or {})},
                 "store": {"url": store} if isinstance(store, str) else store,
-                "upstreams": {"main": {"base_url": f"{behind.address}/v1", "api_key": upstream_key}},
+                "upstreams": {
+                    "main": {"base_url": f"{behind.address}/v1", "api_key": upstream_key, "proxy": upstream_proxy}
+                },
                 **more,
             },
         )

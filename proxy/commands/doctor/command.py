@@ -50,7 +50,7 @@ async def examined(config: Config, name: str, spend: str | None) -> list[Finding
     others = {name: each for name, each in config.upstreams.items() if not loops[name]}
     looked = {name: Looked(back[0]) for name, back in loops.items() if back}
     looked |= await upstreams.looked_at(config.model_copy(update={"upstreams": others}))
-    found += [looked[name].finding for name in config.upstreams]
+    found += [finding for name in config.upstreams for finding in looked[name].findings]
     found += [*upstreams.summarizers(config, looked), *upstreams.clock(looked)]
     found += await _windows(config, ask=not any(each.is_wrong for each in looked.values()))
     found += await store.looked_at(config.store)

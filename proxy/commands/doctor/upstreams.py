@@ -1,6 +1,7 @@
 """Upstreams looked at: whether they are reached, take their key, know the models that summarize, and share our time."""
 
 import asyncio
+import os
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -39,11 +40,17 @@ class Looked:
     """What came of asking an upstream for its models.
 
     models: that it lists; None where it lists none. apart: seconds that its clock is ahead of ours; None if unknown.
+    egress: what is to be said of the proxy before it; None where there is nothing.
     """
 
     finding: Finding
     models: frozenset[str] | None = None
     apart: float | None = None
+    egress: Finding | None = None
+
+    @property
+    def findings(self) -> list[Finding]:
+        return [self.finding] if self.egress is None else [self.egress, self.finding]
 
     @property
     def is_wrong(self) -> bool:
@@ -60,7 +67,7 @@ class _Answer:
 
 async def looked_at(config: Config) -> dict[str, Looked]:
     """Each upstream by its name, all asked at once."""
-    async with UpstreamClient() as client:
+    async with UpstreamClient(env=os.environ) as client:
         found = await asyncio.gather(
             *(_look(client, name, each, _key(config, each)) for name, each in config.upstreams.items())
         )
@@ -74,9 +81,26 @@ async def _look(client: UpstreamClient, name: str, upstream: Upstream, key: str)
     try:
         answer = await _answered(client, plain, "GET", resource_url(upstream.base_url, ("models",)), key, None)
     except _NoAnswerError as error:
-        return Looked(wrong(about, f"{upstream.base_url}: {error.problem}", error.way_out))
+        egress = _egress(f"{about}.proxy", upstream, error)
+        if error.is_of_proxy:
+            return Looked(wrong(about, f"{upstream.base_url} is not reached", f"see {about}.proxy"), egress=egress)
+        return Looked(wrong(about, f"{upstream.base_url}: {error.problem}", error.way_out), egress=egress)
     models = _listed(answer.body) if answer.status == 200 else None
-    return Looked(_judged(about, upstream, answer, models, has_key=bool(key)), models, answer.apart)
+    judged = _judged(about, upstream, answer, models, has_key=bool(key))
+    return Looked(judged, models, answer.apart, _egress(f"{about}.proxy", upstream, None))
+
+
+def _egress(about: str, upstream: Upstream, error: "_NoAnswerError | None") -> Finding | None:
+    """Which proxy is used, who says so, and whether it answers: what it was asked for failed with this, or not."""
+    egress = upstream.egress(os.environ)
+    if egress.proxy is None:
+        return ok(about, f"none ({egress.source})") if egress.source else None
+    told = f"{egress.proxy.shown} ({egress.source})"
+    if error is None:
+        return ok(about, f"{told} answers")
+    if error.is_of_proxy:
+        return wrong(about, f"{told}: {error.problem}", error.way_out)
+    return warning(about, f"{told} led to no answer", f"see what is said of {about.removesuffix('.proxy')}")
 
 
 def _judged(
@@ -144,7 +168,7 @@ async def spent(config: Config, model: str) -> Finding:
     body = dialect.questions.ask(model, _PROMPT, (dialect.questions.OUTPUT_KEY, 1), None)
     url = resource_url(upstream.base_url, dialect.path)
     try:
-        async with UpstreamClient() as client:
+        async with UpstreamClient(env=os.environ) as client:
             answer = await _answered(client, upstream, "POST", url, key, body)
     except _NoAnswerError as error:
         return wrong(about, f"{model} at {name}: {error.problem}", error.way_out)
@@ -156,10 +180,11 @@ async def spent(config: Config, model: str) -> Finding:
 class _NoAnswerError(Exception):
     """There is no answer to a request of ours."""
 
-    def __init__(self, problem: str, way_out: str) -> None:
+    def __init__(self, problem: str, way_out: str, cause: str = "") -> None:
         super().__init__(problem)
         self.problem = problem
         self.way_out = way_out
+        self.is_of_proxy = cause.startswith("proxy")
 
 
 async def _answered(
@@ -185,7 +210,9 @@ async def _answered(
         raise _NoAnswerError("its answer broke off", "look at the server, and at what lies between") from None
     except ProxyError as error:
         problem, _, way_out = error.message.partition("; ")
-        raise _NoAnswerError(problem, way_out or "look at its base_url, and at what lies between") from None
+        raise _NoAnswerError(
+            problem, way_out or "look at its base_url, and at what lies between", error.cause or ""
+        ) from None
 
 
 def _said(upstream: Upstream) -> Headers:

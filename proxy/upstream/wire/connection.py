@@ -8,11 +8,13 @@ from collections.abc import AsyncIterator, Callable
 from functools import partial
 from typing import Protocol, cast
 
+from proxy.config.proxies import Proxy
 from proxy.config.settings import Upstream
 from proxy.errors import ProxyError, UpstreamConnectionError, UpstreamTimeoutError
 from proxy.upstream.response import Sink, TruncatedError
 from proxy.upstream.wire.answer import AnswerReader, NotHTTPError
 from proxy.upstream.wire.heads import Body
+from proxy.upstream.wire.tunnels import UNAUTHORIZED, unauthorized
 
 # Up to here head and body go out in one piece; copying more costs more than the second write.
 _JOINED = 64 * 1024
@@ -49,7 +51,9 @@ class Connection(asyncio.Protocol):
     was_stale:  whether it was answered before, but has ended without a byte of the next answer.
     """
 
-    def __init__(self, owner: Owner, upstream: Upstream) -> None:
+    def __init__(self, owner: Owner, upstream: Upstream, proxy: Proxy | None = None) -> None:
+        """`proxy`: that reads what is sent; None where none does."""
+        self.proxy = proxy
         self.idle_since = 0.0
         self.is_open = False
         self.was_stale = False
@@ -242,10 +246,14 @@ class Answer:
     by its peer: then nothing can have come of it.
     """
 
-    __slots__ = ("_connection", "_error", "_held", "_sink", "_waiter", "is_paused", "on_news", "reader", "was_unread")
+    __slots__ = (
+        *("_connection", "_error", "_held", "_proxy", "_sink", "_waiter"),
+        *("is_paused", "on_news", "reader", "was_unread"),
+    )
 
     def __init__(self, connection: Connection, *, has_no_body: bool) -> None:
         self.reader = AnswerReader(has_no_body=has_no_body)
+        self._proxy = connection.proxy
         self.is_paused = self.was_unread = False
         self._connection: Connection | None = connection
         self._error: BaseException | None = None
@@ -268,6 +276,8 @@ class Answer:
             if self._error is not None:
                 raise self._error
             await self._news()
+        if self._proxy is not None and self.reader.status == UNAUTHORIZED:
+            raise unauthorized(self._proxy)
 
     @property
     def is_coming(self) -> bool:

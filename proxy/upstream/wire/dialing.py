@@ -9,8 +9,10 @@ from dataclasses import dataclass
 from itertools import chain, zip_longest
 from typing import TypeVar
 
+from proxy.config.proxies import Proxy
 from proxy.errors import OutOfFilesError, ProxyError, UpstreamConnectionError
 from proxy.runtime.descriptors import are_used_up
+from proxy.upstream.wire.tunnels import tunnel, unreached
 
 # Before the next address is tried beside the one that has not answered (RFC 8305, section 8).
 _HEAD_START = 0.25
@@ -41,12 +43,14 @@ def trusting_context() -> ssl.SSLContext:
     return context
 
 
-async def dial(origin: Origin, context: ssl.SSLContext | None, protocol: Callable[[], _P]) -> _P:
-    """A connection with this protocol; raises ProxyError that says why there is none, in words of ours."""
+async def dial(
+    origin: Origin, context: ssl.SSLContext | None, protocol: Callable[[], _P], proxy: Proxy | None = None
+) -> _P:
+    """A connection with this protocol, by a proxy where there is one; raises ProxyError that says why there is none, in
+    words of ours."""
     loop = asyncio.get_running_loop()
     try:
-        found = _named_itself(origin) or await loop.getaddrinfo(origin.host, origin.port, type=socket.SOCK_STREAM)
-        connected = await _reached(_alternating(found))
+        connected = await (_found(origin) if proxy is None else _tunnelled(origin, proxy))
         try:
             name = origin.host if context is not None else None
             _, made = await loop.create_connection(protocol, sock=connected, ssl=context, server_hostname=name)
@@ -58,6 +62,28 @@ async def dial(origin: Origin, context: ssl.SSLContext | None, protocol: Callabl
     except (OSError, UnicodeError) as error:
         raise _unconnected(error) from None
     return made
+
+
+async def _found(origin: Origin) -> socket.socket:
+    """Connected to a host; raises OSError and UnicodeError."""
+    loop = asyncio.get_running_loop()
+    found = _named_itself(origin) or await loop.getaddrinfo(origin.host, origin.port, type=socket.SOCK_STREAM)
+    return await _reached(_alternating(found))
+
+
+async def _tunnelled(origin: Origin, proxy: Proxy) -> socket.socket:
+    """Connected to a proxy, and through it to a host that speaks TLS; raises ProxyError."""
+    try:
+        connected = await _found(Origin(proxy.host, proxy.port, is_secure=False))
+        try:
+            if origin.is_secure:
+                await tunnel(connected, origin.host, origin.port, proxy)
+        except BaseException:
+            connected.close()
+            raise
+    except (OSError, UnicodeError) as error:
+        raise OutOfFilesError() if isinstance(error, OSError) and are_used_up(error) else unreached(proxy) from None
+    return connected
 
 
 def _named_itself(origin: Origin) -> list[_Address]:

@@ -21,15 +21,19 @@ def is_chunked(headers: Iterable[tuple[bytes, bytes]], body: Body) -> bool:
     return body is not None and not isinstance(body, bytes) and not _states_length(headers)
 
 
-def request_head(method: str, target: str, host: bytes, headers: Iterable[tuple[bytes, bytes]], body: Body) -> bytes:
+def request_head(
+    method: str, target: str, host: bytes, headers: Iterable[tuple[bytes, bytes]], body: Body, origin: bytes = b""
+) -> bytes:
     """Headers go out byte for byte as they came, in their order, with what frames the body behind them.
+
+    origin: what stands before the target for a proxy (RFC 9112, section 3.2.2); empty where none reads it.
 
     Raises InvalidRequestError for what would end a line, or the head, before its time.
     """
-    return head_begun(method, target, host, [*headers, *_framing(method, headers, body)]) + b"\r\n"
+    return head_begun(method, target, host, [*headers, *_framing(method, headers, body)], origin) + b"\r\n"
 
 
-def head_begun(method: str, target: str, host: bytes, headers: Headers) -> bytes:
+def head_begun(method: str, target: str, host: bytes, headers: Headers, origin: bytes = b"") -> bytes:
     """The head without the line that ends it. Raises as `request_head` does."""
     where = target.encode("latin-1", "replace")
     if not _TARGET.fullmatch(where):
@@ -37,7 +41,7 @@ def head_begun(method: str, target: str, host: bytes, headers: Headers) -> bytes
     lines = b"".join([_begun(name) + value + b"\r\n" for name, value in headers])
     if lines.count(b"\n") != len(headers) or lines.count(b"\r") != len(headers) or b"\0" in lines:
         raise InvalidRequestError("A header of the request holds a line break.")
-    return b"%b %b HTTP/1.1\r\nHost: %b\r\n%b" % (method.encode(), where, host, lines)
+    return b"%b %b%b HTTP/1.1\r\nHost: %b\r\n%b" % (method.encode(), origin, where, host, lines)
 
 
 def _framing(method: str, headers: Iterable[tuple[bytes, bytes]], body: Body) -> list[tuple[bytes, bytes]]:

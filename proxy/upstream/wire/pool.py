@@ -5,9 +5,11 @@ import ssl
 from collections import deque
 from urllib.parse import urlsplit
 
+from proxy.config.proxies import Proxy
 from proxy.config.settings import Upstream
 from proxy.errors import UpstreamConnectionError, UpstreamTimeoutError
 from proxy.runtime.deadlines import within
+from proxy.server.headers import Headers
 from proxy.upstream.wire.connection import Connection
 from proxy.upstream.wire.dialing import Origin, dial, trusting_context
 
@@ -22,9 +24,10 @@ class Pool:
     """To be closed at shutdown.
 
     base: what the URLs of this upstream begin with; host: what its requests are for.
+    origin, headers: what a proxy that reads the requests wants of each: before its target, and beside its headers.
     """
 
-    def __init__(self, upstream: Upstream) -> None:
+    def __init__(self, upstream: Upstream, proxy: Proxy | None = None) -> None:
         parts = urlsplit(upstream.base_url)
         self.base = f"{parts.scheme}://{parts.netloc}"
         self._upstream = upstream
@@ -33,6 +36,12 @@ class Pool:
         name = f"[{self._origin.host}]" if ":" in self._origin.host else self._origin.host
         shown = name if port == _PORTS[parts.scheme] else f"{name}:{port}"
         self.host = shown.encode("idna" if not shown.isascii() else "ascii")
+        self._proxy = proxy
+        # Of what goes through a tunnel a proxy reads nothing.
+        self._reader = None if self._origin.is_secure else proxy
+        self.origin = b"http://" + self.host if self._reader else b""
+        named = self._reader.authorization if self._reader else b""
+        self.headers: Headers = [(b"proxy-authorization", named)] if named else []
         self._context: ssl.SSLContext | None = None
         self._all: set[Connection] = set()
         # Those that are being made count as well.
@@ -71,8 +80,9 @@ class Pool:
                 raise UpstreamTimeoutError(
                     f"The upstream did not answer within {total:g} s.", "total_timeout"
                 ) from None
+            what = "upstream" if self._proxy is None else "upstream, or the proxy before it,"
             raise UpstreamConnectionError(
-                f"The upstream did not accept a connection in {upstream.connect_timeout:g} s.", "connect_timeout"
+                f"The {what} did not accept a connection in {upstream.connect_timeout:g} s.", "connect_timeout"
             ) from None
 
     async def close(self) -> None:
@@ -125,7 +135,9 @@ class Pool:
     async def _dialed(self) -> Connection:
         if self._origin.is_secure and self._context is None:
             self._context = await asyncio.to_thread(trusting_context)  # it reads a few hundred certificates
-        connection = await dial(self._origin, self._context, lambda: Connection(self, self._upstream))
+        connection = await dial(
+            self._origin, self._context, lambda: Connection(self, self._upstream, self._reader), self._proxy
+        )
         if not connection.is_open:
             raise UpstreamConnectionError("The upstream closed the connection before it answered.", "closed")
         return connection

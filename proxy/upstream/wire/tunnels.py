@@ -1,0 +1,57 @@
+"""Tunnels through an HTTP proxy (RFC 9110, section 9.3.6), and what stands in the way of one."""
+
+import asyncio
+import re
+import socket
+
+from proxy.config.proxies import NONE, SETTING, Proxy
+from proxy.errors import UpstreamConnectionError
+
+UNAUTHORIZED = 407
+_MAX_HEAD = 64 * 1024
+_READ = 4096
+_END = b"\r\n\r\n"
+_STATUS = re.compile(rb"HTTP/1\.[01] ([1-5][0-9][0-9])[ \r]")
+_AROUND = f"{SETTING}: {min(NONE)} goes without it"
+
+
+async def tunnel(connected: socket.socket, host: str, port: int, proxy: Proxy) -> None:
+    """Have the proxy at the other end of a socket connect it to a host; raises UpstreamConnectionError and OSError."""
+    loop, name = asyncio.get_running_loop(), f"[{host}]" if ":" in host else host
+    where = f"{name}:{port}".encode("ascii" if name.isascii() else "idna")
+    named = b"Proxy-Authorization: " + proxy.authorization + b"\r\n" if proxy.authorization else b""
+    await loop.sock_sendall(connected, b"CONNECT %b HTTP/1.1\r\nHost: %b\r\n%b\r\n" % (where, where, named))
+    answer = b""
+    while _END not in answer:
+        read = await loop.sock_recv(connected, _READ)
+        answer += read
+        if not read or len(answer) > _MAX_HEAD:
+            raise unreached(proxy)
+    status = _STATUS.match(answer)
+    if status is None or (status[1].startswith(b"2") and not answer.endswith(_END)):
+        raise unreached(proxy)
+    if int(status[1]) == UNAUTHORIZED:
+        raise unauthorized(proxy)
+    if not status[1].startswith(b"2"):
+        raise UpstreamConnectionError(
+            f"The proxy before the upstream refuses a tunnel to it ({status[1].decode()});"
+            f" does it allow the host and port of base_url? {_AROUND}.",
+            "proxy_refused",
+        )
+
+
+def unreached(proxy: Proxy) -> UpstreamConnectionError:
+    """The proxy is not there, or is none."""
+    return UpstreamConnectionError(
+        f"The proxy before the upstream cannot be reached; does it run, and is {proxy.source} right? {_AROUND}.",
+        "proxy",
+    )
+
+
+def unauthorized(proxy: Proxy) -> UpstreamConnectionError:
+    """The proxy wants other credentials, or any."""
+    return UpstreamConnectionError(
+        f"The proxy before the upstream refuses us without credentials that it knows ({UNAUTHORIZED});"
+        f" put them into {proxy.source}, as http://USER:PASSWORD@HOST:PORT.",
+        "proxy_credentials",
+    )
