@@ -281,14 +281,16 @@ def _beyond_limits(config: Config) -> Iterator[str]:
 
 def _odd_paths(config: Config) -> Iterator[str]:
     for name, upstream in config.upstreams.items():
-        url, _, _ = upstream.base_url.partition("?")
+        url, mark, query = upstream.base_url.partition("?")
         if upstream.provider != "openai":
             continue
         if not urlsplit(url).path and not _AZURES.search(urlsplit(url).hostname or ""):
             yield f"upstreams.{name}.base_url: has no path, which is /v1 with most servers: {url}/v1"
         elif found := _TOO_MUCH.search(url):
-            whole = url[: found.start()]
+            whole = url[: found.start()] + mark + query
             yield f"upstreams.{name}.base_url: requests go to paths below it, so it ends before {found[0]}: {whole}"
+        elif "/openai/deployments/" in url and "api-version=" not in query:
+            yield f"upstreams.{name}.base_url: Azure wants a version with a deployment: {url}?api-version=..."
 
 
 def _exposed(config: Config) -> Iterator[str]:

@@ -564,6 +564,25 @@ def test_a_base_url_with_more_than_its_path_is_noted(run: Run, more: str) -> Non
     )
 
 
+@pytest.mark.parametrize(
+    ("more", "note"),
+    [
+        ("", None),
+        ("/openai/v1", None),
+        ("/openai/deployments/m?api-version=1", None),
+        ("/openai/deployments/m", "Azure wants a version with a deployment: {}/openai/deployments/m?api-version=..."),
+        (
+            "/openai/deployments/m/chat/completions?api-version=1",
+            "requests go to paths below it, so it ends before /chat/completions: {}/openai/deployments/m?api-version=1",
+        ),
+    ],
+)
+def test_an_address_of_azure_needs_no_path_and_a_deployment_a_version(run: Run, more: str, note: str | None) -> None:
+    host = "https://name.openai.azure.com"
+    *notes, _ = run("check", OPENAI_BASE_URL=host + more).out.splitlines()
+    assert notes == ([] if note is None else [f"note: upstreams.main.base_url: {note.format(host)}"])
+
+
 def test_commands_that_only_read_create_nothing(run: Run, tmp_path: Path) -> None:
     assert run("models", "gpt-4o").code == 0
     nothing = "nothing is stored: var/concertina.db does not exist\n"

@@ -152,6 +152,17 @@ def test_a_conversation_is_the_same_requests_in_every_form(
     assert requests_of("talk.json", "other")[1]["model"] == "other"
 
 
+def test_the_deployment_in_the_path_of_a_recorded_request_is_its_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    path = "/openai/deployments/My.Model/chat/completions?api-version=1"
+    for body in ({"messages": chat()}, {"messages": chat(), "model": MODEL}):
+        assert [each["model"] for each in requests_of(saved(CAPTURED | {"path": path, "body": body}))] == [
+            "My.Model"
+        ] * 2
+
+
 def test_a_request_is_made_for_every_user_message_and_every_complete_set_of_results(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

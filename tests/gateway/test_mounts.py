@@ -11,7 +11,10 @@ import openai
 import pytest
 
 from proxy.demo.model_server import ModelServer
+from proxy.dialects.table import CHAT as CHAT_DIALECT
+from proxy.dialects.table import DIALECTS, MESSAGES, RESPONSES
 from proxy.server.paths import Mount, question_url, reading, resource, resource_url, upstream_url
+from tests.support.plain_talk import turns, written
 from tests.support.scenarios import WINDOW, Agent
 from tests.support.stages import COUNTED, DUE, SMALL, ours, outcome, stage
 from tests.support.upstreams import CHAT, JSON, OK_BODY, always, answer, ask, chat, proxied, serving, upstream
@@ -21,6 +24,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from starlette.types import Receive, Scope, Send
+
+    from proxy.dialects.base import Dialect
 
 pytestmark = pytest.mark.anyio
 
@@ -59,12 +64,12 @@ KEY = (b"api-key", b"azures")
 
 @pytest.mark.parametrize("decorated", [False, True])
 async def test_a_deployment_is_the_model_whatever_the_body_calls_it(tmp_path: Path, decorated: bool) -> None:
-    def written(body: bytes) -> bytes:
+    def as_sent(body: bytes) -> bytes:
         return body if decorated else unnamed(body)
 
     async with stage(tmp_path, model := Azure(), **RULES) as play:
         for body, expected in ((SMALL, "none"), (COUNTED, "none"), (DUE, "applied"), (DUE, "reused")):
-            reply = await play.send(written(body), KEY, path=f"{DEPLOYED}?{QUERY}")
+            reply = await play.send(as_sent(body), KEY, path=f"{DEPLOYED}?{QUERY}")
             await play.settled()
             assert (reply.status, ours(reply)[""]) == (200, expected)
         models = {line.get("model") for line in play.logged("request")}
@@ -73,6 +78,49 @@ async def test_a_deployment_is_the_model_whatever_the_body_calls_it(tmp_path: Pa
     assert compaction["result"] != "deterministic"
     assert model.summary_calls >= 1
     assert set(model.targets) == {f"{DEPLOYED}?{QUERY}"}, "what is asked of our own too"
+
+
+class Elsewhere(ModelServer):
+    """A model server that is found at one place alone."""
+
+    def __init__(self, prefix: str) -> None:
+        super().__init__(window=WINDOW)
+        self.prefix = prefix
+        self.targets: set[str] = set()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        path = scope["path"]
+        self.targets.add(f"{path}?{scope['query_string'].decode()}")
+        rest = path.removeprefix(self.prefix)
+        await super().__call__(scope | {"path": "/v1" + rest if rest != path else "/nowhere"}, receive, send)
+
+
+@pytest.mark.parametrize(
+    ("prefix", "dialect"),
+    [
+        *(("/openai/v1", each) for each in DIALECTS),
+        ("/openai", RESPONSES),
+        ("/api/v1", CHAT_DIALECT),
+        ("/inference/v1", CHAT_DIALECT),
+        ("/models", CHAT_DIALECT),
+        ("/anthropic/v1", MESSAGES),
+    ],
+)
+async def test_a_conversation_at_a_mount_is_compacted_and_asked_about_there(
+    tmp_path: Path, prefix: str, dialect: Dialect
+) -> None:
+    body = written(dialect, turns(30))
+    async with stage(tmp_path, model := Elsewhere(prefix)) as play:
+        path = "/".join((prefix, *dialect.path))
+        for expected in ("applied", "reused"):
+            reply = await play.send(body, KEY, path=f"{path}?{QUERY}&a=b")
+            await play.settled()
+            assert (reply.status, ours(reply)[""]) == (200, expected)
+        assert model.summary_calls >= 1
+        assert {f"{path}?{QUERY}", f"{path}?{QUERY}&a=b"} == {each for each in model.targets if path in each}
+        if dialect.count_path is not None:
+            counted = await play.send(body, KEY, path="/".join((prefix, *dialect.count_path)))
+            assert (counted.status, ours(counted)[""]) == (200, "reused")
 
 
 async def test_an_overflow_of_a_deployment_is_compacted_and_sent_again(tmp_path: Path) -> None:

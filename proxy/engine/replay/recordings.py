@@ -136,10 +136,14 @@ def _unwrapped(entry: _Entry) -> _Entry:
     found = _Entry(body, msgspec.json.encode(body))
     if path is None:
         return _unwrapped(found)
-    dialect = dialect_of(resource(reading(str(path).partition("?")[0].encode())))
+    asked = reading(str(path).partition("?")[0].encode())
+    dialect = dialect_of(resource(asked))
     if dialect is None:
         taken = ", ".join("/".join(("", *each.path)) for each in DIALECTS)
         raise RecordingError(f"is a request to {path}, which is relayed as it is; record one of {taken}")
+    if asked.mount.model:
+        body = body | {"model": asked.mount.model}
+        found = _Entry(body, msgspec.json.encode(body))
     return replace(found, dialect=dialect)
 
 
