@@ -196,6 +196,9 @@ Recall = Annotated[
 ]
 
 
+Secrets = Literal["mask", "keep"]
+
+
 class PolicySettings(Settings):
     """What is done to a conversation, and when."""
 
@@ -265,7 +268,7 @@ class PolicySettings(Settings):
     ledger: LedgerSettings = LedgerSettings()
     """What code carries from one summary to the next word for word."""
 
-    secrets: Literal["mask", "keep"] = "mask"
+    secrets: Secrets = "mask"
     """`mask` writes `[secret:kind:last4]` in the place of credentials in records; the client's messages stay."""
 
     working_set: WorkingSetSettings = WorkingSetSettings()

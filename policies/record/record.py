@@ -94,6 +94,7 @@ class Record(msgspec.Struct, frozen=True):
     title: for people (R3, BR-10). first_digest, last_digest: of the newly covered messages.
     uses: the working set, packed; what is not shown of it now may be the next time.
     started, compacted: when the conversation was first seen, and when this was made (R3's time.compacted), in seconds.
+    is_masked: whether no secret is in it, as far as they are recognised.
     """
 
     version: int
@@ -117,6 +118,7 @@ class Record(msgspec.Struct, frozen=True):
     started: float
     compacted: float
     uses: bytes = b""
+    is_masked: bool = False
 
     @property
     def compression_ratio(self) -> float:

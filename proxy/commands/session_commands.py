@@ -67,7 +67,7 @@ def show_session(
     caller = caller_of(loaded, tenant)
     try:
         session = asyncio.run(one_of(loaded, caller, name))
-        (found,) = asyncio.run(exported_from(loaded, [session]))
+        (found,) = asyncio.run(exported_from(loaded, caller, [session]))
     except StoreError as error:
         fail(str(error))
     output(details(found, with_text=record), show, as_json=as_json, indent=2)
@@ -94,7 +94,7 @@ def export_sessions(names: tuple[str, ...] = (), /, *, tenant: str = DEFAULT, co
             if not any(is_called(session, name) for session in found):
                 fail(f"tenant {tenant} has no such session: {name}; `concertina sessions ls` lists them")
         wanted = [one for one in found if not names or any(is_called(one, name) for name in names)]
-        for one in asyncio.run(exported_from(loaded, wanted)):
+        for one in asyncio.run(exported_from(loaded, caller, wanted)):
             sys.stdout.write(json.encode(one).decode() + "\n")
     except StoreError as error:
         fail(str(error))

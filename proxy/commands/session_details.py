@@ -9,6 +9,7 @@ from rich.table import Table
 
 from policies.record.lineage import Lineage
 from proxy.admin.sessions.records import Exported, Row, exported, row_of
+from proxy.callers.tenants import Caller
 from proxy.commands.common import plain
 from proxy.commands.sessions import moment, stored
 from proxy.config.loading import Config
@@ -32,13 +33,13 @@ class Details(msgspec.Struct, frozen=True):
     text: str | None = None
 
 
-async def exported_from(config: Config, sessions: Sequence[Session]) -> list[Exported]:
+async def exported_from(config: Config, caller: Caller, sessions: Sequence[Session]) -> list[Exported]:
     """Raises StoreError."""
     async with stored(config) as store:
         sealer, ttl = config.store.sealer(), config.store.ttl
         checkpoints = Checkpoints(store, sealer, ttl)
         lineages = Lineages(store, sealer, ttl, time.time, Memory())
-        return [await exported(checkpoints, lineages, session) for session in sessions]
+        return [await exported(checkpoints, lineages, session, caller.policy.secrets) for session in sessions]
 
 
 def details(found: Exported, *, with_text: bool) -> Details:

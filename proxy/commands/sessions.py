@@ -11,6 +11,7 @@ from itertools import chain
 from rich.console import Console
 from rich.table import Table
 
+from policies.record.masking import as_allowed
 from policies.record.record import Record
 from proxy.callers.tenants import Caller
 from proxy.commands import running
@@ -90,7 +91,8 @@ async def records(config: Config, caller: Caller, name: str | None) -> list[tupl
         found = [session for session in await index.of(caller) if session.record is not None]
         wanted = [one for one in found if name is None or is_called(one, name)]
         read = [await checkpoints.lying_at(*one.record) for one in wanted if one.record]
-    return [(session, record) for session, record in zip(wanted, read, strict=True) if record is not None]
+    secrets = caller.policy.secrets
+    return [(one, as_allowed(record, secrets)) for one, record in zip(wanted, read, strict=True) if record is not None]
 
 
 def is_called(session: Session, name: str) -> bool:

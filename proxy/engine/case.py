@@ -14,7 +14,11 @@ from policies.experience import Experience, binds_thinking
 from policies.ladder import ESTIMATE_MARGIN, TARGETS
 from policies.plan import Limits, is_far_below, limits_of
 from policies.record import text_protocol
+from policies.record.masking import as_allowed
+from policies.record.record import Record
+from policies.secrets import masked, masked_in
 from policies.trail import Resumed, joined_digests
+from policies.transcript import Utterance
 from proxy.callers.session_label import label_given, label_of
 from proxy.callers.tenants import Caller
 from proxy.dialects.reader import CountedRequest
@@ -51,6 +55,25 @@ class Named(msgspec.Struct, frozen=True, dict=True):
     def place(self) -> Place:
         """Where it goes, as lessons are kept."""
         return self.route.place
+
+    def utterances(self, start: int, end: int) -> list[Utterance]:
+        """What body[start:end] says, as it may be written down: without secrets, unless the policy keeps them."""
+        return [self._allowed(said) for said in self.request.utterances(start, end)]
+
+    def said_in(self, position: int) -> list[Utterance]:
+        """The contents of one message, likewise."""
+        return [self._allowed(said) for said in self.request.said_in(position)]
+
+    def _allowed(self, said: Utterance) -> Utterance:
+        return masked_in(said) if self.caller.policy.secrets == "mask" else said
+
+    def allowed_text(self, text: str) -> str:
+        """What was written about the conversation, likewise."""
+        return masked(text) if self.caller.policy.secrets == "mask" else text
+
+    def allowed(self, record: Record) -> Record:
+        """A record of the conversation, likewise."""
+        return as_allowed(record, self.caller.policy.secrets)
 
     def is_far_below(self, tokens: int) -> bool:
         """Whether so many tokens are so few for its window that limits need not be looked at."""

@@ -74,7 +74,8 @@ class Compactor:
             await asyncio.shield(self._checkpoints.store.release(f"lock:{key}", token))
 
     async def _look(self, job: Job) -> Record | None:
-        return await self._checkpoints.find(job.case.chain.digests, [job.plan.cut.position])
+        found = await self._checkpoints.find(job.case.chain.digests, [job.plan.cut.position])
+        return None if found is None else job.case.allowed(found)
 
     async def _turn(self, lock: str, token: str, job: Job) -> Record | Literal[True] | None:
         """The record, or the right to make it: the holder of the lock may have given up; None while it is held."""
@@ -83,7 +84,7 @@ class Compactor:
         return True if await self._checkpoints.store.acquire(lock, token, LOCK_SECONDS) else None
 
     async def _publish(self, job: Job, record: Record) -> Record:
-        return await self._checkpoints.publish(job.case.chain.digests, record)
+        return job.case.allowed(await self._checkpoints.publish(job.case.chain.digests, record))
 
     def aside(self, store: Store) -> "Compactor":
         """One that looks at this store, and whose compactions nobody is told of."""
@@ -144,7 +145,7 @@ class Compactor:
 
     def _build_now(self, job: Job, written: Written | None) -> Record:
         now = self._clock()
-        return records.build(
+        record = records.build(
             job.span,
             job.parent,
             job.statements,
@@ -161,6 +162,7 @@ class Compactor:
             kept=job.kept,
             count=partial(self._tokenizer.count, encoding=job.case.request.encoding),
         )
+        return job.case.allowed(record)
 
 
 def _title(started: float, ended: float) -> str:

@@ -138,7 +138,10 @@ class Cooler:
             frozen = self._frozen.keep(key, self._frozen.recall(key) or await self._freeze(key, case, batch))
             left = iter(frozen)
             for member in batch.members:
-                of_one = tuple(islice(left, len(contents_of(case, member))))
+                of_one = tuple(
+                    None if text is None else case.allowed_text(text)
+                    for text in islice(left, len(contents_of(case, member)))
+                )
                 if any(text is not None for text in of_one):
                     forms[member] = of_one
         return forms
@@ -154,10 +157,11 @@ class Cooler:
         count, known = self.counter(case), iter(summaries)
         texts: list[str | None] = []
         for position in batch.members:
-            said = case.request.said_in(position)
+            said = case.said_in(position)
             for one in said:
                 tokens = case.request.conversation.body[position].tokens if len(said) == 1 else count(one.text)
-                form = short_form(one.text, one.tool, next(known), tokens)
+                summary = next(known)
+                form = short_form(one.text, one.tool, None if summary is None else case.allowed_text(summary), tokens)
                 texts.append(form if is_short_enough(form, tokens, count) else None)
         return tuple(texts)
 
@@ -195,7 +199,7 @@ class Cooler:
     def _cut_results(self, case: Case, raw: bytes, index: MessageIndex, limit: int) -> tuple[bytes, int]:
         """A message with shorter results; what the user says beside them is whole."""
         message = case.conversation.messages[index]
-        texts = [one.text for one in case.request.said_in(index - case.conversation.index(0))]
+        texts = [one.text for one in case.said_in(index - case.conversation.index(0))]
 
         def shorter(share: float) -> bytes:
             return case.request.dialect.items.with_texts(raw, [cut(text, share) for text in texts])

@@ -8,7 +8,6 @@ from policies.cool_zone import MAX_SUMMARY_TOKENS
 from policies.record.prompting import Prompts, fill_excerpt
 from policies.record.texts import language_of, texts_for
 from policies.record.validation import Answer, Invalid, Valid, validate_excerpt
-from policies.secrets import masked
 from policies.transcript import Utterance, shorten
 from proxy.callers.spending import Spending
 from proxy.engine.case import Case
@@ -65,7 +64,7 @@ class Excerpts:
         hardly get one either."""
         if (await self._cooler.summaries([key]))[0] is not None:
             return True
-        said = (await self._workers.run(case.request.said_in, content.position))[content.number]
+        said = (await self._workers.run(case.said_in, content.position))[content.number]
         if self._tokenizer.count(said.text, target.encoding) <= MAX_SUMMARY_TOKENS:  # one of several in a large message
             return True
         if not self._spending.allows(case.caller.tenant, case.caller.summary_tokens_per_day):
@@ -77,13 +76,12 @@ class Excerpts:
         if isinstance(verdict, Invalid):
             self._summarizer.failed(target, "invalid")
             return False
-        await self._cooler.keep_summary(key, verdict.text)
+        await self._cooler.keep_summary(key, case.allowed_text(verdict.text))
         return True
 
     async def _ask(self, case: Case, target: SummaryTarget, said: Utterance) -> Valid | Invalid:
         window = target.window or case.limits.budget.window
-        said_text = masked(said.text) if case.caller.policy.secrets == "mask" else said.text
-        text = shorten(said_text, int(_USED_WINDOW * window * _CHARACTERS_PER_TOKEN / target.calibration))
+        text = shorten(said.text, int(_USED_WINDOW * window * _CHARACTERS_PER_TOKEN / target.calibration))
         prompt = fill_excerpt(self._prompts, text, texts_for(language_of([text])), MAX_SUMMARY_TOKENS)
         answer = await self._summarizer.ask(target, prompt, int(2 * MAX_SUMMARY_TOKENS * target.calibration))
         verdict, used = await self._workers.run(self._verdict, case, target, prompt.user, answer)

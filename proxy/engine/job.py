@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from policies import secrets
 from policies.cached import cached_property
 from policies.message import INSTRUCTION_ROLES
 from policies.plan import Compact
@@ -86,18 +85,16 @@ class Job:
     def kept(self) -> list[str]:
         """What the messages behind the cut say and call."""
         case = self.case
-        said = case.request.utterances(self.plan.cut.position, len(case.conversation.body))
+        said = case.utterances(self.plan.cut.position, len(case.conversation.body))
         return [text for each in said for text in (each.text, *(call.arguments for call in each.calls))]
 
     def _utterances(self, start: int) -> tuple[Utterance, ...]:
-        found = self.case.request.utterances(start, self.plan.cut.position)
+        found = self.case.utterances(start, self.plan.cut.position)
         if self.case.has_tools_in_text:
-            before = self.case.request.utterances(start - 1, start) if start else []
+            before = self.case.utterances(start - 1, start) if start else []
             found = text_protocol.as_tools(found, before[-1] if before else None)
         if not self.cooled.conversation.instructions_covered:
             found = [u for u in found if u.role not in INSTRUCTION_ROLES]
-        if self.policy.secrets == "mask":
-            found = [secrets.masked_in(u) for u in found]
         resumed = self.case.resumed
         if resumed is None:
             return tuple(found)

@@ -14,6 +14,7 @@ from policies.budget import usable_input
 from policies.record.recall import Quotation, budget_for, quotation
 from policies.record.record import Record
 from policies.record.search import Index, Passage, unaccented
+from policies.settings import Secrets
 from proxy.engine.case import Case
 from proxy.engine.cooler import Cooled
 from proxy.memory import Cache
@@ -25,7 +26,7 @@ _KEY_BYTES = 400
 # What a conversation that is ready to be searched takes in memory, for each character of it.
 _GROWTH = 6
 
-_Key = tuple[bytes, str, int, str]
+_Key = tuple[bytes, str, int, str, Secrets]
 
 
 class _Known(NamedTuple):
@@ -42,7 +43,7 @@ class Quoter:
     _workers: Workers
     _observe: Hook
     _quotations: Cache[_Key, _Known]
-    _indexes: Cache[str, Index]
+    _indexes: Cache[tuple[str, Secrets], Index]
 
     async def quoted(self, case: Case, record: Record | None, view: Cooled) -> Cooled:
         """The view with quotations in front of what is asked behind the record."""
@@ -50,12 +51,12 @@ class Quoter:
         if record is None or settings.mode != "quote" or case.route.window is None or vanished:
             return view
         budget = budget_for(_room(case, case.route.window.tokens), settings)
-        digests, encoding = case.chain.digests, case.request.encoding
-        keys = {at: (digests[at + 1], record.digest, budget, encoding) for at in _asked(case, record)}
+        digests, how = case.chain.digests, (case.request.encoding, case.caller.policy.secrets)
+        keys = {at: (digests[at + 1], record.digest, budget, *how) for at in _asked(case, record)}
         found = {at: self._quotations.get(key) for at, key in keys.items()}
         known = {at: one.quotation for at, one in found.items() if one is not None}
         if len(known) < len(keys):
-            ready = self._indexes.get(record.digest)
+            ready = self._indexes.get((record.digest, case.caller.policy.secrets))
             index, known = await self._workers.run(self._found, case, record, budget, [*keys], known, ready)
             self._keep(case, record, index, {keys[at]: one for at, one in known.items()})
         quotations = {case.conversation.index(at): one for at, one in known.items() if one is not None}
@@ -77,12 +78,12 @@ class Quoter:
         told: set[Passage] = set()
         sent, read = unaccented(record.text), record.covered
         for at in asked:
-            sent = "\n".join([sent, *(unaccented(one.text) for one in case.request.utterances(read, at))])
+            sent = "\n".join([sent, *(unaccented(one.text) for one in case.utterances(read, at))])
             read = at
             if at in known or case.has_tools_in_text:
                 found[at] = known.get(at)
             else:
-                said = "\n".join(one.text for one in case.request.utterances(at, at + 1) if not one.harness)
+                said = "\n".join(one.text for one in case.utterances(at, at + 1) if not one.harness)
                 found[at] = quotation(index, said, sent, told, language=record.language, budget=budget, count=count)
             told.update(quoted.passages if (quoted := found[at]) else ())
         return index, found
@@ -93,7 +94,7 @@ class Quoter:
                 model = case.request.settings.model
                 self._observe(Recalled(case.caller.tenant, case.route.name, model, len(one.passages), one.tokens))
             self._quotations.keep(key, _Known(one), _KEY_BYTES + (0 if one is None else 4 * len(one.text)))
-        self._indexes.keep(record.digest, index, _GROWTH * index.size)
+        self._indexes.keep((record.digest, case.caller.policy.secrets), index, _GROWTH * index.size)
 
 
 def _room(case: Case, window: int) -> int:
@@ -116,4 +117,4 @@ def _asked(case: Case, record: Record) -> list[int]:
 def _index(case: Case, record: Record) -> Index:
     """Of all that a record covers, but for messages that have changed since."""
     changed = case.resumed.changed if case.resumed else ()
-    return Index(one for one in case.request.utterances(0, record.covered) if one.position not in changed)
+    return Index(one for one in case.utterances(0, record.covered) if one.position not in changed)

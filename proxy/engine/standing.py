@@ -3,7 +3,7 @@
 import asyncio
 import secrets
 from collections import Counter, OrderedDict
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Literal
@@ -76,6 +76,10 @@ class StandingRecords:
 
     async def newest(self, case: Case) -> Record | None:
         """The longest checkpoint that matches this prefix: from memory where it is enough, else from the store."""
+        record = await self._newest(case)
+        return None if record is None else case.allowed(record)
+
+    async def _newest(self, case: Case) -> Record | None:
         known = self._checkpoints.recall(case.chain.digests, case.cuts)
         if known is not None and self._fits(case, known, case.caller.policy.compaction_threshold):
             self.lookups["memory"] += 1
@@ -136,14 +140,18 @@ class StandingRecords:
     async def _newer(self, case: Case, standing: Record | None) -> Record | None:
         """A checkpoint that goes beyond this one, made by any replica."""
         covered = standing.covered if standing else 0
-        return await self._checkpoints.known(case.chain.digests, [cut for cut in case.cuts if cut > covered])
+        return await self._known(case, [cut for cut in case.cuts if cut > covered])
 
     async def _parent(self, case: Case, record: Record) -> Record | None:
         if record.parent is None:
             return None
         digest = bytes.fromhex(record.parent)
         cuts = [cut for cut in case.cuts if cut < record.covered and case.chain.digests[cut] == digest]
-        return await self._checkpoints.known(case.chain.digests, cuts)
+        return await self._known(case, cuts)
+
+    async def _known(self, case: Case, cuts: Collection[int]) -> Record | None:
+        record = await self._checkpoints.known(case.chain.digests, cuts)
+        return None if record is None else case.allowed(record)
 
     def _fits(self, case: Case, record: Record | None, share: float) -> bool:
         return tokens_with(case.conversation, standing_of(record)) < case.limits.budget.at(share)

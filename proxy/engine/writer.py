@@ -14,7 +14,6 @@ from policies.record.prompting import Continuity, Prompt, Prompts, fill, fill_al
 from policies.record.record import Segment, Spent, Written
 from policies.record.texts import Texts, texts_for
 from policies.record.validation import Answer, Invalid, Valid, split_timeline, validate
-from policies.secrets import masked
 from policies.transcript import Block, CountTokens, newest_within, render
 from proxy.callers.spending import Spending
 from proxy.dialects.cache_marks import may_be_cached
@@ -128,8 +127,6 @@ class Writer:
         if outcome.text is None:
             self._summarizer.failed(target, "invalid")
             raise SummarizerError("invalid", "no part of the span could be summarized")
-        if job.policy.secrets == "mask":  # a prompt of the session holds what transcripts do not
-            outcome = replace(outcome, text=masked(outcome.text))
         summary, segment = split_timeline(ledger.without_superseded_section(outcome.text or ""), texts, work.segment)
         latency = int(1000 * (self._ticks() - started))
         return Written(summary, segment, outcome, target.model, latency, bill.spent, outcome.text or "", job.rebuild)
@@ -178,7 +175,7 @@ class Writer:
             (work.job.case.caller.scope, work.target.model.encode(), prompt.system.encode(), prompt.user.encode())
         )
         if (known := await self._checkpoints.recall_part(work.job.case.chain.tag, content)) is not None:
-            return known
+            return work.job.case.allowed_text(known)
         summary = await self._validated(work, prompt)
         await self._checkpoints.keep_part(work.job.case.chain.tag, content, summary)
         return summary
@@ -192,7 +189,8 @@ class Writer:
         if isinstance(verdict, Invalid):
             self._summarizer.failed(work.target, "invalid")
             raise SummarizerError("invalid", verdict.reason)
-        return verdict.text
+        # A session's own prompt, which may be what was asked about, holds what transcripts do not.
+        return work.job.case.allowed_text(verdict.text)
 
     async def _aligned(self, work: _Work, prompt: Prompt) -> Valid | Invalid | None:
         """What is answered at the end of the session's own prompt; None where that is not asked, or in vain."""

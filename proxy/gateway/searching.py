@@ -131,7 +131,7 @@ class Searching:
 
     def _answered(self, case: Case, body: bytes, turn: Turn, tokens: int) -> bytes:
         """The request with the turn and what it finds behind it."""
-        index = Index(case.request.utterances(0, len(case.conversation.body)))
+        index = Index(case.utterances(0, len(case.conversation.body)))
         count = partial(self._tokenizer.count, encoding=case.request.encoding)
         room = _room(case, tokens) // len(turn.searches)
         found = ("\n".join(found_for(index, search.query, budget=room, count=count)) for search in turn.searches)

@@ -2,13 +2,28 @@
 
 from __future__ import annotations
 
+import json
+import re
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policies.secrets import masked
+from policies.secrets import masked, masked_in
+from policies.transcript import ToolCall, Utterance
+from tests.policies.secrets_table import (
+    HELD_OUT_LOOKALIKES,
+    HELD_OUT_SECRETS,
+    LOOKALIKES,
+    broken_up,
+    whole,
+)
+from tests.policies.secrets_table import (
+    SECRETS as TEXTS,
+)
 
 LONG = "aB3dE5fG7hJ9kL1mN3pQ5" + "rS7tU9vW1xY3zA5"
+HEX = "4f9a1c7e2b8d3065" + "f1e4a9c7b2d08364"
 # Put together here: no scanner is to take them for keys.
 SECRETS = {
     "sk-" + "proj-" + LONG: "openai",
@@ -18,8 +33,37 @@ SECRETS = {
     "gl" + "pat-" + LONG: "gitlab",
     "xo" + "xb-" + "123456789-" + LONG: "slack",
     "hf" + "_" + LONG: "huggingface",
+    "xa" + "i-" + LONG: "xai",
+    "pp" + "lx-" + LONG: "perplexity",
+    "r8" + "_" + LONG: "replicate",
+    "gs" + "k_" + LONG: "groq",
+    "np" + "m_" + LONG: "npm",
+    "py" + "pi-" + LONG + LONG: "pypi",
+    "S" + "G." + LONG[:22] + "." + LONG: "sendgrid",
+    "12345" + "6789:A" + "A" + LONG[:33]: "telegram",
+    "S" + "K" + HEX: "twilio",
+    "ke" + "y-" + HEX: "mailgun",
+    "do" + "p_v1_" + HEX + HEX: "digitalocean",
+    "shp" + "at_" + HEX: "shopify",
+    "dap" + "i" + HEX: "databricks",
+    "AI" + "za" + LONG[:35]: "google",
+    "ya" + "29." + LONG: "google",
+    "sk" + "_live_" + LONG: "stripe",
+    "xa" + "pp-1-" + LONG: "slack",
+    "hv" + "s." + LONG: "vault",
+    "ey" + "J" + LONG + "." + LONG + "." + LONG: "jwt",
 }
-CONTEXTS = ["{}", "key: {}", "export K={}", '{{"k": "{}"}}', "-H 'X-Key: {}'", "他说 {} 好"]
+CONTEXTS = [
+    *("{}", "key: {}", "export K={}", '{{"k": "{}"}}', "-H 'X-Key: {}'", "他说 {} 好", "他说的是{}。"),
+    *(
+        '{{\\"k\\": \\"{}\\"}}',
+        "K={}\n",
+        "a\\n{}\\nb",
+        "https://h/?k={}&x",
+        "const k = '{}';",
+        "12:00 INFO got {} (ok)",
+    ),
+]
 
 
 @pytest.mark.parametrize("context", CONTEXTS)
@@ -55,6 +99,48 @@ def test_a_value_beside_the_name_of_a_secret_is_masked(text: str, expected: str)
 )
 def test_what_only_looks_like_one_stays(text: str) -> None:
     assert masked(text) == text
+
+
+@pytest.mark.parametrize("text", [*TEXTS, *HELD_OUT_SECRETS])
+def test_of_a_text_with_a_secret_the_words_around_it_stay(text: str) -> None:
+    before, secret, after = broken_up(text)
+    found = masked(before + secret + after)
+    assert re.fullmatch(rf"{re.escape(before)}\[secret:[a-z_]+:\S{{0,4}}\]{re.escape(after)}", found), found
+    assert masked(found) == found
+
+
+@pytest.mark.parametrize("text", [*LOOKALIKES, *HELD_OUT_LOOKALIKES])
+def test_a_text_without_secrets_stays_as_it_is(text: str) -> None:
+    assert masked(whole(text)) == whole(text)
+
+
+@pytest.mark.parametrize("around", ["{}", "see:\n{}\nend", "第一行\n{}\n完", "> {}", "  {}  "])
+@pytest.mark.parametrize("text", [*TEXTS, *HELD_OUT_SECRETS])
+def test_no_part_of_a_secret_is_left_wherever_its_text_stands(text: str, around: str) -> None:
+    before, secret, after = broken_up(text)
+    found = masked(around.format(f"{before}{secret}{after}"))
+    assert secret not in found
+    assert "[secret:" in found
+
+
+@pytest.mark.parametrize("text", [each for each in (*TEXTS, *HELD_OUT_SECRETS) if "\\" not in each])
+def test_a_secret_in_an_escaped_text_is_masked_and_the_text_can_still_be_read(text: str) -> None:
+    """As the argument of a tool, and as that in the log of a request."""
+    before, secret, after = broken_up(text)
+    once = json.dumps({"command": before + secret + after}, ensure_ascii=False)
+    for told in (once, json.dumps({"arguments": once}, ensure_ascii=False)):
+        found = masked(told)
+        assert secret.splitlines()[-1][:16] not in found
+        assert "[secret:" in json.dumps(json.loads(found))
+
+
+def test_reasoning_and_arguments_are_masked_with_the_text() -> None:
+    said = masked_in(Utterance(0, "assistant", "x", (ToolCall("sh", "API_KEY=" + LONG),), reasoning=f"API_KEY={LONG}"))
+    assert LONG not in said.reasoning + said.calls[0].arguments
+
+
+def test_a_short_secret_shows_none_of_its_characters() -> None:
+    assert masked("redis://:pw9@h") == "redis://:[secret:dsn:]@h"
 
 
 @given(st.lists(st.sampled_from([*SECRETS, "password: ", "=", " ", "token", "://u:", "@", "x", '"', "Bearer "])))

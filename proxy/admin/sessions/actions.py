@@ -46,7 +46,7 @@ async def export(
     session = await answered(opened.engine.sessions.find(caller, name, label))
     if session is None:
         raise await unknown(opened, caller, name, label)
-    found = await records.exported(opened.engine.checkpoints, opened.engine.lineages, session)
+    found = await records.exported(opened.engine.checkpoints, opened.engine.lineages, session, caller.policy.secrets)
     if not is_shown:
         silent = [records.without_content(record) for record in found.records]
         return Exported(session, silent, found.lineage, hidden(caller.tenant))

@@ -5,6 +5,7 @@ from collections.abc import Awaitable
 from typing import TypeVar
 
 from policies.chain import mark_of
+from policies.record.masking import as_allowed
 from policies.record.record import Record
 from proxy.admin.access import Visitor
 from proxy.admin.opened import Opened
@@ -96,14 +97,14 @@ async def stored_session(opened: Opened, caller: Caller, name: str, label: str) 
         return None
 
 
-async def _history(opened: Opened, session: Session | None) -> list[Record]:
-    return await records.history(opened.engine.checkpoints, opened.engine.lineages, session)
+async def _history(opened: Opened, caller: Caller, session: Session | None) -> list[Record]:
+    return await records.history(opened.engine.checkpoints, opened.engine.lineages, session, caller.policy.secrets)
 
 
 async def record_rows(opened: Opened, caller: Caller, name: str, label: str) -> list[records.Row]:
     """The records of a session, the newest first."""
     session = await stored_session(opened, caller, name, label)
-    return [records.row_of(record) for record in await _history(opened, session)]
+    return [records.row_of(record) for record in await _history(opened, caller, session)]
 
 
 async def newest_record(opened: Opened, caller: Caller, key: Key) -> Record | None:
@@ -111,7 +112,8 @@ async def newest_record(opened: Opened, caller: Caller, key: Key) -> Record | No
     session = await stored_session(opened, caller, key.id, key.label)
     if session is None or session.record is None:
         return None
-    return await opened.engine.checkpoints.lying_at(*session.record)
+    record = await opened.engine.checkpoints.lying_at(*session.record)
+    return None if record is None else as_allowed(record, caller.policy.secrets)
 
 
 async def record_view(
@@ -119,7 +121,7 @@ async def record_view(
 ) -> records.View:
     """One record beside another of its session: unsaid, the one that it continues. Raises NotFoundError."""
     session = await stored_session(opened, caller, name, label)
-    found = await _history(opened, session)
+    found = await _history(opened, caller, session)
     record = next((each for each in found if each.digest == digest), None)
     if record is None:
         raise NotFoundError("The session has no such record: it was erased, or has expired.")

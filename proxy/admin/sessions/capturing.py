@@ -3,6 +3,7 @@
 import msgspec
 from starlette.requests import Request
 
+from policies.secrets import masked, masked_within
 from proxy.admin.access import Visitor
 from proxy.admin.opened import Opened
 from proxy.admin.sessions.listing import ID_DIGITS
@@ -21,7 +22,8 @@ _MOST_TEXT = 1_500
 class Captured(msgspec.Struct, frozen=True):
     """until: when it is forgotten; at: when it came, None while it is waited for. Both are in Unix seconds.
 
-    body: the request as the client wrote it; None while it is waited for, and of one that is too large. size: in bytes.
+    body: the request as the client wrote it, but for secrets that its policy masks; None while it is waited for, and
+    of one that is too large. size: in bytes.
     """
 
     until: float
@@ -47,14 +49,14 @@ def key_of(request: Request, caller: Caller) -> Key:
     return Key(caller.tenant, request.path_params["id"][:ID_DIGITS], request.query_params.get("label", ""))
 
 
-def ask_for(opened: Opened, visitor: Visitor, key: Key) -> Captured:
+def ask_for(opened: Opened, visitor: Visitor, caller: Caller, key: Key) -> Captured:
     """Have this replica hold the next request of a session."""
     opened.engine.captures.ask(key)
     _observe(opened, visitor, key, "capture_asked")
-    return captured(opened, visitor, key)
+    return captured(opened, visitor, caller, key)
 
 
-def captured(opened: Opened, visitor: Visitor, key: Key) -> Captured:
+def captured(opened: Opened, visitor: Visitor, caller: Caller, key: Key) -> Captured:
     """What this replica holds of a session. Raises NotFoundError."""
     found = held(opened, key)
     if found is None:
@@ -63,7 +65,7 @@ def captured(opened: Opened, visitor: Visitor, key: Key) -> Captured:
         )
     if found.body is not None:
         _observe(opened, visitor, key, "capture_read")
-    body = None if found.body is None else found.body.decode("utf-8", "replace")
+    body = None if found.body is None else _allowed(found.body, caller).decode("utf-8", "replace")
     return Captured(found.until, found.at, found.wire, found.size, body)
 
 
@@ -99,6 +101,18 @@ async def turns(opened: Opened, caller: Caller, found: Captured) -> list[Turn]:
         )
         for each in said
     ]
+
+
+def _allowed(body: bytes, caller: Caller) -> bytes:
+    """A request as its policy lets it be shown: its own bytes where there is no secret in them."""
+    if caller.policy.secrets == "keep":
+        return body
+    try:
+        read = msgspec.json.decode(body)
+    except (msgspec.DecodeError, RecursionError):
+        return masked(body.decode("utf-8", "replace")).encode()
+    allowed = masked_within(read)
+    return body if allowed == read else msgspec.json.encode(allowed)
 
 
 def _observe(opened: Opened, visitor: Visitor, key: Key, what: str) -> None:

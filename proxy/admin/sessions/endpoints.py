@@ -23,6 +23,7 @@ from proxy.admin.sessions.capturing import Captured, ask_for, captured, forget, 
 from proxy.admin.sessions.details import Mark, SessionView, marks
 from proxy.admin.sessions.listing import ID_DIGITS, PAGE, Cursor, cursor_of
 from proxy.admin.sessions.records import Exported
+from proxy.callers.tenants import Caller
 from proxy.errors import InvalidRequestError
 from proxy.observing.events import AdminActed, PromptComposed
 from proxy.observing.session_trails import Key
@@ -173,19 +174,19 @@ class SessionEndpoints:
         return answer
 
     async def _capture(self, request: Request, visitor: Visitor) -> object:
-        return ask_for(self._find(), visitor, self._content_key(request, visitor))
+        return ask_for(self._find(), visitor, *self._readable(request, visitor))
 
     async def _captured(self, request: Request, visitor: Visitor) -> object:
-        return captured(self._find(), visitor, self._content_key(request, visitor))
+        return captured(self._find(), visitor, *self._readable(request, visitor))
 
     async def _forget_capture(self, request: Request, visitor: Visitor) -> None:
-        forget(self._find(), visitor, self._content_key(request, visitor))
+        forget(self._find(), visitor, self._readable(request, visitor)[1])
 
-    def _content_key(self, request: Request, visitor: Visitor) -> Key:
-        """The session that is asked for, if what its requests say may be read. Raises ContentHiddenError."""
+    def _readable(self, request: Request, visitor: Visitor) -> tuple[Caller, Key]:
+        """The tenant and session that is asked for, if what its requests say may be read. Raises ContentHiddenError."""
         caller = tenant_of(request, visitor, self._find())
         self._access.check_content(visitor, caller.tenant)
-        return key_of(request, caller)
+        return caller, key_of(request, caller)
 
     async def _view(self, request: Request, visitor: Visitor) -> tuple[SessionView, PromptComposed | None]:
         caller = tenant_of(request, visitor, self._find())

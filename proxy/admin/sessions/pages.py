@@ -96,9 +96,9 @@ class SessionPages:
         if not self._access.may_read(visitor, caller.tenant):
             return await self._frame.page("capture.html", request, visitor, {"session": key, "is_shown": False}, 403)
         if request.method == "POST":
-            ask_for(opened, visitor, key)
+            ask_for(opened, visitor, caller, key)
             return RedirectResponse(f"capture?{request.url.query}", 303)
-        view, record = captured(opened, visitor, key), await newest_record(opened, caller, key)
+        view, record = captured(opened, visitor, caller, key), await newest_record(opened, caller, key)
         said = await turns(opened, caller, view)
         values = {"session": key, "is_shown": True, "view": view, "record": record, "turns": said}
         return await self._frame.page("capture.html", request, visitor, values)

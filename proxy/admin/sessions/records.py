@@ -13,7 +13,9 @@ from policies.ledger.entries import Entry
 from policies.record import working_set
 from policies.record.actions import FileChange, KeyAction
 from policies.record.lineage import Lineage
+from policies.record.masking import as_allowed
 from policies.record.record import Making, Record, Segment
+from policies.settings import Secrets
 from proxy.records.checkpoints import Checkpoints
 from proxy.records.index import Session
 from proxy.records.lineages import Lineages
@@ -90,20 +92,23 @@ class View(msgspec.Struct, frozen=True):
     comparison: Comparison | None
 
 
-async def history(checkpoints: Checkpoints, lineages: Lineages, session: Session | None) -> list[Record]:
+async def history(
+    checkpoints: Checkpoints, lineages: Lineages, session: Session | None, secrets: Secrets
+) -> list[Record]:
     """The records of a session, the newest first, as far as the store has them."""
-    return [] if session is None else (await exported(checkpoints, lineages, session)).records
+    return [] if session is None else (await exported(checkpoints, lineages, session, secrets)).records
 
 
-async def exported(checkpoints: Checkpoints, lineages: Lineages, session: Session) -> Exported:
-    """A session as the store has it."""
+async def exported(checkpoints: Checkpoints, lineages: Lineages, session: Session, secrets: Secrets) -> Exported:
+    """A session as the store has it, and as its policy lets it be shown."""
     if session.record is None:
         return Exported(session, [], None)
     tag, digest = session.record
     newest = await checkpoints.lying_at(tag, digest)
     known = None if newest is None else await lineages.look_up(tag, newest)
     likely = [compaction.digest for compaction in known.history] if known else []
-    return Exported(session, await checkpoints.history(tag, digest, _MOST, likely=likely), known)
+    found = await checkpoints.history(tag, digest, _MOST, likely=likely)
+    return Exported(session, [as_allowed(record, secrets) for record in found], known)
 
 
 def without_content(record: Record) -> Record:

@@ -91,10 +91,10 @@ async def test_a_lineage_is_followed_back_as_far_as_the_store_has_it() -> None:
     checkpoints = Checkpoints(store, sealer, 600, Cache(Memory(), "records"))
     session = Session(id="a" * 64, label="", model="m", seen=0.0, record=("tag", digests[3]))
     lineages = Lineages(store, sealer, 600, lambda: 0.0, Memory())
-    found = await records.history(checkpoints, lineages, session)
+    found = await records.history(checkpoints, lineages, session, "mask")
     assert [record.digest for record in found] == [digests[3], digests[2], digests[1]]
-    assert await records.history(checkpoints, lineages, structs.replace(session, record=None)) == []
-    assert await records.history(checkpoints, lineages, None) == []
+    assert await records.history(checkpoints, lineages, structs.replace(session, record=None), "mask") == []
+    assert await records.history(checkpoints, lineages, None, "mask") == []
 
 
 async def test_records_that_a_lineage_tells_of_are_read_together() -> None:
@@ -109,6 +109,6 @@ async def test_records_that_a_lineage_tells_of_are_read_together() -> None:
     await lineages.save("tag", RECORD, lineage)
     session = Session(id="a" * 64, label="", model="m", seen=0.0, record=("tag", digests[-1]))
     store.asked = 0
-    found = await records.history(Checkpoints(store, sealer, 600), lineages, session)
+    found = await records.history(Checkpoints(store, sealer, 600), lineages, session, "mask")
     assert [record.digest for record in found] == digests[::-1]
     assert store.asked == 3
