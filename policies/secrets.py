@@ -20,6 +20,8 @@ _LEAST_SHOWN = 6
 # A mask may complete what another one is found by; more often than this that is nobody's text.
 _MOST_PASSES = 4
 _MASK = "[secret:"
+# Letters beyond ASCII and Latin controls, but no halves of what takes two.
+_ESCAPED = re.compile(r"\\{1,7}u((?!00|d[89a-f]|D[89A-F])[0-9a-fA-F]{4}|00[c-fC-F][0-9a-fA-F])")
 _NOT_SHOWN = re.compile(r"[^\w+/=.!#$%~-]")
 _NO_KEY = re.compile(r"-----[A-Z ]+-----|\\[nr]|[^A-Za-z0-9+/=]")
 # Changes between large and small letters, of a text at random.
@@ -257,12 +259,31 @@ def masked_within(value: object) -> object:
 
 def masked(text: str) -> str:
     """The text with a mask in the place of every secret; words around them stay. Masking again changes nothing."""
+    text = _masked(text)
+    if "\\u" not in text:
+        return text
+    # JSON in ASCII: "密码" is a name as well where it is escaped.
+    plain = _ESCAPED.sub(lambda found: chr(int(found[1], 16)), text)
+    return text if (found := _masked(plain)) == plain else found
+
+
+def values_in(text: str) -> dict[str, str]:
+    """The secrets of a text, with what stands in their place, but for short ones: for where they stand alone."""
+    found = ((text[start:end], kind) for start, end, kind in _spans(text))
+    return {value: _mask(kind, value) for value, kind in found if len(value) >= _LEAST_SHOWN}
+
+
+def _masked(text: str) -> str:
     for _ in range(_MOST_PASSES):
-        spans = sorted([*_by_format(text), *_by_place(text), *_by_name(text)], key=lambda span: (span.start, -span.end))
-        if not spans:
+        if not (spans := _spans(text)):
             break
         text = _without(text, spans)
     return text
+
+
+def _spans(text: str) -> list[_Span]:
+    found = (*_by_format(text), *_by_place(text), *_by_name(text))
+    return sorted(found, key=lambda span: (span.start, -span.end))
 
 
 def _without(text: str, spans: list[_Span]) -> str:

@@ -269,7 +269,7 @@ class PolicySettings(Settings):
     """What code carries from one summary to the next word for word."""
 
     secrets: Secrets = "mask"
-    """`mask` writes `[secret:kind:last4]` in the place of credentials in records; the client's messages stay."""
+    """`mask` writes `[secret:kind:last4]` for credentials in all that is written; the client's messages stay."""
 
     working_set: WorkingSetSettings = WorkingSetSettings()
     """What is carried of the names that the work used."""

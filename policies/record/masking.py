@@ -1,10 +1,13 @@
 """A record without secrets, whenever and under whatever policy it was made."""
 
+import re
+from collections.abc import Callable
+
 from msgspec.structs import replace
 
 from policies.record import working_set
 from policies.record.record import Record, Segment
-from policies.secrets import masked
+from policies.secrets import masked, values_in
 from policies.settings import Secrets
 
 
@@ -14,19 +17,27 @@ def as_allowed(record: Record, secrets: Secrets) -> Record:
 
 
 def _masked(record: Record) -> Record:
+    uses = working_set.unpacked(record.uses)
+    without = _masker([record.text, record.summary, *(use.line for use in uses), *(e.text for e in record.entries)])
     return replace(
         record,
-        text=masked(record.text),
-        summary=masked(record.summary),
-        segments=tuple(Segment(masked(one.text), tuple(map(masked, one.insights))) for one in record.segments),
-        entries=tuple(replace(entry, text=masked(entry.text)) for entry in record.entries),
-        actions=tuple(replace(action, arguments=masked(action.arguments)) for action in record.actions),
-        files=tuple(replace(file, path=masked(file.path)) for file in record.files),
+        text=without(record.text),
+        summary=without(record.summary),
+        segments=tuple(Segment(without(one.text), tuple(map(without, one.insights))) for one in record.segments),
+        entries=tuple(replace(entry, text=without(entry.text)) for entry in record.entries),
+        actions=tuple(replace(action, arguments=without(action.arguments)) for action in record.actions),
+        files=tuple(replace(file, path=without(file.path)) for file in record.files),
         uses=working_set.packed(
-            [
-                replace(use, name=masked(use.name), line=masked(use.line), source=masked(use.source))
-                for use in working_set.unpacked(record.uses)
-            ]
+            [replace(use, name=without(use.name), line=without(use.line), source=without(use.source)) for use in uses]
         ),
         is_masked=True,
     )
+
+
+def _masker(texts: list[str]) -> Callable[[str], str]:
+    """Masks what is a secret by its own text, and what is one by another: a name in the working set stands alone."""
+    known = {value: mask for text in texts for value, mask in values_in(text).items()}
+    if not known:
+        return masked
+    alone = re.compile("|".join(map(re.escape, sorted(known, key=len, reverse=True))))
+    return lambda text: alone.sub(lambda found: known[found[0]], masked(text))

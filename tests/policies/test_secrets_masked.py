@@ -134,6 +134,20 @@ def test_a_secret_in_an_escaped_text_is_masked_and_the_text_can_still_be_read(te
         assert "[secret:" in json.dumps(json.loads(found))
 
 
+@pytest.mark.parametrize("text", ["密码是Hunter2xyz，记住", "密钥：9fK2mLq8Zt4Rw7Xy。", "contraseña: mariposa77"])
+def test_a_name_that_is_escaped_is_read_as_it_is(text: str) -> None:
+    once = json.dumps({"command": text})
+    for told in (once, json.dumps({"arguments": once})):
+        found = masked(told)
+        assert "[secret:value:" in found
+        assert masked(found) == found
+        json.loads(found)
+
+
+def test_escapes_stay_where_no_secret_is() -> None:
+    assert masked(told := json.dumps({"text": "密码不能为空", "n": 1})) == told
+
+
 def test_reasoning_and_arguments_are_masked_with_the_text() -> None:
     said = masked_in(Utterance(0, "assistant", "x", (ToolCall("sh", "API_KEY=" + LONG),), reasoning=f"API_KEY={LONG}"))
     assert LONG not in said.reasoning + said.calls[0].arguments
