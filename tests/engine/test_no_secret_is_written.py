@@ -126,7 +126,9 @@ async def played(writer: Writer, path: Path, secrets: str, model_name: str) -> S
             draft = await engine.drafter.first(case)
             seen.sent.append(words_of_ours(writer, body, draft.body))
             seen.cooled += draft.outcome == "cooled"
-            seen.quoted += bool(draft.view and draft.view.quotations)
+            quotations = draft.view.quotations.values() if draft.view else ()
+            seen.sent += [one.text for one in quotations]
+            seen.quoted += len(quotations)
             explained = await engine.explainer.explain(case, request)
             seen.shown.append(msgspec.json.encode(explained.pinned).decode())
             if is_worth_following(case, draft):
