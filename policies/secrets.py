@@ -141,29 +141,18 @@ _SQL = re.compile(r"(?i:\bidentified\s{1,4}by\s{1,4})\\?['\"](?P<value>[^'\"\n\\
 _MACHINE = re.compile(r"\blogin\s{1,4}\S{1,100}\s{1,4}password\s{1,4}(?P<value>[^\s\"'\\]{3,200})")
 
 # The names of secrets. Of the strong ones a plain word may be the value; of others it must look like one of a machine.
-_STRONG = (
-    *(
-        "password",
-        "passwd",
-        "passphrase",
-        "passcode",
-        "pass_code",
-        "pass-code",
-        "pwd",
-        "passwort",
-        "kennwort",
-        "contraseña",
-    ),
-    *("contrasena", "contrase\\u00f1a", "senha", "mot de passe", "mot_de_passe", "wachtwoord", "hasło", "пароль"),
-    *("パスワード", "비밀번호", "密码", "密碼", "口令"),
-)
-_WEAK = ("secret", "token", "credential", "密钥", "密鑰", "令牌", "凭证", "_pass", "-pass")
+_STRONG = ("pwd", "kennwort", "contrase\\u00f1a", "contrasena", "senha", "wachtwoord")
+_STRONG_ABROAD = ("contraseña", "hasło", "пароль", "パスワード", "비밀번호", "密码", "密碼", "口令")
+_WEAK = ("secret", "token", "credential")
+_WEAK_ABROAD = ("密钥", "密鑰", "令牌", "凭证")
+_PASS = re.compile(r"pass(?:word|wd|phrase|[_-]?code|wort)|(?<=mot[ _]de[ _])passe|(?P<weak>(?<=[_-])pass)")
 _KEY_OF = re.compile(
     r"(?i:api|access|private|account|auth|secret|encrypt(?:ion)?|sign(?:ing)?|master|license|service|storage|client|app"
     r"|deploy|consumer|admin|webhook)[ _-]?\Z"
 )
 Strength = Literal["strong", "weak", "faint"]
 _NAMES: tuple[tuple[Strength, tuple[str, ...]], ...] = (("strong", _STRONG), ("weak", _WEAK))
+_NAMES_ABROAD: tuple[tuple[Strength, tuple[str, ...]], ...] = (("strong", _STRONG_ABROAD), ("weak", _WEAK_ABROAD))
 _PREFIX = re.compile(r"[\w.-]{0,40}\Z")
 # What may follow in a name; these make it the name of something else, and so do those before it.
 _SUFFIX = re.compile(r"(?:[_-][\w-]{1,30}|(?i:key|value|base)(?![a-z])|\d{1,2}(?!\w))?")
@@ -381,10 +370,13 @@ def _names(text: str) -> Iterator[tuple[int, int, Strength]]:
     small = text.lower()
     if len(small) != len(text):  # a few letters become two
         small = "".join(sign.lower() if len(sign.lower()) == 1 else sign for sign in text)
-    for strength, names in _NAMES:
+    for strength, names in _NAMES if text.isascii() else (*_NAMES, *_NAMES_ABROAD):
         for name in names:
             for start in _places(small, name):
                 yield start, start + len(name), strength
+    for start in _places(small, "pass"):
+        if found := _PASS.match(small, start):
+            yield start, found.end(), "weak" if found["weak"] else "strong"
     for start in _places(small, "key"):
         if _KEY_OF.search(text, max(0, start - 12), start):
             yield start, start + 3, "weak"

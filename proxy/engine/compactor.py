@@ -162,7 +162,8 @@ class Compactor:
             kept=job.kept,
             count=partial(self._tokenizer.count, encoding=job.case.request.encoding),
         )
-        return job.case.allowed(record)
+        # What it is made of was masked whole.
+        return structs.replace(record, is_masked=job.policy.secrets == "mask")
 
 
 def _title(started: float, ended: float) -> str:
