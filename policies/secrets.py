@@ -17,6 +17,8 @@ from policies.transcript import Utterance
 _LAST = 4
 # Of what is shorter, its last characters would be most of it.
 _LEAST_SHOWN = 6
+# Characters of a value by which it is judged.
+_JUDGED = 200
 # A mask may complete what another one is found by; more often than this that is nobody's text.
 _MOST_PASSES = 4
 _MASK = "[secret:"
@@ -179,8 +181,8 @@ _CLOSED = {quote: re.compile(rf"(?P<value>(?:[^\n{quote}\\]|\\.){{1,500}}){quote
 _OPEN = re.compile(r"(?:[bruf]{0,2}(?=\\{0,7}[\"']))?(?P<escape>\\{0,7})(?P<quote>[\"'`])")
 _LONGEST_QUOTED = 500
 _ASIAN = "\u3000-\u9fff\uac00-\ud7af\uff00-\uffef"
-_BARE = re.compile(rf"(?:[^\s\"'`\\,;&<>{_ASIAN}]|\\(?![nrtu\"'\\])){{3,2000}}")
-_OF_SHELL = re.compile(rf"(?:[^\s\"'`\\<>{_ASIAN}]|\\(?![nrtu\"'\\])){{3,2000}}")
+_BARE = re.compile(rf"(?:[^\s\"'`\\,;&<>{_ASIAN}]{{1,2000}}|\\(?![nrtu\"'\\])){{1,20}}")
+_OF_SHELL = re.compile(rf"(?:[^\s\"'`\\<>{_ASIAN}]{{1,2000}}|\\(?![nrtu\"'\\])){{1,20}}")
 _ENDING = re.compile(r"[.)\]}:,;&|]+\Z")
 
 # What stands in the place of a secret.
@@ -434,7 +436,7 @@ def _unmasked(text: str, start: int, end: int, *, is_quoted: bool) -> _Value | N
 
 def _is_secret(text: str, value: _Value, strength: Strength, name: str, *, is_said: bool) -> bool:
     """Whether a value beside the name of a secret is one: a password may be any word, other secrets look random."""
-    said = text[value.start : value.end]
+    said = text[value.start : min(value.end, value.start + _JUDGED)]
     if (
         len(said) < 4
         or said.startswith("-----")
