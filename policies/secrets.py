@@ -350,7 +350,10 @@ def _pem(text: str) -> Iterator[_Span]:
 
 
 def _by_name(text: str) -> Iterator[_Span]:
-    for start, stem, strength in _names(text):
+    passed = 0
+    for start, stem, strength in sorted(_names(text)):
+        if start < passed:
+            continue
         prefix, suffix = _prefix(text, start), None if strength == "faint" else _SUFFIX.match(text, stem)
         if _OTHER_SUFFIX.match(text, stem) or _OTHER_PREFIX.search(prefix) or text.startswith(_MASK, start - 1):
             continue
@@ -363,7 +366,11 @@ def _by_name(text: str) -> Iterator[_Span]:
             continue
         is_said = is_flag or operator.lastgroup == "said"
         value = _value(text, operator.end(), is_of_shell=name.isupper() and operator[0] == "=")
-        if value is not None and _is_secret(text, value, strength, name, is_said=is_said):
+        if value is None:
+            continue
+        if value.end - value.start > _LONGEST_QUOTED:  # names in what is as long are looked at once, with it
+            passed = value.end
+        if _is_secret(text, value, strength, name, is_said=is_said):
             yield _Span(value.start, value.end, "value")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 
 import pytest
 from hypothesis import given
@@ -161,3 +162,13 @@ def test_a_short_secret_shows_none_of_its_characters() -> None:
 def test_masking_again_changes_nothing(parts: list[str]) -> None:
     once = masked("".join(parts))
     assert masked(once) == once
+
+
+@pytest.mark.parametrize(
+    "unit", ["token=", "password=", "api_key-", "secret: ", "密码是", "eyJ", "://a:", "x.token\n", 'token="']
+)
+def test_no_text_takes_long_to_be_masked(unit: str) -> None:
+    text = unit * (160_000 // len(unit))
+    began = time.process_time()
+    masked(text)
+    assert time.process_time() - began < 2
