@@ -43,7 +43,7 @@ class Client:
     """One conversation, and how its client changes it.
 
     most: messages that its window holds, if that slides. before: what it sent last; slides: so often in a row the
-    window has slid, is_seen: whether twice; slid: words of what has slid away.
+    window has slid, is_seen: whether twice; slid: words of what has slid away; lately: in these requests in a row.
     """
 
     system: str
@@ -53,6 +53,7 @@ class Client:
     before: list[Entry] = field(default_factory=list)
     slides: int = 0
     slid: set[str] = field(default_factory=set)
+    lately: set[str] = field(default_factory=set)
     is_seen: bool = False
 
     def fork(self, start: int, end: int) -> Client:
@@ -65,9 +66,12 @@ class Client:
         shifts = [at for at in range(len(before)) if sent[: len(before) - at] == before[at:]]
         if len(shifts) == 1 and shifts[0] and len(sent) > len(before) - shifts[0]:
             self.slides += 1
+            self.lately |= words(before[: shifts[0]])
         elif sent != before:
-            self.slides = 0
-        self.is_seen |= self.slides >= 2
+            self.slides, self.lately = 0, set()
+        if self.slides >= 2:  # as a user does who deletes the beginning twice: nobody can tell
+            self.is_seen = True
+            self.slid |= self.lately
         self.before = sent
         return sent, {*self.slid} if self.is_seen else set()
 
