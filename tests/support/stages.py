@@ -31,6 +31,10 @@ CONTENT = "the client's own words"
 LOG_FIELDS = {"ts", "level", "event", *RequestEnded.__struct_fields__}
 
 
+# Seconds after which a test that waits for what never comes fails, and says where it waited.
+_PATIENCE = 240
+
+
 @dataclass
 class Stage:
     """A model server, the proxy before it, and what the proxy logs."""
@@ -86,7 +90,7 @@ async def stage(
     """A stage; `settings` are sections of the config, laid over the ones that every stage has."""
     model = model or ModelServer(window=WINDOW)
     log = log or io.BytesIO()
-    async with serve(model) as upstream:
+    async with serve(model) as upstream, asyncio.timeout(_PATIENCE):
         config = configured(
             directory,
             {
