@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable
+from functools import lru_cache
 
 from msgspec.structs import replace
 
@@ -10,12 +11,16 @@ from policies.record.record import Record, Segment
 from policies.secrets import masked, values_in
 from policies.settings import Secrets
 
+# Records that were made without: each request of their conversations asks for them several times.
+_REMEMBERED = 64
+
 
 def as_allowed(record: Record, secrets: Secrets) -> Record:
     """The record as a policy lets it be sent and shown."""
     return record if secrets == "keep" or record.is_masked else _masked(record)
 
 
+@lru_cache(_REMEMBERED)
 def _masked(record: Record) -> Record:
     uses = working_set.unpacked(record.uses)
     without = _masker([record.text, record.summary, *(use.line for use in uses), *(e.text for e in record.entries)])
