@@ -24,6 +24,7 @@ from tests.support.upstreams import (
     connected,
     delta,
     head,
+    in_step,
     proxied,
     request,
 )
@@ -64,26 +65,10 @@ async def test_requests_share_a_connection(both: tuple[str, Upstream]) -> None:
 
 async def test_a_client_has_every_chunk_before_the_next_is_sent(both: tuple[str, Upstream]) -> None:
     address, behind = both
-    seen: asyncio.Queue[None] = asyncio.Queue()
     pieces = [delta(str(number)) for number in range(20)]
-
-    async def script(call: Call) -> None:
-        await call.read()
-        await call.send(head(200, EVENTS, CHUNKED))
-        for piece in pieces:
-            await call.send(chunk(piece))
-            await seen.get()
-        await call.send(chunk(b""))
-
+    script, received = in_step(pieces)
     behind.play(script)
-    async with connected(address) as client:
-        await client.send(request("POST", CHAT, [HOST, JSON], chat("hi", stream=True)))
-        await client.head()
-        received = []
-        async for piece in client.chunks():
-            received.append(piece)
-            seen.put_nowait(None)
-    assert received == pieces
+    assert await received(address) == pieces
 
 
 async def test_neither_side_is_read_faster_than_the_other_reads(both: tuple[str, Upstream]) -> None:

@@ -6,7 +6,7 @@ import asyncio
 import json
 import socket
 import struct
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Self
@@ -414,3 +414,28 @@ def config_for(directory: Path, address: str, **more: object) -> Config:
     upstreams = {"main": {"base_url": f"{address}/v1", **main}, **others}
     rest = {"store": {"url": "memory://"}, "logging": {"level": "error"}, **more}
     return configured(directory, {"upstreams": upstreams, **rest})
+
+
+def in_step(pieces: Sequence[bytes]) -> tuple[Script, Callable[[str], Awaitable[list[bytes]]]]:
+    """A script that streams each piece once the one before was seen, and what a client at an address receives of it."""
+    seen: asyncio.Queue[None] = asyncio.Queue()
+
+    async def script(call: Call) -> None:
+        await call.read()
+        await call.send(head(200, EVENTS, CHUNKED))
+        for piece in pieces:
+            await call.send(chunk(piece))
+            await seen.get()
+        await call.send(chunk(b""))
+
+    async def received(address: str) -> list[bytes]:
+        async with connected(address) as client:
+            await client.send(request("POST", CHAT, [(b"Host", b"proxy"), JSON], chat("hi", stream=True)))
+            await client.head()
+            found = []
+            async for piece in client.chunks():
+                found.append(piece)
+                seen.put_nowait(None)
+        return found
+
+    return script, received

@@ -17,9 +17,6 @@ from tests.support.scenarios import WINDOW
 from tests.support.stages import DUE
 from tests.support.upstreams import (
     CHAT,
-    CHUNKED,
-    EVENTS,
-    HOST,
     JSON,
     OK_BODY,
     Call,
@@ -30,13 +27,10 @@ from tests.support.upstreams import (
     ask,
     backends,
     chat,
-    chunk,
     config_for,
-    connected,
     delta,
-    head,
+    in_step,
     in_turn,
-    request,
     serving,
     upstream,
 )
@@ -110,29 +104,13 @@ async def test_requests_share_a_tunnel_and_the_proxy_alone_sees_its_credentials(
 async def test_a_stream_comes_through_a_tunnel_piece_by_piece(
     tmp_path: Path, certificates: Certificates, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    seen: asyncio.Queue[None] = asyncio.Queue()
     pieces = [delta(str(number)) for number in range(5)]
-
-    async def script(call: Call) -> None:
-        await call.read()
-        await call.send(head(200, EVENTS, CHUNKED))
-        for piece in pieces:
-            await call.send(chunk(piece))
-            await seen.get()
-        await call.send(chunk(b""))
-
+    script, received = in_step(pieces)
     async with (
         tunnelled(certificates, monkeypatch, script) as (behind, before),
         serving(config_for(tmp_path, behind.address, main={"proxy": by(before)})) as address,
-        connected(address) as client,
     ):
-        await client.send(request("POST", CHAT, [HOST, JSON], chat("hi", stream=True)))
-        await client.head()
-        received = []
-        async for piece in client.chunks():
-            received.append(piece)
-            seen.put_nowait(None)
-    assert received == pieces
+        assert await received(address) == pieces
 
 
 async def test_an_upstream_without_tls_is_asked_for_by_its_whole_url(
