@@ -11,7 +11,7 @@ import msgspec
 
 from policies.message import Message
 from policies.outline import joins
-from policies.trail import BYTES, SUFFIX, shifts_of
+from policies.trail import BYTES, shifts_of
 
 # Slides in a row that make a sliding window.
 _ENOUGH = 2
@@ -65,7 +65,7 @@ def _digests(body: Sequence[Message]) -> bytes:
 def _steps(before: Slide, digests: bytes, body: Sequence[Message]) -> int | None:
     """Steps with this request; None if it does not go on from the one before."""
     shifts = shifts_of(before.digests, digests)
-    if len(shifts) != 1 or len(before) - shifts[0] < SUFFIX:
+    if len(shifts) != 1:
         return None
     (shift,) = shifts
     grown = range(len(before) - shift, len(body))

@@ -179,10 +179,11 @@ def _slid(trail: Trail, digests: bytes, cut: int, missing: int) -> Resumed | Non
 def shifts_of(before: bytes, after: bytes) -> list[int]:
     """By how many messages the front of `before` may have vanished, so that all the rest of it begins `after`.
 
-    Both are joined digests. More than one for what repeats itself: then nobody can tell.
+    Both are joined digests. More than one for what repeats itself: then nobody can tell. A rest of a few messages is
+    not counted: many a history begins, and ends, with "go on".
     """
     first = after[:BYTES]
-    shifts = range(max(0, len(before) - len(after)), len(before), BYTES)
+    shifts = range(max(0, len(before) - len(after)), len(before) - (SUFFIX - 1) * BYTES, BYTES)
     return [at // BYTES for at in shifts if before[at : at + BYTES] == first and after.startswith(before[at:])]
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from policies.budget import budget_of
 from policies.outline import links_of
+from policies.slide import begun, followed
 from policies.stamps import is_harness, without_stamps, without_wrappers
 from policies.trail import (
     Restarts,
@@ -431,6 +432,17 @@ def test_what_repeats_itself_goes_on_from_nothing() -> None:
     made = trail(described([user("The admin password is …"), assistant("Noted."), *again * 4]))
     for times in range(1, 6):
         assert goes_on(made, again * times) is None
+
+
+def test_what_is_said_again_and_again_between_other_things_hides_no_slide() -> None:
+    said = [message for i in range(8) for message in (user("Go on."), assistant(f"Step {i} is done."))]
+    made = trail(described(said))
+    assert goes_on(made, said[4:]) == Resumed((), 4, 4)
+    slides, window = begun(described([*said, user("Go on.")])), [*said, user("Go on.")]
+    for number in range(8, 11):
+        window = [*window[2:], assistant(f"Step {number} is done."), user("Go on.")]
+        slides = followed(slides, described(window))
+    assert slides[0].is_seen
 
 
 def test_results_that_changed_places_are_another_history() -> None:

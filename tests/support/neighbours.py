@@ -63,7 +63,8 @@ class Client:
     def send(self) -> tuple[list[Entry], set[str]]:
         """What it sends, and the words that may reach the upstream beside its own."""
         sent, before = [*self.entries], self.before
-        shifts = [at for at in range(len(before)) if sent[: len(before) - at] == before[at:]]
+        # A rest of a few entries counts for nothing: many a history begins, and ends, with the same words.
+        shifts = [at for at in range(len(before) - 3) if sent[: len(before) - at] == before[at:]]
         if len(shifts) == 1 and shifts[0] and len(sent) > len(before) - shifts[0]:
             self.slides += 1
             self.lately |= words(before[: shifts[0]])
