@@ -183,16 +183,16 @@ _LONGEST_QUOTED = 500
 _ASIAN = "\u3000-\u9fff\uac00-\ud7af\uff00-\uffef"
 _BARE = re.compile(rf"(?:[^\s\"'`\\,;&<>{_ASIAN}]{{1,2000}}|\\(?![nrtu\"'\\])){{1,20}}")
 _OF_SHELL = re.compile(rf"(?:[^\s\"'`\\<>{_ASIAN}]{{1,2000}}|\\(?![nrtu\"'\\])){{1,20}}")
-_ENDING = re.compile(r"[.)\]}:,;&|]+\Z")
+_ENDING = re.compile(r"(?<![.)\]}:,;&|])[.)\]}:,;&|]++\Z")
 
 # What stands in the place of a secret.
 _PLACEHOLDER = re.compile(
-    r"(?:\$\w+|\$\{.*|\$\(.*|\$\{\{.*|%\w+%?|%[({].*|\{.*|<.*|\[.*|\(.*|\*+|&\w+|!\w.*|@\w+@?|\.{2,}.*|-+|\|.*|\#\{.*)\Z"
+    r"\A(?:(?:\$\w+|\$\{.*|\$\(.*|\$\{\{.*|%\w+%?|%[({].*|\{.*|<.*|\[.*|\(.*|\*+|&\w+|!\w.*|@\w+@?|\.{2,}.*|-+|\|.*|\#\{.*)\Z"
     r"|.*(?:x{4,}|\*{3,}|\.{3}|…|\$\{|\{\{|<[a-z_ -]+>)"
     r"|(?:your|my|the|a|some|insert|enter|put|add|replace|use|see|change)(?:[-_ ]|\Z)|change_?(?:me|it)\b|your[A-Z]"
     r"|(?:example|dummy|placeholder|sample|todo|tbd|fixme|redacted|removed|hidden|masked|omitted|undisclosed)\b"
     r"|(?:arn|vault|op|sops|env|file|keyvault|gcp|aws|sha\d+|ref\+\w+)[:+]|https?://|ssh-|ecdsa-|secret:"
-    r"|(.)\1*\Z",
+    r"|(.)\1*\Z)",
     re.IGNORECASE | re.DOTALL,
 )
 
@@ -221,14 +221,14 @@ _OF_SENTENCES = _words("""
     a an and are at be been can cannot enter field for has have if in incorrect invalid is must my not of or
     please required should that the this to type was when will with without wrong your
 """)
-_IDENTIFIER = re.compile(r"[A-Za-z_$@][\w$]*\Z")
-_PATH_OF_CODE = re.compile(r"[&*!]?[A-Za-z_$][\w$]*(?:(?:\.|->|::|\?\.)[A-Za-z_$][\w$]*)+\Z")
-_CALL = re.compile(r"[&*!]?(?:await\s|new\s)?[A-Za-z_$][\w$.:?>-]*[(\[<{]")
+_IDENTIFIER = re.compile(r"\A[A-Za-z_$@][\w$]*\Z")
+_PATH_OF_CODE = re.compile(r"\A[&*!]?[A-Za-z_$][\w$]*(?:(?:\.|->|::|\?\.)[A-Za-z_$][\w$]*)+\Z")
+_CALL = re.compile(r"\A[&*!]?(?:await\s|new\s)?[A-Za-z_$][\w$.:?>-]*[(\[<{]")
 _NAMES_ONE = re.compile(r"(?i)passw|passphrase|secret|token|pwd|cred|api_?key|auth")
-_OF_ENV = re.compile(r"[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+\Z")
+_OF_ENV = re.compile(r"\A[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+\Z")
 _LOCATION = re.compile(r"(?:\.{0,2}|~|[A-Za-z]:)[/\\]")
 _PART = re.compile(r"[-_./: ]")
-_CODE_WORD = re.compile(r"(?:[A-Za-z]+|v?\d{1,4}|[a-z]+\d{1,2}|[A-Z]+\d{1,2})\Z")
+_CODE_WORD = re.compile(r"\A(?:[A-Za-z]+|v?\d{1,4}|[a-z]+\d{1,2}|[A-Z]+\d{1,2})\Z")
 
 
 def masked_in(said: Utterance) -> Utterance:

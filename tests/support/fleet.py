@@ -129,7 +129,7 @@ class Fleet:
         while step < steps or not striking.done():
             step += 1
             if session.history and self.chance.random() < _REWRITING:
-                self.chance.choice((session.rewrite, session.delete))(self.chance)
+                session.change(self.chance)
             else:
                 session.grow(self.chance)
                 session.slide()

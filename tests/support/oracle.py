@@ -78,6 +78,7 @@ class Session:
     slid: list[str] = field(default_factory=list)
     is_sliding: bool = False
     _slides: int = 0
+    _has_deleted: bool = False
     _gone: int = 0
     _revision: int = 0
     _requests: int = 0
@@ -115,6 +116,17 @@ class Session:
         made = [Called(f"c{self._revision}-{number}-{i}", "read") for i in range(calls)]
         self.history.append(model(self._text(60), *made))
         self.history.append(Entry("tool", results=tuple((call.id, self._text(120, i)) for i, call in enumerate(made))))
+
+    def change(self, chance: random.Random) -> None:
+        """Say something else, or once delete something: more often is an unstable history, which no model summarizes.
+
+        Of a window that slides nobody could tell a deletion at its beginning.
+        """
+        if self.most is None and not self._has_deleted and chance.random() < 0.5:
+            self._has_deleted = True
+            self.delete(chance)
+        else:
+            self.rewrite(chance)
 
     def rewrite(self, chance: random.Random) -> None:
         """Go back to a user's message and say something else there."""

@@ -22,6 +22,8 @@ import yaml
 
 from proxy.config.loading import ConfigError, load
 from proxy.upstream.litellm.translator import Translator
+from tests.support import processes
+from tests.support.processes import config
 from tests.support.providers import CLOSE, GROQ_WHOLE, KEY, OVERFLOWS, SPOKEN, claude, claude_events, claudes_error
 from tests.support.servers import configured, free_port
 from tests.support.upstreams import (
@@ -29,6 +31,7 @@ from tests.support.upstreams import (
     CHUNKED,
     EVENTS,
     JSON,
+    OK_BODY,
     Call,
     Reply,
     Script,
@@ -39,6 +42,7 @@ from tests.support.upstreams import (
     chunk,
     connected,
     head,
+    upstream,
 )
 from tests.support.upstreams import chat as chat_of
 
@@ -650,3 +654,23 @@ def test_the_config_says_which_providers_language_an_upstream_speaks(
     file.write_text(yaml.safe_dump({"upstreams": {"a": {"base_url": "http://h", **upstream}}}), "utf-8")
     with pytest.raises(ConfigError, match=f"upstreams.a.litellm_provider: {message}"):
         load(file, {})
+
+
+async def test_its_requests_go_by_the_proxy_that_the_operator_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a process of its own, as litellm is confined there for good."""
+    main = {
+        "base_url": "http://models.example/v1",
+        "provider": "litellm",
+        "litellm_provider": "hosted_vllm",
+        "api_key": "k",
+    }
+    async with upstream(always(answer(200, OK_BODY, JSON))) as before:
+        monkeypatch.setenv("HTTP_PROXY", before.address)
+        monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:9")
+        config(tmp_path / "config.yaml", "", upstreams={"main": main})
+        with processes.served(tmp_path / "config.yaml") as (_, port):
+            reply = await ask(f"127.0.0.1:{port}", "POST", CHAT, [JSON], chat_of("hi"))
+    assert reply.status == 200
+    assert {call.target for call in before.calls} == {f"http://models.example{CHAT}"}

@@ -150,21 +150,6 @@ async def test_summaries_and_questions_for_windows_go_by_the_proxy_too(
     assert {call.target for call in before.questions} == {"http://models.example/v1/models"}
 
 
-async def test_litellms_requests_go_by_the_proxy_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async with upstream(always(OK)) as before:
-        monkeypatch.setenv("HTTP_PROXY", by(before))
-        monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:9")
-        main = {
-            "base_url": "http://models.example/v1",
-            "provider": "litellm",
-            "litellm_provider": "hosted_vllm",
-            "api_key": "k",
-        }
-        async with serving(config_for(tmp_path, "", main=main)) as address:
-            assert (await ask(address, "POST", CHAT, [JSON], chat("hi"))).status == 200
-    assert {call.target for call in before.calls} == {f"http://models.example{CHAT}"}
-
-
 async def _closes(call: Call) -> None:
     call.close()
 
