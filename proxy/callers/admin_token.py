@@ -13,7 +13,7 @@ from pathlib import Path
 from urllib.parse import unquote_to_bytes
 
 from proxy.config.settings import Config
-from proxy.stores import file_of
+from proxy.stores import beside
 
 # Signs from which on a token is no word that stands in a request by chance.
 _NO_WORD = 16
@@ -49,8 +49,7 @@ def configured(config: Config) -> AdminToken | None:
 
 def token_file(config: Config) -> Path | None:
     """Where a token that was made is kept; None where the store is no file."""
-    store = file_of(config.store.url)
-    return store.with_name(f"{store.name}.admin-token") if store else None
+    return beside(config.store.url, "admin-token")
 
 
 def known(config: Config) -> str | None:

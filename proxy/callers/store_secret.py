@@ -5,15 +5,14 @@ from pathlib import Path
 
 from proxy.callers import admin_token
 from proxy.config.settings import Config
-from proxy.stores import file_of
+from proxy.stores import beside, file_of
 
 _NONE = b"concertina"
 
 
 def secret_file(config: Config) -> Path | None:
     """Where one that was made is kept; None where one is configured, or the store is no file."""
-    store = None if config.store.secret.get_secret_value() else file_of(config.store.url)
-    return store.with_name(f"{store.name}.secret") if store else None
+    return None if config.store.secret.get_secret_value() else beside(config.store.url, "secret")
 
 
 def make(config: Config) -> str | None:

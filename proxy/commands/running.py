@@ -17,7 +17,7 @@ from proxy.callers import admin_token
 from proxy.commands.common import chosen, err, fail
 from proxy.config.loading import Config, ConfigError, load
 from proxy.server.addresses import of_proxy
-from proxy.stores import file_of
+from proxy.stores import beside
 
 _DEFAULT_ADDRESS = "http://127.0.0.1:8795"
 _READY_SECONDS = 3.0
@@ -86,8 +86,7 @@ def as_running(config: Config) -> Config:
 
 
 def _address_file(config: Config) -> Path | None:
-    store = file_of(config.store.url)
-    return store.with_name(f"{store.name}.address") if store else None
+    return beside(config.store.url, "address")
 
 
 class NotDoneError(Exception):

@@ -8,7 +8,7 @@ from proxy.stores.breaker import CircuitBreaker
 from proxy.stores.redis import url as redis_url
 from proxy.stores.sealing import Sealer
 
-__all__ = ["CircuitBreaker", "Sealer", "StoreError", "check_file", "file_of", "open_existing", "open_store"]
+__all__ = ["CircuitBreaker", "Sealer", "StoreError", "beside", "check_file", "file_of", "open_existing", "open_store"]
 
 
 def open_store(url: str, timeout: float = DEFAULT_TIMEOUT, prefix: str = "") -> Store:
@@ -52,6 +52,12 @@ def open_existing(url: str, timeout: float = DEFAULT_TIMEOUT, prefix: str = "") 
 def file_of(url: str) -> Path | None:
     """The file of a store that is one; None for every other store."""
     return _sqlite_path(url) if url.partition("://")[0].lower() == "sqlite" else None
+
+
+def beside(url: str, name: str) -> Path | None:
+    """The file with this name beside that of a store; None for a store that is no file."""
+    file = file_of(url)
+    return file.with_name(f"{file.name}.{name}") if file else None
 
 
 def _sqlite_path(url: str) -> Path:
