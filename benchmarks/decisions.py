@@ -129,7 +129,7 @@ def _record(users: int, sentences: int, results: int) -> tuple[float, float]:
 
     def build(utterances: Sequence[Utterance], parent: Record | None) -> Record:
         cut = Cut(utterances[-1].position + 1, "L0", "turn-boundary", 100)
-        span = Span(tuple(utterances), cut, "digest", "first", "last", first_user=0, anchor=None)
+        span = Span(tuple(utterances), cut, "digest", "first", "last", first_user=0)
         return records.build(
             span,
             parent,

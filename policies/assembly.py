@@ -29,6 +29,13 @@ class Words:
 
 
 @dataclass(frozen=True, slots=True)
+class Rules:
+    """The files of rules in the request's message `of`, without what else it holds."""
+
+    of: MessageIndex
+
+
+@dataclass(frozen=True, slots=True)
 class Merged:
     """The message `into`, its content behind a text of ours."""
 
@@ -37,22 +44,22 @@ class Merged:
 
 
 # A message of the request, or something in whose making we had a hand.
-Item = MessageIndex | Words | Injected | Merged
+Item = MessageIndex | Words | Rules | Injected | Merged
 
 
 def assemble(conversation: Conversation, covered: int, text: str, shape: Shape = "separate") -> list[Item]:
     """The request with a record in the place of body[:covered].
 
-    head ++ instructions of the covered part ++ the record ++ what is repeated ++ body[covered:]. With the instructions
-    stands what loads tools; where those may not come first, it stands behind the record, and they behind the user
-    messages that follow.
+    head ++ files of rules ++ instructions of the covered part ++ the record ++ what is repeated ++ body[covered:].
+    With the instructions stands what loads tools; where those may not come first, it stands behind the record, and
+    they behind the user messages that follow.
     """
     index = conversation.index
-    head = conversation.indexes[: conversation.head_length]
+    head = [*conversation.indexes[: conversation.head_length], *_rules(conversation, covered, shape)]
     instructions = [index(i) for i in conversation.covered_instructions(covered)]
     loading = [index(i) for i in conversation.loading(covered)]
-    repeated = [_repeated(conversation, i) for i in conversation.repeated(covered)]
     tail = conversation.indexes[conversation.head_length + covered :]
+    repeated = _in_turn(conversation, [_repeated(conversation, i) for i in conversation.repeated(covered)], tail, shape)
     if conversation.order.instructions == "before":
         return [*head, *instructions, *loading, *_introduced(conversation, text, shape, [*repeated, *tail])]
     leading = _leading_users(conversation, tail)
@@ -61,6 +68,25 @@ def assemble(conversation: Conversation, covered: int, text: str, shape: Shape =
         return [*head, *_introduced(conversation, text, shape, users), *rest]
     apart: list[Item] = [Injected(ACKNOWLEDGEMENT, "assistant")] if users and shape != "separate" else []
     return [*head, Injected(text), *loading, *apart, *users, *rest]
+
+
+def _rules(conversation: Conversation, covered: int, shape: Shape) -> list[Item]:
+    found: list[Item] = []
+    for position in conversation.rules(covered):
+        found.append(Rules(conversation.index(position)))
+        if shape != "separate":
+            found.append(Injected(ACKNOWLEDGEMENT, "assistant"))
+    return found
+
+
+def _in_turn(conversation: Conversation, repeated: list[Item], tail: Sequence[Item], shape: Shape) -> list[Item]:
+    """What is repeated, where two user messages in a row are refused with an answer between them."""
+    if shape == "separate" or not repeated:
+        return repeated
+    found = [repeated[0]]
+    for item in repeated[1:]:
+        found += [Injected(ACKNOWLEDGEMENT, "assistant"), item]
+    return [*found, Injected(ACKNOWLEDGEMENT, "assistant")] if _is_user(conversation, next(iter(tail), None)) else found
 
 
 def with_instructions(conversation: Conversation, start: int, kept: Sequence[MessageIndex]) -> list[MessageIndex]:
@@ -81,7 +107,7 @@ def _introduced(conversation: Conversation, text: str, shape: Shape, kept: Seque
         return [record, *kept]
     if shape == "ack":
         return [record, Injected(ACKNOWLEDGEMENT, "assistant"), *kept]
-    assert not isinstance(first, Injected | Merged | None)  # noqa: S101 - a user's, as was asked
+    assert not isinstance(first, Rules | Injected | Merged | None)  # noqa: S101 - a user's, as was asked
     return [Merged(text, first), *kept[1:]]
 
 
@@ -92,7 +118,7 @@ def _repeated(conversation: Conversation, position: int) -> Item:
 
 def _is_user(conversation: Conversation, item: Item | None) -> bool:
     match item:
-        case Words():
+        case Words() | Rules():
             return True
         case Injected() | Merged() | None:
             return False

@@ -18,6 +18,23 @@ _MOST_LOADING = 64
 
 
 @dataclass(frozen=True, slots=True)
+class Rooms:
+    """Tokens that covered messages may take which are sent all the same; None for any number.
+
+    loading: those that load tools. task: what the user said that is at work. rules: files of rules. oversize: from here
+    on a message fits no window anyway, and is cut itself.
+    """
+
+    loading: int | None = None
+    task: int | None = None
+    rules: int | None = None
+    oversize: int | None = None
+
+
+NO_LIMITS = Rooms()
+
+
+@dataclass(frozen=True, slots=True)
 class Order:
     """What an upstream takes of a conversation of which a part is left out.
 
@@ -49,20 +66,20 @@ class Conversation:
         *,
         instructions_covered: bool = False,
         pinned: tuple[int, ...] = (),
-        loading_room: int | None = None,
+        rooms: Rooms = NO_LIMITS,
         outline: Outline | None = None,
     ) -> None:
         """`instructions_covered`: system and developer messages of the body are summarized like all others.
 
-        `pinned`: positions of user messages that go upstream whatever is covered. `loading_room`: tokens that covered
-        rounds may take which load tools; None for any number. `outline`: of these messages, where it is there already.
+        `pinned`: positions of user messages that go upstream whatever is covered. `outline`: of these messages, where
+        it is there already.
         """
         self.messages = messages
         self.tools_tokens = tools_tokens
         self.order = order
         self.instructions_covered = instructions_covered
         self.pinned = pinned
-        self.loading_room = loading_room
+        self.rooms = rooms
         self.outline = outline or Outline().longer(messages)
         self.head_length = self.outline.head
         self.body = messages[self.head_length :]
@@ -75,7 +92,7 @@ class Conversation:
             self.order,
             instructions_covered=self.instructions_covered,
             pinned=self.pinned,
-            loading_room=self.loading_room,
+            rooms=self.rooms,
             outline=self.outline,
         )
 
@@ -114,25 +131,71 @@ class Conversation:
 
     @property
     def turns(self) -> list[int]:
-        """Start of every turn: a user message that does not follow another one."""
+        """Start of every turn: a message in which a person speaks, and that does not follow another one."""
         return self.outline.turns
 
     @property
     def users(self) -> list[int]:
         return self.outline.users
 
-    def anchor(self, cut: int) -> int | None:
-        """The user message whose turn `cut` falls into: sent verbatim after the summary, None where none is needed."""
-        if cut == 0 or cut >= len(self.body) or self.body[cut].role == "user":
-            return None
+    def anchors(self, cut: int) -> list[int]:
+        """What of body[:cut] a person said that is at work at the cut, and is sent verbatim after the record, in order.
+
+        The newest request, what was said since the last time the agent had stopped, and the client's own summary, as
+        far as there is room; nothing where the cut is at a new request.
+        """
+        if cut == 0 or cut >= len(self.body):
+            return []
+        wanted = [*self._at_work(cut), *self.outline.summaries[: bisect_left(self.outline.summaries, cut)][-1:]]
+        found, left, oversize = [], self.rooms.task, self.rooms.oversize
+        for position in dict.fromkeys(wanted):
+            tokens = self.body[position].words or self.body[position].tokens
+            if left is None or tokens <= left or (oversize is not None and tokens > oversize):
+                found.append(position)
+                left = None if left is None else left - tokens
+        return sorted(found)
+
+    def _at_work(self, cut: int) -> list[int]:
+        """Positions of what a person said that is at work at the cut, what matters most first."""
+        outline = self.outline
+        if not outline.spoken:
+            return self._last_user(cut)
+        if _holds(outline.tasks, cut):
+            return []
+        tasks = bisect_left(outline.tasks, cut)
+        task = outline.tasks[tasks - 1] if tasks else outline.spoken[0]
+        if _holds(outline.openers, cut):
+            return [task] if task < cut else []
+        openers = bisect_left(outline.openers, cut)
+        begun = outline.openers[openers - 1] if openers else 0
+        since = outline.spoken[bisect_left(outline.spoken, begun) : bisect_left(outline.spoken, cut)]
+        last = outline.heard[: bisect_left(outline.heard, cut)][-1:]
+        return [position for position in (task, *last, *reversed(since)) if position < cut]
+
+    def _last_user(self, cut: int) -> list[int]:
+        if self.body[cut].role == "user":
+            return []
         before = bisect_left(self.users, cut)
-        return self.users[before - 1] if before else None
+        return [self.users[before - 1]] if before else []
 
     def repeated(self, cut: int) -> list[int]:
-        """User messages of body[:cut] that are sent verbatim after the record: those pinned, and the anchor."""
-        anchor = self.anchor(cut)
-        users = {*(i for i in self.pinned if i < cut), *(() if anchor is None else (anchor,))}
+        """Messages of body[:cut] that are sent verbatim after the record: those pinned, and the anchors."""
+        users = {*(i for i in self.pinned if i < cut), *self.anchors(cut)}
         return sorted(users.difference(self.loading(cut)))
+
+    def rules(self, cut: int) -> list[int]:
+        """Messages of body[:cut] whose files of rules are sent as they are, of every file the newest, as far as there
+        is room; without those that are sent anyway."""
+        found: dict[str, int] = {}
+        for position in self.outline.rules[: bisect_left(self.outline.rules, cut)]:
+            found |= dict.fromkeys(self.body[position].rules, position)
+        kept, left = [], self.rooms.rules
+        for position in sorted({*found.values()}.difference(self.repeated(cut))):
+            tokens = self.body[position].rule_tokens
+            if left is None or tokens <= left:
+                kept.append(position)
+                left = None if left is None else left - tokens
+        return kept
 
     def loading(self, cut: int) -> list[int]:
         """Messages of body[:cut] by which tools are there: sent as they are, of every tool the newest, calls and
@@ -151,7 +214,7 @@ class Conversation:
                 continue
             together = self._linked(position) - found
             tokens += sum(self.body[i].tokens for i in together)
-            if self.loading_room is not None and tokens > self.loading_room:
+            if self.rooms.loading is not None and tokens > self.rooms.loading:
                 break
             seen.update(names)
             found |= together
@@ -218,6 +281,8 @@ class Conversation:
             kept += self._instruction_tokens[cut]
         if self.outline.loading:
             kept += sum(self.body[i].tokens for i in self.loading(cut))
+        if self.outline.rules:
+            kept += sum(self.body[i].rule_tokens for i in self.rules(cut))
         return kept + sum(self.body[i].words or self.body[i].tokens for i in self.repeated(cut))
 
     @property
@@ -236,8 +301,16 @@ class Conversation:
                 late.add(position)
         return late
 
-    def first_user(self) -> int | None:
-        return self.users[0] if self.users else None
+    def first_spoken(self) -> int | None:
+        """The first message in which a person speaks."""
+        spoken = self.outline.spoken or self.users
+        return spoken[0] if spoken else None
+
+
+def _holds(positions: Sequence[int], position: int) -> bool:
+    """Whether it is one of these, which ascend."""
+    at = bisect_left(positions, position)
+    return at < len(positions) and positions[at] == position
 
 
 def _ids(message: Message) -> list[str]:

@@ -14,6 +14,8 @@ from policies.budget import Budget, usable_input
 from policies.conversation import Conversation
 from policies.settings import PolicySettings
 from policies.transcript import CountTokens
+from policies.voices.heard import words_of
+from policies.voices.parts import typed_in_result
 
 _THRESHOLD_SHARE = 0.04
 _THRESHOLD_RANGE = (2_000, 20_000)
@@ -171,7 +173,14 @@ class _Run:
 
 
 def short_form(text: str, tool: str | None, summary: str | None, tokens: int) -> str:
-    """What stands for a large message: a status line, then its summary, else its first and last 400 characters."""
+    """What stands for a large message: a status line, then its summary, else its first and last 400 characters; and
+    whole, what a person typed into it."""
+    typed = words_of(typed_in_result(text, tool)) if tool else ""
+    form = _short_form(text, tool, summary, tokens)
+    return f"{form}\n[The user said here:] {typed}" if typed and typed not in form else form
+
+
+def _short_form(text: str, tool: str | None, summary: str | None, tokens: int) -> str:
     source = f"output of {tool}" if tool else "message"
     status = f"[{source}, {len(text):,} characters, {tokens:,} tokens, shortened by the gateway"
     if summary is not None:

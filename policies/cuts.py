@@ -26,7 +26,7 @@ def _signed_loops(conversation: Conversation) -> set[int]:
     forbidden: set[int] = set()
     if wanted == "free":
         return forbidden
-    for start, end in pairwise([*conversation.turns, len(conversation.body)]):
+    for start, end in pairwise([*conversation.outline.prompts, len(conversation.body)]):
         before = bisect_left(signed, end)
         if wanted == "leading":
             forbidden.update({*range(start + 1, end)}.difference(signed[bisect_left(signed, start) : before]))

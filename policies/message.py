@@ -4,6 +4,8 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
+from policies.voices.speech import Speech
+
 Role = Literal["system", "developer", "user", "assistant", "tool"]
 Signature = Literal["none", "sealed", "bound"]
 INSTRUCTION_ROLES = frozenset({"system", "developer"})
@@ -32,6 +34,10 @@ class Message(msgspec.Struct, frozen=True, gc=False):
              harness's words alone; of an instruction, with one that differs in digits alone. None: with no other.
     lapses:  of an instruction that holds until the next user message only.
     loads:   names of tools that are there for as long as the history holds this message.
+    speech:  what a person says in it; None: what its role says, all that a user message holds.
+    is_known: holds what only a client does that puts nothing bare into the user role but what a person typed.
+    opens:   the unknown element of which it is made: what is made of the same again is no person's.
+    rules:   names of the files of rules in it, which count `rule_tokens`. is_summary: the client's own summary.
     stored:  refers to what only the provider has. barrier: the provider's own compaction of what stands before it.
     bypass:  why a request that holds it goes out as it came; None for no reason.
     """
@@ -50,14 +56,27 @@ class Message(msgspec.Struct, frozen=True, gc=False):
     loose: bytes | None = None
     lapses: bool = False
     loads: tuple[str, ...] = ()
+    speech: Speech | None = None
+    is_known: bool = False
+    opens: str = ""
+    rules: tuple[str, ...] = ()
+    rule_tokens: int = 0
+    is_summary: bool = False
     stored: bool = False
     barrier: bool = False
     bypass: str | None = None
 
     @property
     def is_user(self) -> bool:
-        """Whether a user speaks in it."""
+        """Whether it stands in the user role, or says something there beside results."""
         return self.role == "user" or self.words > 0
+
+    @property
+    def said(self) -> Speech:
+        """What a person says in it, as far as it tells by itself."""
+        if self.speech is not None:
+            return self.speech
+        return "full" if self.is_user else "none"
 
     @property
     def kin(self) -> bytes:

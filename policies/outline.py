@@ -12,6 +12,8 @@ from typing import Any
 import msgspec
 
 from policies.message import INSTRUCTION_ROLES, Message
+from policies.voices import tables
+from policies.voices.speech import Speech
 
 # Thousands of messages answer the first call of the latest round: they share its name.
 _ORDINALS = [b"%d" % ordinal for ordinal in range(16)]
@@ -25,7 +27,11 @@ class Outline(msgspec.Struct):
               stray instruction. What joins the message before it starts none, save at the very beginning.
     cuttable: where units start behind one that no cut may follow for its own sake: it ends with no user message, and
               every tool call in it has its result.
-    users:    messages in which a user speaks. turns: those that follow no other one.
+    users:    messages in the user role. prompts: those that follow no other one.
+    heard:    messages in which a person speaks, as far as can be told; spoken: those of which that is sure.
+    turns:    of the spoken, those that follow no other one. openers: those not said while the agent worked; tasks:
+              those of them that ask for something.
+    summaries, rules: messages with the client's own summary, and with files of rules.
     signed, loading, instructions: messages that carry signatures, that load tools, and of instructions.
     stored:   the first message that refers to what only the provider has; None without one.
     parted:   for every position, how many more pairs of a call and its result lie on both sides of it than of the one
@@ -41,7 +47,14 @@ class Outline(msgspec.Struct):
     units: list[int] = []
     cuttable: list[int] = []
     users: list[int] = []
+    prompts: list[int] = []
+    heard: list[int] = []
+    spoken: list[int] = []
     turns: list[int] = []
+    openers: list[int] = []
+    tasks: list[int] = []
+    summaries: list[int] = []
+    rules: list[int] = []
     signed: list[int] = []
     loading: list[int] = []
     instructions: list[int] = []
@@ -58,6 +71,10 @@ class Outline(msgspec.Struct):
     _answers: dict[tuple[str | None, ...], tuple[str | None, ...]] = {}
     """Those in `answers`, each once: most messages answer the same few tools."""
 
+    _is_known: bool = False
+    _elements: dict[str, bool] = {}
+    """The names of unknown elements of which messages were made."""
+
     def longer(self, messages: Sequence[Message]) -> Outline:
         """The outline of these messages, which begin with those of this one."""
         if self.length and len(messages) == self.head + self.length:
@@ -65,6 +82,7 @@ class Outline(msgspec.Struct):
         if has_another_head(self.head, self.head + self.length, messages):
             head, barrier = head_of(messages)
             found = Outline(head, barrier)
+            found._is_known = any(message.is_known for message in messages[:head])
         else:
             found = Outline(*map(_copied, msgspec.structs.astuple(self)))
         found._go_on(messages[found.head :])
@@ -76,6 +94,7 @@ class Outline(msgspec.Struct):
             self._see_form(body, position, message)
             self._see_calls(position, message)
             self._see_link(position, message)
+            self._see_voices(body, position, message)
         self.length = len(body)
 
     def _see_form(self, body: Sequence[Message], position: int, message: Message) -> None:
@@ -86,7 +105,7 @@ class Outline(msgspec.Struct):
         if message.is_user:
             self.users.append(position)
             if not position or not body[position - 1].is_user:
-                self.turns.append(position)
+                self.prompts.append(position)
         if message.signed != "none":
             self.signed.append(position)
         if message.role in INSTRUCTION_ROLES:
@@ -95,6 +114,40 @@ class Outline(msgspec.Struct):
             self.loading.append(position)
         if message.stored and self.stored is None:
             self.stored = position
+
+    def _see_voices(self, body: Sequence[Message], position: int, message: Message) -> None:
+        self._is_known = self._is_known or message.is_known
+        if message.is_summary:
+            self.summaries.append(position)
+        if message.rules:
+            self.rules.append(position)
+        while_working = "tool" in (message.role, body[position - 1].role if position else "")
+        speech = self._speech(message, while_working=while_working) if message.is_user else "none"
+        if speech == "none":
+            return
+        self.heard.append(position)
+        if speech == "unsure":
+            return
+        if message.role == "user" and not (self.spoken and self.spoken[-1] == position - 1):
+            self.turns.append(position)
+        self.spoken.append(position)
+        if not while_working:
+            self.openers.append(position)
+            if speech == "full":
+                self.tasks.append(position)
+
+    def _speech(self, message: Message, *, while_working: bool) -> Speech:
+        """What a person says in it, seen from its place. Beside results a client that is not known may speak too."""
+        is_again = message.opens in self._elements
+        if message.opens:
+            self._elements[message.opens] = True
+        if is_again or any(tool is not None and tables.FOREIGN_TOOL.search(tool) for tool in self.answers[-1]):
+            return "none"
+        if message.said == "unsure":
+            return "none" if self.spoken else "full"
+        if while_working and not self._is_known and message.said != "none":
+            return "unsure"
+        return message.said
 
     def _see_calls(self, position: int, message: Message) -> None:
         self.parted.append(0)

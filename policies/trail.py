@@ -128,10 +128,10 @@ def trail_of(
     return Trail(came.shift if came else 0, len(body), -1 if anchor is None else anchor, exact, kin)
 
 
-def left_out(conversation: Conversation, cut: int, came: Resumed | None) -> int | None:
-    """The user message of body[:cut] that a record leaves out, since it is sent beside it; none if messages have
-    vanished already: it may be the next."""
-    return None if came and came.shift else conversation.anchor(cut)
+def beside(conversation: Conversation, cut: int, came: Resumed | None) -> list[int]:
+    """The user messages of body[:cut] that a record leaves out, since they are sent beside it; none if messages have
+    vanished already: they may be the next."""
+    return [] if came and came.shift else conversation.anchors(cut)
 
 
 def suffix_of(body: Sequence[Message], cut: int) -> bytes | None:

@@ -7,6 +7,7 @@ from typing import Literal
 
 from policies.lookalikes import folded
 from policies.message import Role
+from policies.voices.tables import Voice
 
 Part = Literal["text", "tool", "reasoning"]
 
@@ -79,7 +80,7 @@ class Utterance:
     """What one role says in one message of the covered span: text without media, reasoning apart.
 
     position: of the message, in the body. answers, tool: of a result, the id of its call and the tool that was called.
-    harness:  a harness says it in a user's name.
+    voice:    of one in a user's name, whose words it is. by: which element, file or client, where it is no person's.
     """
 
     position: int
@@ -89,7 +90,8 @@ class Utterance:
     answers: str | None = None
     tool: str | None = None
     reasoning: str = ""
-    harness: bool = False
+    voice: Voice = "person"
+    by: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,10 +51,8 @@ _MAX_ARGUMENTS = 1_500
 def statements_in(
     utterances: Sequence[Utterance], directives: Sequence[str], *, first_user: int | None
 ) -> Iterator[Entry]:
-    """Entries of the user messages among `utterances`; `first_user` is the position of the conversation's first.
-
-    What a harness says is read in the first one alone; where nothing else is in it, the next one is a first one too.
-    One by one: merged at once, a sentence is read once, however many there are.
+    """Entries of what a person said among `utterances`; `first_user` is the position of the first message in which one
+    speaks. One by one: merged at once, a sentence is read once, however many there are.
     """
     arguments = {
         word
@@ -62,29 +60,19 @@ def statements_in(
         for call in utterance.calls
         for word in _ARGUMENT.findall(call.arguments[:_MAX_ARGUMENTS].lower())
     }
-    first = False
-    users = (utterance for utterance in utterances if utterance.role == "user")
-    for position, together in groupby(users, key=attrgetter("position")):
-        said = [*together]
-        first = first or position == first_user
-        heard = said if first else [utterance for utterance in said if not utterance.harness]
-        yield from _bounded(_entries(heard, directives, arguments, first=first))
-        first = first and all(utterance.harness for utterance in said)
+    persons = (utterance for utterance in utterances if utterance.role == "user" and utterance.voice == "person")
+    for position, said in groupby(persons, key=attrgetter("position")):
+        yield from _bounded(_entries([*said], directives, arguments, first=position == first_user))
 
 
 def _entries(
     said: Sequence[Utterance], directives: Sequence[str], arguments: set[str], *, first: bool
 ) -> Iterator[Entry]:
-    """Of one message. What a harness says is no task and demands nothing: its rules are facts."""
-    spoken = ((utterance, *sentence) for utterance in said for sentence in sentences(utterance.text))
-    for order, (utterance, sentence, prose) in enumerate(spoken, start=1):
-        opening = first and not utterance.harness
-        entry = Entry("task" if opening else "message", sentence, utterance.position, order, WEAK)
-        entry = _entry(entry, directives, arguments, first=opening) if prose else entry
-        if not utterance.harness:
-            yield entry
-        elif entry.kind in ("directive", "fact"):
-            yield Entry("fact", sentence, utterance.position, order, used=entry.used, opening=first)
+    """Of one message."""
+    spoken = ((utterance.position, *sentence) for utterance in said for sentence in sentences(utterance.text))
+    for order, (position, sentence, prose) in enumerate(spoken, start=1):
+        entry = Entry("task" if first else "message", sentence, position, order, WEAK)
+        yield _entry(entry, directives, arguments, first=first) if prose else entry
 
 
 def _entry(entry: Entry, directives: Sequence[str], arguments: set[str], *, first: bool) -> Entry:

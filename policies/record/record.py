@@ -1,6 +1,6 @@
 """The record of a compaction: what is stored once and injected ever after (docs/design.md, "The record")."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import cache
 from typing import Literal, NamedTuple
 
@@ -145,7 +145,8 @@ class Written(msgspec.Struct, frozen=True):
 class Span(msgspec.Struct, frozen=True):
     """What a record is made of: the newly covered messages and where they lie.
 
-    first_user and anchor are positions in the body; digests are hex.
+    first_user and repeated are positions in the body: of the first message in which a person speaks, and of those that
+    are sent beside the record. Digests are hex.
     """
 
     utterances: tuple[Utterance, ...]
@@ -154,7 +155,7 @@ class Span(msgspec.Struct, frozen=True):
     first_digest: str
     last_digest: str
     first_user: int | None
-    anchor: int | None
+    repeated: Collection[int] = ()
 
 
 class Statements(NamedTuple):
@@ -191,7 +192,7 @@ def build(
     entries = ledger.supersede(statements.entries, written.named)
     timeline, actions, files = _carried(span, parent, written)
     shown = [segment.text for segment in timeline[-segments:] if segment.text] if segments else []
-    said = [entry for entry in entries if entry.position != span.anchor]
+    said = [entry for entry in entries if entry.position not in span.repeated]
     text = render(texts, written.summary, shown, said, actions, files, budget=budget, settings=settings, count=count)
     uses = _uses(span, parent, statements, entries)
     text = with_names(text, texts, uses, kept, span.cut.position, budget, count)

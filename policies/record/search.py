@@ -36,6 +36,8 @@ _OF_LONG_TEXT = 0.5
 # A word in more passages than this says nothing of any.
 _COMMON = 0.1
 _MOST_TERMS = 24
+# In a user's role, what nobody comes back to.
+_UNASKED = ("harness", "instructions")
 # Words of so many letters stand for themselves alone: "art" is no beginning of "article".
 _SHORT = 3
 # Characters that are searched at once: a few milliseconds' work.
@@ -148,7 +150,7 @@ class Index:
         self.said = [
             Said(one.position, " ".join(f"{one.role} ({one.tool})".split()) if one.tool else one.role, one.text)
             for one in utterances
-            if one.role in ("user", "assistant", "tool") and not one.harness and one.text.strip()
+            if one.role in ("user", "assistant", "tool") and one.voice not in _UNASKED and one.text.strip()
         ]
         plain = [unaccented(one.text) for one in self.said]
         self._blocks = [*joined(plain)]

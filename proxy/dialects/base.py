@@ -11,7 +11,7 @@ from typing import Protocol
 
 import msgspec
 
-from policies.assembly import Injected, Item, Merged, Words
+from policies.assembly import Injected, Item, Merged, Rules, Words
 from policies.conversation import CHAT_ORDER, MessageIndex, Order
 from policies.message import Message
 from policies.record.prompting import Prompt
@@ -73,7 +73,10 @@ class Items(Protocol):
         """An item whose content begins with a text of ours; what it said itself keeps its bytes."""
 
     def words(self, raw: bytes | memoryview, /) -> bytes:
-        """An item with what a user says in it, and without the results that it holds as well."""
+        """A user's item with what a person says in this one, and without the results that it holds as well."""
+
+    def rules(self, raw: bytes | memoryview, /) -> bytes:
+        """A user's item with the files of rules in this one, and nothing else."""
 
     def with_texts(self, raw: bytes | memoryview, texts: Sequence[str | None], /) -> bytes:
         """An item with other texts for its results, in their order, or for its content where it holds none; None leaves
@@ -224,6 +227,8 @@ class Dialect:
                     return self.items.merged(item.text, words(item.into))
                 case Words():
                     return words(item)
+                case Rules():
+                    return self.items.rules(said(item.of))
                 case _:
                     return replaced.get(item, item)
 

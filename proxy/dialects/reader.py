@@ -18,6 +18,7 @@ from policies.conversation import Conversation, MessageIndex
 from policies.message import Message
 from policies.stamps import harness_spans
 from policies.transcript import Utterance
+from policies.voices.parts import parts_of
 from proxy.dialects import bounds, json_array, surrogates
 from proxy.dialects.base import Dialect, Settings
 from proxy.dialects.frames import Frame, Repeated, frame_of, repeated
@@ -116,7 +117,9 @@ class CountedRequest(msgspec.Struct, frozen=True, dict=True):
         return head_digest(map(bytes, (*self.settings.definitions, *head)))
 
     def utterances(self, start: int, end: int) -> list[Utterance]:
-        """The text of body[start:end], decoded for a transcript; results are named after the calls they answer."""
+        """The text of body[start:end], decoded for a transcript; results are named after the calls they answer.
+
+        As the roles say it: `policies.apart` tells whose words stand in a user's."""
         tools = self.conversation.tools_answered
         return [said for at in range(start, end) for said in self._utterances(at, tools[at])]
 
@@ -159,7 +162,8 @@ class CountedRequest(msgspec.Struct, frozen=True, dict=True):
         # Escapes make a text up to six times as long as it is; more than that cannot be the separator alone.
         if len(raw) > 6 * len(text) + _AROUND_SEPARATOR:
             return False
-        return [said.text for said in self._utterances(position, ()) if not said.harness] == [text]
+        said = [one.text for one in self._utterances(position, ()) if one.role == "user"]
+        return [part.text for part in parts_of(said) if part.voice == "person"] == [text]
 
     def _utterances(self, position: int, tools: Sequence[str | None]) -> list[Utterance]:
         raw = self.readable_bytes(self.conversation.index(position))

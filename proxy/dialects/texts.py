@@ -1,13 +1,17 @@
 """What every dialect does alike with the texts of an item and with ids."""
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
 from policies.arguments import UnreadError, read
+from policies.message import Message
 from policies.stamps import harness_spans
-from policies.transcript import shorten
+from policies.transcript import CountTokens, shorten
+from policies.voices.heard import heard_in, heard_in_results, introduces_itself, words_of
+from policies.voices.parts import parts_of, typed_in_result
+from policies.voices.tables import Voice
 from proxy.dialects.json_array import members_of
 from proxy.dialects.surrogates import readable
 
@@ -24,6 +28,35 @@ def id_of(value: object) -> str:
 def cut(text: str, share: float) -> str:
     """The text with this share of its length, head and tail, visibly marked."""
     return shorten(text, max(_SHORTEST, int(len(text) * share)))
+
+
+def with_voices(message: Message, texts: Sequence[str], count: CountTokens, *, has_media: bool = False) -> Message:
+    """The message of an item with these texts, with whose words they are."""
+    if message.role == "user":
+        heard = heard_in(texts)
+        return msgspec.structs.replace(
+            message,
+            speech="full" if has_media and heard.speech in ("none", "brief") else heard.speech,
+            is_known=heard.is_known,
+            opens=heard.opens,
+            rules=heard.rules,
+            rule_tokens=count(heard.text_of_rules) if heard.rules else 0,
+            is_summary=heard.is_summary,
+        )
+    if message.role == "tool":
+        typed = heard_in_results(texts)
+        return (
+            msgspec.structs.replace(message, words=count(typed.words), speech=typed.speech) if typed.words else message
+        )
+    if message.role == "assistant" or not introduces_itself("".join(texts[:1])):
+        return message
+    return msgspec.structs.replace(message, is_known=True)
+
+
+def texts_of_voice(texts: Sequence[str], voice: Voice, *, is_result: bool) -> str:
+    """What is said in this voice, in an item with these texts."""
+    parts = [part for text in texts for part in typed_in_result(text, "")] if is_result else parts_of(texts)
+    return words_of(parts) if voice == "person" else "\n".join(part.text for part in parts if part.voice == voice)
 
 
 def with_less_harness(raw: bytes | memoryview, share: float) -> bytes:

@@ -5,10 +5,11 @@ from typing import Literal
 import msgspec
 from msgspec.structs import replace
 
+from policies.apart import told_apart
 from policies.budget import Budget, reserved_output, usable_input, usable_tokens
 from policies.cached import cached_property
 from policies.chain import Chain, mark_of
-from policies.conversation import Conversation
+from policies.conversation import NO_LIMITS, Conversation, Rooms
 from policies.cuts import legal_cuts
 from policies.experience import Experience, binds_thinking
 from policies.ladder import ESTIMATE_MARGIN, TARGETS
@@ -29,8 +30,13 @@ from proxy.server.head import RequestHead
 from proxy.upstream.routes import Route, Router, SummaryTarget
 
 _CALIBRATION_STEP = 0.25
-# Share of a window that covered messages may take which load tools.
+# Shares of a window that covered messages may take which load tools, in which the user said what is at work, and which
+# hold files of rules; the least for the user's words, and from where on a message is cut instead.
 _LOADING = 0.1
+_TASK = 0.15
+_LEAST_TASK = 1_500
+_RULES = 0.22
+_OVERSIZE = 0.6
 
 Outcome = Literal["none", "applied", "reused", "cooled", "shadow", "bypass", "pending", "failed-open"]
 Mode = Literal["off", "on", "shadow", "force"]
@@ -56,12 +62,8 @@ class Named(msgspec.Struct, frozen=True, dict=True):
         """Where it goes, as lessons are kept."""
         return self.route.place
 
-    def utterances(self, start: int, end: int) -> list[Utterance]:
-        """What body[start:end] says, as it may be written down: without secrets, unless the policy keeps them."""
-        return [self._allowed(said) for said in self.request.utterances(start, end)]
-
     def said_in(self, position: int) -> list[Utterance]:
-        """The contents of one message, likewise."""
+        """The contents of one message, as they may be written down: without secrets, unless the policy keeps them."""
         return [self._allowed(said) for said in self.request.said_in(position)]
 
     def _allowed(self, said: Utterance) -> Utterance:
@@ -144,9 +146,19 @@ class Case(Named, frozen=True, dict=True):
             self.request.settings.order,
             instructions_covered=self.chain.covers_instructions,
             pinned=self.resumed.changed if self.resumed else (),
-            loading_room=int(_LOADING * self.route.window.tokens) if self.route.window else None,
+            rooms=self._rooms,
             outline=self.request.history.outline,
         )
+
+    @property
+    def _rooms(self) -> Rooms:
+        """Shares of the window beside the tools, in tokens of our estimate."""
+        if self.route.window is None:
+            return NO_LIMITS
+        window = self.route.window.tokens / self.experience.calibration
+        room = max(0.0, window - self.request.tools_tokens)
+        task = max(min(_LEAST_TASK, 2 * _TASK * room), _TASK * room)
+        return Rooms(int(_LOADING * window), int(task), int(_RULES * window), oversize=int(_OVERSIZE * room))
 
     @property
     def resumed(self) -> Resumed | None:
@@ -251,6 +263,19 @@ class Case(Named, frozen=True, dict=True):
         if any(message.calls for message in opening):
             return False
         return text_protocol.has_tools_in_text(self.request.utterances(0, len(opening)))
+
+    def utterances(self, start: int, end: int) -> list[Utterance]:
+        """What body[start:end] says, each by whoever says it, likewise as it may be written down."""
+        found = [self._allowed(said) for said in self.request.utterances(start, end)]
+        if self.has_tools_in_text:
+            before = self.request.utterances(start - 1, start) if start else []
+            found = text_protocol.as_tools(found, self._allowed(before[-1]) if before else None)
+        return told_apart(found, self._spoken)
+
+    @cached_property
+    def _spoken(self) -> frozenset[int]:
+        outline = self.conversation.outline
+        return frozenset(outline.spoken or outline.users)
 
     @property
     def fits_whole(self) -> bool:

@@ -8,10 +8,9 @@ from policies.cached import cached_property
 from policies.message import INSTRUCTION_ROLES
 from policies.plan import Compact
 from policies.record import record as records
-from policies.record import text_protocol
 from policies.record.record import Record, Span, Statements
 from policies.settings import PolicySettings
-from policies.trail import left_out
+from policies.trail import beside
 from policies.transcript import Utterance
 from proxy.engine.case import Case
 from proxy.engine.cooler import Cooled
@@ -69,7 +68,7 @@ class Job:
             first_digest=digests[min(self.covered + 1, cut)].hex(),
             last_digest=digests[cut].hex(),
             first_user=self._first_user,
-            anchor=left_out(self.cooled.conversation, cut, self.case.resumed),
+            repeated=beside(self.cooled.conversation, cut, self.case.resumed),
         )
 
     @cached_property
@@ -90,9 +89,6 @@ class Job:
 
     def _utterances(self, start: int) -> tuple[Utterance, ...]:
         found = self.case.utterances(start, self.plan.cut.position)
-        if self.case.has_tools_in_text:
-            before = self.case.utterances(start - 1, start) if start else []
-            found = text_protocol.as_tools(found, before[-1] if before else None)
         if not self.cooled.conversation.instructions_covered:
             found = [u for u in found if u.role not in INSTRUCTION_ROLES]
         resumed = self.case.resumed
@@ -103,6 +99,6 @@ class Job:
     @property
     def _first_user(self) -> int | None:
         """The message with the task; None where it is none of those that are left."""
-        first, resumed = self.cooled.conversation.first_user(), self.case.resumed
+        first, resumed = self.cooled.conversation.first_spoken(), self.case.resumed
         vanished = resumed is not None and first is not None and resumed.absolute(first) != first
         return None if vanished else first

@@ -83,7 +83,7 @@ class Quoter:
             if at in known or case.has_tools_in_text:
                 found[at] = known.get(at)
             else:
-                said = "\n".join(one.text for one in case.utterances(at, at + 1) if not one.harness)
+                said = "\n".join(one.text for one in case.utterances(at, at + 1) if one.voice == "person")
                 found[at] = quotation(index, said, sent, told, language=record.language, budget=budget, count=count)
             told.update(quoted.passages if (quoted := found[at]) else ())
         return index, found
@@ -109,7 +109,7 @@ def _asked(case: Case, record: Record) -> list[int]:
     if not units:
         return []
     newest = units[max(0, min(record.making.rounds.kept, len(units)) - 1)]
-    users = [at for at in conversation.users if conversation.body[at].role == "user"]
+    users = [at for at in conversation.outline.spoken if conversation.body[at].role == "user"]
     since = users[max(0, bisect_right(users, newest) - 1)] if users else 0
     return [at for at in users if at >= max(since, record.covered)]
 

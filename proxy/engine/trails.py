@@ -20,9 +20,9 @@ from policies.trail import (
     Restarts,
     Trail,
     began_anew,
+    beside,
     changed_at,
     is_unstable,
-    left_out,
     resumed,
     spoken_suffix_of,
     suffix_of,
@@ -162,7 +162,7 @@ class Trails:
         keys += [_pointer(case, spoken)] if spoken else []
         if keys and record.covered <= LONGEST:
             came, digests = case.resumed, case.joined_digests
-            anchor = left_out(case.conversation, record.covered, came)
+            anchor = next(iter(beside(case.conversation, record.covered, came)), None)
             trail = trail_of(body, digests, record.covered, came, anchor)
             await self._trails.put(_key(case.chain.tag, record.digest), trail)
             pointer = _Pointer(case.chain.first_link, bytes.fromhex(record.digest))

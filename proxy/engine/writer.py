@@ -5,7 +5,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from policies.assembly import Injected, Item, Merged, Words, assemble
+from policies.assembly import Injected, Item, Merged, Rules, Words, assemble
 from policies.ledger import ledger
 from policies.plan import tokens_with
 from policies.record import record as records
@@ -304,7 +304,7 @@ def _aligned_body(work: _Work, instruction: str) -> bytes | None:
     if job.parent is not None:
         items = assemble(conversation, job.covered, job.parent.text, job.case.experience.shape)
     end = conversation.index(job.plan.cut.position)
-    upto = [item for item in items if isinstance(item, Injected | Merged | Words) or item < end]
+    upto = [item for item in items if isinstance(item, Injected | Merged | Words | Rules) or item < end]
     body = request.dialect.rebuild(request.body, request.parsed, [*upto, Injected(instruction)], job.cooled.replaced)
     fields, limit = request.parsed.envelope.fields, (request.settings.output_key, _answer_room(work))
     return request.dialect.questions.continued(body, fields, limit, work.target.temperature)

@@ -171,14 +171,13 @@ def test_a_record_is_merged_before_what_a_user_says(writer: Writer, style: Style
     rebuilt = found.dialect.rebuild(found.body, found.parsed, [Merged(RECORD, 0), *range(1, len(found.messages))], {})
     parsed = json_array.parse(rebuilt, found.dialect.array)
     assert parsed is not None
-    texts = [
-        said.text
-        for first, last in parsed.spans
-        for said in found.dialect.items.utterances(json.loads(rebuilt[first:last]), 0, (None,))
-    ]
-    assert texts[0].startswith(RECORD)
-    assert texts[0].endswith("Fix the build.")
-    assert texts[1:] == [said.text for said in found.utterances][1:]
+    first, *others = parsed.spans
+    items = found.dialect.items
+    merged = "\n".join(said.text for said in items.utterances(json.loads(rebuilt[slice(*first)]), 0, (None,)))
+    rest = [said.text for span in others for said in items.utterances(json.loads(rebuilt[slice(*span)]), 0, (None,))]
+    assert merged.startswith(RECORD)
+    assert merged.endswith("Fix the build.")
+    assert rest == [said.text for said in found.utterances][1:]
 
 
 @each

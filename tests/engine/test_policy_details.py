@@ -280,21 +280,20 @@ def test_a_compaction_is_remembered_with_what_it_was() -> None:
     assert (entry.at, entry.algorithm, entry.generation, entry.calls) == (7.0, making.algorithm, 1, making.calls)
 
 
-def test_what_is_kept_behind_a_cut_has_its_anchor_and_the_instructions_before_it() -> None:
+def test_what_is_kept_behind_a_cut_has_its_anchors_and_the_instructions_before_it() -> None:
     messages = [system(), user("task " * 10), *rounds(2), system("inner " * 20), *rounds(2), user("more"), *rounds(1)]
     found = conversation(messages)
     body = found.body
-    assert found.first_user() == 0
+    assert found.first_spoken() == 0
     sizes = [message.tokens for message in body]
     inner = next(i for i, message in enumerate(body) if message.role == "system")
+    more = next(i for i, message in enumerate(body) if i and message.role == "user")
     for cut in range(1, len(body)):
-        last = max(i for i in range(cut) if body[i].role == "user")
-        anchor = None if body[cut].role == "user" else last
-        assert found.anchor(cut) == anchor
-        kept = sum(sizes[cut:]) + (sizes[inner] if inner < cut else 0) + (sizes[anchor] if anchor is not None else 0)
+        anchors = [0, more] if cut > more else [0]
+        assert found.anchors(cut) == anchors
+        kept = sum(sizes[cut:]) + (sizes[inner] if inner < cut else 0) + sum(sizes[anchor] for anchor in anchors)
         assert found.kept_tokens(cut) == kept
-    assert found.anchor(0) is None
-    assert found.anchor(len(body)) is None
+    assert found.anchors(0) == found.anchors(len(body)) == []
 
 
 def test_a_plan_says_what_it_was_made_from() -> None:

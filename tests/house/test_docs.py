@@ -273,7 +273,7 @@ def example() -> tuple[Conversation, Record]:
         first_digest=digests[1].hex(),
         last_digest=digests[cut].hex(),
         first_user=0,
-        anchor=conversation.anchor(cut),
+        repeated=conversation.anchors(cut),
     )
     record = records.build(
         span,

@@ -21,11 +21,12 @@ def test_consecutive_user_messages_are_one_turn() -> None:
     assert view.turns == [0, 3]
 
 
-def test_the_anchor_is_the_user_message_whose_turn_is_cut() -> None:
-    view = conversation([user("task"), *rounds(3), user("next"), *rounds(1, start=3)])
-    assert view.anchor(3) == 0
-    assert view.anchor(7) is None  # body[7] is a user message: a turn boundary needs no anchor
-    assert view.anchor(0) is None
+def test_the_anchors_are_the_request_at_work_and_what_opened_the_turn() -> None:
+    view = conversation([user("task"), *rounds(3), assistant("so"), user("next"), *rounds(1, start=3)])
+    assert view.anchors(3) == [0]
+    assert view.anchors(8) == [0]  # "next" is no request of its own
+    assert view.anchors(9) == [0, 8]
+    assert view.anchors(0) == []
 
 
 def test_totals_count_tools_head_and_body() -> None:
@@ -36,7 +37,7 @@ def test_totals_count_tools_head_and_body() -> None:
 
 def test_a_conversation_of_instructions_only_has_an_empty_body() -> None:
     view = conversation([system(), system()])
-    assert (view.body, view.units, view.turns, view.first_user()) == ([], [], [], None)
+    assert (view.body, view.units, view.turns, view.first_spoken()) == ([], [], [], None)
 
 
 def test_a_late_result_is_named_after_the_call_it_answers() -> None:

@@ -57,7 +57,7 @@ def test_one_turn_of_many_rounds_is_cut_between_rounds_and_its_task_is_the_ancho
     cut = choose_cut(view, budget_of(1, 1), POLICY, covered=0, target=1000)
     assert cut is not None
     assert cut.level == "L1"
-    assert view.anchor(cut.position) == 0
+    assert view.anchors(cut.position) == [0]
     assert cut.kept <= 1000
 
 
@@ -119,7 +119,7 @@ def test_the_target_is_lowered_where_fewer_than_eight_rounds_would_fit_before_th
         ([user("task"), *rounds(2)], 100_000, "not-enough-rounds"),
         ([user("task"), *rounds(40)], 3_000, "single-turn-only"),
         ([*turns(1), user("second"), *rounds(60)], 3_000, "turns-do-not-fit"),
-        ([user("task"), *rounds(200), user("what now?")], 6_000, "turn-keeps-too-little"),
+        ([user("task"), *rounds(200), assistant("Done."), user("what now?")], 6_000, "turn-keeps-too-little"),
         (turns(20), 100_000, None),
     ],
 )

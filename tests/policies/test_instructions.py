@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policies.conversation import Conversation, Order
+from policies.conversation import Conversation, Order, Rooms
 from policies.message import Call, Message
 
 BEHIND = Order("free", "behind")
@@ -74,7 +74,7 @@ def test_of_every_tool_the_newest_message_that_loads_it_goes_with_its_call(
     room: int | None, loading: list[int]
 ) -> None:
     body = [USER, *loader("a", "grep", "edit"), *loader("b", "edit"), *loader("c", "edit"), MODEL, USER, MODEL]
-    conversation = Conversation(body, order=BEHIND, loading_room=room)
+    conversation = Conversation(body, order=BEHIND, rooms=Rooms(loading=room))
     assert conversation.loading(8) == loading
     assert conversation.loading(3) == [i for i in (1, 2) if room != 0]
     sent = {*loading, *range(8, len(body)), *conversation.repeated(8)}

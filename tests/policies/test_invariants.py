@@ -71,12 +71,11 @@ def test_2_shape_and_3_verbatim(case: tuple[list[Json], int]) -> None:
     view = conversation(messages)
     head, body = messages[: view.head_length], messages[view.head_length :]
     instructions = [body[i] for i in view.covered_instructions(cut)]
-    anchor = view.anchor(cut)
     expected = [
         *head,
         *instructions,
         {"role": "user", "content": RECORD},
-        *([] if anchor is None else [body[anchor]]),
+        *(body[i] for i in view.anchors(cut)),
         *body[cut:],
     ]
     assert sent(messages, cut) == expected

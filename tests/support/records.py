@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from policies.budget import Budget, budget_of
 from policies.half_window import Cut
 from policies.record.bisect import Outcome
@@ -21,11 +23,11 @@ def made(
     parent: Record | None = None,
     written: Written | None = NONSENSE,
     budget: Budget = BUDGET,
-    anchor: int | None = None,
+    repeated: Collection[int] = (),
     kept: tuple[str, ...] = (),
 ) -> Record:
     cut = Cut(utterances[-1].position + 1, "L0", "turn-boundary", kept=500, units_total=9, units_kept=4)
-    span = Span(tuple(utterances), cut, "digest", "first", "last", first_user=0, anchor=anchor)
+    span = Span(tuple(utterances), cut, "digest", "first", "last", first_user=0, repeated=repeated)
     settings = LedgerSettings()
     return build(
         span,

@@ -9,9 +9,10 @@ import msgspec
 from policies.assembly import Injected
 from policies.message import Call, Message, Role
 from policies.transcript import CountTokens, ToolCall, Utterance
+from policies.voices.tables import Voice
 from proxy.dialects.chat.canonical import Json, message_digest, text_digests, user_digests
 from proxy.dialects.surrogates import readable
-from proxy.dialects.texts import cut, cut_arguments, id_of, with_beginning
+from proxy.dialects.texts import cut, cut_arguments, id_of, texts_of_voice, with_beginning, with_voices
 from proxy.models.media import KINDS, media_tokens, sealed_tokens
 
 # Wire roles; `function` is the legacy tool role, and an unknown role is treated as a user's, which is never dropped.
@@ -46,9 +47,9 @@ def describe(message: object, count: CountTokens, family: str = "") -> Message |
     role = _ROLES.get(spoken_as, "user")
     if spoken_as in _SPEAKERS and isinstance(content, str) and message.keys() == _PLAIN:
         digest, loose = text_digests(role, content)
-        return Message(role, MESSAGE_OVERHEAD + count(content), digest, loose=loose)
+        return with_voices(Message(role, MESSAGE_OVERHEAD + count(content), digest, loose=loose), [content], count)
     digest, loose = user_digests(message) if role == "user" else (message_digest(message), None)
-    return Message(
+    described = Message(
         role=role,
         tokens=_tokens(message, count, family),
         digest=digest,
@@ -59,6 +60,7 @@ def describe(message: object, count: CountTokens, family: str = "") -> Message |
         media=_has_media(message),
         loose=loose,
     )
+    return with_voices(described, _texts(message), count, has_media=described.media)
 
 
 def _has_names(message: Json) -> bool:
@@ -155,9 +157,25 @@ def _is_signed(message: Json) -> bool:
 
 
 def utterances(message: object, position: int, tools: Sequence[str | None]) -> list[Utterance]:
-    """Without media."""
+    """Without media; of a user's message every part by itself."""
     if not isinstance(message, dict):
         return [Utterance(position, "user", "")]
+    texts = _shown(message)
+    role = _ROLES.get(message.get("role"), "user")
+    if role == "user" and len(texts) > 1:
+        return [Utterance(position, role, text) for text in texts]
+    said = Utterance(position, role, "\n".join(texts), tuple(_calls(message)), reasoning=_reasoning(message))
+    if role == "tool":
+        said = replace(said, answers=_answered(message), tool=next(iter(tools), None))
+    return [said]
+
+
+def _texts(message: Json) -> list[str]:
+    return [part for part in _parts(message.get("content")) if isinstance(part, str)]
+
+
+def _shown(message: Json) -> list[str]:
+    """Texts, and the kinds of what is none."""
     texts = []
     content = message.get("content")
     for part in content if isinstance(content, list) else [content]:
@@ -168,11 +186,7 @@ def utterances(message: object, position: int, tools: Sequence[str | None]) -> l
             texts.append(text if isinstance(text, str) else f"[{part.get('type', 'media')}]")
     if isinstance(refusal := message.get("refusal"), str):
         texts.append(refusal)
-    role = _ROLES.get(message.get("role"), "user")
-    said = Utterance(position, role, "\n".join(texts), tuple(_calls(message)), reasoning=_reasoning(message))
-    if role == "tool":
-        said = replace(said, answers=_answered(message), tool=next(iter(tools), None))
-    return [said]
+    return texts
 
 
 def _reasoning(message: Json) -> str:
@@ -197,8 +211,20 @@ def merged(text: str, raw: bytes | memoryview) -> bytes:
 
 
 def words(raw: bytes | memoryview) -> bytes:
-    """No message of chat holds results and a user's words."""
-    return bytes(raw)
+    return _with_voice(raw, "person")
+
+
+def rules(raw: bytes | memoryview) -> bytes:
+    return _with_voice(raw, "instructions")
+
+
+def _with_voice(raw: bytes | memoryview, voice: Voice) -> bytes:
+    message = msgspec.json.decode(readable(bytes(raw)))
+    texts = _texts(message)
+    is_result = _ROLES.get(message.get("role"), "user") == "tool"
+    if voice == "person" and not is_result:
+        return bytes(raw)
+    return injected(Injected(texts_of_voice(texts, voice, is_result=is_result)))
 
 
 def without_thinking(raw: bytes | memoryview) -> bytes | None:

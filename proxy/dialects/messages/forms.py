@@ -5,8 +5,10 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from policies.assembly import Injected
+from policies.voices.parts import Part, parts_by_block, typed_in_result
+from policies.voices.tables import Voice
 from proxy.dialects.json_array import decode, members_of, split
-from proxy.dialects.messages.kinds import THINKING, Json, blocks_of, is_result, is_spoken, kind_of, text_of
+from proxy.dialects.messages.kinds import THINKING, Json, blocks_of, is_result, kind_of, shown_in, text_of
 from proxy.dialects.surrogates import readable
 from proxy.dialects.texts import cut, cut_values
 from proxy.models.media import KINDS
@@ -29,8 +31,35 @@ def merged(text: str, raw: bytes | memoryview) -> bytes:
 
 
 def words(raw: bytes | memoryview) -> bytes:
+    return _with_voice(raw, "person")
+
+
+def rules(raw: bytes | memoryview) -> bytes:
+    return _with_voice(raw, "instructions")
+
+
+def _with_voice(raw: bytes | memoryview, voice: Voice) -> bytes:
+    """A message of one voice alone. Blocks of which all is said in it keep their bytes."""
     members, blocks = _opened(raw)
-    return _closed(members, [block for block in blocks if is_spoken(_read(block))])
+    read = [_read(block) for block in blocks]
+    apart = iter(parts_by_block([text for block in read if (text := text_of(block)) is not None]))
+    kept: list[bytes] = []
+    for block, content in zip(read, blocks, strict=True):
+        if text_of(block) is not None:
+            kept += _of_voice(next(apart), voice, content)
+        elif is_result(block):
+            typed = typed_in_result(shown_in(block), "") if voice == "person" else []
+            kept += [msgspec.json.encode(_text(part.text)) for part in typed if part.voice == voice]
+        elif voice == "person":
+            kept.append(content)
+    return _closed(members, kept)
+
+
+def _of_voice(parts: Sequence[Part], voice: Voice, block: bytes) -> list[bytes]:
+    theirs = [part for part in parts if part.voice == voice]
+    if len(theirs) == len(parts):
+        return [block] if parts else []
+    return [msgspec.json.encode(_text(part.text)) for part in theirs]
 
 
 def without_thinking(raw: bytes | memoryview) -> bytes | None:

@@ -6,19 +6,22 @@ from functools import partial
 import msgspec
 
 from policies.message import Call, Message, Role
-from policies.stamps import is_harness
 from policies.transcript import CountTokens, ToolCall, Utterance
+from policies.voices.heard import heard_in, heard_in_results
+from policies.voices.speech import Speech
 from proxy.dialects.messages.canonical import instruction_digest, loose_digest, message_digest
-from proxy.dialects.messages.forms import injected, merged, shortened, with_texts, without_thinking, words
+from proxy.dialects.messages.forms import injected, merged, rules, shortened, with_texts, without_thinking, words
 from proxy.dialects.messages.kinds import (
     THINKING,
     Json,
-    blocks_of,
+    content_of,
     is_call,
     is_compaction,
     is_result,
-    is_spoken,
+    joined,
     kind_of,
+    shown,
+    shown_in,
     text_of,
     tools_changed,
     tools_loaded,
@@ -26,7 +29,17 @@ from proxy.dialects.messages.kinds import (
 from proxy.dialects.texts import id_of
 from proxy.models.media import media_tokens, sealed_tokens
 
-__all__ = ["describe", "injected", "merged", "shortened", "utterances", "with_texts", "without_thinking", "words"]
+__all__ = [
+    "describe",
+    "injected",
+    "merged",
+    "rules",
+    "shortened",
+    "utterances",
+    "with_texts",
+    "without_thinking",
+    "words",
+]
 
 # An unknown role is treated as a user's, which is never dropped.
 _ROLES: Mapping[object, Role] = {"system": "system", "user": "user", "assistant": "assistant"}
@@ -35,16 +48,13 @@ _MEDIA = frozenset({"image", "document"})
 BLOCK_OVERHEAD = 4
 CALL_OVERHEAD = 8
 
-# What is told of a result that a provider's own tool came back with.
-_TOLD = ("text", "title", "url", "stdout", "stderr", "error_code", "tool_name")
-
 _Weigh = Callable[[Json], int]
 
 
 def describe(message: object, count: CountTokens, family: str = "") -> Message | None:
     if not isinstance(message, dict):
         return None
-    blocks = _content(message)
+    blocks = content_of(message)
     if not _has_names(message, blocks):
         return None
     describe_role = _DESCRIBED.get(message.get("role"), _of_user)
@@ -60,22 +70,40 @@ def _has_names(message: Json, blocks: Sequence[Json]) -> bool:
 def _of_user(message: Json, blocks: Sequence[Json], weigh: _Weigh) -> Message:
     tokens, digest = _weight(blocks, weigh), message_digest(message)
     results = [block for block in blocks if is_result(block)]
+    rest = [block for block in blocks if not is_result(block)]
+    heard = heard_in([text for block in rest if (text := text_of(block)) is not None])
+    told = Message(
+        "user",
+        tokens,
+        digest,
+        speech=heard.speech,
+        is_known=heard.is_known,
+        opens=heard.opens,
+        rules=heard.rules,
+        rule_tokens=_text_weight(heard.text_of_rules, weigh),
+        is_summary=heard.is_summary,
+    )
     if not results:
         media = any(text_of(block) is None for block in blocks)
-        return Message("user", tokens, digest, media=media, loose=loose_digest(message))
-    spoken = [block for block in blocks if is_spoken(block)]
-    parts = (part for block in results for part in _content(block))
-    return Message(
+        speech: Speech = "full" if media and heard.speech in ("none", "brief") else heard.speech
+        return msgspec.structs.replace(told, media=media, loose=loose_digest(message), speech=speech)
+    typed = heard_in_results([shown_in(block) for block in results])
+    parts = (part for block in results for part in content_of(block))
+    return msgspec.structs.replace(
+        told,
         role="tool",
-        tokens=tokens,
-        digest=digest,
         results=tuple(map(_answered, results)),
         # Media alone go with a result: of a page that a tool has read.
-        words=_weight(spoken, weigh) if any(map(text_of, spoken)) else 0,
+        words=_text_weight(heard.words, weigh) + _text_weight(typed.words, weigh),
+        speech=typed.speech if heard.speech in ("none", "unsure") or not heard.words else heard.speech,
         joins=True,
         media=any(text_of(part) is None for part in parts),
         loads=_names(tools_loaded, results),
     )
+
+
+def _text_weight(text: str, weigh: _Weigh) -> int:
+    return weigh({"type": "text", "text": text}) if text else 0
 
 
 def _of_model(message: Json, blocks: Sequence[Json], weigh: _Weigh) -> Message:
@@ -145,7 +173,7 @@ def _tokens(block: Json, count: CountTokens, family: str) -> int:
     if is_call(block):
         return CALL_OVERHEAD + count(str(block.get("name", ""))) + count(_arguments(block))
     if kind == "tool_result":
-        return BLOCK_OVERHEAD + sum(_part_tokens(part, count, family) for part in _content(block))
+        return BLOCK_OVERHEAD + sum(_part_tokens(part, count, family) for part in content_of(block))
     if kind in THINKING:
         return BLOCK_OVERHEAD + _thought_tokens(block, count)
     return BLOCK_OVERHEAD + media_tokens(block, count, family)
@@ -169,24 +197,22 @@ def _arguments(block: Json) -> str:
 
 
 def utterances(message: object, position: int, tools: Sequence[str | None]) -> list[Utterance]:
-    """Without media: results first, then what a harness says, then the user's words; of a model its words and calls,
-    then what the provider's own tools came back with."""
+    """Without media: results first, then every other block of a user; of a model its words and calls, then what the
+    provider's own tools came back with."""
     if not isinstance(message, dict):
         return [Utterance(position, "user", "")]
     role = _ROLES.get(message.get("role"), "user")
-    blocks = _content(message)
+    blocks = content_of(message)
     if role == "system":
-        return [Utterance(position, role, _joined(blocks))]
+        return [Utterance(position, role, joined(blocks))]
     apart = [block for block in blocks if is_result(block)]
     rest = [block for block in blocks if not is_result(block)]
     if role == "assistant":
         said = _answer(rest, position)
         return [said, *_results(apart, position, {call.id: call.name for call in said.calls}, tools)]
-    heard = [text for block in rest if is_harness(text := text_of(block) or "")]
-    words = _joined([block for block in rest if not is_harness(text_of(block) or "")])
     said_before = _results(apart, position, {}, tools)
-    said_before += [Utterance(position, role, text, harness=True) for text in heard]
-    return [*said_before, Utterance(position, role, words)] if words or not said_before else said_before
+    said_before += [Utterance(position, role, shown(block)) for block in rest]
+    return said_before or [Utterance(position, role, "")]
 
 
 def _answer(blocks: Sequence[Json], position: int) -> Utterance:
@@ -198,7 +224,7 @@ def _answer(blocks: Sequence[Json], position: int) -> Utterance:
     )
     thoughts = [block.get("thinking") for block in blocks if kind_of(block) in THINKING]
     reasoning = "\n".join(thought for thought in thoughts if isinstance(thought, str) and thought)
-    text = _joined([block for block in blocks if not is_call(block) and kind_of(block) not in THINKING])
+    text = joined([block for block in blocks if not is_call(block) and kind_of(block) not in THINKING])
     return Utterance(position, "assistant", text, calls, reasoning=reasoning)
 
 
@@ -211,22 +237,5 @@ def _results(
     for block in blocks:
         answered = _answered(block)
         tool = made[answered] if answered in made else next(earlier, None)
-        said.append(Utterance(position, "tool", _joined(_content(block)), answers=answered, tool=tool))
+        said.append(Utterance(position, "tool", shown_in(block), answers=answered, tool=tool))
     return said
-
-
-def _content(block: Json) -> list[Json]:
-    return blocks_of(block.get("content"))
-
-
-def _joined(blocks: Sequence[Json]) -> str:
-    return "\n".join(map(_shown, blocks))
-
-
-def _shown(block: Json) -> str:
-    """A block for a reader: its text, or what it is and what it tells beside."""
-    if (text := text_of(block)) is not None:
-        return text
-    told = [value for key in _TOLD if isinstance(value := block.get(key), str) and value]
-    inner = [_shown(part) for part in _content(block) if kind_of(part) == "text"]
-    return "\n".join([*told, *inner]) or f"[{kind_of(block) or 'media'}]"

@@ -1,12 +1,12 @@
 """What kinds of blocks a message holds; versions of them follow, so most are known by how their names end."""
 
-from collections.abc import Iterator, Mapping
-
-from policies.stamps import is_harness
+from collections.abc import Iterable, Iterator, Mapping
 
 Json = Mapping[str, object]
 
 THINKING = frozenset({"thinking", "redacted_thinking"})
+# What is told of a result that a provider's own tool came back with.
+_TOLD = ("text", "title", "url", "stdout", "stderr", "error_code", "tool_name")
 _CHANGES = {"tool_addition": "+", "tool_removal": "-"}
 
 
@@ -39,12 +39,6 @@ def is_result(block: Json) -> bool:
     return kind_of(block).endswith("tool_result")
 
 
-def is_spoken(block: Json) -> bool:
-    """Whether a user says this: no result, no words of a harness, and something."""
-    text = text_of(block)
-    return not is_result(block) if text is None else bool(text.strip()) and not is_harness(text)
-
-
 def is_compaction(block: Json) -> bool:
     """Without a content the provider could not make one, and takes no notice of it."""
     return block.get("type") == "compaction" and any(block.get(key) for key in ("content", "encrypted_content"))
@@ -66,3 +60,25 @@ def tools_changed(block: Json) -> Iterator[str]:
         names = tool.get("definition", tool) if isinstance(tool, dict) else {}
         names = names if isinstance(names, dict) else {}
         yield f"{sign}{names.get('name', names.get('server_name', ''))}"
+
+
+def content_of(block: Json) -> list[Json]:
+    return blocks_of(block.get("content"))
+
+
+def shown_in(block: Json) -> str:
+    """What a block holds, for a reader."""
+    return joined(content_of(block))
+
+
+def joined(blocks: Iterable[Json]) -> str:
+    return "\n".join(map(shown, blocks))
+
+
+def shown(block: Json) -> str:
+    """A block for a reader: its text, or what it is and what it tells beside."""
+    if (text := text_of(block)) is not None:
+        return text
+    told = [value for key in _TOLD if isinstance(value := block.get(key), str) and value]
+    inner = [shown(part) for part in content_of(block) if kind_of(part) == "text"]
+    return "\n".join([*told, *inner]) or f"[{kind_of(block) or 'media'}]"

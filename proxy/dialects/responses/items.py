@@ -7,6 +7,7 @@ import msgspec
 from policies.assembly import Injected
 from policies.message import Message
 from policies.transcript import CountTokens, ToolCall, Utterance
+from policies.voices.tables import Voice
 from proxy.dialects.responses.canonical import MARKS, Json, item_digest, loose_digest
 from proxy.dialects.responses.kinds import (
     COMPACTIONS,
@@ -21,7 +22,7 @@ from proxy.dialects.responses.kinds import (
     tools_of,
 )
 from proxy.dialects.surrogates import readable
-from proxy.dialects.texts import cut, cut_arguments, cut_values, with_beginning
+from proxy.dialects.texts import cut, cut_arguments, cut_values, texts_of_voice, with_beginning, with_voices
 from proxy.models.media import KINDS, media_tokens, sealed_tokens
 
 # As chat's: a message is an item, and a call is one of its own.
@@ -41,7 +42,7 @@ def describe(item: object, count: CountTokens, family: str = "") -> Message | No
         return None
     kind = kind_of(item)
     role = role_of(item, kind)
-    return Message(
+    described = Message(
         role=role,
         tokens=_tokens(item, kind, count, family),
         digest=item_digest(item, kind),
@@ -58,6 +59,10 @@ def describe(item: object, count: CountTokens, family: str = "") -> Message | No
         barrier=kind in COMPACTIONS,
         bypass="provider_compaction" if kind == "compaction_trigger" else None,
     )
+    if is_message(item, kind) or is_result(item, kind):
+        return with_voices(described, _texts(item, kind), count, has_media=described.media)
+    # What is known by its kind alone is no person's.
+    return msgspec.structs.replace(described, speech="none") if role == "user" else described
 
 
 def _has_names(item: Json) -> bool:
@@ -74,6 +79,10 @@ def _listed(content: object) -> Sequence[object]:
 def _content(item: Json, kind: str) -> object:
     """What an item says to the model, where it is no call."""
     return item.get("content") if is_message(item, kind) else item.get("output")
+
+
+def _texts(item: Json, kind: str) -> list[str]:
+    return [text for part in _listed(_content(item, kind)) if (text := _text(part)) is not None]
 
 
 def _text(part: object) -> str | None:
@@ -152,7 +161,10 @@ def utterances(item: object, position: int, tools: Sequence[str | None]) -> list
         return [Utterance(position, "user", "")]
     kind = kind_of(item)
     if is_message(item, kind):
-        return [Utterance(position, role_of(item, kind), _said(item.get("content")))]
+        role, parts = role_of(item, kind), _listed(item.get("content"))
+        if role == "user" and len(parts) > 1:
+            return [Utterance(position, role, _shown(part)) for part in parts if part is not None]
+        return [Utterance(position, role, _said(item.get("content")))]
     if kind == "reasoning":
         thought = "\n".join(_thoughts(item))
         return [Utterance(position, "assistant", "", reasoning=thought)] if thought else []
@@ -213,8 +225,19 @@ def merged(text: str, raw: bytes | memoryview) -> bytes:
 
 
 def words(raw: bytes | memoryview) -> bytes:
-    """Results are items of their own."""
-    return bytes(raw)
+    return _with_voice(raw, "person")
+
+
+def rules(raw: bytes | memoryview) -> bytes:
+    return _with_voice(raw, "instructions")
+
+
+def _with_voice(raw: bytes | memoryview, voice: Voice) -> bytes:
+    item = msgspec.json.decode(readable(bytes(raw)))
+    kind = kind_of(item)
+    if voice == "person" and not is_result(item, kind):
+        return bytes(raw)
+    return injected(Injected(texts_of_voice(_texts(item, kind), voice, is_result=is_result(item, kind))))
 
 
 def without_thinking(raw: bytes | memoryview) -> bytes | None:

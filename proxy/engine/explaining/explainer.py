@@ -15,7 +15,7 @@ from policies.plan import Compact, Forward, Reuse
 from policies.record import working_set
 from policies.record.actions import file_changes, key_actions
 from policies.record.record import Record, RoundCounts
-from policies.trail import left_out
+from policies.trail import beside
 from policies.transcript import CountTokens
 from proxy.dialects.reader import CountedRequest
 from proxy.engine.case import Case
@@ -297,8 +297,8 @@ def _carried(case: Case, outlook: _Outlook, count: CountTokens) -> tuple[list[En
         said, spoken, budget = list(record.entries), (), case.limits.budget
     else:
         return [], 0, 0
-    anchor = left_out(case.conversation, outlook.covered, case.resumed)
+    repeated = beside(case.conversation, outlook.covered, case.resumed)
     most = min(budget.record, case.caller.policy.ledger.max_tokens)
-    pinned = ledger.fit([entry for entry in said if entry.position != anchor], most, count)
+    pinned = ledger.fit([entry for entry in said if entry.position not in repeated], most, count)
     actions = len(record.actions if record else ()) + len(key_actions(spoken))
     return pinned, actions, len(file_changes(record.files if record else (), spoken))

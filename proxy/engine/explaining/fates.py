@@ -98,8 +98,8 @@ def _staying(conversation: Conversation, cut: int) -> dict[int, tuple[explanatio
     found = {i: _LAPSED if body[i].lapses else _SUPERSEDED for i in theirs}
     found |= {i: ("kept", f"{body[i].role} message: always sent") for i in conversation.covered_instructions(cut)}
     found |= dict.fromkeys(conversation.pinned, ("kept", "it has changed since it was summarized"))
-    if (anchor := conversation.anchor(cut)) is not None:
-        found[anchor] = ("anchor", "user message of the turn that the cut falls into")
+    found |= dict.fromkeys(conversation.rules(cut), ("kept", "its files of rules are always sent"))
+    found |= dict.fromkeys(conversation.anchors(cut), ("anchor", "what the user said that is at work at the cut"))
     return found | dict.fromkeys(conversation.loading(cut), ("kept", "tools are there because of it"))
 
 

@@ -91,10 +91,10 @@ GREP = result("a", [{"type": "tool_reference", "tool_name": "grep"}])
 LOADING = [model(call("a")), user(GREP)]
 CASES: list[tuple[str, list[Json], Json, list[int], str]] = [
     ("an anchor", [user("task"), *rounds("a", "b")], {}, [3], "u: RECORD | u: task | a: b | u: [b]"),
-    ("turns", [user("t"), *rounds("a"), model("so"), user("next"), *rounds("b")], {}, [3, 4],
-     "u: RECORD | u: next | a: b | u: [b]"),
+    ("turns", [user("t"), *rounds("a"), model("so"), user("then b"), *rounds("b")], {}, [3, 4],
+     "u: RECORD | u: then b | a: b | u: [b]"),
     ("words beside results", [user("t"), model(call("a")), user(result("a"), REMINDER, "stop"), *rounds("b", "c")], {},
-     [5], "u: RECORD | u: stop | a: c | u: [c]"),
+     [5], "u: RECORD | u: t | u: stop | a: c | u: [c]"),
     ("no cut behind words beside results",
      [user("t"), model(call("a")), user(result("a"), "stop"), *rounds("b")], {}, [], ""),
     ("a harness beside results", [user("t"), model(call("a")), user(result("a"), REMINDER), *rounds("b")], {}, [3],
@@ -108,10 +108,10 @@ CASES: list[tuple[str, list[Json], Json, list[int], str]] = [
      "u: RECORD | u: t | s: 8 left | a: c | u: [c] | s: 7 left"),
     ("an instruction behind the first user", [user("t"), system("rules"), *rounds("a", "b")], {}, [4],
      "u: RECORD | u: t | s: rules | a: b | u: [b]"),
-    ("an instruction and a user's turn", [user("t"), system("rules"), *rounds("a"), model("so"), user("next")], {},
-     [4, 5], "u: RECORD | u: next | s: rules"),
+    ("an instruction and a user's turn", [user("t"), system("rules"), *rounds("a"), model("so"), user("then b")], {},
+     [4, 5], "u: RECORD | u: then b | s: rules"),
     ("one that has lapsed", [user("t"), system("rules", clear_at="next_user_message"), *rounds("a"), model("so"),
-     user("next"), *rounds("b", "c")], {}, [4, 5, 8], "u: RECORD | u: next | a: c | u: [c]"),
+     user("then b"), *rounds("b", "c")], {}, [4, 5, 8], "u: RECORD | u: then b | a: c | u: [c]"),
     ("changes of tools", [user("t"), {"role": "system", "content": [{"type": "tool_removal", "tool": {"name": "x"}}]},
      *rounds("a"), {"role": "system", "content": [{"type": "tool_addition", "tool": {"name": "x"}}]}, *rounds("b")],
      {}, [5], "u: RECORD | u: t | s: tool_removal | s: tool_addition | a: b | u: [b]"),
@@ -120,8 +120,8 @@ CASES: list[tuple[str, list[Json], Json, list[int], str]] = [
     ("tools and instructions", [user("t"), system("rules"), *LOADING, *rounds("b", "c")], {}, [4, 6],
      "u: RECORD | a: a | u: [a] | u: t | s: rules | a: c | u: [c]"),
     ("a paused answer", [user("t"), model({"type": "server_tool_use", "id": "s", "name": "x", "input": {}}),
-     model({"type": "x_tool_result", "tool_use_id": "s", "content": []}, "so"), user("next")], {}, [3],
-     "u: RECORD | u: next"),
+     model({"type": "x_tool_result", "tool_use_id": "s", "content": []}, "so"), user("then b")], {}, [3],
+     "u: RECORD | u: then b"),
     ("a loop that thinks", [user("t"), model(thought(), call("a")), user(result("a")), model(thought(), call("b")),
      user(result("b"))], ENABLED, [3], "u: RECORD | u: t | a: thinking, b | u: [b]"),
     ("a loop that thinks only at first", [user("t"), model(thought(), call("a")), user(result("a")), *rounds("b")],
@@ -154,7 +154,7 @@ def test_a_providers_compaction_and_its_round_stay_and_the_record_stands_behind_
 
 
 def test_where_roles_take_turns_one_of_the_shapes_is_taken() -> None:
-    read = Read([user("t"), *rounds("a", "b", "c"), model("so"), user("next"), *rounds("d")])
+    read = Read([user("t"), *rounds("a", "b", "c"), model("so"), user("then b"), *rounds("d")])
     for cut in read.cuts:
         taken = [shape for shape in SHAPES if not defects(read.sent(cut, shape), alternating=True)]
         assert "merge" in taken

@@ -99,7 +99,7 @@ USERS: list[tuple[str, Json, Json]] = [
     (
         "words and an image",
         user(result("a"), IMAGE, FORTY),
-        {"role": "tool", "words": 2 * BLOCK_OVERHEAD + 1105 + 10, "media": False},
+        {"role": "tool", "words": BLOCK_OVERHEAD + 10, "media": False},
     ),
     ("an image in a result", user(result("a", [text("x"), IMAGE])), {"media": True, "loads": ()}),
     ("tools", user(result("a", [REFERENCE, {**REFERENCE, "tool_name": "sed"}])), {"loads": ("grep", "sed")}),
@@ -183,31 +183,32 @@ def test_ids_that_carry_a_whole_signature_are_remembered_by_their_hash() -> None
     assert len(made.id) == 64
 
 
-def heard(message: Json, *tools: str | None) -> list[tuple[str, str, str | None, str | None, bool]]:
-    return [(s.role, s.text, s.answers, s.tool, s.harness) for s in utterances(message, 3, tools)]
+def heard(message: Json, *tools: str | None) -> list[tuple[str, str, str | None, str | None]]:
+    return [(s.role, s.text, s.answers, s.tool) for s in utterances(message, 3, tools)]
 
 
-def test_results_are_heard_before_a_harness_and_a_user() -> None:
+def test_results_are_heard_before_every_other_block() -> None:
     message = user(result("a", "one"), result("b", [text("two"), IMAGE, text("three")]), REMINDER, "Stop.", "Now.")
     assert heard(message, "bash", None) == [
-        ("tool", "one", "a", "bash", False),
-        ("tool", "two\n[image]\nthree", "b", None, False),
-        ("user", REMINDER, None, None, True),
-        ("user", "Stop.\nNow.", None, None, False),
+        ("tool", "one", "a", "bash"),
+        ("tool", "two\n[image]\nthree", "b", None),
+        ("user", REMINDER, None, None),
+        ("user", "Stop.", None, None),
+        ("user", "Now.", None, None),
     ]
 
 
 @pytest.mark.parametrize(
     ("message", "expected"),
     [
-        (user("hi"), [("user", "hi", None, None, False)]),
-        ({"role": "user", "content": "hi"}, [("user", "hi", None, None, False)]),
-        (user(REMINDER), [("user", REMINDER, None, None, True)]),
-        (user(f"{REMINDER} and more"), [("user", f"{REMINDER} and more", None, None, False)]),
-        (user(IMAGE), [("user", "[image]", None, None, False)]),
-        (user(), [("user", "", None, None, False)]),
-        (user(result("a", [REFERENCE])), [("tool", "grep", "a", None, False)]),
-        (operator(REMINDER), [("system", REMINDER, None, None, False)]),
+        (user("hi"), [("user", "hi", None, None)]),
+        ({"role": "user", "content": "hi"}, [("user", "hi", None, None)]),
+        (user(REMINDER), [("user", REMINDER, None, None)]),
+        (user(f"{REMINDER} and more"), [("user", f"{REMINDER} and more", None, None)]),
+        (user(IMAGE), [("user", "[image]", None, None)]),
+        (user(), [("user", "", None, None)]),
+        (user(result("a", [REFERENCE])), [("tool", "grep", "a", None)]),
+        (operator(REMINDER), [("system", REMINDER, None, None)]),
     ],
 )
 def test_what_is_heard_of_other_messages(message: Json, expected: list[object]) -> None:

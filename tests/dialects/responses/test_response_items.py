@@ -212,7 +212,8 @@ def test_no_value_breaks_the_description_of_an_item(kind: str, value: object, ot
 @pytest.mark.parametrize(
     ("value", "expected"),
     [
-        (said([{"type": "input_text", "text": "see"}, IMAGE]), [("user", "see\n[input_image]", (), "")]),
+        (said([{"type": "input_text", "text": "see"}, IMAGE]),
+         [("user", "see", (), ""), ("user", "[input_image]", (), "")]),
         (item("function_call", call_id="c", name="bash", arguments="{}"),
          [("assistant", "", (ToolCall("bash", "{}", "c"),), "")]),
         (item("custom_tool_call", call_id="c", name="edit", input="+ x"),

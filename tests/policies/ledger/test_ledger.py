@@ -27,6 +27,7 @@ from policies.ledger.sentences import _END
 from policies.ledger.statements import read
 from policies.ledger.superseding import repeats, replaces, share_subject
 from policies.transcript import ToolCall, Utterance
+from policies.voices.tables import Voice
 from tests.support import statement_pairs as pairs
 from tests.support.conversations import count
 from tests.support.natural_sessions import SESSIONS, NaturalSession
@@ -59,39 +60,19 @@ def after(pair: Pair) -> list[str]:
 REMINDER = "Never push to main. The port is 8080. Fix the build. Thank you. Prefer tabs."
 
 
-def first_message(*spoken: tuple[str, bool]) -> list[Utterance]:
-    return [Utterance(0, "user", text, harness=harness) for text, harness in spoken]
-
-
-def test_a_harness_states_facts_in_the_first_message_and_nothing_else() -> None:
-    entries = extract(first_message((REMINDER, True), ("Fix the docs. Never touch a.py.", False)), (), first_user=0)
+@pytest.mark.parametrize("voice", ["harness", "report", "summary", "instructions"])
+def test_what_no_person_typed_is_never_the_users(voice: Voice) -> None:
+    said = [
+        Utterance(0, "user", REMINDER, voice=voice),
+        Utterance(0, "user", "Fix the docs. Never touch a.py. The port is 9090."),
+        Utterance(4, "user", "The port is 7070. Always push. Touch a.py.", voice=voice),
+    ]
+    entries = merge((), extract(said, (), first_user=0))
     assert [(entry.kind, entry.text) for entry in entries] == [
-        ("fact", "Never push to main."),
-        ("fact", "The port is 8080."),
-        ("fact", "Prefer tabs."),
         ("task", "Fix the docs."),
         ("directive", "Never touch a.py."),
+        ("fact", "The port is 9090."),
     ]
-    orders = [entry.order for entry in entries]
-    assert orders == sorted({*orders})
-
-
-def test_a_harness_is_not_heard_later() -> None:
-    later = [Utterance(4, "user", REMINDER, harness=True), Utterance(4, "user", "The port is 9090.")]
-    assert [entry.text for entry in extract(later, (), first_user=0)] == ["The port is 9090."]
-
-
-def test_a_harness_replaces_nothing_that_a_user_says_and_is_replaced_by_it() -> None:
-    beginning = first_message(("The port is 8080.", True), ("The port is 9090.", False))
-    later = [Utterance(4, "user", "The port is 7070.", harness=True)]
-    assert [entry.text for entry in merge((), extract([*beginning, *later], (), first_user=0))] == ["The port is 9090."]
-
-
-def test_the_task_is_what_follows_a_first_message_that_a_harness_wrote() -> None:
-    beginning = [Utterance(0, "user", REMINDER, harness=True), Utterance(1, "user", "Fix the docs.")]
-    entries = extract([*beginning, Utterance(3, "user", "Now the tests.")], (), first_user=0)
-    assert [entry.text for entry in entries if entry.kind == "task"] == ["Fix the docs."]
-    assert [entry.text for entry in entries if entry.kind == "message"] == ["Now the tests."]
 
 
 @pytest.mark.parametrize(

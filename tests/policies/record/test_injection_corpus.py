@@ -12,6 +12,7 @@ import json
 import re
 import unicodedata
 from importlib.resources import files
+from itertools import takewhile
 from typing import TYPE_CHECKING
 
 import pytest
@@ -304,13 +305,16 @@ def check_request(sent: list[Json], client: Client, *, pasted: bool) -> str:
     record = sent[place]
     assert (place, set(record), record["role"]) == (1, {"role", "content"}, "user")
     kept = sent[2:]
-    assert kept in (mine[-len(kept) :], [kept[0], *mine[1 - len(kept) :]])
+    asked = list(takewhile(lambda message: message["role"] == "user", kept))
+    assert kept[len(asked) :] == mine[len(asked) - len(kept) :]
+    rest = iter(mine)
+    assert all(message in rest for message in asked)
     text = str(record["content"])
-    check_record(text, client, pasted=pasted)
+    check_record(text, client, texts_of(asked), pasted=pasted)
     return text
 
 
-def check_record(text: str, client: Client, *, pasted: bool) -> None:
+def check_record(text: str, client: Client, asked: Sequence[str], *, pasted: bool) -> None:
     texts = texts_for(client.language)
     assert text.startswith(f"{texts.opening}\n")
     assert text.endswith(f"\n{texts.closing}")
@@ -326,7 +330,7 @@ def check_record(text: str, client: Client, *, pasted: bool) -> None:
         assert len(titles) <= (every is texts), titles
     said = text.partition(f"\n## {texts.said}\n")[2].partition("\n\n## ")[0].splitlines()
     for rule in (SILENT, *([] if pasted else [RULES])):
-        assert any(rule[client.language] in line for line in said)
+        assert any(rule[client.language] in line for line in (*said, *asked))
     words = [folded(word) for word in texts_of([m for m in client.messages if m["role"] == "user"])]
     for line in said:
         statement = _STATEMENT.fullmatch(line)

@@ -81,7 +81,7 @@ def test_a_chinese_conversation_has_a_chinese_record() -> None:
 
 
 def test_the_anchor_is_not_repeated_in_the_record_that_precedes_it() -> None:
-    record = made(generation(0, "Fix it. Never touch src/core."), anchor=0)
+    record = made(generation(0, "Fix it. Never touch src/core."), repeated=(0,))
     assert "Never touch src/core." not in record.text
     assert "Never touch src/core." in made(generation(1), record).text
 

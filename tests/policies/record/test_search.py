@@ -101,7 +101,7 @@ def test_results_say_which_tool_they_are_of_and_instructions_are_not_searched() 
     said = [
         Utterance(0, "system", "The ladder is secret."),
         Utterance(1, "tool", "ladder: 3 m", answers="c1", tool="read_file"),
-        Utterance(2, "user", "the ladder of a harness", harness=True),
+        Utterance(2, "user", "the ladder of a harness", voice="harness"),
     ]
     assert [one.who for one in Index(said).said] == ["tool (read_file)"]
 

@@ -1,0 +1,57 @@
+"""A transcript in which every utterance is that of one voice."""
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
+from itertools import groupby
+from operator import attrgetter
+
+from policies.transcript import Utterance
+from policies.voices.parts import REMINDER, Part, parts_of, typed_in_result
+
+
+def told_apart(utterances: Sequence[Utterance], spoken: Collection[int]) -> list[Utterance]:
+    """The utterances with those in a user's name taken apart, and what a person typed into results behind them.
+
+    spoken: positions of the messages in which a person speaks. What looks like a person's elsewhere is a report.
+    """
+    found: list[Utterance] = []
+    for _, together in groupby(utterances, key=lambda said: (said.position, said.role)):
+        said = [*together]
+        if said[0].role == "user":
+            found += _of_user(said, is_spoken=said[0].position in spoken)
+        elif said[0].role == "tool":
+            found += said
+            for one in said:
+                found += _typed(one, is_spoken=one.position in spoken)
+        else:
+            found += said
+    return found
+
+
+def _of_user(said: Sequence[Utterance], *, is_spoken: bool) -> Iterator[Utterance]:
+    parts = parts_of([one.text for one in said])
+    if len(parts) == 1 and parts[0].voice == "person" and is_spoken and len(said) == 1:
+        yield said[0]
+        return
+    resolved = [_resolved(part, is_spoken=is_spoken) for part in parts]
+    for (voice, by), group in groupby(resolved, key=attrgetter("voice", "by")):
+        text = "\n".join(part.text for part in group)
+        yield replace(said[0], text=text, voice=voice, by=by)
+    if not parts:
+        yield replace(said[0], text="\n".join(one.text for one in said))
+
+
+def _resolved(part: Part, *, is_spoken: bool) -> Part:
+    """A person's where the message is one in which a person speaks, and nobody else can be meant."""
+    if part.voice == "person":
+        return Part("person", part.text) if is_spoken else Part("report", part.text, part.by or "user role")
+    if not part.is_sure and is_spoken:
+        return Part("person", part.text)
+    return part
+
+
+def _typed(said: Utterance, *, is_spoken: bool) -> Iterator[Utterance]:
+    for part in typed_in_result(said.text, said.tool):
+        is_theirs = is_spoken or (said.tool is not None and part.by != REMINDER)
+        voice = part.voice if part.voice != "person" or is_theirs else "report"
+        yield Utterance(said.position, "user", part.text, voice=voice, by=part.by)

@@ -1,0 +1,66 @@
+"""What the decisions need to know of whose words a message holds."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from policies.voices import tables
+from policies.voices.parts import Part, parts_of, typed_in_result
+from policies.voices.speech import Speech, speech_of
+
+
+class Heard(NamedTuple):
+    """speech:    of a person in it; `unsure` where only its place in the conversation can tell.
+    is_known:   it holds what only a client does that puts nothing bare into the user role but what a person typed.
+    opens:      the name of the first of the unknown elements of which all of it is made; empty where it is not.
+    rules:      the files of rules in it. words, text_of_rules: what a person typed, and those files, as texts.
+    is_summary: the client's own summary of what came before.
+    """
+
+    speech: Speech = "none"
+    is_known: bool = False
+    opens: str = ""
+    rules: tuple[str, ...] = ()
+    words: str = ""
+    text_of_rules: str = ""
+    is_summary: bool = False
+
+
+def heard_in(blocks: Sequence[str]) -> Heard:
+    """Of a message in the user role that consists of these texts."""
+    parts = parts_of(blocks)
+    words = words_of(parts)
+    rules = [part for part in parts if part.voice == "instructions"]
+    unsure = next((part for part in parts if not part.is_sure), None)
+    # Of an empty message nobody else can be meant.
+    speech = speech_of(words) if any(map(str.strip, blocks)) else "brief"
+    return Heard(
+        speech if speech != "none" or unsure is None else "unsure",
+        any(part.by in tables.KNOWN for part in parts),
+        _made_of(parts),
+        tuple(part.by for part in rules),
+        words,
+        "\n".join(part.text for part in rules),
+        any(part.voice == "summary" for part in parts),
+    )
+
+
+def heard_in_results(texts: Sequence[str]) -> Heard:
+    """Of the results of tools with these texts, whichever tools they are of."""
+    typed = [part for text in texts for part in typed_in_result(text, "") if part.voice == "person"]
+    words = words_of(typed)
+    return Heard(speech_of(words), words=words)
+
+
+def introduces_itself(instructions: str) -> bool:
+    """Whether a system prompt is that of a client that is known."""
+    return tables.INTRODUCTIONS.search(instructions[:600]) is not None
+
+
+def words_of(parts: Sequence[Part]) -> str:
+    """What a person typed of these."""
+    return "\n".join(part.text.strip() for part in parts if part.voice == "person")
+
+
+def _made_of(parts: Sequence[Part]) -> str:
+    is_made = all(part.voice == "person" and part.by and part.by not in tables.TYPED for part in parts)
+    return parts[0].by if parts and is_made else ""

@@ -1,0 +1,261 @@
+"""Takes a text of the user role apart by whose words it holds, and finds a person's words inside of a result.
+
+By the tables; beyond them by form, and what is not known by its form is marked so.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from policies.voices import tables
+from policies.voices.tables import Voice
+
+# An element at the beginning of a line, as harnesses write them.
+_OPENING = re.compile(
+    r"^[ \t]{0,20}<(?P<name>permissions instructions|[A-Za-z][\w:.-]{1,60})(?:[ \t][^<>\n]{0,400})?>", re.MULTILINE
+)
+_RULES = re.compile(
+    r"^(?:# claudeMd\b|Contents of (?P<of>[^\n]{1,300}?\.(?:md|mdc|txt))\b|(?:Instructions from:|--- Context from:)"
+    r"[ \t]{0,9}(?P<from>[^\n]{1,300}?\.(?:md|mdc))\b)",
+    re.MULTILINE,
+)
+_FILE = re.compile(
+    r"(?:# AGENTS\.md instructions for|Contents of|Instructions from:|--- Context from:|Base directory for this"
+    r" skill:)[ \t]{1,9}(?P<path>[^\s<>()]{1,300})"
+)
+# Tags that people write themselves.
+_HTML_NAMES = """
+a abbr article aside audio b blockquote body br button canvas center code col dd details div dl dt em figure font footer
+form frame h1 h2 h3 h4 h5 h6 head header hr html i iframe img input ins kbd label li link main mark meta nav ol option p
+path pre q rect s samp script section select small span strike strong style sub sup svg table tbody td template text
+textarea tfoot th thead time title tr u ul var video
+"""
+_HTML = frozenset(_HTML_NAMES.split())
+# As people name no element.
+_COMPOUND = re.compile(r"[-_:.]")
+# A command's arguments and what it printed; its own text stands between them.
+_COMMAND, _PRINTED = "command-name", frozenset({"local-command-stdout", "local-command-stderr"})
+# Where a person's words may be found in a result: within so much of its end.
+_END = 200_000
+REMINDER = "system-reminder"
+_REMINDER = f"<{REMINDER}>"
+_REMINDER_END = f"</{REMINDER}>"
+
+
+class Part(NamedTuple):
+    """A piece of a text. by: which file, element or client; is_sure: whether a table says so.
+
+    A part that is not sure is a person's only if nothing else in the conversation can be.
+    """
+
+    voice: Voice
+    text: str
+    by: str = ""
+    is_sure: bool = True
+
+
+def parts_of(blocks: Sequence[str]) -> list[Part]:
+    """The parts of a message in the user role that consists of these texts, in order."""
+    return [part for parts in parts_by_block(blocks) for part in parts]
+
+
+def parts_by_block(blocks: Sequence[str]) -> list[list[Part]]:
+    """The same, by text."""
+    found: list[list[Part]] = []
+    command = ""
+    for block in blocks:
+        parts = _expansion(block, command) if command else None
+        parts = parts or [*_parts(block)]
+        names = {part.by for part in parts}
+        command = block if _COMMAND in names else "" if not _PRINTED.isdisjoint(names) else command
+        command = (
+            ""
+            if any(part.voice in ("person", "instructions") and part.by != "command-args" for part in parts)
+            else command
+        )
+        found.append(parts)
+    return found
+
+
+def _expansion(block: str, command: str) -> list[Part] | None:
+    """What a command stands for is rules that a person has called for by its name."""
+    if _OPENING.match(block):
+        return None
+    name = command.partition(f"<{_COMMAND}>")[2].partition("<")[0].strip()
+    return [Part("instructions", block, name or _COMMAND)]
+
+
+def _parts(text: str) -> Iterator[Part]:
+    """Of one text."""
+    if not text.strip():
+        return
+    spans = [*_elements(text)] if "<" in text else []
+    typed = [span for span in spans if _is_typed(span, text)]
+    outside: Voice = "harness" if typed else "person"
+    if spans and not text[: spans[0].start].strip() and tables.ELEMENTS.get(spans[0].name) == "report":
+        # Nobody types behind a report: what follows it in its text is the harness's, or the report's that broke out.
+        yield Part("report", text, spans[0].name)
+        return
+    if (begun := _beginning(text)) is not None and not typed:
+        yield begun
+        return
+    at = 0
+    for span in spans:
+        yield from _outside(text[at : span.start], outside)
+        yield from _element(span, text, is_whole=not (text[: span.start].strip() or text[span.end :].strip()))
+        at = span.end
+    yield from _outside(text[at:], outside)
+
+
+class _Span(NamedTuple):
+    name: str
+    start: int
+    inner: int
+    inner_end: int
+    end: int
+
+
+def _elements(text: str) -> Iterator[_Span]:
+    """The outermost elements of a harness, or of nobody known, that begin a line, each up to the last of its closings
+    before the next one of its name: a closing tag within it ends nothing."""
+    at = 0
+    while (found := _OPENING.search(text, at)) is not None:
+        name = found["name"]
+        if name.lower() in _HTML and name not in tables.ELEMENTS:
+            at = found.end()
+            continue
+        closing = f"</{name.split()[0] if ' ' in name and f'</{name}>' not in text else name}>"
+        following = _next_opening(text, name, found.end())
+        inner_end = text.rfind(closing, found.end(), following)
+        if inner_end < 0:
+            inner_end = text.find(closing, found.end())
+        if inner_end < 0:
+            if name in tables.ELEMENTS:  # cut off: what began is not the person's
+                yield _Span(name, found.start(), found.end(), len(text), len(text))
+                return
+            at = found.end()
+            continue
+        yield _Span(name, found.start(), found.end(), inner_end, inner_end + len(closing))
+        at = inner_end + len(closing)
+
+
+def _next_opening(text: str, name: str, at: int) -> int:
+    """Where the next element of this name begins, on a line of its own behind a closing tag; else the end."""
+    found = text.find(f"\n<{name}", at)
+    return len(text) if found < 0 else found
+
+
+def _is_typed(span: _Span, text: str) -> bool:
+    if span.name not in tables.TYPED:
+        return False
+    return span.name not in tables.PLAIN_TYPED or not text[: span.start].strip() or "] Result:" in text[: span.start]
+
+
+def _element(span: _Span, text: str, *, is_whole: bool) -> Iterator[Part]:
+    inner = text[span.inner : span.inner_end].strip()
+    voice = tables.ELEMENTS.get(span.name)
+    if _is_typed(span, text):
+        if inner:
+            yield Part("person", inner, span.name)
+    elif voice == "harness":
+        yield from _of_harness(inner, span.name)
+    elif voice == "summary":
+        yield Part("summary" if is_whole else "person", inner if is_whole else text[span.start : span.end], span.name)
+    elif voice is not None:
+        file = _FILE.search(inner)
+        yield Part(voice, text[span.start : span.end], file["path"] if file and voice == "instructions" else span.name)
+    elif is_whole and _COMPOUND.search(span.name):
+        yield Part("report", text[span.start : span.end], span.name, is_sure=False)
+    else:
+        yield Part("person", text[span.start : span.end], span.name)
+
+
+def _of_harness(inner: str, name: str) -> Iterator[Part]:
+    """A reminder may hold what a person typed meanwhile, or a file of rules."""
+    if said := typed_while_working(inner):
+        yield Part("person", said, name)
+        return
+    if (within := tables.TYPED_WITHIN.get(name)) and f"<{within}>" in inner:
+        said = inner.partition(f"<{within}>")[2].partition(f"</{within}>")[0].strip()
+        yield Part("person", said, within)
+    if (rules := _RULES.search(inner)) is not None:
+        yield Part("instructions", f"<{name}>\n{inner}\n</{name}>", rules["of"] or rules["from"] or name)
+    else:
+        yield Part("harness", inner, name)
+
+
+def _outside(text: str, voice: Voice) -> Iterator[Part]:
+    if not text.strip():
+        return
+    if voice == "person":
+        yield from _bare(text)
+    else:
+        yield Part(voice, text)
+
+
+def _bare(text: str) -> Iterator[Part]:
+    """A text without elements: a person's, but for single lines."""
+    if "[Request int" in text or " loaded." in text:
+        text = tables.LINES.sub("", text)
+    if text.strip():
+        yield Part("person", text)
+
+
+def _beginning(text: str) -> Part | None:
+    """What a text is that begins like this, as a whole."""
+    for voice, by, pattern in tables.BEGINNINGS:
+        if pattern.match(text):
+            file = _FILE.match(text.lstrip()) if voice == "instructions" else None
+            return Part(voice, text, file["path"] if file else by)
+    return None
+
+
+def typed_while_working(text: str) -> str:
+    """What a person typed while the agent worked, of a reminder that says so; empty for any other text."""
+    found = tables.WHILE_WORKING.match(text)
+    if found is None:
+        return ""
+    said = found["said"]
+    closing = tables.CLOSING.search(said)
+    return (said[: closing.start()] if closing else said).strip()
+
+
+def typed_in_result(text: str, tool: str | None) -> list[Part]:
+    """What a person typed, of the result of a tool: at its end, as a client adds it; why a call was refused; answers.
+
+    What strangers wrote may end in the same words, so of tools that bring such it is a report.
+    """
+    found: list[Part] = []
+    if _REMINDER_END in text[-2_000:]:
+        found += _reminders(text.rstrip(), tool)
+    if (said := tables.REJECTED.match(text[:_END])) is not None:
+        found.append(Part("person", _without_reminders(said["said"]), "refusal"))
+    elif is_asking(tool):
+        answer = tables.ANSWERED.match(text[:_END])
+        said_so = _without_reminders(answer["said"] if answer else text[:_END])
+        if said_so:
+            found.append(Part("person", tables.ANSWERED_CLOSING.sub("", said_so).strip(), tool or ""))
+    return found
+
+
+def is_asking(tool: str | None) -> bool:
+    """Whether a tool asks the person at the keyboard."""
+    return tool is not None and tables.ASKING_TOOL.search(tool) is not None
+
+
+def _reminders(text: str, tool: str | None) -> Iterator[Part]:
+    """Of the reminders that end a result."""
+    end = len(text)
+    is_foreign = tool is None or tables.FOREIGN_TOOL.search(tool) is not None
+    while text.endswith(_REMINDER_END, 0, end):
+        start = text.rfind(_REMINDER, 0, end)
+        if start < 0 or not (start == 0 or text[start - 1] == "\n"):
+            return
+        inner = text[start + len(_REMINDER) : end - len(_REMINDER_END)]
+        if said := typed_while_working(inner):
+            yield Part("report" if is_foreign else "person", said, REMINDER)
+        end = len(text[:start].rstrip())
+
+
+def _without_reminders(text: str) -> str:
+    return text.partition(f"\n{_REMINDER}")[0].strip()

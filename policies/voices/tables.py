@@ -1,0 +1,260 @@
+"""What agents' harnesses put into the user role, or around what a person typed, as of November 2026.
+
+Claude Code, codex, opencode, qwen-code and Gemini CLI, Cline, Roo and Kilo, goose, aider, OpenHands, SWE-agent,
+mini-swe-agent, Continue, Cursor, Copilot, Windsurf, browser-use, smolagents. One row is one wrapper; what no row knows
+is judged by its form (policies/voices/parts.py).
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Literal
+
+Voice = Literal["person", "harness", "report", "summary", "instructions"]
+"""`harness`: about the client and its state. `report`: what a tool, a hook or another agent said. `summary`: a client's
+own compaction. `instructions`: a file of rules that the client puts there."""
+
+ELEMENTS: Mapping[str, Voice] = {
+    # Claude Code, and those that took its tags over.
+    "system-reminder": "harness",
+    "system_reminder": "harness",
+    "command-name": "harness",
+    "command-message": "harness",
+    "command-contents": "harness",
+    "local-command-caveat": "harness",
+    "local-command-stdout": "report",
+    "local-command-stderr": "report",
+    "bash-input": "report",
+    "bash-stdout": "report",
+    "bash-stderr": "report",
+    "task-notification": "report",
+    "background-task-input": "report",
+    "background-task-output": "report",
+    "teammate-message": "report",
+    "cross-session-message": "report",
+    "channel-message": "report",
+    "user-prompt-submit-hook": "report",
+    "session-start-hook": "report",
+    "post-tool-use-hook": "report",
+    "stop-hook": "report",
+    "mcp-resource": "report",
+    "mcp-resource-update": "report",
+    "mcp-polling-update": "report",
+    "new-diagnostics": "report",
+    "ide_diagnostics": "report",
+    "ide_opened_file": "harness",
+    "ide_selection": "harness",
+    "tool_use_error": "report",
+    "persisted-output": "report",
+    "tick": "harness",
+    "fork-boilerplate": "harness",
+    "total_tokens": "harness",
+    "budget:token_budget": "harness",
+    # codex
+    "environment_context": "harness",
+    "user_instructions": "instructions",
+    "permissions instructions": "harness",
+    "collaboration_mode": "harness",
+    "personality_spec": "harness",
+    "model_switch": "harness",
+    "apps_instructions": "harness",
+    "skills_instructions": "harness",
+    "plugins_instructions": "harness",
+    "turn_aborted": "harness",
+    "subagent_notification": "report",
+    "user_shell_command": "report",
+    "user_action": "report",
+    "skill": "instructions",
+    # Cline, Roo, Kilo
+    "environment_details": "harness",
+    "explicit_instructions": "instructions",
+    "final_file_content": "report",
+    "file_content": "report",
+    "folder_content": "report",
+    "workspace_diagnostics": "report",
+    "terminal_output": "report",
+    "url_content": "report",
+    # goose, Gemini CLI, qwen-code, Cursor, Copilot, Windsurf, Continue
+    "info-msg": "harness",
+    "session_context": "harness",
+    "hook_context": "report",
+    "attached_files": "report",
+    "additional_data": "harness",
+    "open_and_recently_viewed_files": "harness",
+    "user_info": "harness",
+    "git_status": "harness",
+    "project_layout": "harness",
+    "always_applied_workspace_rules": "instructions",
+    "agent_requestable_workspace_rules": "instructions",
+    "environment_info": "harness",
+    "workspace_info": "harness",
+    "editorContext": "harness",
+    "reminderInstructions": "harness",
+    "ADDITIONAL_METADATA": "harness",
+    # browser-use
+    "agent_history": "report",
+    "agent_state": "harness",
+    "browser_state": "report",
+    "browser_vision": "report",
+    "read_state": "report",
+    "page_specific_actions": "harness",
+    "step_info": "harness",
+    # OpenHands, SWE-agent
+    "uploaded_files": "harness",
+    "RUNTIME_INFORMATION": "harness",
+    "REPOSITORY_INFO": "harness",
+    "REPOSITORY_INSTRUCTIONS": "instructions",
+    "EXTRA_INFO": "harness",
+    "CURRENT_TASK": "harness",
+    # compactions
+    "summary": "summary",
+    "conversation_summary": "summary",
+    "conversation-summary": "summary",
+    "context_summary": "summary",
+    "state_snapshot": "summary",
+    "compaction_summary": "summary",
+    "previous_session_summary": "summary",
+}
+
+# What holds a person's words: all else beside it in the same text is a harness's.
+TYPED = frozenset(
+    {
+        *("task", "feedback", "answer", "user_message", "user_feedback", "user_query", "user_request", "user_input"),
+        *("userRequest", "USER_REQUEST", "user-prompt", "user_prompt", "pending_user_message", "user-interrupt"),
+        *("command-args", "new_task"),
+    }
+)
+# Of these, some are plain words: they hold a person's only where the text begins with one.
+PLAIN_TYPED = frozenset({"task", "feedback", "answer", "new_task"})
+# A person's words within an element of a harness.
+TYPED_WITHIN: Mapping[str, str] = {"agent_state": "user_request"}
+
+# Texts of no element, by how they begin: to the end of the text.
+_BEGINNINGS: tuple[tuple[Voice, str, str], ...] = (
+    ("summary", "Claude Code", r"This session is being continued from a previous conversation"),
+    ("summary", "codex", r"Another language model started to solve this problem and produced a summary"),
+    (
+        "summary",
+        "",
+        r"(?:Here is|The following is|This is) (?:a|the) (?:compacted |detailed )?summary of (?:the|our|this)"
+        r" (?:previous |earlier |prior )?(?:conversation|session|chat)",
+    ),
+    ("summary", "", r"(?:\[?Conversation|\[?Context|Previous conversation|Session) summary\b[^\n]{0,80}:"),
+    ("summary", "aider", r"I spoke to you previously about a number of things\."),
+    ("summary", "opencode", r"(?:Summary of (?:the )?conversation so far|What did we do so far\?)"),
+    ("summary", "pi", r"The conversation history before this point was compacted into the following summary"),
+    ("instructions", "AGENTS.md", r"# AGENTS\.md instructions\b"),
+    ("instructions", "skill", r"Base directory for this skill:"),
+    (
+        "instructions",
+        "",
+        r"(?:Instructions from: |--- Context from: |Contents of )[^\n]{1,300}"
+        r"(?:\.md|\.mdc|rules)\b",
+    ),
+    (
+        "harness",
+        "Claude Code",
+        r"Caveat: The messages below were generated by the user while running local commands",
+    ),
+    ("harness", "Claude Code", r"\[Request interrupted by user[^\]\n]{0,40}\]\s{0,20}\Z"),
+    ("harness", "Claude Code", r"Tools? loaded\.\s{0,20}\Z"),
+    ("harness", "Claude Code", r"Stop hook feedback:|Operation stopped by hook:"),
+    ("harness", "Claude Code", r"(?:Continue from where you left off|No response requested)\.\s{0,20}\Z"),
+    ("harness", "aider", r"I have \*added these files to the chat\*"),
+    ("harness", "aider", r"(?:Here are|These are) (?:summaries of some|the) files? (?:present in my git|I have)"),
+    ("harness", "aider", r"\*Trust this message as the true contents"),
+    (
+        "harness",
+        "aider",
+        r"I (?:switched to a new code base|committed the changes with git hash|updated the files)",
+    ),
+    (
+        "report",
+        "aider",
+        r"(?:I ran this command:|The LLM did not conform to the edit format|# \d{1,3} SEARCH/REPLACE block)",
+    ),
+    ("report", "tool", r"\[[\w-]{2,40}(?: for [^\]\n]{0,300})?\] Result:"),
+    (
+        "report",
+        "tool",
+        r"(?:Observation|OBSERVATION|EXECUTION RESULT of \[\w{1,40}\]|Tool (?:result|output|response)"
+        r"|Command (?:output|executed)|Output of the previous command)\b[^\n]{0,60}[:\n]",
+    ),
+    ("report", "tool", r"<(?:returncode|tool_response|tool_result|function_results|function_result)\b"),
+    (
+        "harness",
+        "mini-swe-agent",
+        r"(?:Please always provide EXACTLY ONE action|Format error:|No tool calls? found)",
+    ),
+    ("harness", "Cline", r"\[ERROR\] You did not use a tool in your previous response"),
+    ("harness", "OpenHands", r"Please continue working on the task on whatever approach you think is suitable\."),
+    ("harness", "browser-use", r"Current (?:step|url|date and time)\b[^\n]{0,200}"),
+    (
+        "harness",
+        "goose",
+        r"(?:Tool calls? (?:was|were) (?:denied|declined)|The user has declined to run this tool)",
+    ),
+)
+BEGINNINGS = tuple((voice, by, re.compile(rf"\s{{0,20}}(?:{pattern})")) for voice, by, pattern in _BEGINNINGS)
+
+# What stands beside a person's words in one text, line by line.
+LINES = re.compile(
+    r"^(?:\[Request interrupted by user[^\]\n]{0,40}\]|Tools? loaded\.)[ \t]{0,9}(?:\n|\Z)", re.MULTILINE
+)
+
+# What a person typed while the agent worked, as clients deliver it: within a reminder, or in a result.
+WHILE_WORKING = re.compile(
+    r"\s{0,20}(?:The|A) user (?:has )?(?:sent|typed|added|interjected|submitted)[^\n:]{0,80}:[ \t]{0,9}\n?"
+    r"(?P<said>(?s:.{1,200000}))\Z"
+)
+# What the client says behind those words.
+_CLOSINGS = (
+    "This is how Claude Code surfaces",
+    "IMPORTANT: After completing your current task",
+    "Please address this message and continue",
+    "Address this message and continue",
+)
+CLOSING = re.compile(r"\n\s{0,20}(?:" + "|".join(map(re.escape, _CLOSINGS)) + ")")
+
+# A person's choice as a result: how such a result begins, and which tools ask.
+REJECTED = re.compile(
+    r"\s{0,20}(?:The user doesn't want to (?:proceed with this tool use|take this action right now)"
+    r"|The agent proposed a plan that was rejected by the user|The user (?:rejected|denied|declined)"
+    r"|User (?:rejected|denied|declined))(?s:.{0,2000}?)"
+    r"(?:the user said|(?:user's |their )?(?:feedback|reason|comment|message)(?: is| was)?):\s{0,9}"
+    r"(?P<said>(?s:.{1,100000}))\Z"
+)
+ANSWERED = re.compile(
+    r"\s{0,20}(?:The )?[Uu]ser (?:has )?(?:answered|responded to|selected|chose|replied)[^\n:]{0,60}:\s{0,9}"
+    r"(?P<said>(?s:.{1,100000}))\Z"
+)
+ANSWERED_CLOSING = re.compile(r"\.?\s{0,9}You can now continue with the user's answers(?: in mind)?\.?\s{0,20}\Z")
+ASKING_TOOL = re.compile(
+    r"(?:\A|[_.-]|__)ask(?:_?(?:user|human|followup|follow_up|clarif\w{0,20})\w{0,30}|user\w{0,20})?\Z|\Arequest_?user_?input\Z|\A(?:user_?)?question\Z"
+    r"|\Aget_?(?:user|human)_?input\Z|\A(?:human|clarify)\Z",
+    re.IGNORECASE,
+)
+# Tools that bring what strangers wrote: a reminder at the end of their results may be forged.
+FOREIGN_TOOL = re.compile(
+    r"fetch|web|search|brows|http|url|scrap|crawl|mail|mcp__|download|navigate|slack|issue|page", re.IGNORECASE
+)
+
+# A client whose messages hold one of these puts nothing bare into the user role but what a person typed.
+KNOWN = frozenset(
+    {
+        *("system-reminder", "environment_context", "environment_details", "user_instructions", "turn_aborted"),
+        *("local-command-caveat", "command-name", "task-notification", "permissions instructions"),
+    }
+)
+# As clients introduce themselves in the system prompt.
+INTRODUCTIONS = re.compile(
+    r"Claude Code|Codex CLI|\bcodex\b|\b[Oo]pen[Cc]ode\b|Qwen Code|Gemini CLI|operating inside pi\b|\bCline\b|\bRoo\b"
+    r"|\bKilo\b|\bgoose\b|\bCrush\b|\bAmp\b"
+)
+
+# Names of files in which rules for agents stand.
+RULE_FILES = re.compile(
+    r"(?:\A|[/\\])(?:(?:CLAUDE|AGENTS?|GEMINI|QWEN|CRUSH|WARP|CODEX|OPENCODE|CONVENTIONS|MEMORY|SKILL)(?:\.\w{1,20})?\.md"
+    r"|\.(?:cursor|cline|windsurf|roo|kilocode|goose)(?:rules|hints)(?:[/\\][^/\\\s]{1,100})?|[\w-]{1,60}\.mdc"
+    r"|copilot-instructions\.md|[\w.-]{1,60}\.instructions\.md|\.rules)\Z",
+    re.IGNORECASE,
+)
