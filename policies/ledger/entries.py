@@ -1,5 +1,6 @@
 """One thing a user said, as the ledger carries it."""
 
+from collections.abc import Iterable
 from typing import Literal
 
 import msgspec
@@ -17,7 +18,7 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
 
     kind: `task` is what the first user message says beside rules and facts.
     rank: of directives, see HARD; lower goes first. used: whether tool calls used an identifier of it.
-    opening: said in the first user message.
+    opening: said in the first user message. replaced: how many statements it stands in the place of.
     """
 
     kind: Kind
@@ -27,11 +28,17 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
     rank: int = 0
     used: bool = False
     opening: bool = False
+    replaced: int = 0
 
 
 def order_of(entry: Entry) -> tuple[int, int]:
     """When it was said: message, then place in it."""
     return (entry.position, entry.order)
+
+
+def statements(entries: Iterable[Entry]) -> int:
+    """How many statements they are, with those that they replaced."""
+    return sum(1 + entry.replaced for entry in entries)
 
 
 def line(entry: Entry) -> str:

@@ -39,8 +39,8 @@ _GROUPS: dict[tuple[Kind, int], int] = {
     ("directive", HARD): 0,
     ("task", HARD): 1,
     ("directive", PREFERENCE): 2,
-    ("fact", WEAK): 3,
-    ("directive", WEAK): 4,
+    ("directive", WEAK): 3,
+    ("fact", WEAK): 4,
     ("message", WEAK): 5,
 }
 _CLAUSE = re.compile(r"[,;，；]")
@@ -168,14 +168,16 @@ class _Live:
             if earlier.kind == "task" and entry.kind == "message":
                 return
             del self._entries[same]
-            entry = msgspec.structs.replace(entry, used=entry.used or earlier.used)
+            entry = msgspec.structs.replace(entry, used=entry.used or earlier.used, replaced=earlier.replaced)
+        gone = 0
         if entry.kind in ("directive", "fact"):
             for number in self._replaced_by(entry):
                 replaced = self._entries.pop(number)
+                gone += 1 + replaced.replaced
                 del self._by_text[_folded(replaced)]
                 if (rest := _what_still_holds(replaced)) is not None:
                     self._add(rest)
-        self._add(entry)
+        self._add(msgspec.structs.replace(entry, replaced=entry.replaced + gone) if gone else entry)
 
     def _add(self, entry: Entry) -> None:
         number = self._next = self._next + 1
@@ -194,7 +196,7 @@ class _Live:
         for number in self._candidates(later):
             earlier = self._read[number]
             other = self._entries[number]
-            if order_of(other) >= order_of(entry):
+            if other.position >= entry.position:  # what is said in one breath replaces nothing of it
                 continue
             if repeats(later, earlier):
                 gone.append(number)
@@ -259,8 +261,8 @@ def fit(entries: Sequence[Entry], budget: int, count: CountTokens) -> list[Entry
 
     First the task's first sentence, then hard rules (first message ahead, up to a third of the budget; general ones
     before those for what is at hand, the oldest and the newest first), the rest of the task (head and tail, up to a
-    third of the budget and _MAX_TASK), preferences, facts that tool calls used or the first message holds, other
-    facts, weaker directives, other messages; of each the newest first.
+    third of the budget and _MAX_TASK), preferences, weaker directives, facts that tool calls used or the first message
+    holds, other facts, other messages; of each the newest first.
     """
     kept: list[Entry] = []
     left = budget

@@ -204,4 +204,5 @@ async def test_a_record_that_was_stored_is_found_and_read(sealed: str, key: byte
     record = await Checkpoints(store, Sealer(key), 60).find(chain, [4])
     assert key_of(chain, 4) == KEY
     assert record is not None
-    assert msgspec.to_builtins(record) == RECORD | {"uses": "", "is_masked": False}
+    entries = tuple({**entry, "replaced": 0} for entry in RECORD["entries"])
+    assert msgspec.to_builtins(record) == RECORD | {"entries": entries, "uses": "", "is_masked": False}

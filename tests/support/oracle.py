@@ -46,6 +46,7 @@ _MARK = re.compile(r"mark-(\w+)-(\w+)-(\d+)-(\d+)\b")
 _SIGNATURE = re.compile(r"signed (\w+) (\w+) (\d+) ([a-z]{16}) by number (\d+)\b")
 _RECORD = "<conversation_record>"
 _QUOTATION = re.compile(r"<recalled>\n.*?\n</recalled>(?:\n\n)?", re.DOTALL)
+_MOST_ANCHORS = 4
 _MOST_TOLD = 2_000
 _ODD = ("", "half \ud83d of it", "\x00", "\U0001f468\u200d\U0001f469", "e\u0301\u0323", "\udc4d", "\u202e")
 _LETTERS = "abcdefghijklmnop"
@@ -258,15 +259,17 @@ class Oracle:
         return found + self._against(items, sent, truth, self._oldest[name])
 
     def _against(self, items: list[Json], truth: list[Json], session: Session, oldest: int) -> list[str]:
-        """Record, anchor and tail held against the true history."""
+        """Record, anchors and tail held against the true history."""
         record = next((i for i, item in enumerate(items) if _text(item).startswith(_RECORD)), None)
         if record is None:
             return [] if items == truth else ["no record, and not the client's items"]
         read = [_unquoted(item) for item in items[record + 1 :]]
         tail, quoted = [item for item, _ in read], "".join(quotation for _, quotation in read)
         start = next((k for k in range(len(truth)) if truth[k:] == tail), None)
-        if start is None and tail and tail[0] in truth[: len(truth) - len(tail) + 1]:  # the anchor
-            start = next((k for k in range(len(truth)) if truth[k:] == tail[1:]), None)
+        for anchors in range(1, min(_MOST_ANCHORS, len(tail)) + 1):
+            rest = iter(truth[: len(truth) - len(tail) + anchors])
+            if start is None and all(item in rest for item in tail[:anchors]):
+                start = next((k for k in range(len(truth)) if truth[k:] == tail[anchors:]), None)
         if start is None or record:
             return [f"the tail is not the client's: {json.dumps(items)[:_MOST_TOLD]}"]
         said = {mark[0] for item in truth[:start] for mark in _MARK.finditer(_text(item))}

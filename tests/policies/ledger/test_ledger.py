@@ -237,8 +237,8 @@ def test_facts_that_tool_calls_use_go_first() -> None:
     assert [entry.text for entry in fit(entries, 10, count)] == ["Look at src/used.py"]
 
 
-def test_over_budget_messages_go_first_then_weak_words_then_facts_and_hard_rules_last() -> None:
-    texts = ["how nice", "use the helper", "Look at src/a.py", "I prefer tea", "Never use tabs."]
+def test_over_budget_messages_go_first_then_facts_then_weak_words_and_hard_rules_last() -> None:
+    texts = ["how nice", "Look at src/a.py", "use the helper", "I prefer tea", "Never use tabs."]
     entries = merge((), [entry for i, text in enumerate(texts) for entry in said(text, 2 * i)])
     budget = sum(count(line(entry)) + 1 for entry in entries)
     order = []
