@@ -38,3 +38,47 @@ def strings_in(value: object) -> Iterator[str]:
                 yield from strings_in(element)
         case _:
             pass
+
+
+# As clients spell it, in lower case and without underscores.
+_PATH_KEYS = frozenset(
+    [
+        *("path", "filepath", "filename", "file", "targetfile", "notebookpath", "absolutepath"),
+        *("relativepath", "relpath", "pathinproject", "relativeworkspacepath", "fileuri", "pathname"),
+        *("dirpath", "directorypath"),
+    ]
+)
+_LISTS_OF_FILES = ("files", "edits", "changes", "operations", "file", "args")
+_MOST_FILES = 50
+
+
+def is_path_key(name: str) -> bool:
+    """Whether an argument of this name is a file."""
+    return name.replace("_", "").lower() in _PATH_KEYS
+
+
+def path_of(arguments: object) -> str | None:
+    """The file that the arguments of a call name."""
+    if not isinstance(arguments, dict):
+        return None
+    return next(
+        (value for key, value in arguments.items() if isinstance(value, str) and value and is_path_key(key)),
+        None,
+    )
+
+
+def paths_in(arguments: object) -> list[str]:
+    """The files that a call names: one, or one in each part of a list of files or edits."""
+    if not isinstance(arguments, dict):
+        return []
+    parts = [part for key in _LISTS_OF_FILES for part in _parts(arguments.get(key))]
+    found = [path_of(arguments), *map(path_of, parts[:_MOST_FILES])]
+    return [*dict.fromkeys(path for path in found if path)]
+
+
+def _parts(value: object) -> Iterator[object]:
+    if isinstance(value, list):
+        yield from value
+    elif isinstance(value, dict):
+        yield value
+        yield from (part for key in _LISTS_OF_FILES for part in _parts(value.get(key)))

@@ -81,6 +81,7 @@ class Utterance:
 
     position: of the message, in the body. answers, tool: of a result, the id of its call and the tool that was called.
     voice:    of one in a user's name, whose words it is. by: which element, file or client, where it is no person's.
+    error:    of a result, whether the protocol says that it is one; None if that says nothing.
     """
 
     position: int
@@ -92,6 +93,7 @@ class Utterance:
     reasoning: str = ""
     voice: Voice = "person"
     by: str = ""
+    error: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,120 +1,90 @@
-"""What the tools did, read off the calls without a model: key actions and file changes (R3, BR-11)."""
+"""What the tools did, read off the calls without a model, for a record: key actions, files, plan (R3, BR-11)."""
 
-import re
-from collections.abc import Iterator, Sequence
-from typing import Literal
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import msgspec
 
-from policies.arguments import UnreadError, read
-from policies.transcript import ToolCall, Utterance, shorten
+from policies.transcript import Utterance
+from policies.work.attempts import Attempt, attempts_in
+from policies.work.calls import Done, done_in
+from policies.work.files import FileChange, changes_in
+from policies.work.outcomes import Result
+from policies.work.running import Running, running_in
+from policies.work.todo import Plan, plan_behind
+from policies.work.wording import readable
 
-Change = Literal["created", "modified", "deleted"]
+__all__ = ["FileChange", "KeyAction", "Work", "file_changes", "key_actions", "work_behind"]
 
-_MAX_ARGUMENTS = 120
-_FAILED = re.compile(
-    r"\A\W{0,3}(?:error|traceback|exception|failed|fatal|usage:)|exit(?:ed with)? code:? [1-9]", re.IGNORECASE
-)
-_PATH_KEYS = ("path", "file_path", "filepath", "filename", "file", "target_file", "notebook_path")
-# A tool's name says what it does to the file it is given; first match wins.
-_CHANGES: tuple[tuple[re.Pattern[str], Change], ...] = (
-    (re.compile(r"delete|remove|unlink|\brm\b", re.IGNORECASE), "deleted"),
-    (re.compile(r"write|create|new_file|save", re.IGNORECASE), "created"),
-    (re.compile(r"edit|patch|replace|insert|modify|update", re.IGNORECASE), "modified"),
-)
-
-
-_COMMAND_KEYS = ("command", "cmd", "script", "input")
-_MAX_COMMAND = 4_000
-# What a shell reads up to a word of the command's own choice is data, and no command.
-_HEREDOC = re.compile(r"(<<-?\s*['\"]?(\w+)['\"]?[^\n]*\n)(?:(?!\2$).*\n)*\2$", re.MULTILINE)
-_PATH = r"""("[^"\n$`]{1,200}"|'[^'\n]{1,200}'|[\w./~+@-]{0,200}[./][\w./~+@-]{0,200})"""
-_COMMANDS: tuple[tuple[re.Pattern[str], Change], ...] = (
-    (re.compile(rf"(?:^|[;&|(]\s*)rm\s+(?:-\w+\s+)*{_PATH}"), "deleted"),
-    (re.compile(rf"(?:^|[;&|(]\s*)sed\s+(?:-\w+\s+)*-i\b[^;&|]*\s{_PATH}\s*(?:$|[;&|])"), "modified"),
-    (re.compile(rf"(?:^|[;&|(]\s*)(?:touch|create)\s+{_PATH}"), "created"),
-    (re.compile(rf"(?<![-=<>\d&])>>?\s*(?!/dev/){_PATH}"), "created"),
-    (re.compile(rf"\btee\s+(?:-a\s+)?{_PATH}"), "created"),
-)
+_ACTIONS_STORED = 200
+_FILES_STORED = 200
+_SEEN_STORED = 300
+_OK: Mapping[Result, bool | None] = {"ok": True, "failed": False, "unknown": None}
 
 
-class KeyAction(msgspec.Struct, frozen=True):
-    """One tool call and whether its result looked like a failure."""
+class KeyAction(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One tool call, and whether it worked as far as its result shows.
+
+    ok: None if that is not known. why: of a failed one, one line.
+    sure: whether `ok` has evidence; that of records of before has none, and is not known.
+    """
 
     tool: str
     arguments: str
-    ok: bool
-    position: int
+    ok: bool | None = None
+    position: int = -1
+    why: str = ""
+    sure: bool = False
+
+    @property
+    def outcome(self) -> Result:
+        return "unknown" if self.ok is None or not self.sure else "ok" if self.ok else "failed"
 
 
-class FileChange(msgspec.Struct, frozen=True):
-    """The last thing a tool did to a file."""
+class Work(NamedTuple):
+    """What a record carries of the calls it covers, the newest of each last. seen: files that were there."""
 
-    path: str
-    action: Change
+    actions: tuple[KeyAction, ...] = ()
+    files: tuple[FileChange, ...] = ()
+    seen: tuple[str, ...] = ()
+    attempts: tuple[Attempt, ...] = ()
+    running: tuple[Running, ...] = ()
+    plan: Plan = Plan()
+
+
+def work_behind(older: Work, utterances: Sequence[Utterance]) -> Work:
+    """What was done in everything covered: what is known of before, and a span."""
+    done = done_in(utterances)
+    known = changes_in(older.files, older.seen, done, utterances)
+    return Work(
+        (*older.actions, *_actions(done))[-_ACTIONS_STORED:],
+        tuple(known.changes[-_FILES_STORED:]),
+        tuple(known.seen[-_SEEN_STORED:]),
+        tuple(attempts_in(older.attempts, done)),
+        tuple(running_in(older.running, done, utterances)),
+        plan_behind(older.plan, done, utterances),
+    )
 
 
 def key_actions(utterances: Sequence[Utterance]) -> list[KeyAction]:
-    """Every call of the span, oldest first. A result answers the call with its id; where ids are used again, of the
-    newest message that has one waiting, the first."""
-    actions: list[KeyAction] = []
-    waiting: dict[str, list[int]] = {}
-    for utterance in utterances:
-        waiting |= {call.id: [] for call in utterance.calls}
-        for call in utterance.calls:
-            arguments = shorten(" ".join(call.arguments.split()), _MAX_ARGUMENTS).replace("\n", " ")
-            waiting[call.id].append(len(actions))
-            actions.append(KeyAction(call.name, arguments, ok=True, position=utterance.position))
-        if utterance.answers is not None and (calls := waiting.get(utterance.answers)):
-            answered = calls.pop(0)
-            if _FAILED.search(utterance.text[:400]):
-                actions[answered] = msgspec.structs.replace(actions[answered], ok=False)
-    return actions
+    """Every call of the span, oldest first."""
+    return _actions(done_in(utterances))
 
 
-def _changes(call: ToolCall) -> Iterator[tuple[str, Change]]:
-    """What a call does to files, by its tool's name and arguments, or by the shell commands that it runs."""
-    try:
-        arguments = read(call.arguments)
-    except UnreadError:
-        arguments = call.arguments
-    action = next((action for pattern, action in _CHANGES if pattern.search(call.name)), None)
-    path = path_of(arguments)
-    if action and path:
-        yield path, action
-    elif path is None:
-        for command in _commands(arguments):
-            for pattern, done in _COMMANDS:
-                yield from ((_unquoted(found), done) for found in pattern.findall(command))
-
-
-def _commands(arguments: object) -> Iterator[str]:
-    """The shell commands in a call's arguments, without what they are given to read."""
-    found = arguments
-    if isinstance(arguments, dict):
-        found = next((arguments[key] for key in _COMMAND_KEYS if key in arguments), None)
-    if isinstance(found, list):  # an argument vector
-        found = " ".join(word for word in found if isinstance(word, str))
-    if isinstance(found, str):
-        yield from _HEREDOC.sub(r"\g<1>", found[:_MAX_COMMAND]).splitlines()
-
-
-def _unquoted(path: str) -> str:
-    return path.strip("'\"")
+def _actions(done: Sequence[Done]) -> list[KeyAction]:
+    return [
+        KeyAction(
+            each.call.name,
+            readable(each.arguments),
+            _OK[each.outcome.result],
+            each.position,
+            each.outcome.why,
+            sure=True,
+        )
+        for each in done
+    ]
 
 
 def file_changes(older: Sequence[FileChange], utterances: Sequence[Utterance]) -> list[FileChange]:
-    """The files that tools created, modified or deleted, one entry a path, latest last."""
-    changes = {change.path: change.action for change in older}
-    for utterance in utterances:
-        for path, action in (change for call in utterance.calls for change in _changes(call)):
-            known = changes.pop(path, None)
-            changes[path] = known if action == "created" and known in ("created", "modified") else action
-    return [FileChange(path, action) for path, action in changes.items()]
-
-
-def path_of(arguments: object) -> str | None:
-    """The file that the arguments of a call name."""
-    if not isinstance(arguments, dict):
-        return None
-    return next((arguments[k] for k in _PATH_KEYS if isinstance(arguments.get(k), str)), None)
+    """The files that tools created, changed or deleted, one entry a path, latest last."""
+    return changes_in(older, (), done_in(utterances), utterances).changes

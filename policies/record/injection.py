@@ -7,11 +7,15 @@ from policies.ledger import ledger
 from policies.ledger.entries import WEAK, Entry, order_of
 from policies.record.actions import FileChange, KeyAction
 from policies.record.names import Names
+from policies.record.state import action_line, file_line, state_blocks
 from policies.record.texts import Texts
 from policies.record.titles import is_carried
 from policies.record.working_set import Use, shown
 from policies.settings import LedgerSettings
 from policies.transcript import CountTokens, escape, newest_within, shorten
+from policies.work.attempts import Attempt
+from policies.work.running import Running
+from policies.work.todo import Plan
 
 # Joined lines may count for a few tokens more than their sum.
 _SLACK = 10
@@ -21,6 +25,7 @@ _LEAST_PROSE = 120
 # this share.
 _FLOOR_LINES = 5
 _FLOOR_SHARE = 5
+_NO_PLAN = Plan()
 
 
 def render(
@@ -31,6 +36,9 @@ def render(
     actions: Sequence[KeyAction],
     files: Sequence[FileChange],
     *,
+    attempts: Sequence[Attempt] = (),
+    running: Sequence[Running] = (),
+    plan: Plan = _NO_PLAN,
     budget: Budget,
     settings: LedgerSettings,
     count: CountTokens,
@@ -40,8 +48,10 @@ def render(
     Where there is little room, rules come before the model's prose, and facts before all but a sixth of it.
     """
     left = budget.record - count("\n".join([texts.opening, texts.closing, f"\n## {texts.said}\n"])) - _SLACK
-    changed = [f"- {_line(f.path)} ({f.action})" for f in files]
-    done = [_action_line(action) for action in actions]
+    state = state_blocks(texts, plan, attempts, running, left, count)
+    left -= _cost(state, count)
+    changed = [file_line(file, texts) for file in files]
+    done = [action_line(action, texts) for action in actions]
     left -= (floor := min(left // _FLOOR_SHARE, _cost([*changed[-_FLOOR_LINES:], *done[-_FLOOR_LINES:]], count)))
     share = left // 6 if budget.record <= SMALL_RECORD else left
     prose = min(count(summary), share)
@@ -71,7 +81,7 @@ def render(
     lines += [texts.unsaid.format(statements=unsaid)] if unsaid and lines else []
     spoken = ["", f"## {texts.said}", *lines] if lines else []
     prose_lines = ["", told] if told else []
-    return "\n".join([texts.opening, *prose_lines, *timeline, *spoken, *done, *changed, texts.closing])
+    return "\n".join([texts.opening, *prose_lines, *timeline, *spoken, *state, *done, *changed, texts.closing])
 
 
 def with_names(
@@ -132,12 +142,3 @@ def _ledger_budget(settings: LedgerSettings, budget: Budget) -> int:
     if settings.budget_ratio is None:
         return settings.max_tokens
     return min(int(settings.budget_ratio * budget.movable), settings.max_tokens)
-
-
-def _action_line(action: KeyAction) -> str:
-    return f"- {_line(f'{action.tool}({action.arguments})')} -> {'ok' if action.ok else 'err'}"
-
-
-def _line(text: str) -> str:
-    """Somebody's text as part of one line of ours."""
-    return escape(" ".join(text.split()))

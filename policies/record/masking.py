@@ -30,8 +30,30 @@ def _masked(record: Record) -> Record:
         summary=without(record.summary),
         segments=tuple(Segment(without(one.text), tuple(map(without, one.insights))) for one in record.segments),
         entries=tuple(replace(entry, text=without(entry.text)) for entry in record.entries),
-        actions=tuple(replace(action, arguments=without(action.arguments)) for action in record.actions),
-        files=tuple(replace(file, path=without(file.path)) for file in record.files),
+        actions=tuple(
+            replace(action, arguments=without(action.arguments), why=without(action.why)) for action in record.actions
+        ),
+        files=tuple(
+            replace(file, path=without(file.path), other=without(file.other), line=without(file.line))
+            for file in record.files
+        ),
+        seen=tuple(map(without, record.seen)),
+        attempts=tuple(
+            replace(
+                each,
+                arguments=without(each.arguments),
+                why=without(each.why),
+                kind=without(each.kind),
+                target=tuple(map(without, each.target)),
+            )
+            for each in record.attempts
+        ),
+        running=tuple(replace(each, what=without(each.what)) for each in record.running),
+        plan=replace(
+            record.plan,
+            items=tuple(replace(item, text=without(item.text)) for item in record.plan.items),
+            text=without(record.plan.text),
+        ),
         uses=working_set.packed(
             [replace(use, name=without(use.name), line=without(use.line), source=without(use.source)) for use in uses]
         ),

@@ -12,7 +12,7 @@ from policies.ledger import ledger
 from policies.ledger.ledger import Entry
 from policies.plan import Trigger
 from policies.record import working_set
-from policies.record.actions import FileChange, KeyAction, file_changes, key_actions
+from policies.record.actions import FileChange, KeyAction, Work, work_behind
 from policies.record.bisect import Outcome
 from policies.record.injection import render, with_names
 from policies.record.names import names_in
@@ -20,14 +20,15 @@ from policies.record.texts import Language, Texts, language_of, texts_for
 from policies.record.working_set import Use
 from policies.settings import LedgerSettings
 from policies.transcript import CountTokens, Utterance, escape, shorten
+from policies.work.attempts import Attempt
+from policies.work.running import Running
+from policies.work.todo import Plan
 
 VERSION = 2
 SEGMENT_CHARACTERS = 500
 _SEGMENTS_STORED = 20
 # What a message costs beside its text, as we count (proxy.dialects.chat.messages).
 MESSAGE_TOKENS = 4
-_ACTIONS_STORED = 200
-_FILES_STORED = 200
 # Characters of what an assistant said in a summary without a model, and of either end of it that are read for them.
 _LINE = 300
 _READ = 2_000
@@ -95,6 +96,8 @@ class Record(msgspec.Struct, frozen=True):
     uses: the working set, packed; what is not shown of it now may be the next time.
     started, compacted: when the conversation was first seen, and when this was made (R3's time.compacted), in seconds.
     is_masked: whether no secret is in it, as far as they are recognised.
+    seen: files that were there when they were read or listed. attempts, running: what was tried in vain, and what was
+    started and not ended. plan: its newest state in what is covered.
     """
 
     version: int
@@ -119,6 +122,15 @@ class Record(msgspec.Struct, frozen=True):
     compacted: float
     uses: bytes = b""
     is_masked: bool = False
+    seen: tuple[str, ...] = ()
+    attempts: tuple[Attempt, ...] = ()
+    running: tuple[Running, ...] = ()
+    plan: Plan = Plan()
+
+    @property
+    def work(self) -> Work:
+        """What it carries of the calls that it covers."""
+        return Work(self.actions, self.files, self.seen, self.attempts, self.running, self.plan)
 
     @property
     def compression_ratio(self) -> float:
@@ -190,10 +202,15 @@ def build(
     texts = texts_for(language := language_for(parent, span))
     written = written or _deterministic(span, parent, texts, budget, count)
     entries = ledger.supersede(statements.entries, written.named)
-    timeline, actions, files = _carried(span, parent, written)
+    timeline = (*(parent.segments if parent else ()), *([written.segment] if written.segment.text else []))
+    timeline = timeline[-_SEGMENTS_STORED:]
+    work = work_behind(parent.work if parent else Work(), span.utterances)
     shown = [segment.text for segment in timeline[-segments:] if segment.text] if segments else []
     said = [entry for entry in entries if entry.position not in span.repeated]
-    text = render(texts, written.summary, shown, said, actions, files, budget=budget, settings=settings, count=count)
+    text = render(
+        texts, written.summary, shown, said, work.actions, work.files, attempts=work.attempts, running=work.running,
+        plan=work.plan, budget=budget, settings=settings, count=count,
+    )  # fmt: skip
     uses = _uses(span, parent, statements, entries)
     text = with_names(text, texts, uses, kept, span.cut.position, budget, count)
     text_tokens = count(text) + MESSAGE_TOKENS
@@ -202,21 +219,11 @@ def build(
         parent=parent.digest if parent else None, covered=span.cut.position,
         generation=1 if parent is None or written.rebuilt else parent.generation + 1,
         language=language, text=text, text_tokens=text_tokens, summary=written.summary, segments=timeline,
-        entries=tuple(ledger.fit(entries, 4 * budget.record, count)), actions=actions, files=files,
+        entries=tuple(ledger.fit(entries, 4 * budget.record, count)), actions=work.actions, files=work.files,
         making=_making(span.cut, written, trigger, tokens_before, tokens_kept + text_tokens, text_tokens),
         first_digest=span.first_digest, last_digest=span.last_digest, title=title, started=started, compacted=now,
-        uses=working_set.packed(uses),
+        uses=working_set.packed(uses), seen=work.seen, attempts=work.attempts, running=work.running, plan=work.plan,
     )  # fmt: skip
-
-
-def _carried(
-    span: Span, parent: Record | None, written: Written
-) -> tuple[tuple[Segment, ...], tuple[KeyAction, ...], tuple[FileChange, ...]]:
-    """The timeline, the tool calls and the changed files: the parent's and the span's, the newest of each."""
-    segments = (*(parent.segments if parent else ()), *([written.segment] if written.segment.text else []))
-    actions = (*(parent.actions if parent else ()), *key_actions(span.utterances))
-    files = file_changes(parent.files if parent else (), span.utterances)
-    return segments[-_SEGMENTS_STORED:], actions[-_ACTIONS_STORED:], tuple(files[-_FILES_STORED:])
 
 
 def _uses(span: Span, parent: Record | None, statements: Statements, entries: Sequence[Entry]) -> list[Use]:

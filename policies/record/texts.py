@@ -5,6 +5,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from policies.work.files import Change
+from policies.work.outcomes import Result
+
 Language = Literal["en", "zh"]
 
 _CJK = re.compile(r"[\u4e00-\u9fff]")
@@ -32,6 +35,19 @@ class Texts:
     insights: str
     superseded: str
     name: str
+    plan: str
+    plan_left_out: str
+    plan_text: str
+    plan_stale: str
+    active: str
+    dropped: str
+    tried: str
+    times: str
+    running: str
+    agent: str
+    outcomes: Mapping[Result, str]
+    changes: Mapping[Change, str]
+    unsure: str
 
 
 _EN = Texts(
@@ -58,6 +74,26 @@ _EN = Texts(
     insights="Insights",
     superseded="Superseded",
     name="English",
+    plan="Plan, as last written (a later plan call wins)",
+    plan_left_out="({items} more items, of which {open} are open, are not shown here for want of room.)",
+    plan_text="Plan in {source}:",
+    plan_stale="Plan in {source}, which was changed since:",
+    active="in progress",
+    dropped="dropped",
+    tried="Tried and failed, newest first",
+    times="{times} times",
+    running="Running: started and not ended, as far as this shows",
+    agent="agent",
+    outcomes={"ok": "ok", "failed": "failed", "unknown": "not known"},
+    changes={
+        "created": "created",
+        "modified": "modified",
+        "appended": "appended",
+        "renamed": "renamed to {other}",
+        "copied": "copied from {other}",
+        "deleted": "deleted",
+    },
+    unsure="{change}, result not known",
 )
 _ZH = Texts(
     opening=(
@@ -82,6 +118,26 @@ _ZH = Texts(
     insights="要点",
     superseded="已被取代",
     name="Chinese (中文)",
+    plan="计划，最后写下的状态(之后的计划调用优先)",
+    plan_left_out="（另有 {items} 项因篇幅未列出，其中 {open} 项未完成。）",
+    plan_text="{source} 中的计划：",
+    plan_stale="{source} 中的计划(此后有改动)：",
+    active="进行中",
+    dropped="已取消",
+    tried="尝试过且失败，由新到旧",
+    times="{times} 次",
+    running="仍在运行：已启动，未见结束",
+    agent="子代理",
+    outcomes={"ok": "成功", "failed": "失败", "unknown": "结果未知"},
+    changes={
+        "created": "新建",
+        "modified": "已修改",
+        "appended": "已追加",
+        "renamed": "已重命名为 {other}",
+        "copied": "复制自 {other}",
+        "deleted": "已删除",
+    },
+    unsure="{change}，结果未知",
 )
 _BY_LANGUAGE: Mapping[Language, Texts] = {"en": _EN, "zh": _ZH}
 ALL_TEXTS = tuple(_BY_LANGUAGE.values())

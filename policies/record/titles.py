@@ -24,7 +24,11 @@ def _letters(text: str) -> str:
 # begins; and of the other blocks.
 _SAID = tuple(_letters(texts.said) for texts in ALL_TEXTS)
 _SAID_STEMS = tuple(_letters(re.split("[,，]", texts.said)[0]) for texts in ALL_TEXTS)
-_CARRIED = {_letters(title) for texts in ALL_TEXTS for title in (texts.actions, texts.files, texts.names)}
+_CARRIED = {
+    _letters(title)
+    for texts in ALL_TEXTS
+    for title in (texts.actions, texts.files, texts.names, texts.plan, texts.tried, texts.running)
+}
 
 
 def is_carried(line: str, below: str = "") -> bool:

@@ -14,8 +14,7 @@ from operator import attrgetter
 
 import msgspec
 
-from policies.arguments import UnreadError, read, strings_in
-from policies.record.actions import path_of
+from policies.arguments import UnreadError, path_of, read, strings_in
 from policies.record.names import has_name, names_in, place_of
 from policies.transcript import CountTokens, Utterance, escape, shorten
 

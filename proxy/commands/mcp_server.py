@@ -12,6 +12,8 @@ from mcp.types import ToolAnnotations
 from policies.record.recall import found_for
 from policies.record.record import Record
 from policies.record.search import Index
+from policies.record.state import action_line, file_line, state_blocks
+from policies.record.texts import texts_for
 from policies.transcript import Utterance
 from proxy.callers.tenants import Caller
 from proxy.commands.sessions import NothingStoredError, records
@@ -25,6 +27,8 @@ from proxy.stores import StoreError
 _MOST_SESSIONS = 50
 _TOKENS = 2_000
 _ID = 16
+# Characters that all there is of a plan and the like is shown in.
+_ALL = 1_000_000
 _READ_ONLY = ToolAnnotations(title="Search conversations", read_only_hint=True, open_world_hint=False)
 _DESCRIPTION = (
     "Search what the proxy has summarized of this user's conversations: what the user said, word for word, and what the"
@@ -59,11 +63,14 @@ def _said(session: Session, record: Record) -> Iterator[Utterance]:
     name = session.label or session.id[:_ID]
     for entry in record.entries:
         yield Utterance(entry.position, "user", entry.text, tool=f"conversation {name}")
+    texts = texts_for(record.language)
+    state = state_blocks(texts, record.plan, record.attempts, record.running, _ALL, len)
     parts: Sequence[tuple[str, Sequence[str]]] = (
         ("summary", record.summary.splitlines()),
         ("timeline", [text for segment in record.segments for text in (segment.text, *segment.insights)]),
-        ("tool calls", [f"{action.tool}({action.arguments})" for action in record.actions]),
-        ("files", [f"{file.path} ({file.action})" for file in record.files]),
+        ("tool calls", [action_line(action, texts) for action in record.actions]),
+        ("files", [file_line(file, texts) for file in record.files]),
+        ("state", [line for line in state if line]),
     )
-    for part, texts in parts:
-        yield Utterance(record.covered, "tool", "\n".join(texts), tool=f"{part}, conversation {name}")
+    for part, lines in parts:
+        yield Utterance(record.covered, "tool", "\n".join(lines), tool=f"{part}, conversation {name}")

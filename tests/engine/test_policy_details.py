@@ -232,7 +232,7 @@ def test_of_calls_that_share_an_id_the_newest_message_has_the_result_and_in_it_t
         Utterance(3, "tool", "fine", answers="call_0"),
         Utterance(4, "tool", "Error: no", answers="call_0"),
     ]
-    assert [(action.tool, action.ok) for action in key_actions(span)] == [("old", True), ("one", True), ("two", False)]
+    assert [(action.tool, action.ok) for action in key_actions(span)] == [("old", None), ("one", True), ("two", False)]
 
 
 def test_long_arguments_are_shown_in_one_short_line() -> None:

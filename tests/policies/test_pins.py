@@ -190,6 +190,17 @@ def digests(messages: list[Json]) -> list[bytes]:
     return prefix_digests(b"a caller's scope", described(messages))
 
 
+# What records have had since; whether a call worked was a guess before, and is not known.
+LATER: Json = {
+    "uses": "",
+    "is_masked": False,
+    "seen": (),
+    "attempts": (),
+    "running": (),
+    "plan": {"items": (), "text": "", "source": "", "stale": False, "position": -1},
+}
+
+
 @pytest.mark.parametrize("name", CHATS)
 def test_a_chat_has_the_digest_it_always_had(name: str) -> None:
     assert digests(CHATS[name])[-1].hex() == DIGESTS[name]
@@ -205,4 +216,4 @@ async def test_a_record_that_was_stored_is_found_and_read(sealed: str, key: byte
     assert key_of(chain, 4) == KEY
     assert record is not None
     entries = tuple({**entry, "replaced": 0} for entry in RECORD["entries"])
-    assert msgspec.to_builtins(record) == RECORD | {"entries": entries, "uses": "", "is_masked": False}
+    assert msgspec.to_builtins(record) == RECORD | {"entries": entries} | LATER

@@ -16,6 +16,7 @@ from policies.record.lineage import Lineage
 from policies.record.masking import as_allowed
 from policies.record.record import Making, Record, Segment
 from policies.settings import Secrets
+from policies.work.todo import Plan
 from proxy.records.checkpoints import Checkpoints
 from proxy.records.index import Session
 from proxy.records.lineages import Lineages
@@ -114,8 +115,9 @@ async def exported(checkpoints: Checkpoints, lineages: Lineages, session: Sessio
 def without_content(record: Record) -> Record:
     """The record without what it says."""
     return structs.replace(
-        record, text="", summary="", segments=(), entries=(), actions=(), files=(), title="", uses=b""
-    )
+        record, text="", summary="", segments=(), entries=(), actions=(), files=(), title="", uses=b"", seen=(),
+        attempts=(), running=(), plan=Plan(),
+    )  # fmt: skip
 
 
 def row_of(record: Record) -> Row:
@@ -139,7 +141,7 @@ def view_of(record: Record, against: Record | None) -> View:
         language=record.language,
         segments=record.segments,
         entries=record.entries,
-        actions=record.actions,
+        actions=tuple(action if action.sure else structs.replace(action, ok=None) for action in record.actions),
         files=record.files,
         names=len(working_set.unpacked(record.uses)),
         comparison=None if against is None else compared(against, record),

@@ -166,7 +166,7 @@ def utterances(message: object, position: int, tools: Sequence[str | None]) -> l
         return [Utterance(position, role, text) for text in texts]
     said = Utterance(position, role, "\n".join(texts), tuple(_calls(message)), reasoning=_reasoning(message))
     if role == "tool":
-        said = replace(said, answers=_answered(message), tool=next(iter(tools), None))
+        said = replace(said, answers=_answered(message), tool=next(iter(tools), None), error=_error(message))
     return [said]
 
 
@@ -187,6 +187,13 @@ def _shown(message: Json) -> list[str]:
     if isinstance(refusal := message.get("refusal"), str):
         texts.append(refusal)
     return texts
+
+
+def _error(message: Json) -> bool | None:
+    """Chat has no field for it; some clients send their own. That a result came in order says nothing of the call."""
+    if isinstance(told := message.get("is_error"), bool):
+        return told
+    return True if message.get("status") == "error" else None
 
 
 def _reasoning(message: Json) -> str:

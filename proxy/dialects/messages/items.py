@@ -237,5 +237,17 @@ def _results(
     for block in blocks:
         answered = _answered(block)
         tool = made[answered] if answered in made else next(earlier, None)
-        said.append(Utterance(position, "tool", shown_in(block), answers=answered, tool=tool))
+        said.append(Utterance(position, "tool", shown_in(block), answers=answered, tool=tool, error=_error(block)))
     return said
+
+
+def _error(block: Json) -> bool | None:
+    """What a result says of itself: by its own field, or as the provider's own tools do, by code or kind of content."""
+    if isinstance(told := block.get("is_error"), bool):
+        return told
+    content = block.get("content")
+    if not isinstance(content, dict):
+        return None
+    if isinstance(code := content.get("return_code"), int):
+        return code != 0
+    return True if kind_of(content).endswith("_error") or content.get("error_code") else None

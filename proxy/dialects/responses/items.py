@@ -170,7 +170,8 @@ def utterances(item: object, position: int, tools: Sequence[str | None]) -> list
         return [Utterance(position, "assistant", "", reasoning=thought)] if thought else []
     if is_result(item, kind):
         tool = next(iter(tools), None)
-        return [Utterance(position, "tool", _answer(item), answers=call_id(item, kind), tool=tool)]
+        answers = call_id(item, kind)
+        return [Utterance(position, "tool", _answer(item), answers=answers, tool=tool, error=_error(item, kind))]
     if kind in HOSTED or calls_of(item, kind):
         return _called(item, kind, position)
     text = _said(item.get("content")) or f"[{kind}]"
@@ -183,7 +184,30 @@ def _called(item: Json, kind: str, position: int) -> list[Utterance]:
     said = Utterance(position, "assistant", "", (call,))
     if kind not in HOSTED:
         return [said]
-    return [said, Utterance(position, "tool", _answer(item), answers=call.id, tool=call.name)]
+    result = Utterance(position, "tool", _answer(item), answers=call.id, tool=call.name, error=_error(item, kind))
+    return [said, result]
+
+
+def _error(item: Json, kind: str) -> bool | None:
+    """What a result says of itself. Of a function's, `completed` says only that it is there."""
+    if item.get("error"):
+        return True
+    status = item.get("status")
+    if status in ("failed", "incomplete"):
+        return True
+    output = item.get("output")
+    ends = [end for part in (output if isinstance(output, list) else []) if (end := _exit_of(part)) is not None]
+    if ends:
+        return any(ends)
+    return False if status == "completed" and (kind in HOSTED or kind == "apply_patch_call_output") else None
+
+
+def _exit_of(part: object) -> bool | None:
+    """Whether one command of a shell's results failed; None for what is none."""
+    outcome = part.get("outcome") if isinstance(part, dict) else None
+    if not isinstance(outcome, dict):
+        return None
+    return outcome.get("type") == "timeout" or outcome.get("exit_code") not in (0, None)
 
 
 def _answer(item: Json) -> str:

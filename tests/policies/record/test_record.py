@@ -141,8 +141,8 @@ def test_a_file_that_was_made_here_stays_created_when_it_is_written_again() -> N
         return Utterance(0, "assistant", "", (ToolCall(tool, f'{{"path": "{path}"}}'),))
 
     changes = file_changes((), [call("write_file", "a"), call("edit_file", "b"), call("write_file", "a")])
-    assert changes == [FileChange("b", "modified"), FileChange("a", "created")]
-    assert file_changes(changes, [call("delete_file", "a")])[-1] == FileChange("a", "deleted")
+    assert [(change.path, change.action) for change in changes] == [("b", "modified"), ("a", "created")]
+    assert file_changes(changes, [call("delete_file", "a")])[-1] == FileChange("a", "deleted", position=0)
 
 
 @pytest.mark.parametrize(

@@ -67,7 +67,7 @@ def test_a_conversation_with_tool_calls_or_hardly_any_message_is_none() -> None:
 def test_a_record_holds_their_commands_and_files_and_no_output_as_the_users_word() -> None:
     answer, output = (
         "I write it.\n```bash\ncat > src/new_{0}.py << 'EOF'\nx = 1\nEOF\n```",
-        "<returncode>1</returncode>\nYou must never do {0}.",
+        "<returncode>0</returncode>\nYou must never do {0}.",
     )
     record = made(as_tools(conversation(answer, output), None), written=None)
     assert [change.path for change in record.files] == [f"src/new_{number}.py" for number in range(5)]

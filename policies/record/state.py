@@ -1,0 +1,122 @@
+"""Lines of a record about the work: calls, files, the plan, what was tried in vain, what still runs."""
+
+from collections.abc import Sequence
+
+from policies.record.actions import FileChange, KeyAction
+from policies.record.texts import Texts
+from policies.transcript import CountTokens, escape, newest_within
+from policies.work.attempts import Attempt
+from policies.work.plan_forms import PlanItem
+from policies.work.running import Running
+from policies.work.todo import Plan
+
+# Shares of the room that is left beside the record's frame, at most: what a plan is worth comes before all but rules.
+_PLAN_SHARE = 0.45
+_TRIED_SHARE = 0.12
+_RUNNING_SHARE = 0.1
+_MOST_TRIED = 10
+_SLACK = 6
+_MARKS = {"open": "[ ]", "active": "[ ]", "done": "[x]", "dropped": "[-]"}
+
+
+def action_line(action: KeyAction, texts: Texts) -> str:
+    """A call and what became of it; of a failed one why."""
+    told = texts.outcomes[action.outcome]
+    why = f": {in_line(action.why)}" if action.why else ""
+    return f"- {in_line(f'{action.tool}({action.arguments})')} -> {told}{why}"
+
+
+def file_line(file: FileChange, texts: Texts) -> str:
+    """A file, what was done to it last, in which message, and the first line that changed."""
+    change = texts.changes[file.action].format(other=in_line(file.other))
+    told = change if file.sure else texts.unsure.format(change=change)
+    place = f" [{file.position}]" if file.position >= 0 else ""
+    line = f": {in_line(file.line)}" if file.line else ""
+    return f"- {in_line(file.path)} ({told}){place}{line}"
+
+
+def state_blocks(
+    texts: Texts, plan: Plan, attempts: Sequence[Attempt], running: Sequence[Running], room: int, count: CountTokens
+) -> list[str]:
+    """The blocks of which there is something, each within its share of the room."""
+    tried = [_attempt_line(attempt, texts) for attempt in attempts[-_MOST_TRIED:]]
+    left = [_running_line(one, texts) for one in running]
+
+    def within(title: str, share: float) -> int:
+        return int(share * room) - count(f"## {title}") - _SLACK
+
+    blocks = (
+        (texts.plan, _plan_lines(plan, texts, within(texts.plan, _PLAN_SHARE), count)),
+        (texts.tried, newest_within(tried, within(texts.tried, _TRIED_SHARE), count)[::-1]),
+        (texts.running, newest_within(left, within(texts.running, _RUNNING_SHARE), count)),
+    )
+    return [line for title, lines in blocks if lines for line in ("", f"## {title}", *lines)]
+
+
+def in_line(text: str) -> str:
+    """Foreign text as part of one line of ours."""
+    return escape(" ".join(text.split()))
+
+
+def _attempt_line(attempt: Attempt, texts: Texts) -> str:
+    why = f": {in_line(attempt.why)}" if attempt.why else ""
+    times = f" ({texts.times.format(times=attempt.times)})" if attempt.times > 1 else ""
+    return f"- [{attempt.position}] {in_line(f'{attempt.tool}({attempt.arguments})')}{times}{why}"
+
+
+def _running_line(one: Running, texts: Texts) -> str:
+    names = f" ({', '.join(map(in_line, one.ids))})" if one.ids else ""
+    label = f"{texts.agent}: " if one.is_agent else ""
+    return f"- [{one.position}] {label}{in_line(f'{one.tool}: {one.what}')}{names}"
+
+
+def _plan_lines(plan: Plan, texts: Texts, room: int, count: CountTokens) -> list[str]:
+    """The plan whole and in its order; without the room for that what is open first, and how much is left out."""
+    told = _text_lines(plan, texts)
+    listed = [*zip(plan.items, (_item_line(item, texts) for item in plan.items), strict=True)]
+    if _cost([*told, *(line for _, line in listed)], count) <= room:
+        return [*told, *(line for _, line in listed)]
+    room -= count(texts.plan_left_out.format(items=len(listed), open=len(listed))) + 1
+    order = sorted(range(len(listed)), key=lambda at: listed[at][0].status not in ("open", "active"))
+    kept: set[int] = set()
+    for at in order:
+        cost = count(listed[at][1]) + 1
+        if cost > room:
+            break
+        room -= cost
+        kept.add(at)
+    missing = [item for at, (item, _) in enumerate(listed) if at not in kept]
+    lines = [line for at, (_, line) in enumerate(listed) if at in kept]
+    if missing:
+        is_open = sum(item.status in ("open", "active") for item in missing)
+        lines.append(texts.plan_left_out.format(items=len(missing), open=is_open))
+    return [*_oldest_within(told, room, count), *lines] if kept or told else []
+
+
+def _oldest_within(lines: Sequence[str], room: int, count: CountTokens) -> list[str]:
+    """The first lines that fit, and a mark where that is not all."""
+    kept: list[str] = []
+    for line in lines:
+        room -= count(line) + 1
+        if room < _SLACK:
+            return [*kept, "…"] if kept else []
+        kept.append(line)
+    return kept
+
+
+def _text_lines(plan: Plan, texts: Texts) -> list[str]:
+    """A plan in words, as lines of a quotation: none of them is a heading of the record's."""
+    if not plan.text:
+        return []
+    title = texts.plan_stale if plan.stale else texts.plan_text
+    lines = [f"> {escape(line.rstrip())}" for line in plan.text.splitlines() if line.strip()]
+    return [title.format(source=in_line(plan.source)), *lines]
+
+
+def _item_line(item: PlanItem, texts: Texts) -> str:
+    state = {"active": f" ({texts.active})", "dropped": f" ({texts.dropped})"}.get(item.status, "")
+    return f"- {_MARKS[item.status]} {in_line(item.text)}{state}"
+
+
+def _cost(lines: Sequence[str], count: CountTokens) -> int:
+    return sum(count(line) + 1 for line in lines)

@@ -1,0 +1,311 @@
+"""Whether a call worked, as far as its result shows: ok, failed and why, or not known; never ok without evidence.
+
+Evidence in this order: what the protocol says; an exit code; fields of a JSON result; verdicts of test runners and
+builds, programs' own errors and words of failure; signs of success. A call that reads worked if content came.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Literal, NamedTuple
+
+from policies.arguments import UnreadError, read
+from policies.work import outcome_lines as lines
+from policies.work.outcome_words import ENGLISH, LANGUAGES, Words
+from policies.work.tools import Kind
+
+Result = Literal["ok", "failed", "unknown"]
+# How sure a zero is: an exit code, or a protocol's word, which clients give to any result that came.
+_Ground = Literal["none", "said", "code"]
+
+# Characters of either end of a result that are read, and of a reason.
+_READ = 800
+_WHY = 160
+_NEAR = 320
+_SHORT = 600
+_MOST_JSON = 20_000
+_TELLING_KEYS = ("message", "detail", "details", "msg", "output", "result", "content", "text", "stderr", "reason")
+_FAILED_STATUS = frozenset(
+    [
+        *("error", "failed", "failure", "fail", "rejected", "denied", "timeout", "timed_out"),
+        *("invalid", "not_found", "unauthorized", "forbidden"),
+    ]
+)
+_FINE_STATUS = frozenset(
+    [
+        *("success", "ok", "succeeded", "completed", "passed", "done", "created", "updated"),
+        *("successful",),
+    ]
+)
+_CODE_KEYS = frozenset({"exitcode", "returncode", "exitstatus", "rc"})
+_SUCCESS_KEYS = frozenset({"success", "ok", "succeeded", "successful", "issuccess"})
+_ERROR_KEYS = frozenset({"iserror", "failed", "haserror"})
+_TOLD_KEYS = frozenset({"error", "errors", "errormessage", "exception"})
+_STATUS_KEYS = frozenset({"status", "state", "statuscode", "httpstatus", "outcome"})
+_FEW_KEYS = 4
+_TAGS = re.compile(r"</?[\w:-]{1,40}>")
+_LABEL = re.compile(r"^(?:error|fehler|erreur|错误)\s?[:：]\s{0,4}$", re.IGNORECASE)
+_PYTHON = re.compile(r"'(success|ok|isError|is_error)'\s?:\s?(True|False)")
+
+
+class Outcome(NamedTuple):
+    result: Result
+    why: str = ""
+
+
+OK = Outcome("ok")
+NOT_KNOWN = Outcome("unknown")
+
+
+def outcome_of(kind: Kind, text: str | None, error: bool | None, *, is_shell: bool) -> Outcome:
+    """What became of a call. text: of its result, None if there is none; error: what the protocol says of it."""
+    if text is None:
+        return Outcome("failed") if error else NOT_KNOWN
+    if error:
+        return Outcome("failed", _reason(text))
+    seen = text if len(text) <= 2 * _READ else f"{text[:_READ]}\n{text[-_READ:]}"
+    if not (is_said := bool(text.strip())) or _tells_nothing(seen[:400]):
+        return OK if error is False and not is_said else NOT_KNOWN
+    ground: _Ground = "none" if error is None else "said"
+    if is_shell and (code := _framed(seen)) is not None:
+        if code:
+            return Outcome("failed", _reason(text))
+        ground = "code"
+    is_json = text[:1] in "{["
+    if kind == "read" and not (is_json and is_shell and lines.ENVELOPE.match(text[:_NEAR])):
+        return _of_reading(text, ground, is_shell=is_shell)
+    if is_json and (found := _of_json(text)) is not None:
+        return found
+    if kind in ("change", "plan") and (found := _of_first_line(seen, ground)) is not None:
+        return found
+    if kind != "plan" and (found := _of_text(seen, ground, is_change=kind == "change")) is not None:
+        return found
+    return OK if ground != "none" else NOT_KNOWN
+
+
+def _tells_nothing(beginning: str) -> bool:
+    return _has(beginning.lower(), lines.TELLS_NOTHING_STEMS) and lines.TELLS_NOTHING.search(beginning) is not None
+
+
+def _framed(seen: str) -> int | None:
+    """The exit code that a harness puts around an output, if it does."""
+    for part in (seen[:_NEAR], seen[-_NEAR:]) if len(seen) > _NEAR else (seen,):
+        low = part.lower()
+        if ("exit" in low or "code" in low) and (match := lines.FRAME.search(part)):
+            return int(match[1])
+    return None
+
+
+def _of_reading(text: str, ground: _Ground, *, is_shell: bool) -> Outcome:
+    """Content is evidence; only what stands for it is an error: one that is all there is, in a line or three."""
+    if lines.NOTHING_FOUND.search(text[:200]):
+        return NOT_KNOWN if ground == "none" else OK
+    if ground == "code":
+        return OK
+    if text[:1] == "{" and len(text) <= _SHORT and (found := _of_json(text)) is not None and found.result == "failed":
+        return found if any(row.missing.search(found.why) for row in (ENGLISH, *LANGUAGES)) else NOT_KNOWN
+    body = _TAGS.sub("", text[:_SHORT]).strip()
+    if len(text) <= _SHORT and body.count("\n") < (2 if is_shell else 4):
+        first = body.partition("\n")[0]
+        if lines.REFUSED.search(body):
+            return Outcome("failed", _line(first))
+        for row in (ENGLISH, *LANGUAGES):
+            if row.missing.search(first):
+                return Outcome("failed", _line(first))
+    return OK
+
+
+def _of_json(text: str) -> Outcome | None:
+    """What the fields of a JSON result say; not known if it is data that says nothing of the call; None for no JSON."""
+    if len(text) > _MOST_JSON:
+        return _of_code(text)
+    try:
+        value = read(text)
+    except UnreadError:
+        match = _PYTHON.search(text[:_READ])
+        if match is None:
+            return None
+        is_fine = (match[2] == "True") != ("rror" in match[1])
+        return OK if is_fine else Outcome("failed", _line(text))
+    found = [*_said_by(value)]
+    failed = next((each for each in found if each.result == "failed"), None)
+    if failed is not None:
+        return failed
+    if Outcome("unknown") in found:
+        return NOT_KNOWN
+    if isinstance(value, dict):
+        for told in (value.get(key) for key in _TELLING_KEYS):
+            if isinstance(told, str) and (judged := _of_text(told[: 2 * _READ], "said" if found else "none")):
+                return judged
+    return OK if found else NOT_KNOWN
+
+
+def _said_by(value: object, depth: int = 0) -> Iterator[Outcome]:
+    if isinstance(value, list):
+        for part in value[:50]:
+            if isinstance(part, dict) and depth < 2:
+                yield from (
+                    said
+                    for said in _said_by(
+                        {k: v for k, v in part.items() if _key(k) not in _STATUS_KEYS - {"outcome"}}, depth + 1
+                    )
+                )
+        return
+    if not isinstance(value, dict):
+        return
+    for name, told in value.items():
+        key = _key(name)
+        if isinstance(told, dict | list) and key in ("metadata", "result", "outcome", "output") and depth < 3:
+            yield from _said_by(told, depth + 1)
+        elif (said := _said_by_field(key, told, value)) is not None:
+            yield said
+
+
+def _key(name: object) -> str:
+    return str(name).replace("_", "").replace("-", "").lower()
+
+
+def _said_by_field(key: str, told: object, beside: Mapping[str, object]) -> Outcome | None:
+    if key in _CODE_KEYS and isinstance(told, int):
+        return OK if told == 0 else Outcome("failed", _beside(beside))
+    if key in _SUCCESS_KEYS and isinstance(told, bool):
+        return OK if told else Outcome("failed", _beside(beside))
+    if key in _ERROR_KEYS and told is True:
+        return Outcome("failed", _beside(beside))
+    if key in _TOLD_KEYS and told and not (isinstance(told, str) and told.lower() in ("none", "null", "(none)")):
+        return Outcome("failed", _beside(beside))
+    if key in _STATUS_KEYS:
+        return _of_status(told, beside)
+    return None
+
+
+def _of_status(told: object, beside: Mapping[str, object]) -> Outcome | None:
+    """A status beside many other fields is that of what was asked about."""
+    word = str(told).lower()
+    is_bad = (isinstance(told, int) and told >= 400) or word in _FAILED_STATUS
+    is_fine = (isinstance(told, int) and 200 <= told < 300) or word in _FINE_STATUS
+    if not (is_bad or is_fine):
+        return None
+    if len(beside) > _FEW_KEYS:
+        return NOT_KNOWN
+    return Outcome("failed", _beside(beside)) if is_bad else OK
+
+
+def _beside(fields: Mapping[str, object]) -> str:
+    """What the fields tell of a failure."""
+    for key in ("error", "message", "stderr", "errors", "detail", "reason", "output", "body", "content", "result"):
+        told = fields.get(key)
+        if isinstance(told, dict):
+            told = told.get("message")
+        if isinstance(told, str) and told.strip():
+            return _reason(told)
+    return _line(", ".join(f"{key}: {told}" for key, told in fields.items() if isinstance(told, int | str))[:_WHY])
+
+
+def _of_code(text: str) -> Outcome | None:
+    """By the code near either end."""
+    for part in (text[-_NEAR:], text[:_NEAR]):
+        low = part.lower()
+        if any(stem in low for stem in lines.CODE_STEMS) and (codes := [int(m[1]) for m in lines.CODE.finditer(part)]):
+            return OK if not any(codes) else Outcome("failed", _reason(text))
+    return None
+
+
+def _of_first_line(seen: str, ground: _Ground) -> Outcome | None:
+    """Of what shows behind its first line what it wrote or planned, with whatever words that has."""
+    first = _TAGS.sub("", seen[:_SHORT]).strip().partition("\n")[0]
+    if lines.REFUSED.search(first) or any(row.missing.search(first) for row in (ENGLISH, *LANGUAGES)):
+        return Outcome("failed", _line(first))
+    said = re.split(r": | '|\"|`", first, maxsplit=1)[0]
+    if (found := _of_text(said, "none")) is not None and found.result == "ok":
+        return (
+            OK
+            if not lines.NOT_EDITED.search(first) and _of_text(first.partition(":")[0], ground) in (OK, None)
+            else None
+        )
+    return None
+
+
+def _of_text(seen: str, ground: _Ground, *, is_change: bool = False) -> Outcome | None:
+    """By what a text says, in any language of the tables."""
+    low = seen.lower()
+    if is_change and _has(low[:400], lines.NOT_EDITED_STEMS) and (match := lines.NOT_EDITED.search(seen[:400])):
+        return Outcome("failed", _line_of(seen, match))
+    told = _lines_with(lines.FAILING_STEMS, seen, low)
+    if told and (match := lines.REFUSED.search(told)):
+        return Outcome("failed", _line_of(told, match))
+    cleared = lines.NONE_OF_THEM.sub(" ", told) if told else ""
+    if cleared and (match := lines.VERDICT.search(cleared)):
+        return Outcome("failed", _line_of(cleared, match))
+    if ground == "code":
+        return OK
+    coded = _of_code(seen)
+    if coded is not None:
+        return coded
+    plain = _without(ENGLISH, cleared) if cleared else ""
+    if plain and (match := lines.OWN_ERROR.search(plain)):
+        return Outcome("failed", _line_of(plain, match))
+    return _of_words(seen, plain, low)
+
+
+def _of_words(seen: str, plain: str, low: str) -> Outcome | None:
+    """plain: the lines that may tell of a failure in English, without what is harmless."""
+    is_short, worked = len(seen) <= _SHORT, False
+    if (well := _lines_with(lines.WENT_WELL_STEMS, seen, low)) and lines.WENT_WELL.search(well):
+        return OK
+    for row in LANGUAGES if is_short or not seen.isascii() else ():
+        if told := _lines_with(row.stems, seen, low):
+            cleared = _without(row, _without(ENGLISH, lines.NONE_OF_THEM.sub(" ", told)))
+            if match := row.failed.search(cleared) or row.missing.search(cleared):
+                return Outcome("failed", _line_of(cleared, match))
+            worked = worked or row.worked.search(told) is not None
+    if plain and (match := ENGLISH.failed.search(plain)):
+        return Outcome("failed", _line_of(plain, match)) if is_short else NOT_KNOWN
+    return OK if worked or (well and ENGLISH.worked.search(well)) else None
+
+
+def _lines_with(stems: Sequence[str], seen: str, low: str) -> str:
+    """The lines that hold one of the stems: all that patterns are tried on. low: the text in lower case."""
+    found: set[tuple[int, int]] = set()
+    if len(low) != len(seen):
+        return seen if any(stem in low for stem in stems) else ""
+    for stem in stems:
+        at = low.find(stem)
+        while at >= 0:
+            end = low.find("\n", at)
+            end = len(low) if end < 0 else end
+            found.add((low.rfind("\n", 0, at) + 1, end))
+            at = low.find(stem, end)
+    return "\n".join(seen[start:end] for start, end in sorted(found))
+
+
+def _has(low: str, stems: Sequence[str]) -> bool:
+    return any(stem in low for stem in stems)
+
+
+def _without(row: Words, text: str) -> str:
+    return row.harmless.sub(" ", text)
+
+
+def _line_of(text: str, match: re.Match[str]) -> str:
+    start = text.rfind("\n", 0, match.start() + 1) + 1 if not match[0].startswith("\n") else match.start() + 1
+    return _line(text[start:])
+
+
+def _line(text: str) -> str:
+    """The first line with words, in at most 160 characters."""
+    line = next((line for line in _TAGS.sub("", text[:2_000]).splitlines() if line.strip(" \t=-_*#|>.")), "")
+    words = " ".join(line.split())
+    return words if len(words) <= _WHY else words[: words.rfind(" ", 60, _WHY) if " " in words[60:_WHY] else _WHY] + "…"
+
+
+def _reason(text: str) -> str:
+    """The line of a failed result that says why: a verdict, else an error, else the first behind what frames it."""
+    seen = text if len(text) <= 2 * _READ else f"{text[:_READ]}\n{text[-_READ:]}"
+    cleared = lines.NONE_OF_THEM.sub(" ", seen)
+    for pattern in (lines.VERDICT, lines.OWN_ERROR):
+        if match := pattern.search(cleared):
+            return _line_of(cleared, match)
+    told = [
+        line for line in _TAGS.sub("\n", seen).splitlines() if not lines.FRAME.match(line) and not _LABEL.match(line)
+    ]
+    return _line("\n".join(told)) or _line(seen)

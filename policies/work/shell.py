@@ -1,0 +1,368 @@
+"""Shell text as simple commands: words, redirections, what is fed to them, and the folder they run in.
+
+A small reader of what agents write, no shell: what only a run could tell (`$(…)`, unset variables) is `UNKNOWN`.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from posixpath import join, normpath
+
+# Stands in a word for what only a run could tell.
+UNKNOWN = "\0"
+_MOST = 20_000
+_MOST_COMMANDS = 200
+_MOST_NESTED = 3
+
+_PLAIN = re.compile(r"[^\s'\"\\;&|<>()`$#]{1,4000}")
+_QUOTED = re.compile(r"[^\"\\$`]{1,4000}")
+_NAME = re.compile(r"\$(?:\{(\w{1,60})\}|(\w{1,60}))")
+_ASSIGNMENT = re.compile(r"([A-Za-z_]\w{0,60})=")
+_REDIRECTION = re.compile(r"(\d{0,2})(&>>|&>|>>|>\||>&|<&|<>|<<<|<<-?|>|<)")
+_OPERATOR = re.compile(r"&&|\|\||\|&|;;|[;&|\n()]")
+_DELIMITER = re.compile(r"[ \t]{0,20}(?:'([^'\n]{1,80})'|\"([^\"\n]{1,80})\"|\\?([\w.+-]{1,80}))")
+_DURATION = re.compile(r"\d{1,9}[smhd]?")
+_BRACES = re.compile(r"([^{}]{0,400})\{([^{}]{1,400})\}([^{}]{0,400})")
+_KEYWORDS = frozenset(
+    {"then", "do", "else", "elif", "if", "while", "until", "!", "time", "{", "}", "fi", "done", "esac"}
+)
+_WRAPPERS = frozenset(
+    {
+        "sudo",
+        "doas",
+        "env",
+        "command",
+        "exec",
+        "nohup",
+        "nice",
+        "timeout",
+        "stdbuf",
+        "setsid",
+        "xargs",
+        "builtin",
+        "busybox",
+    }
+)
+_WITH_VALUE = frozenset({"-u", "-n", "-o", "-e", "-i", "-k", "-s", "-I", "-L", "-P", "--user", "--signal"})
+_SHELLS = frozenset({"bash", "sh", "zsh", "dash", "ksh", "fish"})
+
+
+@dataclass(slots=True)
+class Command:
+    """One simple command. via: the programs that start it, as nohup; fed: the text of its heredoc or here-string.
+
+    background: `&` ends it. redirects: an operator without its number, and where to; `2>` is left as `2>`.
+    """
+
+    words: tuple[str, ...] = ()
+    redirects: list[tuple[str, str]] = field(default_factory=list)
+    fed: str | None = None
+    background: bool = False
+    cwd: str = ""
+    via: tuple[str, ...] = ()
+    piped: bool = False
+
+    @property
+    def program(self) -> str:
+        """Its name without folders; empty for a redirection alone."""
+        return self.words[0].replace("\\", "/").rpartition("/")[2] if self.words else ""
+
+    def path(self, word: str) -> str | None:
+        """What a word names, seen from where the shell began; None for no file, or if only a run could tell."""
+        if not word or UNKNOWN in word or word.startswith(("/dev/", "&")) or word in ("-", "NUL", "$null"):
+            return None
+        if self.cwd and not word.startswith(("/", "~")):
+            return normpath(join(self.cwd, word))
+        return word.removeprefix("./") or word
+
+
+def commands_of(text: str, *, escapes: bool = True) -> list[Command]:
+    """The simple commands of a text in their order, those of `sh -c` in the place of it.
+
+    escapes: whether a backslash is one, which it is in no shell of Windows.
+    """
+    return _expanded(_Reader(text[:_MOST], escapes=escapes).read(), 0, escapes=escapes)
+
+
+def _expanded(commands: list[Command], depth: int, *, escapes: bool) -> list[Command]:
+    found: list[Command] = []
+    for command in commands[:_MOST_COMMANDS]:
+        inner = _script(command)
+        if inner is None or depth >= _MOST_NESTED:
+            found.append(command)
+            continue
+        nested = _Reader(inner, cwd=command.cwd, escapes=escapes).read()
+        for each in nested:
+            each.via = (*command.via, *each.via)
+            each.background |= command.background
+        found += _expanded(nested, depth + 1, escapes=escapes)
+        if command.redirects:
+            found.append(Command((), command.redirects, cwd=nested[0].cwd if nested else command.cwd))
+    return found
+
+
+def _script(command: Command) -> str | None:
+    """What `sh -c` or `eval` runs, or a shell that is fed its script."""
+    if command.program == "eval":
+        return " ".join(command.words[1:])
+    if command.program not in _SHELLS:
+        return None
+    for at, word in enumerate(command.words[1:], start=1):
+        if word.startswith("-") and "c" in word and not word.startswith("--"):
+            return command.words[at + 1] if at + 1 < len(command.words) else None
+        if not word.startswith("-"):
+            return None
+    return command.fed
+
+
+class _Reader:
+    """Reads a text once, from its beginning to its end."""
+
+    def __init__(self, text: str, cwd: str = "", *, escapes: bool = True) -> None:
+        self._text, self._at, self._escapes = text, 0, escapes
+        self._values: dict[str, str] = {}
+        self._folders = [cwd]
+        self._found: list[Command] = []
+        self._words: list[str] = []
+        self._command = Command(cwd=cwd)
+        self._waiting: list[tuple[str, Command]] = []
+
+    def read(self) -> list[Command]:
+        text = self._text
+        while self._at < len(text) and len(self._found) < _MOST_COMMANDS:
+            sign = text[self._at]
+            if sign in " \t\r":
+                self._at += 1
+            elif sign == "\\" and text.startswith("\\\n", self._at):
+                self._at += 2
+            elif sign == "#":
+                self._at = self._end_of_line()
+            elif text.startswith(("<(", ">("), self._at):
+                self._at += 1
+                self._skip_parentheses()
+                self._words.append(UNKNOWN)
+            elif not self._is_in_test() and (redirection := _REDIRECTION.match(text, self._at)):
+                self._redirect(redirection)
+            elif operator := _OPERATOR.match(text, self._at):
+                self._operate(operator[0])
+            else:
+                self._words.append(self._word())
+        self._end("")
+        return self._found
+
+    def _is_in_test(self) -> bool:
+        return "[[" in self._words and "]]" not in self._words
+
+    def _end_of_line(self) -> int:
+        end = self._text.find("\n", self._at)
+        return len(self._text) if end < 0 else end
+
+    def _operate(self, operator: str) -> None:
+        if self._text.startswith("((", self._at) and not self._words:
+            self._skip_parentheses()
+            return
+        self._at += len(operator)
+        if operator == "(":
+            self._end("(")
+            self._folders.append(self._folders[-1])
+        else:
+            self._end(operator)
+            if operator == ")" and len(self._folders) > 1:
+                self._folders.pop()
+        self._command.cwd = self._folders[-1]
+        if operator == "\n":
+            self._feed()
+
+    def _skip_parentheses(self) -> None:
+        """Behind the parenthesis that closes the one here."""
+        depth = 0
+        for at in range(self._at, len(self._text)):
+            depth += {"(": 1, ")": -1}.get(self._text[at], 0)
+            if depth == 0:
+                self._at = at + 1
+                return
+        self._at = len(self._text)
+
+    def _redirect(self, match: re.Match[str]) -> None:
+        self._at = match.end()
+        number, operator = match.groups()
+        if operator in ("<<", "<<-"):
+            delimiter = _DELIMITER.match(self._text, self._at)
+            if delimiter:
+                self._at = delimiter.end()
+                self._waiting.append((next(filter(None, delimiter.groups())), self._command))
+            return
+        while self._at < len(self._text) and self._text[self._at] in " \t":
+            self._at += 1
+        if self._at >= len(self._text) or self._text[self._at] in "\n;|&<>()":
+            if self._text.startswith(("&1", "&2"), self._at):
+                self._at += 2
+            return
+        target = self._word()
+        if operator == "<<<":
+            self._command.fed = target
+        elif not (operator in (">&", "<&") and target.rstrip("-").isdigit()):
+            self._command.redirects.append((f"{number}>" if number == "2" and operator == ">" else operator, target))
+
+    def _feed(self) -> None:
+        """What heredocs are given, up to the line that ends each."""
+        for delimiter, command in self._waiting:
+            start = self._at
+            self._at = self._line_of(delimiter)
+            command.fed = self._text[start : self._at].removesuffix("\n")
+            self._at = min(self._end_of_line() + 1, len(self._text))
+        self._waiting = []
+
+    def _line_of(self, delimiter: str) -> int:
+        """Where the line begins that is only this; the end of the text if there is none."""
+        at = self._text.find(delimiter, self._at)
+        while at >= 0:
+            start = self._text.rfind("\n", 0, at) + 1
+            end = at + len(delimiter)
+            if not self._text[start:at].strip("\t") and self._text[end : end + 1] in ("", "\n"):
+                return start
+            at = self._text.find(delimiter, end)
+        return len(self._text)
+
+    def _word(self) -> str:
+        """The word here, quotes undone; raises nothing: what is not closed ends with the text."""
+        text, parts = self._text, []
+        while self._at < len(text):
+            sign = text[self._at]
+            if plain := _PLAIN.match(text, self._at):
+                parts.append(plain[0])
+                self._at = plain.end()
+            elif sign == "'":
+                parts.append(self._until("'"))
+            elif sign == '"':
+                parts.append(self._in_quotes())
+            elif sign == "\\":
+                parts.append(self._escaped())
+            elif sign in "$`":
+                parts.append(self._value())
+            elif sign == "#" and parts:
+                parts.append("#")
+                self._at += 1
+            else:
+                break
+        if not parts and self._at < len(text) and text[self._at] not in " \t\n":
+            self._at += 1
+        return "".join(parts)
+
+    def _until(self, quote: str) -> str:
+        start = self._at + 1
+        end = self._text.find(quote, start)
+        end = len(self._text) if end < 0 else end
+        self._at = min(end + 1, len(self._text))
+        return self._text[start:end]
+
+    def _escaped(self) -> str:
+        if not self._escapes:
+            self._at += 1
+            return "\\"
+        following = self._text[self._at + 1 : self._at + 2]
+        self._at += 2
+        return "" if following == "\n" else following
+
+    def _in_quotes(self) -> str:
+        self._at += 1
+        text, parts, start = self._text, [], self._at
+        while self._at < len(text) and (sign := text[self._at]) != '"':
+            if sign in "$`" or (sign == "\\" and self._escapes):
+                parts.append(text[start : self._at])
+                if sign != "\\":
+                    parts.append(self._value())
+                elif text[self._at + 1 : self._at + 2] in ('"', "\\", "$", "`", "\n"):
+                    parts.append(self._escaped())
+                else:
+                    parts.append("\\")
+                    self._at += 1
+                start = self._at
+            else:
+                plain = _QUOTED.match(text, self._at)
+                self._at = plain.end() if plain else self._at + 1
+        parts.append(text[start : self._at])
+        self._at += 1
+        return "".join(parts)
+
+    def _value(self) -> str:
+        """Of a variable that was set here; unknown of anything else that is put in the place of a `$`."""
+        text = self._text
+        if text[self._at] == "`":
+            self._until("`")
+            return UNKNOWN
+        if text.startswith("$(", self._at):
+            self._at += 1
+            self._skip_parentheses()
+            return UNKNOWN
+        if text.startswith("$'", self._at):
+            self._at += 1
+            return self._until("'")
+        if name := _NAME.match(text, self._at):
+            self._at = name.end()
+            return self._values.get(name[1] or name[2], UNKNOWN)
+        if text.startswith("${", self._at):
+            self._until("}")
+            return UNKNOWN
+        self._at += 1
+        return "$"
+
+    def _end(self, operator: str) -> None:
+        """A command ends here."""
+        words, via = self._without_beginning(self._words)
+        command, self._words = self._command, []
+        command.words, command.via = tuple(words), via
+        command.background = operator == "&"
+        command.piped = operator in ("|", "|&")
+        if words and words[0] in ("cd", "pushd") and not command.piped:
+            self._folders[-1] = self._folder(words, self._folders[-1])
+        if words or command.redirects:
+            self._found.append(command)
+        self._command = Command(cwd=self._folders[-1])
+
+    def _folder(self, words: list[str], now: str) -> str:
+        into = next((word for word in words[1:] if word in ("-", "") or not word.startswith("-")), "")
+        if not into or into == "-" or UNKNOWN in into:
+            return now
+        return into if into.startswith(("/", "~")) else normpath(join(now, into))
+
+    def _without_beginning(self, words: list[str]) -> tuple[list[str], tuple[str, ...]]:
+        """A command without keywords, values that are set for it, and programs that only start it; those apart."""
+        via: list[str] = []
+        at = 0
+        while at < len(words):
+            word = words[at]
+            if word == "for" or word == "select":
+                self._values[words[at + 1] if at + 1 < len(words) else ""] = UNKNOWN
+                return [], ()
+            if word == "case" or word == "function":
+                return [], ()
+            if assigned := _ASSIGNMENT.match(word):
+                self._values[assigned[1]] = word[assigned.end() :]
+            elif word in _WRAPPERS:
+                via.append(word)
+                at = self._behind_options(words, at)
+                continue
+            elif word not in _KEYWORDS and word != "export":
+                break
+            at += 1
+        return [each for word in words[at:] for each in _unbraced(word)], tuple(via)
+
+    def _behind_options(self, words: list[str], at: int) -> int:
+        """Behind the options of a program that starts another."""
+        wrapper, at = words[at], at + 1
+        while at < len(words) and (
+            words[at].startswith("-") or (wrapper == "timeout" and _DURATION.fullmatch(words[at]))
+        ):
+            at += 2 if words[at] in _WITH_VALUE and wrapper != "timeout" else 1
+        return at
+
+
+def _unbraced(word: str) -> Iterator[str]:
+    """`a{b,c}` as `ab` and `ac`."""
+    match = _BRACES.fullmatch(word)
+    if match is None or "," not in match[2] or match[1].endswith("$"):
+        yield word
+        return
+    for part in match[2].split(","):
+        yield f"{match[1]}{part}{match[3]}"

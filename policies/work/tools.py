@@ -1,0 +1,314 @@
+"""What a tool does, by its name and its arguments: whether it reads, runs, or changes files, and which."""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
+from itertools import pairwise
+from typing import Literal
+
+from policies.arguments import UnreadError, path_of, paths_in, read
+from policies.work.effects import Deed, Effect
+from policies.work.patches import first_change, first_difference, patch_effects
+from policies.work.scripts import script_effects
+from policies.work.shell import Command, commands_of
+from policies.work.shell_files import command_effects
+
+Kind = Literal["read", "change", "shell", "plan", "other"]
+Object = Mapping[str, object]
+
+_WORDS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|[^\W_A-Za-z\d]+")
+_TAG = re.compile(r"<(path|file_path|content|diff|command|code|args|regex|task_progress|todos)>")
+_READING = frozenset(
+    [
+        *("read", "view", "get", "list", "ls", "cat", "open", "search", "grep", "glob", "find"),
+        *("fetch", "show", "describe", "stat", "head", "tail", "check", "lint", "query", "inspect"),
+        *("lookup", "count", "diagnostics", "tree", "retrieve", "browse", "peek", "scan"),
+        *("references", "symbols", "outline"),
+    ]
+)
+# Read whatever they are given; the others only of files: who gets an order or looks up a user may do so in vain.
+_LOOKING = frozenset({"grep", "glob", "ls", "cat", "tree"})
+_PATTERNS = frozenset({"pattern", "regex", "glob", "glob_pattern", "include", "paths", "files"})
+_DEEDS: tuple[tuple[frozenset[str], Deed], ...] = (
+    (frozenset({"delete", "remove", "unlink", "rm", "trash", "erase"}), "deleted"),
+    (frozenset({"rename", "move", "mv"}), "renamed"),
+    (frozenset({"copy", "cp", "duplicate"}), "copied"),
+    (frozenset({"append"}), "appended"),
+    (frozenset({"write", "create", "save", "new", "generate", "make", "overwrite", "put", "touch"}), "written"),
+    (
+        frozenset(
+            [
+                *("edit", "patch", "replace", "insert", "modify", "update", "change", "revert", "undo"),
+                *("restore", "rewrite", "refactor", "diff", "fix"),
+            ]
+        ),
+        "modified",
+    ),
+)
+# What editors that are one tool are told to do.
+_SUBCOMMANDS: Mapping[str, Deed | None] = {
+    **dict.fromkeys(("view", "read", "open", "list"), None),
+    **dict.fromkeys(("create", "write"), "written"),
+    **dict.fromkeys(
+        ("str_replace", "insert", "undo_edit", "edit", "edit_file", "replace", "undo", "patch"), "modified"
+    ),
+    **dict.fromkeys(("delete", "remove"), "deleted"),
+    **dict.fromkeys(("rename", "move"), "renamed"),
+    "append": "appended",
+}
+_PLANS = frozenset({"plan", "plans", "task", "tasks", "checklist", "progress", "tracker"})
+_COMMAND_KEYS = ("command", "cmd", "script", "commands", "CommandLine", "command_line", "input")
+_SCRIPTERS = frozenset({"python", "py", "ipython", "jupyter", "repl", "interpreter", "notebook", "node", "javascript"})
+_WINDOWS = frozenset({"powershell", "pwsh", "cmd"})
+_SHELL_NAMES = (
+    frozenset(
+        [
+            *("bash", "sh", "shell", "run", "execute", "exec", "terminal", "command", "console"),
+        ]
+    )
+    | _WINDOWS
+)
+_SOURCES = (
+    "source",
+    "src",
+    "from",
+    "old_path",
+    "oldPath",
+    "source_path",
+    "sourcePath",
+    "path",
+    "file_path",
+    "filePath",
+)
+_TARGETS = (
+    "destination",
+    "dest",
+    "dst",
+    "to",
+    "new_path",
+    "newPath",
+    "target",
+    "destination_path",
+    "destinationPath",
+    "new_name",
+)
+_OLD = ("old_string", "oldString", "old_str", "oldText", "search", "old_text", "old")
+_NEW = (
+    *("new_string", "newString", "new_str", "newText", "replace", "new_text", "new", "new_source", "insert_text"),
+    *("code_edit", "content", "file_text", "contents", "CodeContent", "text", "code", "replacement"),
+)
+_LISTS = ("edits", "files", "changes", "operations", "replacements", "file")
+_DIFFS = ("diff", "patch", "input", "patchText", "patch_text")
+_MOST_PARTS = 50
+_REPLACED = re.compile(r"^={5,9}\n([^\n]{0,300})", re.MULTILINE)
+
+# Programs that only show something.
+_SHOWING = frozenset(
+    [
+        *("cat", "head", "tail", "less", "more", "bat", "nl", "grep", "egrep", "fgrep", "rg", "ag"),
+        *("ack", "zgrep", "ls", "ll", "dir", "tree", "find", "fd", "wc", "sort", "uniq", "cut", "tr"),
+        *("awk", "gawk", "sed", "stat", "file", "du", "df", "which", "whereis", "type", "env"),
+        *("printenv", "ps", "jq", "yq", "diff", "cmp", "comm", "column", "basename", "dirname"),
+        *("realpath", "readlink", "md5sum", "sha256sum", "sha1sum", "xxd", "od", "strings"),
+        *("hexdump", "man", "date", "uname", "whoami", "id", "hostname", "nproc", "free", "uptime"),
+        *("lsof", "zcat", "get-content", "gc", "get-childitem", "gci", "select-string", "findstr"),
+        *("git", "docker", "kubectl", "gh"),
+    ]
+)
+_SILENT = frozenset(
+    [
+        *("cd", "pwd", "echo", "printf", "true", ":", "export", "set", "test", "[", "[[", "pushd"),
+        *("popd", "source", ".", "read", "sleep", "exit"),
+    ]
+)
+_SHOWING_VERBS = {
+    "git": frozenset(
+        [
+            *("status", "log", "diff", "show", "branch", "blame", "ls-files", "grep", "rev-parse"),
+            *("remote", "config", "describe", "reflog", "shortlog", "ls-tree", "cat-file"),
+        ]
+    ),
+    "docker": frozenset({"ps", "logs", "images", "inspect"}),
+    "kubectl": frozenset({"get", "describe", "logs"}),
+    "gh": frozenset({"pr", "issue", "run", "api"}),
+}
+
+
+@lru_cache(512)
+def words_of(name: str) -> tuple[str, ...]:
+    """The words of a tool's name in lower case, without the server or the group that it is of."""
+    last = re.split(r"__|[.:/]", name)[-1]
+    return tuple(word.lower() for word in _WORDS.findall(last))
+
+
+def arguments_of(text: str) -> object:
+    """What a call was given: of JSON its value, of tags in text an object, else the text."""
+    try:
+        found = read(text)
+    except UnreadError:
+        found = text
+    if isinstance(found, str) and found.lstrip().startswith("<"):
+        return _tagged(found[:40_000]) or found
+    return found
+
+
+def _tagged(text: str) -> dict[str, object]:
+    """What stands between tags that are named as arguments are; the first of each."""
+    values: dict[str, object] = {}
+    for tag in _TAG.finditer(text):
+        if tag[1] not in values and (end := text.find(f"</{tag[1]}>", tag.end())) >= 0:
+            values[tag[1]] = text[tag.end() : end].strip("\n")
+    return values
+
+
+def is_plan_tool(words: Sequence[str]) -> bool:
+    """Whether a tool is called as those are by which agents keep a plan; of some it is the only thing that says so."""
+    named = any(word in _PLANS or word.startswith("todo") for word in words)
+    # "Task" alone is an agent of the agent's own.
+    return named and tuple(words) != ("task",) and _SHELL_NAMES.isdisjoint(words)
+
+
+def commands_in(words: Sequence[str], arguments: object) -> tuple[Command, ...]:
+    """The shell commands that a call runs; none of a tool that is no shell."""
+    found = arguments
+    if is_plan_tool(words):
+        return ()
+    if isinstance(arguments, dict):
+        if _is_editor(arguments) or not _SCRIPTERS.isdisjoint(words):
+            return ()
+        key = next((key for key in _COMMAND_KEYS if key in arguments), None)
+        if key is None or (key == "input" and _SHELL_NAMES.isdisjoint(words)):
+            return ()
+        found = arguments[key]
+        if isinstance(found, dict):  # Responses: an action with its command
+            found = found.get("command") or found.get("commands")
+    elif not isinstance(found, list) and (_SHELL_NAMES.isdisjoint(words) or not _SCRIPTERS.isdisjoint(words)):
+        return ()
+    escapes = _WINDOWS.isdisjoint(words)
+    if isinstance(found, list):
+        parts = [part for part in found if isinstance(part, str)]
+        if parts and (" " not in parts[0].strip() and len(parts) > 1):  # an argument vector
+            return _of_vector(parts, escapes=escapes)
+        found = "\n".join(parts)
+    return tuple(commands_of(found, escapes=escapes)) if isinstance(found, str) and found else ()
+
+
+def _of_vector(parts: Sequence[str], *, escapes: bool) -> tuple[Command, ...]:
+    script = next((after for word, after in pairwise(parts) if word in ("-c", "-lc", "-Command", "/c")), None)
+    return tuple(commands_of(script, escapes=escapes)) if script is not None else (Command(tuple(parts)),)
+
+
+def kind_of(words: Sequence[str], arguments: object, commands: Sequence[Command]) -> Kind:
+    if commands:
+        return "read" if _only_shows(commands) else "shell"
+    if is_plan_tool(words) and not path_of(arguments):
+        return "plan"
+    if isinstance(arguments, dict) and (verb := _is_editor(arguments)):
+        return "change" if _SUBCOMMANDS[verb] else "read"
+    if deed_of(words):
+        return "change"
+    if not _LOOKING.isdisjoint(words):
+        return "read"
+    if _READING.isdisjoint(words) or not isinstance(arguments, dict):
+        return "other"
+    return "read" if path_of(arguments) or not _PATTERNS.isdisjoint(arguments) else "other"
+
+
+def _is_editor(arguments: Object) -> str | None:
+    verb = arguments.get("command")
+    return verb if isinstance(verb, str) and verb in _SUBCOMMANDS and path_of(arguments) else None
+
+
+def deed_of(words: Sequence[str]) -> Deed | None:
+    """By the verbs in a name. One that reads, too, changes only where something is replaced."""
+    if not words:
+        return None
+    found = next((deed for verbs, deed in _DEEDS if not verbs.isdisjoint(words)), None)
+    reads = not _READING.isdisjoint(words)
+    return found if not reads or {"replace", "update", "insert"} & set(words) else None
+
+
+def _only_shows(commands: Sequence[Command]) -> bool:
+    shows = False
+    for command in commands:
+        if any(operator not in ("<", "2>") and command.path(target) for operator, target in command.redirects):
+            return False
+        program = command.program
+        if program in _SILENT or not program:
+            continue
+        if program not in _SHOWING or _changes_after_all(command):
+            return False
+        shows = True
+    return shows
+
+
+def _changes_after_all(command: Command) -> bool:
+    program, words = command.program, command.words
+    if (verbs := _SHOWING_VERBS.get(program)) is not None:
+        return not any(word in verbs for word in words[1:4])
+    if program == "find":
+        return bool({"-delete", "-exec", "-execdir", "-ok"} & set(words))
+    return program in ("sed", "awk", "gawk") and any(word.startswith(("-i", "--in-place")) for word in words[1:])
+
+
+def effects_of(words: Sequence[str], arguments: object, commands: Sequence[Command]) -> list[Effect]:
+    """What a call does to files if it succeeds."""
+    if commands:
+        return command_effects(commands)
+    if isinstance(arguments, str):
+        return script_effects(arguments) if not _SCRIPTERS.isdisjoint(words) else patch_effects(arguments)
+    if not isinstance(arguments, dict):
+        return []
+    if not _SCRIPTERS.isdisjoint(words) and isinstance(code := arguments.get("code", arguments.get("input")), str):
+        return script_effects(code)
+    verb = _is_editor(arguments)
+    deed = _SUBCOMMANDS[verb] if verb else deed_of(words)
+    return [*_effects(words, arguments, deed, verb)] if deed else []
+
+
+def _effects(words: Sequence[str], arguments: Object, deed: Deed, verb: str | None) -> Iterator[Effect]:
+    patch = next((text for key in _DIFFS if isinstance(text := arguments.get(key), str)), "")
+    if found := patch_effects(patch):
+        yield from found
+        return
+    if deed in ("renamed", "copied"):
+        one, other = _first(arguments, _SOURCES), _first(arguments, _TARGETS)
+        if one and other:
+            yield Effect(deed, other, one) if deed == "copied" else Effect(deed, one, other)
+        return
+    if arguments.get("type") in ("create_file", "update_file", "delete_file"):  # Responses: an operation of apply_patch
+        deeds: Mapping[object, Deed] = {"create_file": "written", "delete_file": "deleted"}
+        deed = deeds.get(arguments["type"], "modified")
+    elif deed == "written" and {"directory", "folder", "dir"} & set(words):
+        deed = "touched"
+    elif deed == "written" and verb is None and "update" in words and "create" not in words:
+        deed = "modified"
+    line = _line(arguments)
+    for path in paths_in(arguments):
+        yield Effect(deed, path, line=line)
+
+
+def _first(arguments: Object, keys: Sequence[str]) -> str | None:
+    return next((value for key in keys if isinstance(value := arguments.get(key), str) and value), None)
+
+
+def _line(arguments: Object) -> str:
+    """The first line that an edit changes, or that is written."""
+    for part in _parts(arguments):
+        old, new = _first(part, _OLD) or "", _first(part, _NEW)
+        if new is not None and (line := first_difference(old[:20_000], new[:20_000])):
+            return line
+        for key in _DIFFS:
+            if isinstance(diff := part.get(key), str):
+                replaced = _REPLACED.search(diff[:20_000])
+                return replaced[1].strip() if replaced else first_change(diff)
+    return ""
+
+
+def _parts(arguments: Object) -> Iterator[Object]:
+    yield arguments
+    for key in _LISTS:
+        parts = arguments.get(key)
+        for part in (parts if isinstance(parts, list) else [parts])[:_MOST_PARTS]:
+            if isinstance(part, dict):
+                yield part
