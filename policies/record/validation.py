@@ -33,8 +33,7 @@ _NOTHING = ("", "(none)", "none", "(无)", "无")
 _INSIGHT_CHARACTERS = 160
 # Things a summary must not make up: paths and hashes. A run of a path's signs is looked at once, from its beginning.
 _EVIDENCE = re.compile(
-    r"(?<![\w./~-])/*+(?P<path>[\w.~-]++(?:/[\w.~-]++)++)"
-    r"|\b(?=[0-9a-f]{0,63}\d)(?=[0-9a-f]{0,63}[a-f])[0-9a-f]{7,64}\b"
+    r"(?<![\w./~-])/*+(?P<path>[\w.~-]++(?:/[\w.~-]++)++)|\b(?=[0-9a-f]{0,63}\d)(?=[0-9a-f]{0,63}[a-f])[0-9a-f]{7,64}\b"
 )
 _NAME = re.compile(r"[A-Za-z_]{1,32}")
 # Signs of an answer without its thinking; the most tokens that are ever allowed have fewer.
