@@ -90,7 +90,8 @@ def _plan_lines(plan: Plan, texts: Texts, room: int, count: CountTokens) -> list
     if missing:
         is_open = sum(item.status in ("open", "active") for item in missing)
         lines.append(texts.plan_left_out.format(items=len(missing), open=is_open))
-    return [*_oldest_within(told, room, count), *lines] if kept or told else []
+    shown = _oldest_within(told, room, count)
+    return [*shown, *lines] if kept or shown else []
 
 
 def _oldest_within(lines: Sequence[str], room: int, count: CountTokens) -> list[str]:

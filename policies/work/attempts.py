@@ -43,8 +43,8 @@ def attempts_in(older: Sequence[Attempt], done: Sequence[Done]) -> list[Attempt]
     """What was tried in vain in everything covered, the newest last."""
     found = {(attempt.kind, attempt.target): attempt for attempt in older}
     for each in done:
-        if each.outcome.result == "unknown":
-            continue
+        if each.outcome.result == "unknown" or (each.kind == "read" and each.outcome.why.startswith("exit code")):
+            continue  # a search that found nothing
         kind, target = _kind(each)
         if each.outcome.result == "ok":
             for key in [key for key in found if _makes_good(kind, target, key)]:

@@ -51,6 +51,10 @@ VERDICT = re.compile(
     r"|\bpatch does not apply|^Hunk #\d+ FAILED",
     re.MULTILINE,
 )
+VERDICT_STEMS = (
+    *("fail", "err", "broken", "not ok", "***", "stopped", "not compile", "conflict", "reject", "hook", "elife"),
+    *("not found", "recogni", "panick", "fault", "dumped", "not apply"),
+)
 # Counted, and none of them: taken out before verdicts and words are looked for.
 NONE_OF_THEM = re.compile(
     rf"(?<![\d.])0\s{{1,3}}(?:{_WHAT}\s{{1,3}}){{0,2}}{_COUNTED}(?:\(s\))?(?: out of \d{{1,7}})?"

@@ -187,3 +187,5 @@ LANGUAGES: tuple[Words, ...] = (
         r"başarıyla|başarılı|tamamlandı|kaydedildi|hata yok",
     ),
 )
+# Those of them that may be written without a letter beyond ASCII.
+LATIN = tuple(row for row in LANGUAGES if any(stem.isascii() for stem in row.stems))

@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple
 
 from policies.arguments import UnreadError, read
 from policies.work import outcome_lines as lines
-from policies.work.outcome_words import ENGLISH, LANGUAGES, Words
+from policies.work.outcome_words import ENGLISH, LANGUAGES, LATIN, Words
 from policies.work.tools import Kind
 
 Result = Literal["ok", "failed", "unknown"]
@@ -42,6 +42,10 @@ _ERROR_KEYS = frozenset({"iserror", "failed", "haserror"})
 _TOLD_KEYS = frozenset({"error", "errors", "errormessage", "exception"})
 _STATUS_KEYS = frozenset({"status", "state", "statuscode", "httpstatus", "outcome"})
 _FEW_KEYS = 4
+_RETURNED = re.compile(r"<returncode>-?\d{1,10}</returncode>")
+_RAISED = re.compile(
+    r"^(?:[\w.]{1,80}\.)?[A-Z]\w{0,60}(?:Error|Exception|Interrupt|Exit|Warning)\b[^\n]{0,400}", re.MULTILINE
+)
 _TAGS = re.compile(r"</?[\w:-]{1,40}>")
 _LABEL = re.compile(r"^(?:error|fehler|erreur|错误)\s?[:：]\s{0,4}$", re.IGNORECASE)
 _PYTHON = re.compile(r"'(success|ok|isError|is_error)'\s?:\s?(True|False)")
@@ -75,7 +79,7 @@ def outcome_of(kind: Kind, text: str | None, error: bool | None, *, is_shell: bo
         return _of_reading(text, ground, is_shell=is_shell)
     if is_json and (found := _of_json(text)) is not None:
         return found
-    if kind in ("change", "plan") and (found := _of_first_line(seen, ground)) is not None:
+    if kind in ("change", "plan") and (found := _of_first_line(seen)) is not None:
         return found
     if kind != "plan" and (found := _of_text(seen, ground, is_change=kind == "change")) is not None:
         return found
@@ -210,24 +214,23 @@ def _of_code(text: str) -> Outcome | None:
     return None
 
 
-def _of_first_line(seen: str, ground: _Ground) -> Outcome | None:
+def _of_first_line(seen: str) -> Outcome | None:
     """Of what shows behind its first line what it wrote or planned, with whatever words that has."""
     first = _TAGS.sub("", seen[:_SHORT]).strip().partition("\n")[0]
     if lines.REFUSED.search(first) or any(row.missing.search(first) for row in (ENGLISH, *LANGUAGES)):
         return Outcome("failed", _line(first))
     said = re.split(r": | '|\"|`", first, maxsplit=1)[0]
-    if (found := _of_text(said, "none")) is not None and found.result == "ok":
-        return (
-            OK
-            if not lines.NOT_EDITED.search(first) and _of_text(first.partition(":")[0], ground) in (OK, None)
-            else None
-        )
-    return None
+    is_fine = _of_text(said, "none") == OK and lines.NOT_EDITED.search(first) is None
+    return OK if is_fine else None
 
 
 def _of_text(seen: str, ground: _Ground, *, is_change: bool = False) -> Outcome | None:
     """By what a text says, in any language of the tables."""
     low = seen.lower()
+    if ground == "code":
+        cleared = lines.NONE_OF_THEM.sub(" ", _lines_with(lines.VERDICT_STEMS, seen, low))
+        match = lines.VERDICT.search(cleared) if cleared else None
+        return Outcome("failed", _line_of(cleared, match)) if match else OK
     if is_change and _has(low[:400], lines.NOT_EDITED_STEMS) and (match := lines.NOT_EDITED.search(seen[:400])):
         return Outcome("failed", _line_of(seen, match))
     told = _lines_with(lines.FAILING_STEMS, seen, low)
@@ -236,8 +239,6 @@ def _of_text(seen: str, ground: _Ground, *, is_change: bool = False) -> Outcome 
     cleared = lines.NONE_OF_THEM.sub(" ", told) if told else ""
     if cleared and (match := lines.VERDICT.search(cleared)):
         return Outcome("failed", _line_of(cleared, match))
-    if ground == "code":
-        return OK
     coded = _of_code(seen)
     if coded is not None:
         return coded
@@ -252,7 +253,7 @@ def _of_words(seen: str, plain: str, low: str) -> Outcome | None:
     is_short, worked = len(seen) <= _SHORT, False
     if (well := _lines_with(lines.WENT_WELL_STEMS, seen, low)) and lines.WENT_WELL.search(well):
         return OK
-    for row in LANGUAGES if is_short or not seen.isascii() else ():
+    for row in _rows_for(seen, is_short=is_short):
         if told := _lines_with(row.stems, seen, low):
             cleared = _without(row, _without(ENGLISH, lines.NONE_OF_THEM.sub(" ", told)))
             if match := row.failed.search(cleared) or row.missing.search(cleared):
@@ -261,6 +262,13 @@ def _of_words(seen: str, plain: str, low: str) -> Outcome | None:
     if plain and (match := ENGLISH.failed.search(plain)):
         return Outcome("failed", _line_of(plain, match)) if is_short else NOT_KNOWN
     return OK if worked or (well and ENGLISH.worked.search(well)) else None
+
+
+def _rows_for(seen: str, *, is_short: bool) -> Sequence[Words]:
+    """The languages that a text may be in; a long one in Latin letters alone is a program's."""
+    if not seen.isascii():
+        return LANGUAGES
+    return LATIN if is_short else ()
 
 
 def _lines_with(stems: Sequence[str], seen: str, low: str) -> str:
@@ -287,25 +295,37 @@ def _without(row: Words, text: str) -> str:
 
 
 def _line_of(text: str, match: re.Match[str]) -> str:
+    """The line of a match; of a trace, the one that says what was raised."""
     start = text.rfind("\n", 0, match.start() + 1) + 1 if not match[0].startswith("\n") else match.start() + 1
-    return _line(text[start:])
+    line = _line(text[start:])
+    if not line.startswith("Traceback"):
+        return line
+    raised = [*_RAISED.finditer(text, start)]
+    return _line(raised[-1][0]) if raised else line
 
 
 def _line(text: str) -> str:
     """The first line with words, in at most 160 characters."""
     line = next((line for line in _TAGS.sub("", text[:2_000]).splitlines() if line.strip(" \t=-_*#|>.")), "")
     words = " ".join(line.split())
-    return words if len(words) <= _WHY else words[: words.rfind(" ", 60, _WHY) if " " in words[60:_WHY] else _WHY] + "…"
+    if len(words) <= _WHY:
+        return words
+    return f"{words[: max(words.rfind(' ', 60, _WHY), 0) or _WHY]}…"
+
+
+def _says_no_why(line: str) -> bool:
+    return any(pattern.match(line) for pattern in (lines.FRAME, _LABEL, lines.WENT_WELL))
 
 
 def _reason(text: str) -> str:
-    """The line of a failed result that says why: a verdict, else an error, else the first behind what frames it."""
+    """The line of a failed result that says why: a verdict, else an error, else the first behind what frames it, else
+    the exit code."""
     seen = text if len(text) <= 2 * _READ else f"{text[:_READ]}\n{text[-_READ:]}"
     cleared = lines.NONE_OF_THEM.sub(" ", seen)
     for pattern in (lines.VERDICT, lines.OWN_ERROR):
         if match := pattern.search(cleared):
             return _line_of(cleared, match)
-    told = [
-        line for line in _TAGS.sub("\n", seen).splitlines() if not lines.FRAME.match(line) and not _LABEL.match(line)
-    ]
-    return _line("\n".join(told)) or _line(seen)
+    plain = _TAGS.sub("\n", _RETURNED.sub("", seen)).splitlines()
+    told = [line for line in plain if not _says_no_why(line)]
+    code = lines.CODE.search(seen)
+    return _line("\n".join(told)) or (f"exit code {code[1]}" if code else _line(seen))

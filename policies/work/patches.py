@@ -26,7 +26,7 @@ def patch_effects(text: str) -> list[Effect]:
 
 def _codex(text: str) -> Iterator[Effect]:
     files = [*_FILE.finditer(text)]
-    for match, following in zip(files, [*files[1:], None], strict=True):
+    for match, following in zip(files, [*files[1:], None], strict=False):
         body = text[match.end() : following.start() if following else len(text)]
         path = match[2].strip()
         moved = _MOVE.search(body)
@@ -44,7 +44,7 @@ def _unified(text: str) -> Iterator[Effect]:
     for match in _GIT_RENAME.finditer(text):
         yield Effect("renamed", match[1].strip(), match[2].strip())
     files = [*_DIFF.finditer(text)]
-    for match, following in zip(files, [*files[1:], None], strict=True):
+    for match, following in zip(files, [*files[1:], None], strict=False):
         line = first_change(text[match.end() : following.start() if following else len(text)])
         old, new = _plain(match[1]), _plain(match[2])
         if new == "/dev/null":

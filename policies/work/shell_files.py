@@ -93,11 +93,11 @@ def _sed(command: Command) -> Iterator[Effect]:
         word.startswith(("-i", "--in-place")) or (not word.startswith("--") and "i" in word[1:4]) for word in options
     ):
         return
-    operands = _operands(command, "-e -f --expression --file")
+    operands = [word for word in _operands(command, "-e -f --expression --file") if word]
     has_script = any(word in ("-e", "-f") or word.startswith(("--expression", "--file")) for word in options)
     script = "" if has_script or not operands else operands[0]
     for word in operands if has_script else operands[1:]:
-        if word and (path := command.path(word)):
+        if path := command.path(word):
             yield Effect("modified", path, line=script)
 
 

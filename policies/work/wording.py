@@ -1,5 +1,7 @@
 """A call's arguments for a reader: by field, path and command first, escapes undone, nothing cut inside a path."""
 
+import re
+
 import msgspec
 
 from policies.arguments import is_path_key
@@ -11,6 +13,10 @@ _OTHER = 48
 # Characters of a value that are read: paths are shorter.
 _READ = 1_000
 _FIRST = frozenset({"command", "cmd", "script", "commands", "pattern", "query", "url", "operation", "type"})
+# What a shell is fed is shown by the file that it goes to.
+_HEREDOC = re.compile(r"(<<-?\s?\\?['\"]{0,2}(\w{1,40})\\?['\"]{0,2}[^\n\\]{0,200})(?:\n|\\n)[\s\S]{40,}")
+_ESCAPED = re.compile(r"\\([\"\\/nrt])")
+_PLAIN = {"n": " ", "r": " ", "t": " "}
 _encode = msgspec.json.Encoder().encode
 
 
@@ -45,7 +51,7 @@ def _value(name: str, value: object) -> str:
     if not isinstance(value, str):
         text = _plain(value)
         return text if is_path_key(name) else _cut(text, _COMMAND if name in _FIRST else _OTHER)
-    words = " ".join(visible(value[:_READ]).split())
+    words = " ".join(visible(_HEREDOC.sub(r"\1 …", value[:_READ])).split())
     return f'"{words if is_path_key(name) else _cut(words, _COMMAND if name in _FIRST else _OTHER)}"'
 
 
@@ -54,7 +60,8 @@ def _plain(value: object) -> str:
     if isinstance(value, str):
         return " ".join(visible(value[:_READ]).split())
     text = _encode(value).decode()[:_READ]
-    text = text.replace('","', '", "').replace('":', '": ').replace("\\n", " ").replace("\\t", " ")
+    text = _HEREDOC.sub(r"\1 …", text.replace('","', '", "').replace('":', '": '))
+    text = _ESCAPED.sub(lambda found: _PLAIN.get(found[1], found[1]), text)
     return " ".join(visible(text).split())
 
 

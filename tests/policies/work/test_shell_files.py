@@ -1,0 +1,46 @@
+"""Shell commands: what each program does to files."""
+
+from __future__ import annotations
+
+import pytest
+
+from policies.work.shell import commands_of
+from policies.work.shell_files import command_effects
+
+
+@pytest.mark.parametrize(
+    ("command", "effects"),
+    [
+        ("echo x > a", [("written", "a", "")]),
+        ("echo x >> a 2> b", [("appended", "a", ""), ("written", "b", "")]),
+        ("tee -a a b", [("appended", "a", ""), ("appended", "b", "")]),
+        ("mv a b", [("renamed", "a", "b")]),
+        ("mv -t d a b", [("renamed", "a", "d/a"), ("renamed", "b", "d/b")]),
+        ("cp -r a b/", [("copied", "b/a", "a")]),
+        ("rm -rf a 'b c'", [("deleted", "a", ""), ("deleted", "b c", "")]),
+        ("sed -i.bak -e s/a/b/ -e s/c/d/ x y", [("modified", "x", ""), ("modified", "y", "")]),
+        ("sed -i '' s/a/b/ x", [("modified", "x", "")]),
+        ("sed -n 1,5p x", []),
+        ("sed -E s/a/b/ x", []),
+        ("perl -i -pe s/a/b/ x", [("modified", "x", "")]),
+        ("perl -ne print x", []),
+        ("git -C r mv a b", [("renamed", "a", "b")]),
+        ("git rm --cached a", []),
+        ("git checkout main", []),
+        ("git restore --staged a", []),
+        ("dd if=a of=b bs=1", [("written", "b", "")]),
+        ("ln -s a b", [("created", "b", "")]),
+        ("truncate -s 0 a", [("written", "a", "")]),
+        ("install -m 755 a /usr/bin/a", [("copied", "/usr/bin/a", "a")]),
+        ("curl -o a x", [("written", "a", "")]),
+        ("Remove-Item -Path a -Force", [("deleted", "a", "")]),
+        ("Set-Content -Path a -Value x", [("written", "a", "")]),
+        ("Move-Item a b", [("renamed", "a", "b")]),
+        ("python s.py", []),
+        ("python -c \"open('a','w')\"", [("written", "a", "")]),
+        ("str_replace_editor view a", []),
+        ("cat a | grep b", []),
+    ],
+)
+def test_a_program_does_what_its_row_says(command: str, effects: list[tuple[str, str, str]]) -> None:
+    assert [(effect.deed, effect.path, effect.other) for effect in command_effects(commands_of(command))] == effects
