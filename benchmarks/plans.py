@@ -1,7 +1,7 @@
 """`python -m benchmarks.plans`: items of an agent's plan that a record still has, after each of 60 rounds of work.
 
-Each agent makes a plan with its own tool, works and reads files in between, and changes the plan. A record is made of
-all but the newest rounds every six of them, each upon the one before. `items`: word for word, in order, in the record's
+Each agent makes a plan with its own tool, works and reads files in between, and changes the plan. A record is made
+behind every round, each upon the one before. `items`: word for word, in order, in the record's
 text; `status`: with what is done told apart from what is open.
 """
 
@@ -23,8 +23,7 @@ if TYPE_CHECKING:
     from policies.record.record import Record
 
 _ROUNDS = 60
-_EVERY = 6
-_WINDOW = 32_000
+_WINDOW = 16_000
 
 
 def _work(position: int, step: Round, number: int) -> list[Utterance]:
@@ -47,13 +46,11 @@ def played(say: Say) -> tuple[float, float]:
     items = kept = stated = position = 0
     for number, step in enumerate(rounds(say, _ROUNDS)):
         span += _work(position := position + 4, step, number)
-        if number % _EVERY == _EVERY - 1:
-            record = made(span, record, None, budget=budget_of(_WINDOW, _WINDOW * 9 // 10))
-            span = []
-        if record is not None and not span:
-            items += len(step.plan)
-            found, told = _found(record.text, step.plan)
-            kept, stated = kept + found, stated + told
+        record = made(span, record, None, budget=budget_of(_WINDOW, _WINDOW * 9 // 10))
+        span = []
+        items += len(step.plan)
+        found, told = _found(record.text, step.plan)
+        kept, stated = kept + found, stated + told
     return kept / items, stated / items
 
 

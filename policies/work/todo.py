@@ -29,7 +29,6 @@ _APPROVED = re.compile(r"^#{1,3} Approved Plan[^\n]{0,80}\n([\s\S]{1,12000})", r
 _CONTENT_KEYS = ("content", "file_text", "contents", "text", "CodeContent")
 _OLD_NEW = (("old_string", "new_string"), ("oldString", "newString"), ("old_str", "new_str"), ("oldText", "newText"))
 _MOST_TEXT = 12_000
-# A person who says less goes on with what there is.
 
 
 class Plan(msgspec.Struct, frozen=True):

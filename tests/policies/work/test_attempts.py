@@ -6,7 +6,7 @@ import pytest
 
 from policies.work.attempts import Attempt, attempts_in
 from policies.work.calls import done_in
-from tests.policies.work.test_todo import said
+from tests.support.calls import said
 
 FAILED = ("bash", {"command": "cd app && pytest -q tests/a.py"}, "1 failed, 2 passed in 1s")
 

@@ -9,7 +9,7 @@ import pytest
 from policies.transcript import Utterance
 from policies.work.calls import done_in
 from policies.work.running import Running, running_in
-from tests.policies.work.test_todo import said
+from tests.support.calls import said
 
 CLAUDE = (
     "Bash",

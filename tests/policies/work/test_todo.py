@@ -8,26 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policies.transcript import ToolCall, Utterance
 from policies.work.calls import done_in
 from policies.work.plan_forms import PlanItem
 from policies.work.todo import Plan, plan_behind
+from tests.support.calls import said
 
 A, B = {"content": "Port the parser", "status": "completed"}, {"content": "更新文档", "status": "in_progress"}
-
-
-def said(*steps: tuple[str, object, str] | str) -> list[Utterance]:
-    """Calls with their results, and what the user says between."""
-    found: list[Utterance] = []
-    for number, step in enumerate(steps):
-        if isinstance(step, str):
-            found.append(Utterance(2 * number, "user", step))
-            continue
-        tool, arguments, result = step
-        text = arguments if isinstance(arguments, str) else json.dumps(arguments)
-        found.append(Utterance(2 * number, "assistant", "", (ToolCall(tool, text, f"c{number}"),)))
-        found.append(Utterance(2 * number + 1, "tool", result, answers=f"c{number}"))
-    return found
 
 
 def plan(*steps: tuple[str, object, str] | str, older: Plan = Plan()) -> Plan:  # noqa: B008 - immutable
