@@ -7,7 +7,7 @@ from policies.transcript import ToolCall, Utterance
 from policies.work.effects import Effect
 from policies.work.outcomes import NOT_KNOWN, Outcome, outcome_of
 from policies.work.shell import Command
-from policies.work.tools import Kind, arguments_of, commands_in, effects_of, kind_of, words_of
+from policies.work.tools import Kind, arguments_of, commands_in, effects_of, ends_by_showing, kind_of, words_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,9 @@ def _done(call: ToolCall, position: int, answer: Utterance | None) -> Done:
     result, outcome = None, NOT_KNOWN
     if answer is not None:
         result = answer.text
-        outcome = outcome_of(kind, result, answer.error, is_shell=bool(commands) or kind == "other")
+        shows = kind == "shell" and ends_by_showing(commands)
+        is_shell = bool(commands) or kind == "other"
+        outcome = outcome_of(kind, result, answer.error, is_shell=is_shell, shows=shows)
     changes = kind != "read" and outcome.result != "failed"
     effects = effects_of(words, arguments, commands) if changes else ()
     return Done(call, position, arguments, words, commands, kind, result, outcome, effects)

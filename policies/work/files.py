@@ -1,6 +1,6 @@
 """What became of files: one entry a path, by what calls did that did not fail."""
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence, Set
 from typing import Literal, NamedTuple
 
 import msgspec
@@ -92,7 +92,7 @@ class _Files:
             return
         effects = done.effects
         if done.result is not None:
-            self._see(done)
+            self._see(done, {effect.path for effect in effects})
         if len(effects) == 1 and effects[0].deed == "written" and done.kind == "change":
             effects = [_as_said(effects[0], done.result or "")]
         for effect in effects:
@@ -102,8 +102,8 @@ class _Files:
         for effect in blocks.effects:
             self.change(effect, blocks.position, sure=blocks.sure)
 
-    def _see(self, done: Done) -> None:
-        """Paths that were there before the call."""
+    def _see(self, done: Done, made: Set[str]) -> None:
+        """Paths that were there before the call; what it wrote itself need not have been."""
         if done.outcome.result != "ok" and done.kind != "shell":
             return
         if not done.commands:
@@ -112,7 +112,8 @@ class _Files:
             return
         for command in done.commands:
             if command.program in _SHOWN and not any(word.startswith("-i") for word in command.words):
-                self._see_all(command.path(word) for word in command.words[1:] if not word.startswith("-"))
+                words = (word for word in command.words[1:] if not word.startswith("-"))
+                self._see_all(path for word in words if (path := command.path(word)) not in made)
             elif command.program in _LISTING and len(done.commands) == 1:
                 folder = next((word for word in command.words[1:] if not word.startswith("-")), "")
                 self._see_all(_listed(done.result or "", command.program, folder))

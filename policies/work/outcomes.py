@@ -46,6 +46,9 @@ _RETURNED = re.compile(r"<returncode>-?\d{1,10}</returncode>")
 _RAISED = re.compile(
     r"^(?:[\w.]{1,80}\.)?[A-Z]\w{0,60}(?:Error|Exception|Interrupt|Exit|Warning)\b[^\n]{0,400}", re.MULTILINE
 )
+_ESCAPE = re.compile(r"\\u((?!d[89a-f])[0-9a-f]{4})", re.IGNORECASE)
+# Lines of differences, of numbered files and of searches.
+_SHOWN = re.compile(r"^(?:[+@ -]|\d{1,6}[\t:|-]|[\w./-]{1,200}[:-]\d{1,6}[:-])[^\n]*$", re.MULTILINE)
 _TAGS = re.compile(r"</?[\w:-]{1,40}>")
 _LABEL = re.compile(r"^(?:error|fehler|erreur|错误)\s?[:：]\s{0,4}$", re.IGNORECASE)
 _PYTHON = re.compile(r"'(success|ok|isError|is_error)'\s?:\s?(True|False)")
@@ -60,20 +63,31 @@ OK = Outcome("ok")
 NOT_KNOWN = Outcome("unknown")
 
 
-def outcome_of(kind: Kind, text: str | None, error: bool | None, *, is_shell: bool) -> Outcome:
-    """What became of a call. text: of its result, None if there is none; error: what the protocol says of it."""
+def outcome_of(kind: Kind, text: str | None, error: bool | None, *, is_shell: bool, shows: bool = False) -> Outcome:
+    """What became of a call. text: of its result, None if there is none; error: what the protocol says of it.
+
+    shows: a shell's last command shows something, whose words are not about the call.
+    """
     if text is None:
         return Outcome("failed") if error else NOT_KNOWN
     if error:
         return Outcome("failed", _reason(text))
-    seen = text if len(text) <= 2 * _READ else f"{text[:_READ]}\n{text[-_READ:]}"
-    if not (is_said := bool(text.strip())) or _tells_nothing(seen[:400]):
-        return OK if error is False and not is_said else NOT_KNOWN
+    if not text.strip():
+        return OK if error is False else NOT_KNOWN
+    seen = _ends_of(text, shows=shows)
+    if _tells_nothing(seen[:400]):
+        return NOT_KNOWN
     ground: _Ground = "none" if error is None else "said"
     if is_shell and (code := _framed(seen)) is not None:
         if code:
             return Outcome("failed", _reason(text))
         ground = "code"
+    found = _found(kind, text, seen, ground, is_shell=is_shell, shows=shows)
+    return found or (OK if ground != "none" else NOT_KNOWN)
+
+
+def _found(kind: Kind, text: str, seen: str, ground: _Ground, *, is_shell: bool, shows: bool) -> Outcome | None:
+    """By what stands in a result; None if it says nothing."""
     is_json = text[:1] in "{["
     if kind == "read" and not (is_json and is_shell and lines.ENVELOPE.match(text[:_NEAR])):
         return _of_reading(text, ground, is_shell=is_shell)
@@ -81,9 +95,15 @@ def outcome_of(kind: Kind, text: str | None, error: bool | None, *, is_shell: bo
         return found
     if kind in ("change", "plan") and (found := _of_first_line(seen)) is not None:
         return found
-    if kind != "plan" and (found := _of_text(seen, ground, is_change=kind == "change")) is not None:
-        return found
-    return OK if ground != "none" else NOT_KNOWN
+    return None if kind == "plan" else _of_text(seen, ground, is_change=kind == "change", by_words=not shows)
+
+
+def _ends_of(text: str, *, shows: bool) -> str:
+    """What is read of a result: its ends, letters for escapes, and of what shows something no lines of that."""
+    seen = text if len(text) <= 2 * _READ else f"{text[:_READ]}\n{text[-_READ:]}"
+    if "\\u" in seen:
+        seen = _ESCAPE.sub(lambda found: chr(int(found[1], 16)), seen)
+    return _SHOWN.sub("", seen) if shows else seen
 
 
 def _tells_nothing(beginning: str) -> bool:
@@ -224,7 +244,7 @@ def _of_first_line(seen: str) -> Outcome | None:
     return OK if is_fine else None
 
 
-def _of_text(seen: str, ground: _Ground, *, is_change: bool = False) -> Outcome | None:
+def _of_text(seen: str, ground: _Ground, *, is_change: bool = False, by_words: bool = True) -> Outcome | None:
     """By what a text says, in any language of the tables."""
     low = seen.lower()
     if ground == "code":
@@ -245,7 +265,7 @@ def _of_text(seen: str, ground: _Ground, *, is_change: bool = False) -> Outcome 
     plain = _without(ENGLISH, cleared) if cleared else ""
     if plain and (match := lines.OWN_ERROR.search(plain)):
         return Outcome("failed", _line_of(plain, match))
-    return _of_words(seen, plain, low)
+    return _of_words(seen, plain, low) if by_words else None
 
 
 def _of_words(seen: str, plain: str, low: str) -> Outcome | None:

@@ -242,6 +242,13 @@ def _only_shows(commands: Sequence[Command]) -> bool:
     return shows
 
 
+def ends_by_showing(commands: Sequence[Command]) -> bool:
+    """Whether what comes last only shows something, and not what another command says."""
+    told = [command for command in commands if command.program and command.program not in _SILENT]
+    is_fed = len(commands) > 1 and commands[-2].piped and not _only_shows(commands[-2:])
+    return bool(told) and not is_fed and _only_shows(told[-1:])
+
+
 def _changes_after_all(command: Command) -> bool:
     program, words = command.program, command.words
     if (verbs := _SHOWING_VERBS.get(program)) is not None:

@@ -48,6 +48,18 @@ def test_a_file_that_was_listed_before_is_modified(listing: str) -> None:
     assert (change.action, change.sure) == ("modified", False)
 
 
+def test_a_file_that_is_shown_by_the_call_that_wrote_it_was_not_there_before() -> None:
+    shown = "cat > n.py <<'E'\nx = 1\nE\ncat n.py"
+    assert [f.action for f in changes(("bash", {"command": shown}, "x = 1"))] == ["created"]
+
+
+def test_what_is_shown_behind_a_change_fails_no_call() -> None:
+    command = "sed -i s/a/b/ a.py && git diff"
+    diff = "diff --git a/a.py b/a.py\n--- a/a.py\n+++ b/a.py\n-raise Error('failed')\n+raise Error('2 failed')"
+    assert [(f.action, f.sure) for f in changes(("bash", {"command": command}, diff))] == [("modified", False)]
+    assert changes(("bash", {"command": command}, "sed: can't read a.py: No such file or directory")) == []
+
+
 def test_a_result_that_says_nothing_leaves_the_change_unsure() -> None:
     assert [f.sure for f in changes(("write_file", {"path": "a"}, None), ("write_file", {"path": "b"}, "ok"))] == [
         False,

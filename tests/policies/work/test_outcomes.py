@@ -90,6 +90,12 @@ def test_failures_that_there_are_none_of_are_no_failure(text: str) -> None:
     assert outcome(text).result != "failed"
 
 
+def test_letters_that_are_written_as_escapes_are_read() -> None:
+    assert outcome("\\u9519\\u8bef\\uff1a3 \\u4e2a\\u7528\\u4f8b\\u5931\\u8d25") == Outcome(
+        "failed", "错误：3 个用例失败"
+    )
+
+
 @pytest.mark.parametrize("tool", ["read_file", "Read", "view", "open_file"])
 def test_a_file_that_tells_of_errors_was_read(tool: str) -> None:
     content = "ERROR: connection refused\nfatal: failed to start\n" * 20
