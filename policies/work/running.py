@@ -23,7 +23,7 @@ _FLAGS = (
     "in_background",
 )
 _ID = re.compile(
-    r"(?:\b(?:background with id|session id|agent_?id|task_?id|shell_?id|job_?id|terminal id|process id"
+    r"(?:\b(?:with id|session id|agent_?id|task_?id|shell_?id|job_?id|terminal id|process id"
     r"|background pids?|pid)\b[\"']?"
     r"\s?[:=#]?\s?[\"'(\[]?|^\[\d{1,3}\] )([\w-]{1,60})",
     re.IGNORECASE | re.MULTILINE,
@@ -140,14 +140,19 @@ def _started(done: Done) -> Iterator[Running]:
     low = result.lower()
     says_so = any(stem in low for stem in _STARTED_STEMS) and _STARTED.search(result) is not None and _is_start(done)
     by_shell = _what_shell_starts(done)
-    if not (is_flagged or says_so or by_shell) or (is_flagged and not says_so and _says_exit(result)):
+    is_spawned = is_agent and "spawn" in done.words
+    if not (is_flagged or says_so or by_shell or is_spawned) or (is_flagged and not says_so and _says_exit(result)):
         return
     ids = [match[1] for match in _ID.finditer(result)]
     if by_shell:
         ids += _LONE_NUMBER.findall(result[:200])
-    yield Running(
-        done.call.name, by_shell or readable(done.arguments), done.position, tuple(dict.fromkeys(ids))[:8], is_agent
-    )
+    yield Running(done.call.name, by_shell or _what(done), done.position, tuple(dict.fromkeys(ids))[:8], is_agent)
+
+
+def _what(done: Done) -> str:
+    """The command, else the arguments, in one line."""
+    told = done.arguments.get("command", done.arguments.get("cmd")) if isinstance(done.arguments, dict) else None
+    return readable(told if isinstance(told, str) else done.arguments)
 
 
 def _says_exit(result: str) -> bool:

@@ -27,6 +27,7 @@ AGENT = (
     "Async agent launched successfully.\nagentId: a1b2c3",
 )
 SHELL = ("bash", {"command": "nohup python -m http.server 8000 > s.log 2>&1 &\necho $!"}, "12345")
+SPAWNED = ("spawn_agent", {"message": "review"}, '{"agent_id": "0199-aa", "nickname": "x"}')
 DOCKER = ("bash", {"command": "docker compose up -d db"}, "Container db Started")
 
 
@@ -35,11 +36,11 @@ def running(*steps: tuple[str, object, str] | str, older: tuple[Running, ...] = 
     return running_in(older, done_in(span), span)
 
 
-@pytest.mark.parametrize("start", [CLAUDE, CODEX, AGENT, SHELL, DOCKER], ids=lambda start: str(start[0]))
+@pytest.mark.parametrize("start", [CLAUDE, CODEX, AGENT, SPAWNED, SHELL, DOCKER], ids=lambda start: str(start[0]))
 def test_what_was_started_runs_on_into_later_records(start: tuple[str, object, str]) -> None:
     (one,) = running(start)
     assert running(("Read", {"file_path": "a"}, "x"), older=(one,)) == [one]
-    assert one.is_agent == (start is AGENT)
+    assert one.is_agent == (start in (AGENT, SPAWNED))
 
 
 @pytest.mark.parametrize(
@@ -51,6 +52,7 @@ def test_what_was_started_runs_on_into_later_records(start: tuple[str, object, s
         (CODEX, ("write_stdin", {"session_id": 4711, "chars": "\u0003"}, "Process exited with code 130")),
         (AGENT, ("TaskStop", {"task_id": "a1b2c3"}, "Stopped task a1b2c3")),
         (AGENT, "<task-notification><task-id>a1b2c3</task-id><status>completed</status></task-notification>"),
+        (SPAWNED, ("wait_agent", {"ids": ["0199-aa"]}, '{"status": {"0199-aa": {"completed": "done"}}}')),
         (SHELL, ("bash", {"command": "kill 12345"}, "")),
         (SHELL, ("bash", {"command": "pkill -f http.server"}, "")),
         (SHELL, ("bash", {"command": "kill $(lsof -t -i:8000)"}, "")),
