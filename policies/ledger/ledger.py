@@ -12,7 +12,7 @@ from operator import attrgetter
 
 import msgspec
 
-from policies.ledger.entries import HARD, PREFERENCE, WEAK, Entry, Kind, line, order_of
+from policies.ledger.entries import HARD, PREFERENCE, WEAK, Entry, Kind, line, order_of, statements
 from policies.ledger.naming import numbered, supersede, without_superseded_section
 from policies.ledger.sentences import sentences
 from policies.ledger.statements import IDENTIFIERS, Statement, read
@@ -20,7 +20,18 @@ from policies.ledger.superseding import reaches_out, repeats, replaces, restates
 from policies.ledger.words import WEAK as WEAK_WORDS
 from policies.transcript import CountTokens, Utterance
 
-__all__ = ["Entry", "fit", "line", "merge", "numbered", "statements_in", "supersede", "without_superseded_section"]
+__all__ = [
+    "Entry",
+    "fit",
+    "line",
+    "merge",
+    "numbered",
+    "rank_of",
+    "statements",
+    "statements_in",
+    "supersede",
+    "without_superseded_section",
+]
 
 # Of one message and kind, the first and the last: a pasted book is not a conversation.
 _MOST_OF_A_KIND = {"task": 200, "directive": 400, "fact": 200, "message": 40}
@@ -113,6 +124,11 @@ def _rank(statement: Statement) -> int | None:
     if statement.has("standing") and not statement.classes.isdisjoint(("zone", "tone", "unit", "tongue", "date")):
         return PREFERENCE
     return WEAK if statement.has("suggests", "limits") and not statement.content <= WEAK_WORDS else None
+
+
+def rank_of(sentence: str) -> int | None:
+    """How binding a sentence is that stands by itself, see `HARD`; None for one that directs nothing."""
+    return _rank(read(sentence))
 
 
 def _is_fact(statement: Statement) -> bool:

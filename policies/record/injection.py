@@ -4,9 +4,10 @@ from collections.abc import Sequence
 
 from policies.budget import SMALL_RECORD, Budget
 from policies.ledger import ledger
-from policies.ledger.entries import WEAK, Entry, order_of
+from policies.ledger.entries import Entry, order_of
 from policies.record.actions import FileChange, KeyAction
 from policies.record.names import Names
+from policies.record.reports import Report, report_lines
 from policies.record.state import action_line, file_line, state_blocks
 from policies.record.texts import Texts
 from policies.record.titles import is_carried
@@ -39,6 +40,8 @@ def render(
     attempts: Sequence[Attempt] = (),
     running: Sequence[Running] = (),
     plan: Plan = _NO_PLAN,
+    reports: Sequence[Report] = (),
+    forgotten: int = 0,
     budget: Budget,
     settings: LedgerSettings,
     count: CountTokens,
@@ -46,6 +49,7 @@ def render(
     """The injected text, within budget.record tokens: the blocks a model cannot be trusted with are filled first.
 
     Where there is little room, rules come before the model's prose, and facts before all but a sixth of it.
+    forgotten: statements of the user that are not among the entries any more.
     """
     left = budget.record - count("\n".join([texts.opening, texts.closing, f"\n## {texts.said}\n"])) - _SLACK
     state = state_blocks(texts, plan, attempts, running, left, count)
@@ -58,8 +62,8 @@ def render(
     said: list[Entry] = []
     ledger_left = min(_ledger_budget(settings, budget), left if share < left else left - prose)
     rules = [entry for entry in entries if _is_rule(entry)]
-    others = [entry for entry in entries if entry.kind in ("fact", "directive") and not _is_rule(entry)]
-    unsaid = len(rules) + len(others)
+    others = [entry for entry in entries if entry.kind == "fact"]
+    unsaid = ledger.statements(entries) + forgotten
     if _exceed([*rules, *others], ledger_left, count):
         pressed = _cost([texts.unsaid.format(statements=unsaid)], count)
         left, ledger_left = left - pressed, ledger_left - pressed
@@ -67,21 +71,26 @@ def render(
         fitted = ledger.fit(entries_of_kind, ledger_left - reserved, count)
         cost = _cost([ledger.line(entry) for entry in fitted], count)
         said, left, ledger_left = [*said, *fitted], left - cost, ledger_left - cost
-    unsaid -= len(said)
     told = _told(summary, said, left, count)
     left -= count(told) + 2 - floor
     timeline = _block(texts.timeline, [f"- {escape(segment)}" for segment in segments], left // 4, count)
     left -= _cost(timeline, count)
     changed = _block(texts.files, changed, max(left // 3, floor // 2), count)
     left -= _cost(changed, count)
+    reported = report_lines(reports, left // 4 - count(texts.reported) - 4, count)
+    reported = ["", f"## {texts.reported}", *reported] if reported else []
+    left -= _cost(reported, count)
     done = _block(texts.actions, done, max(left // 2, floor - floor // 2), count)
     left -= _cost(done, count)
     said += ledger.fit([e for e in entries if e.kind == "message"], min(left, ledger_left), count)
     lines = [escape(ledger.line(entry)) for entry in sorted(said, key=order_of)]
-    lines += [texts.unsaid.format(statements=unsaid)] if unsaid and lines else []
+    unsaid -= ledger.statements(said)
+    lines += [texts.unsaid.format(statements=unsaid)] if unsaid else []
     spoken = ["", f"## {texts.said}", *lines] if lines else []
     prose_lines = ["", told] if told else []
-    return "\n".join([texts.opening, *prose_lines, *timeline, *spoken, *state, *done, *changed, texts.closing])
+    return "\n".join(
+        [texts.opening, *prose_lines, *timeline, *spoken, *state, *reported, *done, *changed, texts.closing]
+    )
 
 
 def with_names(
@@ -106,8 +115,15 @@ def with_names(
     return "\n".join([text.removesuffix(f"\n{texts.closing}"), *block, texts.closing])
 
 
+def with_rules(text: str, block: Sequence[str], texts: Texts) -> str:
+    """The injected text with files of rules in front of what it says of the work."""
+    if not block:
+        return text
+    return "\n".join([texts.opening, *block, text.removeprefix(texts.opening).lstrip("\n")])
+
+
 def _is_rule(entry: Entry) -> bool:
-    return entry.kind == "task" or (entry.kind == "directive" and entry.rank != WEAK)
+    return entry.kind in ("task", "directive")
 
 
 def _told(summary: str, said: Sequence[Entry], room: int, count: CountTokens) -> str:

@@ -54,6 +54,8 @@ def _masked(record: Record) -> Record:
             items=tuple(replace(item, text=without(item.text)) for item in record.plan.items),
             text=without(record.plan.text),
         ),
+        reports=tuple(replace(report, text=without(report.text)) for report in record.reports),
+        rules=tuple(replace(file, text=without(file.text)) for file in record.rules),
         uses=working_set.packed(
             [replace(use, name=without(use.name), line=without(use.line), source=without(use.source)) for use in uses]
         ),

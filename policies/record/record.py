@@ -14,8 +14,10 @@ from policies.plan import Trigger
 from policies.record import working_set
 from policies.record.actions import FileChange, KeyAction, Work, work_behind
 from policies.record.bisect import Outcome
-from policies.record.injection import render, with_names
+from policies.record.injection import render, with_names, with_rules
 from policies.record.names import names_in
+from policies.record.reports import Report, reports_in
+from policies.record.rules import RuleFile, rule_files, rules_block
 from policies.record.texts import Language, Texts, language_of, texts_for
 from policies.record.working_set import Use
 from policies.settings import LedgerSettings
@@ -27,6 +29,8 @@ from policies.work.todo import Plan
 VERSION = 2
 SEGMENT_CHARACTERS = 500
 _SEGMENTS_STORED = 20
+# The part of the usable input that files of rules may take.
+_RULES_SHARE = 4
 # What a message costs beside its text, as we count (proxy.dialects.chat.messages).
 MESSAGE_TOKENS = 4
 # Characters of what an assistant said in a summary without a model, and of either end of it that are read for them.
@@ -98,6 +102,8 @@ class Record(msgspec.Struct, frozen=True):
     is_masked: whether no secret is in it, as far as they are recognised.
     seen: files that were there when they were read or listed. attempts, running: what was tried in vain, and what was
     started and not ended. plan: its newest state in what is covered.
+    reports: what hooks, tasks and other agents said. rules: files of rules in no message that is sent.
+    forgotten: how many statements of the user are not among the entries any more.
     """
 
     version: int
@@ -126,6 +132,9 @@ class Record(msgspec.Struct, frozen=True):
     attempts: tuple[Attempt, ...] = ()
     running: tuple[Running, ...] = ()
     plan: Plan = Plan()
+    reports: tuple[Report, ...] = ()
+    rules: tuple[RuleFile, ...] = ()
+    forgotten: int = 0
 
     @property
     def work(self) -> Work:
@@ -158,7 +167,7 @@ class Span(msgspec.Struct, frozen=True):
     """What a record is made of: the newly covered messages and where they lie.
 
     first_user and repeated are positions in the body: of the first message in which a person speaks, and of those that
-    are sent beside the record. Digests are hex.
+    are sent beside the record; so `ruled`, with files of rules, of `rules_sent` tokens. Digests are hex.
     """
 
     utterances: tuple[Utterance, ...]
@@ -168,6 +177,8 @@ class Span(msgspec.Struct, frozen=True):
     last_digest: str
     first_user: int | None
     repeated: Collection[int] = ()
+    ruled: Collection[int] = ()
+    rules_sent: int = 0
 
 
 class Statements(NamedTuple):
@@ -209,20 +220,26 @@ def build(
     said = [entry for entry in entries if entry.position not in span.repeated]
     text = render(
         texts, written.summary, shown, said, work.actions, work.files, attempts=work.attempts, running=work.running,
-        plan=work.plan, budget=budget, settings=settings, count=count,
+        plan=work.plan, reports=(reports := reports_in(parent.reports if parent else (), span.utterances)),
+        forgotten=parent.forgotten if parent else 0, budget=budget, settings=settings, count=count,
     )  # fmt: skip
+    rules = rule_files(parent.rules if parent else (), span.utterances, {*span.ruled, *span.repeated})
+    text = with_rules(text, rules_block(rules, texts, budget.usable // _RULES_SHARE - span.rules_sent, count), texts)
     uses = _uses(span, parent, statements, entries)
     text = with_names(text, texts, uses, kept, span.cut.position, budget, count)
     text_tokens = count(text) + MESSAGE_TOKENS
+    stored = tuple(ledger.fit(entries, 4 * budget.record, count))
     return Record(
         version=VERSION, digest=span.digest, root=parent.root if parent else span.digest,
         parent=parent.digest if parent else None, covered=span.cut.position,
         generation=1 if parent is None or written.rebuilt else parent.generation + 1,
         language=language, text=text, text_tokens=text_tokens, summary=written.summary, segments=timeline,
-        entries=tuple(ledger.fit(entries, 4 * budget.record, count)), actions=work.actions, files=work.files,
+        entries=stored, actions=work.actions, files=work.files,
         making=_making(span.cut, written, trigger, tokens_before, tokens_kept + text_tokens, text_tokens),
         first_digest=span.first_digest, last_digest=span.last_digest, title=title, started=started, compacted=now,
         uses=working_set.packed(uses), seen=work.seen, attempts=work.attempts, running=work.running, plan=work.plan,
+        reports=reports, rules=rules,
+        forgotten=(parent.forgotten if parent else 0) + ledger.statements(entries) - ledger.statements(stored),
     )  # fmt: skip
 
 
@@ -262,7 +279,10 @@ def statements_of(span: Span, parent: Record | None, settings: LedgerSettings) -
 
 def language_for(parent: Record | None, span: Span) -> Language:
     """The language of a record is that of its parent, and of the user's words at first."""
-    return parent.language if parent else language_of(u.text for u in span.utterances if u.role == "user")
+    if parent:
+        return parent.language
+    users = [u for u in span.utterances if u.role == "user"]
+    return language_of(u.text for u in [u for u in users if u.voice == "person"] or users)
 
 
 def _making(cut: Cut, written: Written, trigger: Trigger, before: int, after: int, summary: int) -> Making:
@@ -290,14 +310,18 @@ def _making(cut: Cut, written: Written, trigger: Trigger, before: int, after: in
 
 
 def _deterministic(span: Span, parent: Record | None, texts: Texts, budget: Budget, count: CountTokens) -> Written:
-    """A summary without a model: what one wrote before, and what the assistant said since, once and newest last."""
+    """A summary without a model: what one wrote before, or the client itself, and what the assistant said since, once
+    and newest last."""
     spoken = [u.text.strip() for u in span.utterances if u.role == "assistant" and u.text.strip()]
     last = ["- " + _line(text) for text in spoken[-5:]]
     older, before = _told_before(parent, texts)
+    room = budget.summary
+    if told := [u.text for u in span.utterances if u.voice == "summary" and u.position not in span.repeated]:
+        older, before, room = told[-1].strip(), [], max(room, budget.record // 2)
     said = list(dict.fromkeys(reversed([*before, *last])))[::-1]
-    while count(summary := _summary(older, texts.recent, said)) > budget.summary and len(said) > 1:
+    while count(summary := _summary(older, texts.recent, said)) > room and len(said) > 1:
         del said[0]
-    while count(summary) > budget.summary and len(summary) > 200:
+    while count(summary) > room and len(summary) > 200:
         summary = shorten(summary, len(summary) * 3 // 4)
     return Written(summary=summary, segment=Segment(""))
 

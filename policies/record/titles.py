@@ -27,7 +27,16 @@ _SAID_STEMS = tuple(_letters(re.split("[,，]", texts.said)[0]) for texts in ALL
 _CARRIED = {
     _letters(title)
     for texts in ALL_TEXTS
-    for title in (texts.actions, texts.files, texts.names, texts.plan, texts.tried, texts.running)
+    for title in (
+        texts.actions,
+        texts.files,
+        texts.names,
+        texts.reported,
+        texts.rules,
+        texts.plan,
+        texts.tried,
+        texts.running,
+    )
 }
 
 

@@ -60,7 +60,7 @@ class Job:
     @cached_property
     def span(self) -> Span:
         """The newly covered messages, decoded once; instructions among them go upstream as they are."""
-        digests, cut = self.case.chain.digests, self.plan.cut.position
+        digests, cut, conversation = self.case.chain.digests, self.plan.cut.position, self.cooled.conversation
         return Span(
             utterances=self._utterances(self.covered),
             cut=self.plan.cut,
@@ -68,7 +68,9 @@ class Job:
             first_digest=digests[min(self.covered + 1, cut)].hex(),
             last_digest=digests[cut].hex(),
             first_user=self._first_user,
-            repeated=beside(self.cooled.conversation, cut, self.case.resumed),
+            repeated=beside(conversation, cut, self.case.resumed),
+            ruled=(ruled := conversation.rules(cut)),
+            rules_sent=sum(conversation.body[i].rule_tokens for i in ruled),
         )
 
     @cached_property

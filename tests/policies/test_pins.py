@@ -197,6 +197,9 @@ LATER: Json = {
     "seen": (),
     "attempts": (),
     "running": (),
+    "reports": (),
+    "rules": (),
+    "forgotten": 0,
     "plan": {"items": (), "text": "", "source": "", "stale": False, "position": -1},
 }
 

@@ -1,0 +1,36 @@
+"""What was reported in a user's name by tools, hooks and other agents: kept as that, never as a directive."""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from policies.record.state import in_line
+from policies.transcript import CountTokens, Utterance, newest_within, shorten
+
+_STORED = 40
+_CHARACTERS = 400
+# Results that stand in messages of their own are told as results.
+_OF_TOOLS = "tool"
+
+
+class Report(msgspec.Struct, frozen=True):
+    """by: the element that it stood in, or the client. position: of its message."""
+
+    by: str
+    text: str
+    position: int
+
+
+def reports_in(older: Sequence[Report], utterances: Sequence[Utterance]) -> tuple[Report, ...]:
+    """The newest, those of the span behind the older ones."""
+    newer = [
+        Report(one.by, shorten(" ".join(one.text.split()), _CHARACTERS), one.position)
+        for one in utterances
+        if one.role == "user" and one.voice == "report" and one.by != _OF_TOOLS
+    ]
+    return (*older, *newer)[-_STORED:]
+
+
+def report_lines(reports: Sequence[Report], room: int, count: CountTokens) -> list[str]:
+    """The newest that fit, in their order."""
+    return newest_within([f"- [{one.position}] {in_line(f'{one.by}: {one.text}')}" for one in reports], room, count)

@@ -1,0 +1,122 @@
+"""Files of rules for agents that stand in no message that is sent: CLAUDE.md, AGENTS.md and their kin, word for word.
+
+What a client puts into a user message is sent as it came (`Conversation.rules`); here is what a tool has read, and what
+was too large for that.
+"""
+
+import re
+from collections.abc import Collection, Iterator, Sequence
+
+import msgspec
+
+from policies.arguments import UnreadError, path_of, read
+from policies.ledger.ledger import rank_of
+from policies.record.texts import Texts
+from policies.transcript import CountTokens, ToolCall, Utterance, escape
+from policies.voices.tables import RULE_FILES
+
+_MOST_CHARACTERS = 120_000
+_MOST_FILES = 20
+_SHELL_KEYS = ("command", "cmd", "script")
+_READ_BY_SHELL = re.compile(
+    r"(?:\A|[;&|]\s{0,9})(?:cat|bat|less|more|type|Get-Content)\s{1,9}(?:-\w{1,9}\s{1,9})?([^\s;|&<>]{1,300})"
+)
+_PARTLY = ("offset", "limit", "start_line", "end_line", "view_range", "line_start", "lines")
+_NUMBER = re.compile(r"^[ \t]{0,9}\d{1,6}(?:→|\t|\| ?|: )", re.MULTILINE)
+_FAILED = ("error", "<tool_use_error", "file does not exist", "cat:")
+_REMINDER = "\n<system-reminder>"
+_HEADING = re.compile(r"\s{0,3}#{1,6}\s")
+
+
+class RuleFile(msgspec.Struct, frozen=True):
+    """name: its path, or what the client calls it. position: of the message it was read in."""
+
+    name: str
+    text: str
+    position: int
+
+
+def rule_files(
+    older: Sequence[RuleFile], utterances: Sequence[Utterance], sent: Collection[int]
+) -> tuple[RuleFile, ...]:
+    """The files in everything covered, of each the newest reading; without those in messages that are `sent`."""
+    found = {file.name: file for file in older if file.position not in sent}
+    reading: dict[str, str] = {}
+    for utterance in utterances:
+        reading |= {call.id: name for call in utterance.calls if (name := _read_by(call))}
+        if utterance.role == "user" and utterance.voice == "instructions" and utterance.position not in sent:
+            found |= {utterance.by: RuleFile(utterance.by, utterance.text[:_MOST_CHARACTERS], utterance.position)}
+        name = reading.get(utterance.answers or "")
+        if name is not None and utterance.role == "tool" and (text := _content(utterance)):
+            found |= {name: RuleFile(name, text[:_MOST_CHARACTERS], utterance.position)}
+    return tuple([*found.values()][-_MOST_FILES:])
+
+
+def _read_by(call: ToolCall) -> str | None:
+    """The file of rules that a call reads as a whole; None for all others."""
+    try:
+        arguments = read(call.arguments)
+    except UnreadError:
+        return None
+    if not isinstance(arguments, dict) or any(arguments.get(key) for key in _PARTLY):
+        return None
+    path = path_of(arguments)
+    if path is None:
+        command = next((arguments[key] for key in _SHELL_KEYS if key in arguments), "")
+        command = " ".join(map(str, command)) if isinstance(command, list) else str(command)
+        shell = _READ_BY_SHELL.search(command[:2_000])
+        path = shell[1].strip("'\"") if shell else None
+    elif any(isinstance(arguments.get(key), str) for key in ("content", "new_string", "new_str", "file_text", "diff")):
+        return None
+    return path if path and RULE_FILES.search(path) else None
+
+
+def _content(utterance: Utterance) -> str:
+    """Of a file that was read: without the numbers of its lines and what the client adds."""
+    text = utterance.text.partition(_REMINDER)[0]
+    if utterance.error or text.lstrip()[:40].lower().startswith(
+        ("error", "<tool_use_error", "file does not exist", "cat:")
+    ):
+        return ""
+    lines = text.splitlines()
+    numbered = sum(1 for line in lines if _NUMBER.match(line))
+    return (_NUMBER.sub("", text) if numbered and numbered >= len(lines) - 3 else text).strip()
+
+
+def rules_block(files: Sequence[RuleFile], texts: Texts, room: int, count: CountTokens) -> list[str]:
+    """The files under a heading, within so many tokens: whole where they fit, else their rules before the rest."""
+    lines: list[str] = []
+    room -= count(f"## {texts.rules}") + 8
+    for file in reversed(files):
+        told = [*_fitted(file.text, room - count(file.name) - 8, texts, count)]
+        if told:
+            found = ["", f"### {escape(' '.join(file.name.split()))}", *told]
+            room -= count("\n".join(found))
+            lines = [*found, *lines]
+    return ["", f"## {texts.rules}", *lines[1:]] if lines else []
+
+
+def _fitted(text: str, room: int, texts: Texts, count: CountTokens) -> Iterator[str]:
+    """The lines that fit: headings, then what binds most; how many are left out at the end."""
+    lines = [escape(line) for line in text.splitlines()]
+    if count("\n".join(lines)) <= room:
+        yield from lines
+        return
+    full = [at for at, line in enumerate(lines) if line.strip()]
+    room -= count(texts.rules_left_out.format(lines=len(full)))
+    kept: set[int] = set()
+    for at in sorted(full, key=lambda at: (_precedence(lines[at]), at)):
+        cost = count(lines[at]) + 1
+        if cost <= room:
+            kept.add(at)
+            room -= cost
+    if kept:
+        yield from (lines[at] for at in sorted(kept))
+        yield texts.rules_left_out.format(lines=len(full) - len(kept))
+
+
+def _precedence(line: str) -> int:
+    if _HEADING.match(line):
+        return 0
+    rank = rank_of(line.strip().removeprefix("- "))
+    return 4 if rank is None else 1 + rank
