@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from math import sqrt
 
 MAX_RESERVE = 32_000
 DEFAULT_RESERVE = 8_000
@@ -15,6 +16,10 @@ MAX_RECORD = 8_000
 LEAST_USABLE = 0.39
 # What a record may have even where a tenth of M is less.
 SMALL_RECORD = 1_400
+# The working set of large rooms: what work needs again grows with them, but more slowly, and not for ever (measured:
+# docs/memory.md, "Figures").
+_NAMES_ROOT = 36
+_MOST_NAMES = 12_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +75,11 @@ def budget_of(window: int, usable: int, fixed: int = 0) -> Budget:
     movable = max(usable - fixed, usable // 4)
     record = min(max(movable // 10, min(3 * movable // 10, SMALL_RECORD)), MAX_RECORD)
     return Budget(window, usable, record, fixed)
+
+
+def usual_names(room: int) -> int:
+    """Tokens that a working set needs at most in a room of so many."""
+    return min(int(_NAMES_ROOT * sqrt(room)), _MOST_NAMES)
 
 
 def limited(budget: Budget | None, tokens: int) -> Budget:

@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 from math import ceil
 from typing import Literal
 
-from policies.budget import LEAST_USABLE, Budget, limited
+from policies.budget import LEAST_USABLE, Budget, limited, usual_names
 from policies.conversation import Conversation
 from policies.half_window import Cut, choose_cut, target_tokens
 from policies.settings import PolicySettings
@@ -90,7 +90,8 @@ def with_names(budget: Budget, policy: PolicySettings) -> Budget:
     """The budget with what the policy gives the working set, where the record leaves it that of a small window."""
     settings = policy.working_set
     beside = max(0, int(_MOST_INJECTED * budget.movable) - budget.record)
-    return _naming(budget, min(int(settings.budget_ratio * budget.movable), settings.max_tokens, beside))
+    most = usual_names(budget.movable) if settings.max_tokens is None else settings.max_tokens
+    return _naming(budget, min(int(settings.budget_ratio * budget.movable), most, beside))
 
 
 def is_far_below(tokens: int, window: int, calibration: float, policy: PolicySettings) -> bool:

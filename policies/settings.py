@@ -164,8 +164,8 @@ class WorkingSetSettings(Settings):
     budget_ratio: Ratio = 0.20
     """Share of the room that the working set may take beside the rest of the record; 0: none is carried."""
 
-    max_tokens: int = Field(default=3_000, ge=0)
-    """Tokens that the working set may take at most."""
+    max_tokens: int | None = Field(default=None, ge=0)
+    """Tokens that it may take at most; unset: by the root of the room, 9,000 for 64,000 tokens, never over 12,000."""
 
 
 RecallMode = Literal["off", "quote", "tool"]

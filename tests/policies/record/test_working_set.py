@@ -164,10 +164,14 @@ def test_foreign_text_cannot_close_the_record_or_imitate_its_titles() -> None:
         (200_000, 0.16, 4_000, 4_000),
         (16_000, 0.0, 4_000, 0),
         (16_000, 0.16, 500, 500),
+        (32_000, 0.20, None, 6_400),
+        (64_000, 0.20, None, 9_100),
+        (128_000, 0.20, None, 12_000),
+        (1_000_000, 0.20, None, 12_000),
     ],
 )
 def test_the_working_set_gets_its_share_and_leaves_small_windows_to_the_rest(
-    window: int, ratio: float, most: int, names: int
+    window: int, ratio: float, most: int | None, names: int
 ) -> None:
     policy = PolicySettings.model_validate({"working_set": {"budget_ratio": ratio, "max_tokens": most}})
     assert with_names(budget_of(window, window), policy).names == names
