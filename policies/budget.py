@@ -27,7 +27,8 @@ class Budget:
     """Tokens, in units of our own estimate (a calibration is already divided out).
 
     usable: B, the input that fits. record: the most the injected text may take. fixed: what of B every request takes
-    whatever is cut, its tools and its head. names: what the working set may take beside the rest of the record.
+    whatever is cut, its tools and its head. names: what the working set may take beside the rest of the record, and of
+    what that leaves.
     """
 
     window: int

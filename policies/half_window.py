@@ -16,13 +16,17 @@ Fallback = Literal["not-enough-rounds", "single-turn-only", "turns-do-not-fit", 
 
 # With less room than this for rounds of the session's average size, a compaction would not buy time.
 _ROUNDS_TO_BUY = 8
+# Shares of M that stay word for word where the record wants the room, in small rooms and in larger ones.
+_LEAST_KEPT_SMALL, _LEAST_KEPT, _SMALL_ROOM = 0.20, 0.25, 16_000
+_LEAST_UNITS = 2
 
 
 @dataclass(frozen=True, slots=True)
 class Cut:
     """body[:position] is to be covered; `kept` counts what still goes upstream of the body, in tokens.
 
-    fallback_reason: why the cut is at no turn boundary. An adjustment is counted in units, from the half.
+    fallback_reason: why the cut is at no turn boundary. An adjustment is a move from the half to a turn's boundary,
+    counted in units; a cut between rounds is where it has to be to fit.
     """
 
     position: int
@@ -50,7 +54,12 @@ def target_tokens(conversation: Conversation, budget: Budget, policy: PolicySett
 
 
 def choose_cut(
-    conversation: Conversation, budget: Budget, policy: PolicySettings, *, covered: int, target: int
+    conversation: Conversation,
+    budget: Budget,
+    policy: PolicySettings,
+    *,
+    covered: int,
+    target: int,
 ) -> Cut | None:
     """The cut beyond the standing checkpoint's `covered` messages that brings the request to `target` tokens.
 
@@ -70,7 +79,13 @@ def choose_cut(
     # Where room is no concern (a forced compaction, too many messages), half by count is what is left to go by.
     roomy = fits(legal[0])
     rounds = _first_fitting([cut for cut in legal if cut >= half] if roomy else legal, fits)
-    if turn is not None and (turn <= half or roomy or rounds is None or _keeps_enough(conversation, turn, room)):
+    asked = _asked(conversation, units, policy)
+    if turn is not None and (
+        turn <= half
+        or roomy
+        or rounds is None
+        or (turn <= max(rounds, asked) and _keeps_enough(conversation, budget, turn, rounds, room))
+    ):
         return _describe(conversation, units, turn, "L0", "turn-boundary", half)
     reason = _why_no_turn(conversation, legal, units, policy, turn)
     if rounds is not None:
@@ -89,11 +104,50 @@ def _why_no_turn(
     return "turns-do-not-fit" if set(legal) & set(conversation.turns) else "single-turn-only"
 
 
+def longer_tail(
+    conversation: Conversation, policy: PolicySettings, cut: Cut, *, covered: int, room: int, least: int
+) -> Cut | None:
+    """The newest cut before this one that keeps `least` tokens and what a policy asks for, at a turn's beginning where
+    one does; the one that keeps the most where none does. None where the cut keeps that, or nothing older fits a `room`
+    of so many tokens."""
+    units = [i for i in conversation.units if i >= covered]
+    asked = min(_asked(conversation, units, policy), units[max(0, len(units) - _LEAST_UNITS)])
+
+    def keeps(position: int) -> bool:
+        return position <= asked and conversation.kept_tokens(position) >= least
+
+    if keeps(cut.position):
+        return None
+    legal = [position for position in legal_cuts(conversation) if covered < position < cut.position]
+    fitting = [position for position in legal if conversation.kept_tokens(position) <= room]
+    enough = [position for position in reversed(fitting) if keeps(position)]
+    if not fitting:
+        return None
+    turns = {*conversation.turns}
+    position = next((each for each in enough if each in turns), (enough or fitting[:1])[0])
+    half = _half(conversation, units, policy)
+    if position in turns:
+        return _describe(conversation, units, position, "L0", "turn-boundary", half)
+    reason = cut.fallback_reason or "turns-do-not-fit"
+    return _describe(conversation, units, position, "L1", "round-boundary", half, reason)
+
+
+def least_kept(budget: Budget) -> int:
+    """Tokens of the newest messages that stay word for word where the record wants the room."""
+    share = _LEAST_KEPT_SMALL if budget.movable <= _SMALL_ROOM else _LEAST_KEPT
+    return int(share * budget.movable)
+
+
 def _half(conversation: Conversation, units: list[int], policy: PolicySettings) -> int:
     """The position that keeps the newer half of the units, and the newest messages a policy asks for."""
-    kept = max(policy.min_overlap + 1, (len(units) + 1) // 2)
-    half = units[max(0, len(units) - kept)]
-    return min(half, max(units[0], len(conversation.body) - policy.keep_recent_messages))
+    half = units[len(units) // 2]
+    return min(half, _asked(conversation, units, policy))
+
+
+def _asked(conversation: Conversation, units: list[int], policy: PolicySettings) -> int:
+    """The position that keeps the newest messages and units that a policy asks for."""
+    overlap = units[max(0, len(units) - policy.min_overlap - 1)]
+    return min(overlap, max(units[0], len(conversation.body) - policy.keep_recent_messages))
 
 
 def _turn_boundary(conversation: Conversation, legal: list[int], half: int, fits: Callable[[int], bool]) -> int | None:
@@ -110,9 +164,10 @@ def _first_fitting(cuts: list[int], fits: Callable[[int], bool]) -> int | None:
     return next((cut for cut in cuts if fits(cut)), None)
 
 
-def _keeps_enough(conversation: Conversation, cut: int, room: int) -> bool:
+def _keeps_enough(conversation: Conversation, budget: Budget, turn: int, rounds: int, room: int) -> bool:
     """A late turn boundary may leave next to nothing (a question asked after 200 rounds): then rounds serve better."""
-    return conversation.kept_tokens(cut) >= room // 2
+    least = min(least_kept(budget), conversation.kept_tokens(rounds))
+    return conversation.kept_tokens(turn) >= max(room // 2, least)
 
 
 def _describe(
@@ -124,7 +179,7 @@ def _describe(
     half: int,
     fallback_reason: Fallback | None = None,
 ) -> Cut:
-    delta = units.index(cut) - units.index(half) if half in units else 0
+    delta = units.index(cut) - units.index(half) if strategy == "turn-boundary" and half in units else 0
     moved: Adjustment = "adjusted-to-turn-start" if delta < 0 else "adjusted-to-turn-end"
     return Cut(
         position=cut,

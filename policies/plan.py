@@ -6,7 +6,7 @@ from typing import Literal
 
 from policies.budget import LEAST_USABLE, Budget, limited, usual_names
 from policies.conversation import Conversation
-from policies.half_window import Cut, choose_cut, target_tokens
+from policies.half_window import Cut, choose_cut, least_kept, longer_tail, target_tokens
 from policies.settings import PolicySettings
 
 Trigger = Literal["proactive", "tool_execution", "overflow_retry", "manual", "background"]
@@ -19,6 +19,12 @@ _HALF_FULL = 0.5
 _NAMES_STEP = 50
 # Share of M that record and working set may take together.
 _MOST_INJECTED = 0.3
+# Share of M that a request may come down to for the least tail's sake.
+_HALF = 0.5
+# Share of M that stays word for word where the record leaves so much.
+_KEPT = 0.3
+# In less room than this, what the record leaves buys next to nothing, and costs summaries all the same.
+_LEAST_ROOM = 4_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +55,9 @@ class Compact:
     """Make a record of body[:cut], continuing the standing one.
 
     must: failure is no option. with_model: whether a model's summary is worth its price.
-    budget: what the record and the rest of the request may take.
+    budget: what the record and the rest of the request may take. target: what the request is to come down to, in
+    tokens, where the cut may still move to what the record leaves (`fitted`); None where it may not: where the request
+    is not full, and ahead of need, since the tail grows until then, and more of it would cost summaries.
     """
 
     cut: Cut
@@ -59,9 +67,19 @@ class Compact:
     trigger: Trigger
     tokens_before: int
     with_model: bool = True
+    target: int | None = None
 
 
 Plan = Forward | Reuse | Compact
+
+
+@dataclass(frozen=True, slots=True)
+class Weight:
+    """What a record would take, in tokens: its working set, and the rest of its text."""
+
+    text: int
+    names: int
+    rules: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,10 +106,19 @@ def limits_of(real: Budget | None, policy: PolicySettings, fixed: int) -> Limits
 
 def with_names(budget: Budget, policy: PolicySettings) -> Budget:
     """The budget with what the policy gives the working set, where the record leaves it that of a small window."""
-    settings = policy.working_set
     beside = max(0, int(_MOST_INJECTED * budget.movable) - budget.record)
-    most = usual_names(budget.movable) if settings.max_tokens is None else settings.max_tokens
-    return _naming(budget, min(int(settings.budget_ratio * budget.movable), most, beside))
+    return _naming(budget, min(_share_of_names(budget, policy), beside))
+
+
+def most_names(budget: Budget, policy: PolicySettings) -> int:
+    """Tokens that the working set may take where the rest of the record leaves them; in a tiny room, none of those."""
+    return budget.names if budget.movable < _LEAST_ROOM else _share_of_names(budget, policy)
+
+
+def _share_of_names(budget: Budget, policy: PolicySettings) -> int:
+    settings, room = policy.working_set, budget.movable
+    most = usual_names(room) if settings.max_tokens is None else settings.max_tokens
+    return min(int(settings.budget_ratio * room), most)
 
 
 def is_far_below(tokens: int, window: int, calibration: float, policy: PolicySettings) -> bool:
@@ -147,7 +174,9 @@ def decide(
         return _keep(standing, "irreducible")
     # R3's double check names why it looked: before a model call, or after a tool has run.
     looked: Trigger = "tool_execution" if conversation.messages[-1].role == "tool" else "proactive"
-    return Compact(cut, budget, standing, must, "manual" if force else looked, now, with_model)
+    return Compact(
+        cut, budget, standing, must, "manual" if force else looked, now, with_model, target if full else None
+    )
 
 
 def decide_ahead(
@@ -170,6 +199,31 @@ def decide_ahead(
     if gain < _least_gain(budget, policy, now, full=True):
         return None
     return Compact(cut, budget, standing, must=False, trigger="background", tokens_before=now)
+
+
+def fitted(plan: Compact, conversation: Conversation, policy: PolicySettings, weight: Weight) -> Compact:
+    """The plan with an older cut where a record of this weight leaves room for it.
+
+    Up to 30 % of M, what the record does not take is the tail's. Where names want the room, they give way to the least
+    tail, down to half, and the request may come down to half of M only.
+    """
+    if plan.target is None or plan.budget.movable < _LEAST_ROOM:
+        return plan
+    budget, covered = plan.budget, plan.standing.covered if plan.standing else 0
+    room = plan.target - budget.fixed
+    raised = room + max(0, int((_HALF - policy.target_ratio) * budget.movable))
+    text = min(weight.text, budget.record)
+    names = min(weight.names, budget.injected - text)
+    room, raised = room - weight.rules, raised - weight.rules
+    most, least = text + names, text + names // 2
+    cut = plan.cut
+    for space, kept in ((room - most, int(_KEPT * budget.movable)), (raised - least, least_kept(budget))):
+        cut = longer_tail(conversation, policy, cut, covered=covered, room=space, least=kept) or cut
+    if cut is plan.cut:
+        return plan
+    spare = max(room - cut.kept, min(raised - cut.kept, most))
+    record = min(budget.record, spare)
+    return replace(plan, cut=cut, budget=replace(budget, record=record, names=min(budget.names, spare - record)))
 
 
 def is_irreducible(conversation: Conversation, budget: Budget, policy: PolicySettings) -> bool:

@@ -6,7 +6,7 @@ from policies.budget import SMALL_RECORD, Budget
 from policies.ledger import ledger
 from policies.ledger.entries import Entry, order_of
 from policies.record.actions import FileChange, KeyAction
-from policies.record.names import Names
+from policies.record.names import Names, NamesOf, names_in
 from policies.record.reports import Report, report_lines
 from policies.record.state import action_line, file_line, state_blocks
 from policies.record.texts import Texts
@@ -18,6 +18,10 @@ from policies.work.attempts import Attempt
 from policies.work.running import Running
 from policies.work.todo import Plan
 
+# Of names and code, a little under what is usual: what is a guess too small costs names, one too large the tail.
+_CHARACTERS_OF_A_TOKEN = 3.0
+# What stands over the working set, and its sources.
+_HEADING = 40
 # Joined lines may count for a few tokens more than their sum.
 _SLACK = 10
 # Characters below which a cut summary says nothing.
@@ -101,12 +105,22 @@ def with_names(
     now: int,
     budget: Budget,
     count: CountTokens,
+    *,
+    most: int | None = None,
+    names_of: NamesOf = names_in,
 ) -> str:
-    """The injected text with the working set behind it, less what stands in it or in the `kept` messages."""
-    room = budget.names - count(f"\n## {texts.names}\n- \n") - _SLACK
+    """The injected text with the working set behind it, less what stands in it or in the `kept` messages.
+
+    most: tokens that the working set may take where the rest leaves them; unset: what it has beside the rest.
+    """
+    room = (
+        min(budget.names if most is None else most, budget.injected - count(text))
+        - count(f"\n## {texts.names}\n- \n")
+        - _SLACK
+    )
     if room <= 0 or not uses:
         return text
-    sent = Names((text, *kept))
+    sent = Names((text, *kept), names_of)
     lines, names = shown(uses, room, now, sent.have, count)
     lines = [line for line in lines if not is_carried(line)]
     if names:
@@ -120,6 +134,21 @@ def with_rules(text: str, block: Sequence[str], texts: Texts) -> str:
     if not block:
         return text
     return "\n".join([texts.opening, *block, text.removeprefix(texts.opening).lstrip("\n")])
+
+
+def names_weight(text: str, uses: Sequence[Use], kept: Sequence[str], room: int, names_of: NamesOf) -> int:
+    """Tokens that the working set takes of a room, about: names and their lines by their characters."""
+    sent = Names((text, *kept), names_of)
+    lines: set[str] = set()
+    tokens = 0.0
+    for use in uses:
+        if not sent.have(use.name):
+            tokens += len(use.name) / _CHARACTERS_OF_A_TOKEN if not use.line or use.line in lines else 0
+            tokens += 0 if use.line in lines else len(use.line) / _CHARACTERS_OF_A_TOKEN
+            lines.add(use.line)
+        if tokens >= room:
+            return room
+    return min(room, int(tokens + _HEADING)) if tokens else 0
 
 
 def _is_rule(entry: Entry) -> bool:

@@ -4,7 +4,7 @@ They are read off their spelling alone, so that it works in every human language
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Set
 from functools import lru_cache
 from string import ascii_letters, digits
 
@@ -20,6 +20,10 @@ _SLASHES_OF_A_HOST = 2
 _MOST = 120
 
 
+NamesOf = Callable[[str], Set[str]]
+"""`names_in`, or the same that remembers what it found."""
+
+
 def names_in(text: str) -> set[str]:
     """Every name of a text."""
     return {name for word in set(_WORD.findall(text)) if (name := _name(word))}
@@ -28,8 +32,8 @@ def names_in(text: str) -> set[str]:
 class Names:
     """The names of some texts."""
 
-    def __init__(self, texts: Iterable[str]) -> None:
-        self._names = set[str]().union(*map(names_in, texts))
+    def __init__(self, texts: Iterable[str], names: NamesOf = names_in) -> None:
+        self._names = set[str]().union(*map(names, texts))
         self._joined = "\n".join(self._names)
 
     def have(self, name: str) -> bool:

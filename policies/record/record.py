@@ -10,12 +10,12 @@ from policies.budget import Budget
 from policies.half_window import Cut
 from policies.ledger import ledger
 from policies.ledger.ledger import Entry
-from policies.plan import Trigger
+from policies.plan import Trigger, Weight
 from policies.record import working_set
 from policies.record.actions import FileChange, KeyAction, Work, work_behind
 from policies.record.bisect import Outcome
-from policies.record.injection import render, with_names, with_rules
-from policies.record.names import names_in
+from policies.record.injection import names_weight, render, with_names, with_rules
+from policies.record.names import NamesOf, names_in
 from policies.record.reports import Report, reports_in
 from policies.record.rules import RuleFile, rule_files, rules_block
 from policies.record.texts import Language, Texts, language_of, texts_for
@@ -205,48 +205,107 @@ def build(
     now: float,
     count: CountTokens,
     kept: Sequence[str] = (),
+    most_names: int | None = None,
+    names: NamesOf = names_in,
 ) -> Record:
     """The next generation. `written` is None for a deterministic record; `tokens_kept` counts all that still goes
     upstream beside the injected text, and `kept` is what of it may name something; `segments` is how many of the newest
-    are shown."""
+    are shown, `most_names` what the working set may take of what the rest leaves."""
     count = cache(count)  # what may be injected is counted again for what is stored
-    texts = texts_for(language := language_for(parent, span))
-    written = written or _deterministic(span, parent, texts, budget, count)
-    entries = ledger.supersede(statements.entries, written.named)
-    timeline = (*(parent.segments if parent else ()), *([written.segment] if written.segment.text else []))
-    timeline = timeline[-_SEGMENTS_STORED:]
-    work = work_behind(parent.work if parent else Work(), span.utterances)
-    shown = [segment.text for segment in timeline[-segments:] if segment.text] if segments else []
-    said = [entry for entry in entries if entry.position not in span.repeated]
-    text = render(
-        texts, written.summary, shown, said, work.actions, work.files, attempts=work.attempts, running=work.running,
-        plan=work.plan, reports=(reports := reports_in(parent.reports if parent else (), span.utterances)),
-        forgotten=parent.forgotten if parent else 0, budget=budget, settings=settings, count=count,
-    )  # fmt: skip
-    rules = rule_files(parent.rules if parent else (), span.utterances, {*span.ruled, *span.repeated})
-    text = with_rules(text, rules_block(rules, texts, budget.usable // _RULES_SHARE - span.rules_sent, count), texts)
-    uses = _uses(span, parent, statements, entries)
-    text = with_names(text, texts, uses, kept, span.cut.position, budget, count)
+    language = language_for(parent, span)
+    drawn = _draw(span, parent, statements, written, budget, settings, segments, count)
+    written, entries, work = drawn.written, drawn.entries, drawn.work
+    texts, uses = texts_for(language), _uses(span, parent, statements, entries, names)
+    text = with_names(drawn.text, texts, uses, kept, span.cut.position, budget, count, most=most_names, names_of=names)
+    text = with_rules(text, drawn.rules_block, texts)
     text_tokens = count(text) + MESSAGE_TOKENS
     stored = tuple(ledger.fit(entries, 4 * budget.record, count))
     return Record(
         version=VERSION, digest=span.digest, root=parent.root if parent else span.digest,
         parent=parent.digest if parent else None, covered=span.cut.position,
         generation=1 if parent is None or written.rebuilt else parent.generation + 1,
-        language=language, text=text, text_tokens=text_tokens, summary=written.summary, segments=timeline,
+        language=language, text=text, text_tokens=text_tokens, summary=written.summary, segments=drawn.timeline,
         entries=stored, actions=work.actions, files=work.files,
         making=_making(span.cut, written, trigger, tokens_before, tokens_kept + text_tokens, text_tokens),
         first_digest=span.first_digest, last_digest=span.last_digest, title=title, started=started, compacted=now,
         uses=working_set.packed(uses), seen=work.seen, attempts=work.attempts, running=work.running, plan=work.plan,
-        reports=reports, rules=rules,
+        reports=drawn.reports, rules=drawn.rules,
         forgotten=(parent.forgotten if parent else 0) + ledger.statements(entries) - ledger.statements(stored),
     )  # fmt: skip
 
 
-def _uses(span: Span, parent: Record | None, statements: Statements, entries: Sequence[Entry]) -> list[Use]:
+def weigh(
+    span: Span,
+    parent: Record | None,
+    statements: Statements,
+    *,
+    summary: int | None,
+    budget: Budget,
+    settings: LedgerSettings,
+    segments: int,
+    kept: Sequence[str],
+    count: CountTokens,
+    most_names: int | None = None,
+    names: NamesOf = names_in,
+) -> Weight:
+    """What a record would take, without making it. summary: tokens that a model writes of it; None without a model."""
+    count = cache(count)
+    written = None if summary is None else Written("", Segment(""))
+    drawn = _draw(span, parent, statements, written, budget, settings, segments, count)
+    text = min(count(drawn.text) + MESSAGE_TOKENS + (summary or 0), budget.record)
+    rules = count("\n".join(drawn.rules_block)) if drawn.rules_block else 0
+    uses = _uses(span, parent, statements, drawn.entries, names)
+    room = min(budget.names if most_names is None else most_names, budget.injected - text)
+    return Weight(text, names_weight(drawn.text, uses, kept, room, names) if room > 0 else 0, rules)
+
+
+class _Drawn(NamedTuple):
+    """A record's text but for the working set and the files of rules, and what it was made of."""
+
+    text: str
+    rules_block: Sequence[str]
+    written: Written
+    entries: Sequence[Entry]
+    timeline: tuple[Segment, ...]
+    work: Work
+    reports: tuple[Report, ...]
+    rules: tuple[RuleFile, ...]
+
+
+def _draw(
+    span: Span,
+    parent: Record | None,
+    statements: Statements,
+    written: Written | None,
+    budget: Budget,
+    settings: LedgerSettings,
+    segments: int,
+    count: CountTokens,
+) -> _Drawn:
+    texts = texts_for(language_for(parent, span))
+    written = written or _deterministic(span, parent, texts, budget, count)
+    entries = ledger.supersede(statements.entries, written.named)
+    timeline = (*(parent.segments if parent else ()), *([written.segment] if written.segment.text else []))
+    timeline = timeline[-_SEGMENTS_STORED:]
+    work = work_behind(parent.work if parent else Work(), span.utterances)
+    reports = reports_in(parent.reports if parent else (), span.utterances)
+    rules = rule_files(parent.rules if parent else (), span.utterances, {*span.ruled, *span.repeated})
+    text = render(
+        texts, written.summary, [segment.text for segment in timeline[-segments:] if segment.text] if segments else [],
+        [entry for entry in entries if entry.position not in span.repeated], work.actions, work.files,
+        attempts=work.attempts, running=work.running, plan=work.plan, reports=reports,
+        forgotten=parent.forgotten if parent else 0, budget=budget, settings=settings, count=count,
+    )  # fmt: skip
+    block = rules_block(rules, texts, budget.usable // _RULES_SHARE - span.rules_sent, count)
+    return _Drawn(text, block, written, entries, timeline, work, reports, rules)
+
+
+def _uses(
+    span: Span, parent: Record | None, statements: Statements, entries: Sequence[Entry], names: NamesOf
+) -> list[Use]:
     """The working set: the parent's and the span's, without what the user replaced."""
     older = working_set.unpacked(parent.uses) if parent else ()
-    uses = working_set.used(older, span.utterances, span.cut.position)
+    uses = working_set.used(older, span.utterances, span.cut.position, names)
     return working_set.without(uses, *_replaced(statements, entries))
 
 

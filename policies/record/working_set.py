@@ -15,7 +15,7 @@ from operator import attrgetter
 import msgspec
 
 from policies.arguments import UnreadError, path_of, read, strings_in
-from policies.record.names import has_name, names_in, place_of
+from policies.record.names import NamesOf, has_name, names_in, place_of
 from policies.transcript import CountTokens, Utterance, escape, shorten
 
 _MOST_NAMES = 2_000
@@ -92,10 +92,10 @@ class _Found:
     texts: list[int] = field(default_factory=list)
 
 
-def used(parent: Sequence[Use], utterances: Sequence[Utterance], now: int) -> list[Use]:
+def used(parent: Sequence[Use], utterances: Sequence[Utterance], now: int, names: NamesOf = names_in) -> list[Use]:
     """The names of everything covered, most worth first: the parent's and the span's. now: the position of the cut."""
     texts: list[_Text] = []
-    found = _found(utterances, texts)
+    found = _found(utterances, texts, names)
     uses = {use.name: use for use in parent}
     for name, new in found.items():
         old = uses.get(name) or Use(name, 0, 0, 0, 0)
@@ -152,7 +152,7 @@ def shown(
     return lines, sorted(names)
 
 
-def _found(utterances: Iterable[Utterance], texts: list[_Text]) -> dict[str, _Found]:
+def _found(utterances: Iterable[Utterance], texts: list[_Text], names: NamesOf) -> dict[str, _Found]:
     """Every name of a span; what it stands in is added to `texts`."""
     found: dict[str, _Found] = {}
     paths: dict[str, str] = {}
@@ -160,7 +160,7 @@ def _found(utterances: Iterable[Utterance], texts: list[_Text]) -> dict[str, _Fo
         counted: set[str] = set()
         for text in _texts(utterance, paths):
             texts.append(text)
-            here = names_in(text.text)
+            here = names(text.text)
             for name in here:
                 found.setdefault(name, _Found()).texts.append(len(texts) - 1)
             counted |= here

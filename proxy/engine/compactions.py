@@ -160,7 +160,7 @@ class Compactions:
     async def _compacted(self, job: Job) -> Record:
         """The record of a job; what becomes of it is noted in the state of its lineage."""
         try:
-            record = await self._compactor.compact(job)
+            record = await self._compactor.compact(await self._compactor.fitted(job))
         except CompactionError:
             await self._lineages.failed(job.case.chain.tag, job.parent)
             raise

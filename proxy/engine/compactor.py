@@ -14,6 +14,7 @@ from msgspec import structs
 from policies.record import record as records
 from policies.record.record import Record, Written
 from proxy.callers.spending import Spending
+from proxy.engine.fitting import fitted_job
 from proxy.engine.job import Job
 from proxy.engine.writer import Bill, Writer
 from proxy.models.table import MAX_NAME
@@ -72,6 +73,11 @@ class Compactor:
                 return await self._publish(job, await self.make(job))
         finally:
             await asyncio.shield(self._checkpoints.store.release(f"lock:{key}", token))
+
+    async def fitted(self, job: Job) -> Job:
+        """The job with the cut that its record leaves room for."""
+        count = partial(self._tokenizer.count, encoding=job.case.request.encoding)
+        return await self._workers.run(fitted_job, job, count)
 
     async def _look(self, job: Job) -> Record | None:
         found = await self._checkpoints.find(job.case.chain.digests, [job.plan.cut.position])
@@ -160,6 +166,8 @@ class Compactor:
             started=job.started,
             now=now,
             kept=job.kept,
+            most_names=job.most_names,
+            names=job.names,
             count=partial(self._tokenizer.count, encoding=job.case.request.encoding),
         )
         # What it is made of was masked whole.

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import cache
 
 from policies.cached import cached_property
 from policies.message import INSTRUCTION_ROLES
-from policies.plan import Compact
+from policies.plan import Compact, most_names
 from policies.record import record as records
+from policies.record.names import NamesOf, names_in
 from policies.record.record import Record, Span, Statements
 from policies.settings import PolicySettings
 from policies.trail import beside
@@ -26,6 +28,7 @@ class Job:
     started:  when the conversation was first seen, in Unix seconds.
     deadline: seconds that all calls together may take.
     rebuild:  summarize the whole history anew instead of going on from the parent's summary.
+    names:    those of a text, each looked for once.
     """
 
     case: Case
@@ -36,10 +39,16 @@ class Job:
     started: float
     deadline: float
     rebuild: bool = False
+    names: NamesOf = field(default_factory=lambda: cache(names_in), compare=False)
 
     @property
     def policy(self) -> PolicySettings:
         return self.case.caller.policy
+
+    @property
+    def most_names(self) -> int:
+        """Tokens that the working set may take of what the rest of the record leaves."""
+        return most_names(self.plan.budget, self.policy)
 
     @property
     def covered(self) -> int:
@@ -84,9 +93,10 @@ class Job:
 
     @property
     def kept(self) -> list[str]:
-        """What the messages behind the cut say and call."""
-        case = self.case
-        said = case.utterances(self.plan.cut.position, len(case.conversation.body))
+        """What the messages that are sent beside the record say and call."""
+        case, cut = self.case, self.plan.cut.position
+        said = [each for at in self.cooled.conversation.repeated(cut) for each in case.utterances(at, at + 1)]
+        said += case.utterances(cut, len(case.conversation.body))
         return [text for each in said for text in (each.text, *(call.arguments for call in each.calls))]
 
     def _utterances(self, start: int) -> tuple[Utterance, ...]:

@@ -136,3 +136,11 @@ def test_a_policy_says_how_many_units_stay_at_least(overlap: int, kept: int) -> 
         cut = chosen(turns(number), 100_000, policy=policy)
         assert cut is not None
         assert cut.units_kept >= kept
+
+
+def test_a_cut_between_rounds_that_had_to_fit_is_no_adjustment() -> None:
+    for messages, target in (([user("task"), *rounds(50)], 1_000), ([user("task"), *rounds(5, size=4_000)], 100)):
+        cut = chosen(messages, target)
+        assert cut is not None
+        assert cut.strategy != "turn-boundary"
+        assert (cut.adjustment, cut.adjustment_delta) == ("exact", 0)

@@ -1,5 +1,6 @@
 """What would be done with one request, and why: nothing is sent anywhere, and nothing is written to the store."""
 
+import dataclasses
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -24,6 +25,7 @@ from proxy.engine.decider import Decider, Decision, bypass_reason
 from proxy.engine.draft import Draft, untouched
 from proxy.engine.explaining import explanation
 from proxy.engine.explaining.fates import Sent, fates, indexes_of
+from proxy.engine.fitting import fitted_job
 from proxy.engine.job import Job
 from proxy.engine.quoter import Quoter
 from proxy.engine.standing import StandingRecords
@@ -91,12 +93,14 @@ class LookOnly:
 
 @dataclass(frozen=True, slots=True)
 class _Outlook:
-    """What would be sent. covered: messages that a record stands for; record_tokens: what that weighs."""
+    """What would be sent. covered: messages that a record stands for; record_tokens: what that weighs; would: what
+    shadow mode tells."""
 
     draft: Draft
     decision: Decision
     covered: int = 0
     record_tokens: int | None = None
+    would: str = ""
 
     @property
     def plan(self) -> Compact | None:
@@ -143,8 +147,9 @@ class Explainer:
         """`received` is the request as it came; the case's may begin behind a separator."""
         case = await self._placed(case)
         live = replace(case, mode="on") if case.mode in ("off", "shadow") else case
-        outlook = await _outlook(live, self._decider())
         count = partial(self._tokenizer.count, encoding=case.request.encoding)
+        decision = await self._decider().decide(live)
+        outlook = _outlook(live, await self._fitted(live, decision, count), decision.would)
         explained = await self._workers.run(_explanation, case, received, outlook, count)
         if outlook.record is None:
             return explained
@@ -154,13 +159,21 @@ class Explainer:
         """The compaction that is due for it; None where none is."""
         case = await self._placed(case)
         live = replace(case, mode="on") if case.mode in ("off", "shadow") else case
-        decision = await self._decider().decide(live)
-        plan, policy = decision.plan, live.caller.policy
-        if not isinstance(plan, Compact):
-            return None
-        target = live.summarizer if plan.with_model else None
-        started = self._lineages.seen(live.chain.first_link)
-        return Job(live, decision.cooled, plan, decision.record, target, started, policy.summarizer.timeout)
+        count = partial(self._tokenizer.count, encoding=case.request.encoding)
+        decision = await self._fitted(live, await self._decider().decide(live), count)
+        return self._job(live, decision, decision.plan) if isinstance(decision.plan, Compact) else None
+
+    async def _fitted(self, case: Case, decision: Decision, count: CountTokens) -> Decision:
+        """The decision, with the cut that the record leaves room for."""
+        if not isinstance(decision.plan, Compact):
+            return decision
+        job = await self._workers.run(fitted_job, self._job(case, decision, decision.plan), count)
+        return dataclasses.replace(decision, plan=job.plan)
+
+    def _job(self, case: Case, decision: Decision, plan: Compact) -> Job:
+        target = case.summarizer if plan.with_model else None
+        started = self._lineages.seen(case.chain.first_link)
+        return Job(case, decision.cooled, plan, decision.record, target, started, case.caller.policy.summarizer.timeout)
 
     def without_store(self) -> "Explainer":
         """One that looks at no store, as if nothing had been stored."""
@@ -192,20 +205,19 @@ class Explainer:
         return Decider(self._standing, cooler, thinking, self._quoter, self._lineages)
 
 
-async def _outlook(case: Case, decider: Decider) -> _Outlook:
+def _outlook(case: Case, decision: Decision, would: str) -> _Outlook:
     """What `Drafter.first` would come to, with an estimate of the record where one is to be made."""
-    decision = await decider.decide(case)
     plan, record = decision.plan, decision.record
     if isinstance(plan, Compact):
         view = decision.cooled
         rest = view.conversation.fixed_tokens + plan.cut.kept
         record_tokens = min(plan.budget.injected, plan.tokens_before - rest)
         draft = Draft(b"", rest + record_tokens, "applied", plan.trigger, view=view)
-        return _Outlook(draft, decision, plan.cut.position, record_tokens)
+        return _Outlook(draft, decision, plan.cut.position, record_tokens, would)
     draft = decision.standing_draft(case, plan)
     if draft.record is None or record is None:
-        return _Outlook(draft, decision)
-    return _Outlook(draft, decision, record.covered, record.text_tokens)
+        return _Outlook(draft, decision, would=would)
+    return _Outlook(draft, decision, record.covered, record.text_tokens, would)
 
 
 def _explanation(
@@ -251,7 +263,7 @@ def _verdict(case: Case, outlook: _Outlook, expected: explanation.Verdict) -> ex
     if (reason := bypass_reason(case)) is not None:
         return explanation.Verdict("bypass", reason)
     if case.mode == "shadow" and outlook.decision.view is not None:
-        return explanation.Verdict("shadow", outlook.decision.would)
+        return explanation.Verdict("shadow", outlook.would)
     return expected
 
 

@@ -174,4 +174,5 @@ def test_the_working_set_gets_its_share_and_leaves_small_windows_to_the_rest(
     window: int, ratio: float, most: int | None, names: int
 ) -> None:
     policy = PolicySettings.model_validate({"working_set": {"budget_ratio": ratio, "max_tokens": most}})
-    assert with_names(budget_of(window, window), policy).names == names
+    budget = with_names(budget_of(window, window), policy)
+    assert budget.injected - budget.record == names
