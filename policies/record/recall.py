@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from policies.ledger.words import QUESTION_WORDS
-from policies.record.search import QUESTION_MARK, Found, Index, Passage, places, terms, unaccented
+from policies.record.search import QUESTION_MARK, Found, Index, Passage, names_of, places, terms, unaccented
 from policies.record.texts import Language
 from policies.settings import RecallSettings
 from policies.transcript import CountTokens, escape
@@ -101,8 +101,11 @@ def quotation(
     found = index.find(wanted)
     if not any(_is_missing(index, term, passages, known) for term, passages in found.items()):
         return None
-    ranked = index.rank(found, told)
+    names = [name for name in names_of(question) if name in found]
+    ranked = index.rank(found, told, names)
     held = _held(index, wanted, found, ranked[0][1]) if ranked else 0.0
+    if ranked and any(_is_missing(index, name, found[name], known) for name in names):
+        held = max(held, _ENOUGH_HELD)  # what it is about stands there, however it is asked
     if held < _LEAST_HELD:
         return None
     room = int(min(1.0, held / _ENOUGH_HELD) * budget) - count(f"{_OPENING[language]}\n{_CLOSING}\n\n")

@@ -30,6 +30,9 @@ _ANSWER = 0.9
 _BEHIND = 0.4
 _BEFORE = 0.4
 _SAME_MESSAGE = 0.15
+# What the messages behind one that names what a question is about get of that name's score: an answer may stand some
+# turns behind it.
+_FOLLOWING = (0.9, 0.8, 0.7, 0.6)
 # In an answer or a result of so many characters a word says less of what it is about.
 _LONG_TEXT = 600
 _OF_LONG_TEXT = 0.5
@@ -103,6 +106,22 @@ def terms(text: str) -> list[str]:
             if each not in _STOP and (len(each) > 1 or each.isdigit()):
                 found[_root(each)] = None
     return list(found)
+
+
+# Names in scripts without case: what is quoted or bracketed, and what stands before a particle of belonging or subject.
+_QUOTED = re.compile(r"[「『《“\"【（(]([^「」『』《》“”\"【】（）()\n]{2,24})[」』》”\"】）)]")
+_BELONGS = re.compile(
+    r"([\u3400-\u9fff\u30a0-\u30ff]{2,12}?)(?=[的はをがのに])|([\uac00-\ud7af]{2,12})(?=[의은는이가을를에])"
+)
+_CAPITAL = re.compile(r"(?<=[\w,;:] )[^\W\d_a-z][\w'’-]{1,30}")
+
+
+def names_of(question: str) -> list[str]:
+    """The terms of what a question names; none where its script does not tell."""
+    quoted = _QUOTED.findall(question)
+    belongs = [one or other for one, other in _BELONGS.findall(question)]
+    capital = [word for word in _CAPITAL.findall(question) if word[0].isupper()]
+    return terms(" ".join([*quoted, *belongs, *capital]))
 
 
 def places(term: str, plain: str) -> Iterator[int]:
@@ -179,15 +198,35 @@ class Index:
                 found[term] = passages
         return found
 
-    def rank(self, found: Found, without: Collection[Passage] = ()) -> list[tuple[float, Passage]]:
-        """The passages that hold any of these terms or stand beside one that does, the best first."""
+    def rank(
+        self, found: Found, without: Collection[Passage] = (), names: Collection[str] = ()
+    ) -> list[tuple[float, Passage]]:
+        """The passages that hold any of these terms or stand beside one that does, the best first; a name counts for
+        some messages behind it, too, where they hold another term."""
         scores: dict[Passage, float] = defaultdict(float)
         for passages in found.values():
             weight = self.weight(len(passages))
             for passage, times in passages.items():
                 scores[passage] += weight * _saturated(times, passage.end - passage.start) * self._share(passage)
+        named = self._named({term: passages for term, passages in found.items() if term in names})
+        for passage in scores.keys() & named.keys():
+            scores[passage] += named[passage]
         ranked = [(score, passage) for passage, score in self._spread(scores).items() if passage not in without]
         return sorted(ranked, key=lambda pair: (-pair[0], pair[1]))
+
+    def _named(self, found: Found) -> dict[Passage, float]:
+        """What the messages behind a name get of its score, each of the nearest."""
+        shares: dict[Passage, float] = {}
+        by_text: dict[int, float] = defaultdict(float)
+        for passages in found.values():
+            weight = self.weight(len(passages))
+            for number in {passage.text for passage in passages}:
+                by_text[number] += weight
+        for number, weight in by_text.items():
+            for share, behind in zip(_FOLLOWING, range(number + 1, len(self.said)), strict=False):
+                for passage in self.passages(behind):
+                    shares[passage] = max(shares.get(passage, 0.0), share * weight)
+        return shares
 
     def holds(self, term: str) -> bool:
         return any(term in block for block in self._blocks)

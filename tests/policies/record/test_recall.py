@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from policies.record.recall import Quotation, budget_for, question_in, quotation
-from policies.record.search import Index, Passage, unaccented
+from policies.record.search import Index, Passage, names_of, terms, unaccented
 from policies.record.texts import Language
 from policies.settings import RecallSettings
 from policies.transcript import Utterance
@@ -116,3 +116,29 @@ def test_the_quotation_speaks_the_language_of_the_record() -> None:
 )
 def test_small_windows_give_a_quotation_a_larger_share(room: int, share: float, tokens: int) -> None:
     assert budget_for(room, RecallSettings(budget_ratio=share)) == tokens
+
+
+@pytest.mark.parametrize(
+    ("name", "others", "asks", "answer", "question"),
+    [
+        ("颐和园", ("故宫", "天坛", "长城"), "它的地址是什么？", "地址是{}号院。", "请告诉我颐和园的地址是什么？"),
+        ("清水寺", ("金閣寺", "銀閣寺", "東大寺"), "住所を教えて。", "住所は{}番地です。", "清水寺の住所はどこ？"),
+        ("경복궁", ("창덕궁", "덕수궁", "종묘"), "주소가 뭐예요?", "주소는 {}번지입니다.", "경복궁의 주소가 뭐예요?"),
+        ("Harlan", ("Mirova", "Quentin", "Osgood"), "What is the address?", "The address is {} Mill Lane.",
+         "so what was the address of Harlan?"),
+    ],
+    ids=["Chinese", "Japanese", "Korean", "English"],
+)  # fmt: skip
+def test_an_answer_some_turns_behind_a_name_is_told_from_those_behind_others(
+    name: str, others: tuple[str, ...], asks: str, answer: str, question: str
+) -> None:
+    said: list[str] = []
+    for number, each in enumerate([others[0], others[1], name, others[2]]):
+        said += [f"{each}", "…", asks, answer.format(31 + 11 * number), "OK.", "OK.", "OK.", "OK."]
+    index = Index(Utterance(at, "assistant" if at % 2 else "user", text) for at, text in enumerate([*FILLER, *said]))
+    ranked = [index.text_of(each) for _, each in index.rank(index.find(terms(question)), names=names_of(question))]
+    addresses = [text for text in ranked if any(str(number) in text for number in (31, 42, 53, 64))]
+    assert "53" in addresses[0]
+    found = quoted(question, *said)
+    assert found is not None
+    assert answer.format(53) in found.text
