@@ -5,6 +5,7 @@ It goes from one record to the next as data, so that a compaction takes work in 
 
 from __future__ import annotations
 
+import re
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, field
@@ -73,6 +74,15 @@ def unpacked(data: bytes) -> list[Use]:
         return _decode(zlib.decompressobj().decompress(data, _MOST_BYTES))
     except (zlib.error, msgspec.DecodeError):
         return []
+
+
+# Lines that say nothing of the work: a tag alone, how many steps are left, rows of a directory listing, licences.
+_NOISE = re.compile(
+    r"\s{0,40}(?:</?[\w:.-]{1,60}>\s{0,20}\Z|(?:current )?step:? {1,3}\d{1,5} ?(?:/|of) ?\d"
+    r"|[-dlbcps][r-][w-][xsS-][rwxsStT-]{6}|total \d{1,9}\s{0,20}\Z"
+    r"|[#/*;%\s]{0,12}(?:copyright\b|licen[cs]ed under\b|spdx-license|permission is hereby granted))",
+    re.IGNORECASE,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,7 +204,11 @@ def _with_line(use: Use, new: _Found | None, texts: Sequence[_Text]) -> Use:
     if new is None:
         return use
     found = [texts[at] for at in new.texts[-_NEWEST:]]
-    lines = [(line, text.source) for text in found if (line := _line(text.text, use.name)) != text.source]
+    lines = [
+        (line, text.source)
+        for text in found
+        if (line := _line(text.text, use.name)) != text.source and not _NOISE.match(line)
+    ]
     if use.line:
         lines.append((use.line, use.source))
     if not lines:

@@ -176,3 +176,22 @@ def test_the_working_set_gets_its_share_and_leaves_small_windows_to_the_rest(
     policy = PolicySettings.model_validate({"working_set": {"budget_ratio": ratio, "max_tokens": most}})
     budget = with_names(budget_of(window, window), policy)
     assert budget.injected - budget.record == names
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "</pr_description>",
+        "<task_instructions>",
+        "Current step: 4/20 of plan_a1",
+        "-rw-r--r-- 1 root root 4096 Nov 25 09:19 totals_v2.py",
+        "drwxr-xr-x 5 root root 4096 Jan 1 10:00 src_dir",
+        "# Copyright 2024 acme_corp",
+        " * Licensed under the terms of apache_two",
+    ],
+)
+def test_a_line_that_says_nothing_of_the_work_is_carried_for_no_name(line: str) -> None:
+    said = [Utterance(0, "tool", line), Utterance(1, "tool", "port_main = 8443 in settings_prod")]
+    lines = {use.line for use in used([], said, 2)}
+    assert line.strip() not in lines
+    assert "port_main = 8443 in settings_prod" in lines
