@@ -75,7 +75,7 @@ Plan = Forward | Reuse | Compact
 
 @dataclass(frozen=True, slots=True)
 class Weight:
-    """What a record would take, in tokens: its working set, and the rest of its text."""
+    """What a record would take, in tokens: its working set, files of rules, and the rest of its text."""
 
     text: int
     names: int
