@@ -97,7 +97,11 @@ def _names_old(later: Statement, earlier: Statement) -> bool:
     shares = not later.subject.isdisjoint(earlier.subject)
     if not earlier.values:
         return shares and not earlier.subject <= later.subject and earlier.subject - later.subject <= later.old
-    return earlier.texts <= later.old and (shares or not earlier.has("forbids", "demands", "only"))
+    if not earlier.texts <= later.old:
+        return False
+    # "We publish to npm" says something else of A than that it is in use.
+    of_value = not earlier.subject or (not later.subject and earlier.stated and len(later.values) == 1)
+    return shares or (of_value and not earlier.has("forbids", "demands", "only"))
 
 
 def _restates(later: Statement, earlier: Statement) -> bool:
@@ -116,7 +120,7 @@ def _restates(later: Statement, earlier: Statement) -> bool:
 def _corrects(later: Statement, earlier: Statement) -> bool:
     """Says that something changed, about a subject that is the earlier one, or part of it."""
     strong = later.has("corrects")
-    shared = later.subject & earlier.subject
+    shared = (later.subject & earlier.subject) - later.old
     fits = bool(earlier.classes) and earlier.classes <= later.classes
     if earlier.forbids and not (strong and later.forbids and fits):
         return False

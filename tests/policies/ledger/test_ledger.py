@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from policies.ledger import statements
 from policies.ledger.entries import HARD, PREFERENCE, WEAK
+from policies.ledger.entries import statements as counted
 from policies.ledger.ledger import (
     Entry,
     fit,
@@ -584,3 +585,53 @@ def test_clauses_of_a_replaced_statement_are_read_only_beside_its_value(monkeypa
     ]
     assert texts == ["ask me first.", "The budget is now $900."]
     assert "ask me first." in reading
+
+
+@pytest.mark.parametrize(
+    ("earlier", "later"),
+    [
+        ("We publish to npm.", "Use pnpm instead of npm."),
+        ("Run `npm ci` before the tests.", "Use pnpm instead of npm."),
+        ("The build runs in CI on Linux.", "Instead of Linux, use Ubuntu in the Dockerfile."),
+        ("The deadline is 4 December.", "The deadline for the docs is 6 December."),
+        ("Don't add dependencies.", "You can add pytest as a dependency."),
+        ("Never use eval.", "Use eval in the sandbox tests only."),
+        ("Limit responses to 200 words.", "Limit commit messages to 72 characters."),
+        ("负责人是李雷。", "文档负责人是韩梅梅。"),
+    ],
+)
+def test_a_correction_names_the_subject_that_it_corrects(earlier: str, later: str) -> None:
+    assert after((earlier, later)) == [earlier, later]
+
+
+def test_within_one_message_nothing_replaces_anything() -> None:
+    rules = "Use npm for the API.\nUse pnpm instead of npm.\nThe port is 8080.\nThe port is 9090.\nActually, no tabs."
+    assert [entry.text for entry in merge((), said(rules, 4))] == rules.splitlines()
+
+
+def test_a_statement_counts_those_that_it_stands_for() -> None:
+    told = ["The port is 8080.", "The port is 9090.", "The port is 9443."]
+    entries = merge((), [entry for at, text in enumerate(told) for entry in said(text, 2 * at)])
+    assert [(entry.text, entry.replaced) for entry in entries] == [("The port is 9443.", 2)]
+    assert counted(entries) == 3
+
+
+STATEMENTS = st.lists(
+    st.sampled_from(
+        [
+            *("The port is 8080.", "The port is 9090.", "Never push.", "You may push now.", "Use tabs.", "how nice"),
+            *("Use spaces instead of tabs.", "端口是9090。", "端口改为9443。", "Maria owns the pager.", "Look at a.py"),
+        ]
+    ),
+    max_size=12,
+)
+
+
+@given(STATEMENTS, st.integers(0, 120))
+def test_every_statement_stands_is_replaced_by_one_that_stands_or_is_counted(told: list[str], budget: int) -> None:
+    entries = merge((), [entry for at, text in enumerate(told) for entry in said(text, 2 * at)])
+    kept = fit(entries, budget, count)
+    left_out = counted([entry for entry in entries if entry not in kept])
+    # What is said again word for word may be the same statement.
+    assert len({*told}) <= counted(kept) + left_out <= len(told)
+    assert all(entry.text in told for entry in kept)
