@@ -63,7 +63,9 @@ def _read_by(call: ToolCall) -> str | None:
     path = path_of(arguments)
     if path is None:
         command = next((arguments[key] for key in _SHELL_KEYS if key in arguments), "")
-        command = " ".join(map(str, command)) if isinstance(command, list) else str(command)
+        if isinstance(command, list):  # an argument vector, of a shell perhaps
+            command = " ".join(map(str, command[2:] if "c" in str(command[1:2]) and len(command) > 2 else command))
+        command = str(command)
         shell = _READ_BY_SHELL.search(command[:2_000])
         path = shell[1].strip("'\"") if shell else None
     elif any(isinstance(arguments.get(key), str) for key in ("content", "new_string", "new_str", "file_text", "diff")):

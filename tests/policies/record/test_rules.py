@@ -1,0 +1,79 @@
+"""Files of rules that a record carries."""
+
+import json
+
+import pytest
+
+from policies.record.rules import RuleFile, rule_files, rules_block
+from policies.record.texts import texts_for
+from policies.transcript import ToolCall, Utterance
+from tests.support.conversations import count
+
+TEXT = "# Rules\n- Never push.\n- Use tabs."
+EN = texts_for("en")
+
+
+def read(name: str, arguments: object, result: str = TEXT, *, error: bool | None = None) -> list[Utterance]:
+    call = ToolCall(name, json.dumps(arguments), "c")
+    return [
+        Utterance(4, "assistant", "", (call,)),
+        Utterance(5, "tool", result, answers="c", tool=name, error=error),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [
+        ("Read", {"file_path": "/r/CLAUDE.md"}),
+        ("read_file", {"path": "sub/AGENTS.md"}),
+        ("read", {"filePath": ".cursor/rules/style.mdc"}),
+        ("view", {"path": ".github/copilot-instructions.md"}),
+        ("bash", {"command": "cd /r && cat GEMINI.md"}),
+        ("shell", {"command": ["bash", "-lc", "cat AGENTS.override.md"]}),
+        ("Skill", {"path": "/skills/pdf/SKILL.md"}),
+    ],
+)
+def test_a_call_that_reads_a_file_of_rules_is_known_by_its_name(name: str, arguments: object) -> None:
+    (file,) = rule_files((), read(name, arguments), ())
+    assert (file.text, file.position) == (TEXT, 5)
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "result", "error"),
+    [
+        ("Read", {"file_path": "/r/README.md"}, TEXT, None),
+        ("Read", {"file_path": "/r/CLAUDE.md", "offset": 40}, TEXT, None),
+        ("Read", {"file_path": "/r/CLAUDE.md"}, "File does not exist.", None),
+        ("Read", {"file_path": "/r/CLAUDE.md"}, TEXT, True),
+        ("Write", {"file_path": "/r/CLAUDE.md", "content": "x"}, "File created", None),
+        ("bash", {"command": "cat CLAUDE.md"}, "cat: CLAUDE.md: No such file", None),
+        ("bash", "no JSON object", TEXT, None),
+    ],
+)
+def test_any_other_call_reads_none(name: str, arguments: object, result: str, error: bool | None) -> None:
+    assert rule_files((), read(name, arguments, result, error=error), ()) == ()
+
+
+def test_numbers_of_lines_and_reminders_are_not_the_files() -> None:
+    result = "\n".join(f"{at:6}→{line}" for at, line in enumerate(TEXT.splitlines(), start=1))
+    (file,) = rule_files((), read("Read", {"file_path": "CLAUDE.md"}, f"{result}\n<system-reminder>\nx"), ())
+    assert file.text == TEXT
+
+
+def test_what_is_sent_as_it_came_is_not_carried_too() -> None:
+    said = [Utterance(0, "user", TEXT, voice="instructions", by="/r/CLAUDE.md")]
+    assert [file.name for file in rule_files((), said, ())] == ["/r/CLAUDE.md"]
+    assert rule_files((), said, {0}) == ()
+    older = (RuleFile("/r/CLAUDE.md", "old", 0),)
+    assert rule_files(older, (), {0}) == ()
+    assert rule_files(older, read("Read", {"file_path": "/r/CLAUDE.md"}), ())[0].text == TEXT
+
+
+def test_over_budget_what_binds_stays_and_the_rest_is_counted() -> None:
+    text = "\n".join(["# Rules", *(f"The module {at} was written some time ago." for at in range(40)), "- Never push."])
+    block = rules_block([RuleFile("CLAUDE.md", text, 0)], EN, 120, count)
+    assert {"## " + EN.rules, "### CLAUDE.md", "# Rules", "- Never push."} <= {*block}
+    assert count("\n".join(block)) <= 130
+    left = 42 - sum(line in text.splitlines() for line in block)
+    assert block[-1] == EN.rules_left_out.format(lines=left)
+    assert rules_block([RuleFile("CLAUDE.md", text, 0)], EN, 5, count) == []
