@@ -35,7 +35,7 @@ def heard_in(blocks: Sequence[str]) -> Heard:
     speech = speech_of(words) if any(map(str.strip, blocks)) else "brief"
     return Heard(
         speech if speech != "none" or unsure is None else "unsure",
-        any(part.by in tables.KNOWN for part in parts),
+        any(part.by in tables.KNOWN or _element_of(part) in tables.KNOWN for part in parts),
         _made_of(parts),
         tuple(part.by for part in rules),
         words,
@@ -59,6 +59,11 @@ def introduces_itself(instructions: str) -> bool:
 def words_of(parts: Sequence[Part]) -> str:
     """What a person typed of these."""
     return "\n".join(part.text.strip() for part in parts if part.voice == "person")
+
+
+def _element_of(part: Part) -> str:
+    """The element that is all of a file of rules; empty for any other part."""
+    return part.text[1:].partition(">")[0] if part.voice == "instructions" and part.text.startswith("<") else ""
 
 
 def _made_of(parts: Sequence[Part]) -> str:

@@ -15,8 +15,8 @@ _OPENING = re.compile(
     r"^[ \t]{0,20}<(?P<name>permissions instructions|[A-Za-z][\w:.-]{1,60})(?:[ \t][^<>\n]{0,400})?>", re.MULTILINE
 )
 _RULES = re.compile(
-    r"^(?:# claudeMd\b|Contents of (?P<of>[^\n]{1,300}?\.(?:md|mdc|txt))\b|(?:Instructions from:|--- Context from:)"
-    r"[ \t]{0,9}(?P<from>[^\n]{1,300}?\.(?:md|mdc))\b)",
+    r"^(?:# claudeMd\b|Contents of [^\n]{1,300}?\.(?:md|mdc|txt)\b"
+    r"|(?:Instructions from:|--- Context from:)[ \t]{0,9}[^\n]{1,300}?\.(?:md|mdc)\b)",
     re.MULTILINE,
 )
 _FILE = re.compile(
@@ -178,8 +178,9 @@ def _of_harness(inner: str, name: str) -> Iterator[Part]:
     if (within := tables.TYPED_WITHIN.get(name)) and f"<{within}>" in inner:
         said = inner.partition(f"<{within}>")[2].partition(f"</{within}>")[0].strip()
         yield Part("person", said, within)
-    if (rules := _RULES.search(inner)) is not None:
-        yield Part("instructions", f"<{name}>\n{inner}\n</{name}>", rules["of"] or rules["from"] or name)
+    if _RULES.search(inner) is not None:
+        file = _FILE.search(inner)
+        yield Part("instructions", f"<{name}>\n{inner}\n</{name}>", file["path"].rstrip(":") if file else name)
     else:
         yield Part("harness", inner, name)
 

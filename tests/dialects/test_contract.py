@@ -302,3 +302,31 @@ def test_the_answer_to_a_question_is_its_text_and_what_it_cost(writer: Writer) -
     assert (answer.text, answer.tool_calls, answer.usage) == ("Fine.", False, (1_234, 56))
     assert writer.dialect.questions.read(writer.dialect.answers.error_body({"message": "no"}, 400)) is None
     assert writer.dialect.questions.read(b"<html>") is None
+
+
+RULES_AND_WORDS = "<system-reminder>\n# claudeMd\nContents of /r/CLAUDE.md:\n\n- Never push.\n</system-reminder>"
+WHILE = "<system-reminder>\nThe user sent a new message while you were working:\nUse 9443.\n</system-reminder>"
+
+
+@each
+@pytest.mark.parametrize("style", [PLAIN, Style(parts=True)], ids=["text", "parts"])
+def test_files_of_rules_and_a_persons_words_can_be_sent_apart(writer: Writer, style: Style) -> None:
+    history = [user(f"{RULES_AND_WORDS}\nFix the build."), model("I look.", Called("c1")), results(c1=f"ok\n\n{WHILE}")]
+    found = written(writer, [*history, model("Done."), user("Now the docs.")], style)
+    items = found.dialect.items
+    first, result = found.messages[0], found.messages[found.starts[2]]
+    assert (first.rules, first.said, first.is_known) == (("/r/CLAUDE.md",), "full", True)
+    assert (result.words > 0, result.said) == (True, "full")
+    assert found.conversation.rules(found.starts[4]) == [0]
+
+    def said(raw: bytes) -> list[tuple[str, str]]:
+        return [(one.role, one.text) for one in items.utterances(json.loads(raw), 0, (None,))]
+
+    assert said(items.rules(item(found, 0))) == [("user", RULES_AND_WORDS)]
+    assert said(items.words(item(found, found.starts[2]))) == [("user", "Use 9443.")]
+    sent = assemble(found.conversation, found.starts[3], RECORD)
+    rebuilt = found.dialect.rebuild(found.body, found.parsed, sent, {})
+    parsed = json_array.parse(rebuilt, found.dialect.array)
+    assert parsed is not None
+    texts = [text for span in parsed.spans for _, text in said(rebuilt[slice(*span)])]
+    assert texts[-4:] == [f"{RULES_AND_WORDS}\nFix the build.", "Use 9443.", "Done.", "Now the docs."]
