@@ -105,17 +105,18 @@ def seconds(pattern: re.Pattern[str] | re.Pattern[bytes], text: str) -> float:
 
 def growth(pattern: re.Pattern[str] | re.Pattern[bytes], front: str, pump: str) -> float:
     """How many times as long a long text takes; 0 where it takes next to nothing."""
-
-    def text(size: int) -> str:
-        return front + (pump * size)[:size] + END
-
-    if min(seconds(pattern, text(_VERY_SHORT)) for _ in range(2)) > _ENDLESS:
+    very_short, short, long = (pumped(front, pump, size) for size in (_VERY_SHORT, SHORT, LONG))
+    if seconds(pattern, very_short) > _ENDLESS and seconds(pattern, very_short) > _ENDLESS:
         return float("inf")
-    short = seconds(pattern, text(SHORT))
-    if short < _ENDLESS and seconds(pattern, text(LONG)) < _QUICK:
+    if seconds(pattern, short) < _ENDLESS and seconds(pattern, long) < _QUICK:
         return 0.0
-    times = min(seconds(pattern, text(LONG)) for _ in range(3)) / min(seconds(pattern, text(SHORT)) for _ in range(3))
+    times = min(seconds(pattern, long) for _ in range(3)) / min(seconds(pattern, short) for _ in range(3))
     return times if times > _MOST else 0.0
+
+
+@cache
+def pumped(front: str, pump: str, size: int) -> str:
+    return front + (pump * size)[:size] + END
 
 
 def test_there_are_patterns_of_every_kind() -> None:
