@@ -133,7 +133,7 @@ def with_rules(text: str, block: Sequence[str], texts: Texts) -> str:
     """The injected text with files of rules in front of what it says of the work."""
     if not block:
         return text
-    return "\n".join([texts.opening, *block, text.removeprefix(texts.opening).lstrip("\n")])
+    return "\n".join([texts.opening, *block, "", text.removeprefix(texts.opening).lstrip("\n")])
 
 
 def names_weight(text: str, uses: Sequence[Use], kept: Sequence[str], room: int, names_of: NamesOf) -> int:

@@ -1,5 +1,6 @@
 """What was reported in a user's name by tools, hooks and other agents: kept as that, never as a directive."""
 
+import re
 from collections.abc import Sequence
 
 import msgspec
@@ -9,6 +10,8 @@ from policies.transcript import CountTokens, Utterance, newest_within, shorten
 
 _STORED = 40
 _CHARACTERS = 400
+# The elements of a report: it is told as what it says.
+_TAG = re.compile(r"</?[A-Za-z][\w:.-]{0,60}(?: [^<>\n]{0,200})?>")
 # Results that stand in messages of their own are told as results.
 _OF_TOOLS = "tool"
 
@@ -24,11 +27,15 @@ class Report(msgspec.Struct, frozen=True):
 def reports_in(older: Sequence[Report], utterances: Sequence[Utterance]) -> tuple[Report, ...]:
     """The newest, those of the span behind the older ones."""
     newer = [
-        Report(one.by, shorten(" ".join(one.text.split()), _CHARACTERS), one.position)
+        Report(one.by, shorten(" ".join(without_tags(one.text).split()), _CHARACTERS), one.position)
         for one in utterances
         if one.role == "user" and one.voice == "report" and one.by != _OF_TOOLS
     ]
     return (*older, *newer)[-_STORED:]
+
+
+def without_tags(text: str) -> str:
+    return _TAG.sub(" ", text)
 
 
 def report_lines(reports: Sequence[Report], room: int, count: CountTokens) -> list[str]:

@@ -17,6 +17,7 @@ import msgspec
 
 from policies.arguments import UnreadError, path_of, read, strings_in
 from policies.record.names import NamesOf, has_name, names_in, place_of
+from policies.record.reports import without_tags
 from policies.transcript import CountTokens, Utterance, escape, shorten
 
 _MOST_NAMES = 2_000
@@ -35,6 +36,8 @@ _LEAST_ROOM = 8
 # Characters of one text that are read, at its beginning and its end: 4 MB of names would take seconds.
 _READ = 200_000
 _MOST_BYTES = 4_000_000
+# What clients put into the user role is sent as it came, or nobody works with it.
+_UNUSED = ("harness", "instructions")
 
 
 class Use(msgspec.Struct, frozen=True, array_like=True):
@@ -167,6 +170,8 @@ def _found(utterances: Iterable[Utterance], texts: list[_Text], names: NamesOf) 
     found: dict[str, _Found] = {}
     paths: dict[str, str] = {}
     for utterance in utterances:
+        if utterance.voice in _UNUSED:
+            continue
         counted: set[str] = set()
         for text in _texts(utterance, paths):
             texts.append(text)
@@ -178,7 +183,7 @@ def _found(utterances: Iterable[Utterance], texts: list[_Text], names: NamesOf) 
             new = found[name]
             new.messages += 1
             new.agent += utterance.role == "assistant"
-            new.user += utterance.role == "user"
+            new.user += utterance.role == "user" and utterance.voice == "person"
             new.last = utterance.position
     return found
 
@@ -186,8 +191,9 @@ def _found(utterances: Iterable[Utterance], texts: list[_Text], names: NamesOf) 
 def _texts(utterance: Utterance, paths: dict[str, str]) -> Iterator[_Text]:
     """What an utterance says and calls, each with its source. paths: of the files that calls were for, by id."""
     if utterance.text:
-        source = paths.get(utterance.answers or "", utterance.tool or utterance.role)
-        yield _Text(shorten(utterance.text, _READ), source)
+        source = paths.get(utterance.answers or "", utterance.tool or utterance.by or utterance.role)
+        said = without_tags(utterance.text) if utterance.voice == "report" else utterance.text
+        yield _Text(shorten(said, _READ), source)
     for call in utterance.calls:
         try:
             arguments = read(call.arguments)

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal, NamedTuple
 
 from policies.arguments import UnreadError, read
+from policies.voices.tables import REJECTED
 from policies.work import outcome_lines as lines
 from policies.work.outcome_words import ENGLISH, LANGUAGES, LATIN, Words
 from policies.work.tools import Kind
@@ -340,6 +341,8 @@ def _says_no_why(line: str) -> bool:
 def _reason(text: str) -> str:
     """The line of a failed result that says why: a verdict, else an error, else the first behind what frames it, else
     the exit code."""
+    if REJECTED.match(text[:_READ]):
+        return "refused by the user"
     seen = text if len(text) <= 2 * _READ else f"{text[:_READ]}\n{text[-_READ:]}"
     cleared = lines.NONE_OF_THEM.sub(" ", seen)
     for pattern in (lines.VERDICT, lines.OWN_ERROR):

@@ -130,7 +130,7 @@ _SHOWING_VERBS = {
     ),
     "docker": frozenset({"ps", "logs", "images", "inspect"}),
     "kubectl": frozenset({"get", "describe", "logs"}),
-    "gh": frozenset({"pr", "issue", "run", "api"}),
+    "gh": frozenset({"issue", "api"}),
 }
 
 
