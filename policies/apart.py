@@ -44,7 +44,8 @@ def _of_user(said: Sequence[Utterance], *, is_spoken: bool) -> Iterator[Utteranc
 def _resolved(part: Part, *, is_spoken: bool) -> Part:
     """A person's where the message is one in which a person speaks, and nobody else can be meant."""
     if part.voice == "person":
-        return Part("person", part.text) if is_spoken else Part("report", part.text, part.by or "user role")
+        said_meanwhile = part.by if part.by == REMINDER else ""
+        return part._replace(by=said_meanwhile) if is_spoken else Part("report", part.text, part.by or "user role")
     if not part.is_sure and is_spoken:
         return Part("person", part.text)
     return part

@@ -80,10 +80,13 @@ def _entries(
     said: Sequence[Utterance], directives: Sequence[str], arguments: set[str], *, first: bool
 ) -> Iterator[Entry]:
     """Of one message."""
-    spoken = ((utterance.position, *sentence) for utterance in said for sentence in sentences(utterance.text))
-    for order, (position, sentence, prose) in enumerate(spoken, start=1):
-        entry = Entry("task" if first else "message", sentence, position, order, WEAK)
-        yield _entry(entry, directives, arguments, first=first) if prose else entry
+    spoken = ((utterance, *sentence) for utterance in said for sentence in sentences(utterance.text))
+    for order, (utterance, sentence, prose) in enumerate(spoken, start=1):
+        entry = Entry("task" if first else "message", sentence, utterance.position, order, WEAK)
+        entry = _entry(entry, directives, arguments, first=first) if prose else entry
+        # What is typed while the agent works is to steer it.
+        steers = utterance.by and prose and entry.kind == "message"
+        yield msgspec.structs.replace(entry, kind="directive", rank=PREFERENCE) if steers else entry
 
 
 def _entry(entry: Entry, directives: Sequence[str], arguments: set[str], *, first: bool) -> Entry:
