@@ -48,7 +48,8 @@ class Job:
     @property
     def most_names(self) -> int:
         """Tokens that the working set may take of what the rest of the record leaves."""
-        return most_names(self.plan.budget, self.policy)
+        budget = self.plan.budget
+        return budget.names if self.plan.trigger == "background" else most_names(budget, self.policy)
 
     @property
     def covered(self) -> int:
