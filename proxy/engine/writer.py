@@ -125,6 +125,8 @@ class Writer:
         work = _Work(job, target, texts, await self._workers.run(lambda: _continuity(job, room, count)), count, bill)
         outcome = await self._drive(work, blocks)
         if outcome.text is None:
+            if outcome.is_bounded:
+                raise SummarizerError("bounded", "no part of the span was small enough for a call")
             self._summarizer.failed(target, "invalid")
             raise SummarizerError("invalid", "no part of the span could be summarized")
         summary, segment = split_timeline(ledger.without_superseded_section(outcome.text or ""), texts, work.segment)
@@ -136,7 +138,7 @@ class Writer:
         around = self._around(work)
         window = work.target.window
         capacity = None if window is None else _capacity(work, window, around, work.target.calibration)
-        run = bisect(blocks, work.continuity.summary, capacity, work.job.policy.bisect, work.count)
+        run = bisect(blocks, work.continuity.summary, capacity, work.job.policy.bisect, work.count, work.length)
         # Of this job alone: nobody's slow summarizer holds up another's.
         slots = asyncio.Semaphore(_PARALLEL_CALLS)
         results: tuple[Result, ...] | None = None

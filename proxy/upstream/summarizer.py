@@ -35,7 +35,8 @@ _FORM_COOLDOWN = 24 * 3600.0
 _REMEMBERED = 10_000
 _SHOWN = 100
 
-Kind = Literal["transient", "refused", "invalid", "cooling_down"]
+Kind = Literal["transient", "refused", "invalid", "cooling_down", "bounded"]
+"""`bounded`: the calls or the depth of the policy's bisection were used up, which is no fault of the summarizer."""
 _Key = tuple[str, Place, bool]
 
 

@@ -143,7 +143,9 @@ async def test_a_known_window_needs_no_overflow() -> None:
     async with replica(model) as one:
         record = await one.compactor.compact(await job(one.target(window=4_000), number=80))
     assert record.making.algorithm == "bisect_v1"
-    assert all(len(str(request["messages"])) < 16_000 for request in model.asked)
+    for request in model.asked:
+        prompt = sum(TOKENIZER.count(message["content"], DEFAULT_ENCODING) for message in request["messages"])
+        assert prompt + request["max_tokens"] < 4_000
 
 
 async def test_another_error_during_a_bisection_ends_it() -> None:
@@ -449,3 +451,13 @@ async def test_the_log_says_why_answers_were_refused_and_nothing_they_held() -> 
     assert refused["refused"] == ["it has 0 of the 9 sections", "it was not finished (finish_reason unknown)"]
     assert "refused" not in fine
     assert b"secret" not in log.getvalue()
+
+
+async def test_a_bisection_that_ran_into_its_own_bounds_is_no_fault_of_the_summarizer() -> None:
+    policy = PolicySettings(bisect=BisectSettings(max_depth=1, min_messages=2))
+    model = Model(lambda _: OVERFLOW)
+    async with replica(model) as one:
+        work = await job(one.target(), policy=policy)
+        with pytest.raises(CompactionError, match="summarizer_bounded"):
+            await one.compactor.compact(work)
+        assert not one.summarizer.is_cooling_down(one.target())

@@ -49,8 +49,9 @@ def run(
     previous: str | None = None,
     capacity: int | None = None,
     settings: BisectSettings = DEFAULT,
+    part: int = 0,
 ) -> Outcome:
-    work = bisect(given_blocks, previous, capacity, settings, count)
+    work = bisect(given_blocks, previous, capacity, settings, count, part)
     results: tuple[Result, ...] | None = None
     while True:
         try:

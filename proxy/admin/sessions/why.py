@@ -47,6 +47,7 @@ REASONS: Mapping[str, str] = MappingProxyType(
         "summarizer_transient": "The summarizer could not be reached, or failed for a moment.",
         "summarizer_refused": "The summarizer refused.",
         "summarizer_invalid": "The summarizer's answers were no summaries.",
+        "summarizer_bounded": "It was too long for the summarizer in as many calls as the policy allows.",
         "summarizer_cooling_down": "The summarizer failed lately and rests.",
         "cancelled": "Whoever waited for it left.",
     }

@@ -18,7 +18,7 @@ def documented() -> set[str]:
     table = DESIGN[DESIGN.index("| `x-compaction` | reasons |") :].split("\n\n")[0]
     cells = [row.split("|")[2] for row in table.splitlines()[2:]]
     words = {word for cell in cells for word in re.findall(r"`(\w+)`", cell)} - {"none"}
-    ends = {"timeout", "transient", "refused", "invalid", "cooling_down"}
+    ends = {"timeout", "transient", "refused", "invalid", "cooling_down", "bounded"}
     return (words - ends - {"summarizer_"}) | {f"summarizer_{end}" for end in ends}
 
 

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from policies.record.bisect import Call, MergeCall, Outcome, Overflow, Result, SummarizeCall
 from policies.settings import BisectSettings
-from tests.support.bisection import Model, block, blocks, run
+from tests.support.bisection import DEFAULT, Model, block, blocks, run
+from tests.support.conversations import count
 
 
 def test_what_fits_takes_one_call() -> None:
@@ -132,3 +133,108 @@ def test_leaves_are_the_input_in_order_and_all_bounds_hold(
             assert numbers == list(range(numbers[0], numbers[-1] + 1))
             assert numbers[0] == 0 or call.blocks[0].cut_before
             assert call.depth <= settings.max_depth
+
+
+def test_ordinary_messages_are_never_cut_whatever_the_calls_last_for() -> None:
+    model = Model(1_000)
+    given = blocks(*[40] * 518)
+    outcome = run(given, model.answer, capacity=1_000)
+    assert outcome.text is not None
+    asked = [b for call in model.calls if isinstance(call, SummarizeCall) for b in call.blocks]
+    assert set(asked) <= set(given)
+    assert "<517>" in outcome.text
+    assert outcome.truncated
+    assert outcome.calls <= DEFAULT.max_calls
+
+
+def test_what_the_calls_do_not_last_for_is_the_oldest_and_stands_as_one_part() -> None:
+    model = Model(1_000)
+    outcome = run(blocks(*[100] * 400), model.answer, capacity=1_000)
+    (merge,) = [call for call in model.calls if isinstance(call, MergeCall)]
+    assert merge.texts[0].startswith("<0>")
+    assert "characters left out" in merge.texts[0]
+    assert outcome.text is not None
+    assert all(f"<{i}>" in outcome.text for i in range(290, 400))
+    assert outcome.is_bounded
+
+
+def test_small_parts_of_ordinary_messages_are_split_further_and_not_cut() -> None:
+    model = Model(1_000)
+    outcome = run(blocks(400, 400, 400, 400), model.answer, capacity=1_000)
+    assert outcome.text == "<0><1>+<2><3>"
+    assert not outcome.truncated
+
+
+def test_one_large_message_among_small_ones_is_cut_and_costs_no_further_call() -> None:
+    model = Model(1_000)
+    outcome = run(blocks(10, 10, 5_000, 10), model.answer, capacity=1_000)
+    assert (outcome.text, outcome.calls) == ("<0><1><2><3>", 1)
+    assert outcome.truncated
+
+
+def test_calls_are_kept_for_merging_pair_by_pair_to_one_text() -> None:
+    def answer(call: Call) -> Result:
+        if isinstance(call, MergeCall) and len(call.texts) > 2:
+            return Overflow()
+        return "merged".ljust(200) if isinstance(call, MergeCall) else "part".ljust(200)
+
+    outcome = run(blocks(*[50] * 60), answer, capacity=100, part=50)
+    assert outcome.text is not None
+    assert outcome.text.startswith("merged")
+    assert outcome.text.count("merged") == 1
+    assert outcome.calls <= DEFAULT.max_calls
+
+
+def test_parts_that_are_too_many_for_one_merge_are_merged_by_as_many_as_fit() -> None:
+    texts = 0
+
+    def answer(call: Call) -> Result:
+        nonlocal texts
+        if isinstance(call, MergeCall):
+            texts += 1
+            assert sum(map(count, call.texts)) <= 100
+            return "m".ljust(100, "m")
+        return "s".ljust(100, "s")
+
+    outcome = run(blocks(*[50] * 16), answer, capacity=100, part=25)
+    assert outcome.text == "m" * 100
+    assert (outcome.calls, texts) == (8 + 3, 3)
+
+
+def test_a_depth_that_is_used_up_is_not_paid_twice() -> None:
+    model = Model(60)
+    outcome = run(blocks(*[50] * 32), model.answer, settings=BisectSettings(max_depth=2, max_calls=200))
+    assert outcome.calls == 1 + 2 + 4
+    assert outcome.text is None
+    assert outcome.is_bounded
+
+
+def test_a_depth_that_is_known_to_be_too_little_asks_for_the_newest_that_fit() -> None:
+    model = Model(100)
+    given = blocks(*[40] * 32)
+    outcome = run(given, model.answer, capacity=100, settings=BisectSettings(max_depth=1, max_calls=200))
+    asked = [call for call in model.calls if isinstance(call, SummarizeCall)]
+    assert [len(call.blocks) for call in asked] == [2, 2]
+    assert asked[1].blocks == tuple(given[30:])
+    assert outcome.text is not None
+    assert outcome.is_bounded
+
+
+def test_a_part_whose_one_message_no_call_takes_is_the_summarizers_affair() -> None:
+    outcome = run(blocks(10), lambda _: Overflow())
+    assert outcome.text is None
+    assert not outcome.is_bounded
+
+
+@given(st.lists(st.integers(1, 200), min_size=1, max_size=120), st.integers(200, 2_000), st.integers(1, 16), st.data())
+def test_no_message_that_fits_a_call_is_cut(
+    given_sizes: list[int], capacity: int, max_calls: int, data: st.DataObject
+) -> None:
+    span = blocks(*given_sizes)
+    model = Model(capacity)
+    settings = BisectSettings(max_calls=max_calls, min_messages=data.draw(st.integers(2, 8)))
+    outcome = run(span, model.answer, capacity=capacity, settings=settings, part=data.draw(st.integers(0, 500)))
+    asked = [b for call in model.calls if isinstance(call, SummarizeCall) for b in call.blocks]
+    assert asked == span[len(span) - len(asked) :]
+    assert outcome.calls <= max_calls
+    assert outcome.text is not None
