@@ -82,7 +82,8 @@ def _limit(fields: Fields, tokens: int) -> int:
 
 
 def _questioned(body: bytes, fields: Fields) -> bytes:
-    """The messages, of which the last is the question: before instructions, which only an answer may follow.
+    """The messages, of which the last is the question. Instructions that end what stands before it, behind which only an
+    answer may stand, are told in it: the last word is ours.
 
     The cache is found from a mark on it, where the client's own stand on what is left out. What is written up to there
     is read by nobody, and is no more than what came between the client's last mark before the cut and the cut.
@@ -92,10 +93,26 @@ def _questioned(body: bytes, fields: Fields) -> bytes:
     while end and text_at(msgspec.Raw(readable(messages[end - 1])), ("role",)) == "system":
         end -= 1
     behind = messages[end:]
-    may_mark = not fields["cache_control"] and not any(map(marks_in, behind))
-    if may_mark and takes_another(body):
+    if behind:
+        question = _behind([text for message in behind for text in _texts_of(message)], question)
+    if not fields["cache_control"] and takes_another(body):
         question = marked(question)
-    return b"[" + b",".join([*messages[:end], question, *behind]) + b"]"
+    return b"[" + b",".join([*messages[:end], question]) + b"]"
+
+
+def _texts_of(message: bytes) -> list[str]:
+    content = msgspec.json.decode(readable(message)).get("content")
+    blocks = content if isinstance(content, list) else [{"type": "text", "text": content}]
+    found = [text_of(block) for block in blocks if isinstance(block, dict)]
+    return [text for text in found if isinstance(text, str) and text.strip()]
+
+
+def _behind(texts: Sequence[str], question: bytes) -> bytes:
+    """The question, a message of ours, with other texts in front of its own."""
+    decoded = msgspec.json.decode(question)
+    content = decoded["content"]
+    own = content if isinstance(content, list) else [{"type": "text", "text": content}]
+    return msgspec.json.encode({**decoded, "content": [*({"type": "text", "text": text} for text in texts), *own]})
 
 
 def read(body: bytes) -> Answer | None:

@@ -111,22 +111,24 @@ def test_a_limit_exceeds_what_may_be_thought(thinking: object, most: object, lim
         ([user(text("x", **MARK))], {"system": [text("x", **MARK)] * 3}, False),
         ([user(text("x", **LONG_MARK))], {}, True),
         ([user("x")], MARK, False),
-        ([user("x"), {**said("system", text("y", **LONG_MARK))}], {}, False),
+        ([user("x"), {**said("system", text("y", **LONG_MARK))}], {}, True),
     ],
 )
 def test_one_mark_is_set_where_the_client_sets_any_and_there_is_room(
     messages: list[Json], beside: Json, is_marked: bool
 ) -> None:
     body = continued(messages, **beside)
-    question = next(message for message in sent(body) if blocks(message)[0]["text"] == "Sum it up.")
-    assert ("cache_control" in blocks(question)[0]) is is_marked
-    before = marks({"messages": messages, **beside})
+    question = blocks(sent(body)[-1])[-1]
+    assert question["text"] == "Sum it up."
+    assert ("cache_control" in question) is is_marked
+    before = marks({"messages": [message for message in messages if message["role"] != "system"], **beside})
     assert len(marks(body)) == len(before) + is_marked
 
 
-def test_a_question_goes_before_instructions_which_only_an_answer_may_follow() -> None:
-    body = continued([*HISTORY, SYSTEM, SYSTEM])
-    assert sent(body) == [*HISTORY, user("Sum it up."), SYSTEM, SYSTEM]
+def test_a_question_has_the_last_word_behind_instructions_which_only_an_answer_may_follow() -> None:
+    rules = said("system", text("Answer in JSON."), {"type": "tool_removal", "tool": {"name": "x"}})
+    body = continued([*HISTORY, SYSTEM, rules])
+    assert sent(body) == [*HISTORY, user(text("9 left"), text("Answer in JSON."), text("Sum it up."))]
 
 
 def test_half_of_an_emoji_is_asked_about_in_the_clients_bytes() -> None:
