@@ -1,7 +1,7 @@
 """The part of a conversation that is to be summarized, as text: data for a summarizer, never messages to it."""
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -61,6 +61,15 @@ _TAG = re.compile(
     rf"|\[(?=/?(?:{_TEMPLATE_WORD})\])",
     re.IGNORECASE,
 )
+# Of what came in a user's name, whose words it is, to a summarizer.
+_VOICES: Mapping[Voice, str] = {
+    "person": "user",
+    "harness": "harness",
+    "report": "report",
+    "summary": "client's summary",
+    "instructions": "rules",
+}
+_BY = 80
 # What `render` puts before an utterance and its calls.
 _LABEL = re.compile(r"^(?=[ \t]*(?:\[\d+\] [a-z]|called [\w.-]+\(|thought: ))", re.MULTILINE)
 _INSTEAD = {"<": "&lt;", "[": "&#91;", "": "> "}
@@ -165,12 +174,20 @@ def _lines(utterance: Utterance, whole: Sequence[Part]) -> str:
         text = shorten(utterance.text, None if tools_whole else MAX_RESULT)
         return f"[{utterance.position}] {label}: {_quoted(text)}"
     text = shorten(utterance.text, None if "text" in whole else MAX_RESULT)
-    lines = [f"[{utterance.position}] {utterance.role}: {_quoted(text)}"]
+    lines = [f"[{utterance.position}] {_label(utterance)}: {_quoted(text)}"]
     if utterance.reasoning and "reasoning" in whole:
         lines.append(f"  thought: {_quoted(utterance.reasoning)}")
     limit = None if tools_whole else MAX_ARGUMENTS
     lines += [f"  called {call.name}({_quoted(shorten(call.arguments, limit))})" for call in utterance.calls]
     return "\n".join(lines)
+
+
+def _label(utterance: Utterance) -> str:
+    """Whose words they are: a person's, or which client's, tool's or file's that stand in the user's role."""
+    if utterance.role != "user" or utterance.voice == "person":
+        return utterance.role
+    by = " ".join(utterance.by.split())[:_BY]
+    return f"{_VOICES[utterance.voice]} ({by})" if by else _VOICES[utterance.voice]
 
 
 def _quoted(text: str) -> str:

@@ -298,10 +298,10 @@ async def test_a_cold_history_takes_two_calls_one_after_the_other_and_another_nu
     models = [{"match": "*", "context_window": 32_768}]
     async with playing(tmp_path, seconds=SECONDS, models=models) as play:
         assert (await play.draft(large(22))).outcome == "applied"
-        assert len(play.summaries.begun) == 7
+        assert len(play.summaries.begun) == 6
         assert play.stalls[-1] < 2 * SECONDS + LOOK
         draft = await play.draft(large(23))
-        assert (draft.outcome, len(play.summaries.begun)) == ("applied", 7 + 2)
+        assert (draft.outcome, len(play.summaries.begun)) == ("applied", 6 + 2)
         assert draft.record is not None
         assert "ticket 22" not in draft.record.text
 

@@ -82,7 +82,7 @@ def _limit(fields: Fields, tokens: int) -> int:
 
 
 def _questioned(body: bytes, fields: Fields) -> bytes:
-    """The messages, of which the last is the question. Instructions that end what stands before it, behind which only an
+    """The messages, of which the last is the question. Instructions that end what is before it, behind which only an
     answer may stand, are told in it: the last word is ours.
 
     The cache is found from a mark on it, where the client's own stand on what is left out. What is written up to there
