@@ -21,6 +21,8 @@ _PATIENCE = 600.0
 _MOST_DOUBLINGS = 10
 # The promised price of growth: one summary per this share of M (docs/design.md, "When to compact").
 _GROWTH_PER_CALL = 0.35
+# After a record that gained nothing none is made of the same history until it is larger by this.
+_REGAINING = 1.1
 # What is left of it for units so large that a summary lasts less long.
 _SPARE_CALLS = 2
 
@@ -49,6 +51,7 @@ class Lineage(msgspec.Struct, frozen=True):
     judged:         digest of the newest record whose effect is known.
     failures:       compactions in a row that failed.
     calls:          of summarizers, in all.
+    gained_nothing: tokens of the client's history of which the last record was thrown away, for it gained nothing.
     """
 
     first_seen: float
@@ -60,6 +63,7 @@ class Lineage(msgspec.Struct, frozen=True):
     failures: int = 0
     calls: int = 0
     history: tuple[Compaction, ...] = ()
+    gained_nothing: int = 0
 
 
 def compacted(lineage: Lineage, record: Record, *, messages: int, now: float) -> Lineage:
@@ -100,6 +104,17 @@ def shown(lineage: Lineage, digest: str, *, share: float, threshold: float, hist
     return msgspec.structs.replace(
         lineage, judged=digest, ineffective=lineage.ineffective + 1, ineffective_at=(now, history_tokens)
     )
+
+
+def without_gain(lineage: Lineage, history_tokens: int) -> Lineage:
+    """After a record that was thrown away, of a history of so many tokens."""
+    return msgspec.structs.replace(lineage, gained_nothing=history_tokens)
+
+
+def may_gain(lineage: Lineage, history_tokens: int) -> bool:
+    """Whether a record of a history may gain something although the last one gained nothing."""
+    tokens = lineage.gained_nothing
+    return not tokens <= history_tokens < _REGAINING * tokens
 
 
 def may_ask_model(lineage: Lineage, budget: Budget, *, history_tokens: int, now: float) -> bool:

@@ -161,7 +161,9 @@ class Compactions:
         """The record of a job; what becomes of it is noted in the state of its lineage."""
         try:
             record = await self._compactor.compact(await self._compactor.fitted(job))
-        except CompactionError:
+        except CompactionError as error:
+            if str(error) == "no_gain":
+                await self._lineages.gained_nothing(job.case.chain.tag, job.parent, job.case.request.tokens)
             await self._lineages.failed(job.case.chain.tag, job.parent)
             raise
         await self._lineages.compacted(job.case.chain.tag, record, len(job.case.conversation.messages))

@@ -88,8 +88,8 @@ class Decider:
         record = self._whole(case, await self._standing.in_use(case))
         view = await self.cooled(case, record)
         plan = decide(view.conversation, case.limits, policy, standing_of(record), force=force)
-        if isinstance(plan, Compact) and not force:
-            plan = await self._hopeful(case, plan, record)
+        if isinstance(plan, Compact):
+            plan = await self._hopeful(case, plan, record, force=force)
         if plan == Forward("nothing_to_compact") and any(message.stored for message in case.conversation.body):
             return Decision(Bypass("stored_items"))
         return Decision(plan, record, view)
@@ -145,13 +145,20 @@ class Decider:
         view = await self._fitting(case, record, Use(everything, everything))
         return await self._quoter.quoted(case, record, await self._thinking.removed(case, record, view))
 
-    async def _hopeful(self, case: Case, plan: Compact, record: Record | None) -> Plan:
-        """The plan, but no model is asked where its summaries have been in vain lately."""
-        if await self._lineages.may_ask_model(case.chain.tag, record, case.limits.budget, case.request.tokens):
+    async def _hopeful(self, case: Case, plan: Compact, record: Record | None, *, force: bool) -> Plan:
+        """The plan, but no model is asked where its summaries have been in vain lately, or the same one gained
+        nothing."""
+        tag, tokens = case.chain.tag, case.request.tokens
+        reason = None
+        if not await self._lineages.may_gain(tag, record, tokens):
+            reason = "no_gain"
+        elif not (force or await self._lineages.may_ask_model(tag, record, case.limits.budget, tokens)):
+            reason = "ineffective"
+        if reason is None:
             return plan
-        if plan.must:
+        if plan.must and not force:
             return replace(plan, with_model=False)
-        return Forward("ineffective") if plan.standing is None else Reuse(plan.standing, "ineffective")
+        return Forward(reason) if plan.standing is None else Reuse(plan.standing, reason)
 
 
 def bypass_reason(case: Case) -> str | None:

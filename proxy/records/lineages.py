@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from policies.budget import Budget
-from policies.record.lineage import Lineage, compacted, failed, may_ask_model, shown
+from policies.record.lineage import Lineage, compacted, failed, may_ask_model, may_gain, shown, without_gain
 from policies.record.record import Record
 from proxy.memory import Cache, Memory
 from proxy.records.shelf import Shelf
@@ -70,10 +70,26 @@ class Lineages:
         lineage = await self.of(tag, standing)
         return may_ask_model(lineage, budget, history_tokens=history_tokens, now=self._clock())
 
+    async def gained_nothing(self, tag: str, standing: Record | None, history_tokens: int) -> None:
+        """Note that a record of so many tokens of history, behind a standing one, was thrown away."""
+        key = _next_key(tag, standing)
+        lineage = await self._shelf.get(key) or Lineage(first_seen=self._clock())
+        await self._shelf.put(key, without_gain(lineage, history_tokens))
+
+    async def may_gain(self, tag: str, standing: Record | None, history_tokens: int) -> bool:
+        """Whether another record behind this one may gain something."""
+        lineage = await self._shelf.get(_next_key(tag, standing))
+        return lineage is None or may_gain(lineage, history_tokens)
+
     async def save(self, tag: str, record: Record, lineage: Lineage) -> None:
         key = _key(tag, record)
         if self._shelf.recall(key) != lineage:
             await self._shelf.put(key, lineage)
+
+
+def _next_key(tag: str, standing: Record | None) -> str:
+    """Of what is known of the next record behind a standing one, or of the first."""
+    return f"lineage:{{{tag}}}:after:{standing.digest[:32] if standing else ''}"
 
 
 def _key(tag: str, record: Record) -> str:

@@ -13,6 +13,8 @@ from tests.support.stages import Stage, body, history, stage
 
 pytestmark = pytest.mark.anyio
 
+WORDS = "We keep the port of the staging server where it is, and look at the log."
+
 
 async def outcome(play: Stage, request: bytes, *headers: tuple[bytes, bytes]) -> tuple[str, str]:
     reply = await play.send(request, *headers)
@@ -46,6 +48,19 @@ async def test_a_forced_record_that_would_weigh_more_than_what_it_covers_is_not_
         short = body([{"role": role, "content": "hi"} for _ in range(6) for role in ("user", "assistant")])
         assert await outcome(play, short, (b"x-compaction", b"force")) == ("none", "no_gain")
         assert play.sent[-1].body == short
+
+
+async def test_a_forced_compaction_that_gained_nothing_is_not_paid_again_until_the_history_has_grown(
+    tmp_path: Path,
+) -> None:
+    forced = (b"x-compaction", b"force")
+    messages = [{"role": role, "content": WORDS} for _ in range(6) for role in ("user", "assistant")]
+    async with stage(tmp_path) as play:
+        for _ in range(3):
+            assert await outcome(play, body(messages), forced) == ("none", "no_gain")
+        assert play.model.summary_calls == 1
+        assert await outcome(play, body([*messages, *messages, *messages, *messages]), forced) == ("applied", "manual")
+    assert play.model.summary_calls == 2
 
 
 async def test_a_retry_that_cannot_reach_the_upstream_leaves_its_first_answer(tmp_path: Path) -> None:

@@ -517,3 +517,15 @@ def test_a_checkpoint_that_outweighs_what_it_covers_is_not_used(bench: Opened) -
         assert heavy.body is case.request.body
 
     asyncio.run(play())
+
+
+async def test_it_says_that_a_forced_compaction_gained_nothing_and_asks_for_none(tmp_path: Path) -> None:
+    words = "We keep the port of the staging server where it is, and look at the log."
+    request = body([{"role": role, "content": words} for _ in range(6) for role in ("user", "assistant")])
+    forced = (b"x-compaction", b"force")
+    async with stage(tmp_path) as play:
+        before = await explained(play, request, forced)
+        await play.send(request, forced)
+        after = await explained(play, request, forced)
+    assert (before.outcome, before.reason) == ("applied", "manual")
+    assert (after.outcome, after.reason) == ("none", "no_gain")

@@ -30,7 +30,7 @@ _AS_IT_CAME = {
     "gain_too_small": "a summary would free too little",
     "irreducible": "what must stay fills the window alone: no summary helps",
     "ineffective": "the last summaries did not help: none is made for now",
-    "no_gain": "the checkpoint weighs more than what it covers",
+    "no_gain": "a summary of it gained nothing: none is made until the history has grown",
     "separator": "behind the separator",
 }
 _NEWEST = {

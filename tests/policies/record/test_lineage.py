@@ -6,7 +6,17 @@ import msgspec
 import pytest
 
 from policies.budget import budget_of
-from policies.record.lineage import HISTORY, Lineage, compacted, failed, may_ask_model, may_rebuild, shown
+from policies.record.lineage import (
+    HISTORY,
+    Lineage,
+    compacted,
+    failed,
+    may_ask_model,
+    may_gain,
+    may_rebuild,
+    shown,
+    without_gain,
+)
 from policies.record.record import Written
 from tests.support.records import NONSENSE, generation, made
 
@@ -81,3 +91,14 @@ def test_the_history_is_bounded() -> None:
 def test_a_rebuild_keeps_the_promised_price(history: int, made_so_far: int, calls: int, may: bool) -> None:
     lineage = Lineage(first_seen=NOW, calls=made_so_far)
     assert may_rebuild(lineage, BUDGET, 0.8, history_tokens=history, calls=calls) == may
+
+
+@pytest.mark.parametrize(
+    ("noted", "tokens", "may"),
+    [(0, 0, True), (0, 9_000, True), (1_000, 1_000, False), (1_000, 1_099, False), (1_000, 1_100, True),
+     (1_000, 999, True)],
+)  # fmt: skip
+def test_a_record_that_gained_nothing_is_not_made_again_until_the_history_has_grown(
+    noted: int, tokens: int, may: bool
+) -> None:
+    assert may_gain(without_gain(Lineage(NOW), noted), tokens) == may
