@@ -73,13 +73,23 @@ def _sentences(found: Details) -> Iterator[str]:
         spent = [each.making.spent for each in made]
         usd = None if any(each.usd is None for each in spent) else sum(each.usd or 0.0 for each in spent)
         tokens = sum(each.prompt_tokens + each.completion_tokens for each in spent)
-        calls = sum(each.making.calls for each in made)
+        number, calls = _counts(found)
         price = "" if usd is None else f", ${usd:,.2f}"
+        those = "" if number == len(made) else f"the {len(made)} that are kept "
+        title = f'; "{plain(made[0].title)}"' if made[0].title else ""
         yield (
             f"its first {session.covered} messages are sent as a record of {made[0].tokens:,} tokens;"
-            f" {_plural(len(made), 'summary', 'summaries')} took {_plural(calls, 'call', 'calls')},"
-            f" {tokens:,} tokens{price}"
+            f" {_plural(number, 'summary', 'summaries')} took {_plural(calls, 'call', 'calls')},"
+            f" {those}{tokens:,} tokens{price}{title}"
         )
+
+
+def _counts(found: Details) -> tuple[int, int]:
+    """Summaries that were made of it, as the page counts them, and their calls; the oldest may be kept no more."""
+    made, lineage = found.generations, found.lineage
+    if lineage is not None and lineage.compactions >= len(made):
+        return lineage.compactions, lineage.calls
+    return len(made), sum(each.making.calls for each in made)
 
 
 def _plural(number: int, one: str, many: str) -> str:

@@ -119,11 +119,13 @@ class Answers(Protocol):
     ANSWER_KEY: what stands near the beginning of an answer in JSON, and of no report of an error.
     WAITING:    what a stream may begin with while nothing is there to be said.
     TOO_LONG:   of an overflow, in the words that clients know; holds `{limit}` and `{tokens}`.
+    TOO_LONG_FOR_IT: likewise, where no limit is known.
     """
 
     ANSWER_KEY: bytes
     WAITING: bytes
     TOO_LONG: str
+    TOO_LONG_FOR_IT: str
 
     def says_something(self, data: bytes, /) -> bool:
         """Whether an event is more than an announcement: a role, a filter's verdict or a number comes before it."""

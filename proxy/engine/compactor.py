@@ -244,7 +244,8 @@ def _threshold(job: Job) -> float | None:
         case "background":
             return job.policy.soft_threshold
         case "proactive" | "tool_execution":
-            return job.policy.overflow_threshold if job.plan.must else job.policy.compaction_threshold
+            due = job.policy.compaction_threshold
+            return due if job.plan.budget.share(job.plan.tokens_before) >= due else None  # due by its messages
         case "manual" | "overflow_retry":
             return None
         case _:

@@ -110,6 +110,7 @@ class Drafter:
             stated, sent_tokens=refused.tokens, max_output=case.reserved_output, exact=route.exact, calibration=known
         )
         case = await self._placed(case)
+        since = self._lineages.now()
         record = refused.record or await self._standing.newest(case)
         view = refused.view or await self._decider.cooled(case, record)
         rung = ladder.next_rung(
@@ -130,7 +131,8 @@ class Drafter:
             waited = time.perf_counter() - began
             if case.binds_thinking:
                 view = await self._decider.cooled(case, record)
-        draft = structs.replace(drafted(case, view, record, "applied", "overflow_retry"), waited=waited)
+        outcome = _outcome_with(record, since, refused)
+        draft = structs.replace(drafted(case, view, record, outcome, "overflow_retry"), waited=waited)
         if rung.tail_tokens is not None:
             draft = await self._cut_contents(case, view, draft, record, rung)
         window = stated.limit if stated.kind in (None, "window") else None
@@ -203,14 +205,15 @@ class Drafter:
         """The request after a compaction made now, or made by somebody else while we waited for it."""
         record, view = decision.record, decision.cooled
         job = self._job(case, view, plan, record, case.summarizer if plan.with_model else None)
-        began = time.perf_counter()
+        began, since = time.perf_counter(), self._lineages.now()
         try:
             made = await self._compactions.next(job)
         except CompactionError as error:
             draft = drafted(case, view, record, _outcome_without(error, decision), str(error))
             return structs.replace(draft, waited=time.perf_counter() - began)
         waited = time.perf_counter() - began
-        draft = drafted(case, await self._decider.cooled(case, made), made, "applied", plan.trigger)
+        outcome = _outcome_with(made, since)
+        draft = drafted(case, await self._decider.cooled(case, made), made, outcome, plan.trigger)
         draft = structs.replace(draft, waited=waited)
         if made.covered >= plan.cut.position or not _is_too_large(case, draft):
             return draft
@@ -237,6 +240,15 @@ class Drafter:
         shorter = await self._decider.shortened(case, record, view, limits)
         cut = drafted(case, shorter, record, draft.outcome, draft.reason)
         return structs.replace(cut, view=view, waited=draft.waited)
+
+
+def _outcome_with(record: Record | None, since: float, refused: Draft | None = None) -> Outcome:
+    """Of what goes out with a record: `applied` only with one that was made for this request, since then or for a draft
+    that was refused."""
+    if record is None or record.compacted >= since:
+        return "applied"
+    is_refused = refused is not None and refused.record is not None and refused.record.digest == record.digest
+    return "applied" if refused is not None and is_refused and refused.outcome == "applied" else "reused"
 
 
 def _with_output(case: Case, refused: Draft, room: int) -> Draft:

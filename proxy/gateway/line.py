@@ -364,9 +364,11 @@ def _reword_overflow(incoming: Incoming, answer: Answer, headers: Headers) -> No
         return
     known = incoming.to.window
     tokens = stated.input_tokens or case.request.received_tokens
-    limit = stated.limit or (known.tokens if known else tokens - 1)
+    limit = stated.limit or (known.tokens if known else None)
     dialect = case.request.dialect
-    message = dialect.answers.TOO_LONG.format(limit=limit, tokens=max(tokens, limit + 1))
+    message = dialect.answers.TOO_LONG_FOR_IT
+    if limit is not None:
+        message = dialect.answers.TOO_LONG.format(limit=limit, tokens=max(tokens, limit + 1))
     raise errors.ContextLengthError(message, dialect.array.name, headers)
 
 

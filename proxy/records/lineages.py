@@ -26,6 +26,10 @@ class Lineages:
         self._clock = clock
         self._first_seen: Cache[bytes, float] = Cache(memory, "conversations")
 
+    def now(self) -> float:
+        """Unix seconds, as records are dated."""
+        return self._clock()
+
     def seen(self, first: bytes) -> float:
         """When the conversation with this first link was first seen here."""
         known = self._first_seen.get(first)

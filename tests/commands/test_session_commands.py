@@ -61,6 +61,7 @@ def test_a_session_is_told_with_why_its_records_were_made_and_without_what_they_
     assert ", ingest-42: " in first
     assert "are sent as a record of" in second
     assert "1 summary took 1 call, " in second
+    assert '; "Summary of conversation from 20' in second
     assert headings.startswith("DIGEST")
     assert "  tool_execution  " in record
     assert "the client's own words" not in out

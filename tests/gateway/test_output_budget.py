@@ -103,6 +103,16 @@ async def test_a_client_that_wants_no_compaction_keeps_its_output(tmp_path: Path
     assert (reply.status, len(behind.calls)) == (400, 1)
 
 
+async def test_an_overflow_that_stays_names_no_limit_where_none_is_known(tmp_path: Path) -> None:
+    body = json.dumps({"error": {"message": "The prompt is too long", "code": "context_length_exceeded"}}).encode()
+    async with over(tmp_path, in_turn(answer(400, body, JSON)), overflow_error="client") as (address, _):
+        request = json.dumps({"model": "nobody-knows", "messages": [{"role": "user", "content": "x " * 200}]}).encode()
+        reply = await ask(address, "POST", CHAT, [JSON], request)
+    assert (reply.status, reply.json()["error"]["code"]) == (400, "context_length_exceeded")
+    assert "maximum context length" in reply.json()["error"]["message"]
+    assert not any(sign.isdigit() for sign in reply.json()["error"]["message"])
+
+
 @pytest.mark.parametrize(
     ("wording", "wish", "reworded"),
     [("upstream", b"on", False), ("openai", b"on", True), ("openai", b"off", False), ("openai", b"shadow", False)],

@@ -28,7 +28,7 @@ _MOST_PAIRS = 2_000
 
 
 class Row(msgspec.Struct, frozen=True):
-    """A record without what it says. tokens: of its text. made: Unix seconds."""
+    """A record without what it says. tokens: of its text. made: Unix seconds. title: which span of time it is of."""
 
     digest: str
     parent: str | None
@@ -38,6 +38,7 @@ class Row(msgspec.Struct, frozen=True):
     ratio: float
     made: float
     making: Making
+    title: str = ""
 
 
 class Superseded(msgspec.Struct, frozen=True):
@@ -130,6 +131,7 @@ def row_of(record: Record) -> Row:
         ratio=record.compression_ratio,
         made=record.compacted,
         making=record.making,
+        title=record.title,
     )
 
 

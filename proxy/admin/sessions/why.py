@@ -56,6 +56,7 @@ _TRIGGERS: Mapping[str, str] = MappingProxyType(
     {
         "proactive": "a request filled {used} of its room (it is compacted from {threshold})",
         "tool_execution": "amid tool calls a request filled {used} of its room (it is compacted from {threshold})",
+        "many": "a request of many messages filled {used} of its room",
         "background": "the upstream reported {used} of the room used (prepared from {threshold})",
         "manual": "a compaction was asked for at {used} of the room",
         "overflow_retry": "the upstream refused a request as too long at {used} of the room that we believed in",
@@ -80,7 +81,8 @@ def reason(word: str) -> str:
 def compaction(event: CompactionEnded) -> str:
     """What made a compaction necessary, and what came of it."""
     used, threshold = words.share(event.used), words.share(event.threshold)
-    cause = _TRIGGERS[event.trigger].format(used=used, threshold=threshold)
+    by_size = event.threshold is not None or event.trigger not in ("proactive", "tool_execution")
+    cause = _TRIGGERS[event.trigger if by_size else "many"].format(used=used, threshold=threshold)
     return f"At {words.clock(event.at)} {cause}. {_outcome(event)}"
 
 

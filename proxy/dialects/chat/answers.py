@@ -15,6 +15,7 @@ TOO_LONG = (
     "This model's maximum context length is {limit} tokens."
     " However, your messages resulted in {tokens} tokens. Please reduce the length of the messages."
 )
+TOO_LONG_FOR_IT = "Your messages exceed this model's maximum context length. Please reduce the length of the messages."
 # Events that only announce an answer, where a server speaks another dialect's events.
 _ANNOUNCEMENTS = frozenset({"response.created", "response.in_progress", "response.queued", "message_start", "ping"})
 

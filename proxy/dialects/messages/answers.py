@@ -13,6 +13,7 @@ from proxy.dialects.texts import speaks
 ANSWER_KEY = b'"assistant"'
 WAITING = b'event: ping\ndata: {"type": "ping"}\n\n'
 TOO_LONG = "prompt is too long: {tokens} tokens > {limit} maximum"
+TOO_LONG_FOR_IT = "prompt is too long"
 
 # By status; other faults of the client are invalid requests too (platform.claude.com/docs/en/api/errors).
 _TYPES: Mapping[int, str] = {

@@ -12,10 +12,8 @@ from proxy.dialects.texts import speaks
 # Every object has it near its beginning, beside `"error": null`.
 ANSWER_KEY = b'"created_at"'
 WAITING = b": compacting\n"
-TOO_LONG = (
-    "Your input exceeds the context window of this model. Please adjust your input and try again."
-    " It has {tokens} tokens; the limit is {limit}."
-)
+TOO_LONG_FOR_IT = "Your input exceeds the context window of this model. Please adjust your input and try again."
+TOO_LONG = f"{TOO_LONG_FOR_IT} It has {{tokens}} tokens; the limit is {{limit}}."
 _ANNOUNCEMENTS = frozenset({"response.created", "response.in_progress", "response.queued", "ping", "keepalive"})
 # These too, where what they announce is empty.
 _BEGINNINGS = {

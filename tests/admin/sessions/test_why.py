@@ -59,6 +59,11 @@ def test_a_number_in_a_reason_does_not_matter() -> None:
             " more than what it stands for.",
         ),
         (
+            {"trigger": "proactive", "threshold": None, "digest": None, "result": "pending", "calls": 0},
+            "At 08:00:00 a request of many messages filled 72 % of its room. No summary was made: Its summary is being"
+            " made elsewhere, and it still fits.",
+        ),
+        (
             {"trigger": "tool_execution", "digest": None, "result": "summarizer_invalid"},
             "At 08:00:00 amid tool calls a request filled 72 % of its room (it is compacted from 70 %). No summary was"
             " made: The summarizer's answers were no summaries. small was asked 1 time in 99 ms: 4,000 tokens in, 300"
