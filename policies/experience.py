@@ -21,6 +21,10 @@ ORIGINALS = 600.0
 # limit that was stated.
 _CEILING = 0.9
 FIRST_CEILING_TTL = 3600.0
+# Seconds after a refusal from which on a prompt as large as a larger window promises is tried again, where one is
+# promised: twice as many after every further refusal, and never more than a lesson holds.
+FIRST_TRIAL = 300.0
+_MOST_DOUBLINGS = 10
 # Below this, fixed overheads and not the text decide the ratio of real to estimated tokens.
 MIN_CALIBRATION_TOKENS = 100
 # Never below 1.0: trusting a lower estimate risks an overflow. 6.0 is worse than any script through any tokenizer.
@@ -56,6 +60,8 @@ class Experience(msgspec.Struct, frozen=True, omit_defaults=True):
     answers:      tokens of the newest answers, coarse (`coarse`), at most ANSWERS.
     ceiling:      tokens of our estimate that a prompt may have, since larger ones were refused without a number.
     ceiling_until: Unix seconds until which it holds.
+    refused_at:   Unix seconds at which a prompt was last refused as too long; trials: larger ones since then that were
+                  refused when they were due.
     """
 
     limit: int | None = None
@@ -71,6 +77,8 @@ class Experience(msgspec.Struct, frozen=True, omit_defaults=True):
     answers: tuple[int, ...] = ()
     ceiling: int | None = None
     ceiling_until: float = 0.0
+    refused_at: float = 0.0
+    trials: int = 0
 
     def limit_at(self, now: float) -> int | None:
         return self.limit if now - self.learned_at < LEARNED_TTL else None
@@ -78,6 +86,11 @@ class Experience(msgspec.Struct, frozen=True, omit_defaults=True):
     def ceiling_at(self, now: float) -> int | None:
         """What a prompt may have at most where no limit was stated, in real tokens."""
         return int(self.ceiling * self.calibration) if self.ceiling is not None and now < self.ceiling_until else None
+
+    def is_trial_due(self, now: float) -> bool:
+        """Whether a larger prompt than the refused ones is worth a refusal again: an upstream's limit may have been a
+        whim of it, or have changed, and prompts that are kept below it never show that."""
+        return now - self.refused_at >= min(LEARNED_TTL, FIRST_TRIAL * 2 ** min(self.trials, _MOST_DOUBLINGS))
 
     @property
     def calibration(self) -> float:
@@ -131,6 +144,7 @@ def overflowed(known: Experience, stated: StatedLimit, estimated: int, now: floa
         known = billed(known, estimated, stated.input_tokens)
     if stated.limit is None or stated.limit <= 0 or not stated.learnable:
         return known
+    known = _refused(known, known.limit_at(now), now)
     return msgspec.structs.replace(known, limit=stated.limit, of_prompt=stated.kind == "input", learned_at=now)
 
 
@@ -142,10 +156,17 @@ def shrunk(known: Experience, stated: StatedLimit, refused: int, now: float) -> 
     if stated.limit is not None:
         return known
     seconds = FIRST_CEILING_TTL if known.ceiling is None else LEARNED_TTL
+    known = _refused(known, known.ceiling_at(now), now)
     ceiling = int(_CEILING * refused)
     if (lower := known.ceiling) is not None and now < known.ceiling_until:
         ceiling = min(ceiling, lower)
     return msgspec.structs.replace(known, ceiling=ceiling, ceiling_until=now + seconds)
+
+
+def _refused(known: Experience, held: int | None, now: float) -> Experience:
+    """After a refusal: one more trial in vain where a lesson held that was due to be tried."""
+    trials = known.trials + 1 if held is not None and known.is_trial_due(now) else known.trials
+    return msgspec.structs.replace(known, refused_at=now, trials=trials)
 
 
 def rose(known: Experience, estimated: int, real: int) -> Experience:
@@ -156,7 +177,9 @@ def rose(known: Experience, estimated: int, real: int) -> Experience:
     if known.ceiling is None or estimated <= known.ceiling or was_cut_off(estimated, real):
         return known
     is_disproved = _CEILING * estimated >= known.ceiling
-    return msgspec.structs.replace(known, ceiling=None if is_disproved else estimated)
+    if is_disproved:
+        return msgspec.structs.replace(known, ceiling=None, trials=0)
+    return msgspec.structs.replace(known, ceiling=estimated)
 
 
 def succeeded(known: Experience, prompt: int, output: int, now: float) -> Experience:
@@ -167,7 +190,7 @@ def succeeded(known: Experience, prompt: int, output: int, now: float) -> Experi
     limit = known.limit_at(now)
     if limit is None or prompt + (0 if known.of_prompt else output) <= limit:
         return known
-    return msgspec.structs.replace(known, limit=None)
+    return msgspec.structs.replace(known, limit=None, trials=0)
 
 
 def billed(known: Experience, estimated: int, real: int) -> Experience:

@@ -98,11 +98,11 @@ class Windows:
         """The configured window, else the learned, else what the upstream says, else the table's, else None.
 
         A learned limit below the configured one wins: the upstream has refused what the configuration promised. So
-        does what it has refused without a number, whoever promised more.
+        does what it has refused without a number, whoever promised more. After a while what was promised is tried again.
         """
         known, now = self.experience(place), self._clock()
         window, ceiling = self._stated(place, configured, known, now), known.ceiling_at(now)
-        if ceiling is None or (window is not None and window.tokens <= ceiling):
+        if ceiling is None or (window is not None and (window.tokens <= ceiling or known.is_trial_due(now))):
             return window
         return Window(ceiling, window.max_output if window else None, "learned", of_prompt=True)
 
@@ -110,7 +110,7 @@ class Windows:
         listed = self._listed(place)
         max_output = listed.max_output if listed else None
         learned = known.limit_at(now)
-        if learned is not None and (configured is None or learned < configured):
+        if learned is not None and (configured is None or (learned < configured and not known.is_trial_due(now))):
             return Window(learned, max_output, "learned", known.of_prompt)
         if configured is not None:
             return Window(configured, max_output, "policy")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 
-from policies.experience import LEARNED_TTL
+from policies.experience import FIRST_TRIAL, LEARNED_TTL
 from policies.ladder import StatedLimit
 from proxy.models.table import MAX_NAME, ModelTable, Window
 from proxy.models.windows import ASKED_TTL, REFRESH, Place, Windows
@@ -23,6 +23,11 @@ URL = "http://u/v1"
 GPT = Place("default", "k", URL, "gpt-4o")
 UNHEARD = Place("default", "k", URL, "unheard")
 LIMIT = StatedLimit(8_192)
+
+
+def tokens_of(windows: Windows, configured: int | None) -> int | None:
+    window = windows.resolve(UNHEARD, configured)
+    return None if window is None else window.tokens
 
 
 @pytest.fixture
@@ -187,3 +192,33 @@ def test_the_session_that_overflowed_is_known_at_that_place_alone(windows: Windo
     assert windows.has_overflowed(GPT, lambda: b"s")
     assert not windows.has_overflowed(GPT, lambda: b"another")
     assert not windows.has_overflowed(UNHEARD, lambda: b"s")
+
+
+def test_a_configured_window_is_tried_again_minutes_after_a_smaller_one_was_learned(
+    windows: Windows, clock: Clock
+) -> None:
+    windows.saw_overflow(UNHEARD, StatedLimit(132), 27_000)
+    assert tokens_of(windows, 128_000) == 132
+    clock.now += FIRST_TRIAL
+    assert tokens_of(windows, 128_000) == 128_000
+    windows.saw_overflow(UNHEARD, StatedLimit(132), 27_000)
+    clock.now += FIRST_TRIAL
+    assert tokens_of(windows, 128_000) == 132
+    clock.now += FIRST_TRIAL
+    assert tokens_of(windows, 128_000) == 128_000
+    windows.saw_answer(UNHEARD, b"s", 27_000, 27_000, 100)
+    clock.now += 1
+    assert tokens_of(windows, 128_000) == 128_000
+
+
+def test_a_learned_window_that_nothing_else_is_known_beside_holds(windows: Windows, clock: Clock) -> None:
+    windows.saw_overflow(UNHEARD, StatedLimit(4_096), 5_000)
+    clock.now += FIRST_TRIAL
+    assert tokens_of(windows, None) == 4_096
+
+
+def test_a_whim_that_named_no_number_holds_up_a_configured_window_for_minutes(windows: Windows, clock: Clock) -> None:
+    windows.saw_shrunk(UNHEARD, b"s", StatedLimit(), 146)
+    assert tokens_of(windows, 128_000) == 131
+    clock.now += FIRST_TRIAL
+    assert tokens_of(windows, 128_000) == 128_000

@@ -170,3 +170,40 @@ def test_replicas_of_the_version_before_read_what_is_shared_and_their_own_is_rea
     raw = msgspec.json.encode(refused(40_000, known=learned(8_192, now=5)))
     assert msgspec.json.decode(raw, type=Before) == Before(8_192, 5)
     assert msgspec.json.decode(msgspec.json.encode(Before(8_192, 5)), type=Experience).limit == 8_192
+
+
+def test_a_larger_prompt_is_tried_again_after_minutes_and_later_after_every_refusal() -> None:
+    known, now = learned(8_192, now=1_000.0), 1_000.0
+    for wait in (300, 600, 1_200, 2_400):
+        assert not known.is_trial_due(now + wait - 1)
+        assert known.is_trial_due(now + wait)
+        now += wait
+        known = overflowed(known, StatedLimit(8_192), 10_000, now)
+    for _ in range(20):
+        now += LEARNED_TTL - 1
+        known = overflowed(known, StatedLimit(8_192), 10_000, now)
+    assert known.is_trial_due(now + LEARNED_TTL)
+
+
+def test_refusals_while_a_lesson_holds_put_no_trial_off_twice() -> None:
+    known = overflowed(learned(8_192, now=0), StatedLimit(8_192), 10_000, 10)
+    assert (known.trials, known.is_trial_due(310)) == (0, True)
+
+
+def test_a_refusal_without_a_number_is_tried_again_likewise() -> None:
+    known = shrunk(NOTHING, StatedLimit(), 146, 0)
+    assert (known.ceiling, known.is_trial_due(299), known.is_trial_due(300)) == (131, False, True)
+    known = shrunk(known, StatedLimit(), 20_000, 300)
+    assert (known.is_trial_due(899), known.is_trial_due(900)) == (False, True)
+
+
+def test_a_larger_prompt_that_is_taken_ends_the_waiting() -> None:
+    known = overflowed(learned(8_192, now=0), StatedLimit(8_192), 10_000, 300)
+    assert known.trials == 1
+    known = succeeded(known, 9_000, 10, 1_000)
+    assert (known.limit, known.trials) == (None, 0)
+
+
+def test_what_was_learned_before_trials_were_counted_is_tried_at_once() -> None:
+    known = msgspec.json.decode(b'{"limit": 132, "learned_at": 1700000000}', type=Experience)
+    assert known.is_trial_due(1_700_000_001)
