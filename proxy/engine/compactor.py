@@ -19,7 +19,7 @@ from proxy.engine.job import Job
 from proxy.engine.writer import Bill, Writer
 from proxy.models.table import MAX_NAME
 from proxy.models.tokenizer import Tokenizer
-from proxy.observing.events import CompactionEnded, Hook
+from proxy.observing.events import CompactionEnded, CompactionStarted, Hook
 from proxy.observing.hooks import tell
 from proxy.records.checkpoints import Checkpoints, key_of
 from proxy.records.locks import LOCK_SECONDS, poll, renewed
@@ -98,8 +98,10 @@ class Compactor:
         return replace(self, _checkpoints=checkpoints, _writer=writer, _observe=lambda _: None)
 
     async def make(self, job: Job) -> Record:
-        """The record, made here and kept nowhere; its end is told whatever comes of it. Raises CompactionError."""
+        """The record, made here and kept nowhere; its beginning is told, and its end whatever comes of it. Raises
+        CompactionError."""
         bill, started = Bill(), time.perf_counter()
+        self._observe(_started(job, self._clock()))
         record, result = None, "internal_error"
         try:
             record = await self._worthwhile(job, bill)
@@ -177,6 +179,21 @@ class Compactor:
 def _title(started: float, ended: float) -> str:
     start, end = (datetime.fromtimestamp(at, UTC).isoformat(timespec="seconds") for at in (started, ended))
     return f"Summary of conversation from {start} to {end}"
+
+
+def _started(job: Job, at: float) -> CompactionStarted:
+    case, plan, target = job.case, job.plan, job.target
+    return CompactionStarted(
+        at=at,
+        tenant=case.caller.tenant,
+        session=case.chain.name,
+        label=case.label or None,
+        trigger=plan.trigger,
+        upstream=target.name if target else None,
+        model=target.model if target else None,
+        covered=plan.cut.position,
+        tokens_before=plan.tokens_before,
+    )
 
 
 def _ended(job: Job, result: str, at: float, ms: float, bill: Bill, record: Record | None) -> CompactionEnded:

@@ -105,6 +105,24 @@ def _scaled(tokens: int | None, calibration: float | None) -> int | None:
     return tokens if tokens is None or calibration is None else round(tokens * calibration)
 
 
+class CompactionStarted(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """A compaction is begun (R1's callbacks): every one ends with a `CompactionEnded` of the same session and trigger.
+
+    at: Unix seconds. session, label: of the request that it is made for. upstream, model: of the summarizer that may be
+    asked; None where none is. covered: messages that it is of. tokens_before: of the request.
+    """
+
+    at: float
+    tenant: str
+    session: str
+    label: str | None = None
+    trigger: Trigger
+    upstream: str | None = None
+    model: str | None = None
+    covered: int
+    tokens_before: int
+
+
 class CompactionEnded(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """A compaction, and what came of it (R1's callbacks). The log writes it as it is.
 
@@ -351,6 +369,7 @@ class Traced(msgspec.Struct, frozen=True, gc=False):
 
 Event = (
     RequestEnded
+    | CompactionStarted
     | CompactionEnded
     | SummarizerCalled
     | SummarizerPaused

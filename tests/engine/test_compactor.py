@@ -16,6 +16,7 @@ from policies.record.record import VERSION, Segment
 from policies.settings import BisectSettings, PolicySettings, SummarizerSettings
 from proxy.engine.compactor import CompactionError
 from proxy.models.tokenizer import DEFAULT_ENCODING
+from proxy.observing.events import CompactionEnded, CompactionStarted, Event
 from proxy.records.checkpoints import Checkpoints, key_of
 from proxy.stores import CircuitBreaker, Sealer, StoreError
 from proxy.stores.memory import MemoryStore
@@ -461,3 +462,17 @@ async def test_a_bisection_that_ran_into_its_own_bounds_is_no_fault_of_the_summa
         with pytest.raises(CompactionError, match="summarizer_bounded"):
             await one.compactor.compact(work)
         assert not one.summarizer.is_cooling_down(one.target())
+
+
+@pytest.mark.parametrize("answer", [completion(GOOD), error(500)], ids=["made", "failed"])
+async def test_the_beginning_of_a_compaction_is_told_before_its_end(answer: tuple[int, bytes]) -> None:
+    told: list[Event] = []
+    async with replica(Model(lambda _: answer)) as one:
+        work = await job(one.target())
+        with suppress(CompactionError):
+            await replace(one.compactor, _observe=told.append).make(work)
+    started, *_, ended = told
+    assert isinstance(started, CompactionStarted)
+    assert isinstance(ended, CompactionEnded)
+    assert (started.session, started.trigger, started.covered) == (ended.session, ended.trigger, ended.covered)
+    assert (started.model, started.tokens_before) == ("gpt-4o", work.plan.tokens_before)
