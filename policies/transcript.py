@@ -171,6 +171,7 @@ def _lines(utterance: Utterance, whole: Sequence[Part]) -> str:
     tools_whole = "tool" in whole
     if utterance.role == "tool":
         label = f"tool result ({utterance.tool})" if utterance.tool else "tool result"
+        label += ", failed" if utterance.error else ""
         text = shorten(utterance.text, None if tools_whole else MAX_RESULT)
         return f"[{utterance.position}] {label}: {_quoted(text)}"
     text = shorten(utterance.text, None if "text" in whole else MAX_RESULT)

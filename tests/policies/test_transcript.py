@@ -44,6 +44,15 @@ def test_other_roles_are_labelled_as_they_are(role: str) -> None:
     assert block.text.startswith(f"[1] {role}")
 
 
+@pytest.mark.parametrize(
+    ("error", "label"),
+    [(True, "tool result (bash), failed"), (False, "tool result (bash)"), (None, "tool result (bash)")],
+)
+def test_a_result_that_the_protocol_calls_failed_is_labelled_so(error: bool | None, label: str) -> None:
+    (block,) = render([Utterance(2, "tool", "no", answers="c", tool="bash", error=error)], count)
+    assert block.text == f"[2] {label}: no"
+
+
 def test_every_prompt_that_reads_a_conversation_says_whose_words_are_the_users_and_what_code_carries() -> None:
     for name in ("summarize", "aligned"):
         assert "user's role" in (PROMPTS / f"{name}.md").read_text("utf-8")
