@@ -90,7 +90,8 @@ class Experience(msgspec.Struct, frozen=True, omit_defaults=True):
     def is_trial_due(self, now: float) -> bool:
         """Whether a larger prompt than the refused ones is worth a refusal again: an upstream's limit may have been a
         whim of it, or have changed, and prompts that are kept below it never show that."""
-        return now - self.refused_at >= min(LEARNED_TTL, FIRST_TRIAL * 2 ** min(self.trials, _MOST_DOUBLINGS))
+        longer: int = 2 ** min(self.trials, _MOST_DOUBLINGS)
+        return now - self.refused_at >= min(LEARNED_TTL, FIRST_TRIAL * longer)
 
     @property
     def calibration(self) -> float:

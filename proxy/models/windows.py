@@ -98,7 +98,7 @@ class Windows:
         """The configured window, else the learned, else what the upstream says, else the table's, else None.
 
         A learned limit below the configured one wins: the upstream has refused what the configuration promised. So
-        does what it has refused without a number, whoever promised more. After a while what was promised is tried again.
+        does what it has refused without a number, whoever promised more. After a while that is tried again.
         """
         known, now = self.experience(place), self._clock()
         window, ceiling = self._stated(place, configured, known, now), known.ceiling_at(now)
