@@ -143,7 +143,9 @@ _BLOCK = re.compile(r"<(previous_summary|timeline|statements|transcript)>\n.*?\n
 _END = "Write the record now."
 _REMINDER = "Your last answer could not be used: "
 _OPENED = "＜﹤〈⟨‹〈"
-_SPEAKER = re.compile(r"^\s*\[(\d+)\] (?:user|assistant|system|tool result)\b", re.MULTILINE)
+_SPEAKER = re.compile(
+    r"^\s*\[(\d+)\] (?:user|harness|report|rules|client's summary|assistant|system|tool result)\b", re.MULTILINE
+)
 _STATEMENT = re.compile(r"- \[\d+\] (.*)")
 _LEFT_OUT = re.compile(r"\[… [\d,]+ characters left out …\]|…")
 _SPECIAL = re.compile(
