@@ -17,6 +17,8 @@ _LEAST_SPAN = 4_000
 # With a known window the number of messages counts only from this share on: fifty may weigh next to nothing.
 _HALF_FULL = 0.5
 _NAMES_STEP = 50
+# Share of M by which a request may grow, at least, until it is compacted again.
+_LEAST_GROWTH = 0.3
 # Share of M that record and working set may take together.
 _MOST_INJECTED = 0.3
 # Share of M that a request may come down to for the least tail's sake.
@@ -211,7 +213,8 @@ def fitted(plan: Compact, conversation: Conversation, policy: PolicySettings, we
         return plan
     budget, covered = plan.budget, plan.standing.covered if plan.standing else 0
     room = plan.target - budget.fixed
-    raised = room + max(0, int((_HALF - policy.target_ratio) * budget.movable))
+    most_share = min(_HALF, policy.compaction_threshold - _LEAST_GROWTH)
+    raised = room + max(0, int((most_share - policy.target_ratio) * budget.movable))
     text = min(weight.text, budget.record)
     names = min(weight.names, budget.injected - text)
     room, raised = room - weight.rules, raised - weight.rules

@@ -38,5 +38,5 @@ async def test_commands_and_files_are_recorded_and_outputs_are_nobodys_word(tmp_
         assert TASK.partition(" Move")[0] in record
         assert "must never push" not in record.partition("## What the user said")[2].partition("\n## ")[0]
         assert "bash(cat > src/part_" in record
-        assert "src/part_5.py (created)" in record
+        assert "src/part_25.py (created)" in record
         assert not any("<recalled>" in sent.texts for sent in play.sent)
