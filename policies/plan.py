@@ -203,6 +203,11 @@ def decide_ahead(
     return Compact(cut, budget, standing, must=False, trigger="background", tokens_before=now)
 
 
+def may_be_fitted(plan: Compact, conversation: Conversation, policy: PolicySettings) -> bool:
+    """Whether some record leaves room for an older cut: else none has to be weighed."""
+    return fitted(plan, conversation, policy, Weight(0, 0)) is not plan
+
+
 def fitted(plan: Compact, conversation: Conversation, policy: PolicySettings, weight: Weight) -> Compact:
     """The plan with an older cut where a record of this weight leaves room for it.
 

@@ -7,7 +7,7 @@ import msgspec
 
 from policies.transcript import Utterance
 from policies.work.attempts import Attempt, attempts_in
-from policies.work.calls import Done, done_in
+from policies.work.calls import Done, Judge, done_in, judged
 from policies.work.files import FileChange, changes_in
 from policies.work.outcomes import Result
 from policies.work.running import Running, running_in
@@ -52,9 +52,9 @@ class Work(NamedTuple):
     plan: Plan = Plan()
 
 
-def work_behind(older: Work, utterances: Sequence[Utterance]) -> Work:
+def work_behind(older: Work, utterances: Sequence[Utterance], judge: Judge = judged) -> Work:
     """What was done in everything covered: what is known of before, and a span."""
-    done = done_in(utterances)
+    done = done_in(utterances, judge)
     known = changes_in(older.files, older.seen, done, utterances)
     return Work(
         (*older.actions, *_actions(done))[-_ACTIONS_STORED:],

@@ -121,7 +121,7 @@ def with_names(
     if room <= 0 or not uses:
         return text
     sent = Names((text, *kept), names_of)
-    lines, names = shown(uses, room, now, sent.have, count)
+    lines, names = shown(uses, room, now, sent.have, count, names_of)
     lines = [line for line in lines if not is_carried(line)]
     if names:
         lines.append(f"- {escape(' '.join(names))}")

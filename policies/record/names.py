@@ -14,6 +14,7 @@ _EDGES = ".-+@/"
 # A capital behind something else, and capitals before something else: camelCase, HTTPServer.
 _INNER_CAPITAL = re.compile(r"[a-z0-9][A-Z]|[A-Z]{2}[a-z]")
 _LETTERS = frozenset(f"{ascii_letters}{digits}_")
+_WORDS = re.compile(r"\w+", re.ASCII)
 _LEAST = 4
 _LEAST_PART = 2
 _SLASHES_OF_A_HOST = 2
@@ -29,15 +30,28 @@ def names_in(text: str) -> set[str]:
     return {name for word in set(_WORD.findall(text)) if (name := _name(word))}
 
 
-class Names:
+class NamedText:
+    """A text that grows, asked whether names stand in it, alone or within longer ones."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._words = set(_WORDS.findall(text))
+
+    def have(self, name: str) -> bool:
+        # Most names have a word that the text has not, and many are one word: neither is searched for.
+        words = _WORDS.findall(name)
+        return self._words.issuperset(words) and (words == [name] or has_name(self._text, name))
+
+    def add(self, name: str) -> None:
+        self._text += f"\n{name}"
+        self._words.update(_WORDS.findall(name))
+
+
+class Names(NamedText):
     """The names of some texts."""
 
     def __init__(self, texts: Iterable[str], names: NamesOf = names_in) -> None:
-        self._names = set[str]().union(*map(names, texts))
-        self._joined = "\n".join(self._names)
-
-    def have(self, name: str) -> bool:
-        return name in self._names or has_name(self._joined, name)
+        super().__init__("\n".join(set[str]().union(*map(names, texts))))
 
 
 def has_name(text: str, name: str) -> bool:

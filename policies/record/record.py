@@ -23,6 +23,7 @@ from policies.record.working_set import Use
 from policies.settings import LedgerSettings
 from policies.transcript import CountTokens, Utterance, escape, shorten
 from policies.work.attempts import Attempt
+from policies.work.calls import Judge, judged
 from policies.work.running import Running
 from policies.work.todo import Plan
 
@@ -207,13 +208,14 @@ def build(
     kept: Sequence[str] = (),
     most_names: int | None = None,
     names: NamesOf = names_in,
+    judge: Judge = judged,
 ) -> Record:
     """The next generation. `written` is None for a deterministic record; `tokens_kept` counts all that still goes
     upstream beside the injected text, and `kept` is what of it may name something; `segments` is how many of the newest
     are shown, `most_names` what the working set may take of what the rest leaves."""
     count = cache(count)  # what may be injected is counted again for what is stored
     language = language_for(parent, span)
-    drawn = _draw(span, parent, statements, written, budget, settings, segments, count)
+    drawn = _draw(span, parent, statements, written, budget, settings, segments, count, judge)
     written, entries, work = drawn.written, drawn.entries, drawn.work
     texts, uses = texts_for(language), _uses(span, parent, statements, entries, names)
     text = with_names(drawn.text, texts, uses, kept, span.cut.position, budget, count, most=most_names, names_of=names)
@@ -247,16 +249,22 @@ def weigh(
     count: CountTokens,
     most_names: int | None = None,
     names: NamesOf = names_in,
+    judge: Judge = judged,
 ) -> Weight:
     """What a record would take, without making it. summary: tokens that a model writes of it; None without a model."""
     count = cache(count)
     written = None if summary is None else Written("", Segment(""))
-    drawn = _draw(span, parent, statements, written, budget, settings, segments, count)
+    drawn = _draw(span, parent, statements, written, budget, settings, segments, count, judge)
     text = min(count(drawn.text) + MESSAGE_TOKENS + (summary or 0), budget.record)
     rules = count("\n".join(drawn.rules_block)) if drawn.rules_block else 0
-    uses = _uses(span, parent, statements, drawn.entries, names)
     room = min(budget.names if most_names is None else most_names, budget.injected - text)
-    return Weight(text, names_weight(drawn.text, uses, kept, room, names) if room > 0 else 0, rules)
+    if room <= 0:
+        return Weight(text, 0, rules)
+    # Those of before mostly fill the room, and cost nothing to find.
+    taken = names_weight(drawn.text, working_set.unpacked(parent.uses) if parent else (), kept, room, names)
+    if taken < room:
+        taken = names_weight(drawn.text, _uses(span, parent, statements, drawn.entries, names), kept, room, names)
+    return Weight(text, taken, rules)
 
 
 class _Drawn(NamedTuple):
@@ -281,13 +289,14 @@ def _draw(
     settings: LedgerSettings,
     segments: int,
     count: CountTokens,
+    judge: Judge,
 ) -> _Drawn:
     texts = texts_for(language_for(parent, span))
     written = written or _deterministic(span, parent, texts, budget, count)
     entries = ledger.supersede(statements.entries, written.named)
     timeline = (*(parent.segments if parent else ()), *([written.segment] if written.segment.text else []))
     timeline = timeline[-_SEGMENTS_STORED:]
-    work = work_behind(parent.work if parent else Work(), span.utterances)
+    work = work_behind(parent.work if parent else Work(), span.utterances, judge)
     reports = reports_in(parent.reports if parent else (), span.utterances)
     rules = rule_files(parent.rules if parent else (), span.utterances, {*span.ruled, *span.repeated})
     text = render(

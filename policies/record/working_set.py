@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import zlib
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heapreplace
@@ -16,7 +17,7 @@ from operator import attrgetter
 import msgspec
 
 from policies.arguments import UnreadError, path_of, read, strings_in
-from policies.record.names import NamesOf, has_name, names_in, place_of
+from policies.record.names import NamedText, NamesOf, has_name, names_in, place_of
 from policies.record.reports import without_tags
 from policies.transcript import CountTokens, Utterance, escape, shorten
 
@@ -111,17 +112,23 @@ def used(parent: Sequence[Use], utterances: Sequence[Utterance], now: int, names
     found = _found(utterances, texts, names)
     uses = {use.name: use for use in parent}
     for name, new in found.items():
-        old = uses.get(name) or Use(name, 0, 0, 0, 0)
-        uses[name] = msgspec.structs.replace(
-            old,
-            messages=old.messages + new.messages,
-            agent=old.agent + new.agent,
-            user=old.user + new.user,
-            last=new.last,
+        old = uses.get(name)
+        uses[name] = (
+            Use(name, new.messages, new.agent, new.user, new.last)
+            if old is None
+            else Use(
+                name,
+                old.messages + new.messages,
+                old.agent + new.agent,
+                old.user + new.user,
+                new.last,
+                old.line,
+                old.source,
+            )
         )
     best = sorted(uses.values(), key=lambda use: (-use.worth(now), use.name))[:_MOST_NAMES]
     return [
-        *(_with_line(use, found.get(use.name), texts) for use in best[:_MOST_LINES]),
+        *(_with_line(use, found.get(use.name), texts, names) for use in best[:_MOST_LINES]),
         *(msgspec.structs.replace(use, line="", source="") if use.line else use for use in best[_MOST_LINES:]),
     ]
 
@@ -142,32 +149,37 @@ def without(uses: Sequence[Use], texts: Sequence[str], names: Set[str]) -> list[
 
 
 def shown(
-    uses: Sequence[Use], room: int, now: int, stands: Callable[[str], bool], count: CountTokens
+    uses: Sequence[Use],
+    room: int,
+    now: int,
+    stands: Callable[[str], bool],
+    count: CountTokens,
+    names_of: NamesOf = names_in,
 ) -> tuple[list[str], list[str]]:
     """Lines, under a line with their source each, and bare names to be joined by spaces, within `room` tokens in all.
 
     stands: whether a name stands in what is sent anyway; it needs no room.
     """
     worth = {use.name: use.worth(now) for use in uses if not stands(use.name)}
-    chosen = _chosen(uses, worth, int(_LINES_SHARE * room), count)
+    chosen = _chosen(uses, worth, int(_LINES_SHARE * room), count, names_of)
     lines = [*_by_source(chosen)]
-    told = "\n".join(lines)
-    room -= count(told)
-    names: list[str] = []
+    text = "\n".join(lines)
+    room -= count(text)
+    told, names = NamedText(text), list[str]()
     # By length rather than by tokens: there are thousands, of which hundreds fit.
     for name in sorted(worth, key=lambda name: (-worth[name] / len(name), name)):
         if room < _LEAST_ROOM:
             break
-        if not has_name(told, name):
+        if not told.have(name):
             room -= count(f" {name}")
             names.append(name)
-            told += f"\n{name}"
+            told.add(name)
     return lines, sorted(names)
 
 
 def _found(utterances: Iterable[Utterance], texts: list[_Text], names: NamesOf) -> dict[str, _Found]:
     """Every name of a span; what it stands in is added to `texts`."""
-    found: dict[str, _Found] = {}
+    found: defaultdict[str, _Found] = defaultdict(_Found)
     paths: dict[str, str] = {}
     for utterance in utterances:
         if utterance.voice in _UNUSED:
@@ -177,7 +189,7 @@ def _found(utterances: Iterable[Utterance], texts: list[_Text], names: NamesOf) 
             texts.append(text)
             here = names(text.text)
             for name in here:
-                found.setdefault(name, _Found()).texts.append(len(texts) - 1)
+                found[name].texts.append(len(texts) - 1)
             counted |= here
         for name in counted:
             new = found[name]
@@ -205,7 +217,7 @@ def _texts(utterance: Utterance, paths: dict[str, str]) -> Iterator[_Text]:
         yield _Text(shorten("\n".join(strings_in(arguments)), _READ), path or call.name)
 
 
-def _with_line(use: Use, new: _Found | None, texts: Sequence[_Text]) -> Use:
+def _with_line(use: Use, new: _Found | None, texts: Sequence[_Text], names: NamesOf) -> Use:
     """The use with the line that says the most: the one with the most names, among the newest and the one it had."""
     if new is None:
         return use
@@ -219,12 +231,8 @@ def _with_line(use: Use, new: _Found | None, texts: Sequence[_Text]) -> Use:
         lines.append((use.line, use.source))
     if not lines:
         return use
-    line, source = max(lines, key=lambda each: (_names_of(each[0]) / (len(each[0]) + 30), each[0]))
+    line, source = max(lines, key=lambda each: (len(names(each[0])) / (len(each[0]) + 30), each[0]))
     return msgspec.structs.replace(use, line=line, source=source)
-
-
-def _names_of(line: str) -> int:
-    return len(names_in(line))
 
 
 def _line(text: str, name: str) -> str:
@@ -247,13 +255,15 @@ def _between_words(text: str, least: int, wanted: int, line: int) -> int:
     return line if wanted == line else max(least, text.rfind(" ", least, wanted) + 1)
 
 
-def _chosen(uses: Sequence[Use], worth: dict[str, float], room: int, count: CountTokens) -> list[Use]:
+def _chosen(
+    uses: Sequence[Use], worth: dict[str, float], room: int, count: CountTokens, names_of: NamesOf
+) -> list[Use]:
     """The lines with the most worth a token that no other line has told, in the order of their messages.
 
     Greedy: what a line adds only falls with every other line, so that one whose turn it was may just be weighed again.
     """
     lines = {use.line: use for use in uses if use.line and use.name in worth}
-    names = {line: names_in(line) & worth.keys() for line in lines}
+    names = {line: names_of(line) & worth.keys() for line in lines}
     costs = {line: count(line) + 2 for line in lines}
     told: set[str] = set()
 

@@ -1,6 +1,6 @@
 """The calls of a span with their results, each judged once."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from policies.transcript import ToolCall, Utterance
@@ -28,24 +28,8 @@ class Done:
     effects: Sequence[Effect] = ()
 
 
-def done_in(utterances: Sequence[Utterance]) -> list[Done]:
-    """Every call of the span, oldest first. A result answers the call with its id; where ids are used again, of the
-    newest message that has one waiting, the first."""
-    calls: list[tuple[ToolCall, int]] = []
-    results: dict[int, Utterance] = {}
-    waiting: dict[str, list[int]] = {}
-    for utterance in utterances:
-        waiting |= {call.id: [] for call in utterance.calls}
-        for call in utterance.calls:
-            waiting[call.id].append(len(calls))
-            calls.append((call, utterance.position))
-        answered = utterance.answers or ("" if utterance.role == "tool" else None)
-        if answered is not None and (asked := waiting.get(answered)):
-            results[asked.pop(0)] = utterance
-    return [_done(call, position, results.get(at)) for at, (call, position) in enumerate(calls)]
-
-
-def _done(call: ToolCall, position: int, answer: Utterance | None) -> Done:
+def judged(call: ToolCall, position: int, answer: Utterance | None) -> Done:
+    """One call and the result that answers it."""
     words = words_of(call.name)
     arguments = arguments_of(call.arguments)
     commands = commands_in(words, arguments)
@@ -59,3 +43,24 @@ def _done(call: ToolCall, position: int, answer: Utterance | None) -> Done:
     changes = kind != "read" and outcome.result != "failed"
     effects = effects_of(words, arguments, commands) if changes else ()
     return Done(call, position, arguments, words, commands, kind, result, outcome, effects)
+
+
+Judge = Callable[[ToolCall, int, Utterance | None], Done]
+"""`judged`, or the same that remembers what it found."""
+
+
+def done_in(utterances: Sequence[Utterance], judge: Judge = judged) -> list[Done]:
+    """Every call of the span, oldest first. A result answers the call with its id; where ids are used again, of the
+    newest message that has one waiting, the first."""
+    calls: list[tuple[ToolCall, int]] = []
+    results: dict[int, Utterance] = {}
+    waiting: dict[str, list[int]] = {}
+    for utterance in utterances:
+        waiting |= {call.id: [] for call in utterance.calls}
+        for call in utterance.calls:
+            waiting[call.id].append(len(calls))
+            calls.append((call, utterance.position))
+        answered = utterance.answers or ("" if utterance.role == "tool" else None)
+        if answered is not None and (asked := waiting.get(answered)):
+            results[asked.pop(0)] = utterance
+    return [judge(call, position, results.get(at)) for at, (call, position) in enumerate(calls)]

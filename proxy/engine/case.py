@@ -264,9 +264,14 @@ class Case(Named, frozen=True, dict=True):
             return False
         return text_protocol.has_tools_in_text(self.request.utterances(0, len(opening)))
 
-    def utterances(self, start: int, end: int) -> list[Utterance]:
-        """What body[start:end] says, each by whoever says it, likewise as it may be written down."""
-        found = [self._allowed(said) for said in self.request.utterances(start, end)]
+    def utterances(self, start: int, end: int, read: dict[int, list[Utterance]] | None = None) -> list[Utterance]:
+        """What body[start:end] says, each by whoever says it, likewise as it may be written down. read: what messages
+        say by their positions, so far as that was read before."""
+        read = {} if read is None else read
+        for at in range(start, end):
+            if at not in read:
+                read[at] = [self._allowed(said) for said in self.request.utterances(at, at + 1)]
+        found = [said for at in range(start, end) for said in read[at]]
         if self.has_tools_in_text:
             before = self.request.utterances(start - 1, start) if start else []
             found = text_protocol.as_tools(found, self._allowed(before[-1]) if before else None)

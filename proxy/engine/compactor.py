@@ -13,6 +13,7 @@ from msgspec import structs
 
 from policies.record import record as records
 from policies.record.record import Record, Written
+from policies.transcript import CountTokens
 from proxy.callers.spending import Spending
 from proxy.engine.fitting import fitted_job
 from proxy.engine.job import Job
@@ -76,8 +77,18 @@ class Compactor:
 
     async def fitted(self, job: Job) -> Job:
         """The job with the cut that its record leaves room for."""
-        count = partial(self._tokenizer.count, encoding=job.case.request.encoding)
-        return await self._workers.run(fitted_job, job, count)
+        return await self._workers.run(fitted_job, job, self._count(job))
+
+    def _count(self, job: Job) -> CountTokens:
+        """Tokens of a text, of each counted once for the job."""
+        encoding, counted = job.case.request.encoding, job.counted
+
+        def count(text: str) -> int:
+            if text not in counted:
+                counted[text] = self._tokenizer.count(text, encoding=encoding)
+            return counted[text]
+
+        return count
 
     async def _look(self, job: Job) -> Record | None:
         found = await self._checkpoints.find(job.case.chain.digests, [job.plan.cut.position])
@@ -170,7 +181,8 @@ class Compactor:
             kept=job.kept,
             most_names=job.most_names,
             names=job.names,
-            count=partial(self._tokenizer.count, encoding=job.case.request.encoding),
+            judge=job.judge,
+            count=self._count(job),
         )
         # What it is made of was masked whole.
         return structs.replace(record, is_masked=job.policy.secrets == "mask")

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from policies.plan import fitted
+from policies.plan import fitted, may_be_fitted
 from policies.record import record as records
 from policies.transcript import CountTokens
 from proxy.engine.job import Job
@@ -16,6 +16,8 @@ def fitted_job(job: Job, count: CountTokens) -> Job:
     what was planned.
     """
     if job.plan.target is None or (job.target is None and job.plan.with_model and job.case.summarizer is not None):
+        return job
+    if not may_be_fitted(job.plan, job.cooled.conversation, job.policy):
         return job
     settings, budget = job.policy.summarizer, job.plan.budget
     summary = None if job.target is None else min(settings.target_tokens or budget.summary, budget.record)
@@ -31,6 +33,7 @@ def fitted_job(job: Job, count: CountTokens) -> Job:
         count=count,
         most_names=job.most_names,
         names=job.names,
+        judge=job.judge,
     )
     plan = fitted(job.plan, job.cooled.conversation, job.policy, weight)
     return job if plan is job.plan else replace(job, plan=replace(plan, target=None))

@@ -14,6 +14,7 @@ from policies.record.record import Record, Span, Statements
 from policies.settings import PolicySettings
 from policies.trail import beside
 from policies.transcript import Utterance
+from policies.work.calls import Judge, judged
 from proxy.engine.case import Case
 from proxy.engine.cooler import Cooled
 from proxy.upstream.routes import SummaryTarget
@@ -28,7 +29,8 @@ class Job:
     started:  when the conversation was first seen, in Unix seconds.
     deadline: seconds that all calls together may take.
     rebuild:  summarize the whole history anew instead of going on from the parent's summary.
-    names:    those of a text, each looked for once.
+    names, judge: what texts and calls say, each read once. said: what messages say, by their positions.
+    counted:  tokens of texts.
     """
 
     case: Case
@@ -40,6 +42,9 @@ class Job:
     deadline: float
     rebuild: bool = False
     names: NamesOf = field(default_factory=lambda: cache(names_in), compare=False)
+    judge: Judge = field(default_factory=lambda: cache(judged), compare=False)
+    said: dict[int, list[Utterance]] = field(default_factory=dict, compare=False)
+    counted: dict[str, int] = field(default_factory=dict, compare=False)
 
     @property
     def policy(self) -> PolicySettings:
@@ -96,12 +101,14 @@ class Job:
     def kept(self) -> list[str]:
         """What the messages that are sent beside the record say and call."""
         case, cut = self.case, self.plan.cut.position
-        said = [each for at in self.cooled.conversation.repeated(cut) for each in case.utterances(at, at + 1)]
-        said += case.utterances(cut, len(case.conversation.body))
+        said = [
+            each for at in self.cooled.conversation.repeated(cut) for each in case.utterances(at, at + 1, self.said)
+        ]
+        said += case.utterances(cut, len(case.conversation.body), self.said)
         return [text for each in said for text in (each.text, *(call.arguments for call in each.calls))]
 
     def _utterances(self, start: int) -> tuple[Utterance, ...]:
-        found = self.case.utterances(start, self.plan.cut.position)
+        found = self.case.utterances(start, self.plan.cut.position, self.said)
         if not self.cooled.conversation.instructions_covered:
             found = [u for u in found if u.role not in INSTRUCTION_ROLES]
         resumed = self.case.resumed

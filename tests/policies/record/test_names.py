@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from policies.record.names import Names, has_name, names_in, place_of
+from policies.record.names import NamedText, Names, has_name, names_in, place_of
 
 NAMES = {
     "src/app/fields.py": {"src/app/fields.py"},
@@ -57,3 +59,12 @@ def test_a_name_stands_where_no_letter_is_beside_it(text: str, place: int) -> No
     assert place_of(text, "test_cmd") == place
     assert has_name(text, "test_cmd") == (place >= 0)
     assert Names([text]).have("test_cmd") == (place >= 0)
+
+
+@given(st.text(alphabet="ab_/.- \n", max_size=30), st.text(alphabet="ab_/.-", min_size=1, max_size=6))
+def test_a_text_that_grows_has_the_names_that_stand_in_it(text: str, name: str) -> None:
+    grown = NamedText(text)
+
+    assert grown.have(name) == (place_of(text, name) >= 0)
+    grown.add(name)
+    assert grown.have(name)
