@@ -7,6 +7,7 @@ import msgspec
 
 from policies.transcript import Utterance
 from policies.work.attempts import Attempt, attempts_in
+from policies.work.browsing import BrowserStep, steps_behind
 from policies.work.calls import Done, Judge, done_in, judged
 from policies.work.files import FileChange, changes_in
 from policies.work.outcomes import Result
@@ -50,6 +51,7 @@ class Work(NamedTuple):
     attempts: tuple[Attempt, ...] = ()
     running: tuple[Running, ...] = ()
     plan: Plan = Plan()
+    steps: tuple[BrowserStep, ...] = ()
 
 
 def work_behind(older: Work, utterances: Sequence[Utterance], judge: Judge = judged) -> Work:
@@ -63,6 +65,7 @@ def work_behind(older: Work, utterances: Sequence[Utterance], judge: Judge = jud
         tuple(attempts_in(older.attempts, done)),
         tuple(running_in(older.running, done, utterances)),
         plan_behind(older.plan, done, utterances),
+        steps_behind(older.steps, utterances),
     )
 
 

@@ -15,6 +15,7 @@ from policies.record.working_set import Use, shown
 from policies.settings import LedgerSettings
 from policies.transcript import CountTokens, escape, newest_within, shorten
 from policies.work.attempts import Attempt
+from policies.work.browsing import BrowserStep
 from policies.work.running import Running
 from policies.work.todo import Plan
 
@@ -44,6 +45,7 @@ def render(
     attempts: Sequence[Attempt] = (),
     running: Sequence[Running] = (),
     plan: Plan = _NO_PLAN,
+    steps: Sequence[BrowserStep] = (),
     reports: Sequence[Report] = (),
     forgotten: int = 0,
     budget: Budget,
@@ -56,7 +58,7 @@ def render(
     forgotten: statements of the user that are not among the entries any more.
     """
     left = budget.record - count("\n".join([texts.opening, texts.closing, f"\n## {texts.said}\n"])) - _SLACK
-    state = state_blocks(texts, plan, attempts, running, left, count)
+    state = state_blocks(texts, plan, attempts, running, left, count, steps=steps)
     left -= _cost(state, count)
     changed = [file_line(file, texts) for file in files]
     done = [action_line(action, texts) for action in actions]

@@ -54,6 +54,17 @@ def _masked(record: Record) -> Record:
             items=tuple(replace(item, text=without(item.text)) for item in record.plan.items),
             text=without(record.plan.text),
         ),
+        steps=tuple(
+            replace(
+                step,
+                title=without(step.title),
+                url=without(step.url),
+                typed=tuple(map(without, step.typed)),
+                memory=without(step.memory),
+                goal=without(step.goal),
+            )
+            for step in record.steps
+        ),
         reports=tuple(replace(report, text=without(report.text)) for report in record.reports),
         rules=tuple(replace(file, text=without(file.text)) for file in record.rules),
         uses=working_set.packed(

@@ -23,6 +23,7 @@ from policies.record.working_set import Use
 from policies.settings import LedgerSettings
 from policies.transcript import CountTokens, Utterance, escape, shorten
 from policies.work.attempts import Attempt
+from policies.work.browsing import BrowserStep
 from policies.work.calls import Judge, judged
 from policies.work.running import Running
 from policies.work.todo import Plan
@@ -105,6 +106,7 @@ class Record(msgspec.Struct, frozen=True):
     started and not ended. plan: its newest state in what is covered.
     reports: what hooks, tasks and other agents said. rules: files of rules in no message that is sent.
     forgotten: how many statements of the user are not among the entries any more.
+    steps: of an agent in a browser.
     """
 
     version: int
@@ -136,11 +138,12 @@ class Record(msgspec.Struct, frozen=True):
     reports: tuple[Report, ...] = ()
     rules: tuple[RuleFile, ...] = ()
     forgotten: int = 0
+    steps: tuple[BrowserStep, ...] = ()
 
     @property
     def work(self) -> Work:
         """What it carries of the calls that it covers."""
-        return Work(self.actions, self.files, self.seen, self.attempts, self.running, self.plan)
+        return Work(self.actions, self.files, self.seen, self.attempts, self.running, self.plan, self.steps)
 
     @property
     def compression_ratio(self) -> float:
@@ -233,6 +236,7 @@ def build(
         uses=working_set.packed(uses), seen=work.seen, attempts=work.attempts, running=work.running, plan=work.plan,
         reports=drawn.reports, rules=drawn.rules,
         forgotten=(parent.forgotten if parent else 0) + ledger.statements(entries) - ledger.statements(stored),
+        steps=work.steps,
     )  # fmt: skip
 
 
@@ -302,7 +306,7 @@ def _draw(
     text = render(
         texts, written.summary, [segment.text for segment in timeline[-segments:] if segment.text] if segments else [],
         [entry for entry in entries if entry.position not in span.repeated], work.actions, work.files,
-        attempts=work.attempts, running=work.running, plan=work.plan, reports=reports,
+        attempts=work.attempts, running=work.running, plan=work.plan, steps=work.steps, reports=reports,
         forgotten=parent.forgotten if parent else 0, budget=budget, settings=settings, count=count,
     )  # fmt: skip
     block = rules_block(rules, texts, budget.usable // _RULES_SHARE - span.rules_sent, count)

@@ -6,6 +6,7 @@ from policies.record.actions import FileChange, KeyAction
 from policies.record.texts import Texts
 from policies.transcript import CountTokens, escape, newest_within
 from policies.work.attempts import Attempt
+from policies.work.browsing import BrowserStep
 from policies.work.plan_forms import PlanItem
 from policies.work.running import Running
 from policies.work.todo import Plan
@@ -14,6 +15,7 @@ from policies.work.todo import Plan
 _PLAN_SHARE = 0.45
 _TRIED_SHARE = 0.12
 _RUNNING_SHARE = 0.1
+_BROWSED_SHARE = 0.3
 _MOST_TRIED = 10
 _SLACK = 6
 _MARKS = {"open": "[ ]", "active": "[ ]", "done": "[x]", "dropped": "[-]"}
@@ -36,10 +38,18 @@ def file_line(file: FileChange, texts: Texts) -> str:
 
 
 def state_blocks(
-    texts: Texts, plan: Plan, attempts: Sequence[Attempt], running: Sequence[Running], room: int, count: CountTokens
+    texts: Texts,
+    plan: Plan,
+    attempts: Sequence[Attempt],
+    running: Sequence[Running],
+    room: int,
+    count: CountTokens,
+    *,
+    steps: Sequence[BrowserStep] = (),
 ) -> list[str]:
     """The blocks of which there is something, each within its share of the room."""
     tried = [_attempt_line(attempt, texts) for attempt in attempts[-_MOST_TRIED:]]
+    browsed = [_step_line(step, texts) for step in steps]
     left = [_running_line(one, texts) for one in running]
 
     def within(title: str, share: float) -> int:
@@ -49,6 +59,7 @@ def state_blocks(
         (texts.plan, _plan_lines(plan, texts, within(texts.plan, _PLAN_SHARE), count)),
         (texts.tried, newest_within(tried, within(texts.tried, _TRIED_SHARE), count)[::-1]),
         (texts.running, newest_within(left, within(texts.running, _RUNNING_SHARE), count)),
+        (texts.browsed, newest_within(browsed, within(texts.browsed, _BROWSED_SHARE), count)[::-1]),
     )
     return [line for title, lines in blocks if lines for line in ("", f"## {title}", *lines)]
 
@@ -68,6 +79,19 @@ def _running_line(one: Running, texts: Texts) -> str:
     names = f" ({', '.join(map(in_line, one.ids))})" if one.ids else ""
     label = f"{texts.agent}: " if one.is_agent else ""
     return f"- [{one.position}] {label}{in_line(f'{one.tool}: {one.what}')}{names}"
+
+
+def _step_line(step: BrowserStep, texts: Texts) -> str:
+    """A step in a browser: the page, what was typed, what the agent noted and wanted next."""
+    page = " ".join(filter(None, (step.title, f"<{step.url}>" if step.url else "")))
+    typed = ", ".join(f'"{value}"' for value in step.typed)
+    told = (
+        page,
+        f"{texts.typed}: {typed}" if typed else "",
+        step.memory,
+        f"{texts.next_goal}: {step.goal}" if step.goal else "",
+    )
+    return f"- [{step.position}] {in_line('; '.join(filter(None, told)))}"
 
 
 def _plan_lines(plan: Plan, texts: Texts, room: int, count: CountTokens) -> list[str]:

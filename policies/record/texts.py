@@ -48,6 +48,9 @@ class Texts:
     times: str
     running: str
     agent: str
+    browsed: str
+    typed: str
+    next_goal: str
     outcomes: Mapping[Result, str]
     changes: Mapping[Change, str]
     unsure: str
@@ -90,6 +93,9 @@ _EN = Texts(
     times="{times} times",
     running="Running: started and not ended, as far as this shows",
     agent="agent",
+    browsed="Steps in the browser, newest first: page, what was typed, what the agent noted and wanted next",
+    typed="typed",
+    next_goal="next",
     outcomes={"ok": "ok", "failed": "failed", "unknown": "not known"},
     changes={
         "created": "created",
@@ -137,6 +143,9 @@ _ZH = Texts(
     times="{times} 次",
     running="仍在运行：已启动，未见结束",
     agent="子代理",
+    browsed="浏览器中的步骤，由新到旧：页面、输入内容、代理的记录与下一步",
+    typed="输入",
+    next_goal="下一步",
     outcomes={"ok": "成功", "failed": "失败", "unknown": "结果未知"},
     changes={
         "created": "新建",

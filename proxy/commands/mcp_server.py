@@ -64,7 +64,7 @@ def _said(session: Session, record: Record) -> Iterator[Utterance]:
     for entry in record.entries:
         yield Utterance(entry.position, "user", entry.text, tool=f"conversation {name}")
     texts = texts_for(record.language)
-    state = state_blocks(texts, record.plan, record.attempts, record.running, _ALL, len)
+    state = state_blocks(texts, record.plan, record.attempts, record.running, _ALL, len, steps=record.steps)
     parts: Sequence[tuple[str, Sequence[str]]] = (
         ("summary", record.summary.splitlines()),
         ("timeline", [text for segment in record.segments for text in (segment.text, *segment.insights)]),

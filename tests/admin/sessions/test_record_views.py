@@ -11,6 +11,9 @@ from msgspec import structs
 
 from policies.ledger.entries import Entry
 from policies.record.lineage import Lineage, compacted
+from policies.record.reports import Report
+from policies.record.rules import RuleFile
+from policies.work.browsing import BrowserStep
 from proxy.admin.sessions import records
 from proxy.memory import Cache, Memory
 from proxy.records.checkpoints import Checkpoints
@@ -112,3 +115,13 @@ async def test_records_that_a_lineage_tells_of_are_read_together() -> None:
     found = await records.history(Checkpoints(store, sealer, 600), lineages, session, "mask")
     assert [record.digest for record in found] == digests[::-1]
     assert store.asked == 3
+
+
+def test_a_record_without_content_has_nothing_of_the_conversation_in_it() -> None:
+    told = structs.replace(
+        RECORD,
+        reports=(Report("hook", "the content", 1),),
+        rules=(RuleFile("AGENTS.md", "the content", 1),),
+        steps=(BrowserStep(1, memory="the content"),),
+    )
+    assert "the content" not in repr(records.without_content(told))
