@@ -198,6 +198,7 @@ LATER: Json = {
     "attempts": (),
     "running": (),
     "reports": (),
+    "steps": (),
     "rules": (),
     "forgotten": 0,
     "plan": {"items": (), "text": "", "source": "", "stale": False, "position": -1},
