@@ -351,7 +351,7 @@ async def played(
     steered.language, steered.repeats = client.language, "\n".join(parts_of(case))
     records: set[str] = set()
     asked = 0
-    key = (b"Authorization", f"Bearer {sorted(CORPUS).index(case)} {len(carriers)}".encode())
+    key = (b"Authorization", f"Bearer {sorted(CORPUS).index(case)} {len(carriers)} {policy!r}".encode())
     headers = [JSON, key, (b"X-Compaction", b"force"), (b"X-Compaction-Policy", policy)]
     for _ in GENERATIONS:
         behind.play(steered)
