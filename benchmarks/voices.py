@@ -4,7 +4,7 @@ Sessions of agents in the shapes of Claude Code, codex and opencode, in their di
 without a model. `not typed`: share of the lines under the user's words that no person typed. `constraints`: of what
 people asked for, amid reports that say the opposite. `rules`: of a file of rules that the client sends, or a tool has
 read. `task`: of a first request of 40 points, at its end, with "go on", steering and tools that load tools between.
-`steering`: of what was typed while the agent worked.
+`plan`: of a document that the user tells the agent to read. `steering`: of what was typed while the agent worked.
 """
 
 from __future__ import annotations
@@ -122,6 +122,18 @@ def steering_kept(make: Callable[[], Session], window: int) -> int:
     return sum(words in prompt for words in STEERING)
 
 
+def brief_kept(make: Callable[[], Session], window: int) -> int:
+    """Of 24 steps of a plan that the user tells the agent to read."""
+    steps = [f"{at}. Move field_{at} of form {at % 3} to the new schema." for at in range(24)]
+    session = make()
+    session.opens("Carry out docs/plan.md, step by step.")
+    session.works("\n".join(steps), "Read", {"file_path": "docs/plan.md"})
+    for at in range(3 * window // 300):
+        session.works(prose(f"e{at}", 230))
+    prompt = _played(session, window, step=max(4, len(session.items) // 12))[-1]
+    return sum(step in prompt for step in steps)
+
+
 def main() -> None:
     argparse.ArgumentParser(prog="benchmarks.voices", description=__doc__).parse_args()
     table = Table(header_style="bold")
@@ -140,6 +152,8 @@ def main() -> None:
         table.add_row(f"task of 40 points at {window:,}", *(str(task_kept(make, window)) for make in CLIENTS))
     for window in (16_000, 32_000):
         table.add_row(f"steering at {window:,}, of {len(STEERING)}", *(str(steering_kept(m, window)) for m in CLIENTS))
+    for window in (8_000, 16_000, 32_000):
+        table.add_row(f"a plan of 24 steps, read, at {window:,}", *(str(brief_kept(m, window)) for m in CLIENTS))
     Console(width=120).print(table)
 
 

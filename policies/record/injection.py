@@ -131,8 +131,8 @@ def with_names(
     return "\n".join([text.removesuffix(f"\n{texts.closing}"), *block, texts.closing])
 
 
-def with_rules(text: str, block: Sequence[str], texts: Texts) -> str:
-    """The injected text with files of rules in front of what it says of the work."""
+def with_files(text: str, block: Sequence[str], texts: Texts) -> str:
+    """The injected text with files in front of what it says of the work."""
     if not block:
         return text
     return "\n".join([texts.opening, *block, "", text.removeprefix(texts.opening).lstrip("\n")])

@@ -67,6 +67,7 @@ def _masked(record: Record) -> Record:
         ),
         reports=tuple(replace(report, text=without(report.text)) for report in record.reports),
         rules=tuple(replace(file, text=without(file.text)) for file in record.rules),
+        briefs=tuple(replace(file, text=without(file.text)) for file in record.briefs),
         uses=working_set.packed(
             [replace(use, name=without(use.name), line=without(use.line), source=without(use.source)) for use in uses]
         ),

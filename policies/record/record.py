@@ -14,10 +14,11 @@ from policies.plan import Trigger, Weight
 from policies.record import working_set
 from policies.record.actions import FileChange, KeyAction, Work, work_behind
 from policies.record.bisect import Outcome
-from policies.record.injection import names_weight, render, with_names, with_rules
+from policies.record.briefs import briefs_in
+from policies.record.injection import names_weight, render, with_files, with_names
 from policies.record.names import NamesOf, names_in
 from policies.record.reports import Report, reports_in
-from policies.record.rules import RuleFile, rule_files, rules_block
+from policies.record.rules import RuleFile, files_block, rule_files
 from policies.record.texts import Language, Texts, language_of, texts_for
 from policies.record.working_set import Use
 from policies.settings import LedgerSettings
@@ -33,6 +34,8 @@ SEGMENT_CHARACTERS = 500
 _SEGMENTS_STORED = 20
 # The part of the usable input that files of rules may take.
 _RULES_SHARE = 4
+# Tokens of what a person pointed to.
+_BRIEFS = 1_000
 # What a message costs beside its text, as we count (proxy.dialects.chat.messages).
 MESSAGE_TOKENS = 4
 # Characters of what an assistant said in a summary without a model, and of either end of it that are read for them.
@@ -105,7 +108,7 @@ class Record(msgspec.Struct, frozen=True):
     seen: files that were there when they were read or listed. attempts, running: what was tried in vain, and what was
     started and not ended. plan: its newest state in what is covered.
     reports: what hooks, tasks and other agents said. rules: files of rules in no message that is sent.
-    forgotten: how many statements of the user are not among the entries any more.
+    forgotten: how many statements of the user are not among the entries any more. briefs: what a person pointed to.
     steps: of an agent in a browser.
     """
 
@@ -138,6 +141,7 @@ class Record(msgspec.Struct, frozen=True):
     reports: tuple[Report, ...] = ()
     rules: tuple[RuleFile, ...] = ()
     forgotten: int = 0
+    briefs: tuple[RuleFile, ...] = ()
     steps: tuple[BrowserStep, ...] = ()
 
     @property
@@ -222,7 +226,7 @@ def build(
     written, entries, work = drawn.written, drawn.entries, drawn.work
     texts, uses = texts_for(language), _uses(span, parent, statements, entries, names)
     text = with_names(drawn.text, texts, uses, kept, span.cut.position, budget, count, most=most_names, names_of=names)
-    text = with_rules(text, drawn.rules_block, texts)
+    text = with_files(text, drawn.files, texts)
     text_tokens = count(text) + MESSAGE_TOKENS
     stored = tuple(ledger.fit(entries, 4 * budget.record, count))
     return Record(
@@ -234,7 +238,7 @@ def build(
         making=_making(span.cut, written, trigger, tokens_before, tokens_kept + text_tokens, text_tokens),
         first_digest=span.first_digest, last_digest=span.last_digest, title=title, started=started, compacted=now,
         uses=working_set.packed(uses), seen=work.seen, attempts=work.attempts, running=work.running, plan=work.plan,
-        reports=drawn.reports, rules=drawn.rules,
+        reports=drawn.reports, rules=drawn.rules, briefs=drawn.briefs,
         forgotten=(parent.forgotten if parent else 0) + ledger.statements(entries) - ledger.statements(stored),
         steps=work.steps,
     )  # fmt: skip
@@ -260,7 +264,7 @@ def weigh(
     written = None if summary is None else Written("", Segment(""))
     drawn = _draw(span, parent, statements, written, budget, settings, segments, count, judge)
     text = min(count(drawn.text) + MESSAGE_TOKENS + (summary or 0), budget.record)
-    rules = count("\n".join(drawn.rules_block)) if drawn.rules_block else 0
+    rules = count("\n".join(drawn.files)) if drawn.files else 0
     room = min(budget.names if most_names is None else most_names, budget.injected - text)
     if room <= 0:
         return Weight(text, 0, rules)
@@ -275,13 +279,14 @@ class _Drawn(NamedTuple):
     """A record's text but for the working set and the files of rules, and what it was made of."""
 
     text: str
-    rules_block: Sequence[str]
+    files: Sequence[str]
     written: Written
     entries: Sequence[Entry]
     timeline: tuple[Segment, ...]
     work: Work
     reports: tuple[Report, ...]
     rules: tuple[RuleFile, ...]
+    briefs: tuple[RuleFile, ...]
 
 
 def _draw(
@@ -309,8 +314,11 @@ def _draw(
         attempts=work.attempts, running=work.running, plan=work.plan, steps=work.steps, reports=reports,
         forgotten=parent.forgotten if parent else 0, budget=budget, settings=settings, count=count,
     )  # fmt: skip
-    block = rules_block(rules, texts, budget.usable // _RULES_SHARE - span.rules_sent, count)
-    return _Drawn(text, block, written, entries, timeline, work, reports, rules)
+    files = files_block(texts.rules, rules, texts, budget.usable // _RULES_SHARE - span.rules_sent, count)
+    told = [entry.text for entry in entries if entry.opening or entry.kind in ("task", "directive", "message")]
+    briefs = briefs_in(parent.briefs if parent else (), span.utterances, told)
+    files += files_block(texts.briefs, briefs, texts, min(_BRIEFS, budget.record), count)
+    return _Drawn(text, files, written, entries, timeline, work, reports, rules, briefs)
 
 
 def _uses(

@@ -47,13 +47,19 @@ def rule_files(
         if utterance.role == "user" and utterance.voice == "instructions" and utterance.position not in sent:
             found |= {utterance.by: RuleFile(utterance.by, utterance.text[:_MOST_CHARACTERS], utterance.position)}
         name = reading.get(utterance.answers or "")
-        if name is not None and utterance.role == "tool" and (text := _content(utterance)):
+        if name is not None and utterance.role == "tool" and (text := content_of_file(utterance)):
             found |= {name: RuleFile(name, text[:_MOST_CHARACTERS], utterance.position)}
     return tuple([*found.values()][-_MOST_FILES:])
 
 
 def _read_by(call: ToolCall) -> str | None:
     """The file of rules that a call reads as a whole; None for all others."""
+    path = file_read_by(call)
+    return path if path and RULE_FILES.search(path) else None
+
+
+def file_read_by(call: ToolCall) -> str | None:
+    """The file that a call reads as a whole, or the last that a shell prints; None for all others."""
     try:
         arguments = read(call.arguments)
     except UnreadError:
@@ -70,11 +76,11 @@ def _read_by(call: ToolCall) -> str | None:
         path = shell[1].strip("'\"") if shell else None
     elif any(isinstance(arguments.get(key), str) for key in ("content", "new_string", "new_str", "file_text", "diff")):
         return None
-    return path if path and RULE_FILES.search(path) else None
+    return path or None
 
 
-def _content(utterance: Utterance) -> str:
-    """Of a file that was read: without the numbers of its lines and what the client adds."""
+def content_of_file(utterance: Utterance) -> str:
+    """Of a file that was read, empty where that failed: without the numbers of its lines and what the client adds."""
     text = utterance.text.partition(_REMINDER)[0]
     if utterance.error or text.lstrip()[:40].lower().startswith(
         ("error", "<tool_use_error", "file does not exist", "cat:")
@@ -85,17 +91,17 @@ def _content(utterance: Utterance) -> str:
     return (_NUMBER.sub("", text) if numbered and numbered >= len(lines) - 3 else text).strip()
 
 
-def rules_block(files: Sequence[RuleFile], texts: Texts, room: int, count: CountTokens) -> list[str]:
-    """The files under a heading, within so many tokens: whole where they fit, else their rules before the rest."""
+def files_block(title: str, files: Sequence[RuleFile], texts: Texts, room: int, count: CountTokens) -> list[str]:
+    """The files under a title, within so many tokens: whole where they fit, else what binds before the rest."""
     lines: list[str] = []
-    room -= count(f"## {texts.rules}") + 8
+    room -= count(f"## {title}") + 8
     for file in reversed(files):
         told = [*_fitted(file.text, room - count(file.name) - 8, texts, count)]
         if told:
             found = ["", f"### {escape(' '.join(file.name.split()))}", *told]
             room -= count("\n".join(found))
             lines = [*found, *lines]
-    return ["", f"## {texts.rules}", *lines[1:]] if lines else []
+    return ["", f"## {title}", *lines[1:]] if lines else []
 
 
 def _fitted(text: str, room: int, texts: Texts, count: CountTokens) -> Iterator[str]:

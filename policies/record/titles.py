@@ -33,6 +33,7 @@ _CARRIED = {
         texts.names,
         texts.reported,
         texts.rules,
+        texts.briefs,
         texts.plan,
         texts.tried,
         texts.running,

@@ -105,6 +105,18 @@ async def test_a_file_of_rules_stays_whole(make: Callable[[], Session], is_read:
     assert not any(line.removeprefix("- ") in said for said in said_lines(prompt) for line in lines)
 
 
+@each
+async def test_a_document_that_the_user_names_stays_as_it_was_read(make: Callable[[], Session]) -> None:
+    steps = [f"{at}. Move field_{at} of form {at % 3} to the new schema." for at in range(24)]
+    session = make()
+    session.opens("Carry out docs/plan.md, step by step.")
+    session.works("\n".join(steps), "Read", {"file_path": "docs/plan.md"})
+    works(session, 50, "a")
+    prompt = await last_prompt(session)
+    assert [step for step in steps if step not in prompt] == []
+    assert not any(step in line for line in said_lines(prompt) for step in steps)
+
+
 async def test_the_newest_reading_of_a_file_of_rules_counts() -> None:
     session = ClaudeCode()
     session.opens("Port the service.")

@@ -200,6 +200,7 @@ LATER: Json = {
     "reports": (),
     "steps": (),
     "rules": (),
+    "briefs": (),
     "forgotten": 0,
     "plan": {"items": (), "text": "", "source": "", "stale": False, "position": -1},
 }

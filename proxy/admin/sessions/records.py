@@ -117,7 +117,7 @@ def without_content(record: Record) -> Record:
     """The record without what it says."""
     return structs.replace(
         record, text="", summary="", segments=(), entries=(), actions=(), files=(), title="", uses=b"", seen=(),
-        attempts=(), running=(), plan=Plan(), reports=(), rules=(), steps=(),
+        attempts=(), running=(), plan=Plan(), reports=(), rules=(), briefs=(), steps=(),
     )  # fmt: skip
 
 

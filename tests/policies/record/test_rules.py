@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from policies.record.rules import RuleFile, rule_files, rules_block
+from policies.record.rules import RuleFile, files_block, rule_files
 from policies.record.texts import texts_for
 from policies.transcript import ToolCall, Utterance
 from tests.support.conversations import count
@@ -71,9 +71,9 @@ def test_what_is_sent_as_it_came_is_not_carried_too() -> None:
 
 def test_over_budget_what_binds_stays_and_the_rest_is_counted() -> None:
     text = "\n".join(["# Rules", *(f"The module {at} was written some time ago." for at in range(40)), "- Never push."])
-    block = rules_block([RuleFile("CLAUDE.md", text, 0)], EN, 120, count)
+    block = files_block(EN.rules, [RuleFile("CLAUDE.md", text, 0)], EN, 120, count)
     assert {"## " + EN.rules, "### CLAUDE.md", "# Rules", "- Never push."} <= {*block}
     assert count("\n".join(block)) <= 130
     left = 42 - sum(line in text.splitlines() for line in block)
     assert block[-1] == EN.rules_left_out.format(lines=left)
-    assert rules_block([RuleFile("CLAUDE.md", text, 0)], EN, 5, count) == []
+    assert files_block(EN.rules, [RuleFile("CLAUDE.md", text, 0)], EN, 5, count) == []
