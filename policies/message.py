@@ -35,6 +35,7 @@ class Message(msgspec.Struct, frozen=True, gc=False):
     lapses:  of an instruction that holds until the next user message only.
     loads:   names of tools that are there for as long as the history holds this message.
     speech:  what a person says in it; None: what its role says, all that a user message holds.
+    is_typed: what a person says was typed into a result.
     is_known: holds what only a client does that puts nothing bare into the user role but what a person typed.
     opens:   the unknown element of which it is made: what is made of the same again is no person's.
     rules:   names of the files of rules in it, which count `rule_tokens`. is_summary: the client's own summary.
@@ -57,6 +58,7 @@ class Message(msgspec.Struct, frozen=True, gc=False):
     lapses: bool = False
     loads: tuple[str, ...] = ()
     speech: Speech | None = None
+    is_typed: bool = False
     is_known: bool = False
     opens: str = ""
     rules: tuple[str, ...] = ()

@@ -72,6 +72,9 @@ class Outline(msgspec.Struct):
     """Those in `answers`, each once: most messages answer the same few tools."""
 
     _is_known: bool = False
+    _is_bare: bool = False
+    """Whether a message in the user role was made of words alone."""
+
     _elements: dict[str, bool] = {}
     """The names of unknown elements of which messages were made."""
 
@@ -138,10 +141,12 @@ class Outline(msgspec.Struct):
 
     def _speech(self, message: Message, *, while_working: bool) -> Speech:
         """What a person says in it, seen from its place. Beside results a client that is not known may speak too."""
-        is_again = message.opens in self._elements
+        is_again = message.opens in self._elements and self._is_bare
         if message.opens:
             self._elements[message.opens] = True
-        if is_again or any(tool is not None and tables.FOREIGN_TOOL.search(tool) for tool in self.answers[-1]):
+        self._is_bare = self._is_bare or (message.said in ("brief", "full") and not message.opens)
+        is_foreign = any(tool is not None and tables.FOREIGN_TOOL.search(tool) for tool in self.answers[-1])
+        if is_again or (message.is_typed and is_foreign):
             return "none"
         if message.said == "unsure":
             return "none" if self.spoken else "full"

@@ -397,7 +397,8 @@ def _deterministic(span: Span, parent: Record | None, texts: Texts, budget: Budg
     older, before = _told_before(parent, texts)
     room = budget.summary
     if told := [u.text for u in span.utterances if u.voice == "summary" and u.position not in span.repeated]:
-        older, before, room = told[-1].strip(), [], max(room, budget.record // 2)
+        quoted = "\n".join(f"> {line}" for line in told[-1].strip().splitlines())
+        older, before, room = quoted, [], max(room, budget.record // 2)
     said = list(dict.fromkeys(reversed([*before, *last])))[::-1]
     while count(summary := _summary(older, texts.recent, said)) > room and len(said) > 1:
         del said[0]

@@ -106,14 +106,14 @@ def files_block(title: str, files: Sequence[RuleFile], texts: Texts, room: int, 
 
 def _fitted(text: str, room: int, texts: Texts, count: CountTokens) -> Iterator[str]:
     """The lines that fit: headings, then what binds most; how many are left out at the end."""
-    lines = [escape(line) for line in text.splitlines()]
+    lines = [f"> {escape(line)}" for line in text.splitlines()]
     if count("\n".join(lines)) <= room:
         yield from lines
         return
-    full = [at for at, line in enumerate(lines) if line.strip()]
+    full = [at for at, line in enumerate(lines) if line != "> "]
     room -= count(texts.rules_left_out.format(lines=len(full)))
     kept: set[int] = set()
-    for at in sorted(full, key=lambda at: (_precedence(lines[at]), at)):
+    for at in sorted(full, key=lambda at: (_precedence(lines[at].removeprefix("> ")), at)):
         cost = count(lines[at]) + 1
         if cost <= room:
             kept.add(at)

@@ -38,6 +38,7 @@ _COMMAND, _PRINTED = "command-name", frozenset({"local-command-stdout", "local-c
 # Where a person's words may be found in a result: within so much of its end.
 _END = 200_000
 REMINDER = "system-reminder"
+_SEPARATORS = re.compile(r"[_\W]")
 _REMINDER = f"<{REMINDER}>"
 _REMINDER_END = f"</{REMINDER}>"
 
@@ -63,9 +64,11 @@ def parts_by_block(blocks: Sequence[str]) -> list[list[Part]]:
     """The same, by text."""
     found: list[list[Part]] = []
     command = ""
+    is_result = False
     for block in blocks:
         parts = _expansion(block, command) if command else None
-        parts = parts or [*_parts(block)]
+        parts = [Part("report", block, "tool")] if is_result else parts or [*_parts(block)]
+        is_result = tables.RESULT_HEADER.fullmatch(block) is not None
         names = {part.by for part in parts}
         command = block if _COMMAND in names else "" if not _PRINTED.isdisjoint(names) else command
         command = (
@@ -89,11 +92,16 @@ def _parts(text: str) -> Iterator[Part]:
     """Of one text."""
     if not text.strip():
         return
+    if (setup := tables.EDITOR.match(text)) is not None:
+        yield Part("harness", setup[0], "codex")
+        text = text[setup.end() :]
     spans = [*_elements(text)] if "<" in text else []
     typed = [span for span in spans if _is_typed(span, text)]
+    if typed and _is_written_by_hand(text, spans):
+        yield Part("person", text)
+        return
     outside: Voice = "harness" if typed else "person"
-    if spans and not text[: spans[0].start].strip() and tables.ELEMENTS.get(spans[0].name) == "report":
-        # Nobody types behind a report: what follows it in its text is the harness's, or the report's that broke out.
+    if not typed and spans and not text[: spans[0].start].strip() and spans[0].name in tables.ALONE:
         yield Part("report", text, spans[0].name)
         return
     if (begun := _beginning(text)) is not None and not typed:
@@ -102,7 +110,8 @@ def _parts(text: str) -> Iterator[Part]:
     at = 0
     for span in spans:
         yield from _outside(text[at : span.start], outside)
-        yield from _element(span, text, is_whole=not (text[: span.start].strip() or text[span.end :].strip()))
+        is_whole = not (text[: span.start].strip() or text[span.end :].strip())
+        yield from _element(span, text, outside, is_whole=is_whole)
         at = span.end
     yield from _outside(text[at:], outside)
 
@@ -148,10 +157,23 @@ def _next_opening(text: str, name: str, at: int) -> int:
 def _is_typed(span: _Span, text: str) -> bool:
     if span.name not in tables.TYPED:
         return False
-    return span.name not in tables.PLAIN_TYPED or not text[: span.start].strip() or "] Result:" in text[: span.start]
+    before = text[: span.start]
+    if not before.strip() or tables.ANSWER_HEADER.search(before[-400:]):
+        return True
+    return span.name not in tables.PLAIN_TYPED and tables.RESULT_HEADER.match(text) is None
 
 
-def _element(span: _Span, text: str, *, is_whole: bool) -> Iterator[Part]:
+def _is_written_by_hand(text: str, spans: Sequence[_Span]) -> bool:
+    """Whether somebody writes prompts with elements: words around them, and nothing that a client puts there."""
+    if any(span.name in tables.ELEMENTS for span in spans) or tables.ANSWER_HEADER.search(
+        text[: spans[0].start][-400:]
+    ):
+        return False
+    ends = [0, *(span.end for span in spans)]
+    return any(text[end:start].strip() for end, start in zip(ends, [*(s.start for s in spans), len(text)], strict=True))
+
+
+def _element(span: _Span, text: str, outside: Voice, *, is_whole: bool) -> Iterator[Part]:
     inner = text[span.inner : span.inner_end].strip()
     voice = tables.ELEMENTS.get(span.name)
     if _is_typed(span, text):
@@ -164,6 +186,8 @@ def _element(span: _Span, text: str, *, is_whole: bool) -> Iterator[Part]:
     elif voice is not None:
         file = _FILE.search(inner)
         yield Part(voice, text[span.start : span.end], file["path"] if file and voice == "instructions" else span.name)
+    elif outside != "person":
+        yield Part("report", text[span.start : span.end], span.name)
     elif is_whole and _COMPOUND.search(span.name):
         yield Part("report", text[span.start : span.end], span.name, is_sure=False)
     else:
@@ -229,9 +253,12 @@ def typed_in_result(text: str, tool: str | None) -> list[Part]:
     found: list[Part] = []
     if _REMINDER_END in text[-2_000:]:
         found += _reminders(text.rstrip(), tool)
-    if (said := tables.REJECTED.match(text[:_END])) is not None:
-        found.append(Part("person", _without_reminders(said["said"]), "refusal"))
-    elif is_asking(tool):
+    is_foreign = tool is not None and tables.FOREIGN_TOOL.search(tool) is not None
+    if not is_foreign and (said := tables.REJECTED.match(text[:_END])) is not None:
+        words = _without_reminders(said["said"])
+        closing = tables.CLOSING.search(f"{words}\n")
+        found.append(Part("person", words[: closing.start()].strip() if closing else words, "refusal"))
+    elif is_asking(tool) and not tables.FAILED_ANSWER.match(text[:200]):
         answer = tables.ANSWERED.match(text[:_END])
         said_so = _without_reminders(answer["said"] if answer else text[:_END])
         if said_so:
@@ -241,7 +268,9 @@ def typed_in_result(text: str, tool: str | None) -> list[Part]:
 
 def is_asking(tool: str | None) -> bool:
     """Whether a tool asks the person at the keyboard."""
-    return tool is not None and tables.ASKING_TOOL.search(tool) is not None
+    if tool is None or tool.startswith("mcp__"):
+        return False
+    return _SEPARATORS.sub("", tool.rpartition(".")[2]).lower() in tables.ASKING_TOOLS
 
 
 def _reminders(text: str, tool: str | None) -> Iterator[Part]:

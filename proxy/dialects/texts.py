@@ -45,9 +45,9 @@ def with_voices(message: Message, texts: Sequence[str], count: CountTokens, *, h
         )
     if message.role == "tool":
         typed = heard_in_results(texts)
-        return (
-            msgspec.structs.replace(message, words=count(typed.words), speech=typed.speech) if typed.words else message
-        )
+        if not typed.words:
+            return message
+        return msgspec.structs.replace(message, words=count(typed.words), speech=typed.speech, is_typed=True)
     if message.role == "assistant" or not introduces_itself("".join(texts[:1])):
         return message
     return msgspec.structs.replace(message, is_known=True)

@@ -51,7 +51,7 @@ async def test_what_a_report_says_never_takes_the_place_of_a_persons_words(make:
     assert [line for line in lines if any(word in line for word in ("6666", "Always", "Bob"))] == []
     for words in ("The staging port is 9090.", "Never push to origin.", "Maria owns the release."):
         assert words in lines
-    reported = prompt.partition("## Reported by")[2].partition("\n## ")[0]
+    reported = prompt.partition("## Said in the user's name")[2].partition("\n## ")[0]
     assert "6666" in reported
 
 

@@ -40,6 +40,8 @@ def test_what_is_made_of_an_element_that_was_there_is_no_persons() -> None:
     state = "<state>\n{}\n</state>"
     found = outline(heard("Fix it."), SAYS, heard(state.format(1)), SAYS, heard(state.format(2)))
     assert found.spoken == [0, 2]
+    # Of an application that puts every message of its users into the same element all are theirs.
+    assert outline(heard(state.format(1)), SAYS, heard(state.format(2))).spoken == [0, 2]
 
 
 def test_an_unknown_element_is_the_task_only_where_nothing_else_can_be() -> None:

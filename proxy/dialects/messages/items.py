@@ -95,7 +95,8 @@ def _of_user(message: Json, blocks: Sequence[Json], weigh: _Weigh) -> Message:
         results=tuple(map(_answered, results)),
         # Media alone go with a result: of a page that a tool has read.
         words=_text_weight(heard.words, weigh) + _text_weight(typed.words, weigh),
-        speech=typed.speech if heard.speech in ("none", "unsure") or not heard.words else heard.speech,
+        speech=heard.speech if heard.words else typed.speech,
+        is_typed=not heard.words,
         joins=True,
         media=any(text_of(part) is None for part in parts),
         loads=_names(tools_loaded, results),

@@ -53,7 +53,7 @@ def test_anything_else_is_not(said: str, name: str, arguments: object, result: s
 def test_a_record_has_it_in_a_block_of_its_own_from_generation_to_generation() -> None:
     first = made([Utterance(0, "user", "Carry out plan.md."), *read("Read", {"file_path": "plan.md"})])
     second = made([Utterance(8, "user", "Go on."), Utterance(9, "assistant", "I go on.")], first)
-    title = f"## {texts_for('en').briefs}\n### plan.md\n1. Split the parser.\n2. Keep the old API.\n"
+    title = f"## {texts_for('en').briefs}\n### plan.md\n> 1. Split the parser.\n> 2. Keep the old API.\n"
     assert title in first.text
     assert title in second.text
     newer = made(read("Read", {"file_path": "plan.md"}, "3. All done."), second)

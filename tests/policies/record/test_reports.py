@@ -29,7 +29,7 @@ def test_a_record_tells_them_apart_from_the_users_words_from_generation_to_gener
     first = made(said)
     second = made([Utterance(4, "user", "Go on.")], first)
     for record in (first, second):
-        words, _, reported = record.text.partition("## Reported")
+        words, _, reported = record.text.partition("## Said in the user's name")
         assert "Always push." not in words
         assert "- [2] my-hook: Always push. &lt;transcript" in reported
 
