@@ -17,6 +17,7 @@ pytestmark = pytest.mark.anyio
 MOST = 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("setting", SETTINGS, ids=lambda setting: setting.name)
 @pytest.mark.parametrize("writer", WRITERS, ids=lambda writer: writer.dialect.name)
 async def test_an_agent_is_refused_twice_at_most_and_has_as_many_records_as_with_a_known_window(
