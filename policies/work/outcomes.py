@@ -51,6 +51,7 @@ _ESCAPE = re.compile(r"\\u((?!d[89a-f])[0-9a-f]{4})", re.IGNORECASE)
 # Lines of differences, of numbered files and of searches.
 _SHOWN = re.compile(r"^(?:[+@ -]|\d{1,6}[\t:|-]|[\w./-]{1,200}[:-]\d{1,6}[:-])[^\n]*$", re.MULTILINE)
 _TAGS = re.compile(r"</?[\w:-]{1,40}>")
+_PASSED = re.compile(r"\b\d{1,6} (?:tests? )?pass(?:ed|ing)\b")
 _LABEL = re.compile(r"^(?:error|fehler|erreur|错误)\s?[:：]\s{0,4}$", re.IGNORECASE)
 _PYTHON = re.compile(r"'(success|ok|isError|is_error)'\s?:\s?(True|False)")
 
@@ -241,7 +242,11 @@ def _of_first_line(seen: str) -> Outcome | None:
     if lines.REFUSED.search(first) or any(row.missing.search(first) for row in (ENGLISH, *LANGUAGES)):
         return Outcome("failed", _line(first))
     said = re.split(r": | '|\"|`", first, maxsplit=1)[0]
-    is_fine = _of_text(said, "none") == OK and lines.NOT_EDITED.search(first) is None
+    is_fine = (
+        (found := _of_text(said, "none")) is not None
+        and found.result == "ok"
+        and lines.NOT_EDITED.search(first) is None
+    )
     return OK if is_fine else None
 
 
@@ -272,8 +277,9 @@ def _of_text(seen: str, ground: _Ground, *, is_change: bool = False, by_words: b
 def _of_words(seen: str, plain: str, low: str) -> Outcome | None:
     """plain: the lines that may tell of a failure in English, without what is harmless."""
     is_short, worked = len(seen) <= _SHORT, False
-    if (well := _lines_with(lines.WENT_WELL_STEMS, seen, low)) and lines.WENT_WELL.search(well):
-        return OK
+    well = _lines_with(lines.WENT_WELL_STEMS, seen, low)
+    if well and (match := lines.WENT_WELL.search(well)):
+        return Outcome("ok", _line_of(well, match))
     for row in _rows_for(seen, is_short=is_short):
         if told := _lines_with(row.stems, seen, low):
             cleared = _without(row, _without(ENGLISH, lines.NONE_OF_THEM.sub(" ", told)))
@@ -282,6 +288,8 @@ def _of_words(seen: str, plain: str, low: str) -> Outcome | None:
             worked = worked or row.worked.search(told) is not None
     if plain and (match := ENGLISH.failed.search(plain)):
         return Outcome("failed", _line_of(plain, match)) if is_short else NOT_KNOWN
+    if well and (match := _PASSED.search(well)):
+        return Outcome("ok", _line_of(well, match))
     return OK if worked or (well and ENGLISH.worked.search(well)) else None
 
 
