@@ -3,7 +3,8 @@
 FOLDER holds recorded sessions in any form that `concertina replay` reads. Each is played request by request through the
 engine at every window, with no model to summarize: the worst case. `carried`: the default policy; `without`: the same
 without working set and recall. Beside them the newest messages of the same size, and as many as the window takes. A
-name that a third of at least six sessions have is no need. `recall` is the mean of the sessions, `micro` of all needs.
+name that a third of at least six sessions have is no need. `steps`: the share of answers that had all their names, in
+what was sent and in the newest of a full window. `recall` is the mean of the sessions, `micro` of all needs.
 """
 
 from __future__ import annotations
@@ -41,6 +42,11 @@ _CONFIG = {"upstreams": {"main": {"base_url": "http://127.0.0.1:9/v1"}}, "polici
 # A name that so many sessions of so many have means nothing.
 _COMMON = 1 / 3
 _LEAST_SESSIONS = 6
+
+_SHARES = (
+    *("recall", "in_context", "newest_same_size", "newest_full_window"),
+    *("steps_possible", "steps_full_window"),
+)
 
 Played = dict[str, "Row"]
 
@@ -93,6 +99,8 @@ def _show(window: int, sessions: dict[str, Played]) -> None:
         "in context",
         "newest, same size",
         "newest, full window",
+        "steps",
+        "steps, full window",
         "sent",
         "compactions",
         "reuse",
@@ -125,7 +133,7 @@ def _cells(rows: Sequence[Row], *, by_need: bool = False) -> list[str]:
     reuse = [row.prefix_reuse for row in rows if row.prefix_reuse is not None]
     return [
         str(sum(each.needs for each in met)),
-        *map(share, ("recall", "in_context", "newest_same_size", "newest_full_window")),
+        *map(share, _SHARES),
         f"{fmean(each.tokens_sent for each in met):,.0f}",
         str(sum(row.compactions_inline + row.compactions_background for row in rows)),
         f"{fmean(reuse):.3f}",

@@ -59,7 +59,8 @@ class Recall(msgspec.Struct, frozen=True):
     """Names that answers needed of far back, in requests that fill the window, and the share that was met: by what was
     sent, there with their surroundings too; by the newest messages of the same size; by as many as the window takes.
 
-    tokens_sent: of such a request, on average.
+    tokens_sent: of such a request, on average. steps_possible: of the answers, those that had every such name in what
+    was sent; steps_full_window: in as many of the newest messages as the window takes.
     """
 
     needs: int
@@ -68,6 +69,8 @@ class Recall(msgspec.Struct, frozen=True):
     newest_same_size: float
     newest_full_window: float
     tokens_sent: int
+    steps_possible: float
+    steps_full_window: float
 
 
 class Session(msgspec.Struct, frozen=True):
@@ -139,6 +142,8 @@ def _recall(met: Remembered) -> Recall | None:
         newest_same_size=round(met.truncated.recalled / met.needs, 3),
         newest_full_window=round(met.window.recalled / met.needs, 3),
         tokens_sent=met.sent_tokens // met.requests,
+        steps_possible=round(met.sent.steps / met.requests, 3),
+        steps_full_window=round(met.window.steps / met.requests, 3),
     )
 
 

@@ -43,13 +43,14 @@ class Need:
 
 @dataclass(frozen=True, slots=True)
 class Met:
-    """Of so many needs, how many were met."""
+    """Of so many needs, how many were met; and of the answers, how many had all that they needed."""
 
     recalled: int = 0
     in_context: int = 0
+    steps: int = 0
 
     def __add__(self, other: Met) -> Met:
-        return Met(self.recalled + other.recalled, self.in_context + other.in_context)
+        return Met(self.recalled + other.recalled, self.in_context + other.in_context, self.steps + other.steps)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,10 +93,9 @@ class Memory:
 
 
 def _met(wanted: Sequence[Need], text: str) -> Met:
-    return Met(
-        sum(has_name(text, need.name) for need in wanted),
-        sum(any(piece in text for piece in need.surrounded) for need in wanted),
-    )
+    recalled = sum(has_name(text, need.name) for need in wanted)
+    in_context = sum(any(piece in text for piece in need.surrounded) for need in wanted)
+    return Met(recalled, in_context, int(recalled == len(wanted)))
 
 
 def _newest(request: CountedRequest, tokens: int) -> str:

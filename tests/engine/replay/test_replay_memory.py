@@ -53,6 +53,8 @@ def test_it_counts_what_is_needed_of_far_back_and_what_of_it_is_sent(
     assert met["no proxy"] is None
     assert [met["carried"][name] for name in ("needs", "recall", "in_context")] == [1, 1.0, 1.0]
     assert [met["without"][name] for name in ("needs", "recall", "in_context")] == [1, 0.0, 0.0]
+    assert met["carried"]["steps_possible"] == 1.0
+    assert met["without"]["steps_possible"] < 1.0
     assert met["carried"]["newest_same_size"] == met["carried"]["newest_full_window"] == 0.0
 
 
