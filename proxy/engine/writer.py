@@ -125,7 +125,7 @@ class Writer:
         work = _Work(job, target, texts, await self._workers.run(lambda: _continuity(job, room, count)), count, bill)
         outcome = await self._drive(work, blocks)
         if outcome.text is None:
-            # One that takes no part, in however many calls, is left alone for a while; a depth of our own is not its fault.
+            # One that takes no part in so many calls is left alone for a while; a depth of our own is not its fault.
             if not outcome.is_bounded or 2 * outcome.calls >= job.policy.bisect.max_calls:
                 self._summarizer.failed(target, "invalid")
             if outcome.is_bounded:
