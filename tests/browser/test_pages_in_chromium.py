@@ -222,7 +222,7 @@ def test_pages_are_whole_without_scripts(tmp_path: Path) -> None:
             assert words in chromium.text(), view
         chromium.open(shown.at("replay"))
         chromium.press_button("Play an example")
-        assert "example.json" in chromium.text()
+        chromium.wait_for("example.json")
         chromium.open(shown.at("sessions"))
         chromium.click("split-the-invoices")
         assert "60 requests to demo-8k" in chromium.text()
