@@ -115,10 +115,13 @@ class Browser:
         self.driver.find_element("xpath", f"//button[normalize-space()='{text}']").click()
 
     def wait_for(self, text: str, seconds: float = 10.0) -> None:
-        """Until the page says this by itself."""
+        """Until the page says this by itself; another may take its place meanwhile."""
+        from selenium.common.exceptions import WebDriverException
         from selenium.webdriver.support.ui import WebDriverWait
 
-        WebDriverWait(self.driver, seconds).until(lambda _: text in self.text())
+        WebDriverWait(self.driver, seconds, ignored_exceptions=[WebDriverException]).until(
+            lambda _: text in self.text()
+        )
 
     def wait_until_at(self, address: str, seconds: float = 10.0) -> None:
         from selenium.webdriver.support.ui import WebDriverWait
