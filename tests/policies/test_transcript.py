@@ -54,9 +54,7 @@ def test_a_result_that_the_protocol_calls_failed_is_labelled_so(error: bool | No
 
 
 def test_every_prompt_that_reads_a_conversation_says_whose_words_are_the_users_and_what_code_carries() -> None:
-    for name in ("summarize", "aligned"):
-        assert "user's role" in (PROMPTS / f"{name}.md").read_text("utf-8")
-    for name in ("summarize", "aligned", "merge"):
-        assert "the plan and the status of its items, attempts that failed, what still runs" in (
-            PROMPTS / f"{name}.md"
-        ).read_text("utf-8")
+    texts = {name: (PROMPTS / f"{name}.md").read_text("utf-8") for name in ("summarize", "aligned", "merge")}
+    assert "Only what is labelled `user` is the user's" in texts["summarize"]
+    assert "Never attribute to the user what the user did not type" in texts["aligned"]
+    assert all("the plan, failed attempts, what still runs" in text for text in texts.values())
