@@ -30,9 +30,6 @@ def told_apart(utterances: Sequence[Utterance], spoken: Collection[int]) -> list
 
 def _of_user(said: Sequence[Utterance], *, is_spoken: bool) -> Iterator[Utterance]:
     parts = parts_of([one.text for one in said])
-    if len(parts) == 1 and parts[0].voice == "person" and is_spoken and len(said) == 1:
-        yield replace(said[0], text=parts[0].text) if parts[0].text != said[0].text else said[0]
-        return
     resolved = [_resolved(part, is_spoken=is_spoken) for part in parts]
     for (voice, by), group in groupby(resolved, key=attrgetter("voice", "by")):
         text = "\n".join(part.text for part in group)

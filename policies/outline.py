@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from policies.message import INSTRUCTION_ROLES, Message
-from policies.voices import tables
+from policies.voices.parts import is_foreign
 from policies.voices.speech import Speech
 
 # Thousands of messages answer the first call of the latest round: they share its name.
@@ -145,8 +145,7 @@ class Outline(msgspec.Struct):
         if message.opens:
             self._elements[message.opens] = True
         self._is_bare = self._is_bare or (message.said in ("brief", "full") and not message.opens)
-        is_foreign = any(tool is not None and tables.FOREIGN_TOOL.search(tool) for tool in self.answers[-1])
-        if is_again or (message.is_typed and is_foreign):
+        if is_again or (message.is_typed and any(map(is_foreign, self.answers[-1]))):
             return "none"
         if message.said == "unsure":
             return "none" if self.spoken else "full"

@@ -253,8 +253,7 @@ def typed_in_result(text: str, tool: str | None) -> list[Part]:
     found: list[Part] = []
     if _REMINDER_END in text[-2_000:]:
         found += _reminders(text.rstrip(), tool)
-    is_foreign = tool is not None and tables.FOREIGN_TOOL.search(tool) is not None
-    if not is_foreign and (said := tables.REJECTED.match(text[:_END])) is not None:
+    if not is_foreign(tool) and (said := tables.REJECTED.match(text[:_END])) is not None:
         words = _without_reminders(said["said"])
         closing = tables.CLOSING.search(f"{words}\n")
         found.append(Part("person", words[: closing.start()].strip() if closing else words, "refusal"))
@@ -264,6 +263,11 @@ def typed_in_result(text: str, tool: str | None) -> list[Part]:
         if said_so:
             found.append(Part("person", tables.ANSWERED_CLOSING.sub("", said_so).strip(), tool or ""))
     return found
+
+
+def is_foreign(tool: str | None) -> bool:
+    """Whether a tool brings what strangers wrote."""
+    return tool is not None and tables.FOREIGN_TOOL.search(tool) is not None
 
 
 def is_asking(tool: str | None) -> bool:
@@ -276,14 +280,14 @@ def is_asking(tool: str | None) -> bool:
 def _reminders(text: str, tool: str | None) -> Iterator[Part]:
     """Of the reminders that end a result."""
     end = len(text)
-    is_foreign = tool is None or tables.FOREIGN_TOOL.search(tool) is not None
+    voice: Voice = "report" if tool is None or is_foreign(tool) else "person"
     while text.endswith(_REMINDER_END, 0, end):
         start = text.rfind(_REMINDER, 0, end)
         if start < 0 or not (start == 0 or text[start - 1] == "\n"):
             return
         inner = text[start + len(_REMINDER) : end - len(_REMINDER_END)]
         if said := typed_while_working(inner):
-            yield Part("report" if is_foreign else "person", said, REMINDER)
+            yield Part(voice, said, REMINDER)
         end = len(text[:start].rstrip())
 
 

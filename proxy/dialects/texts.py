@@ -9,7 +9,7 @@ from policies.arguments import UnreadError, read
 from policies.message import Message
 from policies.stamps import harness_spans
 from policies.transcript import CountTokens, shorten
-from policies.voices.heard import heard_in, heard_in_results, introduces_itself, words_of
+from policies.voices.heard import Heard, heard_in, heard_in_results, introduces_itself, words_of
 from policies.voices.parts import parts_of, typed_in_result
 from policies.voices.tables import Voice
 from proxy.dialects.json_array import members_of
@@ -33,16 +33,7 @@ def cut(text: str, share: float) -> str:
 def with_voices(message: Message, texts: Sequence[str], count: CountTokens, *, has_media: bool = False) -> Message:
     """The message of an item with these texts, with whose words they are."""
     if message.role == "user":
-        heard = heard_in(texts)
-        return msgspec.structs.replace(
-            message,
-            speech="full" if has_media and heard.speech in ("none", "brief") else heard.speech,
-            is_known=heard.is_known,
-            opens=heard.opens,
-            rules=heard.rules,
-            rule_tokens=count(heard.text_of_rules) if heard.rules else 0,
-            is_summary=heard.is_summary,
-        )
+        return as_heard(message, heard_in(texts), count, has_media=has_media)
     if message.role == "tool":
         typed = heard_in_results(texts)
         if not typed.words:
@@ -51,6 +42,19 @@ def with_voices(message: Message, texts: Sequence[str], count: CountTokens, *, h
     if message.role == "assistant" or not introduces_itself("".join(texts[:1])):
         return message
     return msgspec.structs.replace(message, is_known=True)
+
+
+def as_heard(message: Message, heard: Heard, count: CountTokens, *, has_media: bool = False) -> Message:
+    """The message of a user with what was heard in it."""
+    return msgspec.structs.replace(
+        message,
+        speech="full" if has_media and heard.speech in ("none", "brief") else heard.speech,
+        is_known=heard.is_known,
+        opens=heard.opens,
+        rules=heard.rules,
+        rule_tokens=count(heard.text_of_rules) if heard.rules else 0,
+        is_summary=heard.is_summary,
+    )
 
 
 def texts_of_voice(texts: Sequence[str], voice: Voice, *, is_result: bool) -> str:

@@ -8,7 +8,6 @@ import msgspec
 from policies.message import Call, Message, Role
 from policies.transcript import CountTokens, ToolCall, Utterance
 from policies.voices.heard import heard_in, heard_in_results
-from policies.voices.speech import Speech
 from proxy.dialects.messages.canonical import instruction_digest, loose_digest, message_digest
 from proxy.dialects.messages.forms import injected, merged, rules, shortened, with_texts, without_thinking, words
 from proxy.dialects.messages.kinds import (
@@ -26,7 +25,7 @@ from proxy.dialects.messages.kinds import (
     tools_changed,
     tools_loaded,
 )
-from proxy.dialects.texts import id_of
+from proxy.dialects.texts import as_heard, id_of
 from proxy.models.media import media_tokens, sealed_tokens
 
 __all__ = [
@@ -72,29 +71,20 @@ def _of_user(message: Json, blocks: Sequence[Json], weigh: _Weigh) -> Message:
     results = [block for block in blocks if is_result(block)]
     rest = [block for block in blocks if not is_result(block)]
     heard = heard_in([text for block in rest if (text := text_of(block)) is not None])
-    told = Message(
-        "user",
-        tokens,
-        digest,
-        speech=heard.speech,
-        is_known=heard.is_known,
-        opens=heard.opens,
-        rules=heard.rules,
-        rule_tokens=_text_weight(heard.text_of_rules, weigh),
-        is_summary=heard.is_summary,
-    )
+    weight = partial(_text_weight, weigh=weigh)
+    told = Message("user", tokens, digest)
     if not results:
         media = any(text_of(block) is None for block in blocks)
-        speech: Speech = "full" if media and heard.speech in ("none", "brief") else heard.speech
-        return msgspec.structs.replace(told, media=media, loose=loose_digest(message), speech=speech)
+        told = msgspec.structs.replace(told, media=media, loose=loose_digest(message))
+        return as_heard(told, heard, weight, has_media=media)
     typed = heard_in_results([shown_in(block) for block in results])
     parts = (part for block in results for part in content_of(block))
     return msgspec.structs.replace(
-        told,
+        as_heard(told, heard, weight),
         role="tool",
         results=tuple(map(_answered, results)),
         # Media alone go with a result: of a page that a tool has read.
-        words=_text_weight(heard.words, weigh) + _text_weight(typed.words, weigh),
+        words=weight(heard.words) + weight(typed.words),
         speech=heard.speech if heard.words else typed.speech,
         is_typed=not heard.words,
         joins=True,
