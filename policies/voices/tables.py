@@ -206,7 +206,7 @@ BEGINNINGS = tuple((voice, by, re.compile(rf"\s{{0,20}}(?:{pattern})")) for voic
 
 # What stands beside a person's words in one text, line by line.
 LINES = re.compile(
-    r"^(?:\[Request interrupted by user[^\]\n]{0,40}\]|Tools? loaded\.)[ \t]{0,9}(?:\n|\Z)", re.MULTILINE
+    r"^(?:\[Request interrupted by user[^\]\n]{0,40}\]|Tools? loaded\.)[ \t\r]{0,9}(?:\n|\Z)", re.MULTILINE
 )
 
 # What a person typed while the agent worked, as clients deliver it: within a reminder, or in a result.

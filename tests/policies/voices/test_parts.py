@@ -85,6 +85,7 @@ TEXTS: list[tuple[str, list[str], list[tuple[str, str]]]] = [
     ("an interruption and words", ["[Request interrupted by user for tool use]", "No, use Rust."],
      [(H, "[Request interrupted by user for tool use]"), (P, "No, use Rust.")]),
     ("the same in one text", ["[Request interrupted by user]\nNo, use Rust."], [(P, "No, use Rust.")]),
+    ("the same with the ends of Windows", ["[Request interrupted by user]\r\nNo, use Rust."], [(P, "No, use Rust.")]),
     ("Tool loaded.", ["Tool loaded."], [(H, "Tool loaded.")]),
     ("a summary", [COMPACTED], [(S, COMPACTED)]),
     ("codex's environment", ["<environment_context>\n  <cwd>/r</cwd>\n</environment_context>"], [(H, "<cwd>/r</cwd>")]),
