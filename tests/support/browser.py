@@ -123,10 +123,11 @@ class Browser:
             lambda _: text in self.text()
         )
 
-    def wait_until_at(self, address: str, seconds: float = 10.0) -> None:
+    def wait_until_at(self, part: str, seconds: float = 10.0) -> None:
+        """Until the browser is at an address with this in it: what a key set off may take a while."""
         from selenium.webdriver.support.ui import WebDriverWait
 
-        WebDriverWait(self.driver, seconds).until(lambda driver: driver.current_url == address)
+        WebDriverWait(self.driver, seconds).until(lambda driver: part in driver.current_url)
 
     def _measure(self, width: int, height: int) -> None:
         metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
