@@ -250,6 +250,8 @@ def masked_within(value: object) -> object:
 
 def masked(text: str) -> str:
     """The text with a mask in the place of every secret; words around them stay. Masking again changes nothing."""
+    if not text:
+        return text
     text = _masked(text)
     if "\\u" not in text:
         return text
@@ -308,6 +310,8 @@ def _places(text: str, part: str) -> Iterator[int]:
 
 def _by_format(text: str) -> Iterator[_Span]:
     for kind, begin, left, pattern, before in _KEYS:
+        if begin not in text:  # nearly always: asked first, it takes a quarter of the time
+            continue
         for place in _places(text, begin):
             found = pattern.match(text, place - before) if place >= before else None
             if found is None or not left.match(text, found.start()):
@@ -381,6 +385,8 @@ def _names(text: str) -> Iterator[tuple[int, int, Strength]]:
         small = "".join(sign.lower() if len(sign.lower()) == 1 else sign for sign in text)
     for strength, names in _NAMES if text.isascii() else (*_NAMES, *_NAMES_ABROAD):
         for name in names:
+            if name not in small:
+                continue
             for start in _places(small, name):
                 yield start, start + len(name), strength
     for start in _places(small, "pass"):

@@ -117,6 +117,8 @@ class Block:
 def escape(text: str) -> str:
     """Make our own tags and those of chat templates harmless in somebody else's text, however they are spelled; without
     what cannot be seen."""
+    if text.isascii() and text.isprintable() and "<" not in text and "[" not in text:  # as nearly every line
+        return text
     return _marked(_TAG, visible(text))
 
 
