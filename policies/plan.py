@@ -58,8 +58,8 @@ class Compact:
 
     must: failure is no option. with_model: whether a model's summary is worth its price.
     budget: what the record and the rest of the request may take. target: what the request is to come down to, in
-    tokens, where the cut may still move to what the record leaves (`fitted`); None where it may not: where the request
-    is not full, and ahead of need, since the tail grows until then, and more of it would cost summaries.
+    tokens, where the cut may still move to what the record leaves (`fitted`); None where it may not, since the request
+    is not full. growth: tokens by which the tail of a record made ahead grows until the record is needed.
     """
 
     cut: Cut
@@ -70,6 +70,7 @@ class Compact:
     tokens_before: int
     with_model: bool = True
     target: int | None = None
+    growth: int = 0
 
 
 Plan = Forward | Reuse | Compact
@@ -191,7 +192,8 @@ def decide_ahead(
     """
     budget = limits.budget
     early = policy.compaction_threshold - min(policy.soft_threshold, policy.compaction_threshold)
-    target = target_tokens(conversation, budget, policy) - int(early * budget.movable)
+    growth = int(early * budget.movable)
+    target = target_tokens(conversation, budget, policy) - growth
     now = tokens_with(conversation, standing)
     cut = choose_cut(conversation, budget, policy, covered=standing.covered if standing else 0, target=target)
     if cut is None or is_irreducible(conversation, budget, policy):
@@ -200,7 +202,7 @@ def decide_ahead(
     gain = now - (conversation.fixed_tokens + budget.injected + cut.kept)
     if gain < _least_gain(budget, policy, now, full=True):
         return None
-    return Compact(cut, budget, standing, must=False, trigger="background", tokens_before=now)
+    return Compact(cut, budget, standing, False, "background", now, target=target, growth=growth)
 
 
 def may_be_fitted(plan: Compact, conversation: Conversation, policy: PolicySettings) -> bool:
@@ -225,7 +227,8 @@ def fitted(plan: Compact, conversation: Conversation, policy: PolicySettings, we
     room, raised = room - weight.rules, raised - weight.rules
     most, least = text + names, text + names // 2
     cut = plan.cut
-    for space, kept in ((room - most, int(_KEPT * budget.movable)), (raised - least, least_kept(budget))):
+    for space, share in ((room - most, int(_KEPT * budget.movable)), (raised - least, least_kept(budget))):
+        kept = max(0, share - plan.growth)
         cut = longer_tail(conversation, policy, cut, covered=covered, room=space, least=kept) or cut
     if cut is plan.cut:
         return plan

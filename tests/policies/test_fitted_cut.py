@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from policies.budget import budget_of
 from policies.cuts import legal_cuts
-from policies.plan import Compact, Weight, decide, fitted, limits_of
+from policies.plan import Compact, Weight, decide, decide_ahead, fitted, limits_of
 from policies.settings import PolicySettings
 from tests.support.conversations import conversation, rounds, user
 
@@ -58,7 +58,31 @@ def test_what_a_policy_asks_to_keep_is_kept_while_it_fits_the_target(settings: d
     assert planned(7_000, Weight(text=300, names=0), size=1_000, policy=usual).cut.units_kept < 9
 
 
-def test_a_request_that_is_not_full_and_a_record_made_ahead_stay_as_planned() -> None:
+@pytest.mark.parametrize(
+    ("weight", "small", "large"),
+    [(LITTLE, LITTLE_TO_SAY, LITTLE_TO_SAY), (Weight(text=10**6, names=10**6), SMALL, LARGE)],
+    ids=["little to say", "names"],
+)
+@pytest.mark.parametrize("room", [7_000, 14_000, 28_000])
+def test_the_tail_of_a_record_made_ahead_is_as_long_once_the_record_is_needed(
+    room: int, weight: Weight, small: float, large: float
+) -> None:
+    limits = limits_of(budget_of(room, room), DEFAULTS, 0)
+    number = next(n for n in range(2, 1_000) if rounds_take(n) >= limits.budget.at(DEFAULTS.soft_threshold))
+    view = conversation([user("task"), *rounds(number)])
+    plan = decide_ahead(view, limits, DEFAULTS, None)
+    assert plan is not None
+    growth = DEFAULTS.compaction_threshold - DEFAULTS.soft_threshold
+    kept = fitted(plan, view, DEFAULTS, weight).cut.kept
+    assert kept >= ((small if room < 28_000 else large) - growth) * room
+    assert kept <= (0.5 - growth) * room
+
+
+def rounds_take(number: int) -> int:
+    return conversation([user("task"), *rounds(number)]).total_tokens
+
+
+def test_a_request_that_is_not_full_stays_as_planned() -> None:
     view = conversation([user("task"), *rounds(20)])
     plan = decide(view, limits_of(budget_of(7_000, 7_000), DEFAULTS, 0), DEFAULTS, None, force=True)
     assert isinstance(plan, Compact)
