@@ -144,7 +144,7 @@ def overflowed(known: Experience, stated: StatedLimit, estimated: int, now: floa
     if stated.input_tokens is not None and not stated.is_lower_bound:
         known = billed(known, estimated, stated.input_tokens)
     if stated.limit is None or stated.limit <= 0 or not stated.learnable:
-        return known
+        return _refused(known, None, now)
     known = _refused(known, known.limit_at(now), now)
     return msgspec.structs.replace(known, limit=stated.limit, of_prompt=stated.kind == "input", learned_at=now)
 

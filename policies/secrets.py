@@ -384,9 +384,7 @@ def _names(text: str) -> Iterator[tuple[int, int, Strength]]:
     if len(small) != len(text):  # a few letters become two
         small = "".join(sign.lower() if len(sign.lower()) == 1 else sign for sign in text)
     for strength, names in _NAMES if text.isascii() else (*_NAMES, *_NAMES_ABROAD):
-        for name in names:
-            if name not in small:
-                continue
+        for name in filter(small.__contains__, names):
             for start in _places(small, name):
                 yield start, start + len(name), strength
     for start in _places(small, "pass"):

@@ -129,6 +129,7 @@ class Case(Named, frozen=True, dict=True):
     summarizer:  which model summarizes for it; None for none.
     is_copied:   whether a copy of it may be sent: none is for a while after one was refused.
     overflowed:  whether its session has overflowed there, so that a record may stand whatever its size.
+    may_try_larger: whether it is long enough since a prompt was refused there as too long.
     kin:         the tag of a conversation that ends alike, where no record holds for it; empty without one.
     """
 
@@ -136,6 +137,7 @@ class Case(Named, frozen=True, dict=True):
     summarizer: SummaryTarget | None
     is_copied: bool = True
     overflowed: bool = False
+    may_try_larger: bool = False
     kin: str = ""
 
     @cached_property
@@ -347,6 +349,7 @@ def with_lessons(named: Named, router: Router) -> Case:
         summarizer=router.summary_target(named.caller, named.request, named.route),
         is_copied=router.takes_copies(named.place),
         overflowed=router.has_overflowed(named.place, named.chain),
+        may_try_larger=router.may_try_larger(named.place),
     )
 
 

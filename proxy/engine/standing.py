@@ -62,13 +62,16 @@ class StandingRecords:
         """The share of M below which what stood before a record is sent in its place; None where that is too large.
 
         Of one that the window needed only well below the threshold: a reserve that is learned must not lead to and
-        fro. Not of one that somebody forced or an upstream's refusal did, nor where thinking is bound to its prompt.
+        fro. Not of one that somebody forced, nor where thinking is bound to its prompt; of one that an upstream's
+        refusal did, once a prompt as large may be tried again.
         """
         policy = case.caller.policy
         if record.making.trigger == "background":
             return policy.compaction_threshold
         share = (min(policy.soft_threshold, policy.compaction_threshold) + policy.compaction_threshold) / 2
-        if record.making.trigger in ("manual", "overflow_retry") or case.mode == "force" or case.binds_thinking:
+        if record.making.trigger == "manual" or case.mode == "force" or case.binds_thinking:
+            return None
+        if record.making.trigger == "overflow_retry" and not case.may_try_larger:
             return None
         if record.making.tokens.before >= case.limits.budget.at(share):
             return None

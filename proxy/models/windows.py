@@ -222,6 +222,11 @@ class Windows:
             known = lessons.answered(known, output)
         self._take(place, known)
 
+    def may_try_larger(self, place: Place) -> bool:
+        """Whether it is so long since a prompt was refused here as too long that one as large may be sent again."""
+        known = self.experience(place)
+        return known.refused_at > 0 and known.is_trial_due(self._clock())
+
     def longest_answer(self, place: Place, session: bytes) -> int | None:
         """Of a session's newest answers, else of the model's; None where too few were seen."""
         own = lessons.longest_answer(self._answers.get((place, session), ()))

@@ -206,6 +206,9 @@ class Router:
         """Whether a conversation has overflowed there, and may go on from the record that this led to."""
         return self._windows.has_overflowed(place, lambda: chain.session)
 
+    def may_try_larger(self, place: Place) -> bool:
+        return self._windows.may_try_larger(place)
+
     def configured_window(self, model: str) -> int | None:
         return self._model(model).configured_window
 

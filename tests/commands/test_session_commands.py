@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
 from typing import TYPE_CHECKING
 
+import aiohttp
 import pytest
 import yaml
 
 from proxy.commands.cli import app
-from tests.support.stages import DUE, stage
+from tests.support.scenarios import Agent
+from tests.support.stages import DUE, body, stage
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -69,6 +72,32 @@ def test_a_session_is_told_with_why_its_records_were_made_and_without_what_they_
     assert found["session"]["label"] == "ingest-42"
     assert found["lineage"]["compactions"] == 1
     assert (found["generations"][0]["making"]["calls"], found["text"]) == (1, None)
+
+
+def test_the_page_counts_as_many_summaries_as_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    made = asyncio.run(_counted_on_the_page(tmp_path))
+    assert made > 1
+    with pytest.raises(SystemExit):
+        app(["sessions", "show", "ingest-42", "--config", str(tmp_path / "config.yaml")])
+    assert f" {made} summaries took {made} calls, " in capsys.readouterr().out
+
+
+async def _counted_on_the_page(directory: Path) -> int:
+    store = {"url": f"sqlite:///{directory}/s.db", "secret": SECRET}
+    agent, token = Agent(), "a-token-of-thirty-two-characters"
+    async with stage(directory, store=store, server={"admin_token": token}) as play:
+        await play.send(body(agent.says("Sort the invoices.")), KEY, LABEL)
+        for _ in range(90):
+            assert (await play.send(body(agent.works()), KEY, LABEL)).status == 200
+            await play.settled()
+        async with (
+            aiohttp.ClientSession(headers={"authorization": f"Bearer {token}"}) as client,
+            client.get(f"{play.address}/admin/sessions") as shown,
+        ):
+            page = await shown.text()
+        requests, summaries = re.findall(r'<td class="num">([^<]*)</td>', page)
+        assert requests == "91"
+        return int(summaries)
 
 
 def test_what_its_newest_record_says_is_printed_where_that_is_wished(run: Run) -> None:

@@ -45,6 +45,7 @@ async def test_a_session_that_has_overflowed_goes_on_from_its_record_however_far
 ) -> None:
     for name in ("FIRST_CEILING_TTL", "LEARNED_TTL"):  # nothing that was refused is known to the next request
         monkeypatch.setattr(experience, name, 0.0)
+    monkeypatch.setattr("proxy.models.windows.Windows.may_try_larger", lambda *_: False)
     played = await play(writer, SETTINGS[0], REFUSALS[writer.dialect.name][0])
     assert 1 <= played.refused <= 4
     assert played.records == played.refused
