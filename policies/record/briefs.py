@@ -1,7 +1,7 @@
 """What a person pointed the agent to, as a tool delivered it: the text of a task that stands in a file or an issue."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 
 from policies.arguments import UnreadError, read, strings_in
 from policies.record.rules import RuleFile, content_of_file, file_read_by
@@ -11,7 +11,8 @@ from policies.voices.tables import RULE_FILES
 _MOST_CHARACTERS = 8_000
 _MOST_BRIEFS = 4
 _DOCUMENT = re.compile(r"[^/\\]{1,120}\.(?:md|mdx|txt|rst|adoc|org|markdown)\Z", re.IGNORECASE)
-_ISSUE = re.compile(r"\bissues?\b", re.IGNORECASE)
+# An issue in a person's words: any other number of theirs may stand in a call by chance.
+_ISSUE = re.compile(r"(?:\bissues?\b[\s:/#]{0,3}(?:(?:no|nr|number)\b[\s.:#]{0,3})?|#)(\d{1,7})(?!\d)")
 _NUMBER = re.compile(r"(?<![\w.])#?(\d{1,7})(?![\w.])")
 
 
@@ -24,9 +25,10 @@ def briefs_in(older: Sequence[RuleFile], utterances: Sequence[Utterance], said: 
     words = "\n".join(
         [*said, *(one.text for one in utterances if one.role == "user" and one.voice == "person")]
     ).lower()
+    issues = {*_ISSUE.findall(words)}
     reading: dict[str, str] = {}
     for utterance in utterances:
-        reading |= {call.id: name for call in utterance.calls if (name := _named_by(call, words))}
+        reading |= {call.id: name for call in utterance.calls if (name := _named_by(call, words, issues))}
         name = reading.get(utterance.answers or "")
         if name is not None and utterance.role == "tool" and (text := content_of_file(utterance)):
             found.pop(name, None)
@@ -34,18 +36,18 @@ def briefs_in(older: Sequence[RuleFile], utterances: Sequence[Utterance], said: 
     return tuple([*found.values()][-_MOST_BRIEFS:])
 
 
-def _named_by(call: ToolCall, words: str) -> str | None:
+def _named_by(call: ToolCall, words: str, issues: Set[str]) -> str | None:
     """What a call reads, if a person's words name it; None for all others."""
     path = file_read_by(call)
     if path is not None:
         name = _DOCUMENT.search(path)
         return path if name and name[0].lower() in words and not RULE_FILES.search(path) else None
-    if "issue" not in f"{call.name} {call.arguments[:2_000]}".lower():
+    if not issues or "issue" not in f"{call.name} {call.arguments[:2_000]}".lower():
         return None
     try:
         asked = " ".join(strings_in(read(call.arguments)))
     except UnreadError:
         asked = call.arguments
     numbers = _NUMBER.findall(asked[:2_000] or call.arguments[:2_000]) or _NUMBER.findall(call.arguments[:2_000])
-    named = next((number for number in numbers if re.search(rf"(?<!\d){number}(?!\d)", words)), None)
-    return f"issue {named}" if named and _ISSUE.search(words) else None
+    named = next((number for number in numbers if number in issues), None)
+    return f"issue {named}" if named else None

@@ -26,6 +26,9 @@ def read(name: str, arguments: object, result: str = TEXT, *, error: bool | None
         ("Carry out plan.md.", "Read", {"file_path": "/repo/docs/plan.md"}),
         ("Do what ISSUE.txt says", "bash", {"command": "cat ISSUE.txt"}),
         ("Fix issue #512, please.", "bash", {"command": "gh issue view 512"}),
+        ("Look at issues/512 and go on.", "bash", {"command": "gh issue view 512"}),
+        ("#512 comes first.", "bash", {"command": "gh issue view 512"}),
+        ("Issue no. 512 is yours.", "bash", {"command": "gh issue view 512"}),
         ("fix issue 512", "get_issue", {"issue_number": "512", "repo": "a/b"}),
         ("按照 需求.md 修改", "read_file", {"path": "docs/需求.md"}),
     ],
@@ -43,6 +46,7 @@ def test_a_document_that_a_person_names_is_carried_as_it_was_read(said: str, nam
         ("Carry out plan.md.", "Read", {"file_path": "plan.md"}, "Error: no such file"),
         ("Follow AGENTS.md.", "Read", {"file_path": "AGENTS.md"}, TEXT),
         ("Fix issue #512.", "bash", {"command": "gh issue view 99"}, TEXT),
+        ("Solve this issue within 512 lines.", "bash", {"command": "head -n 512 reproduce_issue.py"}, TEXT),
         ("Run 512 tests.", "bash", {"command": "gh issue view 512"}, TEXT),
     ],
 )
