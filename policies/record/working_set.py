@@ -11,7 +11,6 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heapreplace
-from itertools import groupby
 from operator import attrgetter
 
 import msgspec
@@ -27,13 +26,16 @@ _MOST_LINES = 400
 _LINE_CHARACTERS = 160
 # A line that is longer is cut around its name to about so many.
 _CUT_CHARACTERS = 48
-# Share of the room for lines; the rest is for names alone, which cost less and say less.
-_LINES_SHARE = 0.6
+# Shares of the room for lines: so much where names alone, which cost less and say less, want the rest, and at most.
+_LEAST_SHARE, _MOST_SHARE = 0.4, 0.6
 # Newest texts with a name from which its line is chosen.
 _NEWEST = 3
 # Messages after which a name counts half.
-_HALF_LIFE = 300
+_HALF_LIFE = 150
+# What a number counts that only tools have shown: mostly that of a line, a size or a time.
+_NUMBER = 0.2
 _LEAST_ROOM = 8
+_JOINT = re.compile(r"[./]")
 # Characters of one text that are read, at its beginning and its end: 4 MB of names would take seconds.
 _READ = 200_000
 _MOST_BYTES = 4_000_000
@@ -58,6 +60,8 @@ class Use(msgspec.Struct, frozen=True, array_like=True):
     def worth(self, now: int) -> float:
         """The higher, the sooner it may be needed again, seen from position `now`."""
         used = 3 * self.agent + 2 * min(self.user, 2) + 0.3 * self.messages
+        if not (self.agent or self.user) and self.name.isdigit():
+            used *= _NUMBER
         return used / (1 + max(0, now - self.last) / _HALF_LIFE)
 
 
@@ -156,25 +160,32 @@ def shown(
     count: CountTokens,
     names_of: NamesOf = names_in,
 ) -> tuple[list[str], list[str]]:
-    """Lines, under a line with their source each, and bare names to be joined by spaces, within `room` tokens in all.
+    """Lines, under a line with their source, and bare names to be joined by spaces, within `room` tokens in all.
 
     stands: whether a name stands in what is sent anyway; it needs no room.
     """
     worth = {use.name: use.worth(now) for use in uses if not stands(use.name)}
-    chosen = _chosen(uses, worth, int(_LINES_SHARE * room), count, names_of)
-    lines = [*_by_source(chosen)]
+    costs = {name: count(f" {name}") for name in worth}
+    beside = max(int(_LEAST_SHARE * room), min(int(_MOST_SHARE * room), room - sum(costs.values())))
+    lines = [*_by_source(_chosen(uses, worth, beside, count, names_of))]
     text = "\n".join(lines)
     room -= count(text)
-    told, names = NamedText(text), list[str]()
-    # By length rather than by tokens: there are thousands, of which hundreds fit.
-    for name in sorted(worth, key=lambda name: (-worth[name] / len(name), name)):
+    told, names = NamedText(text), dict[str, int]()
+    for name in sorted(worth, key=lambda name: (-worth[name] / costs[name], name)):
         if room < _LEAST_ROOM:
             break
         if not told.have(name):
-            room -= count(f" {name}")
-            names.append(name)
+            room += sum(names.pop(part, 0) for part in _parts(name)) - costs[name]
+            names[name] = costs[name]
             told.add(name)
     return lines, sorted(names)
+
+
+def _parts(name: str) -> Iterator[str]:
+    """What a longer name begins or ends with that may be a name for itself: it stands in it."""
+    for joint in _JOINT.finditer(name):
+        yield name[: joint.start()]
+        yield name[joint.end() :]
 
 
 def _found(utterances: Iterable[Utterance], texts: list[_Text], names: NamesOf) -> dict[str, _Found]:
@@ -273,6 +284,7 @@ def _chosen(
     heap = [(-gain(line), at, line) for at, line in enumerate(lines)]
     heapify(heap)
     chosen: list[Use] = []
+    headed: set[str] = set()
     while heap and room >= _LEAST_ROOM:
         weighed, at, line = heap[0]
         now = -gain(line)
@@ -280,15 +292,21 @@ def _chosen(
             heapreplace(heap, (now, at, line))
             continue
         heappop(heap)
-        if now < 0 and costs[line] <= room:
-            room -= costs[line]
+        source = lines[line].source
+        cost = costs[line] if source in headed else costs[line] + count(source) + 2
+        if now < 0 and cost <= room:
+            room -= cost
             told |= names[line]
+            headed.add(source)
             chosen.append(lines[line])
-    return sorted(chosen, key=attrgetter("last"))
+    return chosen
 
 
 def _by_source(chosen: Sequence[Use]) -> Iterator[str]:
-    """The lines, those of one source that follow each other under its name."""
-    for source, lines in groupby(chosen, key=attrgetter("source")):
+    """The lines under the name of their source, those of the newest at the end."""
+    sources: dict[str, list[Use]] = {}
+    for use in sorted(chosen, key=attrgetter("last")):
+        sources.setdefault(use.source, []).append(use)
+    for source, uses in sorted(sources.items(), key=lambda each: each[1][-1].last):
         yield f"{escape(source)}:"
-        yield from (f"- {escape(use.line)}" for use in lines)
+        yield from (f"- {escape(use.line)}" for use in uses)

@@ -71,6 +71,51 @@ def test_a_long_line_is_cut_between_words_around_its_name() -> None:
     assert set(line.split()) <= {"word", "then", "call", "parse_row", "with", "it"}
 
 
+def test_lines_of_one_source_stand_under_its_name_once_however_the_work_went_back_and_forth() -> None:
+    said = [
+        *read(0, "rows.py", "def parse_row(line):"),
+        *read(2, "cells.py", "def parse_cell(text):"),
+        *read(4, "rows.py", "def write_row(cells):"),
+    ]
+    lines, _ = shown(used((), said, 6), 400, 6, nothing, count)
+    assert lines == [
+        *("cells.py:", "- def parse_cell(text):"),
+        *("rows.py:", "- def parse_row(line):", "- def write_row(cells):"),
+    ]
+
+
+def test_lines_leave_the_room_that_names_alone_want_and_take_it_where_those_want_none() -> None:
+    told = [Use(f"told_{at}", 1, 1, 0, at, f"told_{at} = one of the values", "a.py") for at in range(60)]
+    alone = [Use(f"alone_{at}", 1, 1, 0, at) for at in range(200)]
+
+    def share(uses: list[Use]) -> float:
+        lines, _ = shown(uses, 600, 60, nothing, count)
+        return count("\n".join(lines)) / 600
+
+    assert 0.3 < share([*told, *alone]) <= 0.42
+    assert 0.45 < share(told) <= 0.62
+
+
+def test_a_number_that_only_tools_have_shown_gives_way_to_all_other_names() -> None:
+    uses = [Use("1034", 1, 0, 0, 9), Use("fold_rows", 1, 0, 0, 9), Use("9443", 1, 1, 0, 9)]
+    kept = [sorted(shown(uses, room, 9, nothing, count)[1]) for room in range(8, 30)]
+    assert [names for at, names in enumerate(kept) if at == 0 or names != kept[at - 1]] == [
+        ["9443"],
+        ["9443", "fold_rows"],
+        ["1034", "9443", "fold_rows"],
+    ]
+
+
+def test_a_name_that_stands_in_a_longer_one_is_not_said_beside_it() -> None:
+    uses = [
+        Use("self.rows", 9, 9, 0, 9),
+        Use("rows.append_all", 9, 9, 0, 9),
+        Use("self.rows.append_all", 1, 1, 0, 9),
+        Use("self.row", 1, 1, 0, 9),
+    ]
+    assert shown(uses, 60, 9, nothing, count)[1] == ["self.row", "self.rows.append_all"]
+
+
 @pytest.mark.parametrize("room", [0, 20, 60, 200, 1_000])
 def test_the_room_is_kept(room: int) -> None:
     said = [Utterance(at, "tool", f"value_{at} = compute_{at}(input_{at})\n" * 3) for at in range(100)]
