@@ -8,8 +8,9 @@ from collections.abc import Callable, Iterable, Set
 from functools import lru_cache
 from string import ascii_letters, digits
 
-# A word as tools spell one; what encloses it in prose or code is none of it.
-_WORD = re.compile(r"(?:https?://)?[\w~@+./-]{4,160}", re.ASCII)
+# A word as tools spell one; what encloses it in prose or code is none of it. What follows an escape in a string begins
+# with the escape's letter, and is no word, but for a path of Windows.
+_WORD = re.compile(r"(?<=\\)(?<![\w:.\\]\\)[nrt][\w~@+./-]{3,159}|((?:https?://)?[\w~@+./-]{4,160})", re.ASCII)
 _EDGES = ".-+@/"
 # A capital behind something else, and capitals before something else: camelCase, HTTPServer.
 _INNER_CAPITAL = re.compile(r"[a-z0-9][A-Z]|[A-Z]{2}[a-z]")

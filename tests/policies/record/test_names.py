@@ -17,6 +17,8 @@ NAMES = {
     "os.path.join(a, b)": {"os.path.join"},
     "--dry-run -name": {"--dry-run", "-name"},
     "deadbee7 4OG6T3 HAT123 1234": {"deadbee7", "4OG6T3", "HAT123", "1234"},
+    r"C:\new_dir\readme_x.txt": {"new_dir", "readme_x.txt"},
+    r'row_a\nrow_b "\nself.rows"': {"row_a", "nrow_b"},
     "文件foo_bar.py在这里": {"foo_bar.py"},
     "sophia_silva_7557,": {"sophia_silva_7557"},
 }
@@ -31,6 +33,8 @@ ORDINARY = [
     "well-known",
     "-v",
     "x" * 200,
+    r'write("\nExpected: ")',
+    r"write('\tself.rows')",
 ]
 
 
