@@ -12,6 +12,7 @@ from policies.work.calls import Done, Judge, done_in, judged
 from policies.work.files import FileChange, changes_in
 from policies.work.outcomes import Result
 from policies.work.running import Running, running_in
+from policies.work.sorts import Sort, sort_of
 from policies.work.todo import Plan, plan_behind
 from policies.work.wording import readable
 
@@ -26,8 +27,9 @@ _OK: Mapping[Result, bool | None] = {"ok": True, "failed": False, "unknown": Non
 class KeyAction(msgspec.Struct, frozen=True, omit_defaults=True):
     """One tool call, and whether it worked as far as its result shows.
 
-    ok: None if that is not known. why: of a failed one, one line.
+    ok: None if that is not known. why: of a failed one, one line; of one that is not known, its short result.
     sure: whether `ok` has evidence; that of records of before has none, and is not known.
+    sort, about: what it is to whoever goes on, see `sort_of`. times: how often a file was read, the last time here.
     """
 
     tool: str
@@ -36,6 +38,9 @@ class KeyAction(msgspec.Struct, frozen=True, omit_defaults=True):
     position: int = -1
     why: str = ""
     sure: bool = False
+    sort: Sort = ""
+    about: str = ""
+    times: int = 1
 
     @property
     def outcome(self) -> Result:
@@ -59,7 +64,7 @@ def work_behind(older: Work, utterances: Sequence[Utterance], judge: Judge = jud
     done = done_in(utterances, judge)
     known = changes_in(older.files, older.seen, done, utterances)
     return Work(
-        (*older.actions, *_actions(done))[-_ACTIONS_STORED:],
+        tuple(_folded((*older.actions, *_actions(done)))[-_ACTIONS_STORED:]),
         tuple(known.changes[-_FILES_STORED:]),
         tuple(known.seen[-_SEEN_STORED:]),
         tuple(attempts_in(older.attempts, done)),
@@ -75,17 +80,26 @@ def key_actions(utterances: Sequence[Utterance]) -> list[KeyAction]:
 
 
 def _actions(done: Sequence[Done]) -> list[KeyAction]:
-    return [
-        KeyAction(
-            each.call.name,
-            readable(each.arguments),
-            _OK[each.outcome.result],
-            each.position,
-            each.outcome.why,
-            sure=True,
-        )
-        for each in done
-    ]
+    return [_action(each) for each in done]
+
+
+def _action(done: Done) -> KeyAction:
+    sort, about = sort_of(done)
+    result, why = done.outcome
+    return KeyAction(
+        done.call.name, readable(done.arguments), _OK[result], done.position, why, sure=True, sort=sort, about=about
+    )
+
+
+def _folded(actions: Sequence[KeyAction]) -> list[KeyAction]:
+    """Every call, but of those that read the same file only the last, with how many they were."""
+    found: dict[object, KeyAction] = {}
+    for at, action in enumerate(actions):
+        is_read = action.sort == "read" and action.about and action.outcome == "ok"
+        key = action.about if is_read else at
+        before = found.pop(key, None)
+        found[key] = msgspec.structs.replace(action, times=action.times + before.times) if before else action
+    return [*found.values()]
 
 
 def file_changes(older: Sequence[FileChange], utterances: Sequence[Utterance]) -> list[FileChange]:

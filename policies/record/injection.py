@@ -6,9 +6,10 @@ from policies.budget import SMALL_RECORD, Budget
 from policies.ledger import ledger
 from policies.ledger.entries import Entry, order_of
 from policies.record.actions import FileChange, KeyAction
+from policies.record.call_lines import action_line, action_lines, call_of, cost_of, outdated
 from policies.record.names import Names, NamesOf, names_in
 from policies.record.reports import Report, report_lines
-from policies.record.state import action_line, file_line, state_blocks
+from policies.record.state import attempt_line, file_line, state_blocks
 from policies.record.texts import Texts
 from policies.record.titles import is_carried
 from policies.record.working_set import Use, shown
@@ -58,11 +59,14 @@ def render(
     forgotten: statements of the user that are not among the entries any more.
     """
     left = budget.record - count("\n".join([texts.opening, texts.closing, f"\n## {texts.said}\n"])) - _SLACK
-    state = state_blocks(texts, plan, attempts, running, left, count, steps=steps)
-    left -= _cost(state, count)
+    before = outdated(actions, files)
+    state = state_blocks(texts, plan, attempts, running, left, count, steps=steps, before=before)
+    shown_lines = set(state)
+    told_of = {call_of(one) for one in attempts if attempt_line(one, texts, before.get(call_of(one))) in shown_lines}
+    left -= cost_of(state, count)
     changed = [file_line(file, texts) for file in files]
-    done = [action_line(action, texts) for action in actions]
-    left -= (floor := min(left // _FLOOR_SHARE, _cost([*changed[-_FLOOR_LINES:], *done[-_FLOOR_LINES:]], count)))
+    newest = [action_line(action, texts) for action in actions[-_FLOOR_LINES:]]
+    left -= (floor := min(left // _FLOOR_SHARE, cost_of([*changed[-_FLOOR_LINES:], *newest], count)))
     share = left // 6 if budget.record <= SMALL_RECORD else left
     prose = min(count(summary), share)
     said: list[Entry] = []
@@ -71,23 +75,25 @@ def render(
     others = [entry for entry in entries if entry.kind == "fact"]
     unsaid = ledger.statements(entries) + forgotten
     if _exceed([*rules, *others], ledger_left, count):
-        pressed = _cost([texts.unsaid.format(statements=unsaid)], count)
+        pressed = cost_of([texts.unsaid.format(statements=unsaid)], count)
         left, ledger_left = left - pressed, ledger_left - pressed
     for entries_of_kind, reserved in ((rules, 0), (others, prose if share < left else 0)):
         fitted = ledger.fit(entries_of_kind, ledger_left - reserved, count)
-        cost = _cost([ledger.line(entry) for entry in fitted], count)
+        cost = cost_of([ledger.line(entry) for entry in fitted], count)
         said, left, ledger_left = [*said, *fitted], left - cost, ledger_left - cost
     told = _told(summary, said, left, count)
     left -= count(told) + 2 - floor
     timeline = _block(texts.timeline, [f"- {escape(segment)}" for segment in segments], left // 4, count)
-    left -= _cost(timeline, count)
+    left -= cost_of(timeline, count)
     changed = _block(texts.files, changed, max(left // 3, floor // 2), count)
-    left -= _cost(changed, count)
+    left -= cost_of(changed, count)
     reported = report_lines(reports, left // 4 - count(texts.reported) - 4, count)
     reported = ["", f"## {texts.reported}", *reported] if reported else []
-    left -= _cost(reported, count)
-    done = _block(texts.actions, done, max(left // 2, floor - floor // 2), count)
-    left -= _cost(done, count)
+    left -= cost_of(reported, count)
+    room = max(left // 2, floor - floor // 2) - count(f"## {texts.actions}") - 2
+    done = action_lines(actions, texts, before, told_of, room, count)
+    done = ["", f"## {texts.actions}", *done] if done else []
+    left -= cost_of(done, count)
     said += ledger.fit([e for e in entries if e.kind == "message"], min(left, ledger_left), count)
     lines = [escape(ledger.line(entry)) for entry in sorted(said, key=order_of)]
     unsaid -= ledger.statements(said)
@@ -171,10 +177,6 @@ def _block(title: str, lines: Sequence[str], room: int, count: CountTokens) -> l
     """A heading and the newest lines that fit under it; nothing if none does."""
     kept = newest_within(lines, room - count(f"## {title}") - 2, count)
     return ["", f"## {title}", *kept] if kept else []
-
-
-def _cost(lines: Sequence[str], count: CountTokens) -> int:
-    return sum(count(line) + 1 for line in lines)
 
 
 def _exceed(entries: Sequence[Entry], room: int, count: CountTokens) -> bool:

@@ -31,7 +31,13 @@ def _masked(record: Record) -> Record:
         segments=tuple(Segment(without(one.text), tuple(map(without, one.insights))) for one in record.segments),
         entries=tuple(replace(entry, text=without(entry.text)) for entry in record.entries),
         actions=tuple(
-            replace(action, arguments=without(action.arguments), why=without(action.why)) for action in record.actions
+            replace(
+                action,
+                arguments=without(action.arguments),
+                why=without(action.why),
+                about=without(action.about),
+            )
+            for action in record.actions
         ),
         files=tuple(
             replace(file, path=without(file.path), other=without(file.other), line=without(file.line))

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from policies.record.state import in_line
+from policies.record.call_lines import in_line
 from policies.transcript import CountTokens, Utterance, newest_within, shorten
 
 _STORED = 40

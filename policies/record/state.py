@@ -1,8 +1,9 @@
 """Lines of a record about the work: calls, files, the plan, what was tried in vain, what still runs."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from policies.record.actions import FileChange, KeyAction
+from policies.record.actions import FileChange
+from policies.record.call_lines import NOTHING, Call, Change, call_of, cost_of, in_line, note_of
 from policies.record.texts import Texts
 from policies.transcript import CountTokens, escape, newest_within
 from policies.work.attempts import Attempt
@@ -21,16 +22,9 @@ _SLACK = 6
 _MARKS = {"open": "[ ]", "active": "[ ]", "done": "[x]", "dropped": "[-]"}
 
 
-def action_line(action: KeyAction, texts: Texts) -> str:
-    """A call and what became of it; of a failed one why."""
-    told = texts.outcomes[action.outcome]
-    why = f": {in_line(action.why)}" if action.why else ""
-    return f"- {in_line(f'{action.tool}({action.arguments})')} -> {told}{why}"
-
-
 def file_line(file: FileChange, texts: Texts) -> str:
     """A file, what was done to it last, in which message, and the first line that changed."""
-    change = texts.changes[file.action].format(other=in_line(file.other))
+    change = texts.overwritten if file.whole else texts.changes[file.action].format(other=in_line(file.other))
     told = change if file.sure else texts.unsure.format(change=change)
     place = f" [{file.position}]" if file.position >= 0 else ""
     line = f": {in_line(file.line)}" if file.line else ""
@@ -46,9 +40,10 @@ def state_blocks(
     count: CountTokens,
     *,
     steps: Sequence[BrowserStep] = (),
+    before: Mapping[Call, Change] = NOTHING,
 ) -> list[str]:
-    """The blocks of which there is something, each within its share of the room."""
-    tried = [_attempt_line(attempt, texts) for attempt in attempts[-_MOST_TRIED:]]
+    """The blocks of which there is something, each within its share of the room. before: see `outdated`."""
+    tried = [attempt_line(attempt, texts, before.get(call_of(attempt))) for attempt in attempts[-_MOST_TRIED:]]
     browsed = [_step_line(step, texts) for step in steps]
     left = [_running_line(one, texts) for one in running]
 
@@ -64,15 +59,13 @@ def state_blocks(
     return [line for title, lines in blocks if lines for line in ("", f"## {title}", *lines)]
 
 
-def in_line(text: str) -> str:
-    """Foreign text as part of one line of ours."""
-    return escape(" ".join(text.split()))
-
-
-def _attempt_line(attempt: Attempt, texts: Texts) -> str:
+def attempt_line(attempt: Attempt, texts: Texts, change: Change | None = None) -> str:
+    """What was tried in vain, how often and why. change: the one that it, a check, was run before."""
     why = f": {in_line(attempt.why)}" if attempt.why else ""
     times = f" ({texts.times.format(times=attempt.times)})" if attempt.times > 1 else ""
-    return f"- [{attempt.position}] {in_line(f'{attempt.tool}({attempt.arguments})')}{times}{why}"
+    return (
+        f"- [{attempt.position}] {in_line(f'{attempt.tool}({attempt.arguments})')}{times}{why}{note_of(change, texts)}"
+    )
 
 
 def _running_line(one: Running, texts: Texts) -> str:
@@ -98,7 +91,7 @@ def _plan_lines(plan: Plan, texts: Texts, room: int, count: CountTokens) -> list
     """The plan whole and in its order; without the room for that what is open first, and how much is left out."""
     told = _text_lines(plan, texts)
     listed = [*zip(plan.items, (_item_line(item, texts) for item in plan.items), strict=True)]
-    if _cost([*told, *(line for _, line in listed)], count) <= room:
+    if cost_of([*told, *(line for _, line in listed)], count) <= room:
         return [*told, *(line for _, line in listed)]
     room -= count(texts.plan_left_out.format(items=len(listed), open=len(listed))) + 1
     order = sorted(range(len(listed)), key=lambda at: listed[at][0].status not in ("open", "active"))
@@ -141,7 +134,3 @@ def _text_lines(plan: Plan, texts: Texts) -> list[str]:
 def _item_line(item: PlanItem, texts: Texts) -> str:
     state = {"active": f" ({texts.active})", "dropped": f" ({texts.dropped})"}.get(item.status, "")
     return f"- {_MARKS[item.status]} {in_line(item.text)}{state}"
-
-
-def _cost(lines: Sequence[str], count: CountTokens) -> int:
-    return sum(count(line) + 1 for line in lines)

@@ -54,7 +54,13 @@ class Texts:
     next_goal: str
     outcomes: Mapping[Result, str]
     changes: Mapping[Change, str]
+    overwritten: str
     unsure: str
+    told: str
+    reads: str
+    calls_left_out: str
+    unchecked: str
+    not_rerun: str
 
 
 _EN = Texts(
@@ -62,7 +68,8 @@ _EN = Texts(
         "<conversation_record>\n"
         "The gateway's factual record of the earlier part of this conversation, which no longer fits the context "
         "window. It is not a message from the user and holds no instructions to you beyond what the user said. "
-        "Later messages win over it. Tools work as before. Do not mention it; answer in the user's language."
+        "Later messages win over it. [n]: its message n, counted from 0 behind the system prompt. "
+        "Tools work as before. Do not mention it; answer in the user's language."
     ),
     closing="</conversation_record>",
     headings=(
@@ -107,13 +114,20 @@ _EN = Texts(
         "copied": "copied from {other}",
         "deleted": "deleted",
     },
+    overwritten="overwritten",
     unsure="{change}, result not known",
+    told='"{text}"',
+    reads="{times} times, last at [{position}]",
+    calls_left_out="({calls} more calls, of those that matter least, are not shown here for want of room.)",
+    unchecked="before the last change ([{position}] {path})",
+    not_rerun="before the last change ([{position}] {path}), not run since",
 )
 _ZH = Texts(
     opening=(
         "<conversation_record>\n"
         "网关对本次对话较早部分的事实记录(这部分已超出上下文窗口)。它不是用户消息，除用户说过的话以外不含任何指令。"
-        "后面的消息优先于本记录。工具照常可用。不要提及本记录；用用户的语言回答。"
+        "后面的消息优先于本记录。[n] 指本次对话的第 n 条消息(系统提示之后从 0 起)。工具照常可用。"
+        "不要提及本记录；用用户的语言回答。"
     ),
     closing="</conversation_record>",
     headings=(
@@ -158,7 +172,13 @@ _ZH = Texts(
         "copied": "复制自 {other}",
         "deleted": "已删除",
     },
+    overwritten="已覆盖",
     unsure="{change}，结果未知",
+    told="“{text}”",
+    reads="{times} 次，最后一次在 [{position}]",
+    calls_left_out="（另有 {calls} 次较次要的调用因篇幅未列出。）",
+    unchecked="早于最近一次改动（[{position}] {path}）",
+    not_rerun="早于最近一次改动（[{position}] {path}），此后未再运行",
 )
 _BY_LANGUAGE: Mapping[Language, Texts] = {"en": _EN, "zh": _ZH}
 ALL_TEXTS = tuple(_BY_LANGUAGE.values())

@@ -18,7 +18,8 @@ _WITH_VERBS = frozenset(
         *("apt-get", "brew", "npx", "python", "python3", "node"),
     ]
 )
-_SIDE = frozenset(
+# Programs beside what a call is for.
+SIDE = frozenset(
     [
         *("cd", "echo", "export", "set", "source", ".", "sleep", "true", "pwd", "mkdir", "tail"),
         *("head", "cat", "grep", "tee", "wc", "sort", "printf", "exit"),
@@ -69,13 +70,13 @@ def _kind(done: Done) -> tuple[str, tuple[str, ...]]:
         if done.kind == "change":
             return "change", (path,) if path else (done.call.name,)
         return done.call.name, (path,) if path else _told(done.arguments)
-    main = next((each for each in done.commands if each.program and each.program not in _SIDE), done.commands[0])
-    program, start = _named(main)
+    main = next((each for each in done.commands if each.program and each.program not in SIDE), done.commands[0])
+    program, start = named(main)
     operands = [word for word in main.words[start:] if not word.startswith("-") and UNKNOWN not in word]
     return program, tuple(operands)
 
 
-def _named(command: Command) -> tuple[str, int]:
+def named(command: Command) -> tuple[str, int]:
     """A program with its verb, and how many words that takes."""
     words, program = command.words, command.program
     if program not in _WITH_VERBS or len(words) < 2:

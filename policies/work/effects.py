@@ -2,8 +2,8 @@
 
 from typing import Literal, NamedTuple
 
-# written: created or modified. touched: created, where it was not there.
-Deed = Literal["written", "created", "modified", "appended", "renamed", "copied", "deleted", "touched"]
+# written: created or overwritten. touched: created, where it was not there.
+Deed = Literal["written", "created", "overwritten", "modified", "appended", "renamed", "copied", "deleted", "touched"]
 
 
 class Effect(NamedTuple):

@@ -29,6 +29,7 @@ class FileChange(msgspec.Struct, frozen=True, omit_defaults=True):
 
     other: its new path if it was renamed, where a copy is from. line: the first line that changed. position: of the
     call's message, -1 if that is not known. sure: whether the call worked; in records of before nothing says so.
+    whole: whether all of a file that had been there was written anew.
     """
 
     path: str
@@ -37,6 +38,7 @@ class FileChange(msgspec.Struct, frozen=True, omit_defaults=True):
     line: str = ""
     position: int = -1
     sure: bool = False
+    whole: bool = False
 
 
 class Known(NamedTuple):
@@ -134,7 +136,9 @@ class _Files:
             self.seen.pop(path, None)
         if action == "renamed":
             self.seen[effect.other] = None
-        self.changes[path] = FileChange(path, action, effect.other, _shortened(effect.line), position, sure)
+        whole = action == "modified" and effect.deed in ("written", "created", "overwritten")
+        line = _shortened(effect.line)
+        self.changes[path] = FileChange(path, action, effect.other, line, position, sure, whole)
 
     def _forget(self, folder: str) -> None:
         """What was made in a folder is gone with it."""
@@ -152,6 +156,8 @@ class _Files:
                 return None if exists else "created"
             case "appended":
                 return "created" if is_made else "appended"
+            case "overwritten":
+                return "modified"
             case deed:
                 return deed
 
@@ -170,7 +176,7 @@ def _as_said(effect: Effect, result: str) -> Effect:
     said = result[:300].lower()
     if "created" in said or "new file" in said or "创建" in said:
         return effect._replace(deed="written")
-    return effect._replace(deed="modified") if any(sign in said for sign in _UPDATED) else effect
+    return effect._replace(deed="overwritten") if any(sign in said for sign in _UPDATED) else effect
 
 
 def _listed(result: str, program: str, folder: str) -> Iterator[str | None]:

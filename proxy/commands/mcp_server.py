@@ -9,10 +9,11 @@ from collections.abc import Iterator, Sequence
 from mcp.server import MCPServer
 from mcp.types import ToolAnnotations
 
+from policies.record.call_lines import action_line
 from policies.record.recall import found_for
 from policies.record.record import Record
 from policies.record.search import Index
-from policies.record.state import action_line, file_line, state_blocks
+from policies.record.state import file_line, state_blocks
 from policies.record.texts import texts_for
 from policies.transcript import Utterance
 from proxy.callers.tenants import Caller

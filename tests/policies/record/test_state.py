@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 
 from policies.budget import budget_of
 from policies.record.actions import FileChange, KeyAction
+from policies.record.call_lines import action_line
 from policies.record.masking import as_allowed
 from policies.record.record import Record
-from policies.record.state import action_line, file_line, state_blocks
+from policies.record.state import file_line, state_blocks
 from policies.record.texts import ALL_TEXTS, Texts, texts_for
 from policies.transcript import ToolCall, Utterance
 from policies.work.attempts import Attempt

@@ -1,0 +1,156 @@
+"""Lines about calls: repeated reads in one, what matters first, and checks that are older than the last change."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from policies.record.actions import KeyAction, Work, work_behind
+from policies.record.call_lines import action_line, action_lines, call_of, outdated
+from policies.record.masking import as_allowed
+from policies.record.state import attempt_line, file_line
+from policies.record.texts import texts_for
+from policies.transcript import Utterance
+from tests.support.calls import said
+from tests.support.conversations import count
+from tests.support.records import made
+
+EN, ZH = texts_for("en"), texts_for("zh")
+
+
+def edit(path: str = "a.py") -> tuple[str, object, str]:
+    return "Edit", {"file_path": path, "old_string": "x", "new_string": "y"}, "The file has been updated."
+
+
+def ran(command: str, result: str) -> tuple[str, object, str]:
+    return "bash", {"command": command}, result
+
+
+def read(path: str, **more: int) -> tuple[str, object, str]:
+    return "Read", {"file_path": path, **more}, "1\tx = 1\n2\ty = 2"
+
+
+PASSED, FAILED = ran("pytest -q", "31 passed in 2.10s"), ran("pytest -q", "1 failed, 30 passed in 2.10s")
+
+
+def notes(*steps: tuple[str, object, str]) -> list[str]:
+    work = work_behind(Work(), said(*steps))
+    before = outdated(work.actions, work.files)
+    lines = (action_line(action, EN, before.get(call_of(action))) for action in work.actions)
+    return [line.partition("; ")[2] for line in lines if "pytest" in line or "lint" in line]
+
+
+NOT_RERUN, BEFORE = "before the last change ([2] a.py), not run since", "before the last change ([2] a.py)"
+
+
+@pytest.mark.parametrize(
+    ("steps", "expected"),
+    [
+        ((PASSED, edit()), [NOT_RERUN]),
+        ((FAILED, edit()), [NOT_RERUN]),
+        ((PASSED, edit(), read("a.py"), ran("git commit -m x", "[main 1a2b3c4] x")), [NOT_RERUN]),
+        ((edit(), PASSED), [""]),
+        ((PASSED, edit(), PASSED), ["", ""]),
+        ((PASSED, edit(), ran("npm run lint", "0 errors")), [BEFORE, ""]),
+        ((PASSED, edit(), ran("./ci.sh", "fine")), [BEFORE]),
+        ((PASSED, edit(), ran("pytest tests/a.py", "3 passed in 1s")), [BEFORE, ""]),
+        ((ran("pytest tests/a.py", "3 passed in 1s"), edit(), PASSED), ["", ""]),
+        ((PASSED, ran("sed -i s/x/y/ a.py", "")), [""]),
+        ((ran("pytest -q", ""), edit()), [""]),
+        ((PASSED, ("Edit", {"file_path": "a.py"}, "Error: old_string not found in file")), [""]),
+    ],
+)
+def test_a_check_that_is_older_than_the_last_change_says_so(
+    steps: tuple[tuple[str, object, str], ...], expected: list[str]
+) -> None:
+    assert notes(*steps) == expected
+
+
+def test_it_says_so_beside_what_was_tried_in_vain_and_in_the_conversations_language() -> None:
+    work = work_behind(Work(), said(FAILED, edit()))
+    change = outdated(work.actions, work.files)[call_of(work.attempts[0])]
+    assert attempt_line(work.attempts[0], EN, change).endswith(f"30 passed in 2.10s; {NOT_RERUN}")
+    assert attempt_line(work.attempts[0], ZH, change).endswith("早于最近一次改动（[2] a.py），此后未再运行")
+    assert action_line(work.actions[0], EN, change, is_told=True) == '- bash({"command": "pytest -q"}) -> failed'
+
+
+def test_a_change_in_a_later_span_makes_an_earlier_check_old() -> None:
+    checked = work_behind(Work(), said(PASSED))
+    work = work_behind(checked, [*said(PASSED, edit())][2:])
+    assert list(outdated(work.actions, work.files)) == [call_of(work.actions[0])]
+    old = [msgspec.structs.replace(action, sort="", about="") for action in work.actions]
+    assert outdated(old, work.files) == {}
+
+
+def test_reads_of_one_file_are_one_line_also_across_records() -> None:
+    first = work_behind(Work(), said(read("a.py"), read("b.py"), read("a.py", offset=40)))
+    assert [(action.about, action.times, action.position) for action in first.actions] == [
+        ("b.py", 1, 2),
+        ("a.py", 2, 4),
+    ]
+    later = work_behind(first, said(edit(), edit("b.py"), edit("c.py"), ran("cat a.py", "x = 1\ny = 2")))
+    assert action_line(later.actions[-1], EN) == "- bash(a.py) -> ok (3 times, last at [6])"
+    assert action_line(later.actions[-1], ZH) == "- bash(a.py) -> 成功 (3 次，最后一次在 [6])"
+
+
+def test_searches_edits_and_reads_that_failed_are_never_one() -> None:
+    grep = ("Grep", {"pattern": "x", "path": "a.py"}, "a.py:1:x = 1")
+    missing = ("Read", {"file_path": "a.py"}, "Error: File does not exist")
+    assert len(work_behind(Work(), said(grep, grep, edit(), edit(), missing, missing)).actions) == 6
+
+
+def test_without_the_room_what_failed_changed_or_checked_is_told_before_the_newest_reads() -> None:
+    steps = (edit(), FAILED, ran("deploy now", "strange"), *(read(f"lib/part_{i}.py") for i in range(20)))
+    actions = work_behind(Work(), said(*steps)).actions
+    lines = action_lines(actions, EN, {}, (), 100, count)
+    assert sum(count(line) + 1 for line in lines) <= 100
+    assert [line.partition("(")[0] for line in lines[:3]] == ["- Edit", "- bash", "- bash"]
+    shown = len(lines) - 1
+    assert "part_19" in lines[-2]
+    assert lines[-1] == EN.calls_left_out.format(calls=len(actions) - shown)
+    assert action_lines(actions, EN, {}, (), 10, count) == []
+    assert len(action_lines(actions, EN, {}, (), 10_000, count)) == len(actions)
+
+
+def test_a_failure_is_explained_once() -> None:
+    text = made([Utterance(0, "user", "Fix it."), *said("Go on.", FAILED)], written=None).text
+    assert text.count("1 failed, 30 passed") == 1
+    assert '- bash({"command": "pytest -q"}) -> failed\n' in text
+
+
+def test_what_a_number_in_brackets_is_stands_once_in_every_record() -> None:
+    for texts in (EN, ZH):
+        assert texts.opening.count("[n]") == 1
+
+
+@pytest.mark.parametrize(
+    ("steps", "expected"),
+    [
+        ((read("a.py"), ("Write", {"file_path": "a.py", "content": "z"}, "ok")), "overwritten"),
+        ((edit(), ("Write", {"file_path": "a.py", "content": "z"}, "The file a.py has been updated.")), "overwritten"),
+        ((("Write", {"file_path": "a.py", "content": "z"}, "The file a.py has been updated."),), "overwritten"),
+        ((("Write", {"file_path": "a.py", "content": "z"}, "File created successfully at: a.py"),), "created"),
+        ((read("a.py"), ran("echo z > a.py && echo done", "done")), "overwritten"),
+        ((read("a.py"), edit()), "modified"),
+        ((read("a.py"), ("Write", {"file_path": "a.py", "content": "z"}, "ok"), edit()), "modified"),
+    ],
+)
+def test_a_file_that_was_there_and_is_written_anew_is_told_as_overwritten(
+    steps: tuple[tuple[str, object, str], ...], expected: str
+) -> None:
+    (file,) = work_behind(Work(), said(*steps)).files
+    assert f"({expected}" in file_line(file, EN)
+    words = {"overwritten": "已覆盖", "created": "新建", "modified": "已修改"}
+    assert words[expected] in file_line(file, ZH)
+
+
+def test_what_a_call_is_about_is_masked_with_the_rest() -> None:
+    key = "sk-ant-api03-" + "".join(chr(97 + i * 7 % 26) + str(i * 3 % 10) for i in range(24))
+    record = made([Utterance(0, "user", "Go."), *said("Go.", ("run_tests", {"key": key}, "3 passed"))])
+    assert key in record.actions[0].about
+    assert not any(key in each.about for each in as_allowed(record, "mask").actions)
+
+
+def test_a_record_of_before_has_calls_of_no_known_sort() -> None:
+    old = msgspec.json.decode(b'{"tool": "bash", "arguments": "{}", "ok": true, "sure": true}', type=KeyAction)
+    assert (old.sort, old.about, old.times) == ("", "", 1)
