@@ -11,6 +11,13 @@ _CODE_NAMES = (
 )
 # Near the beginning or the end of a result.
 CODE = re.compile(rf"(?:{_CODE_NAMES})['\"]?\s{{0,2}}[:：=>は]?\s{{0,2}}(-?\d{{1,10}})\b(?!\.\d)", re.IGNORECASE)
+# The same at the end of a line, where less has to stand before it; what is asked of a server has codes above these.
+LAST_CODE = re.compile(r"\b(?:code|status|errno|signal|Error)\W{0,3}(?:[01]?\d{1,2}|2[0-4]\d|25[0-5])\W{0,3}\Z")
+# That a build failed: which of its steps did, and why, is said in another line.
+OF_BUILD = re.compile(
+    r"\b[Bb]uild failed\b|\bBUILD FAIL|\b[Cc]ompilation failed\b|\bcould not compile\b|\b(?:make|ninja)\b[^\n]{0,20}: "
+    r"(?:\*\*\*|build stopped)|ELIFECYCLE|\b[Ll]ifecycle script\b"
+)
 # A line that a harness puts around an output, whatever that says.
 FRAME = re.compile(
     r"^\W{0,2}(?:error: )?(?:exit code:? ?|exit status:? ?|returncode>|process exited with code "

@@ -53,6 +53,11 @@ _SHOWN = re.compile(r"^(?:[+@ -]|\d{1,6}[\t:|-]|[\w./-]{1,200}[:-]\d{1,6}[:-])[^
 _TAGS = re.compile(r"</?[\w:-]{1,40}>")
 _PASSED = re.compile(r"\b\d{1,6} (?:tests? )?pass(?:ed|ing)\b")
 _LABEL = re.compile(r"^(?:error|fehler|erreur|错误)\s?[:：]\s{0,4}$", re.IGNORECASE)
+_UNINDENTED = re.compile(r"^[^\s][^\n]*", re.MULTILINE)
+_LONE_VERDICT = re.compile(
+    r"\W*(?:errors?|failed|fail|failures?|fatal|fehler|erreur|ошибка|失败|错误|エラー|失敗|오류|실패)\W*", re.IGNORECASE
+)
+_REFUSED = "refused by the user"
 _PYTHON = re.compile(r"'(success|ok|isError|is_error)'\s?:\s?(True|False)")
 
 
@@ -68,8 +73,16 @@ NOT_KNOWN = Outcome("unknown")
 def outcome_of(kind: Kind, text: str | None, error: bool | None, *, is_shell: bool, shows: bool = False) -> Outcome:
     """What became of a call. text: of its result, None if there is none; error: what the protocol says of it.
 
-    shows: a shell's last command shows something, whose words are not about the call.
+    shows: a shell's last command shows something, whose words are not about the call. `why` of one that is not known is
+    its result, where that is short.
     """
+    found = _outcome_of(kind, text, error, is_shell=is_shell, shows=shows)
+    if text and found.result == "failed" and _is_wrapper(found.why):
+        return Outcome("failed", _said_around(found.why, text))
+    return found
+
+
+def _outcome_of(kind: Kind, text: str | None, error: bool | None, *, is_shell: bool, shows: bool) -> Outcome:
     if text is None:
         return Outcome("failed") if error else NOT_KNOWN
     if error:
@@ -85,7 +98,15 @@ def outcome_of(kind: Kind, text: str | None, error: bool | None, *, is_shell: bo
             return Outcome("failed", _reason(text))
         ground = "code"
     found = _found(kind, text, seen, ground, is_shell=is_shell, shows=shows)
-    return found or (OK if ground != "none" else NOT_KNOWN)
+    found = found or (OK if ground != "none" else NOT_KNOWN)
+    return Outcome("unknown", _whole(text)) if found == NOT_KNOWN else found
+
+
+def _whole(text: str) -> str:
+    """A result of a line or two; empty for a longer one."""
+    text = _TAGS.sub("", text).strip() if len(text) <= _SHORT else ""
+    words = " ".join(text.split())
+    return words if len(words) <= _WHY and text.count("\n") <= 1 else ""
 
 
 def _found(kind: Kind, text: str, seen: str, ground: _Ground, *, is_shell: bool, shows: bool) -> Outcome | None:
@@ -343,14 +364,62 @@ def _line(text: str) -> str:
 
 
 def _says_no_why(line: str) -> bool:
-    return any(pattern.match(line) for pattern in (lines.FRAME, _LABEL, lines.WENT_WELL))
+    frame = lines.FRAME.match(line)
+    if frame is not None and _tells_of_failure(line[frame.end() :]):
+        return False
+    return frame is not None or any(pattern.match(line) for pattern in (_LABEL, lines.WENT_WELL))
+
+
+def _tells_of_failure(text: str) -> bool:
+    return any(pattern.search(text) for pattern in (lines.OWN_ERROR, ENGLISH.failed, ENGLISH.missing))
+
+
+def _is_wrapper(line: str) -> bool:
+    """Whether a line says that something failed and not why: it announces what follows, ends with a code, or is about a
+    whole build."""
+    if line.endswith((":", "：")) or _LONE_VERDICT.fullmatch(line) or lines.OF_BUILD.search(line):
+        return True
+    code = lines.CODE.search(line) or lines.LAST_CODE.search(line)
+    return code is not None and not _tells_of_failure(line[code.end() :])
+
+
+def _end_of_trace(text: str) -> str:
+    """The first line behind the last trace that is not indented, or the last of what is read of a long one."""
+    start = text.rfind("Traceback")
+    trace = text[start : start + 2 * _READ].partition("\n")[2]
+    if first := _UNINDENTED.search(trace):
+        return _line(first[0])
+    ends = _UNINDENTED.findall(text[-_READ:].partition("\n")[2])
+    return _line(ends[-1]) if ends else ""
+
+
+def _said_around(wrapper: str, text: str) -> str:
+    """What a failed result says beside a line that wraps it: an error of its own, else the next line; of a line before
+    it nobody knows whether it is why, so that both are told."""
+    if lines.REFUSED.search(wrapper):
+        return _REFUSED
+    seen = text if len(text) <= 2 * _READ else f"{text[:_READ]}\n{text[-_READ:]}"
+    told = [line for line in map(_line, seen.splitlines()) if line]
+    at = next((at for at, line in enumerate(told) if line == wrapper), None)
+    if wrapper.startswith("Traceback"):
+        return _end_of_trace(text) or wrapper
+    for line in told:
+        if lines.OWN_ERROR.search(line) and not _is_wrapper(line):
+            return line
+    if at is None:
+        return wrapper
+    following = next(iter(told[at + 1 : at + 2]), "")
+    if following and not (_is_wrapper(following) or _says_no_why(following)):
+        return following
+    before = next((line for line in reversed(told[:at]) if not (_is_wrapper(line) or _says_no_why(line))), "")
+    return _line(f"{before} … {wrapper}") if before else wrapper
 
 
 def _reason(text: str) -> str:
     """The line of a failed result that says why: a verdict, else an error, else the first behind what frames it, else
     the exit code."""
     if REJECTED.match(text[:_READ]):
-        return "refused by the user"
+        return _REFUSED
     seen = text if len(text) <= 2 * _READ else f"{text[:_READ]}\n{text[-_READ:]}"
     cleared = lines.NONE_OF_THEM.sub(" ", seen)
     for pattern in (lines.VERDICT, lines.OWN_ERROR):

@@ -56,6 +56,114 @@ def test_why_a_call_failed_is_told_in_one_line(text: str, why: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("husky - pre-commit hook exited with code 1\nerror: no subject", "no subject"),
+        ('src/a.ts(3,1): error TS2304: Cannot find name x.\nerror: script "test" exited with code 1', "TS2304"),
+        (
+            'bun test v1\n\n1 | expect(1).toBe(2)\nerror: expect(received).toBe(expected)\n\nerror: script "test" exited with code 1',
+            "toBe(expected)",
+        ),
+        ('error: script "test" exited with code 1', 'script "test"'),
+        (
+            'Traceback (most recent call last):\n  File "a.py", line 3, in <module>\n    f()\n  File "a.py", line 1, in f\n    raise ValueError("no rows")\nValueError: no rows',
+            "ValueError: no rows",
+        ),
+        (
+            'Traceback (most recent call last):\n  File "a.py", line 3, in <module>\n    main()\n  File "m.py", line 1\n    raise NoRows(3)\nm.NoRows: three rows are missing',
+            "three rows are missing",
+        ),
+        (
+            "thread 'main' panicked at src/main.rs:4:5:\nindex out of bounds: the len is 3 but the index is 7\nnote: run with `RUST_BACKTRACE=1`",
+            "index out of bounds",
+        ),
+        ("make: *** [Makefile:3: test] Error 1", "Error 1"),
+        (
+            "cc -o a a.c\na.c:3:5: error: unknown type name 'foo'\nmake: *** [Makefile:3: a] Error 1",
+            "unknown type name",
+        ),
+        (
+            '> app@1 build\n> vite build\n\nerror during build:\nRollupError: Could not resolve "./x" from "src/main.ts"\n    at getRollupError',
+            "Could not resolve",
+        ),
+        ('ERROR: process "/bin/sh -c pip install x" did not complete successfully: exit code: 1', "did not complete"),
+        (
+            '#9 ERROR: No matching distribution found for x\n------\nERROR: failed to solve: process "/bin/sh -c pip install x" did not complete successfully: exit code: 1',
+            "No matching distribution",
+        ),
+        ("subprocess.CalledProcessError: Command '['git', 'push']' returned non-zero exit status 128.", "git"),
+        (
+            "fatal: unable to access 'https://x': Could not resolve host\nsubprocess.CalledProcessError: Command '['git', 'push']' returned non-zero exit status 128.",
+            "Could not resolve host",
+        ),
+        ("Exit code 2\nusage: a.py [-h]\na.py: error: unrecognized arguments: --x", "unrecognized arguments"),
+        ('Exception in thread "main" java.lang.IllegalStateException: no port\n\tat A.main(A.java:3)', "no port"),
+        ("Command failed with exit code 1: tsc --noEmit\nsrc/a.ts(1,2): error TS1005: ';' expected.", "TS1005"),
+        ("Process exited with code 1: module not found", "module not found"),
+        ("Error: Process completed with exit code 1.", "exit code 1"),
+        ("错误：\n找不到文件 配置.yaml", "找不到文件"),
+        ("命令失败，退出码 1\n端口 8080 已被占用", "已被占用"),
+        ("Fehler:\nDatei nicht gefunden: messung.csv", "Datei nicht gefunden"),
+        (
+            "The user doesn't want to proceed with this tool use. The tool use was rejected. To tell you how to proceed, the user said:\nno, write a down migration",
+            "refused",
+        ),
+        (
+            "panic: runtime error: index out of range [3] with length 2\n\ngoroutine 1 [running]:\nmain.main()",
+            "index out of range",
+        ),
+        (
+            "/repo/x.js:3\n  foo()\n  ^\n\nReferenceError: foo is not defined\n    at Object.<anonymous> (/repo/x.js:3:3)",
+            "foo is not defined",
+        ),
+        ("FAIL\texample.com/app [build failed]", "build failed"),
+        ("# example.com/app\n./main.go:3:2: undefined: foo\nFAIL\texample.com/app [build failed]", "undefined: foo"),
+        ('error: could not compile `app` (bin "app") due to 1 previous error', "could not compile"),
+        (
+            'error[E0308]: mismatched types\n --> src/main.rs:2:5\nerror: could not compile `app` (bin "app") due to 1 previous error',
+            "mismatched types",
+        ),
+        ("FAILED\n1 failed, 2 passed", "1 failed"),
+        ("Request failed with status code 404", "404"),
+        ("ELIFECYCLE  Command failed with exit code 1.\n", "exit code 1"),
+        (
+            "✖ subject may not be empty [subject-empty]\nhusky - commit-msg script failed (code 1)",
+            "subject may not be empty",
+        ),
+        (
+            "Traceback (most recent call last):\n"
+            + "".join(f'  File "m{i}.py", line {i}, in <module>\n    call_number_{i}()\n' for i in range(60))
+            + "m.NoRows: three rows are missing",
+            "three rows are missing",
+        ),
+    ],
+)
+@pytest.mark.parametrize("error", [None, True])
+def test_a_line_that_only_wraps_a_failure_gives_way_to_what_says_why(
+    text: str, why: str, *, error: bool | None
+) -> None:
+    found = outcome(text, error=error)
+    assert found.result == "failed"
+    assert why in found.why
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("42 rows", "42 rows"),
+        ('  {"rows": 42}\n', '{"rows": 42}'),
+        ("first\nsecond", "first second"),
+        ("a\nb\nc", ""),
+        ("word " * 60, ""),
+        ("[Old tool result content cleared]", ""),
+        ("", ""),
+    ],
+)
+def test_a_short_result_of_which_nothing_is_known_is_told_in_its_own_words(text: str, told: str) -> None:
+    assert outcome(text, tool="count_things") == Outcome("unknown", told)
+
+
+@pytest.mark.parametrize(
     ("error", "text", "expected"),
     [
         (True, "12 passed in 0.2s", "failed"),
