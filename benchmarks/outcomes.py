@@ -37,7 +37,7 @@ def told(row: Row) -> str:
     record = made([Utterance(0, "user", "Go on."), Utterance(1, "assistant", "", (call,)), result], written=None)
     line = next(line for line in record.text.splitlines() if line.startswith(f"- {tool}("))
     said = line.rpartition(" -> ")[2] if " -> failed" not in line else "failed"
-    return _SAID[said.partition(":")[0]]
+    return _SAID.get(said.partition(":")[0], "unknown")
 
 
 def main() -> None:

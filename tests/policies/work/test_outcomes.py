@@ -61,20 +61,37 @@ def test_why_a_call_failed_is_told_in_one_line(text: str, why: str) -> None:
         ("husky - pre-commit hook exited with code 1\nerror: no subject", "no subject"),
         ('src/a.ts(3,1): error TS2304: Cannot find name x.\nerror: script "test" exited with code 1', "TS2304"),
         (
-            'bun test v1\n\n1 | expect(1).toBe(2)\nerror: expect(received).toBe(expected)\n\nerror: script "test" exited with code 1',
+            "bun test v1\n"
+            "\n"
+            "1 | expect(1).toBe(2)\n"
+            "error: expect(received).toBe(expected)\n"
+            "\n"
+            'error: script "test" exited with code 1',
             "toBe(expected)",
         ),
         ('error: script "test" exited with code 1', 'script "test"'),
         (
-            'Traceback (most recent call last):\n  File "a.py", line 3, in <module>\n    f()\n  File "a.py", line 1, in f\n    raise ValueError("no rows")\nValueError: no rows',
+            "Traceback (most recent call last):\n"
+            '  File "a.py", line 3, in <module>\n'
+            "    f()\n"
+            '  File "a.py", line 1, in f\n'
+            '    raise ValueError("no rows")\n'
+            "ValueError: no rows",
             "ValueError: no rows",
         ),
         (
-            'Traceback (most recent call last):\n  File "a.py", line 3, in <module>\n    main()\n  File "m.py", line 1\n    raise NoRows(3)\nm.NoRows: three rows are missing',
+            "Traceback (most recent call last):\n"
+            '  File "a.py", line 3, in <module>\n'
+            "    main()\n"
+            '  File "m.py", line 1\n'
+            "    raise NoRows(3)\n"
+            "m.NoRows: three rows are missing",
             "three rows are missing",
         ),
         (
-            "thread 'main' panicked at src/main.rs:4:5:\nindex out of bounds: the len is 3 but the index is 7\nnote: run with `RUST_BACKTRACE=1`",
+            "thread 'main' panicked at src/main.rs:4:5:\n"
+            "index out of bounds: the len is 3 but the index is 7\n"
+            "note: run with `RUST_BACKTRACE=1`",
             "index out of bounds",
         ),
         ("make: *** [Makefile:3: test] Error 1", "Error 1"),
@@ -83,17 +100,25 @@ def test_why_a_call_failed_is_told_in_one_line(text: str, why: str) -> None:
             "unknown type name",
         ),
         (
-            '> app@1 build\n> vite build\n\nerror during build:\nRollupError: Could not resolve "./x" from "src/main.ts"\n    at getRollupError',
+            "> app@1 build\n"
+            "> vite build\n"
+            "\n"
+            "error during build:\n"
+            'RollupError: Could not resolve "./x" from "src/main.ts"\n'
+            "    at getRollupError",
             "Could not resolve",
         ),
         ('ERROR: process "/bin/sh -c pip install x" did not complete successfully: exit code: 1', "did not complete"),
         (
-            '#9 ERROR: No matching distribution found for x\n------\nERROR: failed to solve: process "/bin/sh -c pip install x" did not complete successfully: exit code: 1',
+            "#9 ERROR: No matching distribution found for x\n"
+            "------\n"
+            'ERROR: failed to solve: process "/bin/sh -c pip install x" did not complete successfully: exit code: 1',
             "No matching distribution",
         ),
         ("subprocess.CalledProcessError: Command '['git', 'push']' returned non-zero exit status 128.", "git"),
         (
-            "fatal: unable to access 'https://x': Could not resolve host\nsubprocess.CalledProcessError: Command '['git', 'push']' returned non-zero exit status 128.",
+            "fatal: unable to access 'https://x': Could not resolve host\n"
+            "subprocess.CalledProcessError: Command '['git', 'push']' returned non-zero exit status 128.",
             "Could not resolve host",
         ),
         ("Exit code 2\nusage: a.py [-h]\na.py: error: unrecognized arguments: --x", "unrecognized arguments"),
@@ -105,7 +130,9 @@ def test_why_a_call_failed_is_told_in_one_line(text: str, why: str) -> None:
         ("命令失败，退出码 1\n端口 8080 已被占用", "已被占用"),
         ("Fehler:\nDatei nicht gefunden: messung.csv", "Datei nicht gefunden"),
         (
-            "The user doesn't want to proceed with this tool use. The tool use was rejected. To tell you how to proceed, the user said:\nno, write a down migration",
+            "The user doesn't want to proceed with this tool use. The tool use was rejected. "
+            "To tell you how to proceed, the user said:\n"
+            "no, write a down migration",
             "refused",
         ),
         (
@@ -113,14 +140,21 @@ def test_why_a_call_failed_is_told_in_one_line(text: str, why: str) -> None:
             "index out of range",
         ),
         (
-            "/repo/x.js:3\n  foo()\n  ^\n\nReferenceError: foo is not defined\n    at Object.<anonymous> (/repo/x.js:3:3)",
+            "/repo/x.js:3\n"
+            "  foo()\n"
+            "  ^\n"
+            "\n"
+            "ReferenceError: foo is not defined\n"
+            "    at Object.<anonymous> (/repo/x.js:3:3)",
             "foo is not defined",
         ),
         ("FAIL\texample.com/app [build failed]", "build failed"),
         ("# example.com/app\n./main.go:3:2: undefined: foo\nFAIL\texample.com/app [build failed]", "undefined: foo"),
         ('error: could not compile `app` (bin "app") due to 1 previous error', "could not compile"),
         (
-            'error[E0308]: mismatched types\n --> src/main.rs:2:5\nerror: could not compile `app` (bin "app") due to 1 previous error',
+            "error[E0308]: mismatched types\n"
+            " --> src/main.rs:2:5\n"
+            'error: could not compile `app` (bin "app") due to 1 previous error',
             "mismatched types",
         ),
         ("FAILED\n1 failed, 2 passed", "1 failed"),
