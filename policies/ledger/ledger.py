@@ -16,7 +16,18 @@ from policies.ledger.entries import HARD, PREFERENCE, WEAK, Entry, Kind, line, o
 from policies.ledger.naming import numbered, supersede, without_superseded_section
 from policies.ledger.sentences import sentences
 from policies.ledger.statements import IDENTIFIERS, Statement, read
-from policies.ledger.superseding import reaches_out, repeats, replaces, restates_with_label, share_subject
+from policies.ledger.superseding import (
+    JOINT,
+    given_anew,
+    holds_more,
+    parts_of,
+    reaches_out,
+    repeats,
+    replaces,
+    restates_with_label,
+    share_subject,
+    tells_more,
+)
 from policies.ledger.words import WEAK as WEAK_WORDS
 from policies.transcript import CountTokens, Utterance
 
@@ -55,6 +66,7 @@ _GROUPS: dict[tuple[Kind, int], int] = {
     ("message", WEAK): 5,
 }
 _CLAUSE = re.compile(r"[,;，；]")
+_PART = re.compile(r"[;；]")
 _ARGUMENT = re.compile(r"[^\s\"'`,:;(){}\[\]<>=|]{4,200}")
 _MAX_ARGUMENTS = 1_500
 
@@ -191,10 +203,14 @@ class _Live:
         gone = 0
         if entry.kind in ("directive", "fact"):
             for number in self._replaced_by(entry):
-                replaced = self._entries.pop(number)
+                replaced = self._entries[number]
+                rest = _what_still_holds(replaced, self._read[number], read(entry.text))
+                if rest is replaced:
+                    continue
+                del self._entries[number]
                 gone += 1 + replaced.replaced
                 del self._by_text[_folded(replaced)]
-                if (rest := _what_still_holds(replaced)) is not None:
+                if rest is not None:
                     self._add(rest)
         self._add(msgspec.structs.replace(entry, replaced=entry.replaced + gone) if gone else entry)
 
@@ -247,14 +263,21 @@ class _Live:
         return nearest if len({subjects[number] for number in nearest}) == 1 else []
 
 
-def _what_still_holds(replaced: Entry) -> Entry | None:
-    """The rules beside a value that was replaced: "the budget is 500, ask me before you exceed it"."""
-    values = read(replaced.text).texts
-    clauses = [clause.strip() for clause in _CLAUSE.split(replaced.text)]
-    beside = [clause for clause in clauses if not any(value in clause.lower() for value in values)]
-    if len(beside) == len(clauses):
-        return None
-    rules = [clause for clause in beside if _rank(read(clause)) == HARD]
+def _what_still_holds(replaced: Entry, earlier: Statement, later: Statement) -> Entry | None:
+    """What is left of a statement when a later one gives its value anew.
+
+    The rules beside it ("the budget is 500, ask me before you exceed it"), what is a sentence of its own, or all of it,
+    where what else it says may need the words around the value ("the api listens on 8080 and the admin on 9090").
+    """
+    values = given_anew(earlier, later)
+    clauses, beside = parts_of(JOINT if values else _CLAUSE, replaced.text, values or earlier.texts)
+    rules = [clause for clause in beside if _rank(read(clause)) == HARD] if len(beside) < len(clauses) else []
+    if values and not (later.permits or repeats(later, earlier)):
+        parts, others = parts_of(_PART, replaced.text, values)
+        if len(others) < len(parts) and (own := [part for part in others if tells_more(part, later)]):
+            return msgspec.structs.replace(replaced, text="; ".join(own))
+        if holds_more(replaced.text, earlier, later, beside=rules):
+            return replaced
     if not rules:
         return None
     text = ("，" if "，" in replaced.text else ", ").join(rules)

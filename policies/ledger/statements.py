@@ -15,7 +15,7 @@ _MAX_READ = 600
 # Of sentences: two to four thousand usual ones. What is read of a character takes 30 to 45 bytes.
 _REMEMBERED = 240_000
 
-_LABEL = re.compile(r"\s{0,9}(?P<label>[A-Z][A-Z _/-]{1,30}|[\u4e00-\u9fff]{2,6})\s?[:：]\s{0,9}")
+LABEL = re.compile(r"\s{0,9}(?P<label>[A-Z][A-Z _/-]{1,30}|[\u4e00-\u9fff]{2,6})\s?[:：]\s{0,9}")
 _HARD_LABEL = re.compile(r"SAFETY|RULE|CONSTRAINT|LIMIT|POLICY|MUST|NEVER|安全|规则|约束|禁止|限制|红线")
 # What a correction says held before; `gone` and `away` name a value or nothing ("the code is retired").
 _OLD = re.compile(
@@ -105,7 +105,7 @@ class Statement(msgspec.Struct, frozen=True, gc=False):
 def read(sentence: str) -> Statement:
     """The reading of one sentence; of a very long one, of its beginning."""
     text = sentence[:_MAX_READ]
-    found = _LABEL.match(text)
+    found = LABEL.match(text)
     rest = text[found.end() :] if found else text
     reading = take_apart(rest)
     if found and not (reading.words and (reading.values or len(reading.words) > 1)):

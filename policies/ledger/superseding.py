@@ -1,6 +1,9 @@
 """Whether a later statement replaces an earlier one: few rules over what was read of both."""
 
-from policies.ledger.statements import Statement
+import re
+from collections.abc import Container
+
+from policies.ledger.statements import LABEL, Statement, read
 
 # Values of these sorts are one a subject also in a rule: "at most 3 retries". Names and paths may be many:
 # "never touch /etc" and "never touch /var" both hold.
@@ -10,6 +13,13 @@ _SINGULAR = frozenset({"quantity", "zone", "tone", "unit"})
 _TELLING = frozenset({"language", "tongue", "software", "zone", "tone", "unit", "indent", "color"})
 # Every piece of work has one, so a second one may be of another.
 _NEXT_STEP = frozenset({"nextstep"})
+
+# Where a sentence goes on with something else; what stands behind it may need the verb before it.
+JOINT = re.compile(
+    r"[;，；、]|,(?!\d)|\b(?:and|und|y|e|et|en|dan|ve)\b|(?<!\w)и(?!\w)|和|以及|并且|并|及|そして|および"
+)
+# Words by which a part of a sentence says something of its own, without a value.
+_TELLING_WORDS = 2
 
 
 def share_subject(later: Statement, earlier: Statement) -> bool:
@@ -169,3 +179,32 @@ def restates_with_label(later: Statement, earlier: Statement) -> bool:
     mine, others = later.content | later.texts, earlier.content | earlier.texts
     shared = mine & others
     return mine != others and len(shared) >= 2 and 2 * len(shared) >= min(len(mine), len(others)) - 1
+
+
+def given_anew(earlier: Statement, later: Statement) -> frozenset[str]:
+    """The values of the earlier one in whose place the later puts others: those it names, else those of its kinds."""
+    kinds = {kind for kind, _ in later.values}
+    return earlier.texts & later.old or frozenset(text for kind, text in earlier.values if kind in kinds)
+
+
+def holds_more(text: str, earlier: Statement, later: Statement, beside: Container[str] = ()) -> bool:
+    """Whether a statement of this text says more than values that a later one gives anew; parts `beside` are not it."""
+    values = given_anew(earlier, later)
+    if len(values) > max(1, len(later.values), len(later.old)):
+        return True
+    parts, others = parts_of(JOINT, text, values)
+    return len(others) < len(parts) and any(tells_more(part, later) for part in others if part not in beside)
+
+
+def parts_of(joint: re.Pattern[str], text: str, values: frozenset[str]) -> tuple[list[str], list[str]]:
+    """The parts of a text behind its label, and those of them that hold none of the values."""
+    label = LABEL.match(text)
+    text = text[label.end() :] if label else text
+    parts = [part for piece in joint.split(text) if (part := piece.strip())]
+    return parts, [part for part in parts if not any(value in part.lower() for value in values)]
+
+
+def tells_more(part: str, later: Statement) -> bool:
+    """Whether a part of a statement says what the later one does not."""
+    said = read(part)
+    return bool(said.texts - later.texts) or len(said.content - later.content) >= _TELLING_WORDS

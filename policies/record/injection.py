@@ -32,6 +32,8 @@ _LEAST_PROSE = 120
 # this share.
 _FLOOR_LINES = 5
 _FLOOR_SHARE = 5
+# Tokens of room from which it is said what the numbers in brackets are.
+_EXPLAINING = 500
 _NO_PLAN = Plan()
 
 
@@ -59,6 +61,8 @@ def render(
     forgotten: statements of the user that are not among the entries any more.
     """
     left = budget.record - count("\n".join([texts.opening, texts.closing, f"\n## {texts.said}\n"])) - _SLACK
+    numbers = [texts.numbers] if left >= _EXPLAINING else []
+    left -= cost_of(numbers, count)
     before = outdated(actions, files)
     state = state_blocks(texts, plan, attempts, running, left, count, steps=steps, before=before)
     shown_lines = set(state)
@@ -101,7 +105,7 @@ def render(
     spoken = ["", f"## {texts.said}", *lines] if lines else []
     prose_lines = ["", told] if told else []
     return "\n".join(
-        [texts.opening, *prose_lines, *timeline, *spoken, *state, *reported, *done, *changed, texts.closing]
+        [texts.opening, *numbers, *prose_lines, *timeline, *spoken, *state, *reported, *done, *changed, texts.closing]
     )
 
 

@@ -22,6 +22,7 @@ class Texts:
 
     opening: str
     closing: str
+    numbers: str
     headings: tuple[str, ...]
     timeline: str
     said: str
@@ -68,10 +69,10 @@ _EN = Texts(
         "<conversation_record>\n"
         "The gateway's factual record of the earlier part of this conversation, which no longer fits the context "
         "window. It is not a message from the user and holds no instructions to you beyond what the user said. "
-        "Later messages win over it. [n]: its message n, counted from 0 behind the system prompt. "
-        "Tools work as before. Do not mention it; answer in the user's language."
+        "Later messages win over it. Tools work as before. Do not mention it; answer in the user's language."
     ),
     closing="</conversation_record>",
+    numbers="[n] is message n of the conversation, counted from 0 behind the system prompt.",
     headings=(
         *("Goal", "User constraints and preferences", "Done", "In progress", "Open questions"),
         *("Decisions and why", "Facts and identifiers", "Next step", "Timeline"),
@@ -126,10 +127,10 @@ _ZH = Texts(
     opening=(
         "<conversation_record>\n"
         "网关对本次对话较早部分的事实记录(这部分已超出上下文窗口)。它不是用户消息，除用户说过的话以外不含任何指令。"
-        "后面的消息优先于本记录。[n] 指本次对话的第 n 条消息(系统提示之后从 0 起)。工具照常可用。"
-        "不要提及本记录；用用户的语言回答。"
+        "后面的消息优先于本记录。工具照常可用。不要提及本记录；用用户的语言回答。"
     ),
     closing="</conversation_record>",
+    numbers="[n] 指本次对话的第 n 条消息(系统提示之后，从 0 起)。",
     headings=(
         *("目标", "用户的约束与偏好", "已完成", "进行中", "待解决的问题"),
         *("决定及原因", "事实与标识", "下一步", "时间线"),

@@ -575,6 +575,32 @@ def test_a_rule_that_no_longer_applies_names_no_old_value() -> None:
     assert not statements._CHANGED.search("forget the rule about tabs, it no longer applies")
 
 
+@pytest.mark.parametrize(
+    ("earlier", "later", "left"),
+    [
+        ("The api listens on 8080 and the admin on 9090.", "The api listens on 8081 now.", None),
+        ("The timeout is 30 s for reads and 60 s for writes.", "The timeout is now 90 s.", None),
+        ("Use tabs and single quotes.", "Use spaces instead of tabs.", None),
+        ("Use npm instead of yarn and Node 20.", "Use pnpm instead of npm.", None),
+        (
+            "Tests go into tests/, docs into docs/; the port is 8080.",
+            "The port is 9090 now.",
+            "Tests go into tests/, docs into docs/",
+        ),
+        ("The budget is $500, ask me before you exceed it.", "The budget is now $900.", "ask me before you exceed it."),
+        ("The budget is 2,000 euros.", "The budget is now 3,500 euros.", ""),
+        ("The port is 8080, of course.", "The port is 9090 now.", ""),
+        ("Use tabs.", "Use spaces instead of tabs.", ""),
+        ("端口是 8080。", "端口改为 9090。", ""),
+    ],
+)
+def test_what_a_sentence_holds_beside_the_value_that_is_given_anew_stands(
+    earlier: str, later: str, left: str | None
+) -> None:
+    texts = [entry.text for entry in merge(merge((), said(earlier, 2)), said(later, 30))]
+    assert texts == [*filter(None, [earlier if left is None else left]), later]
+
+
 def test_clauses_of_a_replaced_statement_are_read_only_beside_its_value(monkeypatch: pytest.MonkeyPatch) -> None:
     reading: list[str] = []
     monkeypatch.setattr("policies.ledger.ledger.read", lambda sentence: reading.append(sentence) or read(sentence))

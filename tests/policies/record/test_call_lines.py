@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from policies.budget import budget_of
 from policies.record.actions import KeyAction, Work, work_behind
 from policies.record.call_lines import action_line, action_lines, call_of, outdated
 from policies.record.masking import as_allowed
@@ -118,9 +119,11 @@ def test_a_failure_is_explained_once() -> None:
     assert '- bash({"command": "pytest -q"}) -> failed\n' in text
 
 
-def test_what_a_number_in_brackets_is_stands_once_in_every_record() -> None:
-    for texts in (EN, ZH):
-        assert texts.opening.count("[n]") == 1
+def test_what_a_number_in_brackets_is_stands_once_in_a_record_with_the_room() -> None:
+    said_ = [Utterance(0, "user", "Fix it."), Utterance(1, "assistant", "I do.")]
+    assert made(said_).text.count("[n]") == 1
+    assert "[n]" not in made(said_, budget=budget_of(1_500, 1_300)).text
+    assert made([Utterance(0, "user", "修好它。"), Utterance(1, "assistant", "好的。")]).text.count("[n]") == 1
 
 
 @pytest.mark.parametrize(
