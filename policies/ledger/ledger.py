@@ -9,6 +9,7 @@ from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby, islice
 from operator import attrgetter
+from typing import NamedTuple
 
 import msgspec
 
@@ -36,8 +37,10 @@ __all__ = [
     "fit",
     "line",
     "merge",
+    "merged",
     "numbered",
     "rank_of",
+    "said_in",
     "statements",
     "statements_in",
     "supersede",
@@ -71,12 +74,29 @@ _ARGUMENT = re.compile(r"[^\s\"'`,:;(){}\[\]<>=|]{4,200}")
 _MAX_ARGUMENTS = 1_500
 
 
+class Said(NamedTuple):
+    """Entries, and how many statements of a person are not among them since there are too many."""
+
+    entries: list[Entry]
+    left_out: int
+
+
 def statements_in(
     utterances: Sequence[Utterance], directives: Sequence[str], *, first_user: int | None
 ) -> Iterator[Entry]:
     """Entries of what a person said among `utterances`; `first_user` is the position of the first message in which one
     speaks. One by one: merged at once, a sentence is read once, however many there are.
     """
+    return (entry for said in _by_message(utterances, directives, first_user) for entry in said.entries)
+
+
+def said_in(utterances: Sequence[Utterance], directives: Sequence[str], *, first_user: int | None) -> Said:
+    """The same, with how many statements are left out."""
+    messages = [*_by_message(utterances, directives, first_user)]
+    return Said([entry for said in messages for entry in said.entries], sum(said.left_out for said in messages))
+
+
+def _by_message(utterances: Sequence[Utterance], directives: Sequence[str], first_user: int | None) -> Iterator[Said]:
     arguments = {
         word
         for utterance in utterances
@@ -85,7 +105,9 @@ def statements_in(
     }
     persons = (utterance for utterance in utterances if utterance.role == "user" and utterance.voice == "person")
     for position, said in groupby(persons, key=attrgetter("position")):
-        yield from _bounded(_entries([*said], directives, arguments, first=position == first_user))
+        found = [*_entries([*said], directives, arguments, first=position == first_user)]
+        kept = _bounded(found)
+        yield Said(kept, len(found) - len(kept))
 
 
 def _entries(
@@ -152,8 +174,7 @@ def _is_fact(statement: Statement) -> bool:
     return any(kind in IDENTIFIERS for kind, _ in statement.values) or statement.has("states", "owns", "standing")
 
 
-def _bounded(entries: Iterable[Entry]) -> list[Entry]:
-    found = list(entries)
+def _bounded(found: list[Entry]) -> list[Entry]:
     if len(found) <= min(_MOST_OF_A_KIND.values()):
         return found
     kept: set[int] = set()
@@ -169,10 +190,16 @@ def merge(older: Sequence[Entry], newer: Iterable[Entry]) -> list[Entry]:
     `newer` comes in order; `older` is the result of a merge. A fold over `newer`: one step over a history or five give
     the same entries.
     """
+    return merged(older, newer).entries
+
+
+def merged(older: Sequence[Entry], newer: Iterable[Entry]) -> Said:
+    """The same, with how many statements are left out."""
     live = _Live(older)
     for entry in newer:
         live.say(entry)
-    return live.entries()[-_MOST_ENTRIES:]
+    entries = live.entries()
+    return Said(entries[-_MOST_ENTRIES:], statements(entries[:-_MOST_ENTRIES]))
 
 
 class _Live:

@@ -78,7 +78,7 @@ def render(
     rules = [entry for entry in entries if _is_rule(entry)]
     others = [entry for entry in entries if entry.kind == "fact"]
     unsaid = ledger.statements(entries) + forgotten
-    if _exceed([*rules, *others], ledger_left, count):
+    if forgotten or _exceed([*rules, *others], ledger_left, count):
         pressed = cost_of([texts.unsaid.format(statements=unsaid)], count)
         left, ledger_left = left - pressed, ledger_left - pressed
     for entries_of_kind, reserved in ((rules, 0), (others, prose if share < left else 0)):

@@ -190,10 +190,11 @@ class Span(msgspec.Struct, frozen=True):
 
 
 class Statements(NamedTuple):
-    """What the user said: what of it holds, and all of it."""
+    """What the user said: what of it holds, all of it, and how many statements are in neither, for want of room."""
 
     entries: Sequence[Entry]
     said: Sequence[Entry]
+    left_out: int = 0
 
 
 def build(
@@ -239,7 +240,7 @@ def build(
         first_digest=span.first_digest, last_digest=span.last_digest, title=title, started=started, compacted=now,
         uses=working_set.packed(uses), seen=work.seen, attempts=work.attempts, running=work.running, plan=work.plan,
         reports=drawn.reports, rules=drawn.rules, briefs=drawn.briefs,
-        forgotten=(parent.forgotten if parent else 0) + ledger.statements(entries) - ledger.statements(stored),
+        forgotten=_forgotten(parent, statements) + ledger.statements(entries) - ledger.statements(stored),
         steps=work.steps,
     )  # fmt: skip
 
@@ -312,7 +313,7 @@ def _draw(
         texts, written.summary, [segment.text for segment in timeline[-segments:] if segment.text] if segments else [],
         [entry for entry in entries if entry.position not in span.repeated], work.actions, work.files,
         attempts=work.attempts, running=work.running, plan=work.plan, steps=work.steps, reports=reports,
-        forgotten=parent.forgotten if parent else 0, budget=budget, settings=settings, count=count,
+        forgotten=_forgotten(parent, statements), budget=budget, settings=settings, count=count,
     )  # fmt: skip
     files = files_block(texts.rules, rules, texts, budget.usable // _RULES_SHARE - span.rules_sent, count)
     told = [entry.text for entry in entries if entry.opening or entry.kind in ("task", "directive", "message")]
@@ -328,6 +329,11 @@ def _uses(
     older = working_set.unpacked(parent.uses) if parent else ()
     uses = working_set.used(older, span.utterances, span.cut.position, names)
     return working_set.without(uses, *_replaced(statements, entries))
+
+
+def _forgotten(parent: Record | None, statements: Statements) -> int:
+    """How many statements of the user are not among the entries any more."""
+    return (parent.forgotten if parent else 0) + statements.left_out
 
 
 def _replaced(statements: Statements, entries: Sequence[Entry]) -> tuple[list[str], set[str]]:
@@ -353,8 +359,9 @@ def with_left_out(record: Record, position: int, most: int, count: CountTokens) 
 def statements_of(span: Span, parent: Record | None, settings: LedgerSettings) -> Statements:
     """The user's statements in everything that is covered, those of the span merged into the parent's."""
     older = parent.entries if parent else ()
-    newer = [*ledger.statements_in(span.utterances, settings.directives, first_user=span.first_user)]
-    return Statements(ledger.merge(older, newer), (*older, *newer))
+    newer = ledger.said_in(span.utterances, settings.directives, first_user=span.first_user)
+    holds = ledger.merged(older, newer.entries)
+    return Statements(holds.entries, (*older, *newer.entries), newer.left_out + holds.left_out)
 
 
 def language_for(parent: Record | None, span: Span) -> Language:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from policies.budget import budget_of
 from policies.record.actions import FileChange, file_changes, key_actions
 from policies.record.record import Segment, Spent, Written
-from policies.record.texts import language_of
+from policies.record.texts import language_of, texts_for
 from policies.transcript import MARKERS, ToolCall, Utterance, escape, render, shorten
 from tests.support.conversations import count
 from tests.support.records import BUDGET, NONSENSE, generation, made
@@ -194,3 +194,13 @@ def test_what_was_said_first_gives_way_first() -> None:
     assert count(record.summary) <= BUDGET.summary
     assert "oldest" not in record.summary
     assert record.summary.splitlines()[-1].startswith("- number 39 ")
+
+
+def test_sentences_beyond_what_is_kept_of_one_message_are_counted_as_left_out_in_all_later_records() -> None:
+    talk = "\n".join(f"Part {number} of the story was told." for number in range(300))
+    first = made([Utterance(0, "user", "Fix it."), Utterance(2, "user", talk)])
+    kept = len(first.entries)
+    assert first.forgotten == 301 - kept > 0
+    shown = sum(line.startswith("- [2] Part") or line == "- [0] Fix it." for line in first.text.splitlines())
+    assert texts_for("en").unsaid.format(statements=301 - shown) in first.text
+    assert made([Utterance(9, "assistant", "I go on.")], first).forgotten >= first.forgotten
