@@ -9,10 +9,13 @@ from policies.transcript import Utterance
 from policies.voices.parts import REMINDER, Part, parts_of, typed_in_result
 
 
-def told_apart(utterances: Sequence[Utterance], spoken: Collection[int]) -> list[Utterance]:
+def told_apart(
+    utterances: Sequence[Utterance], spoken: Collection[int], foreign: Collection[int] = ()
+) -> list[Utterance]:
     """The utterances with those in a user's name taken apart, and what a person typed into results behind them.
 
-    spoken: positions of the messages in which a person speaks. What looks like a person's elsewhere is a report.
+    spoken: positions of the messages in which a person speaks. What looks like a person's elsewhere is a report, and so
+    it is in the results of shells that may show what strangers wrote: foreign, their positions.
     """
     found: list[Utterance] = []
     for _, together in groupby(utterances, key=lambda said: (said.position, said.role)):
@@ -22,7 +25,7 @@ def told_apart(utterances: Sequence[Utterance], spoken: Collection[int]) -> list
         elif said[0].role == "tool":
             found += said
             for one in said:
-                found += _typed(one, is_spoken=one.position in spoken)
+                found += _typed(one, is_spoken=one.position in spoken, is_brought=one.position in foreign)
         else:
             found += said
     return found
@@ -48,8 +51,8 @@ def _resolved(part: Part, *, is_spoken: bool) -> Part:
     return part
 
 
-def _typed(said: Utterance, *, is_spoken: bool) -> Iterator[Utterance]:
-    for part in typed_in_result(said.text, said.tool):
+def _typed(said: Utterance, *, is_spoken: bool, is_brought: bool) -> Iterator[Utterance]:
+    for part in typed_in_result(said.text, said.tool, is_brought=is_brought):
         is_theirs = is_spoken or (said.tool is not None and part.by != REMINDER)
         voice = part.voice if part.voice != "person" or is_theirs else "report"
         yield Utterance(said.position, "user", part.text, voice=voice, by=part.by)

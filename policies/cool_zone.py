@@ -172,10 +172,10 @@ class _Run:
         return not any(tool in self._settings.exclude_tools for tool in self._tools[position])
 
 
-def short_form(text: str, tool: str | None, summary: str | None, tokens: int) -> str:
+def short_form(text: str, tool: str | None, summary: str | None, tokens: int, *, is_brought: bool = False) -> str:
     """What stands for a large message: a status line, then its summary, else its first and last 400 characters; and
-    whole, what a person typed into it."""
-    typed = words_of(typed_in_result(text, tool)) if tool else ""
+    whole, what a person typed into it. is_brought: see `typed_in_result`."""
+    typed = words_of(typed_in_result(text, tool, is_brought=is_brought)) if tool else ""
     form = _short_form(text, tool, summary, tokens)
     return f"{form}\n[The user said here:] {typed}" if typed and typed not in form else form
 

@@ -12,10 +12,14 @@ INSTRUCTION_ROLES = frozenset({"system", "developer"})
 
 
 class Call(NamedTuple):
-    """A tool call: its id, by which its result names it, and the tool it calls."""
+    """A tool call: its id, by which its result names it, and the tool it calls.
+
+    is_foreign: whether it is a shell's that may show what strangers wrote.
+    """
 
     id: str
     tool: str
+    is_foreign: bool = False
 
 
 class Message(msgspec.Struct, frozen=True, gc=False):

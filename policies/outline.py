@@ -62,8 +62,11 @@ class Outline(msgspec.Struct):
     parted: list[int] = msgspec.field(default_factory=lambda: [0])
     answers: list[tuple[str | None, ...]] = []
     links: list[bytes] = []
-    _calls: dict[str, tuple[str, int]] = {}
-    """Of every id the tool and the message of its newest call."""
+    foreign: list[int] = []
+    """Positions of results of shells that may show what strangers wrote."""
+
+    _calls: dict[str, tuple[str, int, bool]] = {}
+    """Of every id the tool and the message of its newest call, and whether that brings what strangers wrote."""
 
     _waiting: dict[str, int] = {}
     _made: dict[str, tuple[int, int]] = {}
@@ -145,7 +148,7 @@ class Outline(msgspec.Struct):
         if message.opens:
             self._elements[message.opens] = True
         self._is_bare = self._is_bare or (message.said in ("brief", "full") and not message.opens)
-        if is_again or (message.is_typed and any(map(is_foreign, self.answers[-1]))):
+        if is_again or (message.is_typed and self._is_foreign(len(self.answers) - 1)):
             return "none"
         if message.said == "unsure":
             return "none" if self.spoken else "full"
@@ -153,14 +156,20 @@ class Outline(msgspec.Struct):
             return "unsure"
         return message.said
 
+    def _is_foreign(self, position: int) -> bool:
+        """Whether one of the results in a message may show what strangers wrote."""
+        return self.foreign[-1:] == [position] or any(map(is_foreign, self.answers[position]))
+
     def _see_calls(self, position: int, message: Message) -> None:
         self.parted.append(0)
         for call in message.calls:
-            self._calls[call.id] = call.tool, position
+            self._calls[call.id] = call.tool, position, call.is_foreign
             self._waiting.setdefault(call.id, position)
         tools: list[str | None] = []
         for result in message.results:
-            tool, newest = self._calls.get(result, (None, -1))
+            tool, newest, is_brought = self._calls.get(result, (None, -1, False))
+            if is_brought and self.foreign[-1:] != [position]:
+                self.foreign.append(position)
             tools.append(tool)
             if newest >= 0:
                 self.parted[self._waiting.pop(result, newest) + 1] += 1

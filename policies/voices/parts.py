@@ -245,18 +245,20 @@ def typed_while_working(text: str) -> str:
     return (said[: closing.start()] if closing else said).strip()
 
 
-def typed_in_result(text: str, tool: str | None) -> list[Part]:
+def typed_in_result(text: str, tool: str | None, *, is_brought: bool = False) -> list[Part]:
     """What a person typed, of the result of a tool: at its end, as a client adds it; why a call was refused; answers.
 
-    What strangers wrote may end in the same words, so of tools that bring such it is a report.
+    What strangers wrote may end in the same words, so of tools that bring such it is a report. is_brought: so does this
+    call of a shell, see `brings_foreign_text`.
     """
     found: list[Part] = []
     if _REMINDER_END in text[-2_000:]:
-        found += _reminders(text.rstrip(), tool)
+        found += _reminders(text.rstrip(), "report" if tool is None or is_brought or is_foreign(tool) else "person")
     if not is_foreign(tool) and (said := tables.REJECTED.match(text[:_END])) is not None:
         words = _without_reminders(said["said"])
         closing = tables.CLOSING.search(f"{words}\n")
-        found.append(Part("person", words[: closing.start()].strip() if closing else words, "refusal"))
+        voice: Voice = "report" if is_brought else "person"
+        found.append(Part(voice, words[: closing.start()].strip() if closing else words, "refusal"))
     elif is_asking(tool) and not tables.FAILED_ANSWER.match(text[:200]):
         answer = tables.ANSWERED.match(text[:_END])
         said_so = _without_reminders(answer["said"] if answer else text[:_END])
@@ -277,10 +279,9 @@ def is_asking(tool: str | None) -> bool:
     return _SEPARATORS.sub("", tool.rpartition(".")[2]).lower() in tables.ASKING_TOOLS
 
 
-def _reminders(text: str, tool: str | None) -> Iterator[Part]:
+def _reminders(text: str, voice: Voice) -> Iterator[Part]:
     """Of the reminders that end a result."""
     end = len(text)
-    voice: Voice = "report" if tool is None or is_foreign(tool) else "person"
     while text.endswith(_REMINDER_END, 0, end):
         start = text.rfind(_REMINDER, 0, end)
         if start < 0 or not (start == 0 or text[start - 1] == "\n"):

@@ -277,7 +277,7 @@ class Case(Named, frozen=True, dict=True):
         if self.has_tools_in_text:
             before = self.request.utterances(start - 1, start) if start else []
             found = text_protocol.as_tools(found, self._allowed(before[-1]) if before else None)
-        return told_apart(found, self._spoken)
+        return told_apart(found, self._spoken, self.conversation.outline.foreign)
 
     @cached_property
     def _spoken(self) -> frozenset[int]:

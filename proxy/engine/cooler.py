@@ -158,10 +158,12 @@ class Cooler:
         texts: list[str | None] = []
         for position in batch.members:
             said = case.said_in(position)
+            is_brought = position in case.conversation.outline.foreign
             for one in said:
                 tokens = case.request.conversation.body[position].tokens if len(said) == 1 else count(one.text)
                 summary = next(known)
-                form = short_form(one.text, one.tool, None if summary is None else case.allowed_text(summary), tokens)
+                allowed = None if summary is None else case.allowed_text(summary)
+                form = short_form(one.text, one.tool, allowed, tokens, is_brought=is_brought)
                 texts.append(form if is_short_enough(form, tokens, count) else None)
         return tuple(texts)
 

@@ -9,6 +9,7 @@ import msgspec
 from policies.assembly import Injected
 from policies.message import Call, Message, Role
 from policies.transcript import CountTokens, ToolCall, Utterance
+from policies.voices.foreign import brings_foreign_text
 from policies.voices.tables import Voice
 from proxy.dialects.chat.canonical import Json, message_digest, text_digests, user_digests
 from proxy.dialects.surrogates import readable
@@ -53,7 +54,7 @@ def describe(message: object, count: CountTokens, family: str = "") -> Message |
         role=role,
         tokens=_tokens(message, count, family),
         digest=digest,
-        calls=tuple(Call(call.id, call.name) for call in _calls(message)) if role == "assistant" else (),
+        calls=tuple(map(_described, _calls(message))) if role == "assistant" else (),
         results=(_answered(message),) if role == "tool" else (),
         joins=role == "tool",
         signed="sealed" if _is_signed(message) else "none",
@@ -132,6 +133,10 @@ def _functions(message: Json) -> Iterator[tuple[str, object]]:
             yield "", None
     if isinstance(legacy := message.get("function_call"), dict):
         yield id_of(_LEGACY + str(legacy.get("name", ""))), legacy
+
+
+def _described(call: ToolCall) -> Call:
+    return Call(call.id, call.name, brings_foreign_text(call.name, call.arguments))
 
 
 def _call(call_id: str, function: object) -> ToolCall:

@@ -7,6 +7,7 @@ import msgspec
 
 from policies.message import Call, Message, Role
 from policies.transcript import CountTokens, ToolCall, Utterance
+from policies.voices.foreign import brings_foreign_text
 from policies.voices.heard import heard_in, heard_in_results
 from proxy.dialects.messages.canonical import instruction_digest, loose_digest, message_digest
 from proxy.dialects.messages.forms import injected, merged, rules, shortened, with_texts, without_thinking, words
@@ -121,7 +122,8 @@ def _of_model(message: Json, blocks: Sequence[Json], weigh: _Weigh) -> Message:
 
 
 def _call(block: Json) -> Call:
-    return Call(id_of(block.get("id", "")), str(block.get("name", "")))
+    name = str(block.get("name", ""))
+    return Call(id_of(block.get("id", "")), name, brings_foreign_text(name, block.get("input")))
 
 
 def _of_operator(message: Json, blocks: Sequence[Json], weigh: _Weigh) -> Message:

@@ -12,6 +12,7 @@ from proxy.dialects.responses.canonical import MARKS, Json, item_digest, loose_d
 from proxy.dialects.responses.kinds import (
     COMPACTIONS,
     HOSTED,
+    asked_in,
     call_id,
     calls_of,
     is_message,
@@ -32,7 +33,6 @@ CALL_OVERHEAD = 8
 _SPOKEN = ("name", "namespace", "arguments", "input")
 _FUNCTIONS = frozenset({"function_call", "custom_tool_call"})
 # What a call asks for, and what one that holds its result was answered; the first that is there.
-_ASKED = ("arguments", "input", "action", "actions", "operation", "queries", "code")
 _ANSWERED = ("output", "error", "outputs", "results", "result")
 _STREAMS = ("stdout", "stderr")
 
@@ -179,8 +179,7 @@ def utterances(item: object, position: int, tools: Sequence[str | None]) -> list
 
 
 def _called(item: Json, kind: str, position: int) -> list[Utterance]:
-    asked = next((item[key] for key in _ASKED if item.get(key) is not None), {})
-    call = ToolCall(tool_of(item, kind), _as_text(asked), call_id(item, kind))
+    call = ToolCall(tool_of(item, kind), _as_text(asked_in(item)), call_id(item, kind))
     said = Utterance(position, "assistant", "", (call,))
     if kind not in HOSTED:
         return [said]

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 from policies.message import Call, Role
+from policies.voices.foreign import brings_foreign_text
 from proxy.dialects.texts import id_of
 
 Json = Mapping[str, object]
@@ -32,6 +33,7 @@ _RESULTS = frozenset({"mcp_approval_response"})
 _MODELS = HOSTED | COMPACTIONS | _CALLS | {"reasoning", "item_reference", "mcp_list_tools", "compaction_trigger"}
 # Where the provider searches for tools itself, neither side of it has an id.
 _NAMELESS = {"tool_search_call": "tool_search", "tool_search_output": "tool_search"}
+_ASKED = ("arguments", "input", "action", "actions", "operation", "queries", "code")
 
 
 def kind_of(item: Json) -> str:
@@ -69,7 +71,15 @@ def _is_of_provider(item: Json, kind: str) -> bool:
 def calls_of(item: Json, kind: str) -> tuple[Call, ...]:
     """The call that an item makes and another one is to answer, if any."""
     is_call = kind in _CALLS or (kind.endswith("_call") and kind not in HOSTED and item.get("call_id") is not None)
-    return (Call(call_id(item, kind), tool_of(item, kind)),) if is_call and not is_message(item, kind) else ()
+    if not is_call or is_message(item, kind):
+        return ()
+    tool = tool_of(item, kind)
+    return (Call(call_id(item, kind), tool, brings_foreign_text(tool, asked_in(item))),)
+
+
+def asked_in(item: Json) -> object:
+    """What a call is given."""
+    return next((item[key] for key in _ASKED if item.get(key) is not None), {})
 
 
 def call_id(item: Json, kind: str) -> str:

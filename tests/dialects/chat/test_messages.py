@@ -215,7 +215,7 @@ def test_calls_keep_their_names_when_one_between_them_is_broken() -> None:
     calls.insert(1, "broken")
     described = describe(message, count)
     assert described is not None
-    assert described.calls == (("a", "bash"), ("", ""), ("b", "grep"))
+    assert described.calls == (Call("a", "bash"), Call("", ""), Call("b", "grep"))
 
 
 def short(message: object) -> Json:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from policies.conversation import Conversation
 from policies.cuts import legal_cuts
-from policies.message import Message
+from policies.message import Call, Message
 from policies.transcript import ToolCall
 from proxy.dialects.responses.items import CALL_OVERHEAD, ITEM_OVERHEAD, describe, shortened, utterances, with_texts
 from tests.support.conversations import ANYTHING, Json, count
@@ -93,7 +93,7 @@ CALLED = {
 def test_a_call_is_the_models_and_waits_for_its_result(kind: str, fields: Json, call: tuple[str, str]) -> None:
     found = seen(item(kind, **fields))
     assert (found.role, found.continues, found.joins, found.results) == ("assistant", True, False, ())
-    assert found.calls == (call,)
+    assert found.calls == (Call(*call),)
 
 
 HOLDING = ("web_search_call", "file_search_call", "code_interpreter_call", "image_generation_call", "mcp_call")
