@@ -51,10 +51,11 @@ def has_tools_in_text(opening: Sequence[Utterance]) -> bool:
     return _are_alike(text[:_BEGINNING] for text in outputs) or _are_alike(map(_last_line, outputs))
 
 
-def as_tools(said: Sequence[Utterance], before: Utterance | None) -> list[Utterance]:
+def as_tools(said: Sequence[Utterance], before: Utterance | None, after: Utterance | None = None) -> list[Utterance]:
     """The utterances with calls in the place of the blocks that end them, and with results in that of what follows.
 
-    before: the utterance right before them, since the first may be its output.
+    before: the utterance right before them, since the first may be its output. after: the one right behind them; where
+    it is the output of the last call, it is read with them.
     """
     read: list[Utterance] = []
     call: ToolCall | None = None
@@ -67,6 +68,8 @@ def as_tools(said: Sequence[Utterance], before: Utterance | None) -> list[Uttera
         else:
             as_called, call = _called(utterance)
             read.append(as_called)
+    if call is not None and said and after is not None and after.role == "user":
+        read.append(replace(after, role="tool", answers=call.id, tool=call.name))
     return read
 
 

@@ -266,18 +266,30 @@ class Case(Named, frozen=True, dict=True):
             return False
         return text_protocol.has_tools_in_text(self.request.utterances(0, len(opening)))
 
-    def utterances(self, start: int, end: int, read: dict[int, list[Utterance]] | None = None) -> list[Utterance]:
-        """What body[start:end] says, each by whoever says it, likewise as it may be written down. read: what messages
-        say by their positions, so far as that was read before."""
+    def utterances(
+        self, start: int, end: int, read: dict[int, list[Utterance]] | None = None, *, answered: bool = False
+    ) -> list[Utterance]:
+        """What body[start:end] says, each by whoever says it, likewise as it may be written down.
+
+        read: what messages say by their positions, so far as that was read before. answered: with the output of the
+        last call of an agent that has its tools in text, which stands in the message behind.
+        """
         read = {} if read is None else read
         for at in range(start, end):
             if at not in read:
                 read[at] = [self._allowed(said) for said in self.request.utterances(at, at + 1)]
         found = [said for at in range(start, end) for said in read[at]]
         if self.has_tools_in_text:
-            before = self.request.utterances(start - 1, start) if start else []
-            found = text_protocol.as_tools(found, self._allowed(before[-1]) if before else None)
+            before, after = self._last(start - 1), self._last(end) if answered else None
+            found = text_protocol.as_tools(found, before, after)
         return told_apart(found, self._spoken, self.conversation.outline.foreign)
+
+    def _last(self, position: int) -> Utterance | None:
+        """The last thing that a message says; None where there is no such message."""
+        if not 0 <= position < len(self.conversation.body):
+            return None
+        said = self.request.utterances(position, position + 1)
+        return self._allowed(said[-1]) if said else None
 
     @cached_property
     def _spoken(self) -> frozenset[int]:

@@ -108,7 +108,7 @@ class Job:
         return [text for each in said for text in (each.text, *(call.arguments for call in each.calls))]
 
     def _utterances(self, start: int) -> tuple[Utterance, ...]:
-        found = self.case.utterances(start, self.plan.cut.position, self.said)
+        found = self.case.utterances(start, self.plan.cut.position, self.said, answered=True)
         if not self.cooled.conversation.instructions_covered:
             found = [u for u in found if u.role not in INSTRUCTION_ROLES]
         resumed = self.case.resumed

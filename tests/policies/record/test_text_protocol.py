@@ -50,6 +50,28 @@ def test_the_first_message_of_a_span_may_be_an_output() -> None:
     assert as_tools(said[2:], said[1]) == as_tools(said, None)[2:]
 
 
+@pytest.mark.parametrize("name", PROTOCOLS)
+def test_the_output_of_the_last_call_may_stand_right_behind_a_span(name: str) -> None:
+    said = conversation(*PROTOCOLS[name])
+    *covered, after = said
+    assert as_tools(covered, None, after) == as_tools(said, None)
+    assert as_tools(covered, None) == as_tools(said, None)[:-1]
+    assert as_tools(said, None, Utterance(11, "user", "Go on.")) == as_tools(said, None)
+    assert as_tools(covered, None, Utterance(10, "assistant", "Done.")) == as_tools(covered, None)
+
+
+def test_a_call_at_the_end_of_what_is_covered_has_the_outcome_of_its_output() -> None:
+    said = [
+        Utterance(0, "user", "Fix it."),
+        Utterance(1, "assistant", "I test it.\n```bash\npytest -q\n```"),
+    ]
+    after = Utterance(2, "user", "<returncode>1</returncode>\n1 failed, 2 passed in 1s")
+    (action,) = made(as_tools(said, None, after), written=None).actions
+    assert (action.outcome, action.why) == ("failed", "1 failed, 2 passed in 1s")
+    (action,) = made(as_tools(said, None), written=None).actions
+    assert action.outcome == "unknown"
+
+
 def test_people_who_are_shown_code_are_people() -> None:
     said = [Utterance(0, "user", "Write a page.")]
     for text in PEOPLE:
