@@ -19,6 +19,7 @@ from policies.arguments import UnreadError, path_of, read, strings_in
 from policies.record.names import NamedText, NamesOf, has_name, names_in, place_of
 from policies.record.reports import without_tags
 from policies.transcript import CountTokens, Utterance, escape, shorten
+from policies.work.tools import is_plan_tool, words_of
 
 _MOST_NAMES = 2_000
 # Of these, the first keep a line.
@@ -84,9 +85,13 @@ def unpacked(data: bytes) -> list[Use]:
         return []
 
 
-# Lines that say nothing of the work: a tag alone, how many steps are left, rows of a directory listing, licences.
+# Lines that say nothing of the work: a tag alone, how many steps are left, rows of a directory listing, licences, a
+# status alone, and that a call failed, which is told with the call.
 _NOISE = re.compile(
     r"\s{0,40}(?:</?[\w:.-]{1,60}>\s{0,20}\Z|(?:current )?step:? {1,3}\d{1,5} ?(?:/|of) ?\d"
+    r"|</?(?:tool_use_)?error>|traceback \(most recent call last\):"
+    r"|[^\n]{0,60}\bexit(?:ed)?\b[^\n]{0,20}\b\d{1,3}\W{0,3}\Z"
+    r"|[\"']?(?:status|state)[\"']?\s{0,3}[:=]\s{0,3}[\"']?\w{1,30}\W{0,3}\Z"
     r"|[-dlbcps][r-][w-][xsS-][rwxsStT-]{6}|total \d{1,9}\s{0,20}\Z"
     r"|[#/*;%\s]{0,12}(?:copyright\b|licen[cs]ed under\b|spdx-license|permission is hereby granted))",
     re.IGNORECASE,
@@ -225,7 +230,10 @@ def _texts(utterance: Utterance, paths: dict[str, str]) -> Iterator[_Text]:
         path = path_of(arguments)
         if path:
             paths[call.id] = path
-        yield _Text(shorten("\n".join(strings_in(arguments)), _READ), path or call.name)
+        told = strings_in(arguments)
+        if not path and is_plan_tool(words_of(call.name)):
+            told = (text for text in told if " " in text)  # items, and no statuses
+        yield _Text(shorten("\n".join(told), _READ), path or call.name)
 
 
 def _with_line(use: Use, new: _Found | None, texts: Sequence[_Text], names: NamesOf) -> Use:

@@ -233,6 +233,10 @@ def test_the_working_set_gets_its_share_and_leaves_small_windows_to_the_rest(
         "drwxr-xr-x 5 root root 4096 Jan 1 10:00 src_dir",
         "# Copyright 2024 acme_corp",
         " * Licensed under the terms of apache_two",
+        "<tool_use_error>String to replace not found in totals_v2.py.</tool_use_error>",
+        "husky - pre_commit hook exited with code 1",
+        "Traceback (most recent call last):",
+        '"status": "in_progress",',
     ],
 )
 def test_a_line_that_says_nothing_of_the_work_is_carried_for_no_name(line: str) -> None:
@@ -240,3 +244,9 @@ def test_a_line_that_says_nothing_of_the_work_is_carried_for_no_name(line: str) 
     lines = {use.line for use in used([], said, 2)}
     assert line.strip() not in lines
     assert "port_main = 8443 in settings_prod" in lines
+
+
+def test_statuses_of_a_plan_are_no_names_and_its_items_are() -> None:
+    todos = '{"todos": [{"content": "Write src/adapter_v2.py", "status": "in_progress", "id": "item_1"}]}'
+    said = [Utterance(0, "assistant", "", (ToolCall("TodoWrite", todos, "c"),))]
+    assert names(used([], said, 1)).keys() == {"src/adapter_v2.py"}
