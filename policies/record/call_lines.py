@@ -116,7 +116,7 @@ def note_of(change: Change | None, texts: Texts) -> str:
     if change is None:
         return ""
     text = texts.unchecked if change.is_rerun else texts.not_rerun
-    return f"; {text.format(position=change.position, path=in_line(change.path))}"
+    return text.format(position=change.position, path=in_line(change.path))
 
 
 def in_line(text: str) -> str:

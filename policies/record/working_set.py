@@ -41,6 +41,7 @@ _JOINT = re.compile(r"[./]")
 _READ = 200_000
 _MOST_BYTES = 4_000_000
 # What clients put into the user role is sent as it came, or nobody works with it.
+_FAILED = "<tool_use_error>"
 _UNUSED = ("harness", "instructions")
 
 
@@ -220,7 +221,8 @@ def _texts(utterance: Utterance, paths: dict[str, str]) -> Iterator[_Text]:
     """What an utterance says and calls, each with its source. paths: of the files that calls were for, by id."""
     if utterance.text:
         source = paths.get(utterance.answers or "", utterance.tool or utterance.by or utterance.role)
-        said = without_tags(utterance.text) if utterance.voice == "report" else utterance.text
+        has_tags = utterance.voice == "report" or utterance.text.startswith(_FAILED)
+        said = without_tags(utterance.text) if has_tags else utterance.text
         yield _Text(shorten(said, _READ), source)
     for call in utterance.calls:
         try:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from policies.transcript import ToolCall, Utterance
+from policies.voices.parts import is_asking
 from policies.work.effects import Effect
 from policies.work.outcomes import NOT_KNOWN, Outcome, outcome_of
 from policies.work.shell import Command
@@ -40,6 +41,8 @@ def judged(call: ToolCall, position: int, answer: Utterance | None) -> Done:
         shows = kind == "shell" and ends_by_showing(commands)
         is_shell = bool(commands) or kind == "other"
         outcome = outcome_of(kind, result, answer.error, is_shell=is_shell, shows=shows)
+        if outcome.result == "unknown" and is_asking(call.name):
+            outcome = NOT_KNOWN  # a person's answer is told as that, for as long as it holds
     changes = kind != "read" and outcome.result != "failed"
     effects = effects_of(words, arguments, commands) if changes else ()
     return Done(call, position, arguments, words, commands, kind, result, outcome, effects)

@@ -71,7 +71,7 @@ def test_it_says_so_beside_what_was_tried_in_vain_and_in_the_conversations_langu
     work = work_behind(Work(), said(FAILED, edit()))
     change = outdated(work.actions, work.files)[call_of(work.attempts[0])]
     assert attempt_line(work.attempts[0], EN, change).endswith(f"30 passed in 2.10s; {NOT_RERUN}")
-    assert attempt_line(work.attempts[0], ZH, change).endswith("早于最近一次改动（[2] a.py），此后未再运行")
+    assert attempt_line(work.attempts[0], ZH, change).endswith("2.10s；早于最近一次改动（[2] a.py），此后未再运行")
     assert action_line(work.actions[0], EN, change, is_told=True) == '- bash({"command": "pytest -q"}) -> failed'
 
 
@@ -111,6 +111,12 @@ def test_without_the_room_what_failed_changed_or_checked_is_told_before_the_newe
     assert lines[-1] == EN.calls_left_out.format(calls=len(actions) - shown)
     assert action_lines(actions, EN, {}, (), 10, count) == []
     assert len(action_lines(actions, EN, {}, (), 10_000, count)) == len(actions)
+
+
+def test_a_persons_answer_is_no_result_that_outlives_it() -> None:
+    answered = 'User has answered your questions: "Which port?"="8080".'
+    work = work_behind(Work(), said(("AskUserQuestion", {"questions": []}, answered)))
+    assert action_line(work.actions[0], EN).endswith("-> not known")
 
 
 def test_a_failure_is_explained_once() -> None:

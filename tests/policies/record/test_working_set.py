@@ -250,3 +250,8 @@ def test_statuses_of_a_plan_are_no_names_and_its_items_are() -> None:
     todos = '{"todos": [{"content": "Write src/adapter_v2.py", "status": "in_progress", "id": "item_1"}]}'
     said = [Utterance(0, "assistant", "", (ToolCall("TodoWrite", todos, "c"),))]
     assert names(used([], said, 1)).keys() == {"src/adapter_v2.py"}
+
+
+def test_the_tag_around_an_error_is_no_name() -> None:
+    said = [Utterance(0, "tool", "<tool_use_error>String to replace not found in totals_v2.py.</tool_use_error>")]
+    assert names(used([], said, 1)).keys() == {"totals_v2.py"}
