@@ -88,21 +88,22 @@ def action_lines(
     First go those that failed, changed or checked something, last those that only read, and of these the newest.
     told: those of which it is told elsewhere why they failed.
     """
-    lines = [
-        action_line(action, texts, before.get(call_of(action)), is_told=call_of(action) in told) for action in actions
-    ]
-    if cost_of(lines, count) <= room:
-        return lines
-    room -= count(texts.calls_left_out.format(calls=len(lines))) + 1
-    kept: set[int] = set()
-    for at in sorted(range(len(lines)), key=lambda at: (_rank(actions[at]), -at)):
-        cost = count(lines[at]) + 1
-        if cost > room:
+    most = room
+    reserved = count(texts.calls_left_out.format(calls=len(actions))) + 1
+    kept: dict[int, str] = {}
+    for at in sorted(range(len(actions)), key=lambda at: (_rank(actions[at]), -at)):
+        call = call_of(actions[at])
+        line = action_line(actions[at], texts, before.get(call), is_told=call in told)
+        room -= count(line) + 1
+        if room < 0:
             break
-        room -= cost
-        kept.add(at)
-    left_out = texts.calls_left_out.format(calls=len(lines) - len(kept))
-    return [*(lines[at] for at in sorted(kept)), left_out] if kept else []
+        kept[at] = line
+    if len(kept) == len(actions):
+        return [kept[at] for at in sorted(kept)]
+    while kept and cost_of([*kept.values()], count) + reserved > most:
+        kept.popitem()
+    left_out = texts.calls_left_out.format(calls=len(actions) - len(kept))
+    return [*(kept[at] for at in sorted(kept)), left_out] if kept else []
 
 
 def _rank(action: KeyAction) -> int:

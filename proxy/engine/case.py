@@ -282,7 +282,7 @@ class Case(Named, frozen=True, dict=True):
         if self.has_tools_in_text:
             before, after = self._last(start - 1), self._last(end) if answered else None
             found = text_protocol.as_tools(found, before, after)
-        return told_apart(found, self._spoken, self.conversation.outline.foreign)
+        return told_apart(found, self._spoken, self._foreign)
 
     def _last(self, position: int) -> Utterance | None:
         """The last thing that a message says; None where there is no such message."""
@@ -295,6 +295,10 @@ class Case(Named, frozen=True, dict=True):
     def _spoken(self) -> frozenset[int]:
         outline = self.conversation.outline
         return frozenset(outline.spoken or outline.users)
+
+    @cached_property
+    def _foreign(self) -> frozenset[int]:
+        return frozenset(self.conversation.outline.foreign)
 
     @property
     def fits_whole(self) -> bool:
