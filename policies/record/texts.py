@@ -119,9 +119,9 @@ _EN = Texts(
     unsure="{change}, result not known",
     told='"{text}"',
     reads="{times} times, last at [{position}]",
-    calls_left_out="({calls} more calls, of those that matter least, are not shown here for want of room.)",
-    unchecked="; before the last change ([{position}] {path})",
-    not_rerun="; before the last change ([{position}] {path}), not run since",
+    calls_left_out="(At least {calls} more calls, of those that matter least, are not shown here for want of room.)",
+    unchecked="; before the last known change ([{position}] {path})",
+    not_rerun="; before the last known change ([{position}] {path}), not run since",
 )
 _ZH = Texts(
     opening=(
@@ -177,9 +177,9 @@ _ZH = Texts(
     unsure="{change}，结果未知",
     told="“{text}”",
     reads="{times} 次，最后一次在 [{position}]",
-    calls_left_out="（另有 {calls} 次较次要的调用因篇幅未列出。）",
-    unchecked="；早于最近一次改动（[{position}] {path}）",
-    not_rerun="；早于最近一次改动（[{position}] {path}），此后未再运行",
+    calls_left_out="（另有至少 {calls} 次较次要的调用因篇幅未列出。）",
+    unchecked="；早于最近一次已知的改动（[{position}] {path}）",
+    not_rerun="；早于最近一次已知的改动（[{position}] {path}），此后未再运行",
 )
 _BY_LANGUAGE: Mapping[Language, Texts] = {"en": _EN, "zh": _ZH}
 ALL_TEXTS = tuple(_BY_LANGUAGE.values())

@@ -41,7 +41,8 @@ def notes(*steps: tuple[str, object, str]) -> list[str]:
     return [line.partition("; ")[2] for line in lines if "pytest" in line or "lint" in line]
 
 
-NOT_RERUN, BEFORE = "before the last change ([2] a.py), not run since", "before the last change ([2] a.py)"
+BEFORE = "before the last known change ([2] a.py)"
+NOT_RERUN = f"{BEFORE}, not run since"
 
 
 @pytest.mark.parametrize(
@@ -71,7 +72,9 @@ def test_it_says_so_beside_what_was_tried_in_vain_and_in_the_conversations_langu
     work = work_behind(Work(), said(FAILED, edit()))
     change = outdated(work.actions, work.files)[call_of(work.attempts[0])]
     assert attempt_line(work.attempts[0], EN, change).endswith(f"30 passed in 2.10s; {NOT_RERUN}")
-    assert attempt_line(work.attempts[0], ZH, change).endswith("2.10s；早于最近一次改动（[2] a.py），此后未再运行")
+    assert attempt_line(work.attempts[0], ZH, change).endswith(
+        "2.10s；早于最近一次已知的改动（[2] a.py），此后未再运行"
+    )
     assert action_line(work.actions[0], EN, change, is_told=True) == '- bash({"command": "pytest -q"}) -> failed'
 
 
