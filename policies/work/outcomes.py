@@ -55,7 +55,8 @@ _PASSED = re.compile(r"\b\d{1,6} (?:tests? )?pass(?:ed|ing)\b")
 _LABEL = re.compile(r"^(?:error|fehler|erreur|错误)\s?[:：]\s{0,4}$", re.IGNORECASE)
 _UNINDENTED = re.compile(r"^[^\s][^\n]*", re.MULTILINE)
 _LONE_VERDICT = re.compile(
-    r"\W*(?:errors?|failed|fail|failures?|fatal|fehler|erreur|ошибка|失败|错误|エラー|失敗|오류|실패)\W*", re.IGNORECASE
+    r"\W{0,20}(?:errors?|failed|fail|failures?|fatal|fehler|erreur|ошибка|失败|错误|エラー|失敗|오류|실패)\W{0,20}",
+    re.IGNORECASE,
 )
 _REFUSED = "refused by the user"
 _PYTHON = re.compile(r"'(success|ok|isError|is_error)'\s?:\s?(True|False)")
