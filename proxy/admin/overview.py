@@ -6,11 +6,11 @@ from typing import NamedTuple
 
 import msgspec
 
+from policies.price import Price
 from proxy.admin.sessions import listing, why
 from proxy.admin.sessions.listing import Row
 from proxy.observing import figures
 from proxy.observing.events import CompactionEnded
-from proxy.observing.figures import Price
 from proxy.observing.histograms import Histogram
 from proxy.observing.session_trails import SessionTrail
 from proxy.observing.tallies import Tallies

@@ -9,13 +9,14 @@ import yaml
 
 from policies.budget import usable_tokens
 from policies.experience import Experience
+from policies.price import Price
 from policies.settings import DEFAULTS, PolicySettings
 from proxy.config.document import parse
 from proxy.config.loading import digest_of, notes
 from proxy.config.presets import origins
 from proxy.config.reloading import Reloader
 from proxy.config.settings import Config, Tenant
-from proxy.models.table import Price, Window
+from proxy.models.table import Window
 from proxy.models.windows import Place, Sources
 from proxy.observing import figures
 from proxy.observing.histograms import Histogram, Histograms

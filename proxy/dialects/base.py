@@ -94,13 +94,16 @@ class Items(Protocol):
 class Usage:
     """Tokens of one call, as the upstream counted them.
 
-    cached, cache_written: those among the prompt's that its cache served, or has taken; None where it does not say.
+    cached, cache_written: those among the prompt's that its cache served, or has taken; cache_written_long: of the
+    latter, for an hour. reasoning: those among the completion's that were thought. None where it does not say.
     """
 
     prompt_tokens: int
     completion_tokens: int
     cached: int | None = None
     cache_written: int | None = None
+    cache_written_long: int | None = None
+    reasoning: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from functools import partial
 from policies.assembly import Injected, Item, Merged, Rules, Words, assemble
 from policies.ledger import ledger
 from policies.plan import tokens_with
+from policies.price import Price
 from policies.record import record as records
 from policies.record.bisect import Call, MergeCall, Outcome, Overflow, Result, SummarizeCall, bisect
 from policies.record.prompting import Continuity, Prompt, Prompts, fill, fill_aligned
@@ -19,7 +20,6 @@ from proxy.callers.spending import Spending
 from proxy.dialects.cache_marks import may_be_cached
 from proxy.engine.draft import standing_of
 from proxy.engine.job import Job
-from proxy.models.table import Price
 from proxy.models.tokenizer import Tokenizer
 from proxy.models.windows import Windows
 from proxy.observing.events import CallResult

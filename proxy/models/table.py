@@ -3,11 +3,13 @@
 import importlib.util
 import re
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, TypeVar
 
 import msgspec
+
+from policies.price import Price
 
 TABLE_FILE = "model_prices_and_context_window_backup.json"
 
@@ -18,6 +20,8 @@ MAX_NAME = 256
 # 128,000 and 131,072 are one window in two spellings of 128k; the smaller is taken.
 SAME_WINDOW = 1.05
 
+# A price that holds for prompts of over so many tokens.
+_ABOVE = re.compile(r"input_cost_per_token(?P<step>_above_(?P<thousands>\d+)k_tokens)")
 _CHAT_MODES = frozenset({"chat", "responses", "completion"})
 _VERSION = re.compile(r"[-@](?:\d{4}-\d{2}-\d{2}|\d{2}-\d{4}|\d{8}|00\d|latest)$")
 # What gateways add for a price or a way of serving, and Ollama for its newest: not another model's window.
@@ -40,24 +44,8 @@ class Window:
 _V = TypeVar("_V")
 
 
-class _Row(msgspec.Struct):
-    """The fields of litellm's table in use; its sample row holds sentences where numbers belong."""
-
-    mode: str | None = None
-    max_input_tokens: float | str | None = None
-    max_output_tokens: float | str | None = None
-    input_cost_per_token: float | str | None = None
-    output_cost_per_token: float | str | None = None
-    cache_read_input_token_cost: float | str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Price:
-    """US dollars a token; `cached` is for the part of a prompt that the provider's prompt cache holds."""
-
-    prompt: float
-    completion: float
-    cached: float
+_Row = dict[str, object]
+"""A row of litellm's table; its sample row holds sentences where numbers belong."""
 
 
 def bare_name(model: str) -> str:
@@ -146,21 +134,43 @@ def _read_rows(path: Path | None) -> dict[str, _Row]:
 
 
 def _window(row: _Row) -> Window | None:
-    tokens = _count(row.max_input_tokens)
-    if tokens is None or row.mode not in _CHAT_MODES:
+    tokens = _count(row.get("max_input_tokens"))
+    if tokens is None or row.get("mode") not in _CHAT_MODES:
         return None
-    return Window(tokens, _count(row.max_output_tokens), "table")
+    return Window(tokens, _count(row.get("max_output_tokens")), "table")
 
 
 def _price(row: _Row) -> Price | None:
-    prompt, completion = row.input_cost_per_token, row.output_cost_per_token
-    if not isinstance(prompt, int | float) or not isinstance(completion, int | float):
+    price = _rates(row, "")
+    above = next((found for name in row if (found := _ABOVE.fullmatch(name))), None)
+    dear = _rates(row, above["step"]) if above else None
+    if price is None or above is None or dear is None:
+        return price
+    return replace(price, above=1_000 * int(above["thousands"]), dear=dear)
+
+
+def _rates(row: _Row, step: str) -> Price | None:
+    """What the table says of prompts of any size, or of those beyond a step; what a cache takes or serves costs what
+    all else does where it says nothing of it."""
+
+    def rate(name: str, otherwise: float | None) -> float | None:
+        value = row.get(name + step)
+        return value if isinstance(value, int | float) else otherwise
+
+    prompt, completion = rate("input_cost_per_token", None), rate("output_cost_per_token", None)
+    if prompt is None or completion is None:
         return None
-    cached = row.cache_read_input_token_cost
-    return Price(prompt, completion, cached if isinstance(cached, int | float) else prompt)
+    written = rate("cache_creation_input_token_cost", prompt) or prompt
+    return Price(
+        prompt,
+        completion,
+        cached=prompt if (read := rate("cache_read_input_token_cost", None)) is None else read,
+        written=written,
+        written_long=rate("cache_creation_input_token_cost_above_1hr", written) or written,
+    )
 
 
-def _count(value: float | str | None) -> int | None:
+def _count(value: object) -> int | None:
     return int(value) if isinstance(value, int | float) and value >= 1 else None
 
 

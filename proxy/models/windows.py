@@ -11,8 +11,9 @@ from policies import experience as lessons
 from policies.assembly import Shape
 from policies.experience import LEARNED_TTL, Experience
 from policies.ladder import StatedLimit
+from policies.price import Price
 from proxy.lru import remember
-from proxy.models.table import MAX_ENTRIES, MAX_NAME, ModelTable, Price, Window
+from proxy.models.table import MAX_ENTRIES, MAX_NAME, ModelTable, Window
 from proxy.stores.base import Store
 from proxy.stores.sealing import Sealer
 

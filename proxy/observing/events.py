@@ -28,7 +28,8 @@ class RequestEnded(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     tokens_received, tokens_sent: of the prompt, of our own estimate; calibration: the upstream's for each, if not 1.
     window, usable: of the model, in its tokens; what of it a prompt may take. window_source: who says so.
     messages:    of the conversation, as received.
-    billed, cached, cache_written, output: tokens as the upstream reported them.
+    billed, cached, cache_written, output: tokens as the upstream reported them; cache_written_long: of those that its
+                 cache took, for an hour. reasoning: those of the output that were thought.
     ms:          until its end. first_byte_ms: until the first of the upstream's answer was there.
     overhead_ms: until it was first sent, which is our own work (own_ms) and the wait for a summary then.
     stages:      own_ms by what was done: `read`, `store`, `plan`, `rebuild`; of requests that needed more than a count.
@@ -75,7 +76,9 @@ class RequestEnded(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     billed: int | None = None
     cached: int | None = None
     cache_written: int | None = None
+    cache_written_long: int | None = None
     output: int | None = None
+    reasoning: int | None = None
     session: str | None = None
     label: str | None = None
     max_output: int | None = None

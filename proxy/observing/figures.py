@@ -2,21 +2,11 @@
 
 from typing import Protocol
 
+from policies.price import Price, Tokens
 from proxy.observing.tally import Tally
 
 # From here on a conversation is near its window.
 NEAR = 0.9
-
-
-class Price(Protocol):
-    """US dollars a token."""
-
-    @property
-    def prompt(self) -> float: ...
-    @property
-    def completion(self) -> float: ...
-    @property
-    def cached(self) -> float: ...
 
 
 class Sent(Protocol):
@@ -49,16 +39,16 @@ def cache_share(tally: Tally) -> float | None:
 
 
 def cost_of_answers(tally: Tally, price: Price | None) -> float | None:
-    """US dollars at list price, cached tokens at their own; None where the price is not known."""
+    """US dollars at list price, what a cache served and took at its own; None where the price is not known."""
     if price is None:
         return None
-    fresh = tally.billed - tally.cached
-    return fresh * price.prompt + tally.cached * price.cached + tally.output * price.completion
+    short = tally.cache_written - tally.cache_written_long
+    return price.of_many(Tokens(tally.billed, tally.output, tally.cached, short, tally.cache_written_long))
 
 
 def cost_of_summaries(tally: Tally, price: Price | None) -> float | None:
     """The same for the calls of summarizers."""
-    return None if price is None else tally.summary_in * price.prompt + tally.summary_out * price.completion
+    return None if price is None else price.of_many(Tokens(tally.summary_in, tally.summary_out))
 
 
 def fill(prompt: Sent) -> float | None:

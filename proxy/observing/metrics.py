@@ -15,8 +15,8 @@ from prometheus_client.openmetrics.exposition import generate_latest as generate
 from prometheus_client.registry import Collector
 from prometheus_client.samples import Exemplar
 
+from policies.price import Price
 from proxy.observing import figures
-from proxy.observing.figures import Price
 from proxy.observing.histograms import Histograms, Labels
 from proxy.observing.tallies import Tallies
 from proxy.observing.tally import Tally

@@ -25,6 +25,7 @@ class Tally(msgspec.Struct, gc=False, omit_defaults=True):
     received, sent: tokens of prompts as they came and as they went out, as the upstream counts as far as was learned.
     unbilled:       answers without usage; the next five know nothing of them.
     cached_of:      those of `billed` whose upstream tells what its cache served.
+    cache_written:  those that caches took; cache_written_long: of these, for an hour.
     summary_in, summary_out: tokens of all calls of summarizers, useless ones too.
     """
 
@@ -44,6 +45,7 @@ class Tally(msgspec.Struct, gc=False, omit_defaults=True):
     summary_calls: int = 0
     summary_in: int = 0
     summary_out: int = 0
+    cache_written_long: int = 0
 
     def add(self, other: "Tally") -> None:
         for field in self.__struct_fields__:
@@ -69,6 +71,7 @@ class Tally(msgspec.Struct, gc=False, omit_defaults=True):
         self.billed += event.billed
         self.output += event.output or 0
         self.cache_written += event.cache_written or 0
+        self.cache_written_long += event.cache_written_long or 0
         if event.cached is not None:
             self.cached += event.cached
             self.cached_of += event.billed

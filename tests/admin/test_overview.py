@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
+from policies.price import Price
 from proxy.admin import overview
-from proxy.models.table import Price
 from proxy.observing.histograms import Histograms
 from proxy.observing.tallies import Tallies
 from proxy.observing.tally import Tally
 from tests.support.events import called
 from tests.support.session_events import AT, compacted, requested
 
-PRICE = Price(prompt=1e-6, completion=1e-5, cached=1e-7)
+PRICE = Price(prompt=1e-6, completion=1e-5, cached=1e-7, written=1e-6, written_long=1e-6)
 
 
 def folded(*events: object) -> Tallies:

@@ -475,7 +475,7 @@ def test_what_a_summary_costs_is_in_the_price(run: Callable[..., Ended]) -> None
 def test_what_a_model_would_have_written_is_paid_for(
     run: Callable[..., Ended], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Windows, "price", lambda *_: Price(prompt=0.0, completion=1.0, cached=0.0))
+    monkeypatch.setattr(Windows, "price", lambda *_: Price(0.0, 1.0, 0.0, 0.0, 0.0))
     row = run(saved(long_talk()), "--policy", "cost", "--window", str(WINDOW), "--json").row("cost")
     assert row["cost_usd"] == 400 * int(str(row["summarizer_calls"])) > 0
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from policies.price import Price
 from proxy.models.table import ModelTable, Window, bare_name
 from tests.support.model_tables import ROWS
 
@@ -48,6 +49,35 @@ def table(tmp_path: Path) -> ModelTable:
 )
 def test_a_bare_name_has_neither_provider_nor_release(model: str, bare: str) -> None:
     assert bare_name(model) == bare
+
+
+def test_prices_with_what_caches_take_and_steps_by_size(tmp_path: Path) -> None:
+    path = tmp_path / "table.json"
+    plain = {"input_cost_per_token": 2.0, "output_cost_per_token": 8.0}
+    rows: dict[str, dict[str, float]] = {
+        "plain": plain,
+        "cached": plain
+        | {
+            "cache_read_input_token_cost": 0.2,
+            "cache_creation_input_token_cost": 2.5,
+            "cache_creation_input_token_cost_above_1hr": 4.0,
+        },
+        "stepped": plain
+        | {
+            "cache_read_input_token_cost": 0.2,
+            "input_cost_per_token_above_200k_tokens": 4.0,
+            "output_cost_per_token_above_200k_tokens": 12.0,
+            "cache_read_input_token_cost_above_200k_tokens": 0.4,
+        },
+        "half": {"input_cost_per_token": 2.0},
+    }
+    path.write_text(json.dumps(rows), encoding="utf-8")
+    table = ModelTable(path)
+    assert table.price("plain") == Price(2.0, 8.0, 2.0, 2.0, 2.0)
+    assert table.price("cached") == Price(2.0, 8.0, 0.2, 2.5, 4.0)
+    dear = Price(4.0, 12.0, 0.4, 4.0, 4.0)
+    assert table.price("stepped") == Price(2.0, 8.0, 0.2, 2.0, 2.0, above=200_000, dear=dear)
+    assert table.price("half") is None
 
 
 @pytest.mark.parametrize(

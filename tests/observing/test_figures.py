@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from proxy.models.table import Price
+from policies.price import Price
 from proxy.observing import figures
 from proxy.observing.tally import Tally
 from tests.support.events import answered
 
-PRICE = Price(prompt=2.0, completion=8.0, cached=0.5)
+PRICE = Price(prompt=2.0, completion=8.0, cached=0.5, written=2.5, written_long=4.0)
 
 
 def test_what_summaries_took_is_subtracted_and_the_net_may_be_negative() -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from proxy.models.table import Price
+from policies.price import Price
 from proxy.observing import metrics as module
 from proxy.observing.events import ConfigReloaded
 from proxy.observing.metrics import Metrics, by_name
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.anyio
 
 
 def over(tallies: Tallies | None = None, clock: Clock | None = None) -> Metrics:
-    prices = {"gpt-4o": Price(prompt=2.5e-6, completion=1e-5, cached=1.25e-6)}
+    prices = {"gpt-4o": Price(prompt=2.5e-6, completion=1e-5, cached=1.25e-6, written=2.5e-6, written_long=2.5e-6)}
     return Metrics(tallies or Tallies(Clock(1e9)), prices.get, clock or Clock())
 
 
@@ -138,7 +138,7 @@ async def test_whatever_clients_and_upstreams_say_there_are_six_thousand_lines_a
         tallies(answered(model=f"m{number}", cached=1, cache_written=1, window=100))
         tallies(called(model=f"m{number}"))
         tallies(compacted(result=f"r{number % 15}"))
-    metrics = Metrics(tallies, {f"m{number}": Price(1.0, 1.0, 1.0) for number in range(3_000)}.get, Clock())
+    metrics = Metrics(tallies, {f"m{number}": Price(1.0, 1.0, 1.0, 1.0, 1.0) for number in range(3_000)}.get, Clock())
     lines = (await metrics.exposition()).decode().splitlines()
     assert len([line for line in lines if not line.startswith("#")]) <= 6_000
 

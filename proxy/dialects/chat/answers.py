@@ -1,11 +1,11 @@
 """Chat's answers: completions and the events of their streams, and how errors and waiting look to chat's clients."""
 
 from collections.abc import Iterable, Mapping
-from typing import Annotated
 
 import msgspec
 
 from proxy.dialects.base import Ending, Usage
+from proxy.dialects.counted import Read, Thought, Tokens, Written
 from proxy.dialects.texts import speaks
 
 ANSWER_KEY = b'"choices"'
@@ -18,8 +18,6 @@ TOO_LONG = (
 TOO_LONG_FOR_IT = "Your messages exceed this model's maximum context length. Please reduce the length of the messages."
 # Events that only announce an answer, where a server speaks another dialect's events.
 _ANNOUNCEMENTS = frozenset({"response.created", "response.in_progress", "response.queued", "message_start", "ping"})
-
-_Tokens = Annotated[int, msgspec.Meta(ge=0, le=100_000_000)]
 
 
 class _Choice(msgspec.Struct):
@@ -44,28 +42,27 @@ class Completion(msgspec.Struct):
     delta: dict[str, object] | None = None
 
 
-class _Details(msgspec.Struct):
-    cached_tokens: _Tokens | None = None
-
-
 class _Billed(msgspec.Struct):
     """A usage in OpenAI's form; some gateways leave the cached part of a prompt out, as Anthropic does."""
 
-    prompt_tokens: _Tokens
-    completion_tokens: _Tokens
-    prompt_tokens_details: _Details | None = None
-    cache_read_input_tokens: _Tokens | None = None
-    cache_creation_input_tokens: _Tokens | None = None
+    prompt_tokens: Tokens
+    completion_tokens: Tokens
+    prompt_tokens_details: Read | None = None
+    completion_tokens_details: Thought | None = None
+    cache_read_input_tokens: Tokens | None = None
+    cache_creation_input_tokens: Tokens | None = None
+    cache_creation: Written | None = None
 
     @property
     def usage(self) -> Usage:
-        read, written = self.cache_read_input_tokens, self.cache_creation_input_tokens
-        details = self.prompt_tokens_details
-        if details is not None and details.cached_tokens is not None:
-            read = max(details.cached_tokens, read or 0)
+        details = self.prompt_tokens_details or Read()
+        read = _more(details.cached_tokens, self.cache_read_input_tokens)
+        written = _more(details.cache_write_tokens, self.cache_creation_input_tokens)
+        long = (self.cache_creation or Written()).ephemeral_1h_input_tokens
+        thought = (self.completion_tokens_details or Thought()).reasoning_tokens
         cached = (read or 0) + (written or 0)
         left_out = cached if cached > self.prompt_tokens else 0
-        return Usage(self.prompt_tokens + left_out, self.completion_tokens, read, written)
+        return Usage(self.prompt_tokens + left_out, self.completion_tokens, read, written, long, thought)
 
 
 class _Reported(msgspec.Struct):
@@ -79,6 +76,11 @@ class _Counts(msgspec.Struct):
     completion_tokens: int | None = None
     input_tokens: int | None = None
     output_tokens: int | None = None
+
+
+def _more(told: int | None, or_told: int | None) -> int | None:
+    """What two fields say of the same; None where neither does."""
+    return max((each for each in (told, or_told) if each is not None), default=None)
 
 
 _decode = msgspec.json.Decoder(Completion).decode

@@ -1,11 +1,11 @@
 """Answers to messages: whole, and the events of their streams, and how errors and waiting look to their clients."""
 
 from collections.abc import Iterable, Mapping
-from typing import Annotated
 
 import msgspec
 
 from proxy.dialects.base import Ending, Usage
+from proxy.dialects.counted import Tokens, Written
 from proxy.dialects.messages.kinds import Json
 from proxy.dialects.texts import speaks
 
@@ -29,16 +29,15 @@ _INVALID, _OTHER = "invalid_request_error", "api_error"
 _KNOWN = frozenset({_INVALID, _OTHER, *_TYPES.values()})
 _CLIENTS, _SERVERS = 400, 500
 
-_Tokens = Annotated[int, msgspec.Meta(ge=0, le=100_000_000)]
-
 
 class _Counts(msgspec.Struct):
     """Of the prompt, the part that no cache has read or written is counted apart."""
 
-    input_tokens: _Tokens | None = None
-    cache_read_input_tokens: _Tokens | None = None
-    cache_creation_input_tokens: _Tokens | None = None
-    output_tokens: _Tokens | None = None
+    input_tokens: Tokens | None = None
+    cache_read_input_tokens: Tokens | None = None
+    cache_creation_input_tokens: Tokens | None = None
+    cache_creation: Written | None = None
+    output_tokens: Tokens | None = None
 
 
 class _Billed(_Counts):
@@ -135,7 +134,8 @@ def usage(newest_first: Iterable[bytes]) -> Usage | None:
                 setattr(found, field, told)
     prompt = _prompt(found)
     cached, written = found.cache_read_input_tokens, found.cache_creation_input_tokens
-    return None if prompt is None else Usage(prompt, found.output_tokens or 0, cached, written)
+    long = (found.cache_creation or Written()).ephemeral_1h_input_tokens
+    return None if prompt is None else Usage(prompt, found.output_tokens or 0, cached, written, long)
 
 
 def _counts(told: object) -> _Counts | None:

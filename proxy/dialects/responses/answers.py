@@ -2,11 +2,11 @@
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Annotated
 
 import msgspec
 
 from proxy.dialects.base import Ending, Usage
+from proxy.dialects.counted import Read, Thought, Tokens
 from proxy.dialects.texts import speaks
 
 # Every object has it near its beginning, beside `"error": null`.
@@ -29,19 +29,14 @@ _SAYS = ("content", "summary", "text", "refusal")
 _REASONS = {"completed": "stop", "max_output_tokens": "length"}
 _FAILED_ID = "resp_0"
 
-_Tokens = Annotated[int, msgspec.Meta(ge=0, le=100_000_000)]
-
-
-class _Details(msgspec.Struct):
-    cached_tokens: _Tokens | None = None
-
 
 class _Billed(msgspec.Struct):
     """Input tokens count those that were cached."""
 
-    input_tokens: _Tokens
-    output_tokens: _Tokens
-    input_tokens_details: _Details | None = None
+    input_tokens: Tokens
+    output_tokens: Tokens
+    input_tokens_details: Read | None = None
+    output_tokens_details: Thought | None = None
 
 
 class _Why(msgspec.Struct):
@@ -168,8 +163,15 @@ def usage(newest_first: Iterable[bytes]) -> Usage | None:
             return None
         billed = reported.usage or (reported.response and reported.response.usage)
         if billed:
-            details = billed.input_tokens_details or _Details()
-            return Usage(billed.input_tokens, billed.output_tokens, details.cached_tokens)
+            details = billed.input_tokens_details or Read()
+            thought = billed.output_tokens_details or Thought()
+            return Usage(
+                billed.input_tokens,
+                billed.output_tokens,
+                details.cached_tokens,
+                details.cache_write_tokens,
+                reasoning=thought.reasoning_tokens,
+            )
     return None
 
 

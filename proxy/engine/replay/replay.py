@@ -8,6 +8,7 @@ from itertools import count, takewhile
 
 from policies.ladder import Retry, StatedLimit, next_retry, retries
 from policies.plan import Trigger
+from policies.price import Tokens
 from proxy.callers.tenants import Caller
 from proxy.config.loading import Config
 from proxy.config.settings import ModelRule
@@ -201,14 +202,15 @@ class _Player:
         self._pay(tally, asked, sent, written=call.written)
 
     def _pay(self, tally: Tally, sent: CountedRequest, before: CountedRequest | None, *, written: int = 0) -> None:
-        """The price of a prompt, if the provider's cache holds the one sent before it and nothing else."""
+        """The price of a prompt, if the provider's cache takes it, and holds the one before it and nothing else."""
         price = self._engine.windows.price(sent.settings.model)
         if price is None:
             self.unpriced.add(sent.settings.model)
             tally.unpriced += 1
             return
         cached = 0 if before is None else _cached(before, sent)
-        tally.cost += price.prompt * (sent.tokens - cached) + price.cached * cached + price.completion * written
+        taken = sent.tokens - cached if price.bills_writes and sent.tokens >= LEAST_CACHED else 0
+        tally.cost += price.of(Tokens(sent.tokens, written, cached, taken))
 
 
 def _refusal(case: Case, draft: Draft) -> StatedLimit | None:

@@ -77,6 +77,7 @@ def test_an_announcement_says_nothing(data: bytes, says: bool) -> None:
 FULL = "model_context_window_exceeded"
 TEXT: Json = {"type": "text", "text": "Fine."}
 CACHED: Json = {"input_tokens": 5, "cache_read_input_tokens": 100, "cache_creation_input_tokens": 20}
+FOR_AN_HOUR = {"ephemeral_5m_input_tokens": 5, "ephemeral_1h_input_tokens": 15}
 ITERATIONS = [{"input_tokens": 900, "output_tokens": 4}, {**CACHED, "output_tokens": 7}]
 
 
@@ -128,6 +129,9 @@ def test_a_window_that_was_full_before_anything_was_said_is_an_overflow(data: by
          Usage(128, 9, 100, 20)),
         ([ended("end_turn", input_tokens=0, output_tokens=9), begun(**CACHED)], Usage(125, 9, 100, 20)),
         ([ended("end_turn", cache_read_input_tokens=None, output_tokens=9), begun(**CACHED)], Usage(125, 9, 100, 20)),
+        ([ended("end_turn", output_tokens=9), begun(**CACHED, cache_creation=FOR_AN_HOUR)],
+         Usage(125, 9, 100, 20, 15)),
+        ([ended("end_turn", output_tokens=9), begun(**CACHED, cache_creation=None)], Usage(125, 9, 100, 20)),
         ([ended("end_turn", output_tokens=9)], None),
         ([begun(**CACHED)], Usage(125, 0, 100, 20)),
         (

@@ -15,6 +15,10 @@ from proxy.server.sse import data_of, name_of, split_events
 from tests.support.conversations import Json
 
 BILLED = {"input_tokens": 90, "input_tokens_details": {"cached_tokens": 80}, "output_tokens": 7, "total_tokens": 97}
+DETAILED = BILLED | {
+    "input_tokens_details": {"cached_tokens": 10, "cache_write_tokens": 75},
+    "output_tokens_details": {"reasoning_tokens": 5},
+}
 ERROR: Json = {"message": "No.", "type": "server_error", "param": None, "code": "upstream_unreachable"}
 
 
@@ -117,6 +121,7 @@ def test_a_full_window_is_an_overflow_where_nothing_was_said() -> None:
     [
         ([raw(response())], Usage(90, 7, 80)),
         ([event("response.completed", response=response())], Usage(90, 7, 80)),
+        ([raw(response(usage=DETAILED))], Usage(90, 7, 10, 75, reasoning=5)),
         ([event("response.incomplete", response=response()), b'{"usage":null}'], Usage(90, 7, 80)),
         ([event("response.in_progress", response=response(usage=None)), event("response.x", response=response())],
          Usage(90, 7, 80)),

@@ -1,0 +1,69 @@
+"""What a call costs at a provider's list price, its prompt cache taken into account (docs/costs.md)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+# Seconds for which a prompt cache holds what nobody asks for: Anthropic's and OpenAI's shortest.
+CACHE_TTL = 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class Tokens:
+    """Of one call. prompt: all of it, with those that the provider's cache served (cached), took for its usual time
+    (written) and took for an hour (written_long)."""
+
+    prompt: int
+    output: int = 0
+    cached: int = 0
+    written: int = 0
+    written_long: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Price:
+    """US dollars a token: of a prompt, of an answer, and of what of a prompt the cache serves or takes.
+
+    above: tokens of a prompt beyond which the whole call costs `dear`, where a provider has such a step.
+    """
+
+    prompt: float
+    completion: float
+    cached: float
+    written: float
+    written_long: float
+    above: int | None = None
+    dear: Price | None = None
+
+    def of(self, call: Tokens) -> float:
+        """US dollars of one call."""
+        if self.dear is not None and self.above is not None and call.prompt > self.above:
+            return self.dear.of_many(call)
+        return self.of_many(call)
+
+    def of_many(self, call: Tokens) -> float:
+        """US dollars of many calls together, none of them beyond the step."""
+        fresh = max(0, call.prompt - call.cached - call.written - call.written_long)
+        return (
+            fresh * self.prompt
+            + call.cached * self.cached
+            + call.written * self.written
+            + call.written_long * self.written_long
+            + call.output * self.completion
+        )
+
+    @property
+    def bills_writes(self) -> bool:
+        """Whether what the cache takes costs more than what it does not."""
+        return self.written > self.prompt
+
+
+def prompt_behind(before: int, prompt: int, *, price: Price, caches: bool, is_warm: bool) -> Tokens:
+    """A prompt of so many tokens that repeats one of `before` tokens from its start and goes on.
+
+    caches: whether the provider's cache takes it. is_warm: whether it still holds what went before.
+    """
+    if not caches:
+        return Tokens(prompt)
+    cached = min(before, prompt) if is_warm else 0
+    return Tokens(prompt, cached=cached, written=prompt - cached if price.bills_writes else 0)

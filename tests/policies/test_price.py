@@ -1,0 +1,51 @@
+"""What a call costs at list price."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from policies.price import Price, Tokens, prompt_behind
+
+ANTHROPIC = Price(prompt=4.0, completion=20.0, cached=0.4, written=5.0, written_long=8.0)
+OPENAI = Price(prompt=4.0, completion=20.0, cached=0.4, written=4.0, written_long=4.0)
+STEPPED = Price(4.0, 20.0, 0.4, 5.0, 8.0, above=1_000, dear=Price(8.0, 30.0, 0.8, 10.0, 16.0))
+
+
+@pytest.mark.parametrize(
+    ("price", "call", "usd"),
+    [
+        (ANTHROPIC, Tokens(100), 400),
+        (ANTHROPIC, Tokens(100, output=10), 600),
+        (ANTHROPIC, Tokens(100, cached=60), 40 * 4 + 60 * 0.4),
+        (ANTHROPIC, Tokens(100, cached=60, written=30), 10 * 4 + 60 * 0.4 + 30 * 5),
+        (ANTHROPIC, Tokens(100, cached=60, written=30, written_long=10), 60 * 0.4 + 30 * 5 + 10 * 8),
+        # A provider that counts what its caches hold apart from the prompt gives no money back.
+        (ANTHROPIC, Tokens(50, cached=60), 60 * 0.4),
+        (STEPPED, Tokens(1_000, output=1), 4_020),
+        (STEPPED, Tokens(1_001, output=1, cached=1_000), 8 + 800 + 30),
+    ],
+)
+def test_what_a_call_costs(price: Price, call: Tokens, usd: float) -> None:
+    assert price.of(call) == pytest.approx(usd)
+
+
+@pytest.mark.parametrize(
+    ("price", "caches", "is_warm", "call"),
+    [
+        (OPENAI, True, True, Tokens(100, cached=80)),
+        (OPENAI, True, False, Tokens(100)),
+        (ANTHROPIC, True, True, Tokens(100, cached=80, written=20)),
+        (ANTHROPIC, True, False, Tokens(100, written=100)),
+        (ANTHROPIC, False, True, Tokens(100)),
+    ],
+)
+def test_a_prompt_that_goes_on_from_another(price: Price, caches: bool, is_warm: bool, call: Tokens) -> None:
+    assert prompt_behind(80, 100, price=price, caches=caches, is_warm=is_warm) == call
+
+
+@given(st.integers(0, 5_000), st.integers(0, 5_000))
+def test_a_warm_cache_is_never_dearer_than_none(before: int, prompt: int) -> None:
+    warm = prompt_behind(before, prompt, price=OPENAI, caches=True, is_warm=True)
+    assert OPENAI.of(warm) <= OPENAI.of(Tokens(prompt))
