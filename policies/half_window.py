@@ -50,7 +50,16 @@ def target_tokens(conversation: Conversation, budget: Budget, policy: PolicySett
     average = conversation.tokens_from[0] / len(units) if units else 0
     headroom = (policy.compaction_threshold - policy.target_ratio) * budget.movable
     crowded = average > 0 and headroom / average < _ROUNDS_TO_BUY
-    return budget.at(policy.min_target_ratio if crowded else policy.target_ratio)
+    ratio = policy.min_target_ratio if crowded else policy.target_ratio
+    return budget.fixed + int(ratio * measured_room(budget, policy))
+
+
+def measured_room(budget: Budget, policy: PolicySettings) -> int:
+    """The room of which a compaction leaves a share: beyond some size it is not M, since what a conversation needs word
+    for word does not grow with the window, and what stays is paid anew."""
+    if policy.max_target is None:
+        return budget.movable
+    return min(budget.movable, int(policy.max_target / policy.target_ratio))
 
 
 def choose_cut(
@@ -80,11 +89,12 @@ def choose_cut(
     roomy = fits(legal[0])
     rounds = _first_fitting([cut for cut in legal if cut >= half] if roomy else legal, fits)
     asked = _asked(conversation, units, policy)
+    least = least_kept(measured_room(budget, policy))
     if turn is not None and (
         turn <= half
         or roomy
         or rounds is None
-        or (turn <= max(rounds, asked) and _keeps_enough(conversation, budget, turn, rounds, room))
+        or (turn <= max(rounds, asked) and _keeps_enough(conversation, least, turn, rounds, room))
     ):
         return _describe(conversation, units, turn, "L0", "turn-boundary", half)
     reason = _why_no_turn(conversation, legal, units, policy, turn)
@@ -132,10 +142,9 @@ def longer_tail(
     return _describe(conversation, units, position, "L1", "round-boundary", half, reason)
 
 
-def least_kept(budget: Budget) -> int:
+def least_kept(room: int) -> int:
     """Tokens of the newest messages that stay word for word where the record wants the room."""
-    share = _LEAST_KEPT_SMALL if budget.movable <= _SMALL_ROOM else _LEAST_KEPT
-    return int(share * budget.movable)
+    return int((_LEAST_KEPT_SMALL if room <= _SMALL_ROOM else _LEAST_KEPT) * room)
 
 
 def _half(conversation: Conversation, units: list[int], policy: PolicySettings) -> int:
@@ -164,9 +173,9 @@ def _first_fitting(cuts: list[int], fits: Callable[[int], bool]) -> int | None:
     return next((cut for cut in cuts if fits(cut)), None)
 
 
-def _keeps_enough(conversation: Conversation, budget: Budget, turn: int, rounds: int, room: int) -> bool:
+def _keeps_enough(conversation: Conversation, least: int, turn: int, rounds: int, room: int) -> bool:
     """A late turn boundary may leave next to nothing (a question asked after 200 rounds): then rounds serve better."""
-    least = min(least_kept(budget), conversation.kept_tokens(rounds))
+    least = min(least, conversation.kept_tokens(rounds))
     return conversation.kept_tokens(turn) >= max(room // 2, least)
 
 

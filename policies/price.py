@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-# Seconds for which a prompt cache holds what nobody asks for: Anthropic's and OpenAI's shortest.
+# Seconds for which a prompt cache holds what nobody asks for: usually, and where Anthropic is paid for longer.
 CACHE_TTL = 300.0
+LONG_CACHE_TTL = 3_600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +19,10 @@ class Tokens:
     cached: int = 0
     written: int = 0
     written_long: int = 0
+
+    def answered(self, output: int) -> Tokens:
+        """With an answer of so many tokens."""
+        return replace(self, output=output)
 
 
 @dataclass(frozen=True, slots=True)

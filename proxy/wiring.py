@@ -39,6 +39,7 @@ from proxy.observing.hooks import Hooks
 from proxy.observing.log import Log
 from proxy.observing.log_lines import LogLines
 from proxy.observing.metrics import Metrics, by_name
+from proxy.observing.pricing import Pricing
 from proxy.observing.tallies import Tallies
 from proxy.records.checkpoints import Checkpoints
 from proxy.records.erasures import Erasures
@@ -99,11 +100,12 @@ async def open_engine(
     hooks: given every event, as the log is. summarizer: in place of one that asks upstreams.
     """
     tokenizer, table, tallies = Tokenizer(), ModelTable(), Tallies(time.time)
-    metrics = Metrics(tallies, table.price)
+    metrics = Metrics(tallies)
     await asyncio.to_thread(tokenizer.warm, DEFAULT_ENCODING)
     await asyncio.to_thread(table.load)
     sealer, ttl = config.store.sealer(), config.store.ttl
-    observe = Hooks(LogLines(log), tallies, *hooks, fault=log.fault)
+    told = Hooks(LogLines(log), tallies, *hooks, fault=log.fault)
+    observe = Pricing(table.price, told)
     memory = Memory(config.server.memory)
     workers, background = Workers(executor), Background(log.fault)
     windows = Windows(table, store, sealer, time.time)
@@ -127,7 +129,7 @@ async def open_engine(
     _watch_memory(metrics, memory)
     _watch_store(metrics, store, sealer, observe)
     _watch_work(metrics, background, standing, summarizer, spending)
-    _watch_sinks(metrics, log, observe)
+    _watch_sinks(metrics, log, told)
     return Engine(
         tokenizer, windows, tallies, metrics, observe, reader, drafter, ahead,
         Compositions(observe, workers, time.time), explainer, compactor.aside(LookOnly(store)),

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+from policies.price import Tokens
 from policies.record.record import SEGMENT_CHARACTERS, Segment
 from policies.record.texts import ALL_TEXTS, Texts
 from policies.record.titles import is_carried
@@ -44,14 +45,14 @@ _LONGEST = 100_000
 class Answer:
     """A summarizer's reply: visible text, the wire's finish_reason, and whether it called tools.
 
-    usage: prompt and completion tokens as billed, None where that was not said.
+    usage: as billed, None where that was not said.
     ms: milliseconds that it took.
     """
 
     text: str
     finish_reason: str | None
     tool_calls: bool = False
-    usage: tuple[int, int] | None = None
+    usage: Tokens | None = None
     ms: float = 0.0
 
 

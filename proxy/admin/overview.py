@@ -41,8 +41,8 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
     """What has happened in a span of time; None where it is not known.
 
     net, received: tokens. waits: requests that waited for a summary, of this process since it started; wait_p95:
-    seconds that 19 of 20 of them took at most. cost, cost_of_summaries: US dollars at list price; unpriced: models
-    without one.
+    seconds that 19 of 20 of them took at most. cost, cost_of_summaries: US dollars at list price; saved: what the same
+    requests would have cost more as they came, an estimate; unpriced: models without a price.
     """
 
     requests: int
@@ -59,6 +59,7 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
     wait_p95: float | None
     cost: float | None
     cost_of_summaries: float | None
+    saved: float | None
     unpriced: list[str]
 
 
@@ -112,7 +113,9 @@ def figures_of(
     tally = total(each for _, each in found)
     waits = tallies.histograms["summary_wait_seconds"]
     waited = sum(sum(each.counts) for each in waits.of.values())
-    answers, made, unpriced = _costs(found, price)
+    unpriced = sorted({model for model, _ in found if model and price(model) is None})
+    is_priced = any(price(model) is not None for model, _ in found)
+    made = figures.cost_of_summaries(tally)
     return Figures(
         requests=tally.requests,
         answered=tally.answered,
@@ -126,26 +129,11 @@ def figures_of(
         cache_share=figures.cache_share(tally),
         waits=waited if tenant is None else None,
         wait_p95=percentile(waits.bounds, waits.of.values()) if tenant is None else None,
-        cost=answers,
-        cost_of_summaries=made,
+        cost=figures.cost_of_answers(tally) + made if is_priced else None,
+        cost_of_summaries=made if is_priced else None,
+        saved=figures.saved(tally) if is_priced else None,
         unpriced=unpriced,
     )
-
-
-def _costs(
-    found: Iterable[tuple[str, Tally]], price: Callable[[str], Price | None]
-) -> tuple[float | None, float | None, list[str]]:
-    """What answers and summaries cost, of the models that have a price, and the names of those that have none."""
-    answers, made, unpriced, priced = 0.0, 0.0, set[str](), False
-    for model, tally in found:
-        known = price(model)
-        if known is None:
-            unpriced.add(model)
-            continue
-        priced = True
-        answers += figures.cost_of_answers(tally, known) or 0.0
-        made += figures.cost_of_summaries(tally, known) or 0.0
-    return (answers + made if priced else None), (made if priced else None), sorted(filter(None, unpriced))
 
 
 def percentile(bounds: Sequence[float], histograms: Iterable[Histogram]) -> float | None:

@@ -14,6 +14,7 @@ import msgspec
 from policies.assembly import Injected, Item, Merged, Rules, Words
 from policies.conversation import CHAT_ORDER, MessageIndex, Order
 from policies.message import Message
+from policies.price import Tokens
 from policies.record.prompting import Prompt
 from policies.record.validation import Answer
 from policies.transcript import CountTokens, Utterance
@@ -104,6 +105,13 @@ class Usage:
     cache_written: int | None = None
     cache_written_long: int | None = None
     reasoning: int | None = None
+
+    @property
+    def tokens(self) -> Tokens:
+        """As a price is asked for them."""
+        long = self.cache_written_long or 0
+        written = (self.cache_written or 0) - long
+        return Tokens(self.prompt_tokens, self.completion_tokens, self.cached or 0, max(0, written), long)
 
 
 @dataclass(frozen=True, slots=True)

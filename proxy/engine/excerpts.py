@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from policies.cool_zone import MAX_SUMMARY_TOKENS
+from policies.price import Tokens
 from policies.record.prompting import Prompts, fill_excerpt
 from policies.record.texts import language_of, texts_for
 from policies.record.validation import Answer, Invalid, Valid, validate_excerpt
@@ -90,9 +91,9 @@ class Excerpts:
 
     def _verdict(
         self, case: Case, target: SummaryTarget, source: str, answer: Answer
-    ) -> tuple[Valid | Invalid, tuple[int, int]]:
+    ) -> tuple[Valid | Invalid, Tokens]:
         count = partial(self._tokenizer.count, encoding=target.encoding)
         tokens = count(source)
-        used = answer.usage or (tokens, count(answer.text[:100_000]))
-        self._spending.add(case.caller.tenant, sum(used))
+        used = answer.usage or Tokens(tokens, count(answer.text[:100_000]))
+        self._spending.add(case.caller.tenant, used.prompt + used.output)
         return validate_excerpt(answer, source_tokens=tokens, cap=2 * MAX_SUMMARY_TOKENS, count=count), used

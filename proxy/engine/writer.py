@@ -8,7 +8,7 @@ from functools import partial
 from policies.assembly import Injected, Item, Merged, Rules, Words, assemble
 from policies.ledger import ledger
 from policies.plan import tokens_with
-from policies.price import Price
+from policies.price import Price, Tokens
 from policies.record import record as records
 from policies.record.bisect import Call, MergeCall, Outcome, Overflow, Result, SummarizeCall, bisect
 from policies.record.prompting import Continuity, Prompt, Prompts, fill, fill_aligned
@@ -51,20 +51,21 @@ class Bill:
     calls: int = 0
     prompt_tokens: int = 0
     completion_tokens: int = 0
+    usd: float = 0.0
     refused: list[str] = field(default_factory=list)
     price: Price | None = None
     reason: str | None = None
 
     @property
     def spent(self) -> Spent:
-        prompt, completion, price = self.prompt_tokens, self.completion_tokens, self.price
-        usd = None if price is None else round(prompt * price.prompt + completion * price.completion, 6)
-        return Spent(prompt, completion, usd)
+        usd = None if self.price is None else round(self.usd, 6)
+        return Spent(self.prompt_tokens, self.completion_tokens, usd)
 
-    def add(self, used: tuple[int, int], verdict: Valid | Invalid) -> None:
+    def add(self, used: Tokens, verdict: Valid | Invalid) -> None:
         self.calls += 1
-        self.prompt_tokens += used[0]
-        self.completion_tokens += used[1]
+        self.prompt_tokens += used.prompt
+        self.completion_tokens += used.output
+        self.usd += 0.0 if self.price is None else self.price.of(used)
         if isinstance(verdict, Invalid):
             self.refused.append(verdict.reason)
 
@@ -258,10 +259,10 @@ class Writer:
         self._summarizer.answered(work.target, answer, used, "invalid" if isinstance(verdict, Invalid) else fine)
         return verdict
 
-    def _validate(self, work: _Work, prompt: Prompt, answer: Answer) -> tuple[Valid | Invalid, tuple[int, int]]:
+    def _validate(self, work: _Work, prompt: Prompt, answer: Answer) -> tuple[Valid | Invalid, Tokens]:
         tokens = work.count(prompt.user)
-        used = answer.usage or (tokens, work.count(answer.text[:100_000]))
-        self._spending.add(work.job.case.caller.tenant, sum(used))
+        used = answer.usage or Tokens(tokens, work.count(answer.text[:100_000]))
+        self._spending.add(work.job.case.caller.tenant, used.prompt + used.output)
         verdict = validate(
             answer,
             source=prompt.user,

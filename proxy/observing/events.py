@@ -30,6 +30,8 @@ class RequestEnded(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     messages:    of the conversation, as received.
     billed, cached, cache_written, output: tokens as the upstream reported them; cache_written_long: of those that its
                  cache took, for an hour. reasoning: those of the output that were thought.
+    usd:         at list price. usd_received: what the prompt as it came would have cost, with the same answer and the
+                 cache that it would have had then; an estimate.
     ms:          until its end. first_byte_ms: until the first of the upstream's answer was there.
     overhead_ms: until it was first sent, which is our own work (own_ms) and the wait for a summary then.
     stages:      own_ms by what was done: `read`, `store`, `plan`, `rebuild`; of requests that needed more than a count.
@@ -79,6 +81,8 @@ class RequestEnded(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     cache_written_long: int | None = None
     output: int | None = None
     reasoning: int | None = None
+    usd: float | None = None
+    usd_received: float | None = None
     session: str | None = None
     label: str | None = None
     max_output: int | None = None
@@ -190,6 +194,7 @@ class SummarizerCalled(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     wire:   the dialect that it was asked in.
     result: what came of it: `reminded` is fine after a reminder, `timeout` was ended before it was answered.
     tokens_in, tokens_out: as billed, or as estimated where that was not said; 0 without an answer.
+    cached, cache_written: of tokens_in. usd: at list price, None where that is not known.
     """
 
     tenant: str
@@ -200,6 +205,9 @@ class SummarizerCalled(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     ms: float
     tokens_in: int = 0
     tokens_out: int = 0
+    cached: int = 0
+    cache_written: int = 0
+    usd: float | None = None
 
 
 class SummarizerPaused(msgspec.Struct, frozen=True, kw_only=True, gc=False):

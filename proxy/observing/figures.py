@@ -2,11 +2,11 @@
 
 from typing import Protocol
 
-from policies.price import Price, Tokens
 from proxy.observing.tally import Tally
 
 # From here on a conversation is near its window.
 NEAR = 0.9
+_BILLION = 1e9
 
 
 class Sent(Protocol):
@@ -38,17 +38,24 @@ def cache_share(tally: Tally) -> float | None:
     return tally.cached / tally.cached_of if tally.cached_of else None
 
 
-def cost_of_answers(tally: Tally, price: Price | None) -> float | None:
-    """US dollars at list price, what a cache served and took at its own; None where the price is not known."""
-    if price is None:
-        return None
-    short = tally.cache_written - tally.cache_written_long
-    return price.of_many(Tokens(tally.billed, tally.output, tally.cached, short, tally.cache_written_long))
+def cost_of_answers(tally: Tally) -> float:
+    """US dollars at list price, prompts and answers, what a cache served and took at its own price."""
+    return tally.cost / _BILLION
 
 
-def cost_of_summaries(tally: Tally, price: Price | None) -> float | None:
+def cost_of_summaries(tally: Tally) -> float:
     """The same for the calls of summarizers."""
-    return None if price is None else price.of_many(Tokens(tally.summary_in, tally.summary_out))
+    return tally.cost_summaries / _BILLION
+
+
+def cost_as_received(tally: Tally) -> float:
+    """What the same requests would have cost as they came, with the cache that they would have had: an estimate."""
+    return tally.cost_received / _BILLION
+
+
+def saved(tally: Tally) -> float:
+    """US dollars that were not paid, summaries deducted; an estimate, and negative where we were dearer."""
+    return (tally.cost_received - tally.cost - tally.cost_summaries) / _BILLION
 
 
 def fill(prompt: Sent) -> float | None:

@@ -15,7 +15,6 @@ from prometheus_client.openmetrics.exposition import generate_latest as generate
 from prometheus_client.registry import Collector
 from prometheus_client.samples import Exemplar
 
-from policies.price import Price
 from proxy.observing import figures
 from proxy.observing.histograms import Histograms, Labels
 from proxy.observing.tallies import Tallies
@@ -75,15 +74,13 @@ Samples = Callable[[], Iterable[tuple[Labels, float]]]
 class Metrics:
     """One registry a process."""
 
-    def __init__(
-        self, tallies: Tallies, price: Callable[[str], Price | None], clock: Callable[[], float] = time.monotonic
-    ) -> None:
-        """`price`: of a model by its name. `clock` tells seconds that only go forward."""
+    def __init__(self, tallies: Tallies, clock: Callable[[], float] = time.monotonic) -> None:
+        """`clock` tells seconds that only go forward."""
         self._clock = clock
         self._rendering = asyncio.Lock()
         self._rendered: dict[Render, tuple[float, bytes]] = {}
         self._registry = CollectorRegistry()
-        self._registry.register(_Folded(tallies, price))
+        self._registry.register(_Folded(tallies))
         ProcessCollector(registry=self._registry)
         GCCollector(registry=self._registry)
         self.gauge("build_info", "What runs here", ("version", "python"), _build)
@@ -153,16 +150,15 @@ class _Measured(Collector):
 class _Folded(Collector):
     """The tallies. What is copied at once is whole: the event loop goes on counting meanwhile."""
 
-    def __init__(self, tallies: Tallies, price: Callable[[str], Price | None]) -> None:
+    def __init__(self, tallies: Tallies) -> None:
         self._tallies = tallies
-        self._price = price
 
     def collect(self) -> Iterator[Metric]:
         tallies = self._tallies
         sets = sorted(tallies.sets.copy().items())
         for field, (name, documentation) in _SUMS.items():
             yield _sums(sets, field, name, documentation)
-        yield self._cost(sets)
+        yield from self._costs(sets)
         for name, (documentation, labels) in _COUNTERS.items():
             counter = CounterMetricFamily(f"concertina_{name}", documentation, labels=labels)
             for values, number in sorted(tallies.counts.of.get(name, {}).copy().items()):
@@ -180,17 +176,25 @@ class _Folded(Collector):
         for name, (documentation, labels) in _HISTOGRAMS.items():
             yield _histogram(name, documentation, labels, tallies.histograms[name])
 
-    def _cost(self, sets: Sequence[tuple[Labels, Tally]]) -> Metric:
+    def _costs(self, sets: Sequence[tuple[Labels, Tally]]) -> Iterator[Metric]:
         cost = CounterMetricFamily(
             "concertina_cost_usd", "US dollars at list price, where one is known", labels=(*_SET, "purpose")
         )
         for labels, tally in sets:
-            price = self._price(labels[-1])
-            answers, summaries = figures.cost_of_answers(tally, price), figures.cost_of_summaries(tally, price)
+            answers, summaries = figures.cost_of_answers(tally), figures.cost_of_summaries(tally)
             for purpose, usd in (("answer", answers), ("summary", summaries)):
                 if usd:
                     cost.add_metric((*labels, purpose), usd)
-        return cost
+        yield cost
+        received = CounterMetricFamily(
+            "concertina_received_cost_usd",
+            "US dollars that the answered requests would have cost as they came, an estimate",
+            labels=_SET,
+        )
+        for labels, tally in sets:
+            if tally.cost_received:
+                received.add_metric(labels, figures.cost_as_received(tally))
+        yield received
 
 
 def _sums(sets: Sequence[tuple[Labels, Tally]], field: str, name: str, documentation: str) -> Metric:

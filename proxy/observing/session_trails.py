@@ -10,7 +10,7 @@ import msgspec
 from proxy.lru import remember
 from proxy.observing.events import CompactionEnded, Event, PromptComposed, RequestEnded
 from proxy.observing.points import Packed, Point, Points
-from proxy.observing.tally import Tally, total
+from proxy.observing.tally import Tally, billionths, total
 
 _SESSIONS = 300
 # What prompts consist of, up to 44 kB each.
@@ -115,6 +115,7 @@ class Summaries:
         self.tally.summary_calls += event.calls
         self.tally.summary_in += event.tokens_in
         self.tally.summary_out += event.tokens_out
+        self.tally.cost_summaries += billionths(event.usd)
         if event.usd is not None:
             self.usd = (self.usd or 0.0) + event.usd
 

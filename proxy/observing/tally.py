@@ -20,13 +20,15 @@ class Tally(msgspec.Struct, gc=False, omit_defaults=True):
     """Sums over requests that were answered with 2xx, but for the first three, which are over all.
 
     failed_open:    went out as they came after something of ours had failed.
-    kept_alive:     were larger than the window, or had been refused for it.
+    kept_alive:     were larger than the window and went out smaller, or had been refused for it.
     passed_on:      overflows that reached the client.
     received, sent: tokens of prompts as they came and as they went out, as the upstream counts as far as was learned.
     unbilled:       answers without usage; the next five know nothing of them.
     cached_of:      those of `billed` whose upstream tells what its cache served.
     cache_written:  those that caches took; cache_written_long: of these, for an hour.
     summary_in, summary_out: tokens of all calls of summarizers, useless ones too.
+    cost:           billionths of a US dollar, of answers and their prompts; cost_received: of the same as they came, an
+                    estimate; cost_summaries: of summarizers. Where a price is known.
     """
 
     requests: int = 0
@@ -46,6 +48,9 @@ class Tally(msgspec.Struct, gc=False, omit_defaults=True):
     summary_in: int = 0
     summary_out: int = 0
     cache_written_long: int = 0
+    cost: int = 0
+    cost_received: int = 0
+    cost_summaries: int = 0
 
     def add(self, other: "Tally") -> None:
         for field in self.__struct_fields__:
@@ -63,13 +68,15 @@ class Tally(msgspec.Struct, gc=False, omit_defaults=True):
         self.answered += 1
         self.received += received
         self.sent += sent
-        if event.overflow == "solved" or (event.window is not None and received > event.window):
+        if event.overflow == "solved" or (event.window is not None and received > event.window and sent < received):
             self.kept_alive += 1
         if event.billed is None:
             self.unbilled += 1
             return
         self.billed += event.billed
         self.output += event.output or 0
+        self.cost += billionths(event.usd)
+        self.cost_received += billionths(event.usd_received)
         self.cache_written += event.cache_written or 0
         self.cache_written_long += event.cache_written_long or 0
         if event.cached is not None:
@@ -80,6 +87,12 @@ class Tally(msgspec.Struct, gc=False, omit_defaults=True):
         self.summary_calls += 1
         self.summary_in += event.tokens_in
         self.summary_out += event.tokens_out
+        self.cost_summaries += billionths(event.usd)
+
+
+def billionths(usd: float | None) -> int:
+    """Of a US dollar: whole numbers add up the same in any order."""
+    return round(1e9 * (usd or 0.0))
 
 
 def total(tallies: Iterable[Tally]) -> Tally:

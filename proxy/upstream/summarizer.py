@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Literal
 
 from policies.ladder import StatedLimit
+from policies.price import Tokens
 from policies.record.prompting import Prompt
 from policies.record.validation import Answer
 from proxy.errors import ProxyError
@@ -107,18 +108,27 @@ class Summarizer:
         try:
             answer = await self._sent(target, body, is_aligned=is_aligned)
         except (SummarizerError, SummarizerOverflowError, asyncio.CancelledError) as error:
-            self._called(target, _result(error), self._ms_since(began), (0, 0))
+            self._called(target, _result(error), self._ms_since(began), Tokens(0))
             raise
         return replace(answer, ms=self._ms_since(began))
 
-    def answered(self, target: SummaryTarget, answer: Answer, used: tuple[int, int], result: CallResult) -> None:
-        """Take what an answer cost, in tokens of its prompt and its own, and whether it was of use."""
+    def answered(self, target: SummaryTarget, answer: Answer, used: Tokens, result: CallResult) -> None:
+        """Take what an answer used, and whether it was of use."""
         self._called(target, result, answer.ms, used)
 
-    def _called(self, target: SummaryTarget, result: CallResult, ms: float, used: tuple[int, int]) -> None:
-        where = {"tenant": target.place.tenant, "upstream": target.name, "model": target.model}
-        wire = target.dialect.name
-        called = SummarizerCalled(**where, wire=wire, result=result, ms=ms, tokens_in=used[0], tokens_out=used[1])
+    def _called(self, target: SummaryTarget, result: CallResult, ms: float, used: Tokens) -> None:
+        called = SummarizerCalled(
+            tenant=target.place.tenant,
+            upstream=target.name,
+            model=target.model,
+            wire=target.dialect.name,
+            result=result,
+            ms=ms,
+            tokens_in=used.prompt,
+            tokens_out=used.output,
+            cached=used.cached,
+            cache_written=used.written + used.written_long,
+        )
         tell(self._observe, called, target.trace)
 
     def _ms_since(self, began: float) -> float:

@@ -7,6 +7,7 @@ import pytest
 from policies.price import Price
 from proxy.admin import overview
 from proxy.observing.histograms import Histograms
+from proxy.observing.pricing import Pricing
 from proxy.observing.tallies import Tallies
 from proxy.observing.tally import Tally
 from tests.support.events import called
@@ -24,7 +25,10 @@ def folded(*events: object) -> Tallies:
 
 def shown(*events: object, tenant: str | None = None) -> overview.Figures:
     prices = {"m": PRICE, "gpt-4o": PRICE}
-    tallies = folded(*events)
+    tallies = Tallies(lambda: AT)
+    priced = Pricing(prices.get, tallies)
+    for event in events:
+        priced(event)  # type: ignore[arg-type]
     sums = {(owner, model): tally for rows in tallies.hours.days.values() for (_, owner, model), tally in rows.items()}
     return overview.figures_of(sums, tallies, tenant, prices.get)
 
@@ -42,6 +46,7 @@ def test_figures_are_those_of_the_tallies() -> None:
     assert (found.waits, found.wait_p95) == (1, 1.0)
     assert found.cost_of_summaries == pytest.approx(0.007)
     assert found.cost == pytest.approx(0.007 + 0.001 + 0.0002 + 0.001)
+    assert found.saved == pytest.approx(9_000e-6 + 0.001 + 3_000e-6 + 0.001 - found.cost, abs=0.01)
     assert found.unpriced == []
 
 

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from policies.price import Price
 from proxy.observing import figures
 from proxy.observing.tally import Tally
 from tests.support.events import answered
-
-PRICE = Price(prompt=2.0, completion=8.0, cached=0.5, written=2.5, written_long=4.0)
 
 
 def test_what_summaries_took_is_subtracted_and_the_net_may_be_negative() -> None:
@@ -25,11 +22,11 @@ def test_the_cache_share_is_of_those_whose_upstream_tells_it(tally: Tally, share
     assert figures.cache_share(tally) == share
 
 
-def test_cost_is_at_list_price_and_unknown_where_no_price_is() -> None:
-    tally = Tally(billed=100, cached=60, output=10, summary_in=20, summary_out=5)
-    assert figures.cost_of_answers(tally, PRICE) == 40 * 2 + 60 * 0.5 + 10 * 8
-    assert figures.cost_of_summaries(tally, PRICE) == 20 * 2 + 5 * 8
-    assert (figures.cost_of_answers(tally, None), figures.cost_of_summaries(tally, None)) == (None, None)
+def test_costs_are_in_dollars_and_what_was_saved_may_be_negative() -> None:
+    tally = Tally(cost=3_000_000_000, cost_received=5_000_000_000, cost_summaries=500_000_000)
+    assert (figures.cost_of_answers(tally), figures.cost_of_summaries(tally)) == (3.0, 0.5)
+    assert (figures.cost_as_received(tally), figures.saved(tally)) == (5.0, 1.5)
+    assert figures.saved(Tally(cost_summaries=500_000_000)) == -0.5
 
 
 @pytest.mark.parametrize(

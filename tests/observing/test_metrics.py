@@ -12,6 +12,7 @@ from policies.price import Price
 from proxy.observing import metrics as module
 from proxy.observing.events import ConfigReloaded
 from proxy.observing.metrics import Metrics, by_name
+from proxy.observing.pricing import Pricing
 from proxy.observing.tallies import MOST_FURTHER, Tallies
 from tests.support.clock import Clock
 from tests.support.events import answered, called, compacted
@@ -19,12 +20,12 @@ from tests.support.events import answered, called, compacted
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
 
+PRICE = Price(prompt=2.5e-6, completion=1e-5, cached=1.25e-6, written=2.5e-6, written_long=2.5e-6)
 pytestmark = pytest.mark.anyio
 
 
 def over(tallies: Tallies | None = None, clock: Clock | None = None) -> Metrics:
-    prices = {"gpt-4o": Price(prompt=2.5e-6, completion=1e-5, cached=1.25e-6, written=2.5e-6, written_long=2.5e-6)}
-    return Metrics(tallies or Tallies(Clock(1e9)), prices.get, clock or Clock())
+    return Metrics(tallies or Tallies(Clock(1e9)), clock or Clock())
 
 
 class Renderer:
@@ -94,8 +95,9 @@ async def told(tallies: Tallies) -> list[str]:
 
 async def test_sums_and_costs_are_told_by_tenant_upstream_and_model() -> None:
     tallies = Tallies(Clock(1e9))
+    pricing = Pricing({"gpt-4o": PRICE}.get, tallies)
     for event in (answered(cached=300, window=899), answered(), called()):
-        tallies(event)
+        pricing(event)
     lines = await told(tallies)
     where = 'model="gpt-4o",tenant="acme",upstream="main"'
     for name, value in {
@@ -104,11 +106,14 @@ async def test_sums_and_costs_are_told_by_tenant_upstream_and_model() -> None:
         "summary_output_tokens": 60,
     }.items():  # fmt: skip
         assert f"concertina_{name}_total{{{where}}} {float(value)}" in lines
-    costs = {line.split('purpose="')[1].split('"')[0]: float(line.split()[-1]) for line in lines if "cost_usd" in line}
+    of_costs = [line for line in lines if line.startswith("concertina_cost_usd_total{")]
+    costs = {line.split('purpose="')[1].split('"')[0]: float(line.split()[-1]) for line in of_costs}
     assert costs == {
         "answer": pytest.approx(520 * 2.5e-6 + 300 * 1.25e-6 + 40 * 1e-5),
         "summary": pytest.approx(700 * 2.5e-6 + 60 * 1e-5),
     }
+    (received,) = [line for line in lines if line.startswith("concertina_received_cost_usd_total{")]
+    assert float(received.split()[-1]) > costs["answer"]
 
 
 async def test_what_was_never_reported_has_no_series() -> None:
@@ -135,10 +140,10 @@ async def test_histograms_count_what_is_at_or_below_each_bound() -> None:
 async def test_whatever_clients_and_upstreams_say_there_are_six_thousand_lines_at_most() -> None:
     tallies = Tallies(Clock(1e9))
     for number in range(3 * MOST_FURTHER):
-        tallies(answered(model=f"m{number}", cached=1, cache_written=1, window=100))
-        tallies(called(model=f"m{number}"))
+        tallies(answered(model=f"m{number}", cached=1, cache_written=1, window=100, usd=1.0, usd_received=2.0))
+        tallies(called(model=f"m{number}", usd=1.0))
         tallies(compacted(result=f"r{number % 15}"))
-    metrics = Metrics(tallies, {f"m{number}": Price(1.0, 1.0, 1.0, 1.0, 1.0) for number in range(3_000)}.get, Clock())
+    metrics = Metrics(tallies, Clock())
     lines = (await metrics.exposition()).decode().splitlines()
     assert len([line for line in lines if not line.startswith("#")]) <= 6_000
 

@@ -8,7 +8,7 @@ from proxy.admin.overview import Figures, Health, Minute, Overview
 
 _UNUSED = Figures(
     requests=0, answered=0, kept_alive=0, passed_on=0, failed_open=0, received=0, not_sent=0, summaries=0, net=0,
-    cache_share=None, waits=0, wait_p95=None, cost=None, cost_of_summaries=None, unpriced=[],
+    cache_share=None, waits=0, wait_p95=None, cost=None, cost_of_summaries=None, saved=None, unpriced=[],
 )  # fmt: skip
 
 

@@ -78,6 +78,7 @@ def _facts(overview: Overview, requests: Sequence[RequestEnded]) -> Iterator[tup
         f" {words.short(figures.summaries)}; {words.share(figures.cache_share)} from the provider's cache",
     )
     yield "cost", f"{words.usd(figures.cost)}, of it for summaries {words.usd(figures.cost_of_summaries)}"
+    yield "saved", f"{words.usd(figures.saved)}, about, against the same requests as they came"
     yield "now", _rate(minutes[-_RATE:])
     yield "newest", _durations(requests)
     yield "last hour", f"{bars([minute.received for minute in minutes])} received a minute"

@@ -84,5 +84,5 @@ def read(body: bytes) -> Answer | None:
     content = choice.message.get("content")
     text = content if isinstance(content, str) else ""
     billed = usage([body])
-    tokens = (billed.prompt_tokens, billed.completion_tokens) if billed else None
+    tokens = billed.tokens if billed else None
     return Answer(text, choice.finish_reason, bool(choice.message.get("tool_calls")), tokens)

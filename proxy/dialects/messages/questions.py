@@ -122,6 +122,6 @@ def read(body: bytes) -> Answer | None:
         return None
     text = "".join(text_of(block) or "" for block in answer.content)
     billed = usage([body])
-    tokens = (billed.prompt_tokens, billed.completion_tokens) if billed else None
+    tokens = billed.tokens if billed else None
     reason = answer.stop_reason and _REASONS.get(answer.stop_reason, answer.stop_reason)
     return Answer(text, reason, any(map(is_call, answer.content)) or reason == "tool_use", tokens)

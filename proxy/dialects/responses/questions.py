@@ -8,7 +8,7 @@ from policies.record.prompting import Prompt
 from policies.record.validation import Answer
 from proxy.dialects.base import Fields
 from proxy.dialects.json_array import members_of, text_at, with_fields
-from proxy.dialects.responses.answers import response, text_of
+from proxy.dialects.responses.answers import response, text_of, usage
 from proxy.dialects.responses.kinds import kind_of
 from proxy.dialects.riding import Json, has_tools, is_harmless, left_behind
 from proxy.dialects.searching import as_json
@@ -98,5 +98,6 @@ def read(body: bytes) -> Answer | None:
     if answer is None or answer.output is None:
         return None
     calls = any(str(item.get("type")).endswith("_call") for item in answer.output)
-    tokens = (answer.usage.input_tokens, answer.usage.output_tokens) if answer.usage else None
+    billed = usage([body])
+    tokens = billed.tokens if billed else None
     return Answer(text_of(answer.output), answer.reason, calls, tokens)

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from itertools import count, takewhile
+from typing import Protocol
 
 from policies.ladder import Retry, StatedLimit, next_retry, retries
 from policies.plan import Trigger
@@ -29,6 +30,14 @@ from proxy.server.head import RequestHead
 from proxy.upstream.routes import Router
 from proxy.upstream.summarizer import Summarizer
 
+
+class Paid(Protocol):
+    """Told of a call under a policy: its tokens, those among the prompt's that the one before it had, and whether a
+    summarizer was asked."""
+
+    def __call__(self, policy: str, call: Tokens, *, is_summary: bool) -> None: ...
+
+
 Opens = Callable[[Config, Summarizer, Hook], AbstractAsyncContextManager[Engine]]
 
 
@@ -50,12 +59,14 @@ async def replay(
     skipped: Callable[[str], None],
     *,
     memory: Memory | None = None,
+    paid: Paid | None = None,
 ) -> Replayed:
     """Every recording under the policy of every caller, and without a proxy.
 
     opens:   an engine that keeps nothing, asks this summarizer alone and tells this hook.
     advance: called after every request. skipped: told of recordings that hold something else than requests.
-    memory:  measures what the answers need of far back; None where nobody wants to know.
+    memory:  measures what the answers need of far back; None where nobody wants to know. paid: told of every prompt
+             that was sent, and of every question to a summarizer.
     """
     off = callers[0].policy.model_copy(update={"mode": "off"})
     everyone = (replace(callers[0], policy_name=NO_PROXY, policy=off), *callers)
@@ -66,7 +77,7 @@ async def replay(
             triggers.append(event.trigger)
 
     async with opens(config, stand_in, count) as engine:
-        player = _Player(engine, engine.router(config), stand_in, triggers, memory)
+        player = _Player(engine, engine.router(config), stand_in, triggers, memory, paid)
         played: list[tuple[str, Mapping[str, Tally]]] = []
         for recording in recordings:
             try:
@@ -90,7 +101,13 @@ class _Player:
     """Plays one session after the other, and notes the windows of the models met and those without a price."""
 
     def __init__(
-        self, engine: Engine, router: Router, stand_in: StandIn, triggers: list[Trigger], memory: Memory | None
+        self,
+        engine: Engine,
+        router: Router,
+        stand_in: StandIn,
+        triggers: list[Trigger],
+        memory: Memory | None,
+        paid: Paid | None,
     ) -> None:
         self.windows: dict[str, int | None] = {}
         self.unpriced: set[str] = set()
@@ -99,6 +116,7 @@ class _Player:
         self._stand_in = stand_in
         self._triggers = triggers
         self._memory = memory
+        self._paid = paid
         self._numbers = count()
 
     async def play(self, recording: Recording, caller: Caller, advance: Callable[[], None]) -> Tally:
@@ -113,6 +131,7 @@ class _Player:
             draft = await self._drafted(case)
             sent = await self._as_sent(case, draft)
             self._add(tally, case, sent, before)
+            self._tell(caller, sent, before)
             new = _shortened(case, draft) - cooled
             tally.batches += bool(new)
             cooled |= new
@@ -200,6 +219,7 @@ class _Player:
         assert asked is not None  # noqa: S101 - what we made is a request
         tally.calls += 1
         self._pay(tally, asked, sent, written=call.written)
+        self._tell(case.caller, asked, sent, written=call.written)
 
     def _pay(self, tally: Tally, sent: CountedRequest, before: CountedRequest | None, *, written: int = 0) -> None:
         """The price of a prompt, if the provider's cache takes it, and holds the one before it and nothing else."""
@@ -211,6 +231,14 @@ class _Player:
         cached = 0 if before is None else _cached(before, sent)
         taken = sent.tokens - cached if price.bills_writes and sent.tokens >= LEAST_CACHED else 0
         tally.cost += price.of(Tokens(sent.tokens, written, cached, taken))
+
+    def _tell(
+        self, caller: Caller, sent: CountedRequest, before: CountedRequest | None, *, written: int | None = None
+    ) -> None:
+        if self._paid is not None:
+            cached = 0 if before is None else _cached(before, sent)
+            call = Tokens(sent.tokens, written or 0, cached)
+            self._paid(caller.policy_name, call, is_summary=written is not None)
 
 
 def _refusal(case: Case, draft: Draft) -> StatedLimit | None:

@@ -1,0 +1,170 @@
+"""`python -m benchmarks.price FOLDER`: what sessions cost under policies, beside an agent's own compaction.
+
+FOLDER holds recorded sessions in any form that `concertina replay` reads. Each is played once per policy, its summaries
+written by a stand-in; then every prompt is priced at each provider's list price (`policies.price`), with the cache warm
+(every request comes while the cache holds the one before it) and cold (none does). Answers cost the same everywhere and
+are left out. The baseline, 0 %: the agent itself summarises at 95 % of the window, is asked with the cache it has,
+writes 3,000 tokens and reads 10,000 of its files again. recall: of the names that answers needed of far back.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from statistics import fmean
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.memory import common_names
+from policies.price import Price, Tokens
+from proxy.commands.common import caller_of
+from proxy.commands.replay import found
+from proxy.config.loading import load_text
+from proxy.engine.replay.figures import LEAST_CACHED, NO_PROXY
+from proxy.engine.replay.memory import Memory
+from proxy.engine.replay.replay import replay, with_window
+from proxy.models.table import ModelTable
+from proxy.wiring import open_apart
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+_MODEL = "gpt-4o"
+PROVIDERS = ("claude-sonnet-4-5", "gpt-5", "gpt-4o")
+_PRESETS = ("default", "coding-agent", "chat", "cost")
+# An agent's own compaction: what its summary has, what it reads again, and what it asks with.
+_OWN_SUMMARY, _OWN_READ, _OWN_QUESTION = 3_000, 10_000, 500
+_OWN_SHARES = (0.95, 0.8)
+
+
+@dataclass
+class Played:
+    """One session: the prompts of every policy in order, tokens of tools and head, and what was recalled."""
+
+    name: str
+    fixed: int
+    calls: dict[str, list[Tokens]] = field(default_factory=dict)
+    summaries: dict[str, int] = field(default_factory=dict)
+    recall: dict[str, float | None] = field(default_factory=dict)
+
+
+def played(file: Path, window: int, points: dict[str, object], common: frozenset[str]) -> list[Played]:
+    config = load_text(
+        "benchmark",
+        json.dumps({"upstreams": {"main": {"base_url": "http://127.0.0.1:9/v1"}}, "policies": points}),
+        {},
+    )
+    callers = [caller_of(config, "default", name) for name in points]
+    sessions = []
+    for recording in found(file, _MODEL, print):
+        calls: dict[str, list[Tokens]] = {}
+        summaries: dict[str, int] = {}
+
+        def paid(policy: str, call: Tokens, *, is_summary: bool) -> None:
+            calls.setdefault(policy, []).append(call)  # noqa: B023 - used up within this turn of the loop
+            summaries[policy] = summaries.get(policy, 0) + is_summary  # noqa: B023
+
+        measure = replay(
+            open_apart,
+            with_window(config, window),
+            [recording],
+            callers,
+            lambda: None,
+            print,
+            memory=Memory(common),
+            paid=paid,
+        )
+        (session,) = asyncio.run(measure).sessions
+        recall = {name: row.memory.recall if row.memory else None for name, row in session.policies.items()}
+        sessions.append(Played(recording.name, calls[NO_PROXY][0].prompt, calls, summaries, recall))
+    return sessions
+
+
+def own_compaction(calls: Iterable[Tokens], fixed: int, window: int, share: float) -> list[Tokens]:
+    """The prompts of an agent that summarises at this share of its window by itself."""
+    gone, before = 0, 0
+    found: list[Tokens] = []
+    for call in calls:
+        prompt = call.prompt - gone
+        if prompt > share * window:
+            found.append(Tokens(before + _OWN_QUESTION, _OWN_SUMMARY, before))
+            short = min(prompt, fixed + _OWN_SUMMARY + _OWN_READ)
+            gone, prompt, before = gone + prompt - short, short, fixed
+        cached = min(before, prompt) if before >= LEAST_CACHED else 0
+        found.append(Tokens(prompt, 0, cached))
+        before = prompt
+    return found
+
+
+def cost(calls: Sequence[Tokens], price: Price, *, warm: bool) -> float:
+    """US dollars: what the cache does not hold is written into it, where the provider bills that."""
+    total = 0.0
+    for call in calls:
+        cached = call.cached if warm else 0
+        written = call.prompt - cached if price.bills_writes and call.prompt >= LEAST_CACHED else 0
+        total += price.of(replace(call, cached=cached, written=written))
+    return total
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="benchmarks.price", description=__doc__)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--window", type=int, default=200_000)
+    parser.add_argument("--policies", nargs="*", default=list(_PRESETS), help="presets to play")
+    parser.add_argument(
+        "--point", action="append", default=[], help="NAME={JSON of settings}: a policy of one's own; may be repeated"
+    )
+    options = parser.parse_args()
+    points: dict[str, object] = {f"as-{name}": {"extends": name} for name in options.policies}
+    points |= {name: json.loads(settings) for name, _, settings in (each.partition("=") for each in options.point)}
+    files = sorted(options.folder.glob("*.json*"))
+    play = partial(played, window=options.window, points=points, common=common_names(files))
+    with ProcessPoolExecutor(2) as workers:
+        sessions = [each for some in workers.map(play, files) for each in some]
+    _show(sessions, [*points], options.window)
+
+
+def _show(sessions: Sequence[Played], policies: Sequence[str], window: int) -> None:
+    prices = {name: price for name in PROVIDERS if (price := ModelTable().price(name)) is not None}
+    table = Table(title=f"window {window:,}, {len(sessions)} sessions: mean, worst", header_style="bold")
+    table.add_column("policy")
+    for name in prices:
+        table.add_column(f"{name}, warm", justify="right")
+        table.add_column("cold", justify="right")
+    table.add_column("recall", justify="right")
+    table.add_column("summaries", justify="right")
+    for share in _OWN_SHARES[1:]:
+        rows = [own_compaction(each.calls[NO_PROXY], each.fixed, window, share) for each in sessions]
+        table.add_row(f"agent's own at {share:.0%}", *_cells(sessions, rows, prices, window), "", "")
+    for policy in (NO_PROXY, *policies):
+        rows = [each.calls[policy] for each in sessions]
+        recalled = [value for each in sessions if (value := each.recall.get(policy)) is not None]
+        summaries = sum(each.summaries.get(policy, 0) for each in sessions)
+        told = f"{fmean(recalled):.3f}" if recalled else ""
+        table.add_row(policy, *_cells(sessions, rows, prices, window), told, str(summaries))
+    Console(width=160).print(table)
+
+
+def _cells(
+    sessions: Sequence[Played], rows: Sequence[Sequence[Tokens]], prices: dict[str, Price], window: int
+) -> list[str]:
+    cells = []
+    for price in prices.values():
+        for warm in (True, False):
+            shares = []
+            for session, calls in zip(sessions, rows, strict=True):
+                own = own_compaction(session.calls[NO_PROXY], session.fixed, window, _OWN_SHARES[0])
+                shares.append(cost(calls, price, warm=warm) / cost(own, price, warm=warm) - 1)
+            cells.append(f"{fmean(shares):+.0%}, {max(shares):+.0%}")
+    return cells
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,67 @@
+"""What requests and summaries cost, and what requests would have cost as they came: told with their events."""
+
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from policies.price import CACHE_TTL, LONG_CACHE_TTL, Price, Tokens, prompt_behind
+from proxy.lru import remember
+from proxy.observing.events import Event, Hook, RequestEnded, SummarizerCalled
+
+# Sessions whose newest prompt is remembered.
+_SESSIONS = 10_000
+
+
+class _Before(NamedTuple):
+    """The newest prompt of a session as it came, in the upstream's tokens. at: Unix seconds. ttl: for which its cache
+    holds it; 0 where none took anything."""
+
+    received: int
+    at: float
+    ttl: float
+
+
+class Pricing:
+    """A hook before the others, which get their events with prices in them; one per process."""
+
+    def __init__(self, price: Callable[[str], Price | None], then: Hook) -> None:
+        self._price = price
+        self._then = then
+        self._before: OrderedDict[tuple[str | None, str, str | None], _Before] = OrderedDict()
+
+    def __call__(self, event: Event) -> None:
+        if isinstance(event, RequestEnded):
+            event = self._priced(event)
+        elif isinstance(event, SummarizerCalled) and (price := self._price(event.model)) is not None:
+            call = Tokens(event.tokens_in, event.tokens_out, event.cached, event.cache_written)
+            event = replace(event, usd=round(price.of(call), 9))
+        self._then(event)
+
+    def _priced(self, event: RequestEnded) -> RequestEnded:
+        received, billed = event.received, event.billed
+        if not event.is_answered or event.session is None or event.model is None or received is None or billed is None:
+            return event
+        price, output = self._price(event.model), event.output or 0
+        key = event.tenant, event.session, event.model
+        before = self._before.get(key)
+        # What went out as it came tells better than an estimate how large it was.
+        received = billed if event.tokens_received == event.tokens_sent else received
+        ttl = _ttl(event) or (before.ttl if before else 0.0)
+        remember(self._before, key, _Before(received, event.at, ttl), _SESSIONS)
+        if price is None:
+            return event
+        long = event.cache_written_long or 0
+        written = max(0, (event.cache_written or 0) - long)
+        usd = price.of(Tokens(billed, output, event.cached or 0, written, long))
+        is_warm = before is not None and event.at - before.at < ttl
+        would = prompt_behind(before.received if before else 0, received, price=price, caches=ttl > 0, is_warm=is_warm)
+        return replace(event, usd=round(usd, 9), usd_received=round(price.of(would.answered(output)), 9))
+
+
+def _ttl(event: RequestEnded) -> float:
+    """Seconds for which the upstream's cache holds what it was seen to serve or take; 0 where it did neither."""
+    if event.cache_written_long:
+        return LONG_CACHE_TTL
+    return CACHE_TTL if event.cached or event.cache_written else 0.0
