@@ -96,8 +96,12 @@ def own_compaction(calls: Iterable[Tokens], fixed: int, window: int, share: floa
         if prompt > share * window:
             found.append(Tokens(before + _OWN_QUESTION, _OWN_SUMMARY, before))
             short = min(prompt, fixed + _OWN_SUMMARY + _OWN_READ)
-            gone, prompt, before = gone + prompt - short, short, fixed
-        cached = min(before, prompt) if before >= LEAST_CACHED else 0
+            found.append(Tokens(short, 0, fixed if fixed >= LEAST_CACHED else 0))
+            gone, before = gone + prompt - short, short
+            continue
+        # A client that changes its history breaks the cache either way.
+        cached = min(before, max(0, call.cached - gone))
+        cached = cached if cached >= LEAST_CACHED else 0
         found.append(Tokens(prompt, 0, cached))
         before = prompt
     return found

@@ -272,5 +272,6 @@ def _note(record: Record | None, messages: int) -> str:
 
 
 def _outcome_without(error: CompactionError, decision: Decision) -> Outcome:
-    known: dict[str, Outcome] = {"pending": "pending", "no_gain": decision.standing_outcome}
+    standing = decision.standing_outcome
+    known: dict[str, Outcome] = {"pending": "pending", "no_gain": standing, "over_budget": standing}
     return known.get(str(error), "failed-open")

@@ -128,7 +128,8 @@ class Gateway:
         answer, incoming.draft = forwarded
         incoming.answered(answer.response.status)
         if answer.overflow is not None:
-            incoming.overflow = "passed_on"
+            is_left_alone = incoming.named is not None and incoming.named.mode in ("off", "shadow")
+            incoming.overflow = "observed" if is_left_alone else "passed_on"
         tap = self._fail_open.call(lambda: self._lessons.tap(incoming, answer), None)
         if tap is not None:
             incoming.warning = self._fail_open.call(lambda: self._lessons.warning(incoming, answer, tap), None)

@@ -13,7 +13,7 @@ from proxy.observing.message_fates import MessageFates
 from proxy.observing.trace import Trace
 
 End = Literal["complete", "shut_down", "deadline", "refused", "client_gone", "truncated", "aborted"]
-Overflow = Literal["solved", "output_lowered", "passed_on"]
+Overflow = Literal["solved", "output_lowered", "passed_on", "observed"]
 
 
 class RequestEnded(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
@@ -37,7 +37,7 @@ class RequestEnded(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     stages:      own_ms by what was done: `read`, `store`, `plan`, `rebuild`; of requests that needed more than a count.
     wait_ms:     for summaries, before and after it was first sent.
     attempts:    requests to the upstream that were made for it.
-    overflow:    what became of one that the upstream refused for its size.
+    overflow:    what became of one that the upstream refused for its size; `observed` where its mode leaves it alone.
     bytes:       of the answer's body. comments: signs of life before it.
     """
 

@@ -71,7 +71,7 @@ class Points:
         if event.billed and event.cached is not None:
             share = min(100, 100 * event.cached // event.billed)
         if event.overflow is not None:
-            bits = _PASSED_ON if event.overflow == "passed_on" else _SOLVED
+            bits = _PASSED_ON if event.overflow in ("passed_on", "observed") else _SOLVED
         if event.warning == "prompt_cut_off":
             bits |= _CUT_OFF
         told = (event.compaction or "", event.reason or "", event.checkpoint or "")

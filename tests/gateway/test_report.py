@@ -363,7 +363,9 @@ async def test_a_wait_for_a_summary_is_no_work_of_ours(tmp_path: Path) -> None:
     [
         (WINDOW, {}, None, 1),
         (4_000, {}, "solved", 2),
-        (4_000, {"mode": "off"}, "passed_on", 1),
+        (4_000, {"retry_on_overflow": 0}, "passed_on", 1),
+        (4_000, {"mode": "off"}, "observed", 1),
+        (4_000, {"mode": "shadow"}, "observed", 1),
     ],
 )
 async def test_a_line_says_what_became_of_an_overflow(
@@ -376,6 +378,12 @@ async def test_a_line_says_what_became_of_an_overflow(
     assert line["window"] == WINDOW
     assert 0.8 * WINDOW < line["usable"] < WINDOW
     assert line["messages"] == len(history(0.7))
+
+
+async def test_a_budget_for_summaries_that_is_spent_is_no_failure(tmp_path: Path) -> None:
+    async with stage(tmp_path, tenants={"default": {"summary_tokens_per_day": 0}}) as play:
+        reply = await play.send(DUE)
+    assert (reply.status, outcome(reply)) == (200, ("none", "over_budget"))
 
 
 async def test_the_line_of_a_request_tells_what_our_own_time_was_spent_on(tmp_path: Path) -> None:
