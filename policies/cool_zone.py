@@ -12,6 +12,7 @@ from itertools import accumulate
 
 from policies.budget import Budget, usable_input
 from policies.conversation import Conversation
+from policies.price import CACHED, REWRITTEN
 from policies.settings import PolicySettings
 from policies.transcript import CountTokens
 from policies.voices.heard import words_of
@@ -93,6 +94,9 @@ class _Run:
         self._tools = conversation.tools_answered
         last = -1
         self._last_user = [-1, *(last := i if m.is_user else last for i, m in enumerate(body))]
+        self._headroom = (policy.compaction_threshold - policy.target_ratio) * budget.movable
+        # What a compaction costs in tokens of a prompt: the rest is written anew, and its model reads the whole.
+        self._compaction = budget.movable * (policy.target_ratio * REWRITTEN + policy.compaction_threshold * CACHED)
         self._live: deque[int] = deque()
         self._cooled: deque[int] = deque()
         self._cooled_weight = 0
@@ -112,7 +116,16 @@ class _Run:
         worth = (1 - _RELIEF) * self._valve
         if self._before[seen] < self._floor or self._weight <= self._valve or self._cooled_weight < worth:
             return None
-        return Batch(seen, tuple(self._taken()))
+        return Batch(seen, tuple(self._taken())) if self._pays(seen) else None
+
+    def _pays(self, seen: int) -> bool:
+        """Whether a batch now saves more than the cache that it breaks: what it takes out is not read again as long as
+        the conversation may go on before a compaction, if it lasts as long again, and puts that off."""
+        removed = sum(self._body[position].tokens for position in self._due())
+        rest = self._before[seen] - self._before[self._cooled[0]] - removed
+        rounds = min(self._finished, self._headroom * self._finished / self._before[seen])
+        saved = removed * (CACHED * rounds + self._compaction / self._headroom)
+        return saved >= rest * REWRITTEN
 
     def _cool(self, seen: int) -> None:
         """What has cooled down stays so: the oldest first."""
@@ -126,10 +139,18 @@ class _Run:
             self._cooled.append(self._live.popleft())
             self._cooled_weight += self._body[oldest].tokens
 
-    def _taken(self) -> Iterator[int]:
+    def _due(self) -> Iterator[int]:
         """The oldest that have cooled down, until the valve is relieved."""
-        while self._cooled and self._weight > _RELIEF * self._valve:
-            oldest = self._cooled.popleft()
+        weight = self._weight
+        for position in self._cooled:
+            if weight <= _RELIEF * self._valve:
+                return
+            weight -= self._body[position].tokens
+            yield position
+
+    def _taken(self) -> Iterator[int]:
+        for oldest in [*self._due()]:
+            self._cooled.popleft()
             self._cooled_weight -= self._body[oldest].tokens
             self._weight -= self._body[oldest].tokens
             yield oldest

@@ -27,6 +27,13 @@ def test_nothing_is_replaced_before_the_live_large_results_fill_the_valve() -> N
     assert zone_of(few, WINDOW, DEFAULTS).batches == ()
 
 
+@pytest.mark.parametrize(("between", "least"), [(100, 2), (200, 5), (400, 7)])
+def test_a_batch_waits_until_it_saves_more_than_the_cache_that_it_breaks(between: int, least: int) -> None:
+    """Two large results far back, then small ones: the more stands behind the two, the more has to go with them."""
+    view = conversation(loop(*[LARGE] * 2, *[200] * between, *[LARGE] * 8, *[100] * 9))
+    assert len(zone_of(view, WINDOW, DEFAULTS).batches[0].members) == least
+
+
 def test_the_oldest_that_have_cooled_go_together_until_the_valve_is_relieved() -> None:
     zone = zone_of(conversation(loop(*[LARGE] * 10, *[100] * 9)), WINDOW, DEFAULTS)
     assert replaced(zone) == [result(i) for i in range(len(replaced(zone)))]
@@ -35,7 +42,7 @@ def test_the_oldest_that_have_cooled_go_together_until_the_valve_is_relieved() -
 
 
 def test_the_newest_rounds_stay_whole_whatever_they_weigh() -> None:
-    view = conversation(loop(*[LARGE] * 4, 9_000, 9_000, 9_000, 9_000, 9_000, 50))
+    view = conversation(loop(*[LARGE] * 8, 9_000, 9_000, 9_000, 9_000, 9_000, 50))
     hot = set(view.units[-6:])
     members = replaced(zone_of(view, WINDOW, DEFAULTS))
     assert members
