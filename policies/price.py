@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 # Seconds for which a prompt cache holds what nobody asks for: usually, and where Anthropic is paid for longer.
 CACHE_TTL = 300.0
 LONG_CACHE_TTL = 3_600.0
-# Of a prompt's price, what a cache serves and what it takes, where that is dearest (Anthropic's, five minutes): by these
-# it is decided whether to break one. What is written anew costs the difference.
+# Of a prompt's price, what a cache serves and what it takes, where that is dearest (at Anthropic): by these
+# two is decided whether to break one. What is written anew costs the difference.
 CACHED, _WRITTEN = 0.1, 1.25
 REWRITTEN = _WRITTEN - CACHED
 
