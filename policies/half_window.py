@@ -16,6 +16,9 @@ Fallback = Literal["not-enough-rounds", "single-turn-only", "turns-do-not-fit", 
 
 # With less room than this for rounds of the session's average size, a compaction would not buy time.
 _ROUNDS_TO_BUY = 8
+# In a larger room than this, a compaction leaves so many tokens at most: what stays is read again with every request,
+# and the larger the room, the more of them come until the next one (docs/costs.md).
+_LARGE_ROOM, _LARGE_TARGET = 120_000, 32_000
 # Shares of M that stay word for word where the record wants the room, in small rooms and in larger ones.
 _LEAST_KEPT_SMALL, _LEAST_KEPT, _SMALL_ROOM = 0.20, 0.25, 16_000
 _LEAST_UNITS = 2
@@ -57,9 +60,8 @@ def target_tokens(conversation: Conversation, budget: Budget, policy: PolicySett
 def measured_room(budget: Budget, policy: PolicySettings) -> int:
     """The room of which a compaction leaves a share: beyond some size it is not M, since what a conversation needs word
     for word does not grow with the window, and what stays is paid anew."""
-    if policy.max_target is None:
-        return budget.movable
-    return min(budget.movable, int(policy.max_target / policy.target_ratio))
+    most = policy.max_target or (_LARGE_TARGET if budget.movable > _LARGE_ROOM else None)
+    return budget.movable if most is None else min(budget.movable, int(most / policy.target_ratio))
 
 
 def choose_cut(

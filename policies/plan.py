@@ -182,6 +182,15 @@ def decide(
     )
 
 
+def soft_share(budget: Budget, policy: PolicySettings) -> float:
+    """The share of M from which on a record is made ahead: below the threshold by what may come while its summary is
+    written, which is no more in a larger window."""
+    measured, soft = measured_room(budget, policy), policy.soft_threshold
+    if measured == budget.movable or soft >= policy.compaction_threshold:
+        return soft
+    return policy.compaction_threshold - (policy.compaction_threshold - soft) * measured / budget.movable
+
+
 def decide_ahead(
     conversation: Conversation, limits: Limits, policy: PolicySettings, standing: Standing | None
 ) -> Compact | None:
@@ -191,8 +200,7 @@ def decide_ahead(
     lasts as long either way.
     """
     budget = limits.budget
-    early = policy.compaction_threshold - min(policy.soft_threshold, policy.compaction_threshold)
-    growth = int(early * budget.movable)
+    growth = int(max(0.0, policy.compaction_threshold - soft_share(budget, policy)) * budget.movable)
     target = target_tokens(conversation, budget, policy) - growth
     now = tokens_with(conversation, standing)
     cut = choose_cut(conversation, budget, policy, covered=standing.covered if standing else 0, target=target)

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from math import ceil
 
 from policies.experience import was_cut_off
-from policies.plan import Compact, decide_ahead
+from policies.plan import Compact, decide_ahead, soft_share
 from policies.record.lineage import may_rebuild
 from policies.record.record import Record
 from proxy.dialects.base import Usage
@@ -95,7 +95,7 @@ class Ahead:
         view = sent.view or Cooled(case.conversation, {})
         if target is not None and (positions := _worth_an_excerpt(case, sent, view)):
             await self._excerpts.prepare(case, target, positions)
-        if total >= policy.soft_threshold or is_fading:
+        if total >= soft_share(case.limits.budget, policy) or is_fading:
             await self._compact(case, view, sent.record, target)
 
     async def _compact(self, case: Case, view: Cooled, used: Record | None, target: SummaryTarget | None) -> None:
@@ -151,7 +151,7 @@ def _shares(case: Case, sent: Draft, usage: Usage | None) -> tuple[float, float]
 def _worth_an_excerpt(case: Case, sent: Draft, view: Cooled) -> list[int]:
     """What the next batch takes, if the session goes on like this: not with the very next request, before there is an
     answer, nor once the next compaction has covered it."""
-    room = case.limits.budget.at(case.caller.policy.soft_threshold) - sent.tokens
+    room = case.limits.budget.at(soft_share(case.limits.budget, case.caller.policy)) - sent.tokens
     conversation = case.conversation
     average = conversation.kept_tokens(0) / len(conversation.units)
     soon = max(message.tokens for message in conversation.body) + average

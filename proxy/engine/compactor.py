@@ -11,6 +11,7 @@ from typing import Literal, assert_never
 
 from msgspec import structs
 
+from policies.plan import soft_share
 from policies.record import record as records
 from policies.record.record import Record, Written
 from policies.transcript import CountTokens
@@ -271,7 +272,7 @@ def _threshold(job: Job) -> float | None:
     """The share of the room from which on this was due; None where it was due for something else."""
     match job.plan.trigger:
         case "background":
-            return job.policy.soft_threshold
+            return round(soft_share(job.plan.budget, job.policy), 3)
         case "proactive" | "tool_execution":
             due = job.policy.compaction_threshold
             return due if job.plan.budget.share(job.plan.tokens_before) >= due else None  # due by its messages

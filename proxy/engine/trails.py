@@ -13,6 +13,7 @@ import msgspec
 from msgspec.structs import replace
 
 from policies.chain import Origin, hash_tag
+from policies.plan import soft_share
 from policies.record.record import Record
 from policies.slide import Slide, begun, followed
 from policies.trail import (
@@ -200,7 +201,7 @@ class Trails:
 def _is_due(case: Case) -> bool:
     """Whether a summary of a case is made, now or ahead of need, unless there is a record for it."""
     policy = case.caller.policy
-    due = case.limits.budget.at(min(policy.soft_threshold, policy.compaction_threshold))
+    due = case.limits.budget.at(min(soft_share(case.limits.budget, policy), policy.compaction_threshold))
     return case.mode == "force" or case.request.tokens >= due
 
 

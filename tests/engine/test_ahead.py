@@ -158,7 +158,7 @@ async def test_a_large_result_is_summarized_before_its_time_comes_and_the_summar
         assert outcome(await play.send(body(loud(9, tokens=450)))) == ("none", "below_threshold")
         await play.settled()
         assert excerpts(play)
-        assert outcome(await play.send(body(loud(9, tokens=450, small=5)))) == ("cooled", "below_threshold")
+        assert outcome(await play.send(body(loud(9, tokens=450, small=7)))) == ("cooled", "below_threshold")
         texts = [message["content"] for message in json.loads(play.sent[-1].body)["messages"]]
         assert sum("A long message of" in str(text) for text in texts) >= 1
 

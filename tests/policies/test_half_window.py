@@ -114,6 +114,24 @@ def test_the_target_is_lowered_where_fewer_than_eight_rounds_would_fit_before_th
 
 
 @pytest.mark.parametrize(
+    ("room", "most", "target"),
+    [
+        (28_000, None, 12_600),
+        (112_000, None, 50_400),
+        (175_000, None, 32_000),
+        (900_000, None, 32_000),
+        (112_000, 20_000, 20_000),
+        (28_000, 20_000, 12_600),
+        (900_000, 80_000, 80_000),
+    ],
+)
+def test_in_a_large_room_what_stays_is_a_size_and_no_share(room: int, most: int | None, target: int) -> None:
+    policy = PolicySettings(max_target=most)
+    found = target_tokens(conversation([user("x"), *rounds(50, size=40)]), budget_of(room, room), policy)
+    assert found == pytest.approx(target, abs=1)
+
+
+@pytest.mark.parametrize(
     ("messages", "target", "reason"),
     [
         ([user("task"), *rounds(2)], 100_000, "not-enough-rounds"),

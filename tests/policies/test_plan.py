@@ -22,6 +22,7 @@ from policies.plan import (
     is_far_below,
     limits_of,
     needs_attention,
+    soft_share,
     tokens_with,
 )
 from policies.settings import DEFAULTS, PolicySettings
@@ -219,6 +220,15 @@ def test_a_compaction_made_ahead_lasts_as_long_as_one_made_when_it_is_needed() -
     by_then = tokens_with(grown, Standing(early.cut.position, BUDGET.record))
     assert by_then <= 0.46 * BUDGET.usable
     assert abs(early.cut.position - late.cut.position) <= 4
+
+
+@pytest.mark.parametrize(
+    ("room", "soft", "share"),
+    [(28_000, 0.7, 0.7), (112_000, 0.7, 0.7), (900_000, 0.7, 0.8 - 7_111 / 900_000), (900_000, 1.0, 1.0)],
+)
+def test_a_record_is_made_ahead_by_a_share_of_the_room_or_a_size(room: int, soft: float, share: float) -> None:
+    found = soft_share(budget_of(room, room), settings(soft_threshold=soft))
+    assert found == pytest.approx(share, abs=1e-5)
 
 
 def test_nothing_is_made_ahead_where_it_would_not_help() -> None:

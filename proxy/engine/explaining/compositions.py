@@ -3,6 +3,7 @@
 from collections import Counter, OrderedDict
 from collections.abc import Callable
 
+from policies.plan import soft_share
 from proxy.engine.case import Case, Named
 from proxy.engine.draft import Draft
 from proxy.engine.explaining.fates import fates, indexes_of, sent_with
@@ -66,7 +67,7 @@ def _composed(case: Case, draft: Draft, now: float) -> PromptComposed:
         conversation=tokens["conversation"],
         window=room.window if room else None,
         usable=room.usable if room else None,
-        soft=budget.at(policy.soft_threshold),
+        soft=budget.at(soft_share(budget, policy)),
         due=budget.at(policy.compaction_threshold),
         messages=pack(found),
     )

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from policies.half_window import Cut
 from policies.ledger import ledger
 from policies.ledger.entries import Entry
-from policies.plan import Compact, Forward, Reuse
+from policies.plan import Compact, Forward, Reuse, soft_share
 from policies.record import working_set
 from policies.record.actions import file_changes, key_actions
 from policies.record.record import Record, RoundCounts
@@ -241,7 +241,7 @@ def _explanation(
         usable=budget.usable,
         thresholds=explanation.Thresholds(
             budget.at(policy.apply_floor),
-            budget.at(policy.soft_threshold),
+            budget.at(soft_share(budget, policy)),
             budget.at(policy.compaction_threshold),
             None if real is None else real.at(policy.overflow_threshold),
         ),

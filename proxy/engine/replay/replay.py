@@ -140,7 +140,7 @@ class _Player:
             answered = _answer_in(following, request) if following is not None else 0
             await self._follow_up(case, draft, Usage(draft.tokens, answered))
             for call in self._stand_in.taken():
-                await self._add_call(tally, call, case, sent)
+                await self._add_call(tally, call, case, sent, before)
             before = sent
             advance()
         tally.background = self._triggers.count("background")
@@ -213,13 +213,16 @@ class _Player:
             self._engine.ahead.learn(case, draft, usage)
             await self._engine.ahead.after(learned(case, self._router), draft, usage)
 
-    async def _add_call(self, tally: Tally, call: Call, case: Case, sent: CountedRequest) -> None:
-        """A summarizer's call, right behind what was sent."""
+    async def _add_call(
+        self, tally: Tally, call: Call, case: Case, sent: CountedRequest, before: CountedRequest | None
+    ) -> None:
+        """A summarizer's call, right behind what was sent, or right before it while it waited."""
         asked = await self._read(call.body, case.caller, call.dialect)
         assert asked is not None  # noqa: S101 - what we made is a request
         tally.calls += 1
-        self._pay(tally, asked, sent, written=call.written)
-        self._tell(case.caller, asked, sent, written=call.written)
+        nearest = sent if before is None or _cached(sent, asked) >= _cached(before, asked) else before
+        self._pay(tally, asked, nearest, written=call.written)
+        self._tell(case.caller, asked, nearest, written=call.written)
 
     def _pay(self, tally: Tally, sent: CountedRequest, before: CountedRequest | None, *, written: int = 0) -> None:
         """The price of a prompt, if the provider's cache takes it, and holds the one before it and nothing else."""
