@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
 _PATHS = {READ, EDIT, WRITE, "Edit", "Write", "str_replace_editor", "apply_diff", "move_file"}
 _SHELLS = {SHELL, "exec_command", "terminal", "run_shell_command", "shell", "Bash", "powershell"}
-_SAID = {"ok": "ok", "failed": "failed", "err": "failed", "not known": "unknown"}
 
 
 def told(row: Row) -> str:
@@ -35,9 +34,7 @@ def told(row: Row) -> str:
     call = ToolCall(tool, json.dumps(arguments), "c1")
     result = Utterance(2, "tool", text, answers="c1", tool=tool, **({} if error is None else {"error": error}))
     record = made([Utterance(0, "user", "Go on."), Utterance(1, "assistant", "", (call,)), result], written=None)
-    line = next(line for line in record.text.splitlines() if line.startswith(f"- {tool}("))
-    said = line.rpartition(" -> ")[2] if " -> failed" not in line else "failed"
-    return _SAID.get(said.partition(":")[0], "unknown")
+    return record.actions[-1].outcome
 
 
 def main() -> None:

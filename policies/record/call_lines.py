@@ -1,17 +1,23 @@
 """Lines of a record about calls: what became of each, and which checks were run before the last change to a file."""
 
-from collections.abc import Container, Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
 from types import MappingProxyType
 from typing import NamedTuple
 
 from policies.record.actions import FileChange, KeyAction
 from policies.record.texts import Texts
 from policies.transcript import CountTokens, escape
+from policies.voices.parts import is_asking
 from policies.work.attempts import Attempt
 from policies.work.sorts import covers
 
 Call = tuple[int, str, str]
 """Position, tool and arguments of a call."""
+# Arguments as `readable` gives them: one field, a text, and where another field would begin.
+_LONE_TEXT = re.compile(r'\{"[\w-]{1,40}": "([^\n]{0,1000})"\}\Z')
+_NEXT_FIELD = re.compile(r'", "[\w-]{1,40}": ')
 
 
 class Change(NamedTuple):
@@ -58,52 +64,90 @@ def call_of(one: KeyAction | Attempt) -> Call:
     return one.position, one.tool, one.arguments
 
 
-def action_line(action: KeyAction, texts: Texts, change: Change | None = None, *, is_told: bool = False) -> str:
+def action_line(action: KeyAction, texts: Texts, change: Change | None = None) -> str:
     """A call and what became of it: of a failed one why, of one that is not known its own words.
 
-    change: the one that it, a check, was run before. is_told: both, and why it failed, are told elsewhere.
+    change: the one that it, a check, was run before.
     """
     told, why = texts.outcomes[action.outcome], in_line(action.why)
-    call = action.arguments
-    if action.outcome == "unknown" and action.sure and why:
+    if action.outcome == "unknown" and is_asking(action.tool):
+        told = texts.asked
+    elif action.outcome == "unknown" and action.sure and why:
         told = texts.told.format(text=why)
-    elif why and not is_told:
+    elif why:
         told = f"{told}: {why}"
-    if action.times > 1:
-        call = action.about
-        told += f" ({texts.reads.format(times=action.times, position=action.position)})"
-    return f"- {in_line(f'{action.tool}({call})')} -> {told}{'' if is_told else note_of(change, texts)}"
+    return f"{_place(action.position)}{call_text(action)} -> {told}{note_of(change, texts)}"
+
+
+def call_text(one: KeyAction | Attempt) -> str:
+    """Tool and arguments; of a lone text among them not its name."""
+    lone = _LONE_TEXT.match(one.arguments)
+    given = lone[1] if lone is not None and _NEXT_FIELD.search(lone[1]) is None else one.arguments
+    return in_line(f"{one.tool}({given})")
 
 
 def action_lines(
-    actions: Sequence[KeyAction],
-    texts: Texts,
-    before: Mapping[Call, Change],
-    told: Container[Call],
-    room: int,
-    count: CountTokens,
+    actions: Sequence[KeyAction], texts: Texts, before: Mapping[Call, Change], room: int, count: CountTokens
 ) -> list[str]:
-    """The calls that fit, in their order, and how many do not.
+    """The calls that fit, in their order, files that were only read one behind the other, and how many do not fit.
 
     First go those that failed, changed or checked something, last those that only read, and of these the newest.
-    told: those of which it is told elsewhere why they failed.
     """
-    most = room
     reserved = count(texts.calls_left_out.format(calls=len(actions))) + 1
-    kept: dict[int, str] = {}
-    for at in sorted(range(len(actions)), key=lambda at: (_rank(actions[at]), -at)):
-        call = call_of(actions[at])
-        line = action_line(actions[at], texts, before.get(call), is_told=call in told)
-        room -= count(line) + 1
-        if room < 0:
+    order = sorted(range(len(actions)), key=lambda at: (_rank(actions[at]), -at))
+    lines = {at: action_line(actions[at], texts, before.get(call_of(actions[at]))) for at in _told_alone(actions)}
+    left, kept = room, list[int]()
+    for at in order:
+        left -= count(lines[at] if at in lines else f"{_read_file(actions[at], texts)}, ") + 1
+        if at not in lines and (at == 0 or at - 1 in lines):
+            left -= count(_reads_line(actions[at : at + 1], texts))
+        if left < 0:
             break
-        kept[at] = line
-    if len(kept) == len(actions):
-        return [kept[at] for at in sorted(kept)]
-    while kept and cost_of([*kept.values()], count) + reserved > most:
-        kept.popitem()
-    left_out = texts.calls_left_out.format(calls=len(actions) - len(kept))
-    return [*(kept[at] for at in sorted(kept)), left_out] if kept else []
+        kept.append(at)
+    found = _joined(actions, lines, kept, texts)
+    if len(kept) == len(actions) and cost_of(found, count) <= room:
+        return found
+    while kept and cost_of(found, count) + reserved > room:
+        kept.pop()
+        found = _joined(actions, lines, kept, texts)
+    return [*found, texts.calls_left_out.format(calls=len(actions) - len(kept))] if kept else []
+
+
+def _told_alone(actions: Sequence[KeyAction]) -> Iterator[int]:
+    return (at for at, action in enumerate(actions) if not _is_plain_read(action))
+
+
+def _is_plain_read(action: KeyAction) -> bool:
+    """Whether of a call there is nothing to tell but which file it read."""
+    return action.sort == "read" and bool(action.about) and action.outcome == "ok"
+
+
+def _joined(actions: Sequence[KeyAction], lines: Mapping[int, str], kept: Sequence[int], texts: Texts) -> list[str]:
+    """The lines of what is kept, in its order: of reads with no other call between them one."""
+    found: list[str] = []
+    for is_alone, run in groupby(sorted(kept), key=lines.__contains__):
+        if is_alone:
+            found += [lines[at] for at in run]
+        else:
+            found.append(_reads_line([actions[at] for at in run], texts))
+    return found
+
+
+def _reads_line(reads: Sequence[KeyAction], texts: Texts) -> str:
+    files = ", ".join(_read_file(action, texts) for action in reads)
+    return f"{_place(reads[0].position, reads[-1].position)}{texts.read}: {files}"
+
+
+def _read_file(action: KeyAction, texts: Texts) -> str:
+    times = f" ({texts.times.format(times=action.times)})" if action.times > 1 else ""
+    return f"{in_line(action.about)}{times}"
+
+
+def _place(first: int, last: int | None = None) -> str:
+    """The beginning of a line about the messages from one to another; calls of older records have no position."""
+    if first < 0:
+        return "- "
+    return f"- [{first}] " if last in (None, first) else f"- [{first}-{last}] "
 
 
 def _rank(action: KeyAction) -> int:

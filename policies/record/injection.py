@@ -1,15 +1,15 @@
 """The text in place of the covered messages: the summary, and what code carries (docs/design.md, "The record")."""
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 
 from policies.budget import SMALL_RECORD, Budget
 from policies.ledger import ledger
 from policies.ledger.entries import Entry, order_of
 from policies.record.actions import FileChange, KeyAction
-from policies.record.call_lines import action_line, action_lines, call_of, cost_of, outdated
+from policies.record.call_lines import Call, action_line, action_lines, call_of, cost_of, outdated
 from policies.record.names import Names, NamesOf, names_in
 from policies.record.reports import Report, report_lines
-from policies.record.state import attempt_line, file_line, state_blocks
+from policies.record.state import attempt_line, file_line, running_line, state_blocks
 from policies.record.texts import Texts
 from policies.record.titles import is_carried
 from policies.record.working_set import Use, shown
@@ -35,6 +35,8 @@ _FLOOR_SHARE = 5
 # Tokens of room from which it is said what the numbers in brackets are.
 _EXPLAINING = 500
 _NO_PLAN = Plan()
+# Characters of what was started by which its call is known; a longer command is cut at different places.
+_COMPARED = 100
 
 
 def render(
@@ -66,7 +68,10 @@ def render(
     before = outdated(actions, files)
     state = state_blocks(texts, plan, attempts, running, left, count, steps=steps, before=before)
     shown_lines = set(state)
-    told_of = {call_of(one) for one in attempts if attempt_line(one, texts, before.get(call_of(one))) in shown_lines}
+    failed = {call_of(one) for one in attempts if attempt_line(one, texts, before.get(call_of(one))) in shown_lines}
+    started = [one for one in running if running_line(one, texts) in shown_lines]
+    is_planned = f"## {texts.plan}" in shown_lines
+    actions = [action for action in actions if not _is_told(action, failed, started, is_planned=is_planned)]
     left -= cost_of(state, count)
     changed = [file_line(file, texts) for file in files]
     newest = [action_line(action, texts) for action in actions[-_FLOOR_LINES:]]
@@ -95,7 +100,7 @@ def render(
     reported = ["", f"## {texts.reported}", *reported] if reported else []
     left -= cost_of(reported, count)
     room = max(left // 2, floor - floor // 2) - count(f"## {texts.actions}") - 2
-    done = action_lines(actions, texts, before, told_of, room, count)
+    done = action_lines(actions, texts, before, room, count)
     done = ["", f"## {texts.actions}", *done] if done else []
     left -= cost_of(done, count)
     said += ledger.fit([e for e in entries if e.kind == "message"], min(left, ledger_left), count)
@@ -161,6 +166,18 @@ def names_weight(text: str, uses: Sequence[Use], kept: Sequence[str], room: int,
         if tokens >= room:
             return room
     return min(room, int(tokens + _HEADING)) if tokens else 0
+
+
+def _is_told(action: KeyAction, failed: Set[Call], started: Sequence[Running], *, is_planned: bool) -> bool:
+    """Whether another block tells all that is known of a call: why it failed, that it runs, or the plan it made."""
+    if call_of(action) in failed:
+        return True
+    if action.sort == "plan":
+        return is_planned and action.outcome != "failed"
+    return action.outcome == "unknown" and any(
+        one.position == action.position and one.tool == action.tool and one.what[:_COMPARED] in action.arguments
+        for one in started
+    )
 
 
 def _is_rule(entry: Entry) -> bool:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from policies.record.actions import FileChange
-from policies.record.call_lines import NOTHING, Call, Change, call_of, cost_of, in_line, note_of
+from policies.record.call_lines import NOTHING, Call, Change, call_of, call_text, cost_of, in_line, note_of
 from policies.record.texts import Texts
 from policies.transcript import CountTokens, escape, newest_within
 from policies.work.attempts import Attempt
@@ -45,7 +45,7 @@ def state_blocks(
     """The blocks of which there is something, each within its share of the room. before: see `outdated`."""
     tried = [attempt_line(attempt, texts, before.get(call_of(attempt))) for attempt in attempts[-_MOST_TRIED:]]
     browsed = [_step_line(step, texts) for step in steps]
-    left = [_running_line(one, texts) for one in running]
+    left = [running_line(one, texts) for one in running]
 
     def within(title: str, share: float) -> int:
         return int(share * room) - count(f"## {title}") - _SLACK
@@ -63,12 +63,11 @@ def attempt_line(attempt: Attempt, texts: Texts, change: Change | None = None) -
     """What was tried in vain, how often and why. change: the one that it, a check, was run before."""
     why = f": {in_line(attempt.why)}" if attempt.why else ""
     times = f" ({texts.times.format(times=attempt.times)})" if attempt.times > 1 else ""
-    return (
-        f"- [{attempt.position}] {in_line(f'{attempt.tool}({attempt.arguments})')}{times}{why}{note_of(change, texts)}"
-    )
+    return f"- [{attempt.position}] {call_text(attempt)}{times}{why}{note_of(change, texts)}"
 
 
-def _running_line(one: Running, texts: Texts) -> str:
+def running_line(one: Running, texts: Texts) -> str:
+    """What was started, and by which names it may be ended or asked for."""
     names = f" ({', '.join(map(in_line, one.ids))})" if one.ids else ""
     label = f"{texts.agent}: " if one.is_agent else ""
     return f"- [{one.position}] {label}{in_line(f'{one.tool}: {one.what}')}{names}"

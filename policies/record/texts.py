@@ -58,7 +58,8 @@ class Texts:
     overwritten: str
     unsure: str
     told: str
-    reads: str
+    asked: str
+    read: str
     calls_left_out: str
     unchecked: str
     not_rerun: str
@@ -118,7 +119,8 @@ _EN = Texts(
     overwritten="overwritten",
     unsure="{change}, result not known",
     told='"{text}"',
-    reads="{times} times, last at [{position}]",
+    asked="asked",
+    read="read",
     calls_left_out="(At least {calls} more calls, of those that matter least, are not shown here for want of room.)",
     unchecked="; before the last known change ([{position}] {path})",
     not_rerun="; before the last known change ([{position}] {path}), not run since",
@@ -176,7 +178,8 @@ _ZH = Texts(
     overwritten="已覆盖",
     unsure="{change}，结果未知",
     told="“{text}”",
-    reads="{times} 次，最后一次在 [{position}]",
+    asked="已询问",
+    read="已读取",
     calls_left_out="（另有至少 {calls} 次较次要的调用因篇幅未列出。）",
     unchecked="；早于最近一次已知的改动（[{position}] {path}）",
     not_rerun="；早于最近一次已知的改动（[{position}] {path}），此后未再运行",

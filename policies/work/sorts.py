@@ -1,4 +1,4 @@
-"""What a call is to whoever goes on: a check, a change, a file that was read, or none of these."""
+"""What a call is to whoever goes on: a check, a change, a file that was read, a plan, or none of these."""
 
 import re
 from collections.abc import Iterator
@@ -10,8 +10,9 @@ from policies.work.calls import Done
 from policies.work.shell import UNKNOWN, Command
 from policies.work.wording import readable
 
-Sort = Literal["", "read", "change", "check"]
-"""read: of what is there. change: of files, or of what a repository holds. check: whether the work is right."""
+Sort = Literal["", "read", "change", "check", "plan"]
+"""read: of what is there. change: of files, or of what a repository holds. check: whether the work is right. plan: of
+what is to be done."""
 
 # Words by which a program, its verb, a script or a tool that only checks is called: tests, builds, lint, types.
 _TOOL_CHECKING = frozenset({"test", "tests", "unittest", "unittests", "lint", "build", "compile", "typecheck"})
@@ -61,7 +62,7 @@ def sort_of(done: Done) -> tuple[Sort, str]:
     if done.kind == "read":
         return "read", _file_read(done)
     if done.kind == "plan":
-        return "read", ""
+        return "plan", ""
     changes = done.kind == "change" or done.effects or any(map(_commits, done.commands))
     return ("change" if changes else ""), ""
 

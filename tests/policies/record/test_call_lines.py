@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import msgspec
 import pytest
 
 from policies.budget import budget_of
 from policies.record.actions import KeyAction, Work, work_behind
-from policies.record.call_lines import action_line, action_lines, call_of, outdated
+from policies.record.call_lines import action_line, action_lines, call_of, call_text, outdated
 from policies.record.masking import as_allowed
 from policies.record.state import attempt_line, file_line
 from policies.record.texts import texts_for
 from policies.transcript import Utterance
+from policies.work.wording import readable
 from tests.support.calls import said
 from tests.support.conversations import count
 from tests.support.records import made
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from policies.record.texts import Texts
 
 EN, ZH = texts_for("en"), texts_for("zh")
 
@@ -32,6 +40,10 @@ def read(path: str, **more: int) -> tuple[str, object, str]:
 
 
 PASSED, FAILED = ran("pytest -q", "31 passed in 2.10s"), ran("pytest -q", "1 failed, 30 passed in 2.10s")
+
+
+def told(actions: Sequence[KeyAction], texts: Texts = EN) -> list[str]:
+    return action_lines(actions, texts, {}, 10_000, count)
 
 
 def notes(*steps: tuple[str, object, str]) -> list[str]:
@@ -75,7 +87,6 @@ def test_it_says_so_beside_what_was_tried_in_vain_and_in_the_conversations_langu
     assert attempt_line(work.attempts[0], ZH, change).endswith(
         "2.10s；早于最近一次已知的改动（[2] a.py），此后未再运行"
     )
-    assert action_line(work.actions[0], EN, change, is_told=True) == '- bash({"command": "pytest -q"}) -> failed'
 
 
 def test_a_change_in_a_later_span_makes_an_earlier_check_old() -> None:
@@ -93,8 +104,8 @@ def test_reads_of_one_file_are_one_line_also_across_records() -> None:
         ("a.py", 2, 4),
     ]
     later = work_behind(first, said(edit(), edit("b.py"), edit("c.py"), ran("cat a.py", "x = 1\ny = 2")))
-    assert action_line(later.actions[-1], EN) == "- bash(a.py) -> ok (3 times, last at [6])"
-    assert action_line(later.actions[-1], ZH) == "- bash(a.py) -> 成功 (3 次，最后一次在 [6])"
+    assert told(later.actions)[-1] == "- [6] read: a.py (3 times)"
+    assert told(later.actions, ZH)[-1] == "- [6] 已读取: a.py (3 次)"
 
 
 def test_searches_edits_and_reads_that_failed_are_never_one() -> None:
@@ -106,26 +117,77 @@ def test_searches_edits_and_reads_that_failed_are_never_one() -> None:
 def test_without_the_room_what_failed_changed_or_checked_is_told_before_the_newest_reads() -> None:
     steps = (edit(), FAILED, ran("deploy now", "strange"), *(read(f"lib/part_{i}.py") for i in range(20)))
     actions = work_behind(Work(), said(*steps)).actions
-    lines = action_lines(actions, EN, {}, (), 100, count)
-    assert sum(count(line) + 1 for line in lines) <= 100
-    assert [line.partition("(")[0] for line in lines[:3]] == ["- Edit", "- bash", "- bash"]
-    shown = len(lines) - 1
-    assert "part_19" in lines[-2]
-    assert lines[-1] == EN.calls_left_out.format(calls=len(actions) - shown)
-    assert action_lines(actions, EN, {}, (), 10, count) == []
-    assert len(action_lines(actions, EN, {}, (), 10_000, count)) == len(actions)
+    lines = action_lines(actions, EN, {}, 110, count)
+    assert sum(count(line) + 1 for line in lines) <= 110
+    assert [line.partition("(")[0] for line in lines[:3]] == ["- [0] Edit", "- [2] bash", "- [4] bash"]
+    shown = lines[-2].count("lib/part_")
+    assert 0 < shown < 20
+    assert lines[-2].endswith("lib/part_19.py")
+    assert lines[-1] == EN.calls_left_out.format(calls=20 - shown)
+    assert action_lines(actions, EN, {}, 10, count) == []
+    assert action_lines(actions, EN, {}, 10_000, count)[-1].count("lib/part_") == 20
+
+
+def test_files_that_were_read_with_no_other_call_between_them_are_one_line() -> None:
+    steps = (read("a.py"), read("b.py"), ran("cat c.py", "z = 1\ny = 2\nx = 3"), edit(), read("d.py"), PASSED)
+    lines = told(work_behind(Work(), said(*steps)).actions)
+    assert lines[0] == "- [0-4] read: a.py, b.py, c.py"
+    assert [line.partition("(")[0] for line in lines[1:]] == ["- [6] Edit", "- [8] read: d.py", "- [10] bash"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        ({"command": "pytest -q"}, "f(pytest -q)"),
+        ({"command": 'echo "a"'}, 'f(echo "a")'),
+        ({"command": "ls", "timeout": 5}, 'f({"command": "ls", "timeout": 5})'),
+        ({"a": "x", "b": "y"}, 'f({"a": "x", "b": "y"})'),
+        ({"a": "x", "n": 1, "b": "y"}, 'f({"a": "x", "n": 1,"b": "y"})'),
+        ({"id": 4}, 'f({"id": 4})'),
+        ({}, "f({})"),
+        ("x", "f(x)"),
+    ],
+)
+def test_of_a_lone_text_among_the_arguments_the_name_is_not_told(arguments: object, text: str) -> None:
+    assert call_text(KeyAction("f", readable(arguments))) == text
+
+
+@pytest.mark.parametrize("room", range(0, 400, 7))
+def test_lines_of_calls_never_exceed_their_room_and_count_what_they_leave_out(room: int) -> None:
+    steps = [step for i in range(9) for step in (read(f"lib/part_{i}.py"), read(f"lib/more_{i}.py"), edit(f"{i}.py"))]
+    lines = action_lines(work_behind(Work(), said(*steps)).actions, EN, {}, room, count)
+    assert sum(count(line) + 1 for line in lines) <= room
+    shown = sum(line.count("lib/") + line.count("Edit") for line in lines)
+    assert not lines or shown == 27 or lines[-1] == EN.calls_left_out.format(calls=27 - shown)
+
+
+def test_what_another_block_tells_of_a_call_is_not_told_among_the_calls() -> None:
+    todo = ("TodoWrite", {"todos": [{"content": "Write it", "status": "pending"}]}, "Todos have been modified.")
+    server = ("Bash", {"command": "npm run dev", "run_in_background": True}, "Running in background with ID: b3")
+    text = made([Utterance(0, "user", "Fix it."), *said("Go on.", todo, server, FAILED, edit())], written=None).text
+    assert "- [ ] Write it" in text
+    assert "Bash: npm run dev (b3)" in text
+    calls = text.partition(f"## {EN.actions}\n")[2].partition("\n\n")[0].splitlines()
+    assert [line.partition("(")[0] for line in calls] == ["- [8] Edit"]
+
+
+def test_a_plan_that_is_not_shown_and_one_that_failed_stay_among_the_calls() -> None:
+    steps = (("TodoWrite", {"todos": "x"}, "Error: todos is invalid"), ("TodoWrite", {"todos": []}, "Done."))
+    text = made([Utterance(0, "user", "Fix it."), *said("Go on.", *steps)], written=None).text
+    assert f"## {EN.plan}" not in text
+    assert "TodoWrite({" in text.partition(f"## {EN.actions}")[2]
 
 
 def test_a_persons_answer_is_no_result_that_outlives_it() -> None:
     answered = 'User has answered your questions: "Which port?"="8080".'
     work = work_behind(Work(), said(("AskUserQuestion", {"questions": []}, answered)))
-    assert action_line(work.actions[0], EN).endswith("-> not known")
+    assert action_line(work.actions[0], EN).endswith("-> asked")
 
 
 def test_a_failure_is_explained_once() -> None:
     text = made([Utterance(0, "user", "Fix it."), *said("Go on.", FAILED)], written=None).text
     assert text.count("1 failed, 30 passed") == 1
-    assert '- bash({"command": "pytest -q"}) -> failed\n' in text
+    assert text.count("bash(pytest -q)") == 1
 
 
 def test_what_a_number_in_brackets_is_stands_once_in_a_record_with_the_room() -> None:

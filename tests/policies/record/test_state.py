@@ -33,14 +33,14 @@ EN, ZH = texts_for("en"), texts_for("zh")
 @pytest.mark.parametrize(
     ("action", "en", "zh"),
     [
-        (KeyAction("f", "{}", True, 1, sure=True), "- f({}) -> ok", "- f({}) -> 成功"),
+        (KeyAction("f", "{}", True, 1, sure=True), "- [1] f({}) -> ok", "- [1] f({}) -> 成功"),
         (
             KeyAction("f", "{}", False, 1, "no\nsuch file", sure=True),
-            "- f({}) -> failed: no such file",
-            "- f({}) -> 失败: no such file",
+            "- [1] f({}) -> failed: no such file",
+            "- [1] f({}) -> 失败: no such file",
         ),
-        (KeyAction("f", "{}", None, 1, sure=True), "- f({}) -> not known", "- f({}) -> 结果未知"),
-        (KeyAction("f", "{}", True, 1), "- f({}) -> not known", "- f({}) -> 结果未知"),
+        (KeyAction("f", "{}", None, 1, sure=True), "- [1] f({}) -> not known", "- [1] f({}) -> 结果未知"),
+        (KeyAction("f", "{}", True, 1), "- [1] f({}) -> not known", "- [1] f({}) -> 结果未知"),
     ],
 )
 def test_a_call_is_told_with_its_outcome_in_the_conversations_language(action: KeyAction, en: str, zh: str) -> None:
@@ -145,5 +145,5 @@ def test_a_record_of_before_claims_no_outcome() -> None:
         del stored[name]
     old = msgspec.convert(stored, Record)
     text = made([Utterance(3, "assistant", "I go on.")], old, budget=budget_of(60_000, 50_000)).text
-    assert "- f({}) -> not known" in text
+    assert "- [1] f({}) -> not known" in text
     assert "- a.py (modified, result not known)" in text

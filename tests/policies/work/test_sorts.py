@@ -78,7 +78,7 @@ def test_what_only_has_such_a_word_is_no_check(command: str) -> None:
         ("bash", {"command": "cd src && cat a.py"}, ("read", "src/a.py")),
         ("bash", {"command": "cat a.py b.py"}, ("read", "")),
         ("Grep", {"pattern": "x", "path": "a.py"}, ("read", "")),
-        ("TodoWrite", {"todos": []}, ("read", "")),
+        ("TodoWrite", {"todos": []}, ("plan", "")),
     ],
 )
 def test_tools_have_the_sort_of_what_they_do(tool: str, arguments: object, expected: tuple[str, str]) -> None:
