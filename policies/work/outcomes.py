@@ -12,6 +12,7 @@ from policies.arguments import UnreadError, read
 from policies.voices.tables import REJECTED
 from policies.work import outcome_lines as lines
 from policies.work.outcome_words import ENGLISH, LANGUAGES, LATIN, Words
+from policies.work.tallies import is_tally, what_failed
 from policies.work.tools import Kind
 
 Result = Literal["ok", "failed", "unknown"]
@@ -78,9 +79,12 @@ def outcome_of(kind: Kind, text: str | None, error: bool | None, *, is_shell: bo
     its result, where that is short.
     """
     found = _outcome_of(kind, text, error, is_shell=is_shell, shows=shows)
-    if text and found.result == "failed" and _is_wrapper(found.why):
-        return Outcome("failed", _said_around(found.why, text))
-    return found
+    if not text or found.result != "failed":
+        return found
+    why = _said_around(found.why, text) if _is_wrapper(found.why) else found.why
+    if is_tally(why) and (what := what_failed(_lines_of(text))):
+        why = _line(f"{why} … {what}")
+    return Outcome("failed", why)
 
 
 def _outcome_of(kind: Kind, text: str | None, error: bool | None, *, is_shell: bool, shows: bool) -> Outcome:
@@ -394,13 +398,18 @@ def _end_of_trace(text: str) -> str:
     return _line(ends[-1]) if ends else ""
 
 
+def _lines_of(text: str) -> list[str]:
+    """The lines with words of a result's ends."""
+    seen = text if len(text) <= 2 * _READ else f"{text[:_READ]}\n{text[-_READ:]}"
+    return [line for line in map(_line, seen.splitlines()) if line]
+
+
 def _said_around(wrapper: str, text: str) -> str:
     """What a failed result says beside a line that wraps it: an error of its own, else the next line; of a line before
     it nobody knows whether it is why, so that both are told."""
     if lines.REFUSED.search(wrapper):
         return _REFUSED
-    seen = text if len(text) <= 2 * _READ else f"{text[:_READ]}\n{text[-_READ:]}"
-    told = [line for line in map(_line, seen.splitlines()) if line]
+    told = _lines_of(text)
     at = next((at for at, line in enumerate(told) if line == wrapper), None)
     if wrapper.startswith("Traceback"):
         return _end_of_trace(text) or wrapper

@@ -284,3 +284,41 @@ def test_any_text_is_judged(text: str, tool: str, error: bool | None) -> None:
     found = outcome(text, tool=tool, arguments='{"path": "a", "command": "ls"}', error=error)
     assert "\n" not in found.why
     assert found.result == "failed" if error else True
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (
+            "src/parser.ts\n  4:1  error  Missing return type  explicit-return\n\n1 problem (1 error, 0 warnings)\n"
+            "  1 error and 0 warnings potentially fixable with the `--fix` option.",
+            "1 problem (1 error, 0 warnings) … 4:1 error Missing return type explicit-return",
+        ),
+        (
+            "src/a.ts(3,1): error TS2322: Type 'x' is not assignable.\n\nFound 3 errors in 2 files.",
+            "Found 3 errors in 2 files. … src/a.ts(3,1): error TS2322: Type 'x' is not assignable.",
+        ),
+        (
+            "a.py:1:8: F401 `os` imported but unused\nFound 1 error.\n[*] 1 fixable with the `--fix` option.",
+            "Found 1 error. … a.py:1:8: F401 `os` imported but unused",
+        ),
+        (
+            "  3 passing (20ms)\n  1 failing\n\n  1) cart\n       adds up:\n     AssertionError: expected 3 to equal 4",
+            "1 failing … AssertionError: expected 3 to equal 4",
+        ),
+        ("错误：3 个用例失败\ntest_导入.py::test_重试 失败", "错误：3 个用例失败 … test_导入.py::test_重试 失败"),
+        ("3件のテストが失敗\ntest_検索.py::test_空 失敗", "3件のテストが失敗 … test_検索.py::test_空 失敗"),
+        ("Fehler: 2 Tests fehlgeschlagen\ntest_messung: Fehler, 2,6 statt 2,7", "test_messung: Fehler, 2,6 statt 2,7"),
+        ("Error: 2 failed, 31 passed", "Error: 2 failed, 31 passed"),
+        ("all of it\n1 failed, 30 passed in 2.10s", "1 failed, 30 passed in 2.10s"),
+        ("FAILED a.py::test_x - KeyError: 'k'\n1 failed, 7 passed", "FAILED a.py::test_x - KeyError: 'k'"),
+        ("3 tests failed: no database\na.py: error", "3 tests failed: no database"),
+    ],
+)
+@pytest.mark.parametrize("error", [None, True])
+def test_a_line_that_only_counts_what_failed_is_told_with_one_that_says_what(
+    text: str, told: str, *, error: bool | None
+) -> None:
+    result, why = outcome(text, tool="bash", arguments='{"command": "make check"}', error=error)
+    assert result == "failed"
+    assert why.endswith(told)
