@@ -1,6 +1,7 @@
 """The arguments of a tool call: JSON inside a string, which is read only where little is made of it."""
 
 from collections.abc import Iterator
+from functools import lru_cache
 
 import msgspec
 
@@ -52,6 +53,7 @@ _LISTS_OF_FILES = ("files", "edits", "changes", "operations", "file", "args")
 _MOST_FILES = 50
 
 
+@lru_cache(512)
 def is_path_key(name: str) -> bool:
     """Whether an argument of this name is a file."""
     return name.replace("_", "").lower() in _PATH_KEYS
@@ -59,12 +61,11 @@ def is_path_key(name: str) -> bool:
 
 def path_of(arguments: object) -> str | None:
     """The file that the arguments of a call name."""
-    if not isinstance(arguments, dict):
-        return None
-    return next(
-        (value for key, value in arguments.items() if isinstance(value, str) and value and is_path_key(key)),
-        None,
-    )
+    if isinstance(arguments, dict):
+        for key, value in arguments.items():
+            if isinstance(value, str) and value and is_path_key(key):
+                return value
+    return None
 
 
 def paths_in(arguments: object) -> list[str]:

@@ -65,15 +65,17 @@ def call_of(one: KeyAction | Attempt) -> Call:
 
 
 def action_line(action: KeyAction, texts: Texts, change: Change | None = None) -> str:
-    """A call and what became of it: of a failed one why, of one that is not known its own words.
+    """A call and what became of it: why it failed, the line of a check or a commit that says so, else its own words.
 
     change: the one that it, a check, was run before.
     """
     told, why = texts.outcomes[action.outcome], in_line(action.why)
-    if action.outcome == "unknown" and is_asking(action.tool):
+    if action.outcome != "failed" and is_asking(action.tool):
         told = texts.asked
     elif action.outcome == "unknown" and action.sure and why:
         told = texts.told.format(text=why)
+    elif why and action.outcome == "ok" and action.sort not in ("check", "change"):
+        told = f"{told}: {texts.told.format(text=why)}"
     elif why:
         told = f"{told}: {why}"
     return f"{_place(action.position)}{call_text(action)} -> {told}{note_of(change, texts)}"

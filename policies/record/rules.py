@@ -64,7 +64,7 @@ def file_read_by(call: ToolCall) -> str | None:
         arguments = read(call.arguments)
     except UnreadError:
         return None
-    if not isinstance(arguments, dict) or any(arguments.get(key) for key in _PARTLY):
+    if not isinstance(arguments, dict) or any(value and key in _PARTLY for key, value in arguments.items()):
         return None
     path = path_of(arguments)
     if path is None:

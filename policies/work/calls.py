@@ -41,8 +41,8 @@ def judged(call: ToolCall, position: int, answer: Utterance | None) -> Done:
         shows = kind == "shell" and ends_by_showing(commands)
         is_shell = bool(commands) or kind == "other"
         outcome = outcome_of(kind, result, answer.error, is_shell=is_shell, shows=shows)
-        if outcome.result == "unknown" and is_asking(call.name):
-            outcome = NOT_KNOWN  # a person's answer is told as that, for as long as it holds
+        if outcome.result != "failed" and is_asking(call.name):
+            outcome = outcome._replace(why="")  # a person's answer is told as that, for as long as it holds
     changes = kind != "read" and outcome.result != "failed"
     effects = effects_of(words, arguments, commands) if changes else ()
     return Done(call, position, arguments, words, commands, kind, result, outcome, effects)

@@ -44,6 +44,16 @@ _ERROR_KEYS = frozenset({"iserror", "failed", "haserror"})
 _TOLD_KEYS = frozenset({"error", "errors", "errormessage", "exception"})
 _STATUS_KEYS = frozenset({"status", "state", "statuscode", "httpstatus", "outcome"})
 _FEW_KEYS = 4
+_SAYS_NO_MORE = _FINE_STATUS | {"no output", "true", "null", "none", "finished", "成功", "完成"}
+_MOST_LINES = 2
+_MOST_FRAMED = 8
+_REMINDER = "<system-reminder"
+# What some harnesses put around an output, beside its code.
+_FRAMING = re.compile(
+    r"(?:wall time: ?[\d.]{1,12} ?\w{0,12}|output:|stdout:|stderr:|chunk id: ?\w{1,40}"
+    r"|(?:total output lines|original token count): ?\d{1,12})",
+    re.IGNORECASE,
+)
 _RETURNED = re.compile(r"<returncode>-?\d{1,10}</returncode>")
 _RAISED = re.compile(
     r"^(?:[\w.]{1,80}\.)?[A-Z]\w{0,60}(?:Error|Exception|Interrupt|Exit|Warning)\b[^\n]{0,400}", re.MULTILINE
@@ -75,14 +85,16 @@ NOT_KNOWN = Outcome("unknown")
 def outcome_of(kind: Kind, text: str | None, error: bool | None, *, is_shell: bool, shows: bool = False) -> Outcome:
     """What became of a call. text: of its result, None if there is none; error: what the protocol says of it.
 
-    shows: a shell's last command shows something, whose words are not about the call. `why` of one that is not known is
-    its result, where that is short.
+    shows: a shell's last command shows something, whose words are not about the call. `why` of one that did not
+    fail is its result, where that is short, or the line of it that says so.
     """
     found = _outcome_of(kind, text, error, is_shell=is_shell, shows=shows)
+    if found == OK and text and kind not in ("change", "plan"):
+        return Outcome("ok", _whole(text))
     if not text or found.result != "failed":
         return found
     why = _said_around(found.why, text) if _is_wrapper(found.why) else found.why
-    if is_tally(why) and (what := what_failed(_lines_of(text))):
+    if "\n" in text.strip() and is_tally(why) and (what := what_failed(_lines_of(text))):
         why = _line(f"{why} … {what}")
     return Outcome("failed", why)
 
@@ -108,10 +120,18 @@ def _outcome_of(kind: Kind, text: str | None, error: bool | None, *, is_shell: b
 
 
 def _whole(text: str) -> str:
-    """A result of a line or two; empty for a longer one."""
-    text = _TAGS.sub("", text).strip() if len(text) <= _SHORT else ""
-    words = " ".join(text.split())
-    return words if len(words) <= _WHY and text.count("\n") <= 1 else ""
+    """A result of a line or two beside what frames it; empty for a longer one, and for a lone word of success."""
+    text = text[: 2 * _SHORT].partition(_REMINDER)[0]
+    if len(text) > _SHORT or text.count("\n") > _MOST_FRAMED:
+        return ""
+    if "<" in text:
+        text = _TAGS.sub("", _RETURNED.sub("", text))
+    told = [line for line in text.splitlines() if not line.isspace() and line]
+    if len(told) > 1 or "xit" in text:
+        told = [line for line in told if not (lines.FRAME.fullmatch(line) or _FRAMING.fullmatch(line))]
+    words = " ".join(" ".join(told).split())
+    is_word = words.lower().strip(".!() ") in _SAYS_NO_MORE
+    return words if len(words) <= _WHY and len(told) <= _MOST_LINES and not is_word else ""
 
 
 def _found(kind: Kind, text: str, seen: str, ground: _Ground, *, is_shell: bool, shows: bool) -> Outcome | None:

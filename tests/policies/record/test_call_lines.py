@@ -178,6 +178,21 @@ def test_a_plan_that_is_not_shown_and_one_that_failed_stay_among_the_calls() -> 
     assert "TodoWrite({" in text.partition(f"## {EN.actions}")[2]
 
 
+@pytest.mark.parametrize(
+    ("step", "line"),
+    [
+        (ran("grep -n x *.py", "a.py:1:x = 1"), '-> ok: "a.py:1:x = 1"'),
+        (ran("./deploy", "strange"), '-> "strange"'),
+        (PASSED, "-> ok: 31 passed in 2.10s"),
+        (ran("git commit -m x", "[main 1a2b3c4] x"), "-> ok: [main 1a2b3c4] x"),
+        (ran("curl x", "Connection refused"), "-> failed: Connection refused"),
+    ],
+)
+def test_what_a_result_says_is_quoted_and_a_verdict_is_not(step: tuple[str, object, str], line: str) -> None:
+    (action,) = work_behind(Work(), said(step)).actions
+    assert action_line(action, EN).endswith(line)
+
+
 def test_a_persons_answer_is_no_result_that_outlives_it() -> None:
     answered = 'User has answered your questions: "Which port?"="8080".'
     work = work_behind(Work(), said(("AskUserQuestion", {"questions": []}, answered)))

@@ -198,6 +198,31 @@ def test_a_short_result_of_which_nothing_is_known_is_told_in_its_own_words(text:
 
 
 @pytest.mark.parametrize(
+    ("command", "text", "told"),
+    [
+        ("python plot.py", "saved sales.png\nexit code 0", "saved sales.png"),
+        ("pip install x", "Successfully installed x-3.9", "Successfully installed x-3.9"),
+        ("./a.sh", "Exit code: 0\nWall time: 0.3 seconds\nOutput:\nthree rows", "three rows"),
+        ("grep -n cache src/*.py", "src/store.py:14:_cache = {}", "src/store.py:14:_cache = {}"),
+        ("ls src", "api.py\nexport.py", "api.py export.py"),
+        ("./a.sh", "Exit code: 0\nDone.", ""),
+        ("./a.sh", "Exit code: 0\nOutput:\n", ""),
+        ("cat a.py", "a\nb\nc", ""),
+        ("ls", "a.py\n\n<system-reminder>\nThe user said: use tabs\n</system-reminder>", "a.py"),
+        ("pytest -q", "....\n\n31 passed in 2.10s", "31 passed in 2.10s"),
+    ],
+)
+def test_a_short_result_of_what_worked_in_a_shell_is_told_in_its_own_words(command: str, text: str, told: str) -> None:
+    assert outcome(text, tool="bash", arguments=json.dumps({"command": command})) == Outcome("ok", told)
+
+
+def test_what_tools_say_of_files_and_plans_that_they_wrote_is_not_told() -> None:
+    arguments = '{"file_path": "a.py", "old_string": "x", "new_string": "y"}'
+    assert outcome("The file a.py has been updated.", tool="Edit", arguments=arguments) == Outcome("ok")
+    assert outcome("Todos have been modified.", tool="TodoWrite", error=False) == Outcome("ok")
+
+
+@pytest.mark.parametrize(
     ("error", "text", "expected"),
     [
         (True, "12 passed in 0.2s", "failed"),

@@ -28,7 +28,14 @@ def test_a_line_of_numbers_and_words_of_counting_is_one(line: str) -> None:
 
 @pytest.mark.parametrize(
     "line",
-    ["3 tests failed: no database", "error: no subject", "FAILED", "2 failed in test_cart.py", "端口 8080 已被占用", "4"],
+    [
+        "3 tests failed: no database",
+        "error: no subject",
+        "FAILED",
+        "2 failed in test_cart.py",
+        "端口 8080 已被占用",
+        "4",
+    ],
 )
 def test_a_line_that_says_what_it_was_or_counts_nothing_is_none(line: str) -> None:
     assert not is_tally(line)
