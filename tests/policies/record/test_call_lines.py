@@ -93,6 +93,8 @@ def test_a_change_in_a_later_span_makes_an_earlier_check_old() -> None:
     checked = work_behind(Work(), said(PASSED))
     work = work_behind(checked, [*said(PASSED, edit())][2:])
     assert list(outdated(work.actions, work.files)) == [call_of(work.actions[0])]
+    seen = work_behind(Work(), said(read("b.py"), edit()))
+    assert outdated(seen.actions, seen.files) == {}
     old = [msgspec.structs.replace(action, sort="", about="") for action in work.actions]
     assert outdated(old, work.files) == {}
 
@@ -196,6 +198,7 @@ def test_what_a_result_says_is_quoted_and_a_verdict_is_not(step: tuple[str, obje
 def test_a_persons_answer_is_no_result_that_outlives_it() -> None:
     answered = 'User has answered your questions: "Which port?"="8080".'
     work = work_behind(Work(), said(("AskUserQuestion", {"questions": []}, answered)))
+    assert work.actions[0].why == ""
     assert action_line(work.actions[0], EN).endswith("-> asked")
 
 

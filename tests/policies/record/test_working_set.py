@@ -235,7 +235,8 @@ def test_the_working_set_gets_its_share_and_leaves_small_windows_to_the_rest(
         " * Licensed under the terms of apache_two",
         "<tool_use_error>String to replace not found in totals_v2.py.</tool_use_error>",
         "husky - pre_commit hook exited with code 1",
-        "Traceback (most recent call last):",
+        "<error>part_main.py is missing</error>",
+        'Traceback (most recent call last): File "run_main.py", line 4',
         '"status": "in_progress",',
     ],
 )

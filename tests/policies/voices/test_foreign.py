@@ -38,6 +38,7 @@ def test_what_fetches_or_shows_what_others_wrote_is_foreign(tool: str, command: 
     [
         *("ls src", "pytest -q", "git status", "git commit -m fix", "npm test", "make", "cat src/curly.py"),
         *("git add log.txt", "./ghost.sh", "echo done", "python plot.py", "rg httpx_like src", "sed -n 1p a.py"),
+        *("echo high", "./sync", "python my-curl.py", "cat xhttp"),
     ],
 )
 def test_what_shows_the_work_itself_is_not(command: str) -> None:

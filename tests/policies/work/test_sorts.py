@@ -57,6 +57,8 @@ def test_a_run_of_tests_a_build_or_lint_is_a_check_and_says_of_what(command: str
             "ruff format .",
             "vim test.py",
             "playwright install",
+            "npm run lint:fix",
+            "npm run test-serve",
         ),
     ],
 )
