@@ -17,6 +17,7 @@ Call = tuple[int, str, str]
 """Position, tool and arguments of a call."""
 # Arguments as `readable` gives them: one field, a text, and where another field would begin.
 _LONE_TEXT = re.compile(r'\{"[\w-]{1,40}": "([^\n]{0,1000})"\}\Z')
+_PLACE = re.compile(r"\A- (?:\[\d{1,9}(?:-\d{1,9})?\] )?")
 _NEXT_FIELD = re.compile(r'", "[\w-]{1,40}": ')
 
 
@@ -78,7 +79,7 @@ def action_line(action: KeyAction, texts: Texts, change: Change | None = None) -
         told = f"{told}: {texts.told.format(text=why)}"
     elif why:
         told = f"{told}: {why}"
-    return f"{_place(action.position)}{call_text(action)} -> {told}{note_of(change, texts)}"
+    return f"{place(action.position)}{call_text(action)} -> {told}{note_of(change, texts)}"
 
 
 def call_text(one: KeyAction | Attempt) -> str:
@@ -137,7 +138,7 @@ def _joined(actions: Sequence[KeyAction], lines: Mapping[int, str], kept: Sequen
 
 def _reads_line(reads: Sequence[KeyAction], texts: Texts) -> str:
     files = ", ".join(_read_file(action, texts) for action in reads)
-    return f"{_place(reads[0].position, reads[-1].position)}{texts.read}: {files}"
+    return f"{place(reads[0].position, reads[-1].position)}{texts.read}: {files}"
 
 
 def _read_file(action: KeyAction, texts: Texts) -> str:
@@ -145,8 +146,8 @@ def _read_file(action: KeyAction, texts: Texts) -> str:
     return f"{in_line(action.about)}{times}"
 
 
-def _place(first: int, last: int | None = None) -> str:
-    """The beginning of a line about the messages from one to another; calls of older records have no position."""
+def place(first: int, last: int | None = None) -> str:
+    """The beginning of a line about the messages from one to another; what is of older records may have no position."""
     if first < 0:
         return "- "
     return f"- [{first}] " if last in (None, first) else f"- [{first}-{last}] "
@@ -164,6 +165,10 @@ def note_of(change: Change | None, texts: Texts) -> str:
         return ""
     text = texts.unchecked if change.is_rerun else texts.not_rerun
     return text.format(position=change.position, path=in_line(change.path))
+
+
+def without_place(line: str) -> str:
+    return _PLACE.sub("", line)
 
 
 def in_line(text: str) -> str:

@@ -6,7 +6,7 @@ from policies.budget import SMALL_RECORD, Budget
 from policies.ledger import ledger
 from policies.ledger.entries import Entry, order_of
 from policies.record.actions import FileChange, KeyAction
-from policies.record.call_lines import Call, action_line, action_lines, call_of, cost_of, outdated
+from policies.record.call_lines import Call, action_line, action_lines, call_of, cost_of, outdated, without_place
 from policies.record.names import Names, NamesOf, names_in
 from policies.record.reports import Report, report_lines
 from policies.record.state import attempt_line, file_line, running_line, state_blocks
@@ -187,7 +187,7 @@ def _is_rule(entry: Entry) -> bool:
 def _told(summary: str, said: Sequence[Entry], room: int, count: CountTokens) -> str:
     """The summary without lines that stand in the ledger word for word, cut to the room that is left."""
     verbatim = {" ".join(entry.text.split()) for entry in said}
-    lines = [line for line in summary.splitlines() if " ".join(line.split()).removeprefix("- ") not in verbatim]
+    lines = [line for line in summary.splitlines() if without_place(" ".join(line.split())) not in verbatim]
     text = escape("\n".join(lines).strip())
     while text and count(text) + 2 > room:
         text = shorten(text, len(text) * 3 // 4) if len(text) > _LEAST_PROSE else ""

@@ -15,6 +15,7 @@ from policies.record import working_set
 from policies.record.actions import FileChange, KeyAction, Work, work_behind
 from policies.record.bisect import Outcome
 from policies.record.briefs import briefs_in
+from policies.record.call_lines import place, without_place
 from policies.record.injection import names_weight, render, with_files, with_names
 from policies.record.names import NamesOf, names_in
 from policies.record.reports import Report, reports_in
@@ -399,14 +400,15 @@ def _making(cut: Cut, written: Written, trigger: Trigger, before: int, after: in
 def _deterministic(span: Span, parent: Record | None, texts: Texts, budget: Budget, count: CountTokens) -> Written:
     """A summary without a model: what one wrote before, or the client itself, and what the assistant said since, once
     and newest last."""
-    spoken = [u.text.strip() for u in span.utterances if u.role == "assistant" and u.text.strip()]
-    last = ["- " + _line(text) for text in spoken[-5:]]
+    spoken = [(u.position, text) for u in span.utterances if u.role == "assistant" and (text := u.text.strip())]
+    last = [f"{place(position)}{_line(text)}" for position, text in spoken[-5:]]
     older, before = _told_before(parent, texts)
     room = budget.summary
     if told := [u.text for u in span.utterances if u.voice == "summary" and u.position not in span.repeated]:
         quoted = "\n".join(f"> {line}" for line in told[-1].strip().splitlines())
         older, before, room = quoted, [], max(room, budget.record // 2)
-    said = list(dict.fromkeys(reversed([*before, *last])))[::-1]
+    newest = {without_place(line): line for line in [*before, *last]}
+    said = [line for line in [*before, *last] if newest[without_place(line)] is line]
     while count(summary := _summary(older, texts.recent, said)) > room and len(said) > 1:
         del said[0]
     while count(summary) > room and len(summary) > 200:

@@ -122,7 +122,7 @@ def test_what_was_said_at_length_is_told_by_its_ends() -> None:
     record = made(
         [Utterance(0, "user", "go"), Utterance(1, "assistant", said), Utterance(2, "user", "go on")], written=None
     )
-    found = re.search(r"- First of all we .* \[… ([\d,]+) characters left out …\] .* at last\.", record.text)
+    found = re.search(r"- \[1\] First of all we .* \[… ([\d,]+) characters left out …\] .* at last\.", record.text)
     assert found is not None
     assert len(said) - 1_000 < int(found[1].replace(",", "")) < len(said)
 
@@ -168,16 +168,16 @@ def test_records_without_a_model_say_what_is_known_once_over_any_number_of_gener
     record = made([Utterance(0, "user", "Fix it."), Utterance(1, "assistant", "The cause is a lock.")], written=None)
     for number in range(1, 13):
         record = made(silent(number, "Trying again." if number in (3, 5) else ""), record, written=None)
-    assert record.summary == "Said lately by the assistant:\n- The cause is a lock.\n- Trying again."
+    assert record.summary == "Said lately by the assistant:\n- [1] The cause is a lock.\n- [50] Trying again."
 
 
 def test_a_record_without_a_model_after_one_by_a_model_adds_to_it_once() -> None:
     record = made(silent(0, "before"))
     for number, said in enumerate(("first", "", "second"), start=1):
         record = made(silent(number, said), record, written=None)
-    assert record.summary == f"{NONSENSE.summary}\n\nSaid lately by the assistant:\n- first\n- second"
+    assert record.summary == f"{NONSENSE.summary}\n\nSaid lately by the assistant:\n- [10] first\n- [30] second"
     record = made(silent(4, "third"), made(silent(5), record), written=None)
-    assert record.summary == f"{NONSENSE.summary}\n\nSaid lately by the assistant:\n- third"
+    assert record.summary == f"{NONSENSE.summary}\n\nSaid lately by the assistant:\n- [40] third"
 
 
 def test_a_record_without_a_model_of_which_nothing_was_said_has_no_empty_heading() -> None:
@@ -193,7 +193,7 @@ def test_what_was_said_first_gives_way_first() -> None:
         record = made(silent(number, f"number {number} " + "word " * 50), record, written=None)
     assert count(record.summary) <= BUDGET.summary
     assert "oldest" not in record.summary
-    assert record.summary.splitlines()[-1].startswith("- number 39 ")
+    assert record.summary.splitlines()[-1].startswith("- [390] number 39 ")
 
 
 def test_sentences_beyond_what_is_kept_of_one_message_are_counted_as_left_out_in_all_later_records() -> None:
