@@ -6,7 +6,16 @@ from policies.budget import SMALL_RECORD, Budget
 from policies.ledger import ledger
 from policies.ledger.entries import Entry, order_of
 from policies.record.actions import FileChange, KeyAction
-from policies.record.call_lines import Call, action_line, action_lines, call_of, cost_of, outdated, without_place
+from policies.record.call_lines import (
+    Call,
+    action_line,
+    action_lines,
+    call_of,
+    cost_of,
+    outdated,
+    path_written_by,
+    without_place,
+)
 from policies.record.names import Names, NamesOf, names_in
 from policies.record.reports import Report, report_lines
 from policies.record.state import attempt_line, file_line, running_line, state_blocks
@@ -96,6 +105,13 @@ def render(
     left -= cost_of(timeline, count)
     changed = _block(texts.files, changed, max(left // 3, floor // 2), count)
     left -= cost_of(changed, count)
+    shown_lines.update(changed)
+    written = {
+        (file.position, file.path)
+        for file in files
+        if file.sure and (file.whole or file.action == "created") and file_line(file, texts) in shown_lines
+    }
+    actions = [action for action in actions if (action.position, path_written_by(action)) not in written]
     reported = report_lines(reports, left // 4 - count(texts.reported) - 4, count)
     reported = ["", f"## {texts.reported}", *reported] if reported else []
     left -= cost_of(reported, count)

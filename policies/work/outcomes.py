@@ -362,7 +362,10 @@ def _lines_with(stems: Sequence[str], seen: str, low: str) -> str:
 
 
 def _has(low: str, stems: Sequence[str]) -> bool:
-    return any(stem in low for stem in stems)
+    for stem in stems:  # noqa: SIM110 - a generator takes three times as long
+        if stem in low:
+            return True
+    return False
 
 
 def _without(row: Words, text: str) -> str:

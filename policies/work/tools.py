@@ -161,14 +161,15 @@ def _tagged(text: str) -> dict[str, object]:
     return values
 
 
-def is_plan_tool(words: Sequence[str]) -> bool:
+@lru_cache(512)
+def is_plan_tool(words: tuple[str, ...]) -> bool:
     """Whether a tool is called as those are by which agents keep a plan; of some it is the only thing that says so."""
     named = any(word in _PLANS or word.startswith("todo") for word in words)
     # "Task" alone is an agent of the agent's own.
-    return named and tuple(words) != ("task",) and _SHELL_NAMES.isdisjoint(words)
+    return named and words != ("task",) and _SHELL_NAMES.isdisjoint(words)
 
 
-def commands_in(words: Sequence[str], arguments: object) -> tuple[Command, ...]:
+def commands_in(words: tuple[str, ...], arguments: object) -> tuple[Command, ...]:
     """The shell commands that a call runs; none of a tool that is no shell."""
     found = arguments
     if is_plan_tool(words):
@@ -198,7 +199,7 @@ def _of_vector(parts: Sequence[str], *, escapes: bool) -> tuple[Command, ...]:
     return tuple(commands_of(script, escapes=escapes)) if script is not None else (Command(tuple(parts)),)
 
 
-def kind_of(words: Sequence[str], arguments: object, commands: Sequence[Command]) -> Kind:
+def kind_of(words: tuple[str, ...], arguments: object, commands: Sequence[Command]) -> Kind:
     if commands:
         return "read" if _only_shows(commands) else "shell"
     if is_plan_tool(words) and not path_of(arguments):

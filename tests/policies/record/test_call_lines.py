@@ -173,6 +173,29 @@ def test_what_another_block_tells_of_a_call_is_not_told_among_the_calls() -> Non
     assert [line.partition("(")[0] for line in calls] == ["- [8] Edit"]
 
 
+@pytest.mark.parametrize(
+    ("steps", "calls"),
+    [
+        ([("Write", {"file_path": "a.py", "content": "z"}, "File created successfully at: a.py")], []),
+        (
+            [read("a.py"), ("Write", {"file_path": "a.py", "content": "z"}, "The file has been updated.")],
+            ["[0] read: a.py"],
+        ),
+        ([edit()], ["[0] Edit"]),
+        ([ran("echo z > a.py && echo fine", "fine")], ["[0] bash"]),
+        ([("Write", {"file_path": "a.py", "content": "z"}, "ok"), edit()], ["[0] Write", "[2] Edit"]),
+        ([("Write", {"file_path": "a.py", "content": "z"}, "what?")], ["[0] Write"]),
+    ],
+)
+def test_a_file_that_was_written_whole_is_told_among_the_files_alone(
+    steps: list[tuple[str, object, str]], calls: list[str]
+) -> None:
+    text = made([*said(*steps), Utterance(20, "user", "Fix it.")], written=None).text
+    assert "- a.py (" in text
+    lines = text.partition(f"## {EN.actions}\n")[2].partition("\n\n")[0].splitlines()
+    assert [line.partition("(")[0].removeprefix("- ") for line in lines] == calls
+
+
 def test_a_plan_that_is_not_shown_and_one_that_failed_stay_among_the_calls() -> None:
     steps = (("TodoWrite", {"todos": "x"}, "Error: todos is invalid"), ("TodoWrite", {"todos": []}, "Done."))
     text = made([Utterance(0, "user", "Fix it."), *said("Go on.", *steps)], written=None).text
