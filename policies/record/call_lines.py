@@ -6,7 +6,6 @@ from itertools import groupby
 from types import MappingProxyType
 from typing import NamedTuple
 
-from policies.arguments import is_path_key
 from policies.record.actions import FileChange, KeyAction
 from policies.record.texts import Texts
 from policies.transcript import CountTokens, escape
@@ -18,7 +17,7 @@ Call = tuple[int, str, str]
 """Position, tool and arguments of a call."""
 # Arguments as `readable` gives them: one field, a text, and where another field would begin.
 _LONE_TEXT = re.compile(r'\{"[\w-]{1,40}": "([^\n]{0,1000})"\}\Z')
-_FIRST_FIELD = re.compile(r'\{"([\w-]{1,40})": "([^"\n]{1,1000})"')
+_FIRST_FIELD = re.compile(r'\{"[\w-]{1,40}": "([^"\n]{1,1000})"')
 _PLACE = re.compile(r"\A- (?:\[\d{1,9}(?:-\d{1,9})?\] )?")
 _NEXT_FIELD = re.compile(r'", "[\w-]{1,40}": ')
 
@@ -92,9 +91,9 @@ def call_text(one: KeyAction | Attempt) -> str:
 
 
 def path_written_by(action: KeyAction) -> str:
-    """The file that a tool for files wrote; empty for a shell's, whose command says more."""
+    """The file that a tool for files wrote; of a shell's call its command, which says more."""
     first = _FIRST_FIELD.match(action.arguments) if action.sort == "change" else None
-    return first[2] if first is not None and is_path_key(first[1]) else ""
+    return first[1] if first is not None else ""
 
 
 def action_lines(
