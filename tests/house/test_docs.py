@@ -232,7 +232,7 @@ def test_the_budgets_of_memory_are_those_of_the_presets() -> None:
     for name, share, recalled in rows:
         policy = load(None, {}).policies[name]
         assert policy.working_set.budget_ratio == int(share) / 100
-        assert policy.working_set.max_tokens is None
+        assert policy.working_set.max_tokens == (16_000 if name == "cost" else None)
         assert policy.recall.budget_ratio == int(recalled) / 100
 
 
