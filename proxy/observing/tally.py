@@ -9,7 +9,7 @@ from proxy.observing.histograms import OTHER
 
 HOUR = 3600
 DAY_HOURS = 24
-MOST_ROWS = 200
+MOST_ROWS = 130
 _DAYS = 2
 
 Row = tuple[int, str, str]
