@@ -5,7 +5,7 @@ import re
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import contextmanager
-from itertools import takewhile
+from itertools import islice, takewhile
 from typing import NamedTuple
 
 import msgspec
@@ -16,6 +16,9 @@ _KEPT = 1_000
 # A viewer that does not read loses the oldest of what waits for it, and nobody else notices.
 _WAITING = 100
 _MOST_VIEWERS = 50
+# Of an id, those that are searched for; requests of one connection have ids that differ at their end.
+_LEAST_OF_ID = 8
+_MOST_LIKE = 5
 
 Shown = RequestEnded | CompactionEnded
 _SHOWN = (RequestEnded, CompactionEnded)  # a union takes several times as long to ask
@@ -52,6 +55,14 @@ class Recent:
     def since(self, number: int | None) -> Iterator[Entry]:
         """The newest first, of those with a higher number; none where there is no number."""
         return takewhile(lambda entry: number is not None and entry.number > number, reversed(self._entries))
+
+    def like(self, begin: str, is_shown: Callable[[RequestEnded], bool]) -> list[RequestEnded]:
+        """Requests whose id begins so, with enough digits to mean one; the newest first."""
+        if len(begin) < _LEAST_OF_ID:
+            return []
+        events = (entry.event for entry in self.newest())
+        requests = (event for event in events if isinstance(event, RequestEnded) and event.id.startswith(begin))
+        return [*islice(filter(is_shown, requests), _MOST_LIKE)]
 
     def forget(self, tenant: str, session: str, is_meant: Callable[[str], bool]) -> None:
         """Keep nothing of the sessions of a conversation whose label is meant."""

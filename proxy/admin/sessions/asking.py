@@ -1,8 +1,10 @@
 """What the store and this process know of sessions, looked up for those who may see it."""
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Sequence
 from typing import TypeVar
+
+from starlette.requests import Request
 
 from policies.chain import mark_of
 from policies.record.masking import as_allowed
@@ -11,17 +13,20 @@ from proxy.admin.access import Visitor
 from proxy.admin.opened import Opened
 from proxy.admin.sessions import details, listing, records
 from proxy.admin.sessions.details import SessionView
-from proxy.admin.sessions.listing import ID_DIGITS, Listing, Wishes
+from proxy.admin.sessions.listing import ID_DIGITS, Listing, Row, Wishes
 from proxy.callers.tenants import Caller
 from proxy.errors import ErasedError, NotFoundError, ProxyError, StoreUnavailableError
-from proxy.observing.events import PromptComposed
-from proxy.observing.session_trails import Key, TrailView
+from proxy.observing.events import PromptComposed, RequestEnded
+from proxy.observing.session_trails import Key, SessionTrail, TrailView
 from proxy.records.index import Session
 from proxy.stores import StoreError
 
 _T = TypeVar("_T")
-# Of a tenant's sessions, for one page of those that are wanted.
+# Sessions that the store is asked for together, and that are looked at for one page of those that are wanted. A store
+# that tells of none that it still has is asked no more often than this.
 _SEARCHED = 500
+_MOST_SEARCHED = 5_000
+_ROUNDS = 50
 
 
 async def answered(look: Awaitable[_T]) -> _T:
@@ -34,19 +39,46 @@ async def answered(look: Awaitable[_T]) -> _T:
         ) from None
 
 
+def wishes_of(request: Request) -> Wishes:
+    """Which sessions are asked for."""
+    return Wishes(**{name: request.query_params.get(name, "") for name in Wishes._fields})
+
+
 async def list_sessions(opened: Opened, visitor: Visitor, wishes: Wishes) -> Listing:
-    """A page of the sessions of one tenant, or of all that the visitor sees."""
+    """A page of the sessions of one tenant, or of all that the visitor sees: as many as are looked at for one page."""
     names = [name for name in opened.config.tenants if visitor.sees(name) and wishes.tenant in ("", name)]
     trails = [trail for trail in opened.trails.newest() if trail.key.tenant in names]
-    members, limit = listing.cursor_of(wishes.cursor).members, _SEARCHED if wishes.q or wishes.state else listing.PAGE
     callers = [caller for name in names if (caller := opened.active().tenants.named(name)) is not None]
+    most = listing.cursor_of(wishes.cursor).looked + _MOST_SEARCHED
+    shown: list[Row] = []
+    found = Listing([], wishes.cursor)
+    for _ in range(_ROUNDS):
+        room = listing.PAGE - len(shown)
+        found = await _listed(opened, trails, callers, wishes._replace(cursor=found.cursor or ""), room)
+        shown += found.sessions
+        if found.cursor is None or len(shown) == listing.PAGE or found.looked >= most:
+            break
+    requests = opened.recent.like(wishes.q.lower(), lambda event: _is_of(event, visitor, wishes))
+    return Listing(shown, found.cursor, found.looked, found.store, requests)
+
+
+def _is_of(event: RequestEnded, visitor: Visitor, wishes: Wishes) -> bool:
+    return visitor.tenant in (None, event.tenant) and wishes.tenant in ("", event.tenant)
+
+
+async def _listed(
+    opened: Opened, trails: Sequence[SessionTrail], callers: Sequence[Caller], wishes: Wishes, most: int
+) -> Listing:
+    """So many of them at most, among the next that the store tells of every tenant."""
+    members = listing.cursor_of(wishes.cursor).members
+    limit = max(listing.PAGE, _SEARCHED // max(1, len(callers))) if wishes.q or wishes.state else listing.PAGE
     pages = (opened.engine.sessions.newest(each, limit, members.get(each.tenant)) for each in callers)
     try:
         stored = [*zip((each.tenant for each in callers), await asyncio.gather(*pages), strict=True)]
     except StoreError:
-        found = listing.listing(trails, [], wishes)
-        return Listing(found.sessions, found.cursor, store=False)
-    return listing.listing(trails, stored, wishes)
+        found = listing.listing(trails, [], wishes, most)
+        return Listing(found.sessions, found.cursor, found.looked, store=False)
+    return listing.listing(trails, stored, wishes, most)
 
 
 async def session_view(

@@ -13,15 +13,17 @@ from proxy.admin.sessions import records
 from proxy.admin.sessions.actions import compact_next, erase, erase_named, export
 from proxy.admin.sessions.asking import (
     answered,
+    list_sessions,
     record_rows,
     record_view,
     session_view,
     trail_view,
     unknown,
+    wishes_of,
 )
 from proxy.admin.sessions.capturing import Captured, ask_for, captured, forget, key_of
 from proxy.admin.sessions.details import Mark, SessionView, marks
-from proxy.admin.sessions.listing import ID_DIGITS, PAGE, Cursor, cursor_of
+from proxy.admin.sessions.listing import ID_DIGITS, PAGE, Cursor, Listing, Wishes, cursor_of
 from proxy.admin.sessions.records import Exported
 from proxy.callers.tenants import Caller
 from proxy.errors import InvalidRequestError
@@ -79,6 +81,10 @@ class SessionEndpoints:
             Endpoint(
                 "GET", "sessions", SIGNED_IN, self._sessions, Stored, "Stored sessions", ("tenant", "limit", "cursor")
             ),
+            Endpoint(
+                *("GET", "search", SIGNED_IN, self._search, Listing),
+                *("Sessions by label, id, request id, model or tenant, of all that there are", Wishes._fields),
+            ),
             Endpoint("DELETE", "sessions", SIGNED_IN, self._erase_all, Erased, "Erase all", ("tenant", "all")),
             Endpoint("GET", one, SIGNED_IN, self._session, SessionView, "A session", which),
             Endpoint("GET", f"{one}/trail", SIGNED_IN, self._trail, Trail, "Its requests as points", which),
@@ -113,6 +119,9 @@ class SessionEndpoints:
         entries, is_last = page.entries[:limit], page.is_last and len(page.entries) <= limit
         cursor = None if is_last or not entries else Cursor(members={caller.tenant: entries[-1][0]}).text
         return Stored([session for _, session in entries if session is not None], cursor)
+
+    async def _search(self, request: Request, visitor: Visitor) -> object:
+        return await list_sessions(self._find(), visitor, wishes_of(request))
 
     async def _erase_all(self, request: Request, visitor: Visitor) -> object:
         opened, caller = self._find(), tenant_of(request, visitor, self._find())

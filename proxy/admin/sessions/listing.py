@@ -10,6 +10,7 @@ import msgspec
 
 from proxy.errors import InvalidRequestError
 from proxy.observing import figures
+from proxy.observing.events import RequestEnded
 from proxy.observing.session_trails import Key, Newest, SessionTrail, TrailView
 from proxy.records.index import Page, Session
 from proxy.stores.base import Member
@@ -45,8 +46,8 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Wishes(NamedTuple):
-    """Which sessions are wanted: of a tenant, with `q` in label, id or model, of one state, behind the cursor of a
-    listing; empty for all."""
+    """Which sessions are wanted: of a tenant, with `q` in label, model or tenant, or at the beginning of the id, of one
+    state, behind the cursor of a listing; empty for all."""
 
     tenant: str = ""
     q: str = ""
@@ -57,20 +58,24 @@ class Wishes(NamedTuple):
 class Listing(msgspec.Struct, frozen=True):
     """A page of sessions, the last used first. cursor: asks for the next page; None on the last one.
 
-    store: whether the store could say which sessions it knows.
+    looked: sessions that were looked at, for this page and those before it. store: whether the store could say which
+    ones it knows. requests: those whose id begins as it was searched for.
     """
 
     sessions: list[Row]
     cursor: str | None
+    looked: int = 0
     store: bool = True
+    requests: list[RequestEnded] = []
 
 
 class Cursor(msgspec.Struct, frozen=True, array_like=True):
     """Where a page ended. place: of the last session that was seen here; members: of tenants, of the last that the
-    store told."""
+    store told; looked: sessions until there."""
 
     place: str = ""
     members: dict[str, Member] = {}
+    looked: int = 0
 
     @property
     def text(self) -> str:
@@ -100,26 +105,29 @@ class _Next(NamedTuple):
     member: Member | None = None
 
 
-def listing(trails: Iterable[SessionTrail], stored: Iterable[tuple[str, Page]], wishes: Wishes) -> Listing:
+def listing(
+    trails: Iterable[SessionTrail], stored: Iterable[tuple[str, Page]], wishes: Wishes, most: int = PAGE
+) -> Listing:
     """A page of these: of tenants what this process saw, and what the store has behind the cursor."""
     cursor, stored = cursor_of(wishes.cursor), [*stored]
     listed = {row_of_stored(tenant, each).key for tenant, page in stored for _, each in page.entries if each}
     rows = [row_of(trail, is_stored=trail.place is not None or trail.key in listed) for trail in trails]
     seen = {row.key for row in rows}
     here = sorted(_Next(_place_of(row), row) for row in rows if _place_of(row) > cursor.place)
-    place, members, shown = cursor.place, {**cursor.members}, list[Row]()
+    place, members, looked, shown = cursor.place, {**cursor.members}, cursor.looked, list[Row]()
     for each in merge(here, *(_listed(tenant, page) for tenant, page in stored), key=lambda each: each.place):
-        if (each.row is None and each.member is None) or len(shown) == PAGE:
-            return Listing(shown, Cursor(place, members).text)
+        if (each.row is None and each.member is None) or len(shown) == most:
+            return Listing(shown, Cursor(place, members, looked).text, looked)
         if each.member is None:
             place = each.place
         else:
             members[each.tenant] = each.member
         if each.row is None or (each.member is not None and each.row.key in seen):
             continue
+        looked += 1
         if _fits(each.row, wishes.q.lower()) and wishes.state in ("", each.row.state):
             shown.append(each.row)
-    return Listing(shown, None)
+    return Listing(shown, None, looked)
 
 
 def _listed(tenant: str, page: Page) -> Iterator[_Next]:
@@ -139,7 +147,8 @@ def _place_of(row: Row) -> str:
 
 
 def _fits(row: Row, query: str) -> bool:
-    return any(query in text.lower() for text in (row.label, row.id, row.model or ""))
+    is_named = row.id.startswith(query) or (len(query) > ID_DIGITS and query.startswith(row.id))
+    return is_named or any(query in text.lower() for text in (row.label, row.model or "", row.tenant))
 
 
 def row_of_stored(tenant: str, session: Session) -> Row:

@@ -12,10 +12,10 @@ from proxy.admin.guard import ADMIN, Guard
 from proxy.admin.opened import Opened, tenant_of
 from proxy.admin.rendering import Frame
 from proxy.admin.sessions.actions import compact_next, erase_named, is_compacted_next
-from proxy.admin.sessions.asking import list_sessions, newest_record, record_rows, record_view, session_view
+from proxy.admin.sessions.asking import list_sessions, newest_record, record_rows, record_view, session_view, wishes_of
 from proxy.admin.sessions.capturing import ask_for, captured, forget, held, key_of, turns
 from proxy.admin.sessions.details import SessionView
-from proxy.admin.sessions.listing import STATES, Wishes
+from proxy.admin.sessions.listing import STATES
 from proxy.observing.events import AdminActed
 
 # Messages that are listed below the strip, the newest.
@@ -48,7 +48,7 @@ class SessionPages:
         ]
 
     async def _sessions(self, request: Request, visitor: Visitor) -> Response:
-        wishes = Wishes(**{name: request.query_params.get(name, "") for name in Wishes._fields})
+        wishes = wishes_of(request)
         listed = await list_sessions(self._find(), visitor, wishes)
         values = {"view": listed, "wishes": wishes, "tenants": self._tenants(visitor), "states": STATES}
         return await self._frame.page("sessions.html", request, visitor, values)

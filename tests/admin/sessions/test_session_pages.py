@@ -10,7 +10,8 @@ from urllib.parse import quote
 
 import pytest
 
-from policies.chain import Chain
+from policies.chain import Chain, mark_of
+from proxy.admin.sessions import asking
 from proxy.stores import StoreError
 from tests.support.admin import BROWSER, CONFIGURED, SESSIONS, Played, played
 from tests.support.long_conversations import LONG, SMALL_WINDOW, bearer
@@ -198,6 +199,63 @@ async def test_sessions_are_asked_for_page_by_page(tmp_path: Path) -> None:
         assert labels == ["", "", "", LABEL]
         for wrong in ("limit=0", "limit=201", "limit=x", "cursor=x"):
             assert (await show.play.send("GET", f"{SESSIONS}?{wrong}", bearer(CONFIGURED))).status == 400, wrong
+
+
+async def _enrolled(show: Shown, number: int, *named: int) -> None:
+    """So many sessions that this process does not remember, the last of which was used last; these have a label."""
+    opened = show.play.app._opened
+    assert opened is not None
+    caller = opened.active().tenants.named("default")
+    assert caller is not None
+    for each in range(number):
+        label = f"named {each}" if each in named else ""
+        chain = Chain(b"", (), first=each.to_bytes(4) * 8, mark=mark_of(caller.labels, label))
+        await opened.engine.sessions.add(caller, chain, label, "m", None)
+
+
+async def test_a_search_goes_through_all_sessions_and_says_how_many(tmp_path: Path) -> None:
+    async with shown(tmp_path) as show:
+        await _enrolled(show, 1_200, 3, 700)
+        found = await show.json("search?q=NAMED")
+        assert ([row["label"] for row in found["sessions"]], found["cursor"]) == (["named 700", "named 3"], None)  # type: ignore[union-attr,index]
+        assert found["looked"] == 1_201
+        page = (await show.page("sessions?q=named")).body.decode()
+        assert page.count('scope="row"') == 2
+        assert "looked through all 1,201 sessions" in page
+        (row,) = (await show.json(f"search?q={(7).to_bytes(4).hex() * 8}"))["sessions"]  # type: ignore[misc]
+        assert row["id"] == (7).to_bytes(4).hex() * 2
+
+
+async def test_a_search_that_has_looked_at_many_goes_on_where_it_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(asking, "_MOST_SEARCHED", 100)
+    monkeypatch.setattr(asking, "_SEARCHED", 50)
+    async with shown(tmp_path) as show:
+        await _enrolled(show, 250, 3)
+        page = (await show.page("sessions?q=named")).body.decode()
+        assert "None among these" in page
+        told = []
+        while (onward := re.search(r'href="\./(sessions\?[^"]+)">Go on searching', page)) is not None:
+            told += re.findall(r"looked through the newest ([\d,]+)", page)
+            page = (await show.page(onward[1].replace("&amp;", "&"))).body.decode()
+        assert told == ["100", "200"]
+        assert "looked through all 251 sessions" in page
+        assert page.count('scope="row"') == 1
+
+
+async def test_a_request_is_searched_by_the_id_that_its_answer_had(tmp_path: Path) -> None:
+    async with shown(tmp_path) as show:
+        reply = await ask(show.play.address, "POST", CHAT, [JSON, (b"X-Session-Id", LABEL.encode())], LONG)
+        name = (reply.header(b"x-concertina-request-id") or b"").decode()
+        for begin in (name, name[:8]):
+            found = await show.json(f"search?q={begin}")
+            assert name in [event["id"] for event in found["requests"]]  # type: ignore[union-attr,index]
+        assert (await show.json(f"search?q={name[:7]}"))["requests"] == []
+        assert (await show.json(f"search?q={name}&tenant=other"))["requests"] == []
+        page = (await show.page(f"sessions?q={name}")).body.decode()
+        assert f"{name}</" in page
+        assert f"sessions/{show.id}?" in page
 
 
 async def test_a_session_of_the_store_alone_is_shown_as_far_as_it_goes(tmp_path: Path) -> None:

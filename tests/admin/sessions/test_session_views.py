@@ -142,6 +142,9 @@ def test_sessions_of_memory_and_store_are_one_list_the_last_used_first() -> None
     [
         (Wishes(q="NE"), ["new"]),
         (Wishes(q=FIRST[:9]), ["new"]),
+        (Wishes(q="f" * 64), ["old"]),
+        (Wishes(q="f" * 15 + "0"), []),
+        (Wishes(q="DEFAULT"), ["new", "old"]),
         (Wishes(q="m2"), ["old"]),
         (Wishes(state="compacted"), ["old"]),
         (Wishes(q="nothing"), []),
@@ -180,6 +183,14 @@ def test_pages_of_a_list_hold_every_session_once() -> None:
     assert seen == sorted(seen)
     # Those that were seen here are listed once, as they were seen.
     assert len(seen) == len(set(seen)) == 120 + 200 - 40
+
+
+def test_a_page_says_how_many_sessions_were_looked_at_until_there() -> None:
+    trails = [trail_of(requested(session=f"{number:016x}", at=AT - number)) for number in range(60)]
+    first = listing.listing(trails, [], Wishes())
+    assert (len(first.sessions), first.looked) == (50, 50)
+    second = listing.listing(trails, [], Wishes(q="nothing", cursor=first.cursor or ""))
+    assert (second.sessions, second.looked, second.cursor) == ([], 60, None)
 
 
 def test_what_the_store_has_lost_of_a_session_ends_no_list() -> None:
