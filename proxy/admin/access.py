@@ -137,7 +137,8 @@ class Visitor:
     role: Role
     tenant: str | None = None
 
-    def sees(self, tenant: str) -> bool:
+    def sees(self, tenant: str | None) -> bool:
+        """Of what no tenant is known, those who see all of them."""
         return self.tenant in (None, tenant)
 
 

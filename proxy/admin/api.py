@@ -17,6 +17,7 @@ from proxy.admin.opened import Opened, viewed_tenant
 from proxy.admin.overview import SPANS, Overview
 from proxy.admin.recent import PAGE, Page, Shown, number_of, page_of, stream
 from proxy.admin.sessions.endpoints import SessionEndpoints
+from proxy.admin.sessions.one_request import RequestView, request_view, unknown_request
 from proxy.admin.setup import ConfigView, Model, Probe, Reloaded, Setting, StoreView, TenantRow, TenantView
 from proxy.admin.trials.endpoints import TrialEndpoints
 from proxy.admin.views import (
@@ -90,6 +91,7 @@ class Api:
             Endpoint(
                 "GET", "requests", SIGNED_IN, self._requests, Page, "Newest requests", (*found, "limit", "cursor")
             ),
+            Endpoint("GET", "requests/{request}", SIGNED_IN, self._request, RequestView, "One request, by its id"),
             Endpoint("GET", "live", SIGNED_IN, self._live, str, "Requests as they end, as server-sent events", found),
             Endpoint("GET", "models", FIGURES, self._models, Models, "Windows, and who says so"),
             Endpoint(
@@ -115,6 +117,13 @@ class Api:
     async def _requests(self, request: Request, visitor: Visitor) -> object:
         wanted, before = asked_of(request, visitor)
         return page_of(self._find().recent, wanted.holds, before, limit_of(request, PAGE))
+
+    async def _request(self, request: Request, visitor: Visitor) -> object:
+        name = request.path_params["request"]
+        found = request_view(self._find(), visitor, name)
+        if found is None:
+            raise await unknown_request(self._find(), name)
+        return found
 
     async def _live(self, request: Request, visitor: Visitor) -> object:
         wanted, _ = asked_of(request, visitor)

@@ -1,14 +1,14 @@
 """What an operator sees first: whether it is well, what it has done, and who is near the window."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import NamedTuple
 
 import msgspec
 
-from policies.price import Price
 from proxy.admin.sessions import listing, why
 from proxy.admin.sessions.listing import Row
+from proxy.admin.spend import Prices, spend_of
 from proxy.observing import figures
 from proxy.observing.events import CompactionEnded
 from proxy.observing.histograms import Histogram
@@ -105,17 +105,13 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True):
     advice: list[str]
 
 
-def figures_of(
-    sums: Mapping[tuple[str, str], Tally], tallies: Tallies, tenant: str | None, price: Callable[[str], Price | None]
-) -> Figures:
+def figures_of(sums: Mapping[tuple[str, str], Tally], tallies: Tallies, tenant: str | None, price: Prices) -> Figures:
     """Of one tenant, or of all. sums: of all replicas, by tenant and model; tallies: of this one."""
     found = [(model, tally) for (owner, model), tally in sums.items() if tenant in (None, owner)]
     tally = total(each for _, each in found)
     waits = tallies.histograms["summary_wait_seconds"]
     waited = sum(sum(each.counts) for each in waits.of.values())
-    unpriced = sorted({model for model, _ in found if model and price(model) is None})
-    is_priced = any(price(model) is not None for model, _ in found)
-    made = figures.cost_of_summaries(tally)
+    spent = spend_of(found, price)
     return Figures(
         requests=tally.requests,
         answered=tally.answered,
@@ -129,10 +125,10 @@ def figures_of(
         cache_share=figures.cache_share(tally),
         waits=waited if tenant is None else None,
         wait_p95=percentile(waits.bounds, waits.of.values()) if tenant is None else None,
-        cost=figures.cost_of_answers(tally) + made if is_priced else None,
-        cost_of_summaries=made if is_priced else None,
-        saved=figures.saved(tally) if is_priced else None,
-        unpriced=unpriced,
+        cost=spent.cost,
+        cost_of_summaries=spent.summaries,
+        saved=spent.saved,
+        unpriced=spent.unpriced,
     )
 
 

@@ -14,6 +14,7 @@ from proxy.admin.guard import ADMIN, Entrance, Guard, form_of
 from proxy.admin.opened import Opened, viewed_tenant
 from proxy.admin.recent import page_of
 from proxy.admin.rendering import Frame
+from proxy.admin.sessions.one_request import request_view, unknown_request
 from proxy.admin.views import (
     asked_of,
     forget_learned,
@@ -42,6 +43,7 @@ class HtmlPages:
         return [
             *Entrance(self._guard, only(self._overview, EVERYBODY)).routes(),
             Path(f"{ADMIN}live", only(self._live, SIGNED_IN)),
+            Path(f"{ADMIN}requests/{{request}}", only(self._request, SIGNED_IN)),
         ]
 
     async def _overview(self, request: Request, visitor: Visitor) -> Response:
@@ -66,6 +68,13 @@ class HtmlPages:
         tenants, outcomes = self._tenants(visitor), get_args(Outcome)
         values = {"view": found, "wishes": wanted, "tenants": tenants, "outcomes": outcomes}
         return await self._frame.page("live.html", request, visitor, values)
+
+    async def _request(self, request: Request, visitor: Visitor) -> Response:
+        opened, name = self._find(), request.path_params["request"]
+        view = request_view(opened, visitor, name)
+        unknown = await unknown_request(opened, name) if view is None else None
+        values = {"view": view, "name": name, "unknown": unknown}
+        return await self._frame.page("request.html", request, visitor, values, unknown.status if unknown else 200)
 
     def _tenants(self, visitor: Visitor) -> list[str]:
         return [name for name in self._find().config.tenants if visitor.sees(name)]

@@ -56,6 +56,13 @@ class Recent:
         """The newest first, of those with a higher number; none where there is no number."""
         return takewhile(lambda entry: number is not None and entry.number > number, reversed(self._entries))
 
+    most = _KEPT
+
+    @property
+    def oldest(self) -> float | None:
+        """When the oldest that is kept ended, in Unix seconds."""
+        return self._entries[0].event.at if self._entries else None
+
     def like(self, begin: str, is_shown: Callable[[RequestEnded], bool]) -> list[RequestEnded]:
         """Requests whose id begins so, with enough digits to mean one; the newest first."""
         if len(begin) < _LEAST_OF_ID:
@@ -63,6 +70,11 @@ class Recent:
         events = (entry.event for entry in self.newest())
         requests = (event for event in events if isinstance(event, RequestEnded) and event.id.startswith(begin))
         return [*islice(filter(is_shown, requests), _MOST_LIKE)]
+
+    def of(self, tenant: str, session: str, label: str) -> list[RequestEnded]:
+        """The requests of a session; the newest first."""
+        events = (entry.event for entry in self.newest() if _is_of(entry.event, tenant, session, label.__eq__))
+        return [event for event in events if isinstance(event, RequestEnded)]
 
     def forget(self, tenant: str, session: str, is_meant: Callable[[str], bool]) -> None:
         """Keep nothing of the sessions of a conversation whose label is meant."""

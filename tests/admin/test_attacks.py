@@ -40,7 +40,7 @@ OPEN = {
     "/admin/assets/{name}",
     "/admin/sign-in",
 }
-FILLED = {"id": "a" * 16, "digest": "b" * 64, "name": "x", "name:path": "x", "tenant": "default"}
+FILLED = {"id": "a" * 16, "digest": "b" * 64, "name": "x", "name:path": "x", "tenant": "default", "request": "c" * 16}
 
 
 def targets(play: Played) -> Iterator[tuple[str, str]]:
@@ -92,7 +92,14 @@ async def test_a_viewer_is_told_nothing_of_another_tenant(tmp_path: Path) -> Non
     async with played(tmp_path, CONFIGURED, tenants=tenants, **SMALL_WINDOW) as play:
         session = await talked(play, b"theirs", {"role": "user", "content": "Never tell acme of heron."})
         said = await records_of(play, session)
-        names = {"{id}": session, "{digest}": said[0], "{name}": "default", "{name:path}": session}
+        request = next(play.app._opened.trails.newest()).last.id  # type: ignore[union-attr]
+        names = {
+            "{id}": session,
+            "{digest}": said[0],
+            "{name}": "default",
+            "{name:path}": session,
+            "{request}": request,
+        }
         for each in play.app._pages.api.endpoints():
             if each.path == "live":
                 continue
@@ -120,10 +127,12 @@ async def test_no_markup_of_a_client_is_any_of_ours(tmp_path: Path) -> None:
         said = {"role": "user", "content": f"Never write {script} into {bold} files, and always keep {svg}."}
         session = await talked(play, script.encode(), said, model=image, tool=bold)
         (digest, *_) = await records_of(play, session)
+        request = next(play.app._opened.trails.newest()).last.id  # type: ignore[union-attr]
         assert (await ask(play.address, "GET", f"/v1/{quote(script)}", [])).status == 200
         which = urlencode({"label": script})
         pages = [
             *("", "live", "sessions", f"sessions?{urlencode({'q': svg})}", f"sessions/{session}?{which}"),
+            *(f"requests/{request}", f"requests/{quote(svg)}"),
             *(f"sessions/{session}/records/{digest}?{which}", "models", "tenants", "tenants/default", "store"),
             *("replicas", "config", f"explain?{urlencode({'session': svg})}", "replay", quote(script)),
             *(f"live?{urlencode({'session': svg, 'status': svg})}", f"sign-in?{quote(svg)}"),

@@ -35,10 +35,11 @@ async def test_what_is_described_is_what_is_answered(tmp_path: Path) -> None:
         opened = play.app._opened
         assert opened is not None
         await opened.engine.background.drain(5)
-        session = next(opened.trails.newest()).key.id
+        trail = next(opened.trails.newest())
+        session = trail.key.id
         token = bearer(CONFIGURED)
         listed = (await play.send("GET", f"{API}sessions/{session}/records", token)).json()["records"]
-        names = {"{id}": session, "{digest}": listed[0]["digest"], "{name}": "default"}  # type: ignore[index]
+        names = {"{id}": session, "{digest}": listed[0]["digest"], "{name}": "default", "{request}": trail.last.id}  # type: ignore[index]
         bodies = {"explain": {"body": json.loads(LONG)}, "replay": {"files": {"a.json": LONG.decode()}}}
         for each in play.app._pages.api.endpoints():
             # There is no file to read again here.

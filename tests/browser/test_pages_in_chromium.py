@@ -43,6 +43,7 @@ VIEWS = (
     "explain?example=1",
     "replay",
     "replicas",
+    f"requests/{'0' * 16}",
     "nothing",
 )
 
@@ -79,7 +80,8 @@ async def full(_: Path) -> AsyncIterator[Shown]:
         sent = {"model": MODELS[0], **CLIENTS["chat"].body(list(histories())[-1])}
         opened.engine.captures.take(trail.key, "chat", json.dumps(sent).encode())
         captured = f"sessions/{trail.key.id}/capture?label={trail.key.label}"
-        yield Shown("full", stage.address, stage.dashboard, (*VIEWS, session, record, captured))
+        request = f"requests/{trail.last.id}"
+        yield Shown("full", stage.address, stage.dashboard, (*VIEWS, session, record, captured, request))
 
 
 @asynccontextmanager

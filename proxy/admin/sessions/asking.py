@@ -16,7 +16,7 @@ from proxy.admin.sessions.details import SessionView
 from proxy.admin.sessions.listing import ID_DIGITS, Listing, Row, Wishes
 from proxy.callers.tenants import Caller
 from proxy.errors import ErasedError, NotFoundError, ProxyError, StoreUnavailableError
-from proxy.observing.events import PromptComposed, RequestEnded
+from proxy.observing.events import PromptComposed
 from proxy.observing.session_trails import Key, SessionTrail, TrailView
 from proxy.records.index import Session
 from proxy.stores import StoreError
@@ -58,12 +58,14 @@ async def list_sessions(opened: Opened, visitor: Visitor, wishes: Wishes) -> Lis
         shown += found.sessions
         if found.cursor is None or len(shown) == listing.PAGE or found.looked >= most:
             break
-    requests = opened.recent.like(wishes.q.lower(), lambda event: _is_of(event, visitor, wishes))
+    requests = opened.recent.like(
+        wishes.q.lower(), lambda event: visitor.sees(event.tenant) and wishes.tenant in ("", event.tenant)
+    )
     return Listing(shown, found.cursor, found.looked, found.store, requests)
 
 
-def _is_of(event: RequestEnded, visitor: Visitor, wishes: Wishes) -> bool:
-    return visitor.tenant in (None, event.tenant) and wishes.tenant in ("", event.tenant)
+def _is_shown(tenant: str | None, visitor: Visitor, wishes: Wishes) -> bool:
+    return visitor.sees(tenant) and wishes.tenant in ("", tenant)
 
 
 async def _listed(
@@ -89,7 +91,8 @@ async def session_view(
     trail, stored = await trail_view(opened, caller, name, label)
     if trail is not None:
         others = [each.key.label for each in opened.trails.of(*trail.key[:2]) if each.key != trail.key]
-        return details.view(trail, is_stored=stored is not None, labels=others), trail.prompt
+        known = details.ids_of(trail.points, opened.recent.of(*trail.key))
+        return details.view(trail, is_stored=stored is not None, labels=others, requests=known), trail.prompt
     if stored is None:
         raise await unknown(opened, caller, name, label or "")
     return details.view_of_stored(caller.tenant, stored), None

@@ -1,6 +1,6 @@
 """One session: told in a sentence, drawn, and explained, from what this process saw and what the store keeps."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Literal
 
 import msgspec
@@ -9,7 +9,7 @@ from proxy.admin import words
 from proxy.admin.sessions import why
 from proxy.admin.sessions.listing import Row, row_of, row_of_stored
 from proxy.observing import figures
-from proxy.observing.events import CompactionEnded, PromptComposed
+from proxy.observing.events import CompactionEnded, PromptComposed, RequestEnded
 from proxy.observing.points import Point
 from proxy.observing.session_trails import POINTS, Newest, TrailView
 from proxy.observing.tally import Tally
@@ -61,7 +61,7 @@ class SessionView(msgspec.Struct, frozen=True, kw_only=True):
     """One session. last: its newest request, None where none is known. filling: of its window.
 
     points: the newest. is_whole: whether requests of all replicas are in it, or of this one. labels: other sessions of
-    the same conversation.
+    the same conversation. requests: ids of those that this replica still knows, by their numbers.
     """
 
     row: Row
@@ -75,9 +75,12 @@ class SessionView(msgspec.Struct, frozen=True, kw_only=True):
     filling: Filling | None = None
     advice: list[str] = []
     labels: list[str] = []
+    requests: dict[int, str] = {}
 
 
-def view(trail: TrailView, *, is_stored: bool, labels: Sequence[str]) -> SessionView:
+def view(
+    trail: TrailView, *, is_stored: bool, labels: Sequence[str], requests: Mapping[int, str] | None = None
+) -> SessionView:
     prompt, points = trail.prompt, trail.points[-POINTS:]
     filled = None if prompt is None else filling(prompt, trail.newest.calibration or 1.0)
     return SessionView(
@@ -92,7 +95,21 @@ def view(trail: TrailView, *, is_stored: bool, labels: Sequence[str]) -> Session
         filling=filled,
         advice=[*advice(trail.newest, filled)],
         labels=list(labels),
+        requests=dict(requests or {}),
     )
+
+
+def ids_of(points: Sequence[Point], events: Iterable[RequestEnded]) -> dict[int, str]:
+    """The ids of requests by the numbers of their points, which hold when each ended to the thousandth of a second."""
+    places = {(round(1000 * point.at), point.status, point.received): point.number for point in points}
+    found: dict[int, str] = {}
+    for event in events:
+        for ms in (round(1000 * event.at), round(1000 * event.at) - 1):  # of a point, what is less is cut off
+            number = places.get((ms, event.status, event.received or 0))
+            if number is not None and number not in found:
+                found[number] = event.id
+                break
+    return found
 
 
 def view_of_stored(tenant: str, session: Session) -> SessionView:

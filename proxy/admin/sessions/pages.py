@@ -16,6 +16,7 @@ from proxy.admin.sessions.asking import list_sessions, newest_record, record_row
 from proxy.admin.sessions.capturing import ask_for, captured, forget, held, key_of, turns
 from proxy.admin.sessions.details import SessionView
 from proxy.admin.sessions.listing import STATES
+from proxy.admin.sessions.one_request import may_be_id
 from proxy.observing.events import AdminActed
 
 # Messages that are listed below the strip, the newest.
@@ -50,7 +51,13 @@ class SessionPages:
     async def _sessions(self, request: Request, visitor: Visitor) -> Response:
         wishes = wishes_of(request)
         listed = await list_sessions(self._find(), visitor, wishes)
-        values = {"view": listed, "wishes": wishes, "tenants": self._tenants(visitor), "states": STATES}
+        values = {
+            "view": listed,
+            "wishes": wishes,
+            "tenants": self._tenants(visitor),
+            "states": STATES,
+            "may_be_request": may_be_id(wishes.q),
+        }
         return await self._frame.page("sessions.html", request, visitor, values)
 
     async def _session(self, request: Request, visitor: Visitor) -> Response:

@@ -1,0 +1,156 @@
+"""One request, found by the id that its answer had: what came, what was sent, why, and how it ended."""
+
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
+
+import msgspec
+
+from proxy.admin import words
+from proxy.admin.access import Visitor
+from proxy.admin.opened import Opened
+from proxy.admin.sessions import why
+from proxy.errors import NotFoundError
+from proxy.observing import figures
+from proxy.observing.events import CompactionEnded, RequestEnded
+
+# By `end` of the log.
+ENDS: Mapping[str, str] = MappingProxyType(
+    {
+        "complete": "The answer passed whole.",
+        "truncated": "The upstream broke off its answer.",
+        "client_gone": "The client left before its end.",
+        "refused": "The proxy answered it with an error of its own.",
+        "deadline": "It took longer than server.request_deadline.",
+        "shut_down": "The process ended before it.",
+        "aborted": "A fault of ours ended it; the log says where.",
+    }
+)
+OVERFLOWS: Mapping[str, str] = MappingProxyType(
+    {
+        "solved": "The upstream refused it as too long; a smaller copy was sent and answered.",
+        "output_lowered": "Prompt and answer did not fit together: it was sent again with a lower limit of the answer.",
+        "observed": "The upstream refused it as too long, and its mode leaves that to the client.",
+        "passed_on": "The upstream refused it as too long, and nothing helped: the client got the error.",
+    }
+)
+# By `cause` of the log.
+CAUSES: Mapping[str, str] = MappingProxyType(
+    {
+        "dns": "the upstream's name was not found",
+        "refused": "the upstream refused the connection",
+        "tls": "no TLS connection could be made",
+        "unreachable": "the upstream was not reached",
+        "connect_timeout": "the connection took too long",
+        "idle_timeout": "nothing came for too long",
+        "total_timeout": "the answer took too long",
+        "reset": "the upstream reset the connection",
+        "closed": "the upstream closed the connection",
+        "not_http": "what came was not HTTP",
+        "proxy": "the proxy in between was not there",
+        "proxy_credentials": "the proxy in between asked for credentials (407)",
+        "proxy_refused": "the proxy in between refused",
+        "undecodable": "the answer's coding could not be undone",
+        "too_large": "the answer was too large to be read",
+    }
+)
+_STAGES = {"read": "read and counted", "store": "looked up in the store", "plan": "decided", "rebuild": "rebuilt"}
+_ID_DIGITS = 16
+_HEX = frozenset("0123456789abcdef")
+
+
+class Stage(msgspec.Struct, frozen=True):
+    """What a part of the time went by with."""
+
+    name: str
+    ms: float
+
+
+class RequestView(msgspec.Struct, frozen=True, kw_only=True):
+    """A request, and what is known around it.
+
+    outcome: in sentences, how it ended; why: why it was sent as it was. used: the share of what a prompt may take.
+    record: how the record that it was sent with was made, where this process made it lately.
+    """
+
+    event: RequestEnded
+    outcome: list[str]
+    why: str | None
+    stages: list[Stage]
+    cache_share: float | None
+    used: float | None
+    record: str | None
+
+
+def request_view(opened: Opened, visitor: Visitor, name: str) -> RequestView | None:
+    """The request with this id; None where none is known that the visitor may see."""
+    found = opened.recent.like(name, lambda event: visitor.sees(event.tenant))
+    event = next((each for each in found if each.id == name), None)
+    if event is None:
+        return None
+    entries = (entry.event for entry in opened.recent.newest())
+    made = next((each for each in entries if isinstance(each, CompactionEnded) and _is_record_of(each, event)), None)
+    return view_of(event, made)
+
+
+def view_of(event: RequestEnded, made: CompactionEnded | None) -> RequestView:
+    return RequestView(
+        event=event,
+        outcome=[*_outcome(event)],
+        why=why.reason(event.reason) if event.reason else None,
+        stages=[*_stages(event)],
+        cache_share=event.cached / event.billed if event.cached is not None and event.billed else None,
+        used=figures.fill(event),
+        record=None if made is None else why.compaction(made),
+    )
+
+
+def may_be_id(text: str) -> bool:
+    """Whether a request of ours may have this id."""
+    return len(text) == _ID_DIGITS and _HEX.issuperset(text)
+
+
+async def unknown_request(opened: Opened, name: str) -> NotFoundError:
+    """Why there is no such request here, and who may still know of it."""
+    if not may_be_id(name):
+        return NotFoundError("This is no request's id: those have 16 hex digits, as x-concertina-request-id has them.")
+    oldest = opened.recent.oldest
+    since = f", which go back to {words.moment(oldest)}" if oldest is not None else ""
+    others = len(await opened.replicas.every()) - 1
+    elsewhere = f" {words.plural(others, 'other replica')} may know it, each its own." if others > 0 else ""
+    return NotFoundError(
+        f"No request of this id is known here, or no more. Replica {opened.name} keeps its newest"
+        f" {words.plural(opened.recent.most, 'request')} and compactions{since}, none from before its start and none of"
+        f" a session that was erased.{elsewhere} The log has a line of every request: look there for this id."
+    )
+
+
+def _is_record_of(made: CompactionEnded, event: RequestEnded) -> bool:
+    return made.tenant == event.tenant and made.checkpoint is not None and made.checkpoint == event.checkpoint
+
+
+def _outcome(event: RequestEnded) -> Iterator[str]:
+    if event.status:
+        yield f"It was answered {event.status}." if event.status >= 400 else f"It was answered with {event.status}."
+    yield ENDS[event.end]
+    if event.overflow is not None:
+        yield OVERFLOWS[event.overflow]
+    if event.cause is not None:
+        yield f"Cause: {CAUSES.get(event.cause, event.cause)}."
+    if event.warning == "prompt_cut_off":
+        yield "The upstream read less than half of the prompt, without an error."
+    if event.warning == "unstable_history":
+        yield "The client had changed what it sent before, so that summaries are lost; the log names the message."
+
+
+def _stages(event: RequestEnded) -> Iterator[Stage]:
+    """Where its time went, in the order in which it did; what is not known is left out."""
+    own, wait = event.own_ms or 0.0, event.wait_ms or 0.0
+    known = event.stages or {}
+    yield from (Stage(text, known[name]) for name, text in _STAGES.items() if name in known)
+    if event.own_ms is not None:
+        yield Stage("other work of ours", max(0.0, round(own - sum(known.values()), 2)))
+    if event.wait_ms is not None:
+        yield Stage("waited for a summary", event.wait_ms)
+    if event.first_byte_ms is not None:
+        yield Stage("until the upstream answered", max(0.0, round(event.first_byte_ms - own - wait, 1)))
+        yield Stage("the answer passed", max(0.0, round(event.ms - event.first_byte_ms, 1)))
