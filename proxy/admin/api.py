@@ -19,18 +19,22 @@ from proxy.admin.recent import PAGE, Page, Shown, number_of, page_of, stream
 from proxy.admin.sessions.endpoints import SessionEndpoints
 from proxy.admin.sessions.one_request import RequestView, request_view, unknown_request
 from proxy.admin.setup import ConfigView, Model, Probe, Reloaded, Setting, StoreView, TenantRow, TenantView
+from proxy.admin.totals import COLUMNS
 from proxy.admin.trials.endpoints import TrialEndpoints
 from proxy.admin.views import (
+    Used,
     asked_of,
     forget_learned,
     models_of,
     overview_of,
     probe_store,
     reload_config,
+    sort_of,
     span_of,
     store_view,
     tenant_view,
     tenants_of,
+    used_of,
 )
 from proxy.errors import NotFoundError
 from proxy.observing.events import RequestEnded
@@ -41,6 +45,7 @@ SESSIONS_PATH = f"{API}sessions"
 _PARAMETERS: Mapping[str, Mapping[str, object]] = MappingProxyType(
     {
         "range": {"enum": [span.name for span in SPANS]},
+        "sort": {"enum": [*COLUMNS]},
         "limit": {"type": "integer", "minimum": 1, "maximum": MOST_ROWS},
         "all": {"const": "true"},
     }
@@ -48,11 +53,17 @@ _PARAMETERS: Mapping[str, Mapping[str, object]] = MappingProxyType(
 
 
 class Models(msgspec.Struct, frozen=True):
+    """used: what was used of each in a span of time."""
+
     models: list[Model]
+    used: Used
 
 
 class Tenants(msgspec.Struct, frozen=True):
+    """is_whole: whether the figures are of all replicas, or of this one."""
+
     tenants: list[TenantRow]
+    is_whole: bool
 
 
 class Replicas(msgspec.Struct, frozen=True):
@@ -85,7 +96,7 @@ class Api:
 
     def endpoints(self) -> list[Endpoint]:
         """The table; of two paths that fit the first holds."""
-        found = ("tenant", "session", "outcome", "status")
+        found, of_span = ("tenant", "session", "outcome", "status"), ("range", "sort")
         return [
             Endpoint("GET", "overview", EVERYBODY, self._overview, Overview, "Health and figures", ("tenant", "range")),
             Endpoint(
@@ -93,13 +104,13 @@ class Api:
             ),
             Endpoint("GET", "requests/{request}", SIGNED_IN, self._request, RequestView, "One request, by its id"),
             Endpoint("GET", "live", SIGNED_IN, self._live, str, "Requests as they end, as server-sent events", found),
-            Endpoint("GET", "models", FIGURES, self._models, Models, "Windows, and who says so"),
+            Endpoint("GET", "models", FIGURES, self._models, Models, "Windows, and what was used", of_span),
             Endpoint(
                 *("DELETE", "models/learned", OPERATORS, self._forget, None, "Forget what was learned of a model"),
                 ("tenant", "upstream", "model"),
             ),
-            Endpoint("GET", "tenants", EVERYBODY, self._tenants, Tenants, "Tenants with their figures"),
-            Endpoint("GET", "tenants/{name}", EVERYBODY, self._tenant, TenantView, "A tenant and its policy"),
+            Endpoint("GET", "tenants", EVERYBODY, self._tenants, Tenants, "Tenants with their figures", of_span),
+            Endpoint("GET", "tenants/{name}", EVERYBODY, self._tenant, TenantView, "A tenant, its policy", ("range",)),
             Endpoint("GET", "policies/{name}", FIGURES, self._policy, Policy, "Settings, and where they come from"),
             *self._trials.endpoints(),
             Endpoint("GET", "config", FIGURES, self._config, ConfigView, "The config in force, without secrets"),
@@ -137,19 +148,21 @@ class Api:
         events = stream(self._find().recent, is_wanted, self._find().is_draining, after)
         return StreamingResponse(events, media_type="text/event-stream", headers={"x-accel-buffering": "no"})
 
-    async def _models(self, _: Request, __: Visitor) -> object:
-        return Models(models_of(self._find()))
+    async def _models(self, request: Request, visitor: Visitor) -> object:
+        used = await used_of(self._find(), visitor, span_of(request), sort_of(request), by_model=True)
+        return Models(models_of(self._find()), used)
 
     async def _forget(self, request: Request, visitor: Visitor) -> object:
         tenant, upstream, model = (request.query_params.get(name, "") for name in ("tenant", "upstream", "model"))
         await forget_learned(self._find(), visitor, tenant, upstream, model)
         return None
 
-    async def _tenants(self, _: Request, visitor: Visitor) -> object:
-        return Tenants(tenants_of(self._find(), visitor))
+    async def _tenants(self, request: Request, visitor: Visitor) -> object:
+        used = await used_of(self._find(), visitor, span_of(request), sort_of(request), by_model=False)
+        return Tenants(tenants_of(self._find(), used), used.is_whole)
 
     async def _tenant(self, request: Request, visitor: Visitor) -> object:
-        return tenant_view(self._find(), visitor, request.path_params["name"])
+        return await tenant_view(self._find(), visitor, request.path_params["name"], span_of(request))
 
     async def _policy(self, request: Request, _: Visitor) -> object:
         name, reloader = request.path_params["name"], self._find().reloader

@@ -15,17 +15,21 @@ from proxy.admin.opened import Opened, viewed_tenant
 from proxy.admin.recent import page_of
 from proxy.admin.rendering import Frame
 from proxy.admin.sessions.one_request import request_view, unknown_request
+from proxy.admin.totals import as_csv
 from proxy.admin.views import (
+    Used,
     asked_of,
     forget_learned,
     models_of,
     overview_of,
     probe_store,
     reload_config,
+    sort_of,
     span_of,
     store_view,
     tenant_view,
     tenants_of,
+    used_of,
 )
 from proxy.engine.case import Outcome
 
@@ -92,8 +96,10 @@ class SetupPages:
         only = self._guard.only
         return [
             Path(f"{ADMIN}models", only(self._models, FIGURES)),
+            Path(f"{ADMIN}models.csv", only(self._models_csv, FIGURES)),
             Path(f"{ADMIN}models/forget", only(self._forget, OPERATORS), methods=["POST"]),
             Path(f"{ADMIN}tenants", only(self._tenants, EVERYBODY)),
+            Path(f"{ADMIN}tenants.csv", only(self._tenants_csv, EVERYBODY)),
             Path(f"{ADMIN}tenants/{{tenant}}", only(self._tenant, EVERYBODY)),
             Path(f"{ADMIN}store", only(self._store, FIGURES)),
             Path(f"{ADMIN}store/probe", only(self._probe, OPERATORS), methods=["POST"]),
@@ -103,7 +109,15 @@ class SetupPages:
         ]
 
     async def _models(self, request: Request, visitor: Visitor) -> Response:
-        return await self._frame.page("models.html", request, visitor, {"models": models_of(self._find())})
+        used = await self._used(request, visitor, by_model=True)
+        values = {"models": models_of(self._find()), "used": used, **_asked(request)}
+        return await self._frame.page("models.html", request, visitor, values)
+
+    async def _models_csv(self, request: Request, visitor: Visitor) -> Response:
+        return _csv("models", request, await self._used(request, visitor, by_model=True))
+
+    async def _used(self, request: Request, visitor: Visitor, *, by_model: bool) -> Used:
+        return await used_of(self._find(), visitor, span_of(request), sort_of(request), by_model=by_model)
 
     async def _forget(self, request: Request, visitor: Visitor) -> Response:
         form = await form_of(request)
@@ -113,11 +127,16 @@ class SetupPages:
         return RedirectResponse(f"{rendering.root_of(request)}models", 303)
 
     async def _tenants(self, request: Request, visitor: Visitor) -> Response:
-        return await self._frame.page("tenants.html", request, visitor, {"rows": tenants_of(self._find(), visitor)})
+        used = await self._used(request, visitor, by_model=False)
+        values = {"rows": tenants_of(self._find(), used), "used": used, **_asked(request)}
+        return await self._frame.page("tenants.html", request, visitor, values)
+
+    async def _tenants_csv(self, request: Request, visitor: Visitor) -> Response:
+        return _csv("tenants", request, await self._used(request, visitor, by_model=False))
 
     async def _tenant(self, request: Request, visitor: Visitor) -> Response:
-        view = tenant_view(self._find(), visitor, request.path_params["tenant"])
-        return await self._frame.page("tenant.html", request, visitor, {"view": view})
+        view = await tenant_view(self._find(), visitor, request.path_params["tenant"], span_of(request))
+        return await self._frame.page("tenant.html", request, visitor, {"view": view, **_asked(request)})
 
     async def _store(self, request: Request, visitor: Visitor) -> Response:
         return await self._frame.page(
@@ -141,3 +160,13 @@ class SetupPages:
         reloaded = await reload_config(self._find(), visitor)
         values = {"view": setup.config(self._find().reloader), "reloaded": reloaded}
         return await self._frame.page("config.html", request, visitor, values)
+
+
+def _asked(request: Request) -> dict[str, object]:
+    """What a table is of, and sorted by."""
+    return {"span": span_of(request), "spans": overview.SPANS, "sort": sort_of(request)}
+
+
+def _csv(name: str, request: Request, used: Used) -> Response:
+    file = f'attachment; filename="{name}-{span_of(request).name}.csv"'
+    return Response(as_csv(used.rows), media_type="text/csv; charset=utf-8", headers={"content-disposition": file})

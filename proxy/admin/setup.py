@@ -1,6 +1,6 @@
 """How the proxy is set up: models, tenants and their policies, the store, the config in force."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, cast
 from urllib.parse import urlsplit
 
@@ -11,17 +11,15 @@ from policies.budget import usable_tokens
 from policies.experience import Experience
 from policies.price import Price
 from policies.settings import DEFAULTS, PolicySettings
+from proxy.admin.totals import Totals
 from proxy.config.document import parse
 from proxy.config.loading import digest_of, notes
 from proxy.config.presets import origins
 from proxy.config.reloading import Reloader
-from proxy.config.settings import Config, Tenant
+from proxy.config.settings import Config
 from proxy.models.table import Window
 from proxy.models.windows import Place, Sources
-from proxy.observing import figures
 from proxy.observing.histograms import Histogram, Histograms
-from proxy.observing.tallies import Tallies
-from proxy.observing.tally import Tally, total
 from proxy.stores import CircuitBreaker, Sealer
 from proxy.stores.base import Facts
 
@@ -50,15 +48,20 @@ class Model(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TenantRow(msgspec.Struct, frozen=True, kw_only=True):
-    """A tenant. net, received: tokens, since this replica started. budget_used: the share of what summaries may take
-    today."""
+    """A tenant. requests to unpriced: as in `Totals`, of a span of time. policy: None of one that is not in the config,
+    or no more. budget_used: the share of what summaries may take today, of this process."""
 
     name: str
-    policy: str
+    policy: str | None
     requests: int
+    failed: int
+    passed_on: int
     kept_alive: int
     received: int
     net: int
+    cost: float | None
+    cost_of_summaries: float | None
+    unpriced: bool
     in_flight: int
     max_requests: int | None
     budget_used: float | None
@@ -75,9 +78,10 @@ class Setting(msgspec.Struct, frozen=True):
 
 
 class TenantView(msgspec.Struct, frozen=True, kw_only=True):
-    """A tenant and the policy that holds for it. keys, viewer_keys: how many are known."""
+    """A tenant and the policy that holds for it. models: what it used of each. keys, viewer_keys: their number."""
 
     row: TenantRow
+    models: list[Totals]
     keys: int
     viewer_keys: int
     upstream: str | None
@@ -193,35 +197,38 @@ def upstream_of(place: Place, config: Config) -> str:
 
 
 def tenants(
-    config: Config, tallies: Tallies, in_flight: Mapping[str, int], budgets: Mapping[str, float]
+    config: Config, sums: Sequence[Totals], in_flight: Mapping[str, int], budgets: Mapping[str, float]
 ) -> list[TenantRow]:
-    return [
-        _tenant(name, tenant, config, total(tally for _, tally in tallies.of(name)), in_flight, budgets.get(name))
-        for name, tenant in config.tenants.items()
-    ]
+    """In the order of their sums."""
+    return [_tenant(each, config, in_flight, budgets.get(each.name)) for each in sums]
 
 
-def _tenant(
-    name: str, tenant: Tenant, config: Config, tally: Tally, in_flight: Mapping[str, int], budget: float | None
-) -> TenantRow:
+def _tenant(used: Totals, config: Config, in_flight: Mapping[str, int], budget: float | None) -> TenantRow:
+    name, tenant = used.name, config.tenants.get(used.name)
     return TenantRow(
         name=name,
-        policy=tenant.policy,
-        requests=tally.requests,
-        kept_alive=tally.kept_alive,
-        received=tally.received,
-        net=figures.net(tally),
+        policy=tenant.policy if tenant else None,
+        requests=used.requests,
+        failed=used.failed,
+        passed_on=used.passed_on,
+        kept_alive=used.kept_alive,
+        received=used.received,
+        net=used.saved,
+        cost=used.cost,
+        cost_of_summaries=used.cost_of_summaries,
+        unpriced=used.unpriced,
         in_flight=in_flight.get(name, 0),
-        max_requests=tenant.max_requests,
+        max_requests=tenant.max_requests if tenant else None,
         budget_used=budget,
-        inspect=config.shows_content(name),
+        inspect=tenant is not None and config.shows_content(name),
     )
 
 
-def tenant(row: TenantRow, reloader: Reloader) -> TenantView:
+def tenant(row: TenantRow, models: list[Totals], reloader: Reloader) -> TenantView:
     known = reloader.config.tenants[row.name]
     return TenantView(
         row=row,
+        models=models,
         keys=len(known.keys),
         viewer_keys=len(known.viewer_keys),
         upstream=known.upstream,

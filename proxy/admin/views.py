@@ -5,6 +5,8 @@ import time
 from collections.abc import Sequence
 from itertools import pairwise
 
+import msgspec
+from msgspec import structs
 from starlette.requests import Request
 
 from proxy.admin import overview, setup, words
@@ -13,6 +15,7 @@ from proxy.admin.opened import Opened
 from proxy.admin.overview import Figures, Health, Overview, Span
 from proxy.admin.recent import Filter, number_of
 from proxy.admin.setup import Model, Probe, Reloaded, StoreView, TenantRow, TenantView
+from proxy.admin.totals import COLUMNS, Totals, ordered, totals, totals_of
 from proxy.errors import InvalidRequestError, NotFoundError
 from proxy.observing.events import AdminActed, CompactionEnded
 from proxy.records.replicas import Replica
@@ -107,19 +110,50 @@ async def forget_learned(opened: Opened, visitor: Visitor, tenant: str, upstream
     opened.engine.observe(AdminActed(visitor.role, "learned_forgotten", tenant))
 
 
-def tenants_of(opened: Opened, visitor: Visitor) -> list[TenantRow]:
-    """The tenants that the visitor sees."""
-    engine = opened.engine
-    rows = setup.tenants(opened.config, engine.tallies, opened.in_flight, engine.spending.used())
-    return [row for row in rows if visitor.sees(row.name)]
+class Used(msgspec.Struct, frozen=True):
+    """What was used in a span, as rows in the order that was asked for. is_whole: whether of all replicas, or of this
+    one alone since the store does not answer."""
+
+    rows: list[Totals]
+    all: Totals
+    is_whole: bool
 
 
-def tenant_view(opened: Opened, visitor: Visitor, name: str) -> TenantView:
+def sort_of(request: Request) -> str:
+    """The column that `?sort=` names; unsaid, cost."""
+    column = request.query_params.get("sort", "") or "cost"
+    if column not in COLUMNS:
+        raise InvalidRequestError(f"sort is one of {', '.join(COLUMNS)}.", param="sort")
+    return column
+
+
+async def used_of(
+    opened: Opened, visitor: Visitor, span: Span, sort: str, *, by_model: bool, tenant: str | None = None
+) -> Used:
+    """By tenants or by models: of one tenant, or of all that the visitor sees."""
+    sums, price = await opened.figures.last(span.hours), opened.engine.windows.price
+    seen = {key: tally for key, tally in sums.of.items() if visitor.sees(key[0]) and tenant in (None, key[0])}
+    rows = totals(seen, price, by_model=by_model)
+    if not by_model:
+        rows |= {name: totals_of(name, (), price) for name in opened.config.tenants if name not in rows}
+    shown = [row for name, row in rows.items() if by_model or visitor.sees(name)]
+    whole = totals_of("all", ((model, tally) for (_, model), tally in seen.items()), price)
+    return Used(ordered(shown, sort), whole, sums.is_whole)
+
+
+def tenants_of(opened: Opened, used: Used) -> list[TenantRow]:
+    """Tenants, and what they use."""
+    return setup.tenants(opened.config, used.rows, opened.in_flight, opened.engine.spending.used())
+
+
+async def tenant_view(opened: Opened, visitor: Visitor, name: str, span: Span) -> TenantView:
     """One tenant and its policy. Raises NotFoundError."""
-    row = next((row for row in tenants_of(opened, visitor) if row.name == name), None)
-    if row is None:
+    if name not in opened.config.tenants or not visitor.sees(name):
         raise NotFoundError("No tenant has this name.")
-    return setup.tenant(row, opened.reloader)
+    models = await used_of(opened, visitor, span, "cost", by_model=True, tenant=name)
+    whole = Used([structs.replace(models.all, name=name)], models.all, models.is_whole)
+    (row,) = tenants_of(opened, whole)
+    return setup.tenant(row, models.rows, opened.reloader)
 
 
 async def store_view(opened: Opened) -> StoreView:
