@@ -1,9 +1,9 @@
 """Where things lie in the pictures: sizes become coordinates here, and SVG in a template."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from math import ceil, log10
+from math import ceil, floor, log10
 from typing import NamedTuple, Protocol
 
 from proxy.admin import words
@@ -57,6 +57,7 @@ class Frame:
 
 WIDE = Frame(960, 300)
 LOW = Frame(960, 190)
+HALF = Frame(480, 180)
 NARROW = Frame(380, 260)
 
 
@@ -241,9 +242,16 @@ class Bars:
     across: list[Tick]
 
 
-def bars(spans: Sequence[tuple[int, int]], labels: Sequence[str], frame: Frame) -> Bars:
-    """Tokens received and sent in each of the spans; `labels` says when each was, empty for no word."""
-    top = 1.06 * max([1, *(max(pair) for pair in spans)])
+def bars(
+    spans: Sequence[tuple[float, float]],
+    labels: Sequence[str],
+    frame: Frame,
+    least: float = 1.0,
+    written: Callable[[float], str] = words.rounded,
+) -> Bars:
+    """Two numbers in each of the spans, such as tokens received and sent; `labels` says when each was, empty for no
+    word. The axis goes to `least` at any rate, and its numbers are `written` so."""
+    top = 1.06 * max([least, *(max(pair) for pair in spans)])
     step = frame.across / max(1, len(spans))
     tall = frame.floor - frame.top
     pairs = [
@@ -256,14 +264,14 @@ def bars(spans: Sequence[tuple[int, int]], labels: Sequence[str], frame: Frame) 
         )
         for at, (received, sent) in enumerate(spans)
     ]
-    up = [Tick(round(frame.floor - tokens / top * tall, 1), words.rounded(tokens)) for tokens in ticks(top)]
+    up = [Tick(round(frame.floor - number / top * tall, 1), written(number)) for number in ticks(top, least)]
     across = [Tick(round(frame.left + (at + 0.5) * step, 1), label) for at, label in enumerate(labels) if label]
     return Bars(frame, pairs, up, across)
 
 
-def ticks(top: float) -> list[float]:
-    """Round numbers from zero on, about five, below `top`."""
-    size = 10 ** int(log10(max(1.0, top / _LINES)))
+def ticks(top: float, least: float = 1.0) -> list[float]:
+    """Round numbers from zero on, about five, below `top`, and no nearer to each other than `least`."""
+    size = 10.0 ** floor(log10(max(least, top / _LINES)))
     step = next(size * factor for factor in _STEPS if size * factor >= top / _LINES)
     return [step * at for at in range(int(top / step) + 1)]
 

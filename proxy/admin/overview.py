@@ -1,23 +1,29 @@
 """What an operator sees first: whether it is well, what it has done, and who is near the window."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from math import ceil
 from typing import NamedTuple
 
 import msgspec
 
+from proxy.admin import chart, words
 from proxy.admin.sessions import listing, why
 from proxy.admin.sessions.listing import Row
 from proxy.admin.spend import Prices, spend_of
+from proxy.admin.totals import totals_of
 from proxy.observing import figures
 from proxy.observing.events import CompactionEnded
 from proxy.observing.histograms import Histogram
 from proxy.observing.session_trails import SessionTrail
 from proxy.observing.tallies import Tallies
-from proxy.observing.tally import Tally, total
+from proxy.observing.tally import HOUR, Tally, total
 
 _MINUTES = 60
 _LABELLED_EVERY = 10
+_MOST_LABELS = 8
+# Of an axis, at its top.
+_LEAST_USD = 0.0001
 _MOST_ROWS = 8
 _PERCENTILE = 0.95
 # Requests from which on a share of them says something.
@@ -26,15 +32,21 @@ _MOST_FAILED_OPEN = 0.01
 
 
 class Span(NamedTuple):
-    """A span of time that figures are of; hours: this one and those before it."""
+    """A span of time that figures are of; hours: this one and those before it. step: hours of each of its parts."""
 
     name: str
     words: str
     hours: int
+    step: int
 
 
-DAY = Span("24h", "last 24 hours", 24)
-SPANS = (Span("1h", "hour so far", 1), DAY, Span("7d", "last 7 days", 7 * 24), Span("30d", "last 30 days", 30 * 24))
+DAY = Span("24h", "last 24 hours", 24, 1)
+SPANS = (
+    Span("1h", "hour so far", 1, 1),
+    DAY,
+    Span("7d", "last 7 days", 7 * 24, 24),
+    Span("30d", "last 30 days", 30 * 24, 24),
+)
 
 
 class Figures(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,6 +84,23 @@ class Minute(msgspec.Struct, frozen=True):
     sent: int
 
 
+class Part(msgspec.Struct, frozen=True):
+    """An hour or a day of the span. at: when it began, in Unix seconds. received, sent: tokens.
+
+    failed: requests without an answer of 2xx, or of a shape that is not understood. cost: US dollars, None where no
+    price is known; cost_of_summaries: of it.
+    """
+
+    at: int
+    requests: int
+    received: int
+    sent: int
+    failed: int
+    passed_on: int
+    cost: float | None
+    cost_of_summaries: float | None
+
+
 class Told(msgspec.Struct, frozen=True):
     """A compaction and why it was made."""
 
@@ -87,7 +116,8 @@ class Health(msgspec.Struct, frozen=True):
 
 
 class Overview(msgspec.Struct, frozen=True, kw_only=True):
-    """since: when this replica started, in Unix seconds. minutes: all sixty of it, the newest last.
+    """since: when this replica started, in Unix seconds. minutes: all sixty of the last hour, the newest last; parts:
+    all hours or days of the span, the first and the last one as far as they are in it.
 
     span: that of the figures, by its name; is_whole: whether they are of all replicas, or of this one alone since the
     store does not answer.
@@ -99,6 +129,7 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True):
     span: str
     is_whole: bool
     figures: Figures
+    parts: list[Part]
     minutes: list[Minute]
     near: list[Row] | None
     compactions: list[Told] | None
@@ -153,10 +184,107 @@ def minutes(found: Iterable[tuple[int, Tally]], now: float) -> list[Minute]:
     return [Minute(at, tally.requests, tally.received, tally.sent) for at, tally in tallies]
 
 
-def labels(shown: Sequence[Minute]) -> list[str]:
-    """What is written below the bars: every tenth minute."""
-    told = [f"{datetime.fromtimestamp(each.at, UTC):%H:%M}" for each in shown]
-    return [text if shown[at].at // 60 % _LABELLED_EVERY == 0 else "" for at, text in enumerate(told)]
+def parts(
+    found: Mapping[int, Mapping[tuple[str, str], Tally]], tenant: str | None, span: Span, now: float, price: Prices
+) -> list[Part]:
+    """All hours or days of a span, quiet ones too. found: sums by hours since 1970."""
+    newest = int(now) // HOUR
+    oldest = newest - span.hours + 1
+    return [
+        _part(at * HOUR, found.get(at, {}), tenant, price)
+        for at in range(oldest - oldest % span.step, newest + 1, span.step)
+    ]
+
+
+def _part(at: int, sums: Mapping[tuple[str, str], Tally], tenant: str | None, price: Prices) -> Part:
+    used = totals_of("", ((model, tally) for (owner, model), tally in sums.items() if tenant in (None, owner)), price)
+    return Part(
+        at=at,
+        requests=used.requests,
+        received=used.received,
+        sent=used.sent,
+        failed=used.failed,
+        passed_on=used.passed_on,
+        cost=used.cost,
+        cost_of_summaries=used.cost_of_summaries,
+    )
+
+
+class Series(NamedTuple):
+    """Two numbers for each stretch of time, as bars. titles: what is told of each when it is pointed at. label: what
+    all of it is, for those who do not see it."""
+
+    drawn: list[chart.Bars]
+    titles: list[str]
+    label: str
+
+
+def by_minute(shown: Sequence[Minute]) -> Series:
+    labels = [_clock(each.at) if each.at // 60 % _LABELLED_EVERY == 0 else "" for each in shown]
+    titles = [f"{_clock(each.at)}: {_tokens(each)}" for each in shown]
+    received, sent = sum(each.received for each in shown), sum(each.sent for each in shown)
+    told = f"{words.exact(received)} received, {words.exact(sent)} sent"
+    drawn = _drawn([(each.received, each.sent) for each in shown], labels, chart.LOW)
+    return Series(drawn, titles, f"Tokens received and sent in each minute of the last hour: {told}")
+
+
+def by_part(shown: Sequence[Part], span: Span) -> dict[str, Series]:
+    """Tokens, failures and money over the span."""
+    each_one, named = ("hour", _clock) if span.step == 1 else ("day", _day)
+    every = max(1, ceil(len(shown) / _MOST_LABELS))
+    labels = [named(each.at) if at % every == 0 else "" for at, each in enumerate(shown)]
+    money = [(each.cost or 0.0, each.cost_of_summaries or 0.0) for each in shown]
+    failed, passed_on = sum(each.failed for each in shown), sum(each.passed_on for each in shown)
+    received, sent = sum(each.received for each in shown), sum(each.sent for each in shown)
+    return {
+        "tokens": Series(
+            _drawn([(each.received, each.sent) for each in shown], labels, chart.LOW),
+            [f"{named(each.at)}: {_tokens(each)}" for each in shown],
+            f"Tokens by the {each_one}: {words.exact(received)} received, {words.exact(sent)} sent",
+        ),
+        "failures": Series(
+            _drawn([(each.failed, each.passed_on) for each in shown], labels, chart.HALF),
+            [f"{named(each.at)}: {_failures(each)}" for each in shown],
+            f"Failed requests by the {each_one}: {words.exact(failed)}, {words.plural(passed_on, 'overflow')} of them",
+        ),
+        "money": Series(
+            _drawn(money, labels, chart.HALF, _LEAST_USD, lambda amount: f"${words.rounded(amount)}"),
+            [f"{named(each.at)}: {_money(each)}" for each in shown],
+            f"Spend by the {each_one}: {words.usd(sum(cost for cost, _ in money))}",
+        ),
+    }
+
+
+def _drawn(
+    spans: Sequence[tuple[float, float]],
+    labels: Sequence[str],
+    wide: chart.Frame,
+    least: float = 1.0,
+    written: Callable[[float], str] = words.rounded,
+) -> list[chart.Bars]:
+    return [chart.bars(spans, labels, frame, least, written) for frame in (wide, chart.NARROW)]
+
+
+def _tokens(each: Minute | Part) -> str:
+    told = f"{words.exact(each.received)} received, {words.exact(each.sent)} sent"
+    return f"{told}, {words.plural(each.requests, 'request')}"
+
+
+def _failures(each: Part) -> str:
+    told = f"{words.exact(each.failed)} of {words.plural(each.requests, 'request')} failed"
+    return f"{told}, {words.plural(each.passed_on, 'overflow')} passed on"
+
+
+def _money(each: Part) -> str:
+    return f"{words.usd(each.cost)}, {words.usd(each.cost_of_summaries)} of it for summaries"
+
+
+def _clock(at: int) -> str:
+    return f"{datetime.fromtimestamp(at, UTC):%H:%M}"
+
+
+def _day(at: int) -> str:
+    return f"{datetime.fromtimestamp(at, UTC):%d %b}".lstrip("0")
 
 
 def near(trails: Iterable[SessionTrail]) -> list[Row]:

@@ -8,7 +8,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route as Path
 
-from proxy.admin import chart, overview, rendering, setup
+from proxy.admin import overview, rendering, setup
 from proxy.admin.access import EVERYBODY, FIGURES, OPERATORS, SIGNED_IN, Visitor
 from proxy.admin.guard import ADMIN, Entrance, Guard, form_of
 from proxy.admin.opened import Opened, viewed_tenant
@@ -53,11 +53,10 @@ class HtmlPages:
     async def _overview(self, request: Request, visitor: Visitor) -> Response:
         tenant = viewed_tenant(request, visitor, self._find())
         view = await overview_of(self._find(), visitor, tenant, span_of(request), time.time())
-        spans = [(minute.received, minute.sent) for minute in view.minutes]
-        texts = overview.labels(view.minutes)
         values = {
             "view": view,
-            "drawn": [chart.bars(spans, texts, frame) for frame in (chart.LOW, chart.NARROW)],
+            "by_minute": overview.by_minute(view.minutes),
+            "by_part": overview.by_part(view.parts, span_of(request)),
             "tenant": tenant,
             "tenants": self._tenants(visitor),
             "span": span_of(request),

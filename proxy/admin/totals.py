@@ -27,6 +27,7 @@ class Totals(msgspec.Struct, frozen=True, kw_only=True):
     cost_of_summaries: float | None
     saved: int
     received: int
+    sent: int
     requests: int
     failed: int
     passed_on: int
@@ -56,6 +57,7 @@ def totals_of(name: str, rows: Iterable[tuple[str, Tally]], price: Prices) -> To
         cost_of_summaries=spent.summaries,
         saved=figures.net(tally),
         received=tally.received,
+        sent=tally.sent,
         requests=tally.requests,
         failed=tally.requests - tally.answered,
         passed_on=tally.passed_on,

@@ -51,7 +51,7 @@ async def overview_of(opened: Opened, visitor: Visitor, tenant: str | None, span
     trails = [trail for trail in opened.trails.newest() if tenant in (None, trail.key.tenant)]
     newest = (entry.event for entry in opened.recent.newest())
     events = (event for event in newest if isinstance(event, CompactionEnded) and tenant in (None, event.tenant))
-    sums = await opened.figures.last(span.hours)
+    sums = await opened.figures.last(span.hours, span.step)
     shown = overview.figures_of(sums.of, engine.tallies, tenant, engine.windows.price)
     return Overview(
         health=health_of(opened, shown, await opened.replicas.every(), now),
@@ -59,6 +59,7 @@ async def overview_of(opened: Opened, visitor: Visitor, tenant: str | None, span
         span=span.name,
         is_whole=sums.is_whole,
         figures=shown,
+        parts=overview.parts(sums.parts, tenant, span, now, engine.windows.price),
         minutes=overview.minutes(engine.tallies.minutes(tenant), now),
         near=overview.near(trails) if names_sessions else None,
         compactions=overview.told(events) if names_sessions else None,

@@ -19,10 +19,14 @@ _Rows = list[tuple[int, str, str, Tally]]
 
 
 class Sums(msgspec.Struct, frozen=True):
-    """of: by tenant and model. is_whole: whether the store has told of all replicas, or these are this one's own."""
+    """of: by tenant and model. is_whole: whether the store has told of all replicas, or these are this one's own.
+
+    parts: the same for each part of the span, by hours since 1970 of its beginning; quiet ones are missing.
+    """
 
     of: dict[tuple[str, str], Tally]
     is_whole: bool
+    parts: dict[int, dict[tuple[str, str], Tally]]
 
 
 class KeptFigures:
@@ -60,8 +64,8 @@ class KeptFigures:
             if not self._is_up():
                 self._hours.changed.add(day)
 
-    async def last(self, hours: int) -> Sums:
-        """The sums of this hour and of those before it, so many together."""
+    async def last(self, hours: int, step: int = DAY_HOURS) -> Sums:
+        """The sums of this hour and of those before it, so many together, also in parts of `step` hours."""
         newest = int(self._clock()) // HOUR
         oldest = newest - hours + 1
         days = range(oldest // DAY_HOURS, newest // DAY_HOURS + 1)
@@ -70,11 +74,14 @@ class KeptFigures:
         own = [
             [(*row, tally) for row, tally in self._hours.days[day].items()] for day in days if day in self._hours.days
         ]
-        of: dict[tuple[str, str], Tally] = {}
+        parts: dict[int, dict[tuple[str, str], Tally]] = {}
         for hour, tenant, model, tally in (row for rows in (*own, *kept) for row in rows or ()):
             if oldest <= hour <= newest:
-                of.setdefault((tenant, model), Tally()).add(tally)
-        return Sums(of, None not in runs and self._is_up())
+                parts.setdefault(hour - hour % step, {}).setdefault((tenant, model), Tally()).add(tally)
+        of: dict[tuple[str, str], Tally] = {}
+        for place, tally in (row for part in parts.values() for row in part.items()):
+            of.setdefault(place, Tally()).add(tally)
+        return Sums(of, None not in runs and self._is_up(), parts)
 
     def _elsewhere(self, days: Sequence[int], runs: Sequence[list[str] | None]) -> list[str]:
         """The keys of the sums that this process does not have itself."""

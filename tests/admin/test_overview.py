@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from policies.price import Price
-from proxy.admin import overview
+from proxy.admin import overview, words
 from proxy.observing.histograms import Histograms
 from proxy.observing.pricing import Pricing
 from proxy.observing.tallies import Tallies
@@ -77,7 +77,54 @@ def test_the_last_hour_has_sixty_minutes_the_quiet_ones_too() -> None:
     found = overview.minutes([(int(AT) - 120, Tally(requests=2, received=50, sent=20))], AT)
     assert (len(found), found[-1].at, found[-1].requests) == (60, AT, 0)
     assert found[-3] == overview.Minute(int(AT) - 120, 2, 50, 20)
-    assert [text for text in overview.labels(found) if text] == ["07:10", "07:20", "07:30", "07:40", "07:50", "08:00"]
+    drawn = overview.by_minute(found)
+    assert [tick.text for tick in drawn.drawn[0].across] == ["07:10", "07:20", "07:30", "07:40", "07:50", "08:00"]
+    assert drawn.titles[-3] == "07:58: 50 received, 20 sent, 2 requests"
+    assert drawn.label.endswith("50 received, 20 sent")
+
+
+HOUR = int(AT) // 3600
+SUMS = {
+    HOUR: {("a", "m"): Tally(5, answered=3, passed_on=1, received=90, sent=40, billed=4_000), ("b", "x"): Tally(2)},
+    HOUR - 30: {("a", "m"): Tally(4, answered=4, billed=1_000, summary_in=1_000)},
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "number", "begins"), [("1h", 1, "08:00"), ("24h", 24, "09:00"), ("7d", 8, "00:00"), ("30d", 31, "00:00")]
+)
+def test_a_span_has_all_its_hours_or_days_the_quiet_ones_too(name: str, number: int, begins: str) -> None:
+    span = next(each for each in overview.SPANS if each.name == name)
+    by_step = {at - at % span.step: rows for at, rows in SUMS.items()}
+    found = overview.parts(by_step, None, span, AT, {"m": PRICE}.get)
+    assert (len(found), words.clock(found[0].at)[:5]) == (number, begins)
+    assert (found[-1].requests, found[-1].failed, found[-1].passed_on, found[-1].cost) == (7, 4, 1, 0.004)
+    (other,) = overview.parts({HOUR: SUMS[HOUR]}, "b", overview.SPANS[0], AT, {"m": PRICE}.get)
+    assert (other.requests, other.cost) == (2, None)
+
+
+def test_a_span_is_drawn_as_tokens_failures_and_money() -> None:
+    span = overview.SPANS[2]
+    shown = overview.parts({at - at % 24: rows for at, rows in SUMS.items()}, None, span, AT, {"m": PRICE}.get)
+    drawn = overview.by_part(shown, span)
+    assert drawn["tokens"].titles[-1] == "15 Jan: 90 received, 40 sent, 7 requests"
+    assert drawn["failures"].titles[-1] == "15 Jan: 4 of 7 requests failed, 1 overflow passed on"
+    assert drawn["failures"].label == "Failed requests by the day: 4, 1 overflow of them"
+    assert drawn["money"].titles[-2:] == [
+        *("14 Jan: $0.002, $0.001 of it for summaries", "15 Jan: $0.004, $0.00 of it for summaries"),
+    ]
+    wide, narrow = drawn["money"].drawn
+    assert [tick.text for tick in wide.up] == ["$0", "$0.001", "$0.002", "$0.003", "$0.004"]
+    assert [tick.text for tick in narrow.across] == [
+        "8 Jan",
+        "9 Jan",
+        "10 Jan",
+        "11 Jan",
+        "12 Jan",
+        "13 Jan",
+        "14 Jan",
+        "15 Jan",
+    ]
 
 
 def test_the_newest_compactions_are_told_and_no_more_than_fit() -> None:

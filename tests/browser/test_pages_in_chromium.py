@@ -7,6 +7,7 @@ import json
 import re
 import shutil
 import threading
+import time
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -20,6 +21,7 @@ from proxy.demo.clients import CLIENTS
 from proxy.demo.model_server import MODELS
 from proxy.demo.session import staged
 from proxy.demo.story import histories
+from proxy.observing.tally import DAY_HOURS, HOUR, Hours, Tally
 from tests.support.browser import NARROW, WIDE, browser
 from tests.support.fronts import running
 from tests.support.servers import configured, free_port, serve
@@ -33,10 +35,14 @@ pytestmark = pytest.mark.slow
 
 VIEWS = (
     "",
+    "?range=7d",
+    "?range=30d",
     "live",
     "sessions",
+    "sessions?q=0123456789abcdef",
     "models",
     "tenants",
+    "tenants?range=30d&sort=failed",
     "tenants/default",
     "store",
     "config",
@@ -81,7 +87,25 @@ async def full(_: Path) -> AsyncIterator[Shown]:
         opened.engine.captures.take(trail.key, "chat", json.dumps(sent).encode())
         captured = f"sessions/{trail.key.id}/capture?label={trail.key.label}"
         request = f"requests/{trail.last.id}"
+        fill(opened.engine.tallies.hours)
         yield Shown("full", stage.address, stage.dashboard, (*VIEWS, session, record, captured, request))
+
+
+def fill(hours: Hours) -> None:
+    """Thirty days of figures, as several tenants and models would leave them."""
+    now = int(time.time()) // HOUR
+    for at in range(now - 24 * 30, now):
+        rows = hours.days.setdefault(at // DAY_HOURS, {})
+        for tenant, model, size in (("default", "gpt-4o", 3), ("acme", "claude-sonnet-4-5", 2), ("acme", "a-model", 1)):
+            number = size * (1 + at * 7 % 11)
+            sizes = {
+                "received": 9_000 * number,
+                "sent": 5_000 * number,
+                "billed": 5_000 * number,
+                "output": 90 * number,
+            }
+            made = {"summary_in": 300 * number, "kept_alive": number // 9, "passed_on": at % 40 == 0}
+            rows[at, tenant, model] = Tally(number, answered=number - at % 3, **sizes, **made)
 
 
 @asynccontextmanager
@@ -166,7 +190,10 @@ def shown(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 def name_of(view: str) -> str:
     """Of a picture."""
-    return re.sub(r"[0-9a-f]{16,}", "one", view.partition("?")[0]).replace("/", "-") or "overview"
+    page, _, query = view.partition("?")
+    span = re.search(r"range=(\w+)", query)
+    name = re.sub(r"[0-9a-f]{16,}", "one", page).replace("/", "-") or "overview"
+    return f"{name}-{span[1]}" if span else name
 
 
 @pytest.mark.parametrize("is_dark", [False, True], ids=["light", "dark"])

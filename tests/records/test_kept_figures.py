@@ -102,6 +102,21 @@ async def test_a_span_ends_at_its_first_hour_over_the_days(world: World) -> None
         assert await requests(fresh, span) == await requests(figures, span) == min(span, 50)
 
 
+@pytest.mark.parametrize(("span", "step", "lengths"), [(6, 1, [1] * 6), (30, 24, [18, 12]), (1, 1, [1])])
+async def test_a_span_is_told_in_parts_that_begin_where_clocks_say_so(
+    world: World, span: int, step: int, lengths: list[int]
+) -> None:
+    world.clock.now -= world.clock.now % DAY + HOUR * 20  # four in the morning, the day before
+    hours, figures = world.process()
+    for _ in range(32):
+        hours.row("a", "m").requests += 1
+        world.clock.now += HOUR
+    world.clock.now -= HOUR
+    parts = (await figures.last(span, step)).parts
+    assert [part["a", "m"].requests for _, part in sorted(parts.items())] == lengths
+    assert all(at % step == 0 for at in parts)
+
+
 async def test_without_the_store_a_process_tells_its_own_and_says_so(world: World) -> None:
     (one, ours), (two, theirs) = world.process(), world.process()
     one.row("a", "m").requests += 1
