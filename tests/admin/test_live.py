@@ -134,3 +134,13 @@ async def test_the_api_tells_the_newest_requests_and_refuses_a_cursor_that_is_no
         assert (len(first["requests"]), first["cursor"]) == (1, 2)  # type: ignore[arg-type]
         overview = (await play.send("GET", "/admin/api/overview", bearer(CONFIGURED))).json()
         assert (overview["figures"]["requests"], overview["health"]["level"]) == (2, "good")  # type: ignore[index]
+
+
+@pytest.mark.slow
+async def test_the_live_view_tells_whose_requests_they_are_where_there_are_several(tmp_path: Path) -> None:
+    html = (b"Accept", b"text/html")
+    for tenants, is_told in (({"default": {}}, False), ({"default": {}, "acme": {}}, True)):
+        async with played(tmp_path, CONFIGURED, tenants=tenants) as play:
+            assert (await ask(play.address, "POST", CHAT, [JSON], chat("a"))).status == 200
+            page = (await play.send("GET", "/admin/live", html, bearer(CONFIGURED))).body.decode()
+            assert ('<td class="nowrap">default</td>' in page) == is_told

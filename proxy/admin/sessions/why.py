@@ -87,7 +87,7 @@ def compaction(event: CompactionEnded) -> str:
 
 
 def _outcome(event: CompactionEnded) -> str:
-    asked = f" {_asked(event)}" if event.calls else ""
+    asked = (f" {_asked(event)}" if event.calls else "") + _refused(event)
     if event.digest is None:
         return f"No summary was made: {reason(event.reason or event.result)}{asked}"
     where = "in the background " if event.trigger == "background" else ""
@@ -100,6 +100,15 @@ def _outcome(event: CompactionEnded) -> str:
         return made + asked
     cause = f" {reason(event.reason)}" if event.reason else ""
     return f"{made} It was written without a model.{cause}{asked}"
+
+
+def _refused(event: CompactionEnded) -> str:
+    """Why answers of the model were of no use, or why it was not asked."""
+    if not event.refused:
+        return ""
+    if event.refused == ("login",):
+        return " No model may be asked with a client's login."
+    return f" Of no use: {'; '.join(event.refused)}."
 
 
 def _asked(event: CompactionEnded) -> str:

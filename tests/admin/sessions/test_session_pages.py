@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 import pytest
+from msgspec import structs
 
 from policies.chain import Chain, mark_of
 from proxy.admin.sessions import asking
@@ -67,6 +68,35 @@ async def test_a_session_is_listed_told_and_drawn(tmp_path: Path) -> None:
         assert 'class="f-covered"' in page
         assert "<b>the" not in page
         assert len(page) < 150_000
+
+
+async def test_what_happened_differs_in_its_mark_and_a_session_goes_by_its_label(tmp_path: Path) -> None:
+    async with shown(tmp_path) as show:
+        opened = show.play.app._opened
+        assert opened is not None
+        last = next(opened.trails.newest()).last
+        for number, changes in enumerate(
+            (
+                {"overflow": "solved"},
+                {"status": 502},
+                {"billed": 1_000, "cached": 900},
+                {"billed": 1_000, "cached": 100},
+                {"compaction": "cooled"},
+            )
+        ):
+            event = structs.replace(last, id=f"{number:016x}", at=last.at + number, **changes)
+            for hook in (opened.trails, opened.recent):
+                hook(event)
+        page = (await show.page(f"sessions/{show.id}?label={quote(LABEL)}")).body.decode()
+        drawn = dict(re.findall(r'<path class="mark (\w+)" transform="[^"]+" d="([^"]+)"', page))
+        assert drawn.keys() == {"checkpoint", "overflow", "failed", "cache", "cooled"}
+        assert len({*drawn.values()}) == 5
+        for number in range(5):
+            assert f"requests/{number:016x}" in page
+        for view in ("", "live"):
+            told = (await show.page(view)).body.decode()
+            assert "&lt;b&gt;the deploy" in told, view
+            assert show.id[:8] + "</a>" not in told, view
 
 
 async def test_the_api_tells_what_the_page_shows(tmp_path: Path) -> None:

@@ -69,6 +69,18 @@ def test_a_number_in_a_reason_does_not_matter() -> None:
             " made: The summarizer's answers were no summaries. small was asked 1 time in 99 ms: 4,000 tokens in, 300"
             " out, $0.02.",
         ),
+        (
+            {"refused": ("it is too short", "it is no text"), "trigger": "manual"},
+            "At 08:00:00 a compaction was asked for at 72 % of the room. So the first 38 messages became a record of"
+            " 1,367 tokens, cut at the end of a turn (L0). small was asked 1 time in 99 ms: 4,000 tokens in, 300 out,"
+            " $0.02. Of no use: it is too short; it is no text.",
+        ),
+        (
+            {"refused": ("login",), "trigger": "manual", "result": "deterministic", "calls": 0},
+            "At 08:00:00 a compaction was asked for at 72 % of the room. So the first 38 messages became a record of"
+            " 1,367 tokens, cut at the end of a turn (L0). It was written without a model. No model may be asked with a"
+            " client's login.",
+        ),
     ],
 )  # fmt: skip
 def test_a_compaction_is_told_with_its_cause_and_its_cost(changes: dict[str, object], said: str) -> None:
