@@ -146,6 +146,8 @@ class SessionTrail:
     place: where the store has it; None where it may have nothing of it. before: what this process had counted of it
     when this trail began, which it may have forgotten since; None until somebody looked. saved: requests that the store
     has; saved_summaries: what it has of summaries; saved_prompt: when the prompt that it has was told, in Unix seconds.
+    failed: when the newest request ended that did not get what it asked for, or went out as it came after something of
+    ours had failed; noted: the one that the store knows of.
     """
 
     place: SessionPlace | None = None
@@ -153,6 +155,8 @@ class SessionTrail:
     saved = 0
     saved_summaries = 0
     saved_prompt = 0.0
+    failed: float | None = None
+    noted: float | None = None
     # Most sessions end, or are not looked at, before there is anything to be packed.
     _requests: Tally | None = None
     _packed: Points | None = None
@@ -222,6 +226,8 @@ class SessionTrail:
 
     def add(self, event: RequestEnded) -> None:
         self.last = event
+        if not event.is_answered or event.compaction == "failed-open":
+            self.failed = event.at
         self._fresh.append(event)
         if len(self._fresh) >= _FRESH:
             self._pack()

@@ -23,6 +23,8 @@ _AT_ONCE = 50
 # Of sessions that are looked up together.
 _TOGETHER = 500
 _ENROLL_EVERY = 60.0
+# So long a session is listed among those that failed, in seconds.
+FAILED_FOR = 86_400.0
 # Fewer digits of an id may be a label.
 _LEAST_OF_ID = 8
 _HEX = frozenset("0123456789abcdef")
@@ -153,16 +155,28 @@ class SessionIndex:
 
         The last page has those too that this process has enrolled and the store has lost, however many.
         """
-        members = await self._store.newest(owner.index, limit + 1, before)
+        page = await self._page(owner.index, limit, before)
+        if not page.is_last:
+            return page
+        lost = [entry for entry in await self._lost(owner) if before is None or entry[0] < before]
+        return Page([*page.entries, *lost], is_last=True)
+
+    async def note_failure(self, owner: Owner, name: bytes) -> None:
+        """A request of this session has failed just now."""
+        await self._store.enroll(_failed_at(owner), name.hex(), FAILED_FOR)
+
+    async def failed(self, owner: Owner, limit: int, before: Member | None = None) -> Page:
+        """So many of the sessions that have failed within a day, as `newest`: the last one to fail first. Raises
+        StoreError."""
+        return await self._page(_failed_at(owner), limit, before)
+
+    async def _page(self, index: str, limit: int, before: Member | None) -> Page:
+        members = await self._store.newest(index, limit + 1, before)
         if members is None:
             raise StoreError("the store could not tell which sessions there are")
         listed = [member for member in members[:limit] if is_session(member.name)]
         found = await self._look_up([bytes.fromhex(member.name) for member in listed])
-        entries = [*zip(listed, found, strict=True)]
-        if len(members) > limit:
-            return Page(entries, is_last=False)
-        lost = [entry for entry in await self._lost(owner) if before is None or entry[0] < before]
-        return Page([*entries, *lost], is_last=True)
+        return Page([*zip(listed, found, strict=True)], len(members) <= limit)
 
     async def _lost(self, owner: Owner) -> list[tuple[Member, Session]]:
         """What this process has enrolled, and the store has no more; placed behind all others."""
@@ -247,7 +261,7 @@ class SessionIndex:
             await self._store.put(_erased_at(owner, name_of(first), mark), b"", self._ttl)
         for mark in marks if done else ():
             self._here.drop(first + mark)
-            for index in _indexes(owner, first, mark):
+            for index in (*_indexes(owner, first, mark), _failed_at(owner)):
                 await self._store.strike(index, (first + mark).hex())
         return done
 
@@ -295,6 +309,11 @@ def _target(name: bytes) -> Target:
 def _indexes(owner: Owner, first: bytes, mark: bytes) -> list[str]:
     """Where a session is listed: among its tenant's, among those of its conversation and, with a label, of that."""
     return [owner.index, _named_at(owner, name_of(first)), *([_labelled_at(mark)] if mark else [])]
+
+
+def _failed_at(owner: Owner) -> str:
+    """Where those are listed that failed lately."""
+    return f"{owner.index}:failed"
 
 
 def _named_at(owner: Owner, name: str) -> str:

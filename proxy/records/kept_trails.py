@@ -80,6 +80,7 @@ class KeptTrails:
                 trail.place = self._sessions.place(owner, trail.key.id, trail.key.label)
             if trail.place is not None and trail.unsaved >= least and not await self._is_forgotten(trail):
                 await self._save(trail, _key(trail.place.link))
+                await self._note_failure(trail, trail.place.name)
 
     async def forget_erased(self) -> list[Key]:
         """Forget the sessions that were erased, by whichever process; returns them."""
@@ -123,6 +124,16 @@ class KeptTrails:
             trail.saved, trail.saved_summaries = requests, summaries
             trail.saved_prompt = prompt.at if prompt else 0.0
             self._trails.saved(trail)
+
+    async def _note_failure(self, trail: SessionTrail, name: bytes) -> None:
+        """Have the session listed among those that failed lately."""
+        owner = self._owner_of(trail.key.tenant)
+        if owner is None or trail.failed == trail.noted:
+            return
+        failed = trail.failed
+        await self._sessions.note_failure(owner, name)
+        if self._is_up():
+            trail.noted = failed
 
     def _look_back(self, trail: SessionTrail, known: Sequence[TrailItem]) -> None:
         """Find out what this process had counted of a session before it forgot it."""

@@ -343,3 +343,32 @@ async def test_what_is_kept_is_sealed_and_what_is_damaged_is_left_out(world: Wor
     assert b"secret" not in world.store._entries[key].value  # type: ignore[attr-defined]
     await world.store.append(key, [b"damaged"], ITEMS, TTL)
     assert await world.process().counts() == (3, 3)
+
+
+async def test_a_session_that_failed_is_known_to_every_process_until_a_day_is_over_or_it_is_erased(
+    shared: World,
+) -> None:
+    one, two = shared.process(), shared.process()
+    await one.serves(3)
+    await one.kept.write()
+    assert await two.sessions.failed(OWNER, 9) == ([], True)
+    for changes in ({"status": 502}, {"compaction": "failed-open"}):
+        await one.serves(**changes)
+        await one.serves()
+        await one.kept.write()
+        page = await two.sessions.failed(OWNER, 9)
+        assert [session.label for _, session in page.entries if session] == [LABEL]
+    await one.sessions.erase(OWNER, [Target(FIRST, MARK)])
+    assert await two.sessions.failed(OWNER, 9) == ([], True)
+
+
+async def test_a_failure_that_the_store_did_not_take_is_noted_later(world: World) -> None:
+    process = world.process()
+    await process.serves(status=0)
+    assert isinstance(world.store, Failing)
+    world.store.down = True
+    await process.kept.write()
+    world.store.down = False
+    world.clock.now += 5
+    await process.kept.write()
+    assert len((await process.sessions.failed(OWNER, 9)).entries) == 1

@@ -1,6 +1,7 @@
 """What the store and this process know of sessions, looked up for those who may see it."""
 
 import asyncio
+import time
 from collections.abc import Awaitable, Sequence
 from typing import TypeVar
 
@@ -18,7 +19,7 @@ from proxy.callers.tenants import Caller
 from proxy.errors import ErasedError, NotFoundError, ProxyError, StoreUnavailableError
 from proxy.observing.events import PromptComposed
 from proxy.observing.session_trails import Key, SessionTrail, TrailView
-from proxy.records.index import Session
+from proxy.records.index import FAILED_FOR, Session
 from proxy.stores import StoreError
 
 _T = TypeVar("_T")
@@ -48,6 +49,9 @@ async def list_sessions(opened: Opened, visitor: Visitor, wishes: Wishes) -> Lis
     """A page of the sessions of one tenant, or of all that the visitor sees: as many as are looked at for one page."""
     names = [name for name in opened.config.tenants if visitor.sees(name) and wishes.tenant in ("", name)]
     trails = [trail for trail in opened.trails.newest() if trail.key.tenant in names]
+    if wishes.state == listing.FAILED:
+        since = time.time() - FAILED_FOR
+        trails = [trail for trail in trails if trail.failed is not None and trail.failed > since]
     callers = [caller for name in names if (caller := opened.active().tenants.named(name)) is not None]
     most = listing.cursor_of(wishes.cursor).looked + _MOST_SEARCHED
     shown: list[Row] = []
@@ -74,7 +78,9 @@ async def _listed(
     """So many of them at most, among the next that the store tells of every tenant."""
     members = listing.cursor_of(wishes.cursor).members
     limit = max(listing.PAGE, _SEARCHED // max(1, len(callers))) if wishes.q or wishes.state else listing.PAGE
-    pages = (opened.engine.sessions.newest(each, limit, members.get(each.tenant)) for each in callers)
+    sessions = opened.engine.sessions
+    look = sessions.failed if wishes.state == listing.FAILED else sessions.newest
+    pages = (look(each, limit, members.get(each.tenant)) for each in callers)
     try:
         stored = [*zip((each.tenant for each in callers), await asyncio.gather(*pages), strict=True)]
     except StoreError:

@@ -17,6 +17,8 @@ from proxy.stores.base import Member
 
 State = Literal["fits", "compacted", "near", "irreducible", "failing"]
 STATES: tuple[State, ...] = ("fits", "compacted", "near", "irreducible", "failing")
+FAILED = "failed"
+"""Asks for sessions that failed within a day, whatever their state is now."""
 PAGE = 50
 # Of a conversation's id, as headers and the log show it.
 ID_DIGITS = 16
@@ -25,7 +27,8 @@ ID_DIGITS = 16
 class Row(msgspec.Struct, frozen=True, kw_only=True):
     """A session in a list. seen: Unix seconds. used: share of the usable window that its newest request took.
 
-    requests, net, used: of this process; None where it saw none. stored: whether the store has something of it.
+    requests, net, used: of this process; None where it saw none. stored: whether the store has something of it. failed:
+    when a request of it failed last that this process saw.
     """
 
     tenant: str
@@ -39,6 +42,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     compactions: int | None = None
     net: int | None = None
     stored: bool = False
+    failed: float | None = None
 
     @property
     def key(self) -> Key:
@@ -47,7 +51,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
 
 class Wishes(NamedTuple):
     """Which sessions are wanted: of a tenant, with `q` in label, model or tenant, or at the beginning of the id, of one
-    state, behind the cursor of a listing; empty for all."""
+    state or `FAILED`, behind the cursor of a listing; empty for all."""
 
     tenant: str = ""
     q: str = ""
@@ -108,7 +112,8 @@ class _Next(NamedTuple):
 def listing(
     trails: Iterable[SessionTrail], stored: Iterable[tuple[str, Page]], wishes: Wishes, most: int = PAGE
 ) -> Listing:
-    """A page of these: of tenants what this process saw, and what the store has behind the cursor."""
+    """A page of these: of tenants what this process saw, and what the store has behind the cursor. Where `FAILED` are
+    wished, all of them have."""
     cursor, stored = cursor_of(wishes.cursor), [*stored]
     listed = {row_of_stored(tenant, each).key for tenant, page in stored for _, each in page.entries if each}
     rows = [row_of(trail, is_stored=trail.place is not None or trail.key in listed) for trail in trails]
@@ -125,7 +130,7 @@ def listing(
         if each.row is None or (each.member is not None and each.row.key in seen):
             continue
         looked += 1
-        if _fits(each.row, wishes.q.lower()) and wishes.state in ("", each.row.state):
+        if _fits(each.row, wishes.q.lower()) and wishes.state in ("", FAILED, each.row.state):
             shown.append(each.row)
     return Listing(shown, None, looked)
 
@@ -178,6 +183,7 @@ def row_of(trail: SessionTrail | TrailView, *, is_stored: bool = False) -> Row:
         compactions=trail.made,
         net=figures.net(tally),
         stored=is_stored,
+        failed=trail.failed if isinstance(trail, SessionTrail) else None,
     )
 
 

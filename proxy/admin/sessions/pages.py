@@ -15,7 +15,7 @@ from proxy.admin.sessions.actions import compact_next, erase_named, is_compacted
 from proxy.admin.sessions.asking import list_sessions, newest_record, record_rows, record_view, session_view, wishes_of
 from proxy.admin.sessions.capturing import ask_for, captured, forget, held, key_of, turns
 from proxy.admin.sessions.details import SessionView
-from proxy.admin.sessions.listing import STATES
+from proxy.admin.sessions.listing import FAILED, STATES
 from proxy.admin.sessions.one_request import may_be_id
 from proxy.observing.events import AdminActed
 
@@ -55,7 +55,7 @@ class SessionPages:
             "view": listed,
             "wishes": wishes,
             "tenants": self._tenants(visitor),
-            "states": STATES,
+            "states": [*((state, state) for state in STATES), (FAILED, "failed in the last 24 h")],
             "may_be_request": may_be_id(wishes.q),
         }
         return await self._frame.page("sessions.html", request, visitor, values)

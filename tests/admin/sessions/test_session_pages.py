@@ -256,6 +256,30 @@ async def test_a_search_goes_through_all_sessions_and_says_how_many(tmp_path: Pa
         assert row["id"] == (7).to_bytes(4).hex() * 2
 
 
+async def test_which_sessions_failed_today_is_one_click_from_the_overview(tmp_path: Path) -> None:
+    async with shown(tmp_path) as show:
+        opened = show.play.app._opened
+        assert opened is not None
+        assert opened.kept_trails is not None
+        nothing = (await show.page("sessions?state=failed")).body.decode()
+        assert "No request of a session is known to have failed" in nothing
+        last = next(opened.trails.newest()).last
+        opened.trails(structs.replace(last, status=502, end="refused"))
+        opened.trails(last)
+        opened.trails(structs.replace(last, status=502, label="yesterday", at=last.at - 90_000))
+        overview = (await show.page("")).body.decode()
+        (link,) = re.findall(r'href="\./(sessions\?state=failed[^"]*)"', overview)
+        for is_remembered in (True, False):
+            page = (await show.page(link.replace("&amp;", "&"))).body.decode()
+            assert page.count('scope="row"') == 1
+            assert "&lt;b&gt;the deploy" in page
+            assert "Failed last" in page
+            (row,) = (await show.json("search?state=failed"))["sessions"]  # type: ignore[misc]
+            assert row["failed"] == (last.at if is_remembered else None)
+            await opened.kept_trails.write()
+            opened.trails._trails.clear()
+
+
 async def test_a_search_that_has_looked_at_many_goes_on_where_it_ended(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
