@@ -15,6 +15,7 @@ from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
 import pytest
+from msgspec import structs
 
 from proxy.app import App
 from proxy.demo.clients import CLIENTS
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
     from contextlib import AbstractAsyncContextManager
     from pathlib import Path
+
+    from proxy.observing.events import RequestEnded
 
 pytestmark = pytest.mark.slow
 
@@ -88,7 +91,33 @@ async def full(_: Path) -> AsyncIterator[Shown]:
         captured = f"sessions/{trail.key.id}/capture?label={trail.key.label}"
         request = f"requests/{trail.last.id}"
         fill(opened.engine.tallies.hours)
-        yield Shown("full", stage.address, stage.dashboard, (*VIEWS, session, record, captured, request))
+        for event in every_mark(trail.last):
+            opened.trails(event)
+            opened.recent(event)
+        marked = f"sessions/{'e' * 16}?label=every-mark"
+        yield Shown(
+            "full",
+            stage.address,
+            stage.dashboard,
+            (*VIEWS, "sessions?state=failed", session, record, captured, marked, request),
+        )
+
+
+def every_mark(last: RequestEnded) -> Iterator[RequestEnded]:
+    """A session at whose requests everything happened that is marked."""
+    happened: dict[int, dict[str, object]] = {
+        4: {"compaction": "cooled"},
+        9: {"compaction": "applied", "checkpoint": "a" * 16},
+        13: {"overflow": "solved"},
+        17: {"status": 502, "end": "refused", "cause": "reset"},
+        21: {"cached": 100},
+        25: {"status": 400, "overflow": "passed_on"},
+    }
+    whose = {"session": "e" * 16, "label": "every-mark", "compaction": "none", "checkpoint": None, "billed": 4_000}
+    for number in range(30):
+        sizes = {"tokens_received": 400 + 150 * number, "tokens_sent": 400 + 140 * number, "messages": number}
+        known = {"id": f"{number:016x}", "at": last.at + number, "cached": 3_600, **whose, **sizes}
+        yield structs.replace(last, **{**known, **happened.get(number, {})})
 
 
 def fill(hours: Hours) -> None:
@@ -191,7 +220,7 @@ def shown(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 def name_of(view: str) -> str:
     """Of a picture."""
     page, _, query = view.partition("?")
-    span = re.search(r"range=(\w+)", query)
+    span = re.search(r"(?:range|label|state)=(\w+)", query)
     name = re.sub(r"[0-9a-f]{16,}", "one", page).replace("/", "-") or "overview"
     return f"{name}-{span[1]}" if span else name
 
@@ -236,7 +265,7 @@ def test_all_is_reached_by_keyboard(tmp_path: Path) -> None:
         assert driver.find_element("id", "keys").is_displayed()
         chromium.press(keys.ESCAPE)
         assert not driver.find_element("id", "keys").is_displayed()
-        marks = driver.find_elements("css selector", "svg.wide a")
+        marks = driver.find_elements("css selector", "svg.wide a[href^='#']")
         assert marks
         driver.execute_script("arguments[0].focus()", marks[0])  # type: ignore[no-untyped-call]
         chromium.press(keys.ENTER)
@@ -257,8 +286,27 @@ def test_pages_are_whole_without_scripts(tmp_path: Path) -> None:
         assert "60 requests to demo-8k" in chromium.text()
         chromium.click("Erase this session")
         chromium.press_button("Erase it")
-        chromium.wait_until_at(shown.at("sessions"))
-        assert "No session yet" in chromium.text()
+        chromium.wait_for("every-mark")
+        assert "split-the-invoices" not in chromium.text()
+
+
+def test_what_people_ask_is_answered_within_two_clicks(tmp_path: Path) -> None:
+    with beside(tmp_path, "full") as shown, browser(has_scripts=False) as chromium:
+        chromium.open(shown.link)
+        chromium.click("Tenants")
+        first = chromium.driver.find_element("css selector", "tbody tr")
+        assert first.text.startswith("default $"), "which tenant spends most?"
+        chromium.open(shown.at(""))
+        chromium.click("sessions that failed in the last 24 hours")
+        assert "every-mark" in chromium.text(), "which sessions failed today?"
+        assert "split-the-invoices" not in chromium.text()
+        name = shown.views[-1].partition("/")[2]
+        chromium.open(shown.at("sessions"))
+        chromium.driver.find_element("name", "q").send_keys(name)
+        chromium.press_button("Show")
+        chromium.wait_for(f"Request {name}")
+        chromium.click(name)
+        assert "Where its time went" in chromium.text(), "what happened to this request?"
 
 
 def test_a_page_shows_what_comes_without_being_loaded_again(tmp_path: Path) -> None:
