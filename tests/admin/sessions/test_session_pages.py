@@ -251,7 +251,7 @@ async def test_a_search_goes_through_all_sessions_and_says_how_many(tmp_path: Pa
         assert found["looked"] == 1_201
         page = (await show.page("sessions?q=named")).body.decode()
         assert page.count('scope="row"') == 2
-        assert "looked through all 1,201 sessions" in page
+        assert "looked through 1,201 sessions, all that are known" in page
         (row,) = (await show.json(f"search?q={(7).to_bytes(4).hex() * 8}"))["sessions"]  # type: ignore[misc]
         assert row["id"] == (7).to_bytes(4).hex() * 2
 
@@ -291,10 +291,10 @@ async def test_a_search_that_has_looked_at_many_goes_on_where_it_ended(
         assert "None among these" in page
         told = []
         while (onward := re.search(r'href="\./(sessions\?[^"]+)">Go on searching', page)) is not None:
-            told += re.findall(r"looked through the newest ([\d,]+)", page)
+            told += re.findall(r"looked through ([\d,]+) sessions, the newest", page)
             page = (await show.page(onward[1].replace("&amp;", "&"))).body.decode()
         assert told == ["100", "200"]
-        assert "looked through all 251 sessions" in page
+        assert "looked through 251 sessions, all that are known" in page
         assert page.count('scope="row"') == 1
 
 
