@@ -88,7 +88,8 @@ class Part(msgspec.Struct, frozen=True):
     """An hour or a day of the span. at: when it began, in Unix seconds. received, sent: tokens.
 
     failed: requests without an answer of 2xx, or of a shape that is not understood. cost: US dollars, None where no
-    price is known; cost_of_summaries: of it.
+    price is known; cost_of_summaries: of it. saved: what the same requests would have cost more as they came, an
+    estimate.
     """
 
     at: int
@@ -99,6 +100,7 @@ class Part(msgspec.Struct, frozen=True):
     passed_on: int
     cost: float | None
     cost_of_summaries: float | None
+    saved: float | None
 
 
 class Told(msgspec.Struct, frozen=True):
@@ -207,6 +209,7 @@ def _part(at: int, sums: Mapping[tuple[str, str], Tally], tenant: str | None, pr
         passed_on=used.passed_on,
         cost=used.cost,
         cost_of_summaries=used.cost_of_summaries,
+        saved=used.saved,
     )
 
 
@@ -276,7 +279,8 @@ def _failures(each: Part) -> str:
 
 
 def _money(each: Part) -> str:
-    return f"{words.usd(each.cost)}, {words.usd(each.cost_of_summaries)} of it for summaries"
+    told = f"{words.usd(each.cost)}, {words.usd(each.cost_of_summaries)} of it for summaries"
+    return told if each.saved is None else f"{told}, {words.usd(each.saved)} saved by estimate"
 
 
 def _clock(at: int) -> str:

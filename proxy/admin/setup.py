@@ -60,6 +60,7 @@ class TenantRow(msgspec.Struct, frozen=True, kw_only=True):
     received: int
     net: int
     cost: float | None
+    saved: float | None
     cost_of_summaries: float | None
     unpriced: bool
     in_flight: int
@@ -213,8 +214,9 @@ def _tenant(used: Totals, config: Config, in_flight: Mapping[str, int], budget: 
         passed_on=used.passed_on,
         kept_alive=used.kept_alive,
         received=used.received,
-        net=used.saved,
+        net=used.net,
         cost=used.cost,
+        saved=used.saved,
         cost_of_summaries=used.cost_of_summaries,
         unpriced=used.unpriced,
         in_flight=in_flight.get(name, 0),

@@ -17,15 +17,17 @@ _FORMULAS = ("=", "+", "-", "@", "\t", "\r")
 class Totals(msgspec.Struct, frozen=True, kw_only=True):
     """Sums over requests, of all replicas.
 
-    cost: US dollars at list price, of answers and summaries; None where no price is known. saved: net tokens that were
-    not sent. failed: requests without an answer of 2xx, or of a shape that is not understood. passed_on: overflows that
-    reached the client. unpriced: whether cost leaves something out.
+    cost: US dollars at list price, of answers and summaries; None where no price is known. saved: what the same
+    requests would have cost more as they came, an estimate. unpriced: whether these leave something out. net: tokens
+    that were not sent, less what summaries took. failed: requests without an answer of 2xx, or of a shape that is not
+    understood. passed_on: overflows that reached the client.
     """
 
     name: str
     cost: float | None
     cost_of_summaries: float | None
-    saved: int
+    saved: float | None
+    net: int
     received: int
     sent: int
     requests: int
@@ -35,7 +37,7 @@ class Totals(msgspec.Struct, frozen=True, kw_only=True):
     unpriced: bool
 
 
-COLUMNS = ("name", "cost", "saved", "received", "requests", "failed", "passed_on", "kept_alive")
+COLUMNS = ("name", "cost", "saved", "net", "received", "requests", "failed", "passed_on", "kept_alive")
 """What a table may be sorted by."""
 
 
@@ -55,7 +57,8 @@ def totals_of(name: str, rows: Iterable[tuple[str, Tally]], price: Prices) -> To
         name=name,
         cost=spent.cost,
         cost_of_summaries=spent.summaries,
-        saved=figures.net(tally),
+        saved=spent.saved,
+        net=figures.net(tally),
         received=tally.received,
         sent=tally.sent,
         requests=tally.requests,

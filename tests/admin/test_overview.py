@@ -85,8 +85,8 @@ def test_the_last_hour_has_sixty_minutes_the_quiet_ones_too() -> None:
 
 HOUR = int(AT) // 3600
 SUMS = {
-    HOUR: {("a", "m"): Tally(5, answered=3, passed_on=1, received=90, sent=40, billed=4_000), ("b", "x"): Tally(2)},
-    HOUR - 30: {("a", "m"): Tally(4, answered=4, billed=1_000, summary_in=1_000)},
+    HOUR: {("a", "m"): Tally(5, answered=3, passed_on=1, received=90, sent=40, cost=4_000_000), ("b", "x"): Tally(2)},
+    HOUR - 30: {("a", "m"): Tally(4, answered=4, cost=1_000_000, cost_summaries=1_000_000)},
 }
 
 
@@ -110,9 +110,7 @@ def test_a_span_is_drawn_as_tokens_failures_and_money() -> None:
     assert drawn["tokens"].titles[-1] == "15 Jan: 90 received, 40 sent, 7 requests"
     assert drawn["failures"].titles[-1] == "15 Jan: 4 of 7 requests failed, 1 overflow passed on"
     assert drawn["failures"].label == "Failed requests by the day: 4, 1 overflow of them"
-    assert drawn["money"].titles[-2:] == [
-        *("14 Jan: $0.002, $0.001 of it for summaries", "15 Jan: $0.004, $0.00 of it for summaries"),
-    ]
+    assert drawn["money"].titles[-1] == "15 Jan: $0.004, $0.00 of it for summaries, −$0.004 saved by estimate"
     wide, narrow = drawn["money"].drawn
     assert [tick.text for tick in wide.up] == ["$0", "$0.001", "$0.002", "$0.003", "$0.004"]
     assert [tick.text for tick in narrow.across] == [

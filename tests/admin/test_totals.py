@@ -22,19 +22,19 @@ HTML: Header = (b"Accept", b"text/html")
 VIEWER, AGENT = "ck-viewer-of-acme", "ck-agent-of-acme"
 PRICES = {"m": Price(prompt=1e-6, completion=1e-5, cached=1e-7, written=1e-6, written_long=1e-6)}
 SUMS = {
-    ("acme", "m"): Tally(
-        requests=10, answered=7, passed_on=1, received=9_000, sent=4_000, billed=4_000, summary_in=500
-    ),
-    ("acme", "unheard-of"): Tally(requests=1, answered=1, received=100, sent=100, billed=100),
-    ("zoo", "m"): Tally(requests=3, answered=3, kept_alive=2, received=900, sent=900, billed=2_000_000),
+    ("acme", "m"): Tally(10, passed_on=1, answered=7, received=9_000, sent=4_000, summary_in=500, cost=4_000_000,
+                         cost_received=9_000_000, cost_summaries=500_000),
+    ("acme", "unheard-of"): Tally(requests=1, answered=1, received=100, sent=100),
+    ("zoo", "m"): Tally(requests=3, answered=3, kept_alive=2, received=900, sent=900, cost=2_000_000_000),
     ("none", "unheard-of"): Tally(requests=2),
-}
+}  # fmt: skip
 
 
 def test_sums_are_those_of_a_tenant_or_of_a_model() -> None:
     acme = totals(SUMS, PRICES.get, by_model=False)["acme"]
-    assert (acme.requests, acme.failed, acme.passed_on, acme.saved) == (11, 3, 1, 4_500)
+    assert (acme.requests, acme.failed, acme.passed_on, acme.net) == (11, 3, 1, 4_500)
     assert (acme.cost, acme.cost_of_summaries, acme.unpriced) == (pytest.approx(0.0045), pytest.approx(0.0005), True)
+    assert acme.saved == pytest.approx(0.0045)
     models = totals(SUMS, PRICES.get, by_model=True)
     assert {name: row.requests for name, row in models.items()} == {"m": 13, "unheard-of": 3}
     assert (models["m"].unpriced, models["unheard-of"].cost) == (False, None)
@@ -46,8 +46,8 @@ def test_a_table_is_sorted_by_any_column_the_largest_first_and_what_is_not_known
     values = [getattr(row, column) for row in rows]
     if column == "name":
         assert values == ["acme", "none", "zoo"]
-    elif column == "cost":
-        assert [row.name for row in rows] == ["zoo", "acme", "none"]
+    elif column in ("cost", "saved"):
+        assert [row.name for row in rows] == (["zoo", "acme", "none"] if column == "cost" else ["acme", "zoo", "none"])
     else:
         assert values == sorted(values, reverse=True)
 
