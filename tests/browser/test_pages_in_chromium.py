@@ -125,7 +125,7 @@ def fill(hours: Hours) -> None:
     now = int(time.time()) // HOUR
     for at in range(now - 24 * 30, now):
         rows = hours.days.setdefault(at // DAY_HOURS, {})
-        for tenant, model, size in (("default", "gpt-4o", 3), ("acme", "claude-sonnet-4-5", 2), ("acme", "a-model", 1)):
+        for tenant, model, size in (("default", "gpt-4o", 9), ("acme", "claude-sonnet-4-5", 2), ("acme", "a-model", 1)):
             number = size * (1 + at * 7 % 11)
             sizes = {
                 "received": 9_000 * number,
