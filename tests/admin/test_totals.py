@@ -9,7 +9,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from policies.price import Price
+from proxy.admin.access import Visitor
+from proxy.admin.overview import DAY
 from proxy.admin.totals import COLUMNS, as_csv, ordered, totals
+from proxy.admin.views import used_of
 from proxy.observing.tally import Tally
 from tests.support.admin import BROWSER, CONFIGURED, Played, hashed, played
 from tests.support.long_conversations import bearer
@@ -111,6 +114,11 @@ async def test_a_viewer_sees_what_its_own_tenant_used_and_nobody_elses(tmp_path:
         assert len(written.splitlines()) == 2
         (row,) = (await play.send("GET", "/admin/api/tenants", bearer(VIEWER))).json()["tenants"]  # type: ignore[misc]
         assert (row["name"], row["requests"]) == ("acme", 1)
+        opened = play.app._opened
+        assert opened is not None
+        for by_model in (True, False):
+            used = await used_of(opened, Visitor("tenant", "acme"), DAY, "cost", by_model=by_model)
+            assert (used.all.requests, [each.requests for each in used.rows]) == (1, [1])
         for target in ("/admin/models.csv", "/admin/models"):
             assert (await play.send("GET", target, bearer(VIEWER))).status == 403
         for target in ("/admin/tenants/zoo", "/admin/api/tenants/default"):

@@ -68,10 +68,6 @@ async def list_sessions(opened: Opened, visitor: Visitor, wishes: Wishes) -> Lis
     return Listing(shown, found.cursor, found.looked, found.store, requests)
 
 
-def _is_shown(tenant: str | None, visitor: Visitor, wishes: Wishes) -> bool:
-    return visitor.sees(tenant) and wishes.tenant in ("", tenant)
-
-
 async def _listed(
     opened: Opened, trails: Sequence[SessionTrail], callers: Sequence[Caller], wishes: Wishes, most: int
 ) -> Listing:
