@@ -17,6 +17,6 @@ def overview(**changes: Any) -> Overview:
     told: dict[str, Any] = {
         "health": Health("good", ["store (sqlite) up", "nothing passed on"]), "since": 0.0, "span": "24h",
         "is_whole": True, "figures": _UNUSED, "minutes": [Minute(60 * at, 0, 0, 0) for at in range(60)],
-        "near": [], "compactions": [], "advice": [],
+        "parts": [], "near": [], "compactions": [], "advice": [],
     }  # fmt: skip
     return Overview(**(told | changes))

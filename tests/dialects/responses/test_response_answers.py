@@ -7,6 +7,7 @@ import json
 import pytest
 
 from policies.ladder import StatedLimit
+from policies.price import Tokens
 from proxy.dialects.base import Usage
 from proxy.dialects.responses import answers, questions
 from proxy.gateway.answers import full_answer
@@ -19,6 +20,7 @@ DETAILED = BILLED | {
     "input_tokens_details": {"cached_tokens": 10, "cache_write_tokens": 75},
     "output_tokens_details": {"reasoning_tokens": 5},
 }
+PAID = Tokens(90, 7, cached=80)
 ERROR: Json = {"message": "No.", "type": "server_error", "param": None, "code": "upstream_unreachable"}
 
 
@@ -165,9 +167,9 @@ def test_an_overflow_of_ours_is_one_to_every_reader() -> None:
 @pytest.mark.parametrize(
     ("answer", "expected"),
     [
-        (response(THOUGHT, message("a", "b"), message("c")), ("a\nb\nc", "stop", False, (90, 7))),
-        (response(message("a"), status="incomplete", why="max_output_tokens"), ("a", "length", False, (90, 7))),
-        (response(message("a"), {**CALL, "type": "custom_tool_call"}), ("a", "stop", True, (90, 7))),
+        (response(THOUGHT, message("a", "b"), message("c")), ("a\nb\nc", "stop", False, PAID)),
+        (response(message("a"), status="incomplete", why="max_output_tokens"), ("a", "length", False, PAID)),
+        (response(message("a"), {**CALL, "type": "custom_tool_call"}), ("a", "stop", True, PAID)),
         (response(usage=None), ("", "stop", False, None)),
         (response(status="failed", usage=None), ("", "failed", False, None)),
     ],
