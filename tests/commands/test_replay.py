@@ -468,7 +468,8 @@ def test_what_a_summary_costs_is_in_the_price(run: Callable[..., Ended]) -> None
     ended = run("talk.json", *policies, "--window", str(WINDOW), "--json")
     own, dear, none = (ended.row(name) for name in config)
     assert none["summarizer_calls"] == 0
-    assert own["summarizer_calls"] == dear["summarizer_calls"]
+    # A cut follows what a record takes, and models write more or less of it.
+    assert min(int(str(own["summarizer_calls"])), int(str(dear["summarizer_calls"]))) > 0
     assert float(str(dear["cost_usd"])) > float(str(own["cost_usd"])) > 0
 
 
@@ -476,7 +477,8 @@ def test_what_a_model_would_have_written_is_paid_for(
     run: Callable[..., Ended], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Windows, "price", lambda *_: Price(0.0, 1.0, 0.0, 0.0, 0.0))
-    row = run(saved(long_talk()), "--policy", "cost", "--window", str(WINDOW), "--json").row("cost")
+    saved({"policies": {"brief": {"extends": "default", "summarizer": {"target_tokens": 400}}}}, "config.yaml")
+    row = run(saved(long_talk()), "--policy", "brief", "--window", str(WINDOW), "--json").row("brief")
     assert row["cost_usd"] == 400 * int(str(row["summarizer_calls"])) > 0
 
 
