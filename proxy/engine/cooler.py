@@ -87,14 +87,15 @@ class Cooler:
     async def cool(self, case: Case, covered: int, until: int | None = None) -> Cooled:
         """The conversation as it is sent behind a record of its first `covered` messages; the window must be known.
 
-        until: messages of the body from which on nothing more is replaced; None where that may go on.
+        until: messages of the body from which on nothing more is replaced, that of the round which begins behind them
+        among it; None where that may go on.
         """
         conversation, window = case.conversation, case.route.window
         assert window is not None  # noqa: S101 - the caller's condition
         zone = zone_of(conversation, window.tokens, case.caller.policy)
         following = tuple(coming for coming in zone.next if coming.position >= covered)
         batches = [
-            batch for batch in zone.batches if batch.members[-1] >= covered and (until is None or batch.seen <= until)
+            batch for batch in zone.batches if batch.members[-1] >= covered and (until is None or batch.seen < until)
         ]
         if not batches:
             return Cooled(conversation, {}, following)
