@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
 LARGE = 65_536
 # In which a session is compacted twice.
-SMALLER = 32_768
+SMALLER = 40_960
 in_each = pytest.mark.parametrize("writer", WRITERS, ids=lambda writer: writer.dialect.name)
 
 
@@ -69,7 +69,7 @@ async def received_in(directory: Path, writer: Writer, *, aligned: bool, is_mark
 
 
 @in_each
-@pytest.mark.parametrize(("aligned", "least", "most"), [(True, 0.85, 1.0), (False, 0.0, 0.1)])
+@pytest.mark.parametrize(("aligned", "least", "most"), [(True, 0.85, 1.0), (False, 0.0, 0.06)])
 async def test_a_question_behind_the_prompt_is_read_from_the_cache_and_a_plain_one_is_not(
     tmp_path: Path, writer: Writer, least: float, most: float, *, aligned: bool
 ) -> None:
