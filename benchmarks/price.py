@@ -13,7 +13,7 @@ import argparse
 import asyncio
 import json
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from statistics import fmean
@@ -23,7 +23,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.memory import common_names
-from policies.price import Price, Tokens
+from policies.price import Price, Tokens, prompt_behind
 from proxy.commands.common import caller_of
 from proxy.commands.replay import found
 from proxy.config.loading import load_text
@@ -109,12 +109,11 @@ def own_compaction(calls: Iterable[Tokens], fixed: int, window: int, share: floa
 
 def cost(calls: Sequence[Tokens], price: Price, *, warm: bool) -> float:
     """US dollars: what the cache does not hold is written into it, where the provider bills that."""
-    total = 0.0
-    for call in calls:
-        cached = call.cached if warm else 0
-        written = call.prompt - cached if price.bills_writes and call.prompt >= LEAST_CACHED else 0
-        total += price.of(replace(call, cached=cached, written=written))
-    return total
+    billed = (
+        prompt_behind(call.cached, call.prompt, price=price, caches=call.prompt >= LEAST_CACHED, is_warm=warm)
+        for call in calls
+    )
+    return sum(price.of(each.answered(call.output)) for each, call in zip(billed, calls, strict=True))
 
 
 def main() -> None:

@@ -6,7 +6,7 @@ adds batches, and so the bytes sent before stay as they are.
 
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
@@ -116,13 +116,17 @@ class _Run:
         worth = (1 - _RELIEF) * self._valve
         if self._before[seen] < self._floor or self._weight <= self._valve or self._cooled_weight < worth:
             return None
-        return Batch(seen, tuple(self._taken())) if self._pays(seen) else None
+        members = tuple(self._due())
+        if not self._pays(seen, members):
+            return None
+        self._take(members)
+        return Batch(seen, members)
 
-    def _pays(self, seen: int) -> bool:
+    def _pays(self, seen: int, members: Sequence[int]) -> bool:
         """Whether a batch now saves more than the cache that it breaks: what it takes out is not read again as long as
         the conversation may go on before a compaction, if it lasts as long again, and puts that off."""
-        removed = sum(self._body[position].tokens for position in self._due())
-        rest = self._before[seen] - self._before[self._cooled[0]] - removed
+        removed = sum(self._body[position].tokens for position in members)
+        rest = self._before[seen] - self._before[members[0]] - removed
         rounds = min(self._finished, self._headroom * self._finished / self._before[seen])
         saved = removed * (CACHED * rounds + self._compaction / self._headroom)
         return saved >= rest * REWRITTEN
@@ -148,12 +152,11 @@ class _Run:
             weight -= self._body[position].tokens
             yield position
 
-    def _taken(self) -> Iterator[int]:
-        for oldest in [*self._due()]:
+    def _take(self, members: Sequence[int]) -> None:
+        for position in members:
             self._cooled.popleft()
-            self._cooled_weight -= self._body[oldest].tokens
-            self._weight -= self._body[oldest].tokens
-            yield oldest
+            self._cooled_weight -= self._body[position].tokens
+            self._weight -= self._body[position].tokens
 
     def foreseen(self) -> Iterator[Coming]:
         """What the next batch takes for certain: the oldest that are worth one together."""

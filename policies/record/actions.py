@@ -43,6 +43,11 @@ class KeyAction(msgspec.Struct, frozen=True, omit_defaults=True):
     times: int = 1
 
     @property
+    def is_plain_read(self) -> bool:
+        """Whether there is nothing to tell of it but which file it read."""
+        return self.sort == "read" and bool(self.about) and self.outcome == "ok"
+
+    @property
     def outcome(self) -> Result:
         return "unknown" if self.ok is None or not self.sure else "ok" if self.ok else "failed"
 
@@ -95,8 +100,7 @@ def _folded(actions: Sequence[KeyAction]) -> list[KeyAction]:
     """Every call, but of those that read the same file only the last, with how many they were."""
     found: dict[object, KeyAction] = {}
     for at, action in enumerate(actions):
-        is_read = action.sort == "read" and action.about and action.outcome == "ok"
-        key = action.about if is_read else at
+        key = action.about if action.is_plain_read else at
         before = found.pop(key, None)
         found[key] = msgspec.structs.replace(action, times=action.times + before.times) if before else action
     return [*found.values()]

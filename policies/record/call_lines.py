@@ -124,12 +124,7 @@ def action_lines(
 
 
 def _told_alone(actions: Sequence[KeyAction]) -> Iterator[int]:
-    return (at for at, action in enumerate(actions) if not _is_plain_read(action))
-
-
-def _is_plain_read(action: KeyAction) -> bool:
-    """Whether of a call there is nothing to tell but which file it read."""
-    return action.sort == "read" and bool(action.about) and action.outcome == "ok"
+    return (at for at, action in enumerate(actions) if not action.is_plain_read)
 
 
 def _joined(actions: Sequence[KeyAction], lines: Mapping[int, str], kept: Sequence[int], texts: Texts) -> list[str]:

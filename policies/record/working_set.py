@@ -40,8 +40,8 @@ _JOINT = re.compile(r"[./]")
 # Characters of one text that are read, at its beginning and its end: 4 MB of names would take seconds.
 _READ = 200_000
 _MOST_BYTES = 4_000_000
-# What clients put into the user role is sent as it came, or nobody works with it.
 _FAILED = "<tool_use_error>"
+# What clients put into the user role is sent as it came, or nobody works with it.
 _UNUSED = ("harness", "instructions")
 
 

@@ -9,7 +9,7 @@ from typing import Protocol
 
 from policies.ladder import Retry, StatedLimit, next_retry, retries
 from policies.plan import Trigger
-from policies.price import Tokens
+from policies.price import Tokens, prompt_behind
 from proxy.callers.tenants import Caller
 from proxy.config.loading import Config
 from proxy.config.settings import ModelRule
@@ -131,7 +131,6 @@ class _Player:
             draft = await self._drafted(case)
             sent = await self._as_sent(case, draft)
             self._add(tally, case, sent, before)
-            self._tell(caller, sent, before)
             new = _shortened(case, draft) - cooled
             tally.batches += bool(new)
             cooled |= new
@@ -201,7 +200,7 @@ class _Player:
         tally.received += case.request.received_tokens
         tally.sent += sent.tokens
         tally.unmeasured += window is None
-        self._pay(tally, sent, before)
+        self._pay(tally, case, sent, before)
         if before is not None:
             tally.reuse.append(_reused(before, sent))
         if _overflows(case, sent.tokens):
@@ -220,28 +219,31 @@ class _Player:
         asked = await self._read(call.body, case.caller, call.dialect)
         assert asked is not None  # noqa: S101 - what we made is a request
         tally.calls += 1
-        nearest = sent if before is None or _cached(sent, asked) >= _cached(before, asked) else before
-        self._pay(tally, asked, nearest, written=call.written)
-        self._tell(case.caller, asked, nearest, written=call.written)
+        self._pay(tally, case, asked, before, sent, written=call.written)
 
-    def _pay(self, tally: Tally, sent: CountedRequest, before: CountedRequest | None, *, written: int = 0) -> None:
-        """The price of a prompt, if the provider's cache takes it, and holds the one before it and nothing else."""
+    def _pay(
+        self,
+        tally: Tally,
+        case: Case,
+        sent: CountedRequest,
+        *before: CountedRequest | None,
+        written: int | None = None,
+    ) -> None:
+        """The price of a prompt, if the provider's cache takes it, and holds of those before it the nearest.
+
+        written: by a summarizer; None for what no summarizer was asked.
+        """
+        cached = max((_cached(one, sent) for one in before if one is not None), default=0)
+        if self._paid is not None:
+            call = Tokens(sent.tokens, written or 0, cached)
+            self._paid(case.caller.policy_name, call, is_summary=written is not None)
         price = self._engine.windows.price(sent.settings.model)
         if price is None:
             self.unpriced.add(sent.settings.model)
             tally.unpriced += 1
             return
-        cached = 0 if before is None else _cached(before, sent)
-        taken = sent.tokens - cached if price.bills_writes and sent.tokens >= LEAST_CACHED else 0
-        tally.cost += price.of(Tokens(sent.tokens, written, cached, taken))
-
-    def _tell(
-        self, caller: Caller, sent: CountedRequest, before: CountedRequest | None, *, written: int | None = None
-    ) -> None:
-        if self._paid is not None:
-            cached = 0 if before is None else _cached(before, sent)
-            call = Tokens(sent.tokens, written or 0, cached)
-            self._paid(caller.policy_name, call, is_summary=written is not None)
+        call = prompt_behind(cached, sent.tokens, price=price, caches=sent.tokens >= LEAST_CACHED, is_warm=True)
+        tally.cost += price.of(call.answered(written or 0))
 
 
 def _refusal(case: Case, draft: Draft) -> StatedLimit | None:
