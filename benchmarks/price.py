@@ -4,7 +4,8 @@ FOLDER holds recorded sessions in any form that `concertina replay` reads. Each 
 written by a stand-in; then every prompt is priced at each provider's list price (`policies.price`), with the cache warm
 (every request comes while the cache holds the one before it) and cold (none does). Answers cost the same everywhere and
 are left out. The baseline, 0 %: the agent itself summarises at 95 % of the window, is asked with the cache it has,
-writes 3,000 tokens and reads 10,000 of its files again. recall: of the names that answers needed of far back.
+writes 3,000 tokens and reads 10,000 of its files again. recall: of the
+names that answers needed of more than 20,000 tokens back.
 """
 
 from __future__ import annotations
@@ -42,6 +43,8 @@ _PRESETS = ("default", "coding-agent", "chat", "cost")
 # An agent's own compaction: what its summary has, what it reads again, and what it asks with.
 _OWN_SUMMARY, _OWN_READ, _OWN_QUESTION = 3_000, 10_000, 500
 _OWN_SHARES = (0.95, 0.8)
+# Tokens between a name and its need: the same in every window, so that curves of two compare.
+_FAR = 20_000
 
 
 @dataclass
@@ -78,7 +81,7 @@ def played(file: Path, window: int, points: dict[str, object], common: frozenset
             callers,
             lambda: None,
             print,
-            memory=Memory(common),
+            memory=Memory(common, _FAR),
             paid=paid,
         )
         (session,) = asyncio.run(measure).sessions
@@ -94,7 +97,8 @@ def own_compaction(calls: Iterable[Tokens], fixed: int, window: int, share: floa
     for call in calls:
         prompt = call.prompt - gone
         if prompt > share * window:
-            found.append(Tokens(before + _OWN_QUESTION, _OWN_SUMMARY, before))
+            # What came last is read too: an agent asks for its summary with all that it has.
+            found.append(Tokens(min(prompt, window) + _OWN_QUESTION, _OWN_SUMMARY, min(before, window)))
             short = min(prompt, fixed + _OWN_SUMMARY + _OWN_READ)
             found.append(Tokens(short, 0, fixed if fixed >= LEAST_CACHED else 0))
             gone, before = gone + prompt - short, short

@@ -18,7 +18,7 @@ Fallback = Literal["not-enough-rounds", "single-turn-only", "turns-do-not-fit", 
 _ROUNDS_TO_BUY = 8
 # In a larger room than this, a compaction leaves so many tokens at most: what stays is read again with every request,
 # and the larger the room, the more of them come until the next one (docs/costs.md).
-_LARGE_ROOM, _LARGE_TARGET = 120_000, 32_000
+_LARGE_ROOM, _LARGE_TARGET = 120_000, 16_000
 # Shares of M that stay word for word where the record wants the room, in small rooms and in larger ones.
 _LEAST_KEPT_SMALL, _LEAST_KEPT, _SMALL_ROOM = 0.20, 0.25, 16_000
 _LEAST_UNITS = 2
@@ -91,7 +91,7 @@ def choose_cut(
     roomy = fits(legal[0])
     rounds = _first_fitting([cut for cut in legal if cut >= half] if roomy else legal, fits)
     asked = _asked(conversation, units, policy)
-    least = least_kept(measured_room(budget, policy))
+    least = least_kept(budget, policy)
     if turn is not None and (
         turn <= half
         or roomy
@@ -144,9 +144,15 @@ def longer_tail(
     return _describe(conversation, units, position, "L1", "round-boundary", half, reason)
 
 
-def least_kept(room: int) -> int:
+def least_kept(budget: Budget, policy: PolicySettings) -> int:
     """Tokens of the newest messages that stay word for word where the record wants the room."""
-    return int((_LEAST_KEPT_SMALL if room <= _SMALL_ROOM else _LEAST_KEPT) * room)
+    room = measured_room(budget, policy)
+    return int((_LEAST_KEPT_SMALL if room <= _SMALL_ROOM else _LEAST_KEPT) * by_target(policy) * room)
+
+
+def by_target(policy: PolicySettings) -> float:
+    """What the shares of a request that stay are multiplied by, where a policy goes down to less than the defaults."""
+    return min(1.0, policy.target_ratio / PolicySettings.model_fields["target_ratio"].default)
 
 
 def _half(conversation: Conversation, units: list[int], policy: PolicySettings) -> int:

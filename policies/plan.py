@@ -6,7 +6,7 @@ from typing import Literal
 
 from policies.budget import LEAST_USABLE, Budget, limited, usual_names
 from policies.conversation import Conversation
-from policies.half_window import Cut, choose_cut, least_kept, longer_tail, measured_room, target_tokens
+from policies.half_window import Cut, by_target, choose_cut, least_kept, longer_tail, measured_room, target_tokens
 from policies.settings import PolicySettings
 
 Trigger = Literal["proactive", "tool_execution", "overflow_retry", "manual", "background"]
@@ -228,15 +228,15 @@ def fitted(plan: Compact, conversation: Conversation, policy: PolicySettings, we
         return plan
     budget, covered = plan.budget, plan.standing.covered if plan.standing else 0
     room = plan.target - budget.fixed
-    most_share = min(_HALF, policy.compaction_threshold - _LEAST_GROWTH)
-    measured = measured_room(budget, policy)
+    measured, less = measured_room(budget, policy), by_target(policy)
+    most_share = min(_HALF * less, policy.compaction_threshold - _LEAST_GROWTH)
     raised = room + max(0, int((most_share - policy.target_ratio) * measured))
     text = min(weight.text, budget.record)
     names = min(weight.names, budget.injected - text)
     room, raised = room - weight.rules, raised - weight.rules
     most, least = text + names, text + names // 2
     cut = plan.cut
-    for space, share in ((room - most, int(_KEPT * measured)), (raised - least, least_kept(measured))):
+    for space, share in ((room - most, int(_KEPT * less * measured)), (raised - least, least_kept(budget, policy))):
         kept = max(0, share - plan.growth)
         cut = longer_tail(conversation, policy, cut, covered=covered, room=space, least=kept) or cut
     if cut is plan.cut:

@@ -1,6 +1,6 @@
 """Needed-again recall: whether the names that an agent uses next still stand in the prompt it answers.
 
-A need is a name in the agent's next message that stood last more than half a window back. It is met (`recall`) where
+A need is a name in the agent's next message that stood last more than half a window (or `far` tokens) back. It is met (`recall`) where
 the name is in what is sent, and with its surroundings (`context`) where it stands beside characters that it stood
 beside before: a bare list of names meets none so.
 """
@@ -71,16 +71,21 @@ class Remembered:
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """The measure. common: names that mean nothing, since most sessions have them."""
+    """The measure. common: names that mean nothing, since most sessions have them. far: tokens between a name and its
+    need, where that is less than half a window."""
 
     common: frozenset[str] = frozenset()
+    far: int | None = None
 
     def measured(self, case: Case, sent: CountedRequest, following: CountedRequest) -> Remembered:
         """What the answer to a request, which the next one repeats, needs of far back."""
         request, window = case.request, case.route.window
-        if window is None or request.tokens <= _MEASURED * window.tokens:
+        if window is None:
             return Remembered()
-        wanted = needs(request, following, window.tokens, self.common)
+        span = window.tokens if self.far is None else min(window.tokens, int(self.far / _FAR))
+        if request.tokens <= _MEASURED * span:
+            return Remembered()
+        wanted = needs(request, following, span, self.common)
         budget = case.limits.budget.usable
         return Remembered(
             needs=len(wanted),
