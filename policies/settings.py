@@ -224,7 +224,7 @@ class PolicySettings(Settings):
     """Lowest share the target is lowered to when too few rounds would fit before the next compaction."""
 
     max_target: int | None = Field(default=None, ge=1_000)
-    """Tokens beside tools and instructions that a compaction leaves at most; unset: 32,000 in rooms above 120,000."""
+    """Tokens beside tools and instructions that a compaction leaves at most; unset: 16,000 in rooms above 120,000."""
 
     token_limit: int = Field(default=2_000_000, ge=1_000)
     """Tokens not yet summarized from which a request is compacted, whatever the window; every share counts from it."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from policies.budget import budget_of
-from policies.half_window import Cut, choose_cut, target_tokens
+from policies.half_window import Cut, choose_cut, least_kept, target_tokens
 from policies.settings import PolicySettings
 from tests.support.conversations import Json, assistant, conversation, rounds, system, tool, user
 
@@ -118,8 +118,8 @@ def test_the_target_is_lowered_where_fewer_than_eight_rounds_would_fit_before_th
     [
         (28_000, None, 12_600),
         (112_000, None, 50_400),
-        (175_000, None, 32_000),
-        (900_000, None, 32_000),
+        (175_000, None, 16_000),
+        (900_000, None, 16_000),
         (112_000, 20_000, 20_000),
         (28_000, 20_000, 12_600),
         (900_000, 80_000, 80_000),
@@ -129,6 +129,21 @@ def test_in_a_large_room_what_stays_is_a_size_and_no_share(room: int, most: int 
     policy = PolicySettings(max_target=most)
     found = target_tokens(conversation([user("x"), *rounds(50, size=40)]), budget_of(room, room), policy)
     assert found == pytest.approx(target, abs=1)
+
+
+@pytest.mark.parametrize(
+    ("room", "target", "least"),
+    [
+        (16_000, 0.45, 3_200),
+        (56_000, 0.45, 14_000),
+        (56_000, 0.55, 14_000),
+        (56_000, 0.25, 7_777),
+        (175_000, 0.45, 8_888),
+    ],
+)
+def test_the_least_tail_falls_with_a_target_below_the_usual_one(room: int, target: float, least: int) -> None:
+    policy = PolicySettings(target_ratio=target, min_target_ratio=0.2)
+    assert least_kept(budget_of(room, room), policy) == pytest.approx(least, abs=1)
 
 
 @pytest.mark.parametrize(

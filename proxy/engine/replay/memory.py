@@ -1,8 +1,8 @@
 """Needed-again recall: whether the names that an agent uses next still stand in the prompt it answers.
 
-A need is a name in the agent's next message that stood last more than half a window (or `far` tokens) back. It is met (`recall`) where
-the name is in what is sent, and with its surroundings (`context`) where it stands beside characters that it stood
-beside before: a bare list of names meets none so.
+A need is a name in the agent's next message that stood last more than half a window, or so many tokens (`far`), back.
+It is met (`recall`) where the name is in what is sent, and with its surroundings (`context`) where it stands beside
+characters that it stood beside before: a bare list of names meets none so.
 """
 
 from __future__ import annotations
