@@ -7,7 +7,7 @@ from typing import Literal
 from policies.budget import Budget
 from policies.conversation import Conversation
 from policies.cuts import legal_cuts
-from policies.settings import PolicySettings
+from policies.settings import DEFAULTS, PolicySettings
 
 Level = Literal["L0", "L1"]
 Strategy = Literal["turn-boundary", "round-boundary", "best-effort"]
@@ -152,7 +152,7 @@ def least_kept(budget: Budget, policy: PolicySettings) -> int:
 
 def by_target(policy: PolicySettings) -> float:
     """What the shares of a request that stay are multiplied by, where a policy goes down to less than the defaults."""
-    return min(1.0, policy.target_ratio / PolicySettings.model_fields["target_ratio"].default)
+    return min(1.0, policy.target_ratio / DEFAULTS.target_ratio)
 
 
 def _half(conversation: Conversation, units: list[int], policy: PolicySettings) -> int:

@@ -310,9 +310,7 @@ async def _written(trails: KeptTrails, fail_open: FailOpen) -> AsyncIterator[Non
 
 async def _look_after(engine: Engine, trails: KeptTrails | None, recent: Recent) -> None:
     """Learn what was asked for elsewhere: compactions, and erasures, to know nothing any more of what they were of."""
-    engine.captures.forget_old()
     await engine.manual.look()
     if await engine.erasures.look_after() and trails is not None:
         for key in await trails.forget_erased():
             recent.forget(key.tenant, key.id, key.label.__eq__)
-            engine.captures.forget(key.tenant, key.id, key.label.__eq__)

@@ -33,7 +33,6 @@ from proxy.memory import Cache, Memory
 from proxy.models.table import ModelTable
 from proxy.models.tokenizer import DEFAULT_ENCODING, Tokenizer
 from proxy.models.windows import Windows
-from proxy.observing.captures import Captures
 from proxy.observing.events import Hook, StoreChanged
 from proxy.observing.hooks import Hooks
 from proxy.observing.log import Log
@@ -134,7 +133,7 @@ async def open_engine(
         tokenizer, windows, tallies, metrics, observe, reader, drafter, ahead,
         Compositions(observe, workers, time.time), explainer, compactor.aside(LookOnly(store)),
         kept.checkpoints, kept.lineages, sealer, spending, kept.erasures, kept.sessions,
-        ManualCompactions(store, sealer, kept.erasures), Captures(time.time), background, workers, memory,
+        ManualCompactions(store, sealer, kept.erasures), background, workers, memory,
     )  # fmt: skip
 
 

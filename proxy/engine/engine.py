@@ -16,10 +16,8 @@ from proxy.engine.explaining.explainer import Explainer
 from proxy.memory import Memory
 from proxy.models.tokenizer import Tokenizer
 from proxy.models.windows import Windows
-from proxy.observing.captures import Captures
 from proxy.observing.events import Hook
 from proxy.observing.metrics import Metrics
-from proxy.observing.session_trails import Key
 from proxy.observing.tallies import Tallies
 from proxy.records.checkpoints import Checkpoints
 from proxy.records.erasures import Erasures
@@ -55,22 +53,13 @@ class Engine:
     erasures: Erasures
     sessions: SessionIndex
     manual: ManualCompactions
-    captures: Captures
     background: Background
     workers: Workers
     memory: Memory
 
-    def is_awaited(self, named: Named) -> bool:
-        """Whether somebody waits for the next request of its session: to have it compacted, or to see it."""
-        chain, tenant = named.chain, named.caller.tenant
-        return self.manual.may_be_due(chain) or self.captures.is_awaited(tenant, chain.name, named.label)
-
     async def as_asked(self, named: Named) -> Named:
-        """A request as somebody has asked for it on its session's page: held there to be looked at, compacted."""
-        if not self.is_awaited(named):
-            return named
-        chain, request = named.chain, named.request
-        self.captures.take(Key(named.caller.tenant, chain.name, named.label), request.dialect.name, request.body)
+        """A request as it was asked for on its session's page: compacted."""
+        chain = named.chain
         if named.mode == "on" and self.manual.may_be_due(chain) and await self.manual.take(chain.session):
             return replace(named, mode="force")
         return named

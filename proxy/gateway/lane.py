@@ -143,7 +143,7 @@ class Lane:
         named = named_as(request, caller, sender.mode, label, way.route, way.experience)
         is_known = request.tokens < WORTH_LOOKING_UP or self._engine.windows.is_looked_up(way.route.place)
         is_plain = named.is_plain and not active.router.has_overflowed(named.place, named.chain)
-        if way.question is None or not (is_plain and is_known) or self._engine.is_awaited(named):
+        if way.question is None or not (is_plain and is_known) or self._engine.manual.may_be_due(named.chain):
             self._read[exchange] = active, request
             return False
         incoming = Incoming(exchange, active, exchange.began, known_caller=caller, mode=sender.mode, body=body)

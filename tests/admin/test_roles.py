@@ -272,9 +272,6 @@ ACTS = [
     ("GET", "/records"),
     ("GET", f"/records/{'0' * 64}"),
     ("POST", "/compact"),
-    ("POST", "/capture"),
-    ("GET", "/capture"),
-    ("DELETE", "/capture"),
     ("GET", "/export"),
     ("DELETE", ""),
 ]

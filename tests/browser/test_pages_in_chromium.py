@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import re
 import shutil
 import threading
@@ -19,9 +18,7 @@ from msgspec import structs
 
 from proxy.app import App
 from proxy.demo.clients import CLIENTS
-from proxy.demo.model_server import MODELS
 from proxy.demo.session import staged
-from proxy.demo.story import histories
 from proxy.observing.tally import DAY_HOURS, HOUR, Hours, Tally
 from tests.support.browser import NARROW, WIDE, browser
 from tests.support.fronts import running
@@ -85,10 +82,6 @@ async def full(_: Path) -> AsyncIterator[Shown]:
         assert found is not None
         assert found.record is not None
         record = f"sessions/{trail.key.id}/records/{found.record[1]}?label={trail.key.label}"
-        opened.engine.captures.ask(trail.key)
-        sent = {"model": MODELS[0], **CLIENTS["chat"].body(list(histories())[-1])}
-        opened.engine.captures.take(trail.key, "chat", json.dumps(sent).encode())
-        captured = f"sessions/{trail.key.id}/capture?label={trail.key.label}"
         request = f"requests/{trail.last.id}"
         fill(opened.engine.tallies.hours)
         for event in every_mark(trail.last):
@@ -99,7 +92,7 @@ async def full(_: Path) -> AsyncIterator[Shown]:
             "full",
             stage.address,
             stage.dashboard,
-            (*VIEWS, "sessions?state=failed", session, record, captured, marked, request),
+            (*VIEWS, "sessions?state=failed", session, record, marked, request),
         )
 
 

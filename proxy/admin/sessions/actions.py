@@ -83,7 +83,7 @@ async def erase(opened: Opened, visitor: Visitor, caller: Caller, found: Sequenc
     """Erase these, and what this process saw of them."""
     erased = await opened.engine.sessions.erase(caller, found)
     for target in found[:erased]:
-        for kept in (opened.trails, opened.recent, opened.engine.captures):
+        for kept in (opened.trails, opened.recent):
             kept.forget(caller.tenant, target.id[:ID_DIGITS], partial(_is_named, caller, target))
         opened.engine.observe(AdminActed(visitor.role, "session_erased", caller.tenant, target.id[:ID_DIGITS]))
     if erased < len(found):

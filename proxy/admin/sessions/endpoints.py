@@ -21,14 +21,11 @@ from proxy.admin.sessions.asking import (
     unknown,
     wishes_of,
 )
-from proxy.admin.sessions.capturing import Captured, ask_for, captured, forget, key_of
 from proxy.admin.sessions.details import Mark, SessionView, marks
 from proxy.admin.sessions.listing import ID_DIGITS, PAGE, Cursor, Listing, Wishes, cursor_of
 from proxy.admin.sessions.records import Exported
-from proxy.callers.tenants import Caller
 from proxy.errors import InvalidRequestError
 from proxy.observing.events import AdminActed, PromptComposed
-from proxy.observing.session_trails import Key
 from proxy.records.index import Session, Target
 
 
@@ -98,13 +95,7 @@ class SessionEndpoints:
                 *("POST", f"{one}/compact", OPERATORS, self._compact, Asked),
                 *("Have it compacted with its next request", which, None, 202),
             ),
-            Endpoint(
-                *("POST", f"{one}/capture", OPERATORS, self._capture, Captured),
-                *("Have this replica hold its next request", which, None, 202),
-            ),
             Endpoint("GET", f"{one}/export", SIGNED_IN, self._export, Exported, "All that is stored of it", which),
-            Endpoint("GET", f"{one}/capture", OPERATORS, self._captured, Captured, "The request that is held", which),
-            Endpoint("DELETE", f"{one}/capture", OPERATORS, self._forget_capture, None, "Hold it no more", which),
             Endpoint(
                 *("DELETE", "sessions/{name:path}", SIGNED_IN, self._erase, Erased),
                 *("Erase the sessions with this label or id", ("tenant",)),
@@ -181,21 +172,6 @@ class SessionEndpoints:
         file = f"session-{found.session.id[:ID_DIGITS]}.json"
         answer.headers["content-disposition"] = f'attachment; filename="{file}"'
         return answer
-
-    async def _capture(self, request: Request, visitor: Visitor) -> object:
-        return ask_for(self._find(), visitor, *self._readable(request, visitor))
-
-    async def _captured(self, request: Request, visitor: Visitor) -> object:
-        return captured(self._find(), visitor, *self._readable(request, visitor))
-
-    async def _forget_capture(self, request: Request, visitor: Visitor) -> None:
-        forget(self._find(), visitor, self._readable(request, visitor)[1])
-
-    def _readable(self, request: Request, visitor: Visitor) -> tuple[Caller, Key]:
-        """The tenant and session that is asked for, if what its requests say may be read. Raises ContentHiddenError."""
-        caller = tenant_of(request, visitor, self._find())
-        self._access.check_content(visitor, caller.tenant)
-        return caller, key_of(request, caller)
 
     async def _view(self, request: Request, visitor: Visitor) -> tuple[SessionView, PromptComposed | None]:
         caller = tenant_of(request, visitor, self._find())

@@ -12,8 +12,7 @@ from proxy.admin.guard import ADMIN, Guard
 from proxy.admin.opened import Opened, tenant_of
 from proxy.admin.rendering import Frame
 from proxy.admin.sessions.actions import compact_next, erase_named, is_compacted_next
-from proxy.admin.sessions.asking import list_sessions, newest_record, record_rows, record_view, session_view, wishes_of
-from proxy.admin.sessions.capturing import ask_for, captured, forget, held, key_of, turns
+from proxy.admin.sessions.asking import list_sessions, record_rows, record_view, session_view, wishes_of
 from proxy.admin.sessions.details import SessionView
 from proxy.admin.sessions.listing import FAILED, STATES
 from proxy.admin.sessions.one_request import may_be_id
@@ -42,8 +41,6 @@ class SessionPages:
             Path(f"{ADMIN}sessions", only(self._sessions, SIGNED_IN)),
             Path(session, only(self._session, SIGNED_IN)),
             Path(f"{session}/compact", only(self._compact, OPERATORS), methods=["POST"]),
-            Path(f"{session}/capture", only(self._capture, OPERATORS), methods=["GET", "POST"]),
-            Path(f"{session}/capture/forget", only(self._forget_capture, OPERATORS), methods=["POST"]),
             Path(f"{session}/erase", only(self._erase, SIGNED_IN), methods=["POST"]),
             Path(f"{session}/records/{{digest}}", only(self._record, SIGNED_IN)),
         ]
@@ -76,7 +73,6 @@ class SessionPages:
             "is_answered": opened.store.available,
             "is_asked": await is_compacted_next(opened, caller, view.row.id, view.row.label),
             "may_act": visitor.role in OPERATORS,
-            "held": held(opened, view.row.key),
         }
         return await self._frame.page("session.html", request, visitor, values)
 
@@ -96,25 +92,6 @@ class SessionPages:
         name, label = request.path_params["id"], request.query_params.get("label", "")
         await compact_next(self._find(), visitor, caller, name, label)
         return _back(request)
-
-    async def _capture(self, request: Request, visitor: Visitor) -> Response:
-        opened, caller = self._find(), tenant_of(request, visitor, self._find())
-        key = key_of(request, caller)
-        if not self._access.may_read(visitor, caller.tenant):
-            return await self._frame.page("capture.html", request, visitor, {"session": key, "is_shown": False}, 403)
-        if request.method == "POST":
-            ask_for(opened, visitor, caller, key)
-            return RedirectResponse(f"capture?{request.url.query}", 303)
-        view, record = captured(opened, visitor, caller, key), await newest_record(opened, caller, key)
-        said = await turns(opened, caller, view)
-        values = {"session": key, "is_shown": True, "view": view, "record": record, "turns": said}
-        return await self._frame.page("capture.html", request, visitor, values)
-
-    async def _forget_capture(self, request: Request, visitor: Visitor) -> Response:
-        caller = tenant_of(request, visitor, self._find())
-        self._access.check_content(visitor, caller.tenant)
-        forget(self._find(), visitor, key_of(request, caller))
-        return RedirectResponse(f"../../{request.path_params['id']}?{request.url.query}", 303)
 
     async def _erase(self, request: Request, visitor: Visitor) -> Response:
         caller = tenant_of(request, visitor, self._find())

@@ -6,7 +6,6 @@ import asyncio
 import json
 import re
 from contextlib import AsyncExitStack
-from html import unescape
 from typing import TYPE_CHECKING
 
 import pytest
@@ -103,51 +102,6 @@ async def test_of_what_is_not_stored_no_compaction_can_be_asked_for(tmp_path: Pa
         assert reply.status == 404
 
 
-@pytest.mark.parametrize("then", [LISTED, SMALL], ids=["large", "small"])
-async def test_the_next_request_of_a_session_is_held_to_be_looked_at(tmp_path: Path, then: bytes) -> None:
-    async with stage(tmp_path, **settings(tmp_path)) as play:
-        await play.send(LISTED, LABEL)
-        session = await listed(play)
-        path = f"{SESSIONS}/{session}/capture?label=work"
-        assert (await asked(play, "GET", path)).status == 404
-        waiting = await asked(play, "POST", path)
-        assert (waiting.status, waiting.json()["at"], waiting.json()["body"]) == (202, None, None)
-        await play.send(then)
-        assert (await asked(play, "GET", path)).json()["at"] is None, "of another session"
-        assert outcome(await play.send(then, LABEL))[0] == "none"
-        found = (await asked(play, "GET", path)).json()
-        assert (found["wire"], found["size"], found["body"]) == ("chat", len(then), then.decode())
-        assert (await asked(play, "DELETE", path)).status == 204
-        assert (await asked(play, "GET", path)).status == 404
-        told = [(line["what"], line["session"]) for line in play.logged("admin")]
-        assert told == [(f"capture_{what}", session) for what in ("asked", "read", "forgotten")]
-        assert CONTENT not in play._log.getvalue().decode()
-
-
-async def test_a_request_is_held_and_shown_by_pages_beside_the_record(tmp_path: Path) -> None:
-    async with stage(tmp_path, **settings(tmp_path)) as play:
-        await play.send(DUE, LABEL)
-        session = await listed(play)
-        query = "?tenant=default&label=work"
-
-        async def shown(path: str) -> str:
-            return (await asked(play, "GET", f"/admin/sessions/{session}{path}{query}", HTML)).body.decode()
-
-        assert f'action="../sessions/{session}/capture?tenant=default&amp;label=work"' in await shown("")
-        reply = await asked(play, "POST", f"/admin/sessions/{session}/capture{query}", HTML)
-        assert (reply.status, reply.header(b"location")) == (303, f"capture{query}".encode())
-        assert "Waiting" in await shown("/capture")
-        assert "Its next request is waited for" in await shown("")
-        await play.send(DUE, LABEL)
-        page = await shown("/capture")
-        assert CONTENT in unescape(page)
-        assert "the record stands for it" in page
-        assert "&lt;conversation_record&gt;" in page
-        assert len(page) < 150_000
-        reply = await asked(play, "POST", f"/admin/sessions/{session}/capture/forget{query}", HTML)
-        assert (reply.status, reply.header(b"location")) == (303, f"../../{session}{query}".encode())
-
-
 async def test_all_that_is_stored_of_a_session_is_exported_as_by_the_command(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -165,19 +119,11 @@ async def test_all_that_is_stored_of_a_session_is_exported_as_by_the_command(
         assert (await asked(play, "GET", f"{SESSIONS}/{'0' * 16}/export")).status == 404
 
 
-async def test_what_may_not_be_read_is_neither_held_nor_exported(tmp_path: Path) -> None:
+async def test_what_may_not_be_read_is_not_exported(tmp_path: Path) -> None:
     hidden = {**settings(tmp_path), "tenants": {"default": {"inspect": False}}}
     async with stage(tmp_path, **hidden) as play:
         await play.send(DUE, LABEL)
         session = await listed(play)
-        for method, path in (("POST", "capture"), ("GET", "capture"), ("DELETE", "capture")):
-            reply = await asked(play, method, f"{SESSIONS}/{session}/{path}?label=work")
-            assert (reply.status, reply.json()["error"]["code"]) == (403, "content_hidden")  # type: ignore[index]
-        for method in ("POST", "GET"):
-            reply = await asked(play, method, f"/admin/sessions/{session}/capture?label=work", HTML)
-            assert (reply.status, "tenants.default.inspect" in reply.body.decode()) == (403, True)
-        page = (await asked(play, "GET", f"/admin/sessions/{session}?label=work", HTML)).body.decode()
-        assert "/capture" not in page
         reply = await asked(play, "GET", f"{SESSIONS}/{session}/export?label=work")
         found = reply.json()
         assert (len(found["records"]), "tenants.default.inspect" in found["hidden"]) == (1, True)  # type: ignore[arg-type,operator]
