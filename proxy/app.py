@@ -48,7 +48,7 @@ from proxy.stores import CircuitBreaker, open_store
 from proxy.upstream.active import Active
 from proxy.upstream.asker import WindowAsker
 from proxy.upstream.http import TruncatedError, UpstreamClient
-from proxy.wiring import open_apart, open_engine
+from proxy.wiring import open_engine
 
 _WORKERS = 2
 # For work that goes on in the background, once the last request has ended.
@@ -163,7 +163,7 @@ class App(Served):
                 store=store, engine=engine, active=lambda: gateway.active, is_draining=lambda: self.is_draining,
                 reloader=reloader, in_flight=gateway.admission.in_flight, exposition=exposition,
                 openmetrics=openmetrics, recent=recent, trails=trails, kept_trails=kept, figures=figures,
-                replicas=replicas, name=name, started=started, open_apart=open_apart,
+                replicas=replicas, name=name, started=started,
             )  # fmt: skip
             watching = asyncio.create_task(reloader.watch(self._look_every))
             opened.callback(watching.cancel)

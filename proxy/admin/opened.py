@@ -11,7 +11,6 @@ from proxy.callers.tenants import Caller
 from proxy.config.reloading import Reloader
 from proxy.config.settings import DEFAULT, Config
 from proxy.engine.engine import Engine
-from proxy.engine.replay.replay import Opens
 from proxy.errors import InvalidRequestError, NotAllowedError, NotFoundError
 from proxy.observing.session_trails import SessionTrails
 from proxy.records.kept_figures import KeptFigures
@@ -24,8 +23,7 @@ from proxy.upstream.active import Active
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Opened:
     """The parts of the running proxy. openmetrics: None where several workers answer as one. in_flight: requests
-    under way by tenant. kept_trails: None where none are kept. name: this replica's. started: Unix seconds.
-    open_apart: opens an engine that keeps nothing."""
+    under way by tenant. kept_trails: None where none are kept. name: this replica's. started: Unix seconds."""
 
     store: CircuitBreaker
     engine: Engine
@@ -42,7 +40,6 @@ class Opened:
     replicas: Replicas
     name: str
     started: float
-    open_apart: Opens
 
     @property
     def config(self) -> Config:

@@ -22,7 +22,7 @@ from collections.abc import Callable
 from importlib.metadata import version
 from typing import NamedTuple
 
-from proxy.admin.access import EVERYBODY, FIGURES, OPERATORS, SIGNED_IN, Role, Visitor
+from proxy.admin.access import EVERYBODY, FIGURES, SIGNED_IN, Role, Visitor
 from proxy.admin.opened import Opened
 
 POLICY = (
@@ -119,7 +119,7 @@ _NAVIGATION = (
         Link("live", "Live", "l", SIGNED_IN),
         Link("sessions", "Sessions", "s", SIGNED_IN),
     ),
-    (Link("explain", "Explain", "e", SIGNED_IN), Link("replay", "Replay", "y", OPERATORS)),
+    (Link("explain", "Explain", "e", SIGNED_IN),),
     (
         Link("models", "Models", "m", FIGURES),
         Link("tenants", "Tenants", "t", EVERYBODY),

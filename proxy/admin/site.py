@@ -19,7 +19,6 @@ from proxy.admin.sessions.pages import SessionPages
 from proxy.admin.trials.endpoints import TrialEndpoints
 from proxy.admin.trials.explaining import Explaining
 from proxy.admin.trials.pages import TrialPages
-from proxy.admin.trials.replaying import Replaying
 from proxy.errors import MethodNotAllowedError, NotFoundError, ProxyError
 from proxy.server.served import Receive, Scope, Send
 
@@ -46,8 +45,7 @@ class Pages:
         self.access = Access(lambda: self._opened.config, lambda: self._opened.active().admin_token)
         guard = Guard(self.access, lambda: self._opened.config.server.admin)
         explaining = Explaining(lambda: self._opened, self.access)
-        replaying = Replaying(lambda: self._opened)
-        self.api = Api(lambda: self._opened, guard, TrialEndpoints(explaining, replaying))
+        self.api = Api(lambda: self._opened, guard, TrialEndpoints(explaining))
         self._app = Starlette(
             routes=[
                 Path("/", _welcome),
@@ -59,7 +57,7 @@ class Pages:
                 *HtmlPages(lambda: self._opened, guard).routes(),
                 *SessionPages(lambda: self._opened, guard).routes(),
                 *SetupPages(lambda: self._opened, guard).routes(),
-                *TrialPages(lambda: self._opened, guard, explaining, replaying).routes(),
+                *TrialPages(lambda: self._opened, guard, explaining).routes(),
                 self.api.described(),
                 *self.api.routes(),
             ],

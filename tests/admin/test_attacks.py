@@ -15,7 +15,6 @@ from starlette.routing import Route
 
 from proxy.config.settings import Config
 from tests.support.admin import CONFIGURED, Played, hashed, played
-from tests.support.forms import multipart
 from tests.support.long_conversations import SMALL_WINDOW, TURNS, bearer
 from tests.support.servers import free_port
 from tests.support.upstreams import CHAT, JSON, Header, ask
@@ -134,7 +133,7 @@ async def test_no_markup_of_a_client_is_any_of_ours(tmp_path: Path) -> None:
             *("", "live", "sessions", f"sessions?{urlencode({'q': svg})}", f"sessions/{session}?{which}"),
             *(f"requests/{request}", f"requests/{quote(svg)}"),
             *(f"sessions/{session}/records/{digest}?{which}", "models", "tenants", "tenants/default", "store"),
-            *("replicas", "config", f"explain?{urlencode({'session': svg})}", "replay", quote(script)),
+            *("replicas", "config", f"explain?{urlencode({'session': svg})}", quote(script)),
             *(f"live?{urlencode({'session': svg, 'status': svg})}", f"sign-in?{quote(svg)}"),
         ]
         shown = [await play.send("GET", f"/admin/{page}", HTML, bearer(CONFIGURED)) for page in pages]
@@ -142,10 +141,6 @@ async def test_no_markup_of_a_client_is_any_of_ours(tmp_path: Path) -> None:
         for fields in ({"body": body, "session": script, "policy": "default"}, {"body": svg}):
             form = urlencode(fields).encode()
             shown.append(await play.send("POST", "/admin/explain", HTML, FORM, bearer(CONFIGURED), body=form))
-        for policy in (svg, "chat"):
-            kind, files = multipart({"policy": [policy], "model": [image]}, {script: b"{", image: body.encode()})
-            sent: list[Header] = [HTML, (b"Content-Type", kind.encode()), bearer(CONFIGURED)]
-            shown.append(await play.send("POST", "/admin/replay", *sent, body=files))
         texts = [reply.body.decode() for reply in shown]
         for text in texts:
             assert text.startswith("<!doctype html>")

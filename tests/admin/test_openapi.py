@@ -40,7 +40,7 @@ async def test_what_is_described_is_what_is_answered(tmp_path: Path) -> None:
         token = bearer(CONFIGURED)
         listed = (await play.send("GET", f"{API}sessions/{session}/records", token)).json()["records"]
         names = {"{id}": session, "{digest}": listed[0]["digest"], "{name}": "default", "{request}": trail.last.id}  # type: ignore[index]
-        bodies = {"explain": {"body": json.loads(LONG)}, "replay": {"files": {"a.json": LONG.decode()}}}
+        bodies = {"explain": {"body": json.loads(LONG)}}
         for each in play.app._pages.api.endpoints():
             # There is no file to read again here.
             if each.answer in (str, None) or each.method == "DELETE" or each.path == "config/reload":

@@ -47,7 +47,6 @@ VIEWS = (
     "store",
     "config",
     "explain?example=1",
-    "replay",
     "replicas",
     f"requests/{'0' * 16}",
     "nothing",
@@ -273,9 +272,6 @@ def test_pages_are_whole_without_scripts(tmp_path: Path) -> None:
         for view, words in (("", "Kept alive"), ("live", "Newest requests"), ("sessions", "split-the-invoices")):
             chromium.open(shown.at(view))
             assert words in chromium.text(), view
-        chromium.open(shown.at("replay"))
-        chromium.press_button("Play an example")
-        chromium.wait_for("example.json")
         chromium.open(shown.at("sessions"))
         chromium.click("split-the-invoices")
         assert "60 requests to demo-8k" in chromium.text()

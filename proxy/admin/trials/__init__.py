@@ -1,1 +1,1 @@
-"""What would be done with requests and recorded sessions that somebody pastes: explained and replayed, never sent."""
+"""What would be done with requests that somebody pastes: explained, never sent."""

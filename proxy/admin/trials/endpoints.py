@@ -1,13 +1,12 @@
-"""What programs have tried: POST /admin/api/explain and replay."""
+"""What programs have tried: POST /admin/api/explain."""
 
 import msgspec
 from starlette.requests import Request
 
-from proxy.admin.access import OPERATORS, SIGNED_IN, Visitor
+from proxy.admin.access import SIGNED_IN, Visitor
 from proxy.admin.guard import body_of
 from proxy.admin.openapi import Endpoint
 from proxy.admin.trials.explaining import MOST_EXPLAINED, Explaining, Made, Question
-from proxy.admin.trials.replaying import MOST_REPLAYED, Outcome, Replaying, Wanted
 from proxy.dialects.surrogates import readable
 from proxy.engine.explaining.explanation import Explanation
 from proxy.errors import InvalidRequestError
@@ -24,19 +23,14 @@ class Explanations(msgspec.Struct, frozen=True):
 class TrialEndpoints:
     """The endpoints; every answer is JSON."""
 
-    def __init__(self, explaining: Explaining, replaying: Replaying) -> None:
+    def __init__(self, explaining: Explaining) -> None:
         self._explaining = explaining
-        self._replaying = replaying
 
     def endpoints(self) -> list[Endpoint]:
         return [
             Endpoint(
                 *("POST", "explain", SIGNED_IN, self._explain, Explanations),
                 *("What would be done with the request in `body`, under `policies`, for `tenant`", (), Question),
-            ),
-            Endpoint(
-                *("POST", "replay", OPERATORS, self._replay, Outcome),
-                *("Recorded sessions in `files` played under `policies`, side by side", (), Wanted),
             ),
         ]
 
@@ -47,10 +41,3 @@ class TrialEndpoints:
             raise InvalidRequestError('Send {"body": {...}, "policies": [...], "tenant": "..."} as JSON.') from None
         found = await self._explaining.answer(visitor, asked)
         return Explanations([each.explanation for each in found.explained], found.session, found.made)
-
-    async def _replay(self, request: Request, visitor: Visitor) -> object:
-        try:
-            wanted = msgspec.json.decode(readable(await body_of(request, MOST_REPLAYED)), type=Wanted)
-        except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
-            raise InvalidRequestError('Send {"files": {"NAME": "..."}, "policies": [...]} as JSON.') from None
-        return await self._replaying.play(visitor, wanted)
