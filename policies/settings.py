@@ -168,25 +168,33 @@ class WorkingSetSettings(Settings):
     """Tokens that it may take at most; unset: by the root of the room, 9,000 for 64,000 tokens, never over 12,000."""
 
 
-RecallMode = Literal["off", "quote", "tool"]
+RecallMode = Literal["off", "quote"]
+_NO_TOOL = "the search tool is gone: `quote` finds what was said, `concertina mcp` serves a search to agents"
 
 
 class RecallSettings(Settings):
     """How what a summary covers is found again when a user's message comes back to it."""
 
     mode: RecallMode = "quote"
-    """`quote` puts what was said before the message, `tool` gives the model a tool to search with; `off`: neither."""
+    """`quote` puts what was said before the message; `off`: nothing."""
+
+    @field_validator("mode", mode="before")
+    @classmethod
+    def _knows_no_tool(cls, value: object) -> object:
+        if value == "tool":
+            raise ValueError(_NO_TOOL)
+        return value
 
     budget_ratio: Ratio = 0.05
     """Share of the room that one quotation may take; on small windows up to twice as much, and 400 tokens."""
 
 
 def _as_recall(value: object) -> object:
-    """`recall: tool` says `recall: {mode: tool}`."""
-    if not isinstance(value, str):
-        return value
+    """`recall: off` says `recall: {mode: off}`."""
+    if not isinstance(value, str) or value == "tool":
+        return {"mode": value} if isinstance(value, str) else value
     if value not in get_args(RecallMode):
-        raise ValueError("must be off, quote or tool, or a group of settings")
+        raise ValueError("must be off or quote, or a group of settings")
     return {"mode": value}
 
 

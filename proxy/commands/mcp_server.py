@@ -19,11 +19,11 @@ from policies.transcript import Utterance
 from proxy.callers.tenants import Caller
 from proxy.commands.sessions import NothingStoredError, records
 from proxy.config.loading import Config
-from proxy.dialects.searching import NAME
 from proxy.models.tokenizer import DEFAULT_ENCODING, Tokenizer
 from proxy.records.index import Session
 from proxy.stores import StoreError
 
+NAME = "conversation_search"
 # Conversations that are searched at once, the last used first, and tokens of an answer.
 _MOST_SESSIONS = 50
 _TOKENS = 2_000

@@ -20,7 +20,6 @@ from policies.record.validation import Answer
 from policies.transcript import CountTokens, Utterance
 from proxy.dialects import json_array
 from proxy.dialects.json_array import Array, Parsed
-from proxy.dialects.searching import Searches
 
 Fields = Mapping[str, msgspec.Raw]
 
@@ -205,7 +204,6 @@ class Dialect:
     items: Items
     answers: Answers
     questions: Questions
-    searches: Searches
     header: bytes | None = None
 
     def of_model(self, model: str) -> "Dialect":

@@ -78,7 +78,6 @@ class CountedRequest(msgspec.Struct, frozen=True, dict=True):
     """A counted request of a conversation. `messages[i]` stands at `parsed.spans[i]` of `body`.
 
     dropped_tokens: what stood before the manual separator and is not sent; 0 without one.
-    offers_search: whether the search tool was put beside the client's own.
     repeated: what stands around its items, for the next request; None where nobody has asked for that.
     """
 
@@ -90,7 +89,6 @@ class CountedRequest(msgspec.Struct, frozen=True, dict=True):
     settings: Settings
     encoding: str
     dropped_tokens: int = 0
-    offers_search: bool = False
     repeated: Repeated | None = None
 
     @property

@@ -6,17 +6,15 @@ from collections.abc import Callable
 import msgspec
 
 from proxy.dialects.base import Dialect
-from proxy.dialects.chat import answers, messages, questions, requests, searching
+from proxy.dialects.chat import answers, messages, questions, requests
 from proxy.dialects.messages import answers as messages_answers
 from proxy.dialects.messages import items as messages_items
 from proxy.dialects.messages import questions as messages_questions
 from proxy.dialects.messages import requests as messages_requests
-from proxy.dialects.messages import searching as messages_searching
 from proxy.dialects.responses import answers as responses_answers
 from proxy.dialects.responses import items as responses_items
 from proxy.dialects.responses import questions as responses_questions
 from proxy.dialects.responses import requests as responses_requests
-from proxy.dialects.responses import searching as responses_searching
 
 CHAT = Dialect(
     "chat",
@@ -27,7 +25,6 @@ CHAT = Dialect(
     messages,
     answers,
     questions,
-    searching,
 )
 RESPONSES = Dialect(
     "responses",
@@ -38,7 +35,6 @@ RESPONSES = Dialect(
     responses_items,
     responses_answers,
     responses_questions,
-    responses_searching,
 )
 MESSAGES = Dialect(
     "messages",
@@ -49,7 +45,6 @@ MESSAGES = Dialect(
     messages_items,
     messages_answers,
     messages_questions,
-    messages_searching,
     b"anthropic-version",
 )
 DIALECTS = (CHAT, RESPONSES, MESSAGES)

@@ -97,7 +97,7 @@ class Named(msgspec.Struct, frozen=True, dict=True):
         request, settings, window = self.request, self.request.settings, self.route.window
         if settings.passthrough or settings.reactive or self.mode not in ("on", "shadow") or window is None:
             return False
-        if request.dropped_tokens or request.offers_search or request.history.is_signed:
+        if request.dropped_tokens or request.history.is_signed:
             return False
         if self.experience.originals_until or not self.is_far_below(request.tokens):
             return False

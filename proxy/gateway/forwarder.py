@@ -54,11 +54,9 @@ class Forwarder:
         if answer.overflow is not None or answer.response.status not in _REFUSED or sent.reason in _FORCED:
             return None
         case = incoming.case
-        if case is None or (sent.body is case.request.body and not case.request.offers_search) or not case.fits_whole:
+        if case is None or sent.body is case.request.body or not case.fits_whole:
             return None
         original = untouched(case.request, "failed-open", "refused")
-        if case.request.offers_search:
-            original = structs.replace(original, body=incoming.body)
         try:
             second = await self._send(incoming, original)
         except ProxyError:
@@ -225,12 +223,10 @@ class Forwarder:
         headers, body = incoming.to.headers, draft.body
         if body is incoming.body or (case := incoming.case) is None:
             return await self._request(incoming, headers, incoming.body)
-        if body is case.request.body and not _is_changed(case):
+        if body is case.request.body and not case.request.dropped_tokens:
             return await self._request(incoming, headers, incoming.body)
         # A compressed request that was compacted goes out as it is.
         headers = without(headers, b"content-encoding")
-        if case.request.offers_search:
-            headers = _plain(headers)
         asking = self._fail_open.call(lambda: self._asking(case, draft), None)
         if asking is not None:
             # What was not asked for is taken out again, which compressed events do not allow.
@@ -246,10 +242,6 @@ class Forwarder:
         if draft.copy is None or not case.request.settings.usage_fields or not tells_usage:
             return None
         return json_array.with_fields(draft.body, case.request.settings.usage_fields, without=())
-
-    async def again(self, incoming: Incoming, body: bytes) -> Answer:
-        """Send another body of ours in the place of what was answered, to be answered in plain text."""
-        return await self._request(incoming, _plain(without(incoming.to.headers, b"content-encoding")), body)
 
     async def _request(self, incoming: Incoming, headers: Headers, body: bytes) -> Answer:
         response = await self._respond(incoming, headers, body)
@@ -277,11 +269,6 @@ class Forwarder:
 def _plain(headers: Headers) -> Headers:
     """For an answer of which something is left out: compressed events do not allow that."""
     return [*without(headers, b"accept-encoding"), (b"accept-encoding", b"identity")]
-
-
-def _is_changed(case: Case) -> bool:
-    """Whether a request that is sent as it was read is another than the client's bytes."""
-    return bool(case.request.dropped_tokens) or case.request.offers_search
 
 
 def _is_plausible(case: Case, draft: Draft, stated: StatedLimit) -> bool:

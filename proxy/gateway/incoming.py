@@ -39,7 +39,6 @@ class Incoming(msgspec.Struct, eq=False):
     attempts: requests that were sent to it. overflow: what became of one that it refused for its size; None for none.
     own, waited: seconds of our own before it was first sent, and those that it waited for summaries.
     stages:   milliseconds of our own by what was done in them, where more was done than to count it.
-    searches: of the model in its conversation, before it gave the answer that the client gets.
     warning:  what an operator should look into; None for nothing.
     admitted: closed when it ends, which makes room for another one. opened: closed when it was answered.
     """
@@ -68,7 +67,6 @@ class Incoming(msgspec.Struct, eq=False):
     stages: dict[str, float] | None = None
     overflow: Overflow | None = None
     warning: str | None = None
-    searches: int = 0
     admitted: Admitted | None = None
     _opened: ExitStack | None = None
 

@@ -131,7 +131,7 @@ class Lane:
             return False
         exchange.memo = sender = sender_of(head, active, exchange.memo)
         caller, policy = sender.caller, sender.caller.policy
-        if policy.separator or policy.recall.mode == "tool" or head.header(b"content-encoding") is not None:
+        if policy.separator or head.header(b"content-encoding") is not None:
             return False
         read, encoding_of = self._engine.reader.read_at_once, active.router.encoding
         request = read(body, caller.scope, encoding_of, head.dialect, sender.repeated)

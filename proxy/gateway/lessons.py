@@ -70,6 +70,5 @@ class Lessons:
 
 
 def _teaches(incoming: Incoming, named: Named) -> bool:
-    """Whether something is learned from its answer: not where more than one prompt was billed, behind a search."""
-    is_read = incoming.status == 200 and named.mode != "off" and named.request.tokens >= WORTH_LOOKING_UP
-    return is_read and not incoming.searches
+    """Whether something is learned from its answer."""
+    return incoming.status == 200 and named.mode != "off" and named.request.tokens >= WORTH_LOOKING_UP

@@ -29,7 +29,6 @@ from proxy.gateway.lane import Lane
 from proxy.gateway.lessons import WORTH_LOOKING_UP, Lessons
 from proxy.gateway.relay import Passing, relay
 from proxy.gateway.report import commenting, ended, headers_of
-from proxy.gateway.searching import Searching, read_offering
 from proxy.gateway.usage import without_usage
 from proxy.observing.hooks import tell
 from proxy.observing.trace import Tracing
@@ -63,7 +62,6 @@ class Gateway:
         self._lessons = Lessons(engine, asker)
         self.lane = Lane(lambda: self.active, engine, self.admission, client, self._lessons, fail_open)
         self._forwarder = Forwarder(engine.drafter, engine.windows, client, fail_open, engine.observe)
-        self._searching = Searching(self._forwarder, engine.tokenizer, engine.workers, engine.observe)
 
     def takes(self, exchange: Exchange) -> bool:
         """Whether it is answered by the lane, in callbacks. Every request comes by here before anything is done."""
@@ -120,7 +118,7 @@ class Gateway:
 
     async def _forward(self, incoming: Incoming) -> None:
         """Forward, relay, record."""
-        forwarded = await self._fail_open.run(self._searching.forward(incoming), None)
+        forwarded = await self._fail_open.run(self._forwarder.forward(incoming), None)
         if forwarded is None:
             _send_as_it_came(incoming, "failed-open", "internal_error")
             _refuse_if_closed(incoming)
@@ -255,7 +253,10 @@ class Gateway:
         body = await self._unpacked(incoming)
         if body is None:
             return None
-        return incoming.request or await read_offering(incoming, self._engine.reader, body)
+        if incoming.request is not None:
+            return incoming.request
+        dialect = incoming.exchange.head.dialect
+        return await self._engine.reader.read(body, incoming.caller.scope, incoming.active.router.encoding, dialect)
 
     async def _unpacked(self, incoming: Incoming) -> bytes | None:
         """What the body says; None for a coding that is not read here, and for what is not read at all."""

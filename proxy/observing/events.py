@@ -301,15 +301,6 @@ class Recalled(msgspec.Struct, frozen=True, gc=False):
     tokens: int
 
 
-class Searched(msgspec.Struct, frozen=True, gc=False):
-    """A model searched its conversation, so many times for one answer."""
-
-    tenant: str
-    upstream: str
-    model: str
-    searches: int
-
-
 class Irreducible(msgspec.Struct, frozen=True, gc=False):
     """What every request of a session carries is too large for a summary to help."""
 
@@ -391,7 +382,6 @@ Event = (
     | CopyRefused
     | ThinkingRemoved
     | Recalled
-    | Searched
     | Irreducible
     | UnstableHistory
     | StoreChanged

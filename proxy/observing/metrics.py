@@ -51,7 +51,6 @@ _COUNTERS: Mapping[str, tuple[str, Labels]] = {
     "thinking_removed": ("Requests refused for thinking bound to another prompt, and sent again without any", _SET),
     "recalled": ("Messages of users that got quotations of what a summary covers in front of them", _SET),
     "recalled_tokens": ("Tokens of these quotations, each counted once", _SET),
-    "searches": ("Searches of models in their conversation, with the tool of ours", _SET),
     "config_reloads": ("Times that the config was read again, and taken or refused", ("result",)),
 }  # fmt: skip
 _HISTOGRAMS: Mapping[str, tuple[str, Labels]] = {

@@ -115,7 +115,6 @@ class Tallies:
             events.CopyRefused: self._copy_refused,
             events.ThinkingRemoved: self._thinking_removed,
             events.Recalled: self._recalled,
-            events.Searched: self._searched,
             events.ConfigReloaded: self._reloaded,
         }
 
@@ -244,9 +243,6 @@ class Tallies:
         self._count("recalled", event)
         self._count("recalled_tokens", event, event.tokens)
 
-    def _searched(self, event: events.Searched) -> None:
-        self._count("searches", event, event.searches)
-
     def _reloaded(self, event: events.ConfigReloaded) -> None:
         self.counts.add("config_reloads", ("success" if event.is_taken else "failed",))
 
@@ -255,7 +251,7 @@ class Tallies:
     def _count(
         self,
         name: str,
-        event: events.PromptBilled | events.CopyRefused | events.ThinkingRemoved | events.Recalled | events.Searched,
+        event: events.PromptBilled | events.CopyRefused | events.ThinkingRemoved | events.Recalled,
         number: int = 1,
     ) -> None:
         self.counts.add(name, (event.tenant, event.upstream, self._named(event.upstream, event.model)), number)

@@ -11,7 +11,6 @@ from proxy.dialects.json_array import members_of, text_at, with_fields
 from proxy.dialects.responses.answers import response, text_of, usage
 from proxy.dialects.responses.kinds import kind_of
 from proxy.dialects.riding import Json, has_tools, is_harmless, left_behind
-from proxy.dialects.searching import as_json
 from proxy.dialects.surrogates import readable
 
 OUTPUT_KEY = "max_output_tokens"
@@ -79,7 +78,8 @@ def _is_clients(tool: Json) -> bool:
             inner = tool.get("tools")
             return isinstance(inner, list) and all(isinstance(one, dict) and _is_clients(one) for one in inner)
         case "shell":
-            return as_json(tool.get("environment")).get("type") == "local"
+            place = tool.get("environment")
+            return isinstance(place, dict) and place.get("type") == "local"
         case str(kind):
             return kind in _CLIENT_TOOLS
         case _:
