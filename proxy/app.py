@@ -78,7 +78,7 @@ class App(Served):
         self._opened: Opened | None = None
         self._gateway: Gateway
         self._made_token: AdminToken | None = None
-        self._pages = Pages(lambda: self._opened, lambda: self.is_draining, lifespan=lambda _: self._open())
+        self._pages = Pages(lambda: self._opened, lambda: self.is_draining, lifespan=lambda _: self.opened())
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await self._pages(scope, receive, send)
@@ -127,7 +127,8 @@ class App(Served):
             exchange.end(ShuttingDownError())
 
     @asynccontextmanager
-    async def _open(self) -> AsyncIterator[None]:
+    async def opened(self) -> AsyncIterator[None]:
+        """What answers requests; the server's lifespan opens it."""
         config = self._config
         async with AsyncExitStack() as opened:
             workers = ThreadPoolExecutor(_WORKERS, thread_name_prefix="concertina")

@@ -7,7 +7,6 @@ from typing import Protocol
 
 from proxy.errors import BodyTooLargeError, ClientGoneError
 from proxy.runtime.deadlines import within
-from proxy.server.connections.flow import Flow
 from proxy.server.head import RequestHead
 
 # Bytes that are read before anybody asks for them.
@@ -16,12 +15,33 @@ _AHEAD = 64 * 1024
 _LINGER = 3.0
 
 
+class Transport(Protocol):
+    """As asyncio's, as far as it is used."""
+
+    def is_closing(self) -> bool: ...
+    def write(self, data: bytes, /) -> None: ...
+    def close(self) -> None: ...
+
+
+class FlowControl(Protocol):
+    """Reading goes on unless it is paused; `drain` returns when there is room to write."""
+
+    @property
+    def write_paused(self) -> bool: ...
+    def pause_reading(self) -> None: ...
+    def resume_reading(self) -> None: ...
+    async def drain(self) -> None: ...
+
+
 class Connection(Protocol):
     """Where a body comes from."""
 
-    loop: asyncio.AbstractEventLoop
-    transport: asyncio.Transport
-    flow: Flow
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop: ...
+    @property
+    def transport(self) -> Transport: ...
+    @property
+    def flow(self) -> FlowControl: ...
 
 
 class RequestBody:

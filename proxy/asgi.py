@@ -1,0 +1,99 @@
+"""The proxy as an ASGI application: `CONCERTINA_CONFIG=config.yaml uvicorn proxy.asgi:app`, hypercorn, or below a path
+of another application (`starlette.routing.Mount`)."""
+
+import asyncio
+import os
+from pathlib import Path
+
+from proxy.app import App
+from proxy.config.loading import load
+from proxy.config.reloading import source
+from proxy.server.asgi_exchange import AsgiExchange, head_of
+from proxy.server.served import Receive, Scope, Send
+
+_CONFIG = "CONCERTINA_CONFIG"
+
+
+class Application:
+    """Requests of conversations and relayed ones become exchanges, all others go to the proxy's own pages.
+
+    Opened by the server's lifespan. Where none comes, as below a path of another application, the first request opens
+    it for as long as the event loop runs.
+    """
+
+    def __init__(self, proxy: App | None = None) -> None:
+        """`proxy`: else one of the config that CONCERTINA_CONFIG names, else of the built-in defaults, read when it is
+        opened: importing this module needs none, and a faulty one raises ConfigError then."""
+        self._given = proxy
+        self._app: App | None = None
+        self._opening: _Opening | None = None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            self._app = self._made()
+            try:
+                await self._app(scope, receive, send)
+            finally:
+                self._app = None
+            return
+        app = self._app or await self._opened()
+        if scope["type"] == "http" and app.answers(head_of(scope)):
+            await _carried(app, scope, receive, send)
+        else:
+            await app(scope, receive, send)
+
+    def _made(self) -> App:
+        if self._given is not None:
+            return self._given
+        path = Path(named) if (named := os.environ.get(_CONFIG)) else None
+        file = source(path, os.environ)
+        return App(load(path, os.environ), source=file)
+
+    async def _opened(self) -> App:
+        if self._opening is None or not self._opening.is_usable:
+            self._opening = _Opening(self._made())
+        await self._opening.wait()
+        return self._opening.app
+
+
+class _Opening:
+    """An app that is opened by a task of its own, which stays in it until its event loop ends."""
+
+    def __init__(self, app: App) -> None:
+        self.app = app
+        self._loop = asyncio.get_running_loop()
+        self._is_open = self._loop.create_future()
+        self._task = self._loop.create_task(self._stay())
+
+    @property
+    def is_usable(self) -> bool:
+        return self._loop is asyncio.get_running_loop() and not self._task.done()
+
+    async def wait(self) -> None:
+        """Return when it is open; raises what kept it from that."""
+        await asyncio.wait((self._task, self._is_open), return_when=asyncio.FIRST_COMPLETED)
+        if self._task.done():
+            self._task.result()
+
+    async def _stay(self) -> None:
+        async with self.app.opened():
+            self._is_open.set_result(None)
+            await self._loop.create_future()
+
+
+async def _carried(app: App, scope: Scope, receive: Receive, send: Send) -> None:
+    """An exchange from its first event to its last. One that is not completed is left to the server, which breaks the
+    connection off, as the upstream did."""
+    exchange = AsgiExchange(scope)
+    receiving = asyncio.create_task(exchange.receive_all(receive))
+    sending = asyncio.create_task(exchange.send_all(send))
+    try:
+        await app.answer(exchange)
+        exchange.finish()
+        await sending
+    finally:
+        receiving.cancel()
+        sending.cancel()
+
+
+app = Application()
