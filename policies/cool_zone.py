@@ -12,7 +12,7 @@ from itertools import accumulate
 
 from policies.budget import Budget, usable_input
 from policies.conversation import Conversation
-from policies.price import CACHED, REWRITTEN
+from policies.price import CACHED, REWRITTEN, Payoff, payoff_of
 from policies.settings import PolicySettings
 from policies.transcript import CountTokens
 from policies.voices.heard import words_of
@@ -31,10 +31,14 @@ _EXCERPT = 400
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Positions in the body that are replaced from the moment on that the body had `seen` messages."""
+    """Positions in the body that are replaced from the moment on that the body had `seen` messages.
+
+    payoff: of taking them out whole; their short forms weigh next to nothing.
+    """
 
     seen: int
     members: tuple[int, ...]
+    payoff: Payoff
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,19 +121,22 @@ class _Run:
         if self._before[seen] < self._floor or self._weight <= self._valve or self._cooled_weight < worth:
             return None
         members = tuple(self._due())
-        if not self._pays(seen, members):
+        payoff = self._payoff(seen, members)
+        if not self._pays(seen, payoff):
             return None
         self._take(members)
-        return Batch(seen, members)
+        return Batch(seen, members, payoff)
 
-    def _pays(self, seen: int, members: Sequence[int]) -> bool:
+    def _payoff(self, seen: int, members: Sequence[int]) -> Payoff:
+        removed = sum(self._body[position].tokens for position in members)
+        return payoff_of(removed, self._before[seen] - self._before[members[0]] - removed)
+
+    def _pays(self, seen: int, payoff: Payoff) -> bool:
         """Whether a batch now saves more than the cache that it breaks: what it takes out is not read again as long as
         the conversation may go on before a compaction, if it lasts as long again, and puts that off."""
-        removed = sum(self._body[position].tokens for position in members)
-        rest = self._before[seen] - self._before[members[0]] - removed
         rounds = min(self._finished, self._headroom * self._finished / self._before[seen])
-        saved = removed * (CACHED * rounds + self._compaction / self._headroom)
-        return saved >= rest * REWRITTEN
+        saved = payoff.removed * (CACHED * rounds + self._compaction / self._headroom)
+        return saved >= payoff.rewritten * REWRITTEN
 
     def _cool(self, seen: int) -> None:
         """What has cooled down stays so: the oldest first."""

@@ -7,6 +7,7 @@ from typing import Literal
 from policies.budget import LEAST_USABLE, Budget, limited, usual_names
 from policies.conversation import Conversation
 from policies.half_window import Cut, by_target, choose_cut, least_kept, longer_tail, measured_room, target_tokens
+from policies.price import Payoff, payoff_of
 from policies.settings import PolicySettings
 
 Trigger = Literal["proactive", "tool_execution", "overflow_retry", "manual", "background"]
@@ -71,6 +72,12 @@ class Compact:
     with_model: bool = True
     target: int | None = None
     growth: int = 0
+
+    @property
+    def payoff(self) -> Payoff:
+        """With a record that takes all it may; the cache still holds tools and head."""
+        rest = self.budget.injected + self.cut.kept
+        return payoff_of(self.tokens_before - self.budget.fixed - rest, rest)
 
 
 Plan = Forward | Reuse | Compact

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from math import ceil
 
 # Seconds for which a prompt cache holds what nobody asks for: usually, and where Anthropic is paid for longer.
 CACHE_TTL = 300.0
@@ -11,6 +12,25 @@ LONG_CACHE_TTL = 3_600.0
 # two is decided whether to break one. What is written anew costs the difference.
 CACHED, _WRITTEN = 0.1, 1.25
 REWRITTEN = _WRITTEN - CACHED
+
+
+@dataclass(frozen=True, slots=True)
+class Payoff:
+    """What it saves, and what it breaks, to take tokens out of a prompt: an estimate, since nobody knows what follows.
+
+    removed: tokens that no request carries from now on. rewritten: those behind them, which the provider's cache must
+    take anew. pays_after: requests after which the first has made up for the second; None where nothing is saved.
+    """
+
+    removed: int
+    rewritten: int
+    pays_after: int | None
+
+
+def payoff_of(removed: int, rewritten: int) -> Payoff:
+    """Of so many tokens, where the cache holds the prompt: a request reads them no more, and pays once for the rest."""
+    removed, rewritten = max(0, removed), max(0, rewritten)
+    return Payoff(removed, rewritten, ceil(rewritten * REWRITTEN / (removed * CACHED)) if removed else None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from types import MappingProxyType
+from typing import Protocol
 
 UNKNOWN = "–"
 LONGEST_NAME = 128
@@ -109,6 +110,30 @@ def plural(number: float, one: str, many: str = "") -> str:
     return f"{exact(number)} {one if number == 1 else many or one + 's'}"
 
 
+class Weighed(Protocol):
+    """What it saves and breaks to shorten a prompt, as of `price.Payoff`; None where nothing was shortened."""
+
+    @property
+    def removed(self) -> int | None: ...
+
+    @property
+    def rewritten(self) -> int | None: ...
+
+    @property
+    def pays_after(self) -> int | None: ...
+
+
+def payoff(each: Weighed) -> str:
+    """The same in a sentence; empty where there is nothing to tell."""
+    if each.removed is None:
+        return ""
+    broken = f"{exact(each.rewritten)} tokens behind that are new to the provider's cache"
+    if each.pays_after is None:
+        return f"By estimate it makes no later request smaller, and {broken}."
+    pays = f"it pays after {plural(each.pays_after, 'request')}"
+    return f"By estimate every later request is {exact(each.removed)} tokens smaller, and {broken}: {pays}."
+
+
 FILTERS: Mapping[str, Callable[..., str]] = MappingProxyType(
     {
         "exact": exact,
@@ -122,6 +147,7 @@ FILTERS: Mapping[str, Callable[..., str]] = MappingProxyType(
         "size": size,
         "name": name,
         "plural": plural,
+        "payoff": payoff,
         "setting": setting,
     }
 )

@@ -14,6 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from policies.chain import mark_of
+from proxy.admin import words
 from proxy.callers.tenants import Caller
 from proxy.commands.common import fail, plain
 from proxy.commands.sessions import stored
@@ -151,6 +152,8 @@ def _cut(explanation: Explanation) -> Iterator[str]:
             f" {len(explanation.pinned)} sentences of the user, {explanation.actions} tool calls"
             f" and {explanation.files} changed files"
         )
+    if explanation.payoff is not None:
+        yield f"{'the record' if cut else 'new short forms'}: {words.payoff(explanation.payoff)}"
     for one in explanation.recalled:
         yield f"message {one.index} behind {one.passages} quotations of what that covers, {one.tokens} tokens"
 

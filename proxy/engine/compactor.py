@@ -12,6 +12,7 @@ from typing import Literal, assert_never
 from msgspec import structs
 
 from policies.plan import soft_share
+from policies.price import payoff_of
 from policies.record import record as records
 from policies.record.record import Record, Written
 from policies.transcript import CountTokens
@@ -240,11 +241,13 @@ def _ended(job: Job, result: str, at: float, ms: float, bill: Bill, record: Reco
         tokens_out=spent.completion_tokens,
         usd=spent.usd,
     )
-    return ended if record is None else _with(ended, record)
+    return ended if record is None else _with(ended, record, job.cooled.conversation.fixed_tokens)
 
 
-def _with(ended: CompactionEnded, record: Record) -> CompactionEnded:
+def _with(ended: CompactionEnded, record: Record, fixed: int) -> CompactionEnded:
+    """fixed: tokens of tools and head, which the provider's cache still holds."""
     making = record.making
+    payoff = payoff_of(making.tokens.before - making.tokens.after, making.tokens.after - fixed)
     return structs.replace(
         ended,
         digest=record.digest,
@@ -254,6 +257,9 @@ def _with(ended: CompactionEnded, record: Record) -> CompactionEnded:
         tokens_after=making.tokens.after,
         tokens_summary=making.tokens.summary,
         ratio=record.compression_ratio,
+        removed=payoff.removed,
+        rewritten=payoff.rewritten,
+        pays_after=payoff.pays_after,
         chunks=making.chunk_count,
         depth=making.max_depth,
         truncated=making.truncated,

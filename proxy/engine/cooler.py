@@ -14,6 +14,7 @@ from msgspec import structs
 from policies.chain import Chain
 from policies.conversation import Conversation, MessageIndex
 from policies.cool_zone import Batch, Coming, is_short_enough, short_form, zone_of
+from policies.price import Payoff, payoff_of
 from policies.record.recall import Quotation
 from policies.transcript import CountTokens
 from proxy.dialects import json_array
@@ -43,6 +44,7 @@ class Cooled:
     replaced: index of a message -> its other bytes. next: what the next batch takes.
     is_cut: whether some are contents that would not have fitted, cut to their beginning and end.
     quotations: index of a message -> what is quoted in front of it.
+    payoff: of the batches that no request had carried before this one; None without any.
     """
 
     conversation: Conversation
@@ -50,6 +52,7 @@ class Cooled:
     next: tuple[Coming, ...] = ()
     is_cut: bool = False
     quotations: Mapping[MessageIndex, Quotation] = field(default_factory=dict)
+    payoff: Payoff | None = None
 
     def rewritten(self, others: Mapping[MessageIndex, tuple[bytes, int]], *, is_cut: bool = False) -> Cooled:
         """The same with other bytes, of so many tokens, for these messages."""
@@ -99,8 +102,9 @@ class Cooler:
         ]
         if not batches:
             return Cooled(conversation, {}, following)
-        forms = await self._forms(case, batches)
-        return await self._workers.run(self._replaced, case, forms, following)
+        forms, fresh = await self._forms(case, batches)
+        view = Cooled(conversation, {}, following, payoff=_together(fresh))
+        return await self._workers.run(self._replaced, case, view, forms)
 
     def counter(self, case: Case) -> CountTokens:
         return partial(self._tokenizer.count, encoding=case.request.encoding)
@@ -127,14 +131,16 @@ class Cooler:
         opened = [self._sealer.open(key, value) for key, value in zip(keys, values, strict=True)]
         return [None if plain is None else plain.decode("utf-8", "replace") for plain in opened]
 
-    async def _forms(self, case: Case, batches: Sequence[Batch]) -> dict[int, _Texts]:
-        """The short forms of every replaced message, by its position: frozen once, then the same for everybody."""
+    async def _forms(self, case: Case, batches: Sequence[Batch]) -> tuple[dict[int, _Texts], list[Batch]]:
+        """The short forms of every replaced message, by its position: frozen once, then the same for everybody; and the
+        batches that were frozen now."""
         keys = [_batch_key(case.chain, batch) for batch in batches]
         unknown = [key for key in keys if self._frozen.recall(key) is None]
         for key, texts in zip(unknown, await self._frozen.look_up(unknown), strict=True):
             if texts is not None:
                 self._frozen.keep(key, texts)
         forms: dict[int, _Texts] = {}
+        fresh = [batch for key, batch in zip(keys, batches, strict=True) if self._frozen.recall(key) is None]
         for key, batch in zip(keys, batches, strict=True):
             frozen = self._frozen.keep(key, self._frozen.recall(key) or await self._freeze(key, case, batch))
             left = iter(frozen)
@@ -145,7 +151,7 @@ class Cooler:
                 )
                 if any(text is not None for text in of_one):
                     forms[member] = of_one
-        return forms
+        return forms, fresh
 
     async def _freeze(self, key: str, case: Case, batch: Batch) -> _Texts:
         """Decide the texts of a batch, unless another replica was first."""
@@ -168,11 +174,11 @@ class Cooler:
                 texts.append(form if is_short_enough(form, tokens, count) else None)
         return tuple(texts)
 
-    def _replaced(self, case: Case, forms: Mapping[int, _Texts], following: tuple[Coming, ...]) -> Cooled:
+    def _replaced(self, case: Case, view: Cooled, forms: Mapping[int, _Texts]) -> Cooled:
         with_texts = case.request.dialect.items.with_texts
         at = {case.conversation.index(position): texts for position, texts in forms.items()}
         raws = {index: with_texts(case.request.message_bytes(index), texts) for index, texts in at.items()}
-        return Cooled(case.conversation, {}, following).rewritten(self._weighed(case, raws))
+        return view.rewritten(self._weighed(case, raws))
 
     def _cut(self, case: Case, view: Cooled, limits: Mapping[MessageIndex, int]) -> Cooled:
         messages = view.conversation.messages
@@ -240,6 +246,14 @@ class Cooler:
         count, describe = self.counter(case), case.request.dialect.items.describe
         described = (describe(json_array.decode(item), count) for item in json_array.split(readable(raw)))
         return sum(message.tokens for message in described if message is not None)
+
+
+def _together(batches: Sequence[Batch]) -> Payoff | None:
+    """Of several at once the cache is broken once, before the first."""
+    if not batches:
+        return None
+    payoffs = [batch.payoff for batch in batches]
+    return payoff_of(sum(each.removed for each in payoffs), max(each.rewritten for each in payoffs))
 
 
 class Content(NamedTuple):

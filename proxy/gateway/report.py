@@ -79,6 +79,7 @@ def ended(incoming: Incoming, error: BaseException | None) -> RequestEnded:
     named, sent, usage = incoming.named, incoming.draft, incoming.usage
     end: End = "complete" if error is None else next((end for kind, end in _ENDS if isinstance(error, kind)), "aborted")
     refusal = error if isinstance(error, ProxyError) and end == "refused" else None
+    payoff = sent.view.payoff if sent and sent.copy and sent.view else None
     window, spoken = route.window if route else None, exchange.head.conversation
     return RequestEnded(
         at=round(time.time(), 3), end=end, tenant=caller.tenant if caller else None,
@@ -104,7 +105,9 @@ def ended(incoming: Incoming, error: BaseException | None) -> RequestEnded:
         output=usage.completion_tokens if usage else None, reasoning=usage.reasoning if usage else None,
         session=named.chain.name if named else None,
         label=(named.label or None) if named else None, max_output=sent.max_output if sent else None,
-        checkpoint=sent.record.digest[:16] if sent and sent.record else None, overflow=incoming.overflow,
+        checkpoint=sent.record.digest[:16] if sent and sent.record else None,
+        removed=payoff.removed if payoff else None, rewritten=payoff.rewritten if payoff else None,
+        pays_after=payoff.pays_after if payoff else None, overflow=incoming.overflow,
         warning=incoming.warning, code=refusal.code if refusal else None, cause=_cause(error),
     )  # fmt: skip
 

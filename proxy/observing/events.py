@@ -37,6 +37,7 @@ class RequestEnded(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     stages:      own_ms by what was done: `read`, `store`, `plan`, `rebuild`; of requests that needed more than a count.
     wait_ms:     for summaries, before and after it was first sent.
     attempts:    requests to the upstream that were made for it.
+    removed, rewritten, pays_after: of short forms that no request had carried before, an estimate (`price.Payoff`).
     overflow:    what became of one that the upstream refused for its size; `observed` where its mode leaves it alone.
     bytes:       of the answer's body. comments: signs of life before it.
     """
@@ -87,6 +88,9 @@ class RequestEnded(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     label: str | None = None
     max_output: int | None = None
     checkpoint: str | None = None
+    removed: int | None = None
+    rewritten: int | None = None
+    pays_after: int | None = None
     overflow: Overflow | None = None
     warning: str | None = None
     code: str | None = None
@@ -142,6 +146,7 @@ class CompactionEnded(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     refused:    why answers of the model were of no use; `login` where none may be asked for.
     cut, strategy, fallback_reason, adjustment, adjustment_delta, rounds, rounds_kept, covered: where it was cut (R0).
     tokens_in, tokens_out, usd: what the model's answers cost, useless ones too.
+    removed, rewritten, pays_after: what the record saves and breaks, an estimate (`price.Payoff`).
     digest, parent: of the record and the one that it continues; checkpoint: the first digits of `digest`.
     """
 
@@ -179,6 +184,9 @@ class CompactionEnded(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     tokens_after: int | None = None
     tokens_summary: int | None = None
     ratio: float | None = None
+    removed: int | None = None
+    rewritten: int | None = None
+    pays_after: int | None = None
     chunks: int | None = None
     depth: int | None = None
     truncated: bool | None = None

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from policies.price import payoff_of
 from proxy.admin import words
 
 if TYPE_CHECKING:
@@ -73,6 +74,17 @@ def test_a_moment_is_told_from_now() -> None:
         "1 s ago",
         "1 min ago",
     ]
+
+
+@pytest.mark.parametrize(
+    ("removed", "said"),
+    [(0, "makes no later request smaller, and 23 tokens"), (230, "is 230 tokens smaller, and 23 tokens")],
+)
+def test_what_a_shorter_prompt_saves_and_breaks_is_called_an_estimate(removed: int, said: str) -> None:
+    told = words.payoff(payoff_of(removed, 23))
+    assert told.startswith("By estimate ")
+    assert said in told
+    assert told.endswith(": it pays after 2 requests.") == bool(removed)
 
 
 def test_a_noun_follows_its_number() -> None:

@@ -284,6 +284,7 @@ def test_a_request_is_explained_as_a_table_in_runs(run: Run, request_file: str) 
     assert re.search(r"^2-\d+ +tool loop +\d+ +[\d,]+ +0 +summarised +older than the rounds ", ended.out, re.MULTILINE)
     assert re.search(r"^\d+-121 +tool loop .* kept +newest rounds that fit the target *$", ended.out, re.MULTILINE)
     assert re.fullmatch(r"[\d,]+ of a 8,192-token window's 6,554 usable; would send at most [\d,]+ \(\d+ %\)", last)
+    assert re.search(r"^the record: By estimate every later request is [\d,]+ tokens smaller,", ended.out, re.MULTILINE)
     assert "applied (tool_execution)\n" in ended.out
     assert "\x1b" not in ended.out
 

@@ -19,6 +19,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec import structs
 
+from policies.price import Payoff, payoff_of
 from proxy.callers.tenants import Tenants
 from proxy.dialects.table import CHAT
 from proxy.engine.case import Case, Mode, case_of
@@ -180,6 +181,35 @@ async def test_it_says_what_the_next_request_does_and_asks_nobody(tmp_path: Path
             sent, most = int(told["tokens-sent"]), explanation.tokens_sent
             assert sent <= most if explanation.cut else sent == most
         check_sums(explanation, json.loads(request)["messages"])
+
+
+async def test_what_a_compaction_saves_and_breaks_is_told_before_and_after(tmp_path: Path) -> None:
+    async with stage(tmp_path, **policy(**NO_MODEL, soft_threshold=1)) as play:
+        estimate = (await explained(play, DUE)).payoff
+        await play.send(DUE)
+        await play.settled()
+        (made,), request = play.logged("compaction"), play.logged("request")[-1]
+        assert (await explained(play, DUE)).payoff is None, "it is done"
+    assert estimate is not None
+    assert made["removed"] == int(str(made["tokens_before"])) - int(str(made["tokens_after"])) >= estimate.removed
+    assert 0 < int(str(made["rewritten"])) < int(str(made["tokens_after"])), "the head is still in the cache"
+    assert made["pays_after"] == payoff_of(made["removed"], made["rewritten"]).pays_after
+    assert (request["compaction"], "removed" in request) == ("applied", False)
+
+
+async def test_what_short_forms_save_and_break_is_told_with_the_first_request_that_has_them(tmp_path: Path) -> None:
+    scene = SCENES["cooled"]
+    async with stage(tmp_path, **scene.settings) as play:
+        estimate = (await explained(play, scene.request)).payoff
+        for _ in range(2):
+            await play.send(scene.request)
+        await play.settled()
+        first, second = play.logged("request")[-2:]
+        assert (await explained(play, scene.request)).payoff is None
+    assert estimate is not None
+    assert estimate.removed > 1_000
+    assert Payoff(first["removed"], first["rewritten"], first["pays_after"]) == estimate
+    assert (second["compaction"], "removed" in second) == ("cooled", False)
 
 
 def check_sums(explanation: Explanation, messages: Sequence[Message]) -> None:

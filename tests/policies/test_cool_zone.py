@@ -41,6 +41,14 @@ def test_the_oldest_that_have_cooled_go_together_until_the_valve_is_relieved() -
     assert len(zone.batches[0].members) >= 2
 
 
+def test_a_batch_tells_what_it_takes_out_and_what_it_breaks() -> None:
+    view = conversation(loop(*[LARGE] * 10, *[100] * 9))
+    for batch in zone_of(view, WINDOW, DEFAULTS).batches:
+        removed = sum(view.body[member].tokens for member in batch.members)
+        behind = sum(message.tokens for message in view.body[batch.members[0] : batch.seen])
+        assert (batch.payoff.removed, batch.payoff.rewritten) == (removed, behind - removed)
+
+
 def test_the_newest_rounds_stay_whole_whatever_they_weigh() -> None:
     view = conversation(loop(*[LARGE] * 8, 9_000, 9_000, 9_000, 9_000, 9_000, 50))
     hot = set(view.units[-6:])

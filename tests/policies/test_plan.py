@@ -112,6 +112,16 @@ def test_a_tool_result_at_the_end_names_the_second_check() -> None:
     assert plan.trigger == "tool_execution"
 
 
+def test_a_compaction_tells_what_it_takes_out_and_what_it_breaks() -> None:
+    view = conversation([system("rules " * 300), *of_tokens(6_500)])
+    limits = limits_of(budget_of(8_000, 7_000), DEFAULTS, view.fixed_tokens)
+    plan = decide(view, limits, DEFAULTS, None)
+    assert isinstance(plan, Compact)
+    rest = plan.budget.injected + plan.cut.kept
+    assert plan.payoff.removed == view.total_tokens - view.fixed_tokens - rest > 0
+    assert plan.payoff.rewritten == rest, "tools and head stay in the cache"
+
+
 def test_a_standing_checkpoint_is_reused_until_the_rest_has_grown() -> None:
     view = conversation(of_tokens(9_000))
     covered = view.units[len(view.units) // 2]

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policies.price import Price, Tokens, prompt_behind
+from policies.price import Payoff, Price, Tokens, payoff_of, prompt_behind
 
 ANTHROPIC = Price(prompt=4.0, completion=20.0, cached=0.4, written=5.0, written_long=8.0)
 OPENAI = Price(prompt=4.0, completion=20.0, cached=0.4, written=4.0, written_long=4.0)
@@ -29,6 +29,22 @@ STEPPED = Price(4.0, 20.0, 0.4, 5.0, 8.0, above=1_000, dear=Price(8.0, 30.0, 0.8
 )
 def test_what_a_call_costs(price: Price, call: Tokens, usd: float) -> None:
     assert price.of(call) == pytest.approx(usd)
+
+
+@pytest.mark.parametrize(
+    ("removed", "rewritten", "after"),
+    [
+        # Each request saves a tenth of what is gone; the rest is paid once at 1.15 more.
+        (10_000, 0, 0),
+        (11_500, 1_000, 1),
+        (11_500, 1_001, 2),
+        (80_000, 30_000, 5),
+        (0, 30_000, None),
+        (-50, 30_000, None),
+    ],
+)
+def test_after_how_many_requests_a_shorter_prompt_pays(removed: int, rewritten: int, after: int | None) -> None:
+    assert payoff_of(removed, rewritten) == Payoff(max(0, removed), rewritten, after)
 
 
 @pytest.mark.parametrize(

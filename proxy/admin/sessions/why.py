@@ -96,6 +96,8 @@ def _outcome(event: CompactionEnded) -> str:
         f"So {where}the first {words.plural(event.covered, 'message')} became a record of"
         f" {words.exact(event.tokens_summary)} tokens, {cut}."
     )
+    if told := words.payoff(event):
+        made += f" {told}"
     if event.result != "deterministic":
         return made + asked
     cause = f" {reason(event.reason)}" if event.reason else ""

@@ -13,6 +13,7 @@ from policies.half_window import Cut
 from policies.ledger import ledger
 from policies.ledger.entries import Entry
 from policies.plan import Compact, Forward, Reuse, soft_share
+from policies.price import Payoff
 from policies.record import working_set
 from policies.record.actions import file_changes, key_actions
 from policies.record.record import Record, RoundCounts
@@ -105,6 +106,13 @@ class _Outlook:
     @property
     def plan(self) -> Compact | None:
         return self.decision.plan if isinstance(self.decision.plan, Compact) else None
+
+    @property
+    def payoff(self) -> Payoff | None:
+        if self.plan is not None:
+            return self.plan.payoff
+        view = self.draft.view
+        return view.payoff if view is not None and self.draft.copy is not None else None
 
     @property
     def record(self) -> Record | None:
@@ -249,6 +257,7 @@ def _explanation(
         tokens_sent=outlook.draft.tokens,
         tokens_tools=case.request.tools_tokens,
         record_tokens=outlook.record_tokens,
+        payoff=outlook.payoff,
         cut=None if outlook.plan is None else _cut(outlook.plan.cut, indexes[head + outlook.plan.cut.position]),
         checkpoint=None if outlook.record is None else _checkpoint(outlook.record),
         messages=list(fates(case, received, outlook.sent, indexes)),

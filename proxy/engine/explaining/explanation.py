@@ -6,6 +6,7 @@ import msgspec
 
 from policies.ledger.entries import Kind
 from policies.message import Role
+from policies.price import Payoff
 from policies.record.lineage import Lineage
 from policies.record.record import RoundCounts
 from proxy.engine.case import Outcome
@@ -117,6 +118,7 @@ class Explanation(msgspec.Struct, frozen=True):
     tokens_received, tokens_sent: tokens_tools included; a record that is not made yet counts with the most it may take,
              and if making it fails, the request goes out without it, unless it must shrink.
     record_tokens: of the record in tokens_sent, None without one.
+    payoff:  of the compaction, else of the short forms, that no request has carried before; an estimate.
     lineage: how the compactions of this conversation went so far, None before the first.
     recalled: what is quoted in front of messages that come back to covered ones.
     pinned:  what the user said that the record carries; actions, files: tool calls and changed files that it knows of.
@@ -135,6 +137,7 @@ class Explanation(msgspec.Struct, frozen=True):
     tokens_sent: int = 0
     tokens_tools: int = 0
     record_tokens: int | None = None
+    payoff: Payoff | None = None
     cut: CutMade | None = None
     checkpoint: Checkpoint | None = None
     lineage: Lineage | None = None

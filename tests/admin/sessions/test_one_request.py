@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, get_args
 
 import pytest
@@ -13,6 +14,7 @@ from proxy.observing.session_trails import SessionTrails
 from proxy.observing.tallies import _FAILURES
 from tests.support.admin import BROWSER, CONFIGURED, Played, hashed, played
 from tests.support.long_conversations import LONG, SMALL_WINDOW, bearer
+from tests.support.scenarios import LOUD, WINDOW, loud
 from tests.support.session_events import AT, compacted, requested
 from tests.support.upstreams import CHAT, JSON, Header, ask
 
@@ -89,8 +91,21 @@ def test_a_point_of_a_session_leads_to_its_request_as_far_as_that_is_known() -> 
     assert found == {number + 1: f"{number:016x}" for number in range(20, 40)}
 
 
-async def _asked(play: Played, *headers: Header) -> str:
-    reply = await ask(play.address, "POST", CHAT, [JSON, *headers], LONG)
+@pytest.mark.anyio
+@pytest.mark.slow
+async def test_its_page_tells_what_its_new_short_forms_save_and_break(tmp_path: Path) -> None:
+    request = json.dumps({"model": "m", "messages": loud(4, small=2)}).encode()
+    models, policies = [{"match": "*", "context_window": WINDOW}], {"default": {**LOUD, "soft_threshold": 1}}
+    async with played(tmp_path, CONFIGURED, models=models, policies=policies) as play:
+        pages = []
+        for _ in range(2):
+            name = await _asked(play, body=request)
+            pages.append((await play.send("GET", f"/admin/requests/{name}", HTML, bearer(CONFIGURED))).body.decode())
+    assert ["Short forms" in page and "By estimate every later" in page for page in pages] == [True, False]
+
+
+async def _asked(play: Played, *headers: Header, body: bytes = LONG) -> str:
+    reply = await ask(play.address, "POST", CHAT, [JSON, *headers], body)
     assert reply.status == 200
     return (reply.header(b"x-concertina-request-id") or b"").decode()
 

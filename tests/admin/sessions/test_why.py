@@ -41,6 +41,12 @@ def test_a_number_in_a_reason_does_not_matter() -> None:
             " in 99 ms: 4,000 tokens in, 300 out, $0.02.",
         ),
         (
+            {"trigger": "manual", "calls": 0, "removed": 80_000, "rewritten": 30_000, "pays_after": 5},
+            "At 08:00:00 a compaction was asked for at 72 % of the room. So the first 38 messages became a record of"
+            " 1,367 tokens, cut at the end of a turn (L0). By estimate every later request is 80,000 tokens smaller,"
+            " and 30,000 tokens behind that are new to the provider's cache: it pays after 5 requests.",
+        ),
+        (
             {"trigger": "proactive", "threshold": 0.8, "used": 0.83, "result": "deterministic", "calls": 0,
              "reason": "summarizer_timeout", "strategy": "round-boundary", "cut": "L1"},
             "At 08:00:00 a request filled 83 % of its room (it is compacted from 80 %). So the first 38 messages became"

@@ -41,6 +41,7 @@ async def test_the_example_is_explained_under_two_policies_side_by_side(tmp_path
         assert "Policy default" in page
         assert "Policy chat" in page
         assert "older than the rounds that fit the target" in page
+        assert page.count("The record: By estimate every later request is ") == 2
         assert not play.behind.calls
         assert play.app._opened is not None
         assert not [*play.app._opened.trails.newest()]
