@@ -186,6 +186,16 @@ class Questions(Protocol):
         """The answer to either; None where it is none."""
 
 
+class Breakpoints(Protocol):
+    """Puts marks where a provider's cache is to be written, which caches nothing by itself."""
+
+    def behind_record(self, raw: bytes, /) -> bytes:
+        """An item that begins with a text of ours, with a mark on that."""
+
+    def behind_head(self, body: bytes, /) -> bytes:
+        """A body with a mark behind its instructions and tools; its items keep their bytes."""
+
+
 @dataclass(frozen=True, slots=True)
 class Dialect:
     """One way to write conversations.
@@ -193,6 +203,7 @@ class Dialect:
     name:       by which people and configs know it.
     path:       of its requests, without /v1. count_path: where their tokens are counted; None where they are not.
     array:      where their items stand. settings: what a request's fields say.
+    breakpoints: for providers that cache only what is marked; None where none speaks it.
     header:     by which its clients are known on paths of no dialect; None where they are not.
     """
 
@@ -205,6 +216,7 @@ class Dialect:
     answers: Answers
     questions: Questions
     header: bytes | None = None
+    breakpoints: Breakpoints | None = None
 
     def of_model(self, model: str) -> "Dialect":
         """The same of requests whose path names the model: what their bodies call it counts for nothing. Itself for an
@@ -212,11 +224,18 @@ class Dialect:
         return _of_model(self, model) if model else self
 
     def rebuild(
-        self, body: bytes, parsed: Parsed, items: Sequence[Item], replaced: Mapping[MessageIndex, bytes]
+        self,
+        body: bytes,
+        parsed: Parsed,
+        items: Sequence[Item],
+        replaced: Mapping[MessageIndex, bytes],
+        *,
+        is_marked: bool = False,
     ) -> bytes:
         """The body with another array: the client's own bytes but for items of ours, and for those replaced.
 
-        replaced: index of an item -> its other bytes.
+        replaced: index of an item -> its other bytes. is_marked: with breakpoints behind head and record, which is the
+        user's item among ours.
         """
 
         def kept(index: MessageIndex) -> bytes:
@@ -232,10 +251,12 @@ class Dialect:
 
         def piece(item: Item) -> int | bytes:
             match item:
-                case Injected():
+                case Injected(role="assistant"):
                     return self.items.injected(item)
+                case Injected():
+                    return self._record(self.items.injected(item), is_marked=is_marked)
                 case Merged():
-                    return self.items.merged(item.text, words(item.into))
+                    return self._record(self.items.merged(item.text, words(item.into)), is_marked=is_marked)
                 case Words():
                     return words(item)
                 case Rules():
@@ -244,7 +265,11 @@ class Dialect:
                     return replaced.get(item, item)
 
         # Of a message from which everything was taken nothing is sent.
-        return json_array.rebuild(body, parsed, (one for one in map(piece, items) if one != b""))
+        rebuilt = json_array.rebuild(body, parsed, (one for one in map(piece, items) if one != b""))
+        return self.breakpoints.behind_head(rebuilt) if is_marked and self.breakpoints else rebuilt
+
+    def _record(self, raw: bytes, *, is_marked: bool) -> bytes:
+        return self.breakpoints.behind_record(raw) if is_marked and self.breakpoints else raw
 
     @staticmethod
     def rewritten(raw: bytes | memoryview, change: Callable[[bytes], bytes | None]) -> bytes:

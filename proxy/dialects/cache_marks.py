@@ -4,7 +4,7 @@ import re
 
 import msgspec
 
-_MARK = {"cache_control": {"type": "ephemeral"}}
+MARK = {"cache_control": {"type": "ephemeral"}}
 _MOST = 4
 
 marks_in = re.compile(rb'"cache_control"\s*:\s*\{').findall
@@ -26,4 +26,4 @@ def marked(message: bytes) -> bytes:
     decoded = msgspec.json.decode(message)
     content = decoded["content"]
     parts = content if isinstance(content, list) else [{"type": "text", "text": content}]
-    return msgspec.json.encode({**decoded, "content": [*parts[:-1], {**parts[-1], **_MARK}]})
+    return msgspec.json.encode({**decoded, "content": [*parts[:-1], {**parts[-1], **MARK}]})

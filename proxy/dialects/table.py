@@ -8,6 +8,7 @@ import msgspec
 from proxy.dialects.base import Dialect
 from proxy.dialects.chat import answers, messages, questions, requests
 from proxy.dialects.messages import answers as messages_answers
+from proxy.dialects.messages import breakpoints
 from proxy.dialects.messages import items as messages_items
 from proxy.dialects.messages import questions as messages_questions
 from proxy.dialects.messages import requests as messages_requests
@@ -46,6 +47,7 @@ MESSAGES = Dialect(
     messages_answers,
     messages_questions,
     b"anthropic-version",
+    breakpoints,
 )
 DIALECTS = (CHAT, RESPONSES, MESSAGES)
 _BY_PATH = {dialect.path: dialect for dialect in DIALECTS}

@@ -1,16 +1,17 @@
 """What is sent for a request: the client's bytes, or a copy that differs from them."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import msgspec
 from msgspec.structs import replace
 
-from policies.assembly import SHAPES, Item, Shape, assemble
+from policies.assembly import SHAPES, Shape, assemble
 from policies.conversation import MessageIndex
 from policies.plan import Standing, tokens_with
 from policies.record.record import Record
 from proxy.dialects import json_array
+from proxy.dialects.cache_marks import may_be_cached
 from proxy.dialects.reader import CountedRequest
 from proxy.engine.case import Case, Outcome
 from proxy.engine.cooler import Cooled
@@ -88,11 +89,13 @@ def with_output(case: Case, body: bytes, limit: int | None) -> bytes:
 
 
 def body_of(case: Case, copy: Copy, shape: Shape) -> bytes:
+    """Behind a record the provider's cache holds head and record from then on, whether the client marks them or not."""
     request = case.request
-    items: Sequence[Item] = case.conversation.indexes
-    if copy.text is not None:
-        items = assemble(case.conversation, copy.covered, copy.text, shape)
-    return request.dialect.rebuild(request.body, request.parsed, items, copy.replaced)
+    if copy.text is None:
+        return request.dialect.rebuild(request.body, request.parsed, case.conversation.indexes, copy.replaced)
+    items = assemble(case.conversation, copy.covered, copy.text, shape)
+    is_marked = not may_be_cached(request.body, request.settings.model)
+    return request.dialect.rebuild(request.body, request.parsed, items, copy.replaced, is_marked=is_marked)
 
 
 def standing_of(record: Record | None) -> Standing | None:

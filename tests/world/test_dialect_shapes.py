@@ -13,8 +13,10 @@ import pytest
 
 from proxy.demo import answers
 from proxy.demo.model_server import Fault
+from proxy.dialects.table import MESSAGES
 from tests.support.dialects import WRITERS, Called, Entry, Style, model, results, user
-from tests.support.scenarios import FIRST, WINDOW, most_calls, prose, usable
+from tests.support.prompt_caches import PromptCache
+from tests.support.scenarios import FIRST, MODEL, WINDOW, most_calls, prose, usable
 from tests.support.strict_messages import Signer, marks
 from tests.support.worlds import Talk, prefix_reuse, session, told, world
 
@@ -422,3 +424,22 @@ async def test_moving_marks_are_the_clients_own(
             assert marks(play.sent[-1].body) == marks(body)
         assert play.calls > 0
         assert large == 300 or prefix_reuse(play.sent) >= 0.90
+
+
+@pytest.mark.parametrize(("name", "ours"), [("claude-sonnet-4-5", 2), (MODEL, 0)])
+async def test_of_claude_head_and_record_are_marked_where_the_client_marks_nothing(
+    tmp_path: Path, name: str, ours: int
+) -> None:
+    """They are in the provider's cache from the next request on; what came without a record goes out as it came."""
+    async with world(tmp_path, OF["messages"], models=[{"match": "*", "context_window": WINDOW}]) as play:
+        replies = await play.play(session(Talk()), model=name)
+        assert play.calls > 0
+        assert prefix_reuse(play.sent) >= 0.90
+        cache, served = PromptCache(MESSAGES), []
+        for reply, sent in zip(replies, play.sent, strict=True):
+            outcome, _ = told(reply)
+            assert len(marks(sent.body)) == (ours if outcome in ("applied", "reused") else 0)
+            share = cache.take(sent.body)
+            served += [share > 0.03] if outcome == "reused" else []
+        # The head alone is less than a hundredth; a record made ahead is written with its first use.
+        assert served.count(bool(ours)) > 0.8 * len(served)
