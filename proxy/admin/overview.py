@@ -24,6 +24,7 @@ _LABELLED_EVERY = 10
 _MOST_LABELS = 8
 # Of an axis, at its top.
 _LEAST_USD = 0.0001
+_LEAST_SECONDS = 0.1
 _MOST_ROWS = 8
 _PERCENTILE = 0.95
 # Requests from which on a share of them says something.
@@ -89,7 +90,8 @@ class Part(msgspec.Struct, frozen=True):
 
     failed: requests without an answer of 2xx, or of a shape that is not understood. cost: US dollars, None where no
     price is known; cost_of_summaries: of it. saved: what the same requests would have cost more as they came, an
-    estimate.
+    estimate. latency_p50, latency_p95: seconds in which half and 19 of 20 of the answered requests had ended, by
+    estimate; None without any.
     """
 
     at: int
@@ -101,6 +103,8 @@ class Part(msgspec.Struct, frozen=True):
     cost: float | None
     cost_of_summaries: float | None
     saved: float | None
+    latency_p50: float | None = None
+    latency_p95: float | None = None
 
 
 class Told(msgspec.Struct, frozen=True):
@@ -199,7 +203,8 @@ def parts(
 
 
 def _part(at: int, sums: Mapping[tuple[str, str], Tally], tenant: str | None, price: Prices) -> Part:
-    used = totals_of("", ((model, tally) for (owner, model), tally in sums.items() if tenant in (None, owner)), price)
+    found = [(model, tally) for (owner, model), tally in sums.items() if tenant in (None, owner)]
+    used, tally = totals_of("", found, price), total(each for _, each in found)
     return Part(
         at=at,
         requests=used.requests,
@@ -210,6 +215,8 @@ def _part(at: int, sums: Mapping[tuple[str, str], Tally], tenant: str | None, pr
         cost=used.cost,
         cost_of_summaries=used.cost_of_summaries,
         saved=used.saved,
+        latency_p50=figures.latency(tally, 0.5),
+        latency_p95=figures.latency(tally, _PERCENTILE),
     )
 
 
@@ -232,11 +239,13 @@ def by_minute(shown: Sequence[Minute]) -> Series:
 
 
 def by_part(shown: Sequence[Part], span: Span) -> dict[str, Series]:
-    """Tokens, failures and money over the span."""
+    """Tokens, failures, money and latency over the span."""
     each_one, named = ("hour", _clock) if span.step == 1 else ("day", _day)
     every = max(1, ceil(len(shown) / _MOST_LABELS))
     labels = [named(each.at) if at % every == 0 else "" for at, each in enumerate(shown)]
     money = [(each.cost or 0.0, each.cost_of_summaries or 0.0) for each in shown]
+    took = [(each.latency_p95 or 0.0, each.latency_p50 or 0.0) for each in shown]
+    slowest = [each.latency_p95 for each in shown if each.latency_p95 is not None]
     failed, passed_on = sum(each.failed for each in shown), sum(each.passed_on for each in shown)
     received, sent = sum(each.received for each in shown), sum(each.sent for each in shown)
     return {
@@ -254,6 +263,11 @@ def by_part(shown: Sequence[Part], span: Span) -> dict[str, Series]:
             _drawn(money, labels, chart.HALF, _LEAST_USD, lambda amount: f"${words.rounded(amount)}"),
             [f"{named(each.at)}: {_money(each)}" for each in shown],
             f"Spend by the {each_one}: {words.usd(sum(cost for cost, _ in money))}",
+        ),
+        "latency": Series(
+            _drawn(took, labels, chart.LOW, _LEAST_SECONDS, lambda seconds: f"{words.rounded(seconds)} s"),
+            [f"{named(each.at)}: {_latency(each)}" for each in shown],
+            f"Latency by the {each_one}: p95 of {words.span(max(slowest, default=None))} at most",
         ),
     }
 
@@ -281,6 +295,11 @@ def _failures(each: Part) -> str:
 def _money(each: Part) -> str:
     told = f"{words.usd(each.cost)}, {words.usd(each.cost_of_summaries)} of it for summaries"
     return told if each.saved is None else f"{told}, {words.usd(each.saved)} saved by estimate"
+
+
+def _latency(each: Part) -> str:
+    told = f"p95 {words.span(each.latency_p95)}, half within {words.span(each.latency_p50)}"
+    return f"{told}, {words.plural(each.requests - each.failed, 'answered request')}"
 
 
 def _clock(at: int) -> str:

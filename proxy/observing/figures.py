@@ -2,7 +2,7 @@
 
 from typing import Protocol
 
-from proxy.observing.tally import Tally
+from proxy.observing.tally import LATENCIES, LATENCY_BOUNDS, Tally
 
 # From here on a conversation is near its window.
 NEAR = 0.9
@@ -56,6 +56,18 @@ def cost_as_received(tally: Tally) -> float:
 def saved(tally: Tally) -> float:
     """US dollars that were not paid, summaries deducted; an estimate, and negative where we were dearer."""
     return (tally.cost_received - tally.cost - tally.cost_summaries) / _BILLION
+
+
+def latency(tally: Tally, share: float) -> float | None:
+    """Seconds in which this share of the answered requests had ended, None without any: an estimate, as if those
+    between two bounds were spread evenly. What is beyond the last bound counts as that."""
+    counts: list[int] = [getattr(tally, name) for name in LATENCIES]
+    wanted, lower = share * sum(counts), 0.0
+    for bound, count in zip(LATENCY_BOUNDS, counts, strict=False):
+        if count and wanted <= count:
+            return (lower + (bound - lower) * wanted / count) / 1000
+        wanted, lower = wanted - count, bound
+    return lower / 1000 if counts[-1] else None
 
 
 def fill(prompt: Sent) -> float | None:

@@ -1,5 +1,6 @@
 """Sums over the requests of conversations, in all and by the hour, and what an event adds to them."""
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterable
 
 import msgspec
@@ -9,7 +10,7 @@ from proxy.observing.histograms import OTHER
 
 HOUR = 3600
 DAY_HOURS = 24
-MOST_ROWS = 130
+MOST_ROWS = 100
 _DAYS = 2
 
 Row = tuple[int, str, str]
@@ -29,6 +30,7 @@ class Tally(msgspec.Struct, gc=False, omit_defaults=True):
     summary_in, summary_out: tokens of all calls of summarizers, useless ones too.
     cost:           billionths of a US dollar, of answers and their prompts; cost_received: of the same as they came, an
                     estimate; cost_summaries: of summarizers. Where a price is known.
+    ms_250 …:       those that took so many milliseconds at most, and more than the bound before; ms_more: any longer.
     """
 
     requests: int = 0
@@ -51,6 +53,18 @@ class Tally(msgspec.Struct, gc=False, omit_defaults=True):
     cost: int = 0
     cost_received: int = 0
     cost_summaries: int = 0
+    ms_250: int = 0
+    ms_500: int = 0
+    ms_1000: int = 0
+    ms_2000: int = 0
+    ms_4000: int = 0
+    ms_8000: int = 0
+    ms_16000: int = 0
+    ms_32000: int = 0
+    ms_64000: int = 0
+    ms_128000: int = 0
+    ms_256000: int = 0
+    ms_more: int = 0
 
     def add(self, other: "Tally") -> None:
         for field in self.__struct_fields__:
@@ -68,6 +82,8 @@ class Tally(msgspec.Struct, gc=False, omit_defaults=True):
         self.answered += 1
         self.received += received
         self.sent += sent
+        took = LATENCIES[bisect_left(LATENCY_BOUNDS, event.ms)]
+        setattr(self, took, getattr(self, took) + 1)
         if event.overflow == "solved" or (event.window is not None and received > event.window and sent < received):
             self.kept_alive += 1
         if event.billed is None:
@@ -88,6 +104,10 @@ class Tally(msgspec.Struct, gc=False, omit_defaults=True):
         self.summary_in += event.tokens_in
         self.summary_out += event.tokens_out
         self.cost_summaries += billionths(event.usd)
+
+
+LATENCIES = tuple(name for name in Tally.__struct_fields__ if name.startswith("ms_"))
+LATENCY_BOUNDS = tuple(float(name.removeprefix("ms_")) for name in LATENCIES[:-1])
 
 
 def billionths(usd: float | None) -> int:

@@ -85,7 +85,10 @@ def test_the_last_hour_has_sixty_minutes_the_quiet_ones_too() -> None:
 
 HOUR = int(AT) // 3600
 SUMS = {
-    HOUR: {("a", "m"): Tally(5, answered=3, passed_on=1, received=90, sent=40, cost=4_000_000), ("b", "x"): Tally(2)},
+    HOUR: {
+        ("a", "m"): Tally(5, answered=3, passed_on=1, received=90, sent=40, cost=4_000_000, ms_4000=3),
+        ("b", "x"): Tally(2),
+    },
     HOUR - 30: {("a", "m"): Tally(4, answered=4, cost=1_000_000, cost_summaries=1_000_000)},
 }
 
@@ -103,7 +106,7 @@ def test_a_span_has_all_its_hours_or_days_the_quiet_ones_too(name: str, number: 
     assert (other.requests, other.cost) == (2, None)
 
 
-def test_a_span_is_drawn_as_tokens_failures_and_money() -> None:
+def test_a_span_is_drawn_as_tokens_failures_money_and_latency() -> None:
     span = overview.SPANS[2]
     shown = overview.parts({at - at % 24: rows for at, rows in SUMS.items()}, None, span, AT, {"m": PRICE}.get)
     drawn = overview.by_part(shown, span)
@@ -111,6 +114,9 @@ def test_a_span_is_drawn_as_tokens_failures_and_money() -> None:
     assert drawn["failures"].titles[-1] == "15 Jan: 4 of 7 requests failed, 1 overflow passed on"
     assert drawn["failures"].label == "Failed requests by the day: 4, 1 overflow of them"
     assert drawn["money"].titles[-1] == "15 Jan: $0.004, $0.00 of it for summaries, −$0.004 saved by estimate"
+    assert drawn["latency"].titles[-1] == "15 Jan: p95 3.9 s, half within 3 s, 3 answered requests"
+    assert drawn["latency"].label == "Latency by the day: p95 of 3.9 s at most"
+    assert [tick.text for tick in drawn["latency"].drawn[0].up] == ["0 s", "1 s", "2 s", "3 s", "4 s"]
     wide, narrow = drawn["money"].drawn
     assert [tick.text for tick in wide.up] == ["$0", "$0.001", "$0.002", "$0.003", "$0.004"]
     assert [tick.text for tick in narrow.across] == [

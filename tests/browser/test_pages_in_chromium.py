@@ -126,6 +126,7 @@ def fill(hours: Hours) -> None:
                 "output": 90 * number,
             }
             made = {"summary_in": 300 * number, "kept_alive": number // 9, "passed_on": at % 40 == 0}
+            made |= {"ms_4000": number // 2, "ms_8000": number - number // 2, "ms_64000": at % 13 // 3}
             sent = 5_000 * number
             usd = {"cost": sent * 3_000, "cost_received": sent * 5_000, "cost_summaries": sent * 200}
             rows[at, tenant, model] = Tally(number, answered=number - at % 3, **sizes, **made, **usd)

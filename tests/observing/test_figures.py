@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from proxy.observing import figures
-from proxy.observing.tally import Tally
+from proxy.observing.tally import Tally, total
 from tests.support.events import answered
 
 
@@ -20,6 +20,32 @@ def test_what_summaries_took_is_subtracted_and_the_net_may_be_negative() -> None
 )
 def test_the_cache_share_is_of_those_whose_upstream_tells_it(tally: Tally, share: float | None) -> None:
     assert figures.cache_share(tally) == share
+
+
+@pytest.mark.parametrize(
+    ("took", "median", "p95"),
+    [
+        ([], None, None),
+        ([0.1], 0.125, 0.2375),
+        ([0.25, 0.3], 0.25, 0.475),
+        ([3.0] * 100, 3.0, 3.9),
+        ([0.3] * 90 + [20.0] * 10, 0.25 + 0.25 * 50 / 90, 24.0),
+        ([1_000.0], 256.0, 256.0),
+    ],
+)
+def test_latency_lies_between_two_bounds_and_adds_up(
+    took: list[float], median: float | None, p95: float | None
+) -> None:
+    """In any order, and of any process."""
+    one, other = Tally(), Tally()
+    for number, seconds in enumerate(took):
+        event = answered(ms=1_000 * seconds)
+        (one, other)[number % 2].take(event, event.received, event.sent)
+    found = total([one, other])
+    assert (figures.latency(found, 0.5), figures.latency(found, 0.95)) == (median, p95)
+    refused = answered(status=400, ms=9_000.0)
+    found.take(refused, refused.received, refused.sent)
+    assert figures.latency(found, 0.95) == p95, "of what was answered alone"
 
 
 def test_costs_are_in_dollars_and_what_was_saved_may_be_negative() -> None:

@@ -24,27 +24,27 @@ def folded(*told: object, clock: Clock | None = None) -> Tallies:
 @pytest.mark.parametrize(
     ("event", "tally"),
     [
-        (answered(), Tally(requests=1, answered=1, received=900, sent=400, billed=410, output=20)),
-        (answered(calibration=1.5, window=1_000), Tally(requests=1, answered=1, received=1350, sent=600, billed=410,
+        (answered(), Tally(1, answered=1, ms_250=1, received=900, sent=400, billed=410, output=20)),
+        (answered(calibration=1.5, window=1_000), Tally(1, answered=1, ms_250=1, received=1350, sent=600, billed=410,
                                                         output=20, kept_alive=1)),
-        (answered(window=899), Tally(requests=1, answered=1, received=900, sent=400, billed=410, output=20,
+        (answered(window=899), Tally(1, answered=1, ms_250=1, received=900, sent=400, billed=410, output=20,
                                      kept_alive=1)),
-        (answered(window=900), Tally(requests=1, answered=1, received=900, sent=400, billed=410, output=20)),
-        (answered(window=None, overflow="solved"), Tally(requests=1, answered=1, received=900, sent=400, billed=410,
+        (answered(window=900), Tally(1, answered=1, ms_250=1, received=900, sent=400, billed=410, output=20)),
+        (answered(window=None, overflow="solved"), Tally(1, answered=1, ms_250=1, received=900, sent=400, billed=410,
                                                          output=20, kept_alive=1)),
         (answered(window=899, status=429), Tally(requests=1)),
         (answered(status=400, overflow="passed_on"), Tally(requests=1, passed_on=1)),
-        (answered(billed=None, output=None), Tally(requests=1, answered=1, received=900, sent=400, unbilled=1)),
-        (answered(cached=0), Tally(requests=1, answered=1, received=900, sent=400, billed=410, output=20,
+        (answered(billed=None, output=None), Tally(1, answered=1, ms_250=1, received=900, sent=400, unbilled=1)),
+        (answered(cached=0), Tally(1, answered=1, ms_250=1, received=900, sent=400, billed=410, output=20,
                                    cached_of=410)),
-        (answered(cached=300, cache_written=50), Tally(requests=1, answered=1, received=900, sent=400, billed=410,
+        (answered(cached=300, cache_written=50), Tally(1, answered=1, ms_250=1, received=900, sent=400, billed=410,
                                                        output=20, cached=300, cached_of=410, cache_written=50)),
         (called(), Tally(summary_calls=1, summary_in=700, summary_out=60)),
     ],
 )  # fmt: skip
 def test_what_an_event_adds(event: RequestEnded | SummarizerCalled, tally: Tally) -> None:
     tallies = folded(answered(), event)
-    tally.add(Tally(requests=1, answered=1, received=900, sent=400, billed=410, output=20))
+    tally.add(Tally(1, answered=1, ms_250=1, received=900, sent=400, billed=410, output=20))
     assert tallies.sets == {KEY: tally}
     assert tallies.minutes("acme") == [(999_960, tally)]
 
