@@ -16,8 +16,10 @@ if TYPE_CHECKING:
 SECONDS = 120
 
 
-async def run(command: Sequence[str], env: Mapping[str, str], work: Path, home: Path) -> tuple[int | None, str]:
-    """Its exit code, and what it said."""
+async def run(
+    command: Sequence[str], env: Mapping[str, str], work: Path, home: Path, seconds: float = SECONDS
+) -> tuple[int | None, str]:
+    """Its exit code, and what it said; it is ended after so many seconds."""
     running = await asyncio.create_subprocess_exec(
         *command,
         cwd=work,
@@ -28,7 +30,7 @@ async def run(command: Sequence[str], env: Mapping[str, str], work: Path, home: 
         start_new_session=True,
     )
     try:
-        said, _ = await asyncio.wait_for(running.communicate(), SECONDS)
+        said, _ = await asyncio.wait_for(running.communicate(), seconds)
     except TimeoutError:
         os.killpg(running.pid, 9)
         said, _ = await running.communicate()

@@ -7,13 +7,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from policies.price import Tokens
 from tests.support import strict_messages, strict_responses
 from tests.support.conversations import Json, pairing_defects
 
 
 @dataclass(frozen=True)
 class Said:
-    """What a model says: a text, or a call of a tool; and what it thought before, where it was asked to."""
+    """What a model says: a text, a call of a tool, or both; and what it thought before, where it was asked to."""
 
     number: int
     text: str = ""
@@ -32,10 +33,10 @@ class Speech(Protocol):
     path: str
     array: str
 
-    def answer(self, said: Said, tokens: int) -> Json:
-        """A whole answer to a prompt of so many tokens."""
+    def answer(self, said: Said, tokens: Tokens) -> Json:
+        """A whole answer to a call of so many tokens."""
 
-    def events(self, said: Said, tokens: int) -> Iterator[Json]:
+    def events(self, said: Said, tokens: Tokens) -> Iterator[Json]:
         """The same as a stream."""
 
     def frame(self, event: Json) -> bytes:
@@ -60,24 +61,27 @@ class Messages:
     array = "messages"
     frame = staticmethod(_named)
 
-    def answer(self, said: Said, tokens: int) -> Json:
-        return self._message(said, [*_thought(said), _block(said)], _reason(said), tokens)
+    def answer(self, said: Said, tokens: Tokens) -> Json:
+        return self._message(said, [*_thought(said), *_blocks(said)], _reason(said), tokens)
 
-    def events(self, said: Said, tokens: int) -> Iterator[Json]:
+    def events(self, said: Said, tokens: Tokens) -> Iterator[Json]:
         yield {"type": "message_start", "message": self._message(said, [], None, tokens)}
-        for index, block in enumerate([*_thought(said), _block(said)]):
+        for index, block in enumerate([*_thought(said), *_blocks(said)]):
             empty, deltas = _parts(block)
             yield {"type": "content_block_start", "index": index, "content_block": empty}
             for delta in deltas:
                 yield {"type": "content_block_delta", "index": index, "delta": delta}
             yield {"type": "content_block_stop", "index": index}
         end = {"stop_reason": _reason(said), "stop_sequence": None}
-        yield {"type": "message_delta", "delta": end, "usage": {"output_tokens": 60}}
+        yield {"type": "message_delta", "delta": end, "usage": {"output_tokens": tokens.output}}
         yield {"type": "message_stop"}
 
-    def _message(self, said: Said, content: list[Json], reason: str | None, tokens: int) -> Json:
-        usage = {"input_tokens": tokens, "output_tokens": 60}
-        usage |= {"cache_read_input_tokens": 0, "cache_creation_input_tokens": 0}
+    def _message(self, said: Said, content: list[Json], reason: str | None, tokens: Tokens) -> Json:
+        written = {"ephemeral_5m_input_tokens": tokens.written, "ephemeral_1h_input_tokens": tokens.written_long}
+        created = sum(written.values())
+        usage: Json = {"input_tokens": tokens.prompt - tokens.cached - created, "output_tokens": tokens.output}
+        usage |= {"cache_read_input_tokens": tokens.cached, "cache_creation_input_tokens": created}
+        usage |= {"cache_creation": written}
         fields: Json = {"id": f"msg_{said.number}", "type": "message", "role": "assistant", "content": content}
         return {**fields, "model": "m", "stop_reason": reason, "stop_sequence": None, "usage": usage}
 
@@ -108,10 +112,10 @@ def _parts(block: Json) -> tuple[Json, list[Json]]:
             return {**block, "text": ""}, [{"type": "text_delta", "text": block["text"]}]
 
 
-def _block(said: Said) -> Json:
-    if said.tool:
-        return {"type": "tool_use", "id": said.call, "name": said.tool, "input": said.arguments}
-    return {"type": "text", "text": said.text}
+def _blocks(said: Said) -> list[Json]:
+    text: Json = {"type": "text", "text": said.text}
+    call: Json = {"type": "tool_use", "id": said.call, "name": said.tool, "input": said.arguments}
+    return [*([text] if said.text else []), *([call] if said.tool else [])]
 
 
 def _reason(said: Said) -> str:
@@ -123,22 +127,28 @@ class Responses:
     array = "input"
     frame = staticmethod(_named)
 
-    def answer(self, said: Said, tokens: int) -> Json:
-        return self._response("completed", [_item(said)], tokens)
+    def answer(self, said: Said, tokens: Tokens) -> Json:
+        return self._response("completed", _items(said), tokens)
 
-    def events(self, said: Said, tokens: int) -> Iterator[Json]:
-        item = _item(said)
+    def events(self, said: Said, tokens: Tokens) -> Iterator[Json]:
         yield {"type": "response.created", "response": self._response("in_progress", [], None)}
-        yield {"type": "response.output_item.added", "output_index": 0, "item": {**item, "status": "in_progress"}}
-        if said.text:
-            delta: Json = {"item_id": item["id"], "output_index": 0, "content_index": 0, "delta": said.text}
-            yield {"type": "response.output_text.delta", **delta}
-        yield {"type": "response.output_item.done", "output_index": 0, "item": item}
-        yield {"type": "response.completed", "response": self._response("completed", [item], tokens)}
+        for index, item in enumerate(_items(said)):
+            begun = {**item, "status": "in_progress"}
+            yield {"type": "response.output_item.added", "output_index": index, "item": begun}
+            if item["type"] == "message":
+                delta: Json = {"item_id": item["id"], "output_index": index, "content_index": 0, "delta": said.text}
+                yield {"type": "response.output_text.delta", **delta}
+            yield {"type": "response.output_item.done", "output_index": index, "item": item}
+        yield {"type": "response.completed", "response": self._response("completed", _items(said), tokens)}
 
-    def _response(self, status: str, output: list[Json], tokens: int | None) -> Json:
-        details: Json = {"input_tokens_details": {"cached_tokens": 0}, "output_tokens_details": {"reasoning_tokens": 0}}
-        usage = tokens and {"input_tokens": tokens, "output_tokens": 60, "total_tokens": tokens + 60, **details}
+    def _response(self, status: str, output: list[Json], tokens: Tokens | None) -> Json:
+        usage = tokens and {
+            "input_tokens": tokens.prompt,
+            "input_tokens_details": {"cached_tokens": tokens.cached},
+            "output_tokens": tokens.output,
+            "output_tokens_details": {"reasoning_tokens": 0},
+            "total_tokens": tokens.prompt + tokens.output,
+        }
         fields: Json = {"id": "resp_1", "object": "response", "created_at": 1, "status": status, "error": None}
         return {**fields, "incomplete_details": None, "model": "m", "output": output, "usage": usage}
 
@@ -153,25 +163,23 @@ class Responses:
         return strict_responses.defects(body)
 
 
-def _item(said: Said) -> Json:
+def _items(said: Said) -> list[Json]:
+    items: list[Json] = []
+    if said.text:
+        part = {"type": "output_text", "text": said.text, "annotations": []}
+        message: Json = {"type": "message", "id": f"msg_{said.number}", "status": "completed", "role": "assistant"}
+        items.append({**message, "content": [part]})
     if said.tool:
         called: Json = {"call_id": said.call, "name": said.tool, "arguments": json.dumps(said.arguments)}
-        return {"type": "function_call", "id": f"fc_{said.number}", "status": "completed", **called}
-    part = {"type": "output_text", "text": said.text, "annotations": []}
-    return {
-        "type": "message",
-        "id": f"msg_{said.number}",
-        "status": "completed",
-        "role": "assistant",
-        "content": [part],
-    }
+        items.append({"type": "function_call", "id": f"fc_{said.number}", "status": "completed", **called})
+    return items
 
 
 class Chat:
     path = "/v1/chat/completions"
     array = "messages"
 
-    def answer(self, said: Said, tokens: int) -> Json:
+    def answer(self, said: Said, tokens: Tokens) -> Json:
         choice = {"index": 0, "message": _message_of(said), "finish_reason": "tool_calls" if said.tool else "stop"}
         return {
             "id": "1",
@@ -182,7 +190,7 @@ class Chat:
             **_usage(tokens),
         }
 
-    def events(self, said: Said, tokens: int) -> Iterator[Json]:
+    def events(self, said: Said, tokens: Tokens) -> Iterator[Json]:
         message = _message_of(said)
         calls = [{**call, "index": 0} for call in message.get("tool_calls", ())]  # type: ignore[attr-defined]
         delta = {**message, "tool_calls": calls} if calls else message
@@ -216,10 +224,12 @@ def _message_of(said: Said) -> Json:
     function = {"name": said.tool, "arguments": json.dumps(said.arguments)}
     return {
         "role": "assistant",
-        "content": None,
+        "content": said.text or None,
         "tool_calls": [{"id": said.call, "type": "function", "function": function}],
     }
 
 
-def _usage(tokens: int) -> Json:
-    return {"usage": {"prompt_tokens": tokens, "completion_tokens": 60, "total_tokens": tokens + 60}}
+def _usage(tokens: Tokens) -> Json:
+    usage: Json = {"prompt_tokens": tokens.prompt, "completion_tokens": tokens.output}
+    usage |= {"total_tokens": tokens.prompt + tokens.output}
+    return {"usage": usage | {"prompt_tokens_details": {"cached_tokens": tokens.cached}}}

@@ -17,6 +17,7 @@ import pytest
 from proxy.demo.prompt import Function
 from proxy.demo.serving import serving as serve
 from tests.agents.running import ended, lines_of, parts, run
+from tests.agents.starting import ALONE, QWEN, qwen
 from tests.agents.strict_upstream import StrictUpstream
 from tests.support.upstreams import config_for, serving
 
@@ -29,12 +30,8 @@ ROUNDS = 65
 WINDOWS = 4
 MODEL = "gpt-4o"
 TASK = "Read every part, in order. Never change a part."
-NOWHERE = "http://127.0.0.1:9"
 ROOT = Path(__file__).parents[2]
-# No network but this machine, for what obeys proxies (qwen-code would send everything to one).
-ALONE = {"HTTPS_PROXY": NOWHERE, "HTTP_PROXY": NOWHERE, "NO_PROXY": "127.0.0.1", "LITELLM_LOCAL_MODEL_COST_MAP": "True"}
 MINI = ROOT / "var" / "agents"
-QWEN = Path(__file__).parent / "node_modules" / "@qwen-code" / "qwen-code" / "cli.js"
 
 
 @dataclass(frozen=True)
@@ -73,14 +70,6 @@ def mini(home: Path) -> list[str]:
     return ["-m", "minisweagent.run.mini", "--yolo", "--exit-immediately", *given, *settings]
 
 
-def qwen(home: Path) -> list[str]:
-    (home / ".qwen").mkdir()
-    quiet = {"privacy": {"usageStatisticsEnabled": False}, "telemetry": {"enabled": False}}
-    settings = quiet | {"general": {"enableAutoUpdate": False, "disableAutoUpdate": True}}
-    (home / ".qwen" / "settings.json").write_text(json.dumps(settings))
-    return [str(QWEN), "--yolo", "--auth-type", "openai", "-m", MODEL, TASK]
-
-
 AGENTS = {
     "mini-swe-agent, which does not stream": Agent(
         installed=MINI / "minisweagent" / "__init__.py",
@@ -101,7 +90,7 @@ AGENTS = {
     "qwen-code, which streams and has a head of 17k tokens": Agent(
         installed=QWEN,
         runs_on="node",
-        command=qwen,
+        command=lambda home: qwen(TASK, MODEL)(home, ""),
         env={},
         tool=shell,
         last="All parts are read.",

@@ -6,8 +6,7 @@ They never compact by themselves, since they are billed for what was really sent
 from __future__ import annotations
 
 import json
-import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -16,6 +15,19 @@ import pytest
 from proxy.demo.serving import serving as serve
 from tests.agents.running import ended, lines_of, parts, run
 from tests.agents.speaking import Chat, Messages, Responses, Speech
+from tests.agents.starting import (
+    CLAUDE,
+    CODEX,
+    KEY,
+    OPENCODE,
+    QUIET_OPENCODE,
+    Arguments,
+    claude,
+    claudes,
+    codex,
+    installed,
+    opencode,
+)
 from tests.agents.working import WorkingServer
 from tests.support.conversations import Json
 from tests.support.strict_messages import Signer
@@ -25,8 +37,6 @@ pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
 ROUNDS = 45
 TASK = "Read every part, in order. Never change a part."
-MODULES = Path(__file__).parent / "node_modules"
-KEY = "sk-test"
 
 
 @dataclass(frozen=True)
@@ -34,7 +44,6 @@ class Agent:
     """How an agent is started, and how it runs a command.
 
     program:    below node_modules, with * for what is named after this machine.
-    arguments:  for its home and the proxy's address; files that it reads are written there.
     transcript: below its home, where it keeps its own history.
     window:     of the model; characters: of what one command prints, so that all of them fill two windows.
     binds:      whether the model binds what it thinks to its prompt. unbound: requests that may be refused for that.
@@ -44,7 +53,7 @@ class Agent:
     model: str
     speech: Speech
     tool: Callable[[str], tuple[str, Json]]
-    arguments: Callable[[Path, str], list[str]]
+    arguments: Arguments
     env: Callable[[str], Mapping[str, str]]
     transcript: str
     window: int
@@ -53,64 +62,36 @@ class Agent:
     unbound: int = 0
 
 
-def claude(model: str) -> Callable[[Path, str], list[str]]:
-    return lambda _home, _address: ["-p", "--dangerously-skip-permissions", "--model", model, TASK]
-
-
-def claudes(address: str) -> dict[str, str]:
-    quiet = ("CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC", "DISABLE_TELEMETRY", "DISABLE_AUTOUPDATER", "IS_SANDBOX")
-    return {"ANTHROPIC_BASE_URL": address, "ANTHROPIC_API_KEY": KEY, **dict.fromkeys(quiet, "1")}
-
-
-def codex(home: Path, address: str) -> list[str]:
-    provider = f'name = "Concertina"\nbase_url = "{address}/v1"\nenv_key = "OPENAI_API_KEY"\nwire_api = "responses"\n'
-    chosen = 'model = "gpt-5"\nmodel_provider = "concertina"\n'
-    (home / ".codex").mkdir()
-    (home / ".codex" / "config.toml").write_text(f"{chosen}[model_providers.concertina]\n{provider}")
-    return ["exec", "--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox", TASK]
-
-
-def opencode(home: Path, address: str) -> list[str]:
-    models = {"gpt-4o": {"limit": {"context": 40_000, "output": 4_096}}}
-    options = {"baseURL": f"{address}/v1", "apiKey": KEY}
-    provider = {"npm": "@ai-sdk/openai-compatible", "options": options, "models": models}
-    config = {"provider": {"concertina": provider}, "model": "concertina/gpt-4o", "permission": {"bash": "allow"}}
-    folder = home / ".config" / "opencode"
-    folder.mkdir(parents=True)
-    (folder / "opencode.json").write_text(json.dumps(config))
-    return ["run", TASK]
-
-
 AGENTS = {
     "Claude Code": Agent(
-        program="@anthropic-ai/claude-code-linux-*/claude",
+        program=CLAUDE,
         model="claude-sonnet-4-5",
         speech=Messages(),
         tool=lambda command: ("Bash", {"command": command, "description": "Read a part"}),
-        arguments=claude("claude-sonnet-4-5"),
+        arguments=claude("claude-sonnet-4-5", TASK),
         env=claudes,
         transcript=".claude/projects/*/*.jsonl",
         window=52_000,
         characters=7_500,
     ),
     "codex": Agent(
-        program="@openai/codex-linux-*/vendor/*/bin/codex",
+        program=CODEX,
         model="gpt-5",
         speech=Responses(),
         tool=lambda command: ("exec_command", {"cmd": command}),
-        arguments=codex,
+        arguments=codex(TASK),
         env=lambda _: {"OPENAI_API_KEY": KEY},
         transcript=".codex/sessions/*/*/*/*.jsonl",
         window=24_000,
         characters=3_500,
     ),
     "opencode": Agent(
-        program="opencode-linux-*/bin/opencode",
+        program=OPENCODE,
         model="gpt-4o",
         speech=Chat(),
         tool=lambda command: ("bash", {"command": command, "description": "Read a part"}),
-        arguments=opencode,
-        env=lambda _: {"OPENCODE_DISABLE_AUTOUPDATE": "1", "OPENCODE_DISABLE_MODELS_FETCH": "1"},
+        arguments=opencode(TASK, "gpt-4o", 40_000),
+        env=lambda _: QUIET_OPENCODE,
         transcript=".local/share/opencode/opencode.db",
         window=24_000,
         characters=3_500,
@@ -121,7 +102,7 @@ AGENTS = {
 # A model that is known to bind thinking, and one of which that is learned by one refusal; both have instructions inside
 # of the conversation, after every result.
 for model, refusals in (("claude-opus-5-5", 0), ("claude-opus-4-8", 1)):
-    bound = replace(AGENTS["Claude Code"], model=model, arguments=claude(model), binds=True, unbound=refusals)
+    bound = replace(AGENTS["Claude Code"], model=model, arguments=claude(model, TASK), binds=True, unbound=refusals)
     AGENTS[f"Claude Code with {model}"] = bound
 
 
@@ -162,10 +143,6 @@ async def test_an_agent_reads_two_windows_and_finds_its_work_whole(
     requests = [line for line in map(json.loads, lines_of(capfd.readouterr().err)) if line["event"] == "request"]
     assert {(line["status"], line["end"]) for line in requests} == {(200, "complete")}
     assert max(line["tokens_received"] for line in requests) > 2 * agent.window
-
-
-def installed(program: str) -> Iterator[Path]:
-    return (path for path in sorted(MODULES.glob(program)) if shutil.which(path) is not None)
 
 
 def missing_in(agent: Agent, home: Path) -> list[int]:

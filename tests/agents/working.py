@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING
 
+from policies.price import Tokens
 from proxy.demo.prompt import Chat, Message
 from proxy.demo.replies import asks_for_summary, summary
 from proxy.models.tokenizer import DEFAULT_ENCODING, Tokenizer
@@ -18,6 +19,9 @@ from tests.support.strict_messages import Signer
 
 if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
+
+Answered = tuple[int, list[tuple[bytes, bytes]], list[bytes]]
+"""Status, headers and pieces of the body."""
 
 _JSON, _EVENTS = (b"content-type", b"application/json"), (b"content-type", b"text/event-stream")
 
@@ -55,27 +59,21 @@ class WorkingServer:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         raw = await received(receive)
-        status, headers, chunks = self._answered(scope["method"], scope["path"], raw)
-        await send({"type": "http.response.start", "status": status, "headers": headers})
-        for chunk in chunks:
-            await send({"type": "http.response.body", "body": chunk, "more_body": True})
-        await send({"type": "http.response.body", "body": b"", "more_body": False})
+        await sent(self._answered(scope["method"], scope["path"], raw), send)
 
-    def _answered(self, method: str, path: str, raw: bytes) -> tuple[int, list[tuple[bytes, bytes]], list[bytes]]:
+    def _answered(self, method: str, path: str, raw: bytes) -> Answered:
         if (method, path) != ("POST", self.speech.path):
-            return 404, [_JSON], [json.dumps({"error": {"message": f"There is no {method} {path} here."}}).encode()]
+            return nothing_at(method, path)
         body: Json = json.loads(raw)
         tokens = self._tokens(body)
         if tokens > self.window:
             self.overflows += 1
-            return 400, [_JSON], [json.dumps(self.speech.too_long(tokens, self.window)).encode()]
+            return refused(self.speech.too_long(tokens, self.window))
         if self.signer is not None and (found := self.signer.refused(body)):
             self.unbound += 1
-            return 400, [_JSON], [json.dumps(self.speech.refusal(found[0])).encode()]
+            return refused(self.speech.refusal(found[0]))
         said = self._said(raw.decode(), body)
-        if body.get("stream"):
-            return 200, [_EVENTS], [*map(self.speech.frame, self.speech.events(said, tokens))]
-        return 200, [_JSON], [json.dumps(self.speech.answer(said, tokens)).encode()]
+        return answered(self.speech, said, Tokens(tokens, 60), streams=bool(body.get("stream")))
 
     def _tokens(self, body: Json) -> int:
         items = body[self.speech.array]
@@ -83,14 +81,9 @@ class WorkingServer:
         beside = [body[name] for name in ("system", "instructions", "tools") if name in body]
         return sum(self._count(json.dumps(item, ensure_ascii=False)) for item in [*beside, *items])
 
-    def _chat(self, body: Json) -> Chat:
-        system: Json = {"role": "system", "text": body.get("system", body.get("instructions", ""))}
-        items: list[Json] = [system, *body[self.speech.array]]  # type: ignore[misc]
-        return Chat([Message(str(item.get("role", "tool")), text) for item in items for text in _texts(item)])
-
     def _said(self, raw: str, body: Json) -> Said:
         self.problems += self.speech.defects(body)
-        chat = self._chat(body)
+        chat = chat_of(body, self.speech.array)
         if asks_for_summary(chat):
             text = summary(chat, "faithful").text
             self.summaries += "\n## " in text
@@ -113,6 +106,35 @@ class WorkingServer:
             return Said(self.done, "All parts are read.", thought=thought)
         name, arguments = self.tool(self.command(self.done))
         return Said(self.done, tool=name, arguments=arguments, thought=thought)
+
+
+def answered(speech: Speech, said: Said, tokens: Tokens, *, streams: bool) -> Answered:
+    if streams:
+        return 200, [_EVENTS], [*map(speech.frame, speech.events(said, tokens))]
+    return 200, [_JSON], [json.dumps(speech.answer(said, tokens)).encode()]
+
+
+def refused(body: Json) -> Answered:
+    return 400, [_JSON], [json.dumps(body).encode()]
+
+
+def nothing_at(method: str, path: str) -> Answered:
+    return 404, [_JSON], [json.dumps({"error": {"message": f"There is no {method} {path} here."}}).encode()]
+
+
+async def sent(answer: Answered, send: Send) -> None:
+    status, headers, chunks = answer
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    for chunk in chunks:
+        await send({"type": "http.response.body", "body": chunk, "more_body": True})
+    await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+def chat_of(body: Json, array: str) -> Chat:
+    """What is said in a body of any dialect, as a chat."""
+    system = body.get("system") or body.get("instructions")
+    items: list[Json] = [*([{"role": "system", "text": system}] if system else []), *body[array]]  # type: ignore[misc]
+    return Chat([Message(str(item.get("role", "tool")), text) for item in items for text in _texts(item)])
 
 
 def _texts(value: object) -> list[str]:
