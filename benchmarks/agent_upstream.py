@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from benchmarks.agent_bill import Bill, Cache, Kind, MarkedCache, PrefixCache
@@ -31,7 +32,7 @@ _AT_MOST = re.compile(r"At most ([\d,]+) tokens")
 # What Claude Code, codex, opencode, qwen-code and cline ask for when they compact by themselves.
 _OWN = re.compile(
     r"create a detailed summary of|CONTEXT CHECKPOINT COMPACTION|anchored summary|continuing our conversation|"
-    r"<state_snapshot>|tasked with summarizing|context window is (?:almost|nearly) full"
+    r"<state_snapshot>|tasked with summarizing|Summarize the provided coding session"
 )
 
 Tool = Callable[[Step, str], tuple[str, Json]]
@@ -42,8 +43,10 @@ Tool = Callable[[Step, str], tuple[str, Json]]
 class PricedServer:
     """An ASGI app.
 
-    mark: what the task begins with; requests without tools are about other things, such as titles.
-    overflows: requests that were refused for their size. odd: whatever was not in order.
+    again: tokens of files that are read again behind an agent's own summary, by steps beside the script's; an agent's
+        model does so, and a script that does not lets it forget for nothing. folder: where the project is.
+    overflows: requests that were refused for their size. odd: whatever was not in order. Requests without tools are
+        about other things, such as titles.
     """
 
     speech: Speech
@@ -51,7 +54,9 @@ class PricedServer:
     rounds: int
     tool: Tool
     folder: str
+    again: int = 0
     done: int = 0
+    extra: list[Step] = field(default_factory=list)
     overflows: int = 0
     odd: list[str] = field(default_factory=list)
     trace: list[Json] = field(default_factory=list)
@@ -94,17 +99,35 @@ class PricedServer:
         if asks_for_summary(chat):
             return "our summary", Said(0, self._our_summary(chat))
         if _asks_for_own(chat):
+            self.extra = [*self._read_again()]
             text = _text(self.done, _OWN_SUMMARY, self.count)
             return "own summary", Said(0, f"<summary>\n{text}\n</summary>", thought=self._thought(body))
         if not body.get("tools"):
             return "beside", Said(0, "Ledger migration")
+        if self.extra:
+            return "work", self._ordered(self.extra.pop(0), 10_000 * self.done + len(self.extra), body)
         self.done += 1
         if self.done > self.rounds:
             last = "All modules are moved; the check of the last cents is left."
             return "work", Said(self.done, last, thought=self._thought(body))
-        now = step(self.done)
+        return "work", self._ordered(step(self.done), self.done, body)
+
+    def _ordered(self, now: Step, number: int, body: Json) -> Said:
         name, arguments = self.tool(now, self.folder)
-        return "work", Said(self.done, now.talk, name, arguments, self._thought(body))
+        return Said(number, now.talk, name, arguments, self._thought(body))
+
+    def _read_again(self) -> Iterator[Step]:
+        """What was read last, newest first, as long as there is room."""
+        left, seen = self.again, set()
+        for number in range(self.done - 1, 0, -1):
+            now = step(number)
+            if now.kind != "read" or now.path in seen:
+                continue
+            left -= self.count(Path(self.folder, now.path).read_text())
+            if left < 0:
+                return
+            seen.add(now.path)
+            yield now
 
     def _thought(self, body: Json) -> Json | None:
         asked = body.get("thinking")

@@ -104,6 +104,12 @@ def _qwen_tool(step: Step, folder: str) -> tuple[str, Json]:
             return "run_shell_command", {"command": step.command, "is_background": False}
 
 
+def _cline_tool(step: Step, folder: str) -> tuple[str, Json]:
+    if step.kind == "read":
+        return "read_files", {"files": [{"path": f"{folder}/{step.path}"}]}
+    return "run_commands", {"commands": [step.command]}
+
+
 def _codex(window: int) -> starting.Arguments:
     return starting.codex(
         TASK, f"model_context_window = {window}\nmodel_auto_compact_token_limit = {window * 9 // 10}\n"
@@ -142,13 +148,21 @@ AGENTS = {
         Chat(),
         _qwen_tool,
         lambda window: starting.qwen(TASK, _MODEL, window),
-        lambda address: {"OPENAI_API_KEY": starting.KEY, "OPENAI_BASE_URL": f"{address}/v1", **starting.ALONE},
+        lambda address: {"OPENAI_API_KEY": starting.KEY, "OPENAI_BASE_URL": f"{address}/v1"},
+        _WIDE,
+    ),
+    "cline": Agent(
+        _native(starting.CLINE),
+        Chat(),
+        _cline_tool,
+        lambda window: starting.cline(TASK, f"local/{_MODEL}", window),
+        lambda _: starting.ALONE,
         _WIDE,
     ),
 }
 
 
-async def session(agent: Agent, window: int, policy: Json | None, log: str) -> PricedServer:
+async def session(agent: Agent, window: int, policy: Json | None, log: str, again: int) -> PricedServer:
     """One session: the server has its bill.
 
     Raises RuntimeError where the agent did not end its work.
@@ -156,7 +170,7 @@ async def session(agent: Agent, window: int, policy: Json | None, log: str) -> P
     rounds = agent.rounds[window]
     with tempfile.TemporaryDirectory() as folder:
         work, home = make_project(Path(folder), rounds)
-        upstream = PricedServer(agent.speech, window, rounds, agent.tool, str(work))
+        upstream = PricedServer(agent.speech, window, rounds, agent.tool, str(work), again)
         async with serving(upstream) as behind, _through(behind, window, policy, Path(folder), log) as address:
             command = [*agent.program(), *agent.arguments(window)(home, address)]
             code, said = await run(command, agent.env(address), work, home, _SECONDS)
@@ -186,6 +200,7 @@ def main() -> None:
     parser.add_argument("agents", nargs="*", default=[*AGENTS], help=f"of {', '.join(AGENTS)}")
     parser.add_argument("--windows", type=int, nargs="*", help="of those of each agent")
     parser.add_argument("--policies", nargs="*", default=[*POLICIES], choices=[*POLICIES])
+    parser.add_argument("--again", type=int, default=0, help="tokens of files read again after an agent's own summary")
     parser.add_argument(
         "--trace", type=Path, help="a folder for every call of each session, and the proxy's log on stderr"
     )
@@ -206,7 +221,7 @@ def main() -> None:
             for policy in options.policies:
                 log = "info" if options.trace else "error"
                 try:
-                    server = asyncio.run(session(agent, window, POLICIES[policy], log))
+                    server = asyncio.run(session(agent, window, POLICIES[policy], log, options.again))
                 except RuntimeError as error:
                     console.print(f"{name}, {window:,}, {policy}: {error}")
                     continue

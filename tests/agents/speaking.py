@@ -207,7 +207,8 @@ class Chat:
 
     def too_long(self, tokens: int, window: int) -> Json:
         message = (
-            f"This model's maximum context length is {window} tokens. However, your messages resulted in {tokens}."
+            f"This model's maximum context length is {window} tokens. However, your messages resulted in {tokens} "
+            "tokens. Please reduce the length of the messages."
         )
         return self.refusal(message, code="context_length_exceeded")
 

@@ -11,6 +11,7 @@ MODULES = Path(__file__).parent / "node_modules"
 CLAUDE = "@anthropic-ai/claude-code-linux-*/claude"
 CODEX = "@openai/codex-linux-*/vendor/*/bin/codex"
 OPENCODE = "opencode-linux-*/bin/opencode"
+CLINE = "@cline/cli-linux-*/bin/cline"
 QWEN = MODULES / "@qwen-code" / "qwen-code" / "cli.js"
 KEY = "sk-test"
 NOWHERE = "http://127.0.0.1:9"
@@ -78,5 +79,26 @@ def qwen(task: str, model: str, window: int | None = None) -> Arguments:
             settings["model"] = {"generationConfig": {"contextWindowSize": window}}
         (home / ".qwen" / "settings.json").write_text(json.dumps(settings))
         return [str(QWEN), "--yolo", "--auth-type", "openai", "-m", model, task]
+
+    return arguments
+
+
+def cline(task: str, model: str, window: int) -> Arguments:
+    """window: the model's, as it is told."""
+
+    def arguments(home: Path, address: str) -> list[str]:
+        name, served = "openai-compatible", {"baseUrl": f"{address}/v1", "apiKey": KEY}
+        told = {"id": model, "name": model, "contextWindow": window, "maxInputTokens": window}
+        models = {model: told | {"capabilities": ["streaming", "tools"]}}
+        settings = {"provider": name, "model": model, **served}
+        chosen = {"settings": settings, "updatedAt": "2026-01-01T00:00:00.000Z", "tokenSource": "manual"}
+        described = {"name": name, "baseUrl": served["baseUrl"], "defaultModelId": model}
+        folder = home / ".cline" / "data" / "settings"
+        folder.mkdir(parents=True)
+        providers = {"version": 1, "lastUsedProvider": name, "modes": {}, "providers": {name: chosen}}
+        (folder / "providers.json").write_text(json.dumps(providers))
+        known = {"version": 1, "providers": {name: {"provider": described, "models": models}}}
+        (folder / "models.json").write_text(json.dumps(known))
+        return ["--compaction", "agentic", "-P", name, "-m", model, task]
 
     return arguments
