@@ -29,11 +29,10 @@ _OWN_SUMMARY = 3_000
 # Of what our summarizer is allowed, what it writes.
 _FILLED = 0.85
 _AT_MOST = re.compile(r"At most ([\d,]+) tokens")
-# What Claude Code, codex, opencode, qwen-code and cline ask for when they compact by themselves.
-_OWN = re.compile(
-    r"create a detailed summary of|CONTEXT CHECKPOINT COMPACTION|anchored summary|continuing our conversation|"
-    r"<state_snapshot>|tasked with summarizing|Summarize the provided coding session"
-)
+# Tokens from which a request without tools is no title, but an agent's own compaction of a transcript.
+_LARGE = 4_000
+# What Claude Code, codex and qwen-code ask for when they compact by themselves, behind the session's own prompt.
+_OWN = re.compile(r"create a detailed summary of|CONTEXT CHECKPOINT COMPACTION|<state_snapshot>")
 
 Tool = Callable[[Step, str], tuple[str, Json]]
 """An agent's call for a step, in a folder: the tool's name and its arguments."""
@@ -81,7 +80,7 @@ class PricedServer:
             self._note("refused", body, tokens)
             return refused(self.speech.too_long(tokens, self.window))
         self.odd += self.speech.defects(body)
-        kind, said = self._said(body)
+        kind, said = self._said(body, tokens)
         billed = self.cache.take(body).answered(self.count(said.text + json.dumps([said.arguments, said.thought])))
         self.bill.add(kind, str(body["model"]), billed)
         self._note(kind, body, tokens)
@@ -94,15 +93,16 @@ class PricedServer:
         assert isinstance(items, list)
         self.trace.append({"round": self.done, "kind": kind, "prompt": tokens, "items": len(items), **found})
 
-    def _said(self, body: Json) -> tuple[Kind, Said]:
+    def _said(self, body: Json, tokens: int) -> tuple[Kind, Said]:
         chat = chat_of(body, self.speech.array)
         if asks_for_summary(chat):
             return "our summary", Said(0, self._our_summary(chat))
-        if _asks_for_own(chat):
+        has_tools = bool(body.get("tools"))
+        if _asks_for_own(chat) or (not has_tools and tokens >= _LARGE):
             self.extra = [*self._read_again()]
             text = _text(self.done, _OWN_SUMMARY, self.count)
             return "own summary", Said(0, f"<summary>\n{text}\n</summary>", thought=self._thought(body))
-        if not body.get("tools"):
+        if not has_tools:
             return "beside", Said(0, "Ledger migration")
         if self.extra:
             return "work", self._ordered(self.extra.pop(0), 10_000 * self.done + len(self.extra), body)

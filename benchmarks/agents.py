@@ -157,7 +157,8 @@ AGENTS = {
         _cline_tool,
         lambda window: starting.cline(TASK, f"local/{_MODEL}", window),
         lambda _: starting.ALONE,
-        _WIDE,
+        # It recovers from one refusal a session, and ends at the next.
+        {64_000: 75, 128_000: 150},
     ),
 }
 
