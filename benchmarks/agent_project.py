@@ -45,13 +45,14 @@ class Step:
     new: str = ""
 
 
-def make_project(folder: Path, steps: int) -> tuple[Path, Path]:
-    """Modules of 1 to 8 kB, and what the check prints after each step: where they are, and a home beside them."""
+def make_project(folder: Path, steps: int, size: int = 1) -> tuple[Path, Path]:
+    """Modules of 1 to 8 kB, or `size` times that, and what the check prints after each step: where they are, and a home
+    beside them."""
     work, home = folder / "work", folder / "home"
     for each in (home, work / "src", work / ".checks"):
         each.mkdir(parents=True)
     for number in range(_FILES):
-        (work / _path(number)).write_text(_module(number))
+        (work / _path(number)).write_text(_module(number, size))
     for number in range(steps + 1):
         (work / ".checks" / f"{number}.txt").write_text(_check(number))
     (work / "check.sh").write_text('cat ".checks/$1.txt"\n')
@@ -92,14 +93,14 @@ def talk_of(made: random.Random, sentences: int) -> str:
     return ". ".join(line.format(noun=made.choice(_NOUNS), verb=made.choice(_VERBS)) for line in lines) + "."
 
 
-def _module(number: int) -> str:
+def _module(number: int, size: int) -> str:
     made = random.Random(1_000 + number)
-    size = made.randrange(1_000, 8_000)
+    characters = size * made.randrange(1_000, 8_000)
     others = made.sample(range(_FILES), 3)
     lines = [f'"""The {made.choice(_NOUNS)} side of the ledger: {talk_of(made, 1)}"""', ""]
     lines += [f"from {_path(other)[:-3].replace('/', '.')} import {made.choice(_VERBS)}_{other}" for other in others]
     lines += ["", f"# revised {_path(number)}: start", f"REVISION = {made.randrange(100)}", ""]
-    while sum(map(len, lines)) < size:
+    while sum(map(len, lines)) < characters:
         lines += [*_function(made), ""]
     return "\n".join(lines)
 

@@ -59,6 +59,15 @@ class Agent:
     rounds: Mapping[int, int]
 
 
+@dataclass(frozen=True)
+class Given:
+    """What holds for all sessions: see the options of `main`."""
+
+    again: int
+    size: int
+    log: str
+
+
 def _native(program: str) -> Callable[[], list[str]]:
     return lambda: [str(path) for path in list(starting.installed(program))[:1]]
 
@@ -163,19 +172,19 @@ AGENTS = {
 }
 
 
-async def session(agent: Agent, window: int, policy: Json | None, log: str, again: int) -> PricedServer:
+async def session(agent: Agent, window: int, policy: Json | None, given: Given) -> PricedServer:
     """One session: the server has its bill.
 
     Raises RuntimeError where the agent did not end its work.
     """
-    rounds = agent.rounds[window]
+    rounds = agent.rounds[window] // (1 + given.size // 2)
     with tempfile.TemporaryDirectory() as folder:
-        work, home = make_project(Path(folder), rounds)
-        upstream = PricedServer(agent.speech, window, rounds, agent.tool, str(work), again)
-        async with serving(upstream) as behind, _through(behind, window, policy, Path(folder), log) as address:
+        work, home = make_project(Path(folder), rounds, given.size)
+        upstream = PricedServer(agent.speech, window, rounds, agent.tool, str(work), given.again)
+        async with serving(upstream) as behind, _through(behind, window, policy, Path(folder), given.log) as address:
             command = [*agent.program(), *agent.arguments(window)(home, address)]
             code, said = await run(command, agent.env(address), work, home, _SECONDS)
-    if code or upstream.done <= rounds:
+    if upstream.done <= rounds:
         raise RuntimeError(f"it ended with {code} after {upstream.done} of {rounds} rounds: {said[-1_000:]}")
     return upstream
 
@@ -205,7 +214,9 @@ def main() -> None:
     parser.add_argument(
         "--trace", type=Path, help="a folder for every call of each session, and the proxy's log on stderr"
     )
+    parser.add_argument("--size", type=int, default=1, help="times 1 to 8 kB that a module has; more: fewer rounds")
     options = parser.parse_args()
+    given = Given(options.again, options.size, "info" if options.trace else "error")
     console = Console(width=140)
     table = Table(header_style="bold")
     for column in ("agent", "window", "policy"):
@@ -220,9 +231,8 @@ def main() -> None:
         for window in (window for window in agent.rounds if not options.windows or window in options.windows):
             alone: float | None = None
             for policy in options.policies:
-                log = "info" if options.trace else "error"
                 try:
-                    server = asyncio.run(session(agent, window, POLICIES[policy], log, options.again))
+                    server = asyncio.run(session(agent, window, POLICIES[policy], given))
                 except RuntimeError as error:
                     console.print(f"{name}, {window:,}, {policy}: {error}")
                     continue
