@@ -12,6 +12,7 @@ from itertools import accumulate
 
 from policies.budget import Budget, usable_input
 from policies.conversation import Conversation
+from policies.half_window import measured_room
 from policies.price import CACHED, REWRITTEN, Payoff, payoff_of
 from policies.settings import PolicySettings
 from policies.transcript import CountTokens
@@ -98,9 +99,12 @@ class _Run:
         self._tools = conversation.tools_answered
         last = -1
         self._last_user = [-1, *(last := i if m.is_user else last for i, m in enumerate(body))]
-        self._headroom = (policy.compaction_threshold - policy.target_ratio) * budget.movable
+        left = policy.target_ratio * measured_room(budget, policy)
+        # More is not sent beside tools and head: what lies further back is in a record by then.
+        self._most = policy.compaction_threshold * budget.movable
+        self._headroom = self._most - left
         # What a compaction costs in tokens of a prompt: the rest is written anew, and its model reads the whole.
-        self._compaction = budget.movable * (policy.target_ratio * REWRITTEN + policy.compaction_threshold * CACHED)
+        self._compaction = left * REWRITTEN + self._most * CACHED
         self._live: deque[int] = deque()
         self._cooled: deque[int] = deque()
         self._cooled_weight = 0
@@ -116,6 +120,7 @@ class _Run:
                 self._live.append(position)
                 self._weight += self._body[position].tokens
         self._read = seen
+        self._leave_covered(seen)
         self._cool(seen)
         worth = (1 - _RELIEF) * self._valve
         if self._before[seen] < self._floor or self._weight <= self._valve or self._cooled_weight < worth:
@@ -128,8 +133,11 @@ class _Run:
         return Batch(seen, members, payoff)
 
     def _payoff(self, seen: int, members: Sequence[int]) -> Payoff:
+        """All behind tools and head is written anew: of a prompt that changes far from its end, caches that work by
+        marks have no more than that."""
         removed = sum(self._body[position].tokens for position in members)
-        return payoff_of(removed, self._before[seen] - self._before[members[0]] - removed)
+        sent = min(self._before[seen] - self._before[0], int(self._most))
+        return payoff_of(removed, max(0, sent - removed))
 
     def _pays(self, seen: int, payoff: Payoff) -> bool:
         """Whether a batch now saves more than the cache that it breaks: what it takes out is not read again as long as
@@ -137,6 +145,14 @@ class _Run:
         rounds = min(self._finished, self._headroom * self._finished / self._before[seen])
         saved = payoff.removed * (CACHED * rounds + self._compaction / self._headroom)
         return saved >= payoff.rewritten * REWRITTEN
+
+    def _leave_covered(self, seen: int) -> None:
+        """What a record has certainly taken the place of by now neither weighs nor cools."""
+        for waiting in (self._cooled, self._live):
+            while waiting and self._before[seen] - self._before[waiting[0]] > self._most:
+                gone = self._body[waiting.popleft()].tokens
+                self._weight -= gone
+                self._cooled_weight -= gone if waiting is self._cooled else 0
 
     def _cool(self, seen: int) -> None:
         """What has cooled down stays so: the oldest first."""

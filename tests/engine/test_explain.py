@@ -127,7 +127,7 @@ SCENES = {
         body(loud(4, small=2)),
         "cooled",
         "below_threshold",
-        ("head", "kept", "cooled", "kept", "cooled", "kept", "cooled", "kept"),
+        ("head", "kept", "cooled", "kept", "cooled", "kept"),
         policy(**LOUD, soft_threshold=1, **NO_MODEL),
     ),
     "separator": Scene(
