@@ -150,6 +150,8 @@ class _Run:
         """What a record has certainly taken the place of by now neither weighs nor cools."""
         for waiting in (self._cooled, self._live):
             while waiting and self._before[seen] - self._before[waiting[0]] > self._most:
+                if waiting[0] == self._last_user[seen]:
+                    return
                 gone = self._body[waiting.popleft()].tokens
                 self._weight -= gone
                 self._cooled_weight -= gone if waiting is self._cooled else 0

@@ -309,7 +309,7 @@ async def test_a_cold_history_takes_two_calls_one_after_the_other_and_another_nu
 # Window, words of a round's result, rounds, and the least that is asked for.
 LOUD = {
     "now and then, 60k": (60_000, (200, 400, 3_000), 80, 8),
-    "nothing else, 60k": (60_000, (100, 2_500), 90, 30),
+    "nothing else, 60k": (60_000, (100, 2_500), 90, 20),
     "rare, 32k": (32_768, (100, 200, 200, 2_200), 90, 8),
     "rare, 128k": (128_000, (300, 300, 300, 6_000), 120, 20),
     "far too large, 8k": (8_192, (100, 100, 2_000), 60, 0),
