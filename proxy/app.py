@@ -17,6 +17,7 @@ from proxy.admin.site import Pages
 from proxy.callers import admin_token, store_secret
 from proxy.callers.admin_token import AdminToken
 from proxy.callers.tenants import Caller, Tenants
+from proxy.config.imports import imported
 from proxy.config.loading import Config, digest_of
 from proxy.config.reloading import SECONDS, Reloader, Source
 from proxy.config.settings import Server, Traces
@@ -142,7 +143,8 @@ class App(Served):
             started, name = time.time(), config.server.name or f"{socket.gethostname()}:{config.server.port}"
             recent, trails = Recent(), SessionTrails()
             spans = await opened.enter_async_context(_spans(config.telemetry.traces, name))
-            engine = await open_engine(config, store, client, workers, self._log, recent, trails, *spans)
+            hooks = [imported(name) for name in config.hooks]
+            engine = await open_engine(config, store, client, workers, self._log, recent, trails, *spans, *hooks)
             engine.memory.most = self._share_of(config.server).memory
             opened.push_async_callback(engine.background.drain, _DRAIN_SECONDS)
             asker, fail_open = WindowAsker(client, engine.windows, time.monotonic), FailOpen(self._log.fault)

@@ -198,7 +198,13 @@ def laid_over(old: Config, new: Config) -> tuple[Config, tuple[str, ...]]:
         before, after = getattr(old, section), getattr(new, section)
         names = type(before).model_fields
         kept += [f"{section}.{name}" for name in names if getattr(after, name) != getattr(before, name)]
-    fixed = {"server": new.server.model_copy(update=server), "store": old.store, "telemetry": old.telemetry}
+    kept += ["hooks"] if new.hooks != old.hooks else []
+    fixed = {
+        "server": new.server.model_copy(update=server),
+        "store": old.store,
+        "telemetry": old.telemetry,
+        "hooks": old.hooks,
+    }
     return new.model_copy(update=fixed), tuple(kept)
 
 

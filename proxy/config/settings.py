@@ -18,6 +18,7 @@ from pydantic import (
 )
 
 from policies.settings import PolicySettings, Seconds, Settings, Words
+from proxy.config.imports import imported
 from proxy.config.proxies import Egress, egress_to
 from proxy.config.values import (
     AnyBaseUrl,
@@ -316,6 +317,11 @@ class Telemetry(Settings):
     """Which requests spans are made of, and where those go."""
 
 
+def _importable(name: str) -> str:
+    imported(name)
+    return name
+
+
 class Config(Settings):
     """A whole config: checked, complete and immutable, so that a reload can swap it at once."""
 
@@ -345,6 +351,9 @@ class Config(Settings):
 
     telemetry: Telemetry = Field(default_factory=Telemetry)
     """What is told of requests and outlives the process."""
+
+    hooks: tuple[Annotated[str, AfterValidator(_importable)], ...] = ()
+    """Functions that are given every event, each as `module:function` (docs/observability.md, "Hooks")."""
 
     def shows_content(self, tenant: str) -> bool:
         """Whether what the conversations of a tenant say may be read under /admin."""
