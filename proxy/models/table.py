@@ -4,6 +4,7 @@ import importlib.util
 import re
 import threading
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Literal, TypeVar
 
@@ -46,6 +47,8 @@ _V = TypeVar("_V")
 
 _Row = dict[str, object]
 """A row of litellm's table; its sample row holds sentences where numbers belong."""
+_Read = tuple[dict[str, Window], dict[str, Window], dict[str, Price]]
+"""Windows by exact and by bare name, and prices."""
 
 
 def bare_name(model: str) -> str:
@@ -83,10 +86,7 @@ class ModelTable:
         with self._lock:
             if self._loaded:
                 return
-            rows = _read_rows(self._path or _table_path())
-            self._exact = {name.lower(): window for name, row in rows.items() if (window := _window(row))}
-            self._bare = _index_bare(self._exact)
-            self._prices = {name.lower(): price for name, row in rows.items() if (price := _price(row))}
+            self._exact, self._bare, self._prices = _installed() if self._path is None else _read(self._path)
             self._loaded = True
 
     def lookup(self, model: str) -> Window | None:
@@ -117,6 +117,19 @@ def _named(table: dict[str, _V], model: str) -> _V | None:
                 return row
         name = name.partition("/")[2]
     return table.get(bare_name(model))
+
+
+@cache
+def _installed() -> _Read:
+    """litellm's own, once for the process."""
+    return _read(_table_path())
+
+
+def _read(path: Path | None) -> _Read:
+    rows = _read_rows(path)
+    exact = {name.lower(): window for name, row in rows.items() if (window := _window(row))}
+    prices = {name.lower(): price for name, row in rows.items() if (price := _price(row))}
+    return exact, _index_bare(exact), prices
 
 
 def _table_path() -> Path | None:
