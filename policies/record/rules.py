@@ -9,10 +9,10 @@ from collections.abc import Collection, Iterator, Sequence
 
 import msgspec
 
-from policies.arguments import UnreadError, path_of, read
 from policies.ledger.ledger import rank_of
 from policies.record.texts import Texts
 from policies.transcript import CountTokens, ToolCall, Utterance, escape
+from policies.voices.arguments import UnreadError, path_of, read
 from policies.voices.tables import RULE_FILES
 
 _MOST_CHARACTERS = 120_000

@@ -15,10 +15,10 @@ from operator import attrgetter
 
 import msgspec
 
-from policies.arguments import UnreadError, path_of, read, strings_in
 from policies.record.names import NamedText, NamesOf, has_name, names_in, place_of
 from policies.record.reports import without_tags
 from policies.transcript import CountTokens, Utterance, escape, shorten
+from policies.voices.arguments import UnreadError, path_of, read, strings_in
 from policies.work.tools import is_plan_tool, words_of
 
 _MOST_NAMES = 2_000

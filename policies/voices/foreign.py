@@ -2,7 +2,7 @@
 
 import re
 
-from policies.arguments import strings_in
+from policies.voices.arguments import strings_in
 
 _SHELL = re.compile(r"bash|shell|exec|run|command|terminal|console|cmd|process|python|script", re.IGNORECASE)
 _READ = 4_000

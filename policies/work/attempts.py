@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from policies.arguments import path_of
+from policies.voices.arguments import path_of
 from policies.work.calls import Done
 from policies.work.shell import UNKNOWN, Command
 from policies.work.wording import readable

@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
-from policies.arguments import UnreadError, read
 from policies.transcript import Utterance, shorten
+from policies.voices.arguments import UnreadError, read
 
 _STORED = 60
 _CHARACTERS = 300

@@ -5,8 +5,8 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
-from policies.arguments import path_of
 from policies.transcript import Utterance
+from policies.voices.arguments import path_of
 from policies.work.calls import Done
 from policies.work.effects import Effect
 from policies.work.patches import block_effects

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal, NamedTuple
 
-from policies.arguments import UnreadError, read
+from policies.voices.arguments import UnreadError, read
 from policies.voices.tables import REJECTED
 from policies.work import outcome_lines as lines
 from policies.work.outcome_words import ENGLISH, LANGUAGES, LATIN, Words

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 from typing import Literal
 
-from policies.arguments import path_of
+from policies.voices.arguments import path_of
 from policies.work.attempts import SIDE, named
 from policies.work.calls import Done
 from policies.work.shell import UNKNOWN, Command

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 import msgspec
 from msgspec.structs import replace
 
-from policies.arguments import path_of
 from policies.transcript import Utterance
+from policies.voices.arguments import path_of
 from policies.voices.speech import speech_of
 from policies.work.calls import Done
 from policies.work.effects import Effect

@@ -6,7 +6,7 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import Literal
 
-from policies.arguments import UnreadError, path_of, paths_in, read
+from policies.voices.arguments import UnreadError, path_of, paths_in, read
 from policies.work.effects import Deed, Effect
 from policies.work.patches import first_change, first_difference, patch_effects
 from policies.work.scripts import script_effects

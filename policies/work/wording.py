@@ -4,8 +4,8 @@ import re
 
 import msgspec
 
-from policies.arguments import is_path_key
 from policies.transcript import visible
+from policies.voices.arguments import is_path_key
 
 _MOST = 160
 _COMMAND = 140

@@ -5,10 +5,10 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from policies.arguments import UnreadError, read
 from policies.message import Message
 from policies.stamps import harness_spans
 from policies.transcript import CountTokens, shorten
+from policies.voices.arguments import UnreadError, read
 from policies.voices.heard import Heard, heard_in, heard_in_results, introduces_itself, words_of
 from policies.voices.parts import parts_of, typed_in_result
 from policies.voices.tables import Voice

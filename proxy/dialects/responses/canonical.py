@@ -2,9 +2,9 @@
 
 from collections.abc import Callable, Mapping
 
-from policies.arguments import UnreadError, read
 from policies.chain import digest_of
 from policies.stamps import without_stamps, without_wrappers
+from policies.voices.arguments import UnreadError, read
 
 Json = Mapping[str, object]
 _Text = Callable[[str], str]

@@ -13,9 +13,9 @@ from dataclasses import dataclass, fields
 from functools import lru_cache
 from itertools import accumulate, islice, takewhile
 
-from policies.arguments import strings_in
 from policies.conversation import MessageIndex
 from policies.record.names import has_name, names_in
+from policies.voices.arguments import strings_in
 from proxy.dialects import json_array
 from proxy.dialects.reader import CountedRequest
 from proxy.engine.case import Case
