@@ -1,13 +1,19 @@
-"""Every compiled pattern takes time in proportion to its text, whatever that is: nobody can steer it into more."""
+"""Every compiled pattern takes time in proportion to its text, whatever that is: nobody can steer it into more.
+
+Patterns are timed when they have changed: TIMED lists the digests of those that passed. `python -m
+tests.house.test_patterns` times all of them and writes it anew.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 import pkgutil
 import re
 import time
 from collections.abc import Iterator, Mapping
 from functools import cache
+from pathlib import Path
 
 import pytest
 
@@ -50,6 +56,7 @@ _VERY_SHORT = 250
 _PATIENCE = 4.0
 # A long text may take this many times as long as a short one: four if that is linear, sixteen if it is quadratic.
 _MOST = 9
+TIMED = Path(__file__).with_name("timed_patterns.txt")
 
 
 def patterns_of(value: object, seen: set[int], depth: int = 0) -> Iterator[re.Pattern[str] | re.Pattern[bytes]]:
@@ -131,10 +138,39 @@ def test_there_are_patterns_of_every_kind() -> None:
     } <= names
 
 
-@pytest.mark.parametrize("name", all_patterns())
-def test_no_text_takes_a_pattern_more_than_its_length(name: str) -> None:
-    pattern, started = all_patterns()[name], time.process_time()
+def digest_of(pattern: re.Pattern[str] | re.Pattern[bytes]) -> str:
+    """Of the pattern, its flags, and what it is timed with."""
+    return hashlib.sha256(repr((pattern.pattern, pattern.flags, PUMPS, FRONTS)).encode()).hexdigest()[:16]
+
+
+def untimed() -> list[str]:
+    listed = {*TIMED.read_text("ascii").split()}
+    return [name for name, pattern in all_patterns().items() if digest_of(pattern) not in listed]
+
+
+def check(pattern: re.Pattern[str] | re.Pattern[bytes]) -> None:
+    started = time.process_time()
     for pump in pumps_for(pattern):
         # What takes its time though in proportion is tried behind fewer fronts.
         for front in FRONTS if time.process_time() - started < _PATIENCE else FRONTS[:1]:
             assert not growth(pattern, front, pump), (pattern.pattern, front, pump)
+
+
+@pytest.mark.parametrize("name", untimed())
+def test_no_text_takes_a_pattern_more_than_its_length(name: str) -> None:
+    check(all_patterns()[name])
+
+
+def test_what_is_listed_as_timed_is_in_the_code() -> None:
+    assert {*TIMED.read_text("ascii").split()} <= {*map(digest_of, all_patterns().values())}
+
+
+def test_a_pattern_that_takes_more_is_found() -> None:
+    with pytest.raises(AssertionError):
+        check(re.compile(r"(?:a+)+!"))
+
+
+if __name__ == "__main__":
+    for one in all_patterns().values():
+        check(one)
+    TIMED.write_text("".join(f"{digest}\n" for digest in sorted({*map(digest_of, all_patterns().values())})), "ascii")
