@@ -2,7 +2,7 @@
 
 Twenty-five requests at once on each of 24 conversations that must be compacted, with a summarizer that takes 40
 seconds. Says how many were not answered, what is asked of the store once all were, beside what an idle proxy asks, and
-how long the process takes to end after SIGTERM (row 1 of "What attackers found", docs/reliability.md).
+how long the process takes to end after SIGTERM.
 """
 
 from __future__ import annotations
