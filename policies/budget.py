@@ -16,8 +16,8 @@ MAX_RECORD = 8_000
 LEAST_USABLE = 0.39
 # What a record may have even where a tenth of M is less.
 SMALL_RECORD = 1_400
-# The working set of large rooms: what work needs again grows with them, but more slowly, and not for ever (measured:
-# docs/memory.md, "Figures").
+# The working set of large rooms: what work needs again grows with them, but more slowly, and not for ever (measured
+# by `python -m benchmarks.memory`).
 _NAMES_ROOT = 36
 _MOST_NAMES = 12_000
 

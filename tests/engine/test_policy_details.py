@@ -1,4 +1,4 @@
-"""Details of the policies that a mutation run found untested (docs/mutation.md)."""
+"""Details of the policies that a mutation run found untested."""
 
 from __future__ import annotations
 
