@@ -21,7 +21,7 @@ from proxy.config.imports import imported
 from proxy.config.loading import Config, digest_of
 from proxy.config.reloading import SECONDS, Reloader, Source
 from proxy.config.settings import Server, Traces
-from proxy.dialects.table import dialect_of, is_counted_at
+from proxy.dialects.table import telemetry_names
 from proxy.engine.engine import Engine
 from proxy.errors import ClientGoneError, EndedError, ProxyError, ShuttingDownError
 from proxy.gateway.line import Gateway
@@ -97,9 +97,9 @@ class App(Served):
         try:
             if asked == EXPLAIN:
                 await gateway.explain(exchange)
-            elif exchange.head.method == "POST" and dialect_of(asked) is not None:
+            elif exchange.head.conversation is not None:
                 await gateway.converse(exchange)
-            elif exchange.head.method == "POST" and is_counted_at(asked):
+            elif exchange.head.is_count:
                 await gateway.count(exchange)
             else:
                 await gateway.passthrough(exchange)
@@ -283,7 +283,7 @@ async def _spans(traces: Traces, name: str) -> AsyncIterator[tuple[Hook, ...]]:
 
     of_process = {"service.name": "concertina", "service.version": version("concertina"), "service.instance.id": name}
     headers = {name: value.get_secret_value() for name, value in traces.headers.items()}
-    spans = open_spans(traces.endpoint, headers, of_process)
+    spans = open_spans(traces.endpoint, headers, of_process, telemetry_names())
     try:
         yield (spans,)
     finally:

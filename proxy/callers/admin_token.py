@@ -13,13 +13,12 @@ from pathlib import Path
 from urllib.parse import unquote_to_bytes
 
 from proxy.config.settings import Config
+from proxy.dialects.table import key_headers
 from proxy.stores import beside
 
 # Signs from which on a token is no word that stands in a request by chance.
 _NO_WORD = 16
-_FOR_CREDENTIALS = frozenset(
-    {b"authorization", b"proxy-authorization", b"x-api-key", b"api-key", b"x-goog-api-key", b"cookie"}
-)
+_FOR_CREDENTIALS = frozenset({*key_headers(), b"proxy-authorization", b"cookie"})
 _SHAPE = re.compile(r"[A-Za-z0-9_-]{43}")
 _MOST_BYTES = 100
 

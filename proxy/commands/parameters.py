@@ -1,13 +1,18 @@
 """What several commands take."""
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
+
+from proxy.dialects.table import names
 
 ConfigPath = Annotated[
     Path | None, Parameter(help="Config file; without it ./config.yaml, else the built-in defaults.")
 ]
 Flag = Annotated[bool, Parameter(negative=())]
 AsJson = Annotated[bool, Parameter(name="--json", negative=())]
-DialectName = Literal["chat", "responses", "messages"]
+if TYPE_CHECKING:
+    DialectName = str
+else:  # what there is to choose from is the table's to say
+    DialectName = Literal[names()]

@@ -16,6 +16,7 @@ from proxy.config.document import Document, parse, read
 from proxy.config.errors import ConfigError, Location, Problem, dotted, plain, suggest
 from proxy.config.presets import EXTENDS, preset_names, resolve
 from proxy.config.settings import DEFAULT, LOOPBACK, Config
+from proxy.dialects.table import DIALECTS
 from proxy.models.encodings import is_file, read_tokenizer
 from proxy.runtime.container import buffered_that_fit, memory_limit
 from proxy.runtime.descriptors import requests_that_fit
@@ -59,7 +60,8 @@ _ACCEPTED = "accepted, but not in effect in this version"
 # Clients name everything below it, and may ask for several APIs.
 _AZURES = re.compile(r"\.(?:openai|services\.ai|cognitiveservices)\.azure\.(?:com|us|cn)$")
 # What clients and the proxy itself append to a base_url.
-_TOO_MUCH = re.compile(r"(?<=/v1)/v1$|/(?:chat/completions|completions|responses|messages|embeddings|models)$")
+_PATHS = "|".join(re.escape("/".join(dialect.path)) for dialect in DIALECTS)
+_TOO_MUCH = re.compile(rf"(?<=/v1)/v1$|/(?:{_PATHS}|completions|embeddings|models)$")
 
 
 def digest_of(config: Config) -> str:

@@ -5,7 +5,7 @@ from fnmatch import fnmatchcase
 from functools import lru_cache
 from importlib.util import find_spec
 from types import MappingProxyType
-from typing import Annotated, Final, Literal, Self, get_args
+from typing import TYPE_CHECKING, Annotated, Final, Literal, Self
 from urllib.parse import urlsplit
 
 from pydantic import (
@@ -32,6 +32,7 @@ from proxy.config.values import (
     StoreUrl,
     decode_key,
 )
+from proxy.dialects import table
 from proxy.memory import DEFAULT_BYTES
 from proxy.stores.sealing import Sealer
 
@@ -150,18 +151,18 @@ class StoreConfig(Settings):
         return Sealer(self.encryption_key_bytes, retired)
 
 
-Dialect = Literal["chat", "responses", "messages"]
-_DIALECTS: tuple[Dialect, ...] = get_args(Dialect)
-_SPOKEN: Mapping[str, tuple[Dialect, ...]] = {
-    "api.openai.com": ("chat", "responses"),
-    "api.anthropic.com": ("messages", "chat"),
-}
+if TYPE_CHECKING:
+    Dialect = str
+    KeyHeader = str
+else:  # what there is to choose from is the table's to say
+    Dialect = Literal[table.names()]
+    KeyHeader = Literal[table.key_settings()]
 
 
 @lru_cache(1024)
 def _spoken_at(base_url: str) -> tuple[Dialect, ...]:
     """What is known of an address."""
-    return _SPOKEN.get(urlsplit(base_url).hostname or "", _DIALECTS)
+    return table.spoken_by(urlsplit(base_url).hostname or "")
 
 
 class Upstream(Settings):
@@ -174,7 +175,7 @@ class Upstream(Settings):
     api_key: ApiKey = SecretStr("")
     """Key sent to it; empty: the client's own."""
 
-    auth: Literal["bearer", "x-api-key", "api-key"] = "bearer"
+    auth: KeyHeader = "bearer"
     """The header of a configured key: `bearer` is Authorization, Anthropic takes x-api-key and Azure api-key."""
 
     proxy: ProxyUrl = SecretStr("")

@@ -5,14 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import msgspec
 
 from proxy.demo.answers import Json
 from proxy.demo.story import TOOLS, Message
-
-Name = Literal["chat", "responses", "messages"]
 
 _OUTPUT = 256
 _OF_BOTH = "input length and `max_tokens` "
@@ -166,7 +163,7 @@ def _words(answer: object) -> str:
 
 
 _OPENAI = "OPENAI_BASE_URL={address}/v1"
-CLIENTS: dict[Name, Client] = {
+CLIENTS: dict[str, Client] = {
     "chat": Client("/v1/chat/completions", _OPENAI, _chat_body, _code),
     "responses": Client("/v1/responses", _OPENAI, _responses_body, _code),
     "messages": Client("/v1/messages", "ANTHROPIC_BASE_URL={address}", _messages_body, _words),

@@ -17,7 +17,7 @@ from proxy.app import App
 from proxy.config.loading import Config, load
 from proxy.config.settings import Upstream
 from proxy.demo import show
-from proxy.demo.clients import CLIENTS, Client, Name, said
+from proxy.demo.clients import CLIENTS, Client, said
 from proxy.demo.model_server import MODELS, WINDOW, ModelServer
 from proxy.demo.serving import serving
 from proxy.demo.show import Asked, Result, Step
@@ -52,7 +52,7 @@ class _Answer:
     body: bytes
 
 
-async def run_demo(*, once: bool, console: Console, dialect: Name = "chat") -> int:
+async def run_demo(*, once: bool, console: Console, dialect: str = "chat") -> int:
     """Play, show and check; the exit code. On a terminal the proxy stays up until Ctrl-C, unless `once`."""
     async with staged(CLIENTS[dialect]) as stage:
         show.opening(console, stage.address, WINDOW, stage.dashboard if console.is_terminal else None)

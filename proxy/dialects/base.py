@@ -4,12 +4,13 @@ The parts are modules of pure functions. What all dialects do alike, each with a
 them: it is a function beside them that takes the key.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Protocol
 
 import msgspec
+from msgspec import structs
 
 from policies.assembly import Injected, Item, Merged, Rules, Words
 from policies.conversation import CHAT_ORDER, MessageIndex, Order
@@ -20,6 +21,7 @@ from policies.record.validation import Answer
 from policies.transcript import CountTokens, Utterance
 from proxy.dialects import json_array
 from proxy.dialects.json_array import Array, Parsed
+from proxy.dialects.paths import DialectPath
 
 Fields = Mapping[str, msgspec.Raw]
 
@@ -127,12 +129,14 @@ class Answers(Protocol):
     """Reads what upstreams answer, and words what we answer ourselves. `data` is of one event, or a whole answer.
 
     ANSWER_KEY: what stands near the beginning of an answer in JSON, and of no report of an error.
-    WAITING:    what a stream may begin with while nothing is there to be said.
+    USAGE_KEY:  under which an answer reports its usage, quotes included.
+    WAITING:    what a stream may begin with while nothing is there to be said; empty where it may not.
     TOO_LONG:   of an overflow, in the words that clients know; holds `{limit}` and `{tokens}`.
     TOO_LONG_FOR_IT: likewise, where no limit is known.
     """
 
     ANSWER_KEY: bytes
+    USAGE_KEY: bytes
     WAITING: bytes
     TOO_LONG: str
     TOO_LONG_FOR_IT: str
@@ -196,32 +200,84 @@ class Breakpoints(Protocol):
         """A body with a mark behind its instructions and tools; its items keep their bytes."""
 
 
+class Recorded(Protocol):
+    """Knows bodies and items of a dialect without their path, as they lie in files.
+
+    FIELDS: what of a request beside its items has tokens, or limits its answer.
+    """
+
+    FIELDS: Sequence[str]
+
+    def is_body(self, keys: Collection[str], /) -> bool:
+        """Whether no other dialect has a request with these fields."""
+
+    def is_item(self, item: object, /) -> bool:
+        """Whether no other dialect has such an item."""
+
+    def as_sent(self, item: Mapping[str, object], /) -> Mapping[str, object] | None:
+        """An item without what others than clients noted beside it; None for what no client sends."""
+
+
 @dataclass(frozen=True, slots=True)
 class Dialect:
     """One way to write conversations.
 
     name:       by which people and configs know it.
-    path:       of its requests, without /v1. count_path: where their tokens are counted; None where they are not.
+    paths:      of its requests; the first is where a question of ours goes.
     array:      where their items stand. settings: what a request's fields say.
-    breakpoints: for providers that cache only what is marked; None where none speaks it.
+    provider, operation: what traces call whoever speaks it and what is asked (OpenTelemetry's `gen_ai` names).
     header:     by which its clients are known on paths of no dialect; None where they are not.
+    key_header: where its clients put their key.
+    home:       the host that made it. also_at: other hosts that are known to speak it.
+    model_key:  the field of a body that names the model; None where the path alone does.
+    breakpoints: for providers that cache only what is marked; None where none speaks it.
+    has_sockets: whether its clients ask for a WebSocket on its path.
+    with_output: a body with another limit for its answer, by the `output_key` of its settings.
+    model:      what the path of these requests names; empty where it names none.
     """
 
     name: str
-    path: tuple[str, ...]
-    count_path: tuple[str, ...] | None
+    paths: tuple[DialectPath, ...]
     array: Array
     settings: Callable[[Fields], Settings]
     items: Items
     answers: Answers
     questions: Questions
+    recorded: Recorded
+    provider: str
+    operation: str = "chat"
     header: bytes | None = None
+    key_header: bytes = b"authorization"
+    home: str = ""
+    also_at: tuple[str, ...] = ()
+    model_key: str | None = "model"
     breakpoints: Breakpoints | None = None
+    has_sockets: bool = False
+    with_output: Callable[[bytes, str, int], bytes] = json_array.with_field
+    model: str = ""
 
-    def of_model(self, model: str) -> "Dialect":
-        """The same of requests whose path names the model: what their bodies call it counts for nothing. Itself for an
-        empty name."""
-        return _of_model(self, model) if model else self
+    @property
+    def path(self) -> tuple[str, ...]:
+        """Of its requests, without /v1, where no model is named."""
+        return self.paths[0].names
+
+    def question_path(self, model: str) -> tuple[str, ...]:
+        """The same for requests to this model."""
+        return self.paths[0].naming(model)
+
+    @property
+    def count_path(self) -> tuple[str, ...] | None:
+        """Where the tokens of its requests are counted; None where they are not."""
+        return next((path.names for path in self.paths if path.does == "count"), None)
+
+    def of_path(self, model: str, stream: bool | None = None) -> "Dialect":
+        """The same of requests whose path names the model, or says whether their answer is a stream: what their bodies
+        say of it counts for nothing. Itself where the path says neither."""
+        return self if not model and stream is None else _of_path(self, model, stream)
+
+    def model_of(self, body: bytes) -> str:
+        """The model of a request, as far as that can be told without understanding its body; empty where it cannot."""
+        return self.model or (json_array.model_of(body) if self.model_key else "")
 
     def rebuild(
         self,
@@ -278,5 +334,7 @@ class Dialect:
 
 
 @lru_cache(_REMEMBERED_MODELS)
-def _of_model(dialect: Dialect, model: str) -> Dialect:
-    return replace(dialect, settings=lambda fields: msgspec.structs.replace(dialect.settings(fields), model=model))
+def _of_path(dialect: Dialect, model: str, stream: bool | None) -> Dialect:
+    named = {"model": model} if model else {}
+    fixed = named if stream is None else {**named, "stream": stream}
+    return replace(dialect, model=model, settings=lambda fields: structs.replace(dialect.settings(fields), **fixed))

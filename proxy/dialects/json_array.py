@@ -337,6 +337,11 @@ def with_fields(body: bytes, fields: Mapping[str, object], without: Sequence[str
     return b"{" + b",".join(kept.values()) + b"}"
 
 
+def with_field(body: bytes, key: str, value: object) -> bytes:
+    """The same with one of them set."""
+    return with_fields(body, {key: value}, without=())
+
+
 def members_of(body: bytes) -> dict[str, bytes]:
     """The members of an object, `"key": value` as they were written, by their keys."""
     try:

@@ -10,7 +10,6 @@ from policies.assembly import SHAPES, Shape, assemble
 from policies.conversation import MessageIndex
 from policies.plan import Standing, tokens_with
 from policies.record.record import Record
-from proxy.dialects import json_array
 from proxy.dialects.cache_marks import may_be_cached
 from proxy.dialects.reader import CountedRequest
 from proxy.engine.case import Case, Outcome
@@ -85,7 +84,7 @@ def with_output(case: Case, body: bytes, limit: int | None) -> bytes:
     """A body with this limit for its output; None leaves the client's."""
     if limit is None:
         return body
-    return json_array.with_fields(body, {case.request.settings.output_key: limit}, without=())
+    return case.request.dialect.with_output(body, case.request.settings.output_key, limit)
 
 
 def body_of(case: Case, copy: Copy, shape: Shape) -> bytes:

@@ -8,7 +8,7 @@ from proxy.server.head import RequestHead
 from proxy.server.headers import KEY_HEADERS, MAX_HOPS, hops
 from proxy.upstream.active import Active
 
-_PROVIDERS = KEY_HEADERS[2:]
+_OTHERS = tuple(name for name in KEY_HEADERS if name not in (b"authorization", b"x-api-key"))
 _ONCE = (*KEY_HEADERS, b"x-compaction", b"x-compaction-policy")
 _MODES: dict[bytes, Mode] = {b"off": "off", b"on": "on", b"shadow": "shadow", b"force": "force"}
 
@@ -31,7 +31,7 @@ def identify(head: RequestHead, active: Active) -> tuple[Caller, Mode]:
             "This is the admin token, not an API key: it is for /admin and /metrics alone."
         )
     tenants = active.tenants
-    others = [(name, key) for name in _PROVIDERS if (key := head.header(name))]
+    others = [(name, key) for name in _OTHERS if (key := head.header(name))]
     caller = tenants.identify(head.header(b"authorization"), head.header(b"x-api-key"), others)
     policy = head.header(b"x-compaction-policy")
     if policy is not None:

@@ -11,11 +11,10 @@ import msgspec
 
 from proxy import errors
 from proxy.callers.admission import Admission
+from proxy.dialects import table
 from proxy.dialects.base import Dialect
 from proxy.dialects.bounds import most_unpacked
-from proxy.dialects.json_array import model_of
 from proxy.dialects.reader import CountedRequest
-from proxy.dialects.table import DIALECTS, written_in
 from proxy.engine.ahead import is_worth_following
 from proxy.engine.case import Case, Outcome, case_of, named_of, with_lessons
 from proxy.engine.draft import Draft
@@ -37,7 +36,7 @@ from proxy.server import content_coding
 from proxy.server.exchange import Exchange
 from proxy.server.head import RequestHead
 from proxy.server.headers import Headers
-from proxy.server.paths import RESPONSES, resource, upstream_url
+from proxy.server.paths import upstream_url
 from proxy.upstream.active import Active
 from proxy.upstream.asker import WindowAsker
 from proxy.upstream.http import TruncatedError, UpstreamClient
@@ -213,12 +212,10 @@ class Gateway:
     async def _explanation(self, incoming: Incoming) -> Explanation:
         body, caller, router = await self._unpacked(incoming), incoming.caller, incoming.active.router
         head = incoming.exchange.head
-        head = head.asking(_explained_as(head) or written_in(body or b"") or head.dialect)
+        head = head.asking(_explained_as(head) or table.written_in(body or b"") or head.dialect)
         request = body and await self._engine.reader.read(body, caller.scope, router.encoding, head.dialect)
         if not request:
-            return Explanation(
-                head.mount.model or model_of(incoming.body), caller.policy_name, "bypass", "unknown_shape"
-            )
+            return Explanation(head.model_of(incoming.body), caller.policy_name, "bypass", "unknown_shape")
         return await self._engine.explainer.explain(case_of(head, router, caller, incoming.mode, request), request)
 
     async def passthrough(self, exchange: Exchange) -> None:
@@ -227,7 +224,8 @@ class Gateway:
         with self._observed(incoming):
             self._admit(incoming)
             # A handshake has this header (RFC 6455, section 4.1); the Upgrade itself ends at the connection.
-            if resource(exchange.head.reading) == RESPONSES and exchange.head.header(b"sec-websocket-key"):
+            found = exchange.head.reading.found
+            if found and found.dialect.has_sockets and exchange.head.header(b"sec-websocket-key"):
                 raise errors.WebSocketError
             incoming.active.router.check_path(exchange.head, incoming.caller)
             with incoming.opened:
@@ -344,7 +342,7 @@ def _end_late(exchange: Exchange, deadline: float) -> None:
 
 def _send_as_it_came(incoming: Incoming, outcome: Outcome, reason: str) -> None:
     """The client's bytes, uncounted: not understood, or after a fault of ours."""
-    model = incoming.exchange.head.mount.model or model_of(incoming.body)
+    model = incoming.exchange.head.model_of(incoming.body)
     route = incoming.active.router.plain(incoming.exchange.head, incoming.caller, model)
     incoming.ready(route, Draft(incoming.body, 0, outcome, reason), None)
 
@@ -382,8 +380,6 @@ def _may_be_stored(case: Case, sent: Draft) -> bool:
 def _explained_as(head: RequestHead) -> Dialect | None:
     """The dialect that is named for a request to explain; None where none is."""
     name = next(iter(parse_qs(head.query.decode("latin-1"), keep_blank_values=True).get("dialect", [])), None)
-    found = [dialect for dialect in DIALECTS if dialect.name == name]
-    if name is not None and not found:
-        names = ", ".join(dialect.name for dialect in DIALECTS)
-        raise errors.InvalidRequestError(f"dialect must be one of {names}.", param="dialect")
-    return found[0] if found else None
+    if name is not None and name not in table.names():
+        raise errors.InvalidRequestError(f"dialect must be one of {', '.join(table.names())}.", param="dialect")
+    return None if name is None else table.named(name)

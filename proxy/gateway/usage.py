@@ -16,7 +16,6 @@ _TAIL = 64 * 1024
 _HEAD = 64 * 1024
 # Decompressing more than this at once would hold up the event loop for milliseconds.
 _PIECE = 1024 * 1024
-_KEY = b'"usage"'
 _TRIES = 16
 # Among these is the one that ends an answer: behind it there may be its usage and [DONE].
 _LAST_EVENTS = 4
@@ -108,23 +107,23 @@ class UsageTap:
         return any(self._reads.is_last(data) for event in events[-_LAST_EVENTS:] if (data := data_of(event)))
 
     def _read(self) -> Usage | None:
-        tail = self._tail
-        if self._decoder is None or not (_KEY in tail or _KEY in self._head):
+        tail, key = self._tail, self._reads.USAGE_KEY
+        if self._decoder is None or not (key in tail or key in self._head):
             return None
         if not self._given.is_event_stream:
             whole = () if self._cut else (tail,)
-            return self._reads.usage(whole) or self._reads.usage(_end_of_object(tail))
+            return self._reads.usage(whole) or self._reads.usage(_end_of_object(tail, key))
         begun, *events = split_events(tail) if self._cut else [b"", *split_events(tail)]
         first = split_events(self._head)[:-1] if self._cut else []
-        told = (data_of(event) for event in reversed([*first, *events]) if _KEY in event)
+        told = (data_of(event) for event in reversed([*first, *events]) if key in event)
         # Where nothing else was kept, it is one event that is larger.
         return self._reads.usage(told) or self._reads.usage(
-            _end_of_event(begun) if len(begun) >= _TAIL - LONGEST_END else ()
+            _end_of_event(begun, key) if len(begun) >= _TAIL - LONGEST_END else ()
         )
 
 
-def _end_of_object(tail: bytes) -> Iterator[bytes]:
-    """An object with the `usage` of the one of which this is the end; nothing where it has none.
+def _end_of_object(tail: bytes, key: bytes) -> Iterator[bytes]:
+    """An object with the usage of the one of which this is the end; nothing where it has none.
 
     Inside a text of JSON quotes are escaped, so the bytes of the key are a key or a value there. With a brace put
     before them the rest is an object by itself only if they are a key of the outermost object: a key further in is
@@ -132,7 +131,7 @@ def _end_of_object(tail: bytes) -> Iterator[bytes]:
     """
     end = len(tail)
     for _ in range(_TRIES):
-        end = tail.rfind(_KEY, 1, end)
+        end = tail.rfind(key, 1, end)
         if end < 0:
             return
         if tail[end - 1] == ord("\\"):  # the end of a longer key
@@ -144,10 +143,10 @@ def _end_of_object(tail: bytes) -> Iterator[bytes]:
             return
 
 
-def _end_of_event(tail: bytes) -> Iterator[bytes]:
-    """The `usage` of the event of which this is the end, wherever it stands in it, as an object with nothing else: some
+def _end_of_event(tail: bytes, key: bytes) -> Iterator[bytes]:
+    """The usage of the event of which this is the end, wherever it stands in it, as an object with nothing else: some
     last events repeat the whole answer."""
-    start = end = tail.rfind(_KEY)
+    start = end = tail.rfind(key)
     for _ in range(_TRIES if start >= 0 else 0):
         end = tail.find(b"}", end + 1)
         told = b"{" + tail[start : end + 1] + b"}"
@@ -182,13 +181,13 @@ def _whole(read: bytearray) -> int:
 
 
 def _wanted(events: bytes, reads: Answers) -> bytes:
-    if _KEY not in events:
+    if reads.USAGE_KEY not in events:
         return events
     passed = []
     start = 0
     for end in [*(end.end() for end in EVENT_END.finditer(events)), len(events)]:
         data = data_of(events[start:end])
-        if _KEY not in data or not reads.is_usage_alone(data):
+        if reads.USAGE_KEY not in data or not reads.is_usage_alone(data):
             passed.append(events[start:end])
         start = end
     return b"".join(passed)

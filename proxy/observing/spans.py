@@ -36,14 +36,17 @@ from proxy.observing.trace import Trace
 # Spans that wait for the collector; further ones are dropped and counted.
 _MOST_WAITING = 2_048
 _SCOPE = "concertina"
-_PROVIDERS = {"messages": "anthropic", "chat": "openai", "responses": "openai"}
 Attributes = dict[str, str | int | float | bool]
 
 
 class Spans:
-    """A hook that makes spans of traced events; one per process."""
+    """A hook that makes spans of traced events; one per process.
 
-    def __init__(self, exporter: SpanExporter, resource: Mapping[str, str]) -> None:
+    dialects: by the name of a dialect its provider and what is asked in it, as `gen_ai` attributes have them.
+    """
+
+    def __init__(self, exporter: SpanExporter, resource: Mapping[str, str], dialects: Mapping[str, Attributes]) -> None:
+        self._dialects = dialects
         self._exporting = _Counting(exporter)
         self._processor = BatchSpanProcessor(self._exporting, max_queue_size=_MOST_WAITING)
         self._ids = _Ids()
@@ -81,10 +84,11 @@ class Spans:
         parent = _within(trace.id, trace.parent, trace.state) if trace.parent else Context()
         self._span((trace.id, trace.server), name, SpanKind.SERVER, parent, (since, until), _of_request(ended))
         if trace.sent:
-            name = f"chat {ended.model}" if ended.wire != "relay" and ended.model else ended.method
+            is_named = ended.wire != "relay" and ended.model
+            name = f"{self._operation(ended.wire)} {ended.model}" if is_named else ended.method
             asked = (trace.sent[0], until)
             inside = _within(trace.id, trace.server)
-            found = _of_question(ended, trace.url)
+            found = _of_question(ended, trace.url, self._dialects)
             self._span((trace.id, trace.client), name, SpanKind.CLIENT, inside, asked, found, again=trace.sent[1:])
 
     def _compaction(self, trace: Trace, ended: CompactionEnded) -> None:
@@ -98,8 +102,11 @@ class Spans:
         self._span(ids, "compact_messages", SpanKind.INTERNAL, within, times, _of_compaction(ended), links=links)
         for at, call in self._calls.pop(trace, ()):
             asked, inside = (at - _duration(call.ms), at), _within(*ids)
-            name = f"chat {call.model}"
-            self._span((ids[0], self._ids.new(8)), name, SpanKind.CLIENT, inside, asked, _of_call(call))
+            name = f"{self._operation(call.wire)} {call.model}"
+            self._span((ids[0], self._ids.new(8)), name, SpanKind.CLIENT, inside, asked, _of_call(call, self._dialects))
+
+    def _operation(self, dialect: str) -> object:
+        return self._dialects.get(dialect, {}).get("gen_ai.operation.name", dialect)
 
     def _span(
         self,
@@ -159,9 +166,11 @@ class _Counting(SpanExporter):
         self._exporter.shutdown()
 
 
-def open_spans(endpoint: str, headers: Mapping[str, str], resource: Mapping[str, str]) -> Spans:
+def open_spans(
+    endpoint: str, headers: Mapping[str, str], resource: Mapping[str, str], dialects: Mapping[str, Attributes]
+) -> Spans:
     """Spans that go to a collector at this address."""
-    return Spans(OTLPSpanExporter(endpoint=f"{endpoint}/v1/traces", headers=dict(headers)), resource)
+    return Spans(OTLPSpanExporter(endpoint=f"{endpoint}/v1/traces", headers=dict(headers)), resource, dialects)
 
 
 def _of_request(ended: RequestEnded) -> Attributes:
@@ -188,7 +197,7 @@ def _of_request(ended: RequestEnded) -> Attributes:
     )
 
 
-def _of_question(ended: RequestEnded, url: str) -> Attributes:
+def _of_question(ended: RequestEnded, url: str, dialects: Mapping[str, Attributes]) -> Attributes:
     where = urlsplit(url)
     found = {
         "http.request.method": ended.method,
@@ -203,8 +212,7 @@ def _of_question(ended: RequestEnded, url: str) -> Attributes:
     return _known(
         {
             **found,
-            "gen_ai.operation.name": "chat",
-            "gen_ai.provider.name": _PROVIDERS[ended.wire],
+            **dialects.get(ended.wire, {}),
             "gen_ai.request.model": ended.model,
             "gen_ai.request.stream": ended.stream,
             "gen_ai.request.max_tokens": ended.max_output,
@@ -236,12 +244,11 @@ def _of_compaction(ended: CompactionEnded) -> Attributes:
     )
 
 
-def _of_call(call: SummarizerCalled) -> Attributes:
+def _of_call(call: SummarizerCalled, dialects: Mapping[str, Attributes]) -> Attributes:
     return _known(
         {
             "error.type": None if call.result in ("ok", "reminded") else call.result,
-            "gen_ai.operation.name": "chat",
-            "gen_ai.provider.name": _PROVIDERS[call.wire],
+            **dialects.get(call.wire, {}),
             "gen_ai.request.model": call.model,
             "gen_ai.usage.input_tokens": call.tokens_in or None,
             "gen_ai.usage.output_tokens": call.tokens_out or None,

@@ -6,11 +6,11 @@ from httptools import parse_url
 
 from policies.cached import cached_property
 from proxy.dialects.base import Dialect
-from proxy.dialects.table import CHAT, dialect_of, spoken_at
+from proxy.dialects.table import CHAT, introduced_by
 from proxy.dialects.texts import printable
 from proxy.observing.trace import Trace
 from proxy.server.headers import Headers
-from proxy.server.paths import Mount, Reading, reading, resource
+from proxy.server.paths import Mount, Reading, reading
 
 _LONGEST_SHOWN = 256
 
@@ -32,7 +32,10 @@ class RequestHead:
     trace:   that it belongs to; None where it is not traced.
     """
 
-    def __init__(self, method: str, target: str, headers: Headers, trace: Trace | None = None) -> None:
+    def __init__(
+        self, method: str, target: str, headers: Headers, trace: Trace | None = None, written_in: Dialect | None = None
+    ) -> None:
+        """`written_in`: the dialect, whatever its path says."""
         self.method = method
         self.target = target
         self.headers = headers
@@ -40,6 +43,7 @@ class RequestHead:
         self.path = target.partition("?")[0]
         self.reading: Reading = reading(self.path.encode("latin-1"))
         self.origin = object()
+        self._written_in = written_in
         self._first = dict(reversed(headers))
 
     @property
@@ -54,8 +58,20 @@ class RequestHead:
     @cached_property
     def spoken(self) -> Dialect | None:
         """That of its path, or what its client is known by; None where nothing tells."""
-        found = spoken_at(resource(self.reading), self.header)
-        return found and found.of_model(self.reading.mount.model)
+        if self._written_in is not None:
+            return self._written_in
+        below, found = self.reading.below, self.reading.found
+        dialect = introduced_by(self.header) if below is None else below.dialect
+        return dialect and dialect.of_path(self.reading.model, found.path.stream if found else None)
+
+    @property
+    def model(self) -> str:
+        """That which its path names; empty where it names none."""
+        return self.reading.model
+
+    def model_of(self, body: bytes) -> str:
+        """The model of its request, as far as that can be told without understanding the body."""
+        return self.model or self.dialect.model_of(body)
 
     @cached_property
     def mount(self) -> Mount:
@@ -65,7 +81,16 @@ class RequestHead:
     @cached_property
     def conversation(self) -> Dialect | None:
         """That of a request of a conversation; None for any other request."""
-        return dialect_of(resource(self.reading)) if self.method == "POST" else None
+        found = self.reading.found
+        if self.method != "POST" or found is None or found.path.does != "converse":
+            return None
+        return found.dialect
+
+    @property
+    def is_count(self) -> bool:
+        """Whether it asks for the tokens of a conversation."""
+        found = self.reading.found
+        return self.method == "POST" and found is not None and found.path.does == "count"
 
     @cached_property
     def shown_path(self) -> str:
@@ -74,8 +99,9 @@ class RequestHead:
 
     def asking(self, dialect: Dialect) -> "RequestHead":
         """The same of a request in this dialect."""
-        target = "/".join((self.reading.mount.prefix or "/v1", *dialect.path))
-        return RequestHead("POST", target, self.headers, self.trace)
+        dialect = dialect.of_path(self.reading.mount.model)
+        target = "/".join((self.reading.mount.prefix or "/v1", *dialect.question_path(dialect.model)))
+        return RequestHead("POST", target, self.headers, self.trace, dialect)
 
     def with_length(self, length: bytes) -> "RequestHead":
         """The same of a request whose body, of a stated length, has another one."""

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import Literal
 
+from proxy.dialects import table
 from proxy.server.content_coding import INFLATED
 
 Headers = list[tuple[bytes, bytes]]
@@ -28,8 +29,7 @@ _NOT_UPSTREAM = _HOP_BY_HOP | {
 # Lets a browser see the pages for operators. Browsers keep one jar for all ports of a host.
 _OUR_COOKIE = re.compile(rb"concertina-\d+")
 CONTROL_PREFIX = b"x-compaction"
-# Where a key may stand: OpenAI's, Anthropic's, Azure's, Google's, and that of Azure's gateway.
-KEY_HEADERS = (b"authorization", b"x-api-key", b"api-key", b"x-goog-api-key", b"ocp-apim-subscription-key")
+KEY_HEADERS = table.key_headers()
 # A key, and which of its accounts is asked: they belong together.
 _CREDENTIALS = frozenset(
     {
@@ -37,6 +37,8 @@ _CREDENTIALS = frozenset(
         *(b"openai-organization", b"openai-project", b"chatgpt-account-id", b"x-goog-user-project"),
     }
 )
+# By which clients say whose API they speak.
+_VERSIONS = frozenset(dialect.header for dialect in table.DIALECTS if dialect.header is not None)
 _NONE: frozenset[bytes] = frozenset()
 # Names of headers that clients and upstreams send again and again.
 _REMEMBERED = 1_024
@@ -80,7 +82,7 @@ def for_questions(headers: Headers, needed: Iterable[tuple[bytes, bytes]], *, is
     those of login and window, and where its own prompt is sent those that say how it is read. `needed` are sent where
     the client has not said them."""
     own = [(name, value) for name, value in headers if name in _CREDENTIALS]
-    own += [(name, value) for name, value in headers if name == b"anthropic-version"]
+    own += [(name, value) for name, value in headers if name in _VERSIONS]
     taken = _NEEDED_BETAS + _PROMPT_BETAS if is_aligned else _NEEDED_BETAS
     if betas := b",".join(beta for beta in betas_of(headers) if beta.startswith(taken)):
         own.append((b"anthropic-beta", betas))

@@ -9,6 +9,7 @@ from functools import lru_cache
 from itertools import dropwhile
 from urllib.parse import quote, unquote, unquote_to_bytes, urlsplit
 
+from proxy.dialects.table import DIALECTS, Found, found_at, found_below
 from proxy.errors import InvalidRequestError
 
 # Whether anybody is there, as Claude Code asks before its first request (code.claude.com, llm-gateway-protocol).
@@ -27,18 +28,8 @@ _RESOURCES = re.compile(
     r"|messages|models|moderations|organization|realtime|responses|threads|uploads|vector_stores|videos)(?:/|$)"
 )
 EXPLAIN = ("compaction", "explain")
-RESPONSES = ("responses",)
-# What a path may end with that has something else than /v1 before it, and what that has to end with: where only one
-# word tells, others than models' servers may have a path that ends with it too.
-_ANYTHING, _API = re.compile(r""), re.compile(r"/(?:v\d\w*|openai)$", re.IGNORECASE)
-_ENDS: tuple[tuple[tuple[str, ...], re.Pattern[str]], ...] = (
-    (("chat", "completions"), _ANYTHING),
-    (EXPLAIN, _ANYTHING),
-    (("responses", "input_tokens"), _API),
-    (("messages", "count_tokens"), _API),
-    (RESPONSES, _API),
-    (("messages",), _API),
-)
+# What a prefix that is no /v1 has to end with, before a path that does not tell by itself that it is a dialect's.
+_API = re.compile(r"/(?:v\d\w*|openai)$", re.IGNORECASE)
 # Azure's, where a model is deployed under a name; data of one's own had a path below that.
 _DEPLOYMENTS, _BELOW = re.compile(r"/openai/deployments/", re.IGNORECASE), "/extensions"
 _AZURES = re.compile(r"/openai(?=/|$)", re.IGNORECASE)
@@ -50,9 +41,9 @@ _ALWAYS = ("OPTIONS",)
 _IMPLIED = {"GET": ("HEAD", *_ALWAYS)}
 # What a shared key may be used for: models, and nothing that somebody has stored under it.
 _POSTS = (
-    # OpenAI's and Anthropic's, by whomever they are served
-    *("/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/responses/input_tokens"),
-    *("/v1/responses/compact", "/v1/messages", "/v1/messages/count_tokens", "/v1/embeddings", "/v1/moderations"),
+    *(f"/v1/{path.pattern}" for dialect in DIALECTS for path in dialect.paths),
+    # Others of OpenAI's, by whomever they are served
+    *("/v1/completions", "/v1/responses/compact", "/v1/embeddings", "/v1/moderations"),
     *("/v1/audio/speech", "/v1/audio/transcriptions", "/v1/audio/translations"),
     *("/v1/images/generations", "/v1/images/edits", "/v1/images/variations"),
     # Azure's and Google's
@@ -111,9 +102,10 @@ class Reading:
     names:    its segments without parameters, dot segments among them.
     has_dots: whether there are any, or nobody can tell.
     asked:    what it asks for: its names in lower case, without /v1, which base_url may have left to the client too, or
-              without the mount.
+              without the mount; of a dialect's path as the dialect writes it.
     route:    the same by a pattern of a fixed list; None for what is none of them.
     mount:    what stands before the path of a dialect.
+    found:    the path of a dialect; None where it is none. below: the same, also where it is one below.
     """
 
     path: str
@@ -122,6 +114,13 @@ class Reading:
     asked: tuple[str, ...] = ()
     route: str | None = None
     mount: Mount = NO_MOUNT
+    found: Found | None = None
+    below: Found | None = None
+
+    @property
+    def model(self) -> str:
+        """That which the path names, by itself or by a deployment; empty where it names none."""
+        return (self.found.model if self.found else "") or self.mount.model
 
     @property
     def resolved(self) -> list[str]:
@@ -148,28 +147,46 @@ def reading(path: bytes) -> Reading:
         return Reading("", (), has_dots=True)
     segments = _SEPARATORS.split(unicodedata.normalize("NFKC", path.decode("utf-8", "replace")).strip("/\\"))
     names = tuple(filter(None, map(_name, segments)))
-    asked = tuple(dropwhile("v1".__eq__, (name.casefold() for name in names)))
-    whole = "/" + "/".join(segments)
-    route, has_dots = _route(whole, asked), ".." in names or "." in names
-    end, mount = ((), NO_MOUNT) if has_dots else _mounted(raw, names, asked)
+    plain = tuple(dropwhile(lambda name: name.casefold() == "v1", names))
+    asked = tuple(map(str.casefold, plain))
+    whole, has_dots = "/" + "/".join(segments), ".." in names or "." in names
+    below = found_below(plain)
+    if below is not None:
+        found = below if len(below.names) == len(plain) else None
+        asked = found.names if found else asked
+        return Reading(whole, names, has_dots, asked, _route(whole, asked), found=found, below=below)
+    route = _route(whole, asked)
+    end, mount, found = ((), NO_MOUNT, None) if has_dots else _mounted(raw, names, asked)
     if end:
-        return Reading(whole, names, has_dots, end, route or _route("/v1/" + "/".join(end), end), mount)
+        route = route or _route("/v1/" + "/".join(end), end)
+        return Reading(whole, names, has_dots, end, route, mount, found, found)
     return Reading(whole, names, has_dots, asked, route)
 
 
-def _mounted(raw: str, names: tuple[str, ...], asked: tuple[str, ...]) -> tuple[tuple[str, ...], Mount]:
-    """The end of a path that is a dialect's and what stands before it; nothing for any other, and where a server might
-    read the path otherwise than it is written."""
-    ends = (end for end, _ in _ENDS)
-    if any(asked[: len(end)] == end for end in ends) or names != tuple(filter(None, unquote(raw).split("/"))):
-        return (), NO_MOUNT
+def _mounted(raw: str, names: tuple[str, ...], asked: tuple[str, ...]) -> tuple[tuple[str, ...], Mount, Found | None]:
+    """The end of a path that is ours or a dialect's, what stands before it, and the dialect's path; nothing for any
+    other, and where a server might read the path otherwise than it is written."""
+    if asked[: len(EXPLAIN)] == EXPLAIN or names != tuple(filter(None, unquote(raw).split("/"))):
+        return (), NO_MOUNT, None
     written = [*filter(None, raw.split("/"))]
-    for end, before in _ENDS:
-        prefix = "/" + "/".join(written[: -len(end)])
-        if tuple(map(str.lower, written[-len(end) :])) == end and len(written) > len(end) and before.search(prefix):
-            found = _DEPLOYMENTS.search(prefix)
-            return end, Mount(prefix, unquote(prefix[found.end() :].removesuffix(_BELOW)) if found else "")
-    return (), NO_MOUNT
+    for length in range(1, len(written)):
+        end, prefix = written[-length:], "/" + "/".join(written[:-length])
+        found = found_at([_with_model(name) for name in end])
+        if tuple(map(str.lower, end)) == EXPLAIN:
+            return EXPLAIN, _mount(prefix), None
+        if found is not None and (found.path.is_known or _API.search(prefix)):
+            return found.names, _mount(prefix), found
+    return (), NO_MOUNT, None
+
+
+def _with_model(segment: str) -> str:
+    """A segment as it is matched: a name that is followed by a verb may be encoded, plain words may not."""
+    return unquote(segment) if ":" in segment else segment
+
+
+def _mount(prefix: str) -> Mount:
+    at = _DEPLOYMENTS.search(prefix)
+    return Mount(prefix, unquote(prefix[at.end() :].removesuffix(_BELOW)) if at else "")
 
 
 def _route(path: str, asked: tuple[str, ...]) -> str | None:

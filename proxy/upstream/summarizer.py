@@ -172,7 +172,8 @@ class Summarizer:
             self._paused.pop((target.name, target.model), None)
 
     async def _ask_once(self, target: SummaryTarget, body: bytes) -> Answer:
-        url = question_url(target.upstream.base_url, target.dialect.path, target.mount, target.model)
+        names = target.dialect.question_path(target.model)
+        url = question_url(target.upstream.base_url, names, target.mount, target.model)
         headers = [*target.headers, (b"content-type", b"application/json"), (HOP, b"1")]
         try:
             response = await self._client.send(target.upstream, "POST", url, headers, body)

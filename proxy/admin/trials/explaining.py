@@ -16,7 +16,7 @@ from proxy.admin.sessions.listing import ID_DIGITS
 from proxy.admin.trials.turn import Turn
 from proxy.callers.tenants import Caller
 from proxy.dialects.reader import CountedRequest
-from proxy.dialects.table import CHAT, written_in
+from proxy.dialects.table import CHAT, shown_paths, written_in
 from proxy.engine.case import pasted
 from proxy.engine.compactor import CompactionError
 from proxy.engine.explaining.explainer import Explainer
@@ -148,7 +148,8 @@ async def _read(opened: Opened, caller: Caller, body: bytes) -> CountedRequest:
     router, dialect = opened.active().router, written_in(body) or CHAT
     request = await opened.engine.reader.read(body, caller.scope, router.encoding, dialect)
     if request is None:
-        raise InvalidRequestError("This is no request of /v1/chat/completions, /v1/responses or /v1/messages.")
+        *others, last = shown_paths()
+        raise InvalidRequestError(f"This is no request of {', '.join(others)} or {last}.")
     return request
 
 

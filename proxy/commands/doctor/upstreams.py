@@ -12,7 +12,7 @@ import msgspec
 from policies.record.prompting import Prompt
 from proxy.commands.doctor.finding import Finding, ok, warning, wrong
 from proxy.config.settings import DEFAULT, Config, Upstream
-from proxy.dialects.table import CHAT, MESSAGES, named
+from proxy.dialects import table
 from proxy.errors import ProxyError
 from proxy.runtime.deadlines import within
 from proxy.server.headers import HOP, Headers, credential
@@ -157,16 +157,16 @@ def summarizers(config: Config, looked: Mapping[str, Looked]) -> Iterator[Findin
 async def spent(config: Config, model: str) -> Finding:
     """One request for one token of this model."""
     about = "spend"
-    found = config.speaker_for(DEFAULT, model, CHAT.name) or config.speaker_for(DEFAULT, model, MESSAGES.name)
+    found = next(filter(None, (config.speaker_for(DEFAULT, model, name) for name in table.names())), None)
     if found is None:
         return wrong(about, f"no upstream takes chats for {model}", "see upstreams.*.speaks")
     name, upstream = found
     key = _key(config, upstream)
     if not key or upstream.provider == "litellm":
         return wrong(about, f"{name} has no key of its own to ask with here", f"set upstreams.{name}.api_key")
-    dialect = named(CHAT.name if CHAT.name in upstream.spoken else MESSAGES.name)
+    dialect = next(table.named(name) for name in table.names() if name in upstream.spoken)
     body = dialect.questions.ask(model, _PROMPT, (dialect.questions.OUTPUT_KEY, 1), None)
-    url = resource_url(upstream.base_url, dialect.path)
+    url = resource_url(upstream.base_url, dialect.question_path(model))
     try:
         async with UpstreamClient(env=os.environ) as client:
             answer = await _answered(client, upstream, "POST", url, key, body)
@@ -216,8 +216,8 @@ async def _answered(
 
 
 def _said(upstream: Upstream) -> Headers:
-    """What requests need beside their key where messages are spoken; others do not mind."""
-    return [*MESSAGES.questions.HEADERS] if MESSAGES.name in upstream.spoken else []
+    """What requests need beside their key in any of its dialects; others do not mind."""
+    return [header for name in upstream.spoken for header in table.named(name).questions.HEADERS]
 
 
 def _key(config: Config, upstream: Upstream) -> str:

@@ -9,6 +9,7 @@ from proxy.dialects.counted import Read, Thought, Tokens, Written
 from proxy.dialects.texts import speaks
 
 ANSWER_KEY = b'"choices"'
+USAGE_KEY = b'"usage"'
 # One newline: after an empty line some SDKs take what stood before it for an event (openai-python#2722).
 WAITING = b": compacting\n"
 TOO_LONG = (

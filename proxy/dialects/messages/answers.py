@@ -11,6 +11,7 @@ from proxy.dialects.texts import speaks
 
 # The role of every answer; no error has one.
 ANSWER_KEY = b'"assistant"'
+USAGE_KEY = b'"usage"'
 WAITING = b'event: ping\ndata: {"type": "ping"}\n\n'
 TOO_LONG = "prompt is too long: {tokens} tokens > {limit} maximum"
 TOO_LONG_FOR_IT = "prompt is too long"

@@ -11,6 +11,7 @@ from proxy.dialects.texts import speaks
 
 # Every object has it near its beginning, beside `"error": null`.
 ANSWER_KEY = b'"created_at"'
+USAGE_KEY = b'"usage"'
 WAITING = b": compacting\n"
 TOO_LONG_FOR_IT = "Your input exceeds the context window of this model. Please adjust your input and try again."
 TOO_LONG = f"{TOO_LONG_FOR_IT} It has {{tokens}} tokens; the limit is {{limit}}."

@@ -9,29 +9,16 @@ import msgspec
 
 from policies.message import Message
 from proxy.dialects.base import Dialect
-from proxy.dialects.json_array import model_of, with_fields
+from proxy.dialects.json_array import members_of, with_field
 from proxy.dialects.surrogates import readable
-from proxy.dialects.table import CHAT, DIALECTS, MESSAGES, dialect_of, written_in
-from proxy.server.paths import reading, resource
+from proxy.dialects.table import CHAT, itemized_in, shown_paths, written_in
+from proxy.server.paths import reading
 
 DEFAULT_MODEL = "gpt-4o"
 
 _FORMS = "a request body, a list of messages, JSON lines of either, or a trajectory with messages"
-# What of a request goes with its messages: the rest has no tokens.
-_FIELDS = {
-    "chat": ("tools", "functions", "response_format", "max_tokens", "max_completion_tokens"),
-    "responses": ("instructions", "tools", "text", "max_output_tokens"),
-    "messages": ("system", "tools", "thinking", "output_format", "max_tokens"),
-}
-_MESSAGE = (
-    *("role", "content", "name", "tool_calls", "tool_call_id", "refusal"),
-    *("reasoning_content", "reasoning", "reasoning_details"),
-)
-_ROLES = ("system", "developer", "user", "assistant", "tool")
-# Parts of content that only Anthropic's messages have.
-_ANTHROPIC = ("tool_use", "tool_result")
 
-Item = dict[str, object]
+Item = Mapping[str, object]
 
 
 class RecordingError(Exception):
@@ -85,11 +72,12 @@ def read_from(name: str, data: bytes, model: str | None) -> list[Recording]:
         return [_history(name, entries[0], entries[0].messages, model)]
     first = entries[0]
     if all(entry.is_request and entry.dialect is first.dialect for entry in entries):
-        bodies = partial(_as_they_are, [entry.raw for entry in entries], model)
-        return [Recording(name, first.dialect, len(entries), bodies)]
+        dialect = _asked(first.dialect, model)
+        bodies = partial(_as_they_are, [entry.raw for entry in entries], dialect, model)
+        return [Recording(name, dialect, len(entries), bodies)]
     if all(isinstance(entry.value, dict) and "role" in entry.value for entry in entries):
         messages = [entry.value for entry in entries]
-        return [_history(name, _Entry({}, b"", _dialect_of(messages)), messages, model)]
+        return [_history(name, _Entry({}, b"", itemized_in(messages) or CHAT), messages, model)]
     if all(entry.messages is not None for entry in entries):
         return [
             _history(f"{name}#{number}", entry, entry.messages or [], model) for number, entry in enumerate(entries, 1)
@@ -131,63 +119,64 @@ def _unwrapped(entry: _Entry) -> _Entry:
     if not isinstance(value, dict):
         return entry
     if not isinstance(value.get("body"), dict) or entry.messages is not None:
-        return replace(entry, dialect=written_in(entry.raw) or _dialect_of(entry.messages or ()))
+        return replace(entry, dialect=_dialect_of(entry))
     body, path = value["body"], value.get("path")
     found = _Entry(body, msgspec.json.encode(body))
     if path is None:
         return _unwrapped(found)
     asked = reading(str(path).partition("?")[0].encode())
-    dialect = dialect_of(resource(asked))
-    if dialect is None:
-        taken = ", ".join("/".join(("", *each.path)) for each in DIALECTS)
+    if asked.found is None or asked.found.path.does != "converse":
+        taken = ", ".join(path.removeprefix("/v1") for path in shown_paths())
         raise RecordingError(f"is a request to {path}, which is relayed as it is; record one of {taken}")
-    if asked.mount.model:
-        body = body | {"model": asked.mount.model}
+    dialect = asked.found.dialect
+    if asked.model and dialect.model_key:
+        body = body | {dialect.model_key: asked.model}
         found = _Entry(body, msgspec.json.encode(body))
-    return replace(found, dialect=dialect)
+    return replace(found, dialect=dialect if dialect.model_key else dialect.of_path(asked.model))
 
 
-def _dialect_of(messages: Iterable[object]) -> Dialect:
-    """Of messages alone."""
-    return MESSAGES if any(map(_is_anthropic, messages)) else CHAT
+def _dialect_of(entry: _Entry) -> Dialect:
+    """By its fields, else by its items."""
+    return written_in(entry.raw) or itemized_in(entry.messages or ()) or CHAT
 
 
-def _is_anthropic(message: object) -> bool:
-    content = message.get("content") if isinstance(message, dict) else None
-    return isinstance(content, list) and any(isinstance(p, dict) and p.get("type") in _ANTHROPIC for p in content)
+def _asked(dialect: Dialect, model: str | None) -> Dialect:
+    """That of requests for a model, where their path names it."""
+    return dialect if dialect.model_key else dialect.of_path(model or dialect.model or DEFAULT_MODEL)
 
 
-def _as_they_are(raws: Sequence[bytes], model: str | None) -> Iterator[bytes]:
+def _as_they_are(raws: Sequence[bytes], dialect: Dialect, model: str | None) -> Iterator[bytes]:
     """Requests as they were sent, but for the model where another one is wanted or none is named."""
     for raw in raws:
-        named = model_of(raw)
+        named = dialect.model_of(raw)
         wanted = model or named or DEFAULT_MODEL
-        yield raw if wanted == named else with_fields(raw, {"model": wanted}, without=())
+        yield raw if wanted == named or not dialect.model_key else with_field(raw, dialect.model_key, wanted)
 
 
 def _history(name: str, holder: _Entry, items: Sequence[object], model: str | None) -> Recording:
     """A conversation as the requests that led to it: one before every answer, and one for what is not answered yet."""
-    dialect = holder.dialect
+    dialect = _asked(holder.dialect, model)
     kept = [item for found in items if (item := _item(found, dialect)) is not None]
     ends = list(_ends([message for item in kept if (message := _described(item, dialect)) is not None]))
     if not ends:
         raise RecordingError(f"holds no message of a user that a request could have been made for; give {_FORMS}")
     fields: Mapping[str, object] = holder.value if isinstance(holder.value, dict) else {}
-    named = fields.get("model")
-    request: Item = {"model": model or (named if isinstance(named, str) and named else DEFAULT_MODEL)}
-    request |= {key: fields[key] for key in _FIELDS[dialect.name] if fields.get(key) is not None}
-    opening = msgspec.json.encode(request)[:-1] + b"," + dialect.array.key + b":["
+    request = {key: fields[key] for key in dialect.recorded.FIELDS if fields.get(key) is not None}
+    if dialect.model_key:
+        named = fields.get(dialect.model_key)
+        told = named if isinstance(named, str) and named else DEFAULT_MODEL
+        request = {dialect.model_key: model or told, **request}
+    opening = b"".join(member + b"," for member in members_of(msgspec.json.encode(request)).values())
+    opening = b"{" + opening + dialect.array.key + b":["
     raws = [msgspec.json.encode(item) for item in kept]
     return Recording(name, dialect, len(ends), lambda: (opening + b",".join(raws[:end]) + b"]}" for end in ends))
 
 
 def _item(found: object, dialect: Dialect) -> Item | None:
-    """An item as clients send it, without what tools noted beside a message of chat; None for what is none."""
+    """An item as clients send it; None for what is none."""
     if not isinstance(found, dict) or _described(found, dialect) is None:
         return None
-    if dialect is not CHAT:
-        return found
-    return {key: found[key] for key in _MESSAGE if key in found} if found.get("role") in _ROLES else None
+    return dialect.recorded.as_sent(found)
 
 
 def _described(item: object, dialect: Dialect) -> Message | None:
