@@ -187,7 +187,7 @@ class Questions(Protocol):
         no text in a way that is part of the prompt."""
 
     def read(self, body: bytes, /) -> Answer | None:
-        """The answer to either; None where it is none."""
+        """The answer to either, its `finish_reason` `stop` where it is whole; None where it is none."""
 
 
 class Breakpoints(Protocol):

@@ -127,8 +127,9 @@ def _end_of_object(tail: bytes, key: bytes) -> Iterator[bytes]:
 
     Inside a text of JSON quotes are escaped, so the bytes of the key are a key or a value there. With a brace put
     before them the rest is an object by itself only if they are a key of the outermost object: a key further in is
-    followed by one closing brace too many, and a value by no colon.
+    followed by one closing brace too many, and a value by no colon. Of an array it is the last one.
     """
+    tail = tail.rstrip().removesuffix(b"]")
     end = len(tail)
     for _ in range(_TRIES):
         end = tail.rfind(key, 1, end)

@@ -15,17 +15,19 @@ import pytest
 import yaml
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
 
 COMMAND = Path(sys.executable).with_name("concertina")
 
 
 @contextmanager
-def served(file: Path, limits: str = "") -> Iterator[tuple[subprocess.Popen[str], int]]:
+def served(
+    file: Path, limits: str = "", program: Sequence[str | Path] = (COMMAND,)
+) -> Iterator[tuple[subprocess.Popen[str], int]]:
     """The process and its port, once it listens; `limits` are commands for the shell that becomes it."""
     env = {name: value for name, value in os.environ.items() if not name.startswith(("CONCERTINA_", "OPENAI_"))}
-    command = ["sh", "-c", f'{limits}\nexec "$0" "$@"', COMMAND, "serve", str(file), "--port", "0"]
+    command = ["sh", "-c", f'{limits}\nexec "$0" "$@"', *program, "serve", str(file), "--port", "0"]
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env, cwd=file.parent
     ) as process:

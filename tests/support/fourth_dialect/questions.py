@@ -12,6 +12,8 @@ from proxy.dialects.riding import Json, has_tools, is_harmless, left_behind
 from tests.support.fourth_dialect.answers import elements, usage
 from tests.support.fourth_dialect.requests import LIMIT, with_output
 
+# Why an answer ended, in the words that the policies know.
+_REASONS = {"STOP": "stop", "MAX_TOKENS": "length"}
 OUTPUT_KEY = LIMIT
 HEADERS: Sequence[tuple[bytes, bytes]] = ()
 _ALLOWED = frozenset({"contents", "systemInstruction", "tools", "toolConfig", "generationConfig", "safetySettings"})
@@ -54,4 +56,4 @@ def read(body: bytes) -> Answer | None:
     text = "".join(str(part["text"]) for part in told.parts if "text" in part and not part.get("thought"))
     billed = usage([body])
     has_calls = any("functionCall" in part for part in told.parts)
-    return Answer(text, told.reason, has_calls, billed.tokens if billed else None)
+    return Answer(text, _REASONS.get(told.reason or "", told.reason), has_calls, billed.tokens if billed else None)
