@@ -11,7 +11,7 @@ from starlette.routing import Route as Path
 
 from proxy.admin import rendering
 from proxy.admin.access import LIFETIME, Access, Role, Visitor, check_origin, cookie_of
-from proxy.dialects.table import CHAT
+from proxy.dialects.table import DEFAULT_DIALECT
 from proxy.errors import (
     AuthenticationError,
     InvalidRequestError,
@@ -114,7 +114,7 @@ def _with_headers(page: Response, error: ProxyError) -> Response:
 
 def error_page(error: ProxyError) -> Response:
     """An error in OpenAI's shape."""
-    body = CHAT.answers.error_body(error.fields(), error.status)
+    body = DEFAULT_DIALECT.answers.error_body(error.fields(), error.status)
     return Response(body, error.status, {name.decode(): value.decode() for name, value in error.headers()})
 
 

@@ -189,14 +189,14 @@ def explain(
     from proxy.commands.explain import explain as explained
     from proxy.commands.explain import read_request, show
     from proxy.commands.sessions import one_of
-    from proxy.dialects.table import CHAT, named, written_in
+    from proxy.dialects.table import DEFAULT_DIALECT, named, written_in
     from proxy.errors import InvalidJSONError
     from proxy.stores import StoreError
 
     loaded = loaded_config(config)
     caller = caller_of(loaded, tenant, policy)
     name, body = read_request(file)
-    spoken = named(dialect) if dialect else written_in(body) or CHAT
+    spoken = named(dialect) if dialect else written_in(body) or DEFAULT_DIALECT
     mode = "force" if force else caller.policy.mode
     try:
         goes_on = None if session is None else asyncio.run(one_of(loaded, caller, session))

@@ -42,7 +42,7 @@ class DialectPath:
                     return None
                 continue
             model = name[len(before) : len(name) - len(behind)]
-            if not model or name != before + model + behind:
+            if not model or "/" in model or name != before + model + behind:
                 return None
         return model
 

@@ -63,6 +63,8 @@ MESSAGES = Dialect(
     breakpoints=breakpoints,
 )
 DIALECTS: tuple[Dialect, ...] = (CHAT, RESPONSES, MESSAGES)
+# What is read and answered in where nothing tells.
+DEFAULT_DIALECT = CHAT
 
 
 @dataclass(frozen=True, slots=True)

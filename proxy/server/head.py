@@ -6,7 +6,7 @@ from httptools import parse_url
 
 from policies.cached import cached_property
 from proxy.dialects.base import Dialect
-from proxy.dialects.table import CHAT, introduced_by
+from proxy.dialects.table import DEFAULT_DIALECT, introduced_by
 from proxy.dialects.texts import printable
 from proxy.observing.trace import Trace
 from proxy.server.headers import Headers
@@ -53,7 +53,7 @@ class RequestHead:
     @cached_property
     def dialect(self) -> Dialect:
         """In which it is read and answered: chat's where nothing tells."""
-        return self.spoken or CHAT
+        return self.spoken or DEFAULT_DIALECT
 
     @cached_property
     def spoken(self) -> Dialect | None:

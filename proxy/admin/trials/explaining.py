@@ -16,7 +16,7 @@ from proxy.admin.sessions.listing import ID_DIGITS
 from proxy.admin.trials.turn import Turn
 from proxy.callers.tenants import Caller
 from proxy.dialects.reader import CountedRequest
-from proxy.dialects.table import CHAT, shown_paths, written_in
+from proxy.dialects.table import DEFAULT_DIALECT, shown_paths, written_in
 from proxy.engine.case import pasted
 from proxy.engine.compactor import CompactionError
 from proxy.engine.explaining.explainer import Explainer
@@ -145,7 +145,7 @@ def _named(question: Question, caller: Caller) -> list[str]:
 
 
 async def _read(opened: Opened, caller: Caller, body: bytes) -> CountedRequest:
-    router, dialect = opened.active().router, written_in(body) or CHAT
+    router, dialect = opened.active().router, written_in(body) or DEFAULT_DIALECT
     request = await opened.engine.reader.read(body, caller.scope, router.encoding, dialect)
     if request is None:
         *others, last = shown_paths()

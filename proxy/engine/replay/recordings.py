@@ -11,7 +11,7 @@ from policies.message import Message
 from proxy.dialects.base import Dialect
 from proxy.dialects.json_array import members_of, with_field
 from proxy.dialects.surrogates import readable
-from proxy.dialects.table import CHAT, itemized_in, shown_paths, written_in
+from proxy.dialects.table import DEFAULT_DIALECT, itemized_in, shown_paths, written_in
 from proxy.server.paths import reading
 
 DEFAULT_MODEL = "gpt-4o"
@@ -41,7 +41,7 @@ class _Entry:
 
     value: object
     raw: bytes
-    dialect: Dialect = CHAT
+    dialect: Dialect = DEFAULT_DIALECT
 
     @property
     def messages(self) -> list[object] | None:
@@ -77,7 +77,7 @@ def read_from(name: str, data: bytes, model: str | None) -> list[Recording]:
         return [Recording(name, dialect, len(entries), bodies)]
     if all(isinstance(entry.value, dict) and "role" in entry.value for entry in entries):
         messages = [entry.value for entry in entries]
-        return [_history(name, _Entry({}, b"", itemized_in(messages) or CHAT), messages, model)]
+        return [_history(name, _Entry({}, b"", itemized_in(messages) or DEFAULT_DIALECT), messages, model)]
     if all(entry.messages is not None for entry in entries):
         return [
             _history(f"{name}#{number}", entry, entry.messages or [], model) for number, entry in enumerate(entries, 1)
@@ -137,7 +137,7 @@ def _unwrapped(entry: _Entry) -> _Entry:
 
 def _dialect_of(entry: _Entry) -> Dialect:
     """By its fields, else by its items."""
-    return written_in(entry.raw) or itemized_in(entry.messages or ()) or CHAT
+    return written_in(entry.raw) or itemized_in(entry.messages or ()) or DEFAULT_DIALECT
 
 
 def _asked(dialect: Dialect, model: str | None) -> Dialect:
