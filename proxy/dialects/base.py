@@ -277,7 +277,7 @@ class Dialect:
 
     def model_of(self, body: bytes) -> str:
         """The model of a request, as far as that can be told without understanding its body; empty where it cannot."""
-        return self.model or (json_array.model_of(body) if self.model_key else "")
+        return self.model or (json_array.model_of(body, self.model_key) if self.model_key else "")
 
     def rebuild(
         self,

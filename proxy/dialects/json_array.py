@@ -44,15 +44,6 @@ class Envelope(msgspec.Struct, frozen=True, gc=False):
     text: str = ""
 
 
-class _Model(msgspec.Struct):
-    """All that is read of a body that is not understood."""
-
-    model: msgspec.Raw = _NOTHING
-
-
-_decode_model = msgspec.json.Decoder(_Model).decode
-# Inside of texts quotes are escaped, so this is a key, near one end of a body most likely the request's own.
-_named_model = re.compile(rb'(?<!\\)"model"\s*:\s*("[^"\\]{0,200}")').findall
 _NEAR_AN_END = 64 * 1024
 _decode_raw = msgspec.json.Decoder(msgspec.Raw).decode
 _decode_items = msgspec.json.Decoder(list[msgspec.Raw]).decode
@@ -104,15 +95,23 @@ class Parsed(msgspec.Struct, frozen=True, gc=False):
     array: tuple[int, int]
 
 
-def model_of(body: bytes) -> str:
-    """The model a body names, as far as that can be told without understanding the rest; empty where it cannot."""
+def model_of(body: bytes, key: str = "model") -> str:
+    """The model a body names under this key, as far as that can be told without understanding the rest; empty where it
+    cannot."""
     if len(body) > bounds.MOST_SKIPPED:
-        head, tail = _named_model(body, 0, _NEAR_AN_END), _named_model(body, len(body) - _NEAR_AN_END)
+        values = _text_under(key).findall
+        head, tail = values(body, 0, _NEAR_AN_END), values(body, len(body) - _NEAR_AN_END)
         return decode_text(msgspec.Raw((head[:1] or tail[-1:] or [b""])[0])) or ""
     try:
-        return decode_text(_decode_model(body.removeprefix(BOM_UTF8)).model) or ""
+        return decode_text(_reader_of(key)(body.removeprefix(BOM_UTF8))) or ""
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
         return ""
+
+
+@cache
+def _text_under(key: str) -> re.Pattern[bytes]:
+    """Inside of texts quotes are escaped, so this is a key, near one end of a body most likely the request's own."""
+    return re.compile(rb'(?<!\\)"%b"\s*:\s*("[^"\\]{0,200}")' % re.escape(key.encode()))
 
 
 def decode_text(raw: msgspec.Raw) -> str | None:
