@@ -7,7 +7,7 @@ them: it is a function beside them that takes the key.
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Protocol
+from typing import Literal, Protocol
 
 import msgspec
 from msgspec import structs
@@ -24,6 +24,7 @@ from proxy.dialects.json_array import Array, Parsed
 from proxy.dialects.paths import DialectPath
 
 Fields = Mapping[str, msgspec.Raw]
+StreamForm = Literal["events", "array"]
 
 _REMEMBERED_MODELS = 256
 
@@ -130,13 +131,16 @@ class Answers(Protocol):
 
     ANSWER_KEY: what stands near the beginning of an answer in JSON, and of no report of an error.
     USAGE_KEY:  under which an answer reports its usage, quotes included.
-    WAITING:    what a stream may begin with while nothing is there to be said; empty where it may not.
+    STREAM:     what a stream is: server-sent events, or an array of JSON, which is passed on and read as an answer is
+                that comes in pieces, and has no place for what is ours.
+    WAITING:    what a stream of events may begin with while nothing is there to be said.
     TOO_LONG:   of an overflow, in the words that clients know; holds `{limit}` and `{tokens}`.
     TOO_LONG_FOR_IT: likewise, where no limit is known.
     """
 
     ANSWER_KEY: bytes
     USAGE_KEY: bytes
+    STREAM: StreamForm
     WAITING: bytes
     TOO_LONG: str
     TOO_LONG_FOR_IT: str

@@ -68,7 +68,7 @@ def commenting(incoming: Incoming, case: Case, fail_open: FailOpen) -> AbstractC
         known: Headers = fail_open.call(lambda: headers_of(waiting), [])
         return [(name, value) for name, value in known if name not in _KNOWN_LATER]
 
-    if not (interval and case.request.settings.stream and case.request.dialect.answers.WAITING):
+    if not (interval and case.request.settings.stream and case.request.dialect.answers.STREAM == "events"):
         return nullcontext()
     return incoming.exchange.commenting(interval, headers)
 

@@ -112,7 +112,8 @@ class UsageTap:
             return None
         if not self._given.is_event_stream:
             whole = () if self._cut else (tail,)
-            return self._reads.usage(whole) or self._reads.usage(_end_of_object(tail, key))
+            end = tail.rstrip().removesuffix(b"]") if self._reads.STREAM == "array" else tail
+            return self._reads.usage(whole) or self._reads.usage(_end_of_object(end, key))
         begun, *events = split_events(tail) if self._cut else [b"", *split_events(tail)]
         first = split_events(self._head)[:-1] if self._cut else []
         told = (data_of(event) for event in reversed([*first, *events]) if key in event)
@@ -127,9 +128,8 @@ def _end_of_object(tail: bytes, key: bytes) -> Iterator[bytes]:
 
     Inside a text of JSON quotes are escaped, so the bytes of the key are a key or a value there. With a brace put
     before them the rest is an object by itself only if they are a key of the outermost object: a key further in is
-    followed by one closing brace too many, and a value by no colon. Of an array it is the last one.
+    followed by one closing brace too many, and a value by no colon.
     """
-    tail = tail.rstrip().removesuffix(b"]")
     end = len(tail)
     for _ in range(_TRIES):
         end = tail.rfind(key, 1, end)

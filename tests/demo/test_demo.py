@@ -15,7 +15,6 @@ import pytest
 from rich.console import Console
 
 from proxy.demo import run_demo, session
-from proxy.demo.clients import Name
 from proxy.demo.model_server import ModelServer
 from proxy.demo.prompt import Chat, defects
 from proxy.demo.session import PORT
@@ -69,7 +68,7 @@ async def test_the_session_dies_directly_and_goes_to_its_end_through_the_proxy()
         ("messages", "33 ended in 400 exceed context limit", "ANTHROPIC_BASE_URL=http://127.0.0.1:{port}"),
     ],
 )
-async def test_the_session_is_spoken_in_any_dialect(dialect: Name, died: str, setting: str) -> None:
+async def test_the_session_is_spoken_in_any_dialect(dialect: str, died: str, setting: str) -> None:
     console, shown = recording()
     assert await run_demo(once=True, console=console, dialect=dialect) == 0
     text = shown.getvalue()

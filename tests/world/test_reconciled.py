@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import pytest
 
-from proxy.demo.clients import CLIENTS, Name
+from proxy.demo.clients import CLIENTS
 from proxy.demo.model_server import MODELS, WINDOW, ModelServer
 from proxy.demo.story import histories
 from proxy.observing import figures
@@ -38,7 +38,7 @@ SUMS = {
 }
 
 
-def bodies(dialect: Name) -> list[bytes]:
+def bodies(dialect: str) -> list[bytes]:
     return [json.dumps({"model": MODELS[0], **CLIENTS[dialect].body(history)}).encode() for history in histories()]
 
 
@@ -105,7 +105,7 @@ async def too_large(requests: list[bytes], path: str, share: float) -> int:
 
 
 @pytest.mark.parametrize("dialect", ["chat", "messages", "responses"])
-async def test_a_session_is_told_alike_everywhere_and_as_it_was_billed(tmp_path: Path, dialect: Name) -> None:
+async def test_a_session_is_told_alike_everywhere_and_as_it_was_billed(tmp_path: Path, dialect: str) -> None:
     requests, path = bodies(dialect), CLIENTS[dialect].path
     models = [{"match": "*", "context_window": WINDOW, "encoding": "o200k_base"}]
     async with AsyncExitStack() as opened:

@@ -4,12 +4,13 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from proxy.dialects.base import Ending, Usage
+from proxy.dialects.base import Ending, StreamForm, Usage
 from proxy.dialects.counted import Read, Thought, Tokens, Written
 from proxy.dialects.texts import speaks
 
 ANSWER_KEY = b'"choices"'
 USAGE_KEY = b'"usage"'
+STREAM: StreamForm = "events"
 # One newline: after an empty line some SDKs take what stood before it for an event (openai-python#2722).
 WAITING = b": compacting\n"
 TOO_LONG = (

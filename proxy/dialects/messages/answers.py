@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from proxy.dialects.base import Ending, Usage
+from proxy.dialects.base import Ending, StreamForm, Usage
 from proxy.dialects.counted import Tokens, Written
 from proxy.dialects.messages.kinds import Json
 from proxy.dialects.texts import speaks
@@ -12,6 +12,7 @@ from proxy.dialects.texts import speaks
 # The role of every answer; no error has one.
 ANSWER_KEY = b'"assistant"'
 USAGE_KEY = b'"usage"'
+STREAM: StreamForm = "events"
 WAITING = b'event: ping\ndata: {"type": "ping"}\n\n'
 TOO_LONG = "prompt is too long: {tokens} tokens > {limit} maximum"
 TOO_LONG_FOR_IT = "prompt is too long"

@@ -5,13 +5,14 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
-from proxy.dialects.base import Ending, Usage
+from proxy.dialects.base import Ending, StreamForm, Usage
 from proxy.dialects.counted import Read, Thought, Tokens
 from proxy.dialects.texts import speaks
 
 # Every object has it near its beginning, beside `"error": null`.
 ANSWER_KEY = b'"created_at"'
 USAGE_KEY = b'"usage"'
+STREAM: StreamForm = "events"
 WAITING = b": compacting\n"
 TOO_LONG_FOR_IT = "Your input exceeds the context window of this model. Please adjust your input and try again."
 TOO_LONG = f"{TOO_LONG_FOR_IT} It has {{tokens}} tokens; the limit is {{limit}}."

@@ -4,12 +4,12 @@ from collections.abc import Iterable
 
 import msgspec
 
-from proxy.dialects.base import Ending, Usage
+from proxy.dialects.base import Ending, StreamForm, Usage
 from proxy.dialects.counted import Tokens
 
 ANSWER_KEY = b'"candidates"'
 USAGE_KEY = b'"usageMetadata"'
-# An array has no place for what says nothing.
+STREAM: StreamForm = "array"
 WAITING = b""
 TOO_LONG = "The input token count ({tokens}) exceeds the maximum number of tokens allowed ({limit})."
 TOO_LONG_FOR_IT = "The input token count exceeds the maximum number of tokens allowed."
