@@ -1,4 +1,4 @@
-"""Where things lie: tests mirror the source, what they share is in tests/support, and README's map is the tree."""
+"""Where things lie: tests mirror the source, what they share is in tests/support, and the map in CONTRIBUTING is the tree."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-README = (ROOT / "README.md").read_text("utf-8")
+CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
 TESTS = sorted((ROOT / "tests").rglob("*.py"))
 # Beside the folders that mirror the source: helpers, the whole under load, real programs, and the repository itself.
 OTHERS = {"support", "world", "agents", "real", "sdk", "house", "browser"}
@@ -45,8 +45,8 @@ def map_of() -> dict[str, str | None]:
     }
 
 
-def test_the_map_in_the_readme_has_every_folder_with_the_sentence_of_its_package() -> None:
-    rows = re.findall(r"^\| \[`[\w/]+`\]\(((?:policies|proxy)/[\w/]*)\) \| (.+) \|$", README, re.MULTILINE)
+def test_the_map_has_every_folder_with_the_sentence_of_its_package() -> None:
+    rows = re.findall(r"^\| \[`[\w/]+`\]\(((?:policies|proxy)/[\w/]*)\) \| (.+) \|$", CONTRIBUTING, re.MULTILINE)
     found = map_of()
     assert [folder for folder, _ in rows] == sorted(found)
     assert not [folder for folder, sentence in rows if found[folder] not in (sentence, None)]
