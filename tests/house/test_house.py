@@ -1,4 +1,4 @@
-"""Where things lie: tests mirror the source, shared parts are in tests/support, and the map in CONTRIBUTING is the tree."""
+"""Where things lie: tests mirror the source, shared parts are in tests/support, CONTRIBUTING has the map of the tree."""
 
 from __future__ import annotations
 
