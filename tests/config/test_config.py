@@ -187,7 +187,7 @@ def test_a_variable_adds_no_yaml_and_no_further_variables() -> None:
 
 
 def test_variables_in_keys_and_comments_stay_as_they_are() -> None:
-    sections = "closed, logging, models, policies, server, store, telemetry, tenants, upstreams"
+    sections = "closed, hooks, logging, models, policies, server, store, telemetry, tenants, upstreams"
     assert problems("# ${GONE}\n'${GONE}': 1") == [f"config.yaml:2: ${{GONE}}: unknown key; known keys: {sections}"]
 
 

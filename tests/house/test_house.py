@@ -1,4 +1,4 @@
-"""Where things lie: tests mirror the source, shared parts are in tests/support, CONTRIBUTING has the map of the tree."""
+"""Where things lie: tests mirror the source, shared parts are in tests/support, CONTRIBUTING has the map of folders."""
 
 from __future__ import annotations
 
