@@ -9,6 +9,7 @@ from proxy.app import App
 from proxy.config.loading import load
 from proxy.config.reloading import source
 from proxy.server.asgi_exchange import AsgiExchange, head_of
+from proxy.server.head import RequestHead
 from proxy.server.served import Receive, Scope, Send
 
 _CONFIG = "CONCERTINA_CONFIG"
@@ -37,8 +38,9 @@ class Application:
                 self._app = None
             return
         app = self._app or await self._opened()
-        if scope["type"] == "http" and app.answers(head_of(scope)):
-            await _carried(app, scope, receive, send)
+        head = head_of(scope) if scope["type"] == "http" else None
+        if head is not None and app.answers(head):
+            await _carried(app, head, receive, send)
         else:
             await app(scope, receive, send)
 
@@ -81,10 +83,10 @@ class _Opening:
             await self._loop.create_future()
 
 
-async def _carried(app: App, scope: Scope, receive: Receive, send: Send) -> None:
+async def _carried(app: App, head: RequestHead, receive: Receive, send: Send) -> None:
     """An exchange from its first event to its last. One that is not completed is left to the server, which breaks the
     connection off, as the upstream did."""
-    exchange = AsgiExchange(scope)
+    exchange = AsgiExchange(head)
     receiving = asyncio.create_task(exchange.receive_all(receive))
     sending = asyncio.create_task(exchange.send_all(send))
     try:

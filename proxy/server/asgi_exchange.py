@@ -7,7 +7,7 @@ from collections import deque
 from proxy.server.connections.pausable import Pausable
 from proxy.server.exchange import Exchange
 from proxy.server.head import RequestHead
-from proxy.server.headers import REQUEST_ID, Headers, without
+from proxy.server.headers import REQUEST_ID, Headers
 from proxy.server.served import Event, Receive, Scope, Send
 
 # Bytes that wait for the server before a writer has to.
@@ -50,14 +50,18 @@ class AsgiConnection:
 class AsgiExchange(Exchange):
     """Answers in events. `send_all` carries them, `receive_all` brings the body and notices that the client left."""
 
-    def __init__(self, scope: Scope) -> None:
+    def __init__(self, head: RequestHead) -> None:
         connection = AsgiConnection()
-        super().__init__(head_of(scope), connection, keep_alive=True, expects=False)
+        super().__init__(head, connection, keep_alive=True, expects=False)
         self._flow = connection.flow
         self._events: deque[Event] = deque()
         self._waiting = 0
         self._due = asyncio.Event()
         self._is_over = False
+
+    def lose(self) -> None:
+        super().lose()
+        self._flow.resume_writing()
 
     # the answer
 
@@ -65,11 +69,9 @@ class AsgiExchange(Exchange):
         self._answer = headers
         self.response_started = True
         self.status = status
-        for name in _OF_CONNECTION:
-            headers = without(headers, name)
-        self._add(
-            {"type": "http.response.start", "status": status, "headers": [*headers, (REQUEST_ID, self.id.encode())]}
-        )
+        named = [header for header in headers if header[0] not in _OF_CONNECTION]
+        named.append((REQUEST_ID, self.id.encode()))
+        self._add({"type": "http.response.start", "status": status, "headers": named})
 
     @property
     def has_room(self) -> bool:
@@ -129,7 +131,6 @@ class AsgiExchange(Exchange):
             event = await receive()
             if event["type"] == "http.disconnect":
                 self.lose()
-                self._flow.resume_writing()
                 return
             if piece := event.get("body", b""):
                 self.request.receive(piece)

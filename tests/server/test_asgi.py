@@ -18,6 +18,7 @@ from starlette.testclient import TestClient
 import proxy.asgi
 from proxy.app import App
 from proxy.asgi import Application
+from proxy.server.asgi_exchange import AsgiExchange, head_of
 from tests.support.servers import free_port
 from tests.support.upstreams import (
     CHAT,
@@ -213,6 +214,21 @@ def _asking(root: str) -> bytes:
     length = b"content-length: %d\r\n" % len(body)
     line = f"POST {root}{CHAT} HTTP/1.1\r\nhost: proxy\r\ncontent-type: application/json\r\n".encode()
     return line + length + b"\r\n" + body
+
+
+async def test_a_writer_that_waits_goes_on_when_the_server_says_that_the_client_has_left() -> None:
+    scope: Scope = {"type": "http", "method": "POST", "path": CHAT, "headers": []}
+    exchange = AsgiExchange(head_of(scope))
+
+    async def refused(_: object) -> None:
+        raise OSError
+
+    exchange.begin(200, [EVENTS])
+    assert not exchange.put(b"x" * 100_000, more=True)
+    async with asyncio.timeout(10), asyncio.TaskGroup() as tasks:
+        tasks.create_task(exchange.drained())
+        tasks.create_task(exchange.send_all(refused))
+    assert exchange.disconnected
 
 
 def test_the_test_client_of_starlette_reaches_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
