@@ -76,41 +76,30 @@ def _qwen() -> list[str]:
     return ["node"] if starting.QWEN.is_file() and shutil.which("node") else []
 
 
-def _claude_tool(step: Step, folder: str) -> tuple[str, Json]:
-    path = f"{folder}/{step.path}"
-    match step.kind:
-        case "read":
-            return "Read", {"file_path": path}
-        case "edit":
-            return "Edit", {"file_path": path, "old_string": step.old, "new_string": step.new}
-        case _:
-            return "Bash", {"command": step.command, "description": "Look at the ledger"}
+def _tools(read: str, edit: str, run: str, names: tuple[str, str, str], beside: Json) -> Tool:
+    """Of an agent with tools of these names. names: of their arguments for a path, an old text and a new one; beside:
+    what its shell takes beside a command."""
+    path_key, old_key, new_key = names
+
+    def tool(step: Step, folder: str) -> tuple[str, Json]:
+        path = f"{folder}/{step.path}"
+        match step.kind:
+            case "read":
+                return read, {path_key: path}
+            case "edit":
+                return edit, {path_key: path, old_key: step.old, new_key: step.new}
+            case _:
+                return run, {"command": step.command, **beside}
+
+    return tool
+
+
+_SNAKE, _CAMEL = ("file_path", "old_string", "new_string"), ("filePath", "oldString", "newString")
+_DESCRIBED: Json = {"description": "Look at the ledger"}
 
 
 def _codex_tool(step: Step, _folder: str) -> tuple[str, Json]:
     return "exec_command", {"cmd": step.command}
-
-
-def _opencode_tool(step: Step, folder: str) -> tuple[str, Json]:
-    path = f"{folder}/{step.path}"
-    match step.kind:
-        case "read":
-            return "read", {"filePath": path}
-        case "edit":
-            return "edit", {"filePath": path, "oldString": step.old, "newString": step.new}
-        case _:
-            return "bash", {"command": step.command, "description": "Look at the ledger"}
-
-
-def _qwen_tool(step: Step, folder: str) -> tuple[str, Json]:
-    path = f"{folder}/{step.path}"
-    match step.kind:
-        case "read":
-            return "read_file", {"file_path": path}
-        case "edit":
-            return "edit", {"file_path": path, "old_string": step.old, "new_string": step.new}
-        case _:
-            return "run_shell_command", {"command": step.command, "is_background": False}
 
 
 def _cline_tool(step: Step, folder: str) -> tuple[str, Json]:
@@ -131,7 +120,7 @@ AGENTS = {
     "claude-code": Agent(
         _native(starting.CLAUDE),
         Messages(),
-        _claude_tool,
+        _tools("Read", "Edit", "Bash", _SNAKE, _DESCRIBED),
         lambda _: starting.claude("claude-sonnet-4-5", TASK),
         starting.claudes,
         {64_000: 120, 48_000: 120, 200_000: 300},
@@ -147,7 +136,7 @@ AGENTS = {
     "opencode": Agent(
         _native(starting.OPENCODE),
         Chat(),
-        _opencode_tool,
+        _tools("read", "edit", "bash", _CAMEL, _DESCRIBED),
         lambda window: starting.opencode(TASK, _MODEL, window),
         lambda _: starting.QUIET_OPENCODE,
         _WIDE,
@@ -155,7 +144,7 @@ AGENTS = {
     "qwen-code": Agent(
         _qwen,
         Chat(),
-        _qwen_tool,
+        _tools("read_file", "edit", "run_shell_command", _SNAKE, {"is_background": False}),
         lambda window: starting.qwen(TASK, _MODEL, window),
         lambda address: {"OPENAI_API_KEY": starting.KEY, "OPENAI_BASE_URL": f"{address}/v1"},
         _WIDE,

@@ -92,12 +92,6 @@ def found_below(names: Sequence[str]) -> Found | None:
     return next((found for end in ends if (found := found_at(names[:end])) is not None), None)
 
 
-def dialect_of(names: Sequence[str]) -> Dialect | None:
-    """Of conversations at this path; None where none go."""
-    found = found_at(names)
-    return found.dialect if found is not None and found.path.does == "converse" else None
-
-
 def introduced_by(header: Callable[[bytes], bytes | None]) -> Dialect | None:
     """That of a client that names its API in a header; None where it does not."""
     return next((each for each in DIALECTS if each.header is not None and header(each.header) is not None), None)

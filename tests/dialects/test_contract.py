@@ -15,7 +15,7 @@ from policies.record.actions import key_actions
 from policies.record.prompting import Prompt
 from proxy.dialects import json_array
 from proxy.dialects.base import Usage
-from proxy.dialects.table import DIALECTS, dialect_of
+from proxy.dialects.table import DIALECTS, found_at
 from proxy.errors import UpstreamTimeoutError
 from proxy.server.sse import data_of, split_events
 from tests.support.conversations import count
@@ -59,8 +59,9 @@ def item(found: Written, index: int) -> bytes:
 
 def test_every_dialect_is_written_here_and_found_by_its_path() -> None:
     assert [writer.dialect for writer in WRITERS] == [*DIALECTS]
-    assert [dialect_of(dialect.path) for dialect in DIALECTS] == [*DIALECTS]
-    assert dialect_of(("embeddings",)) is None
+    found = [found_at(dialect.path) for dialect in DIALECTS]
+    assert [(each.dialect, each.path.does) for each in found if each] == [(one, "converse") for one in DIALECTS]
+    assert found_at(("embeddings",)) is None
 
 
 @each

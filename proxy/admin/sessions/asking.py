@@ -8,7 +8,6 @@ from typing import TypeVar
 from starlette.requests import Request
 
 from policies.chain import mark_of
-from policies.record.masking import as_allowed
 from policies.record.record import Record
 from proxy.admin.access import Visitor
 from proxy.admin.opened import Opened
@@ -142,15 +141,6 @@ async def record_rows(opened: Opened, caller: Caller, name: str, label: str) -> 
     """The records of a session, the newest first."""
     session = await stored_session(opened, caller, name, label)
     return [records.row_of(record) for record in await _history(opened, caller, session)]
-
-
-async def newest_record(opened: Opened, caller: Caller, key: Key) -> Record | None:
-    """The record that a session goes on from; None without one."""
-    session = await stored_session(opened, caller, key.id, key.label)
-    if session is None or session.record is None:
-        return None
-    record = await opened.engine.checkpoints.lying_at(*session.record)
-    return None if record is None else as_allowed(record, caller.policy.secrets)
 
 
 async def record_view(
