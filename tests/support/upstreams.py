@@ -390,7 +390,9 @@ async def serving(config: Config, log: Log | None = None) -> AsyncIterator[str]:
     """The address of the whole proxy, served as `concertina serve` does it, or as CARRIER says."""
     served = settings(App(config, log))
     if CARRIER == "asgi":
-        served = uvicorn.Config(Application(App(config, log)), lifespan="on", log_level="error", access_log=False)
+        served = uvicorn.Config(
+            Application(App(config, log)), lifespan="on", ws="none", log_level="error", access_log=False
+        )
     served.load()
     server = uvicorn.Server(served)
     server.lifespan = served.lifespan_class(served)
