@@ -23,8 +23,8 @@ from proxy.config.reloading import SECONDS, Reloader, Source
 from proxy.config.settings import Server, Traces
 from proxy.dialects.table import telemetry_names
 from proxy.engine.engine import Engine
-from proxy.errors import ClientGoneError, EndedError, ProxyError, ShuttingDownError
-from proxy.gateway.line import Gateway
+from proxy.errors import ShuttingDownError
+from proxy.gateway.pipeline import Gateway
 from proxy.observing.events import Hook, Started
 from proxy.observing.log import Log, open_log
 from proxy.observing.metrics import Metrics, by_name
@@ -42,13 +42,13 @@ from proxy.runtime.fail_open import FailOpen
 from proxy.runtime.lag import lag_told
 from proxy.server.exchange import Exchange
 from proxy.server.head import RequestHead
-from proxy.server.paths import EXPLAIN, is_ours, resource
+from proxy.server.paths import is_ours
 from proxy.server.peers import Exposition, Peers
 from proxy.server.served import Receive, Scope, Send, Served
 from proxy.stores import CircuitBreaker, open_store
 from proxy.upstream.active import Active
 from proxy.upstream.asker import WindowAsker
-from proxy.upstream.http import TruncatedError, UpstreamClient
+from proxy.upstream.http import UpstreamClient
 from proxy.wiring import open_engine
 
 _WORKERS = 2
@@ -75,7 +75,6 @@ class App(Served):
         self._look_every = look_every
         self._peers = peers
         self._log = log or open_log(config.logging.level, time.time, form=config.logging.format)
-        self._open_requests: set[Exchange] = set()
         self._opened: Opened | None = None
         self._gateway: Gateway
         self._made_token: AdminToken | None = None
@@ -87,31 +86,8 @@ class App(Served):
     def answers(self, head: RequestHead) -> bool:
         return self._opened is not None and not is_ours(head.reading)
 
-    def takes(self, exchange: Exchange) -> bool:
-        return self._gateway.takes(exchange)
-
     async def answer(self, exchange: Exchange) -> None:
-        """What goes straight to the gateway, on the path that it asks for."""
-        gateway, asked = self._gateway, resource(exchange.head.reading)
-        self._open_requests.add(exchange)
-        try:
-            if asked == EXPLAIN:
-                await gateway.explain(exchange)
-            elif exchange.head.conversation is not None:
-                await gateway.converse(exchange)
-            elif exchange.head.is_count:
-                await gateway.count(exchange)
-            else:
-                await gateway.passthrough(exchange)
-        except EndedError as error:
-            await exchange.break_off(error)
-        except ProxyError as error:
-            await exchange.refuse(error)
-        except (ClientGoneError, TruncatedError):
-            # Returning without ending the answer makes the server close the connection, as the upstream did.
-            return
-        finally:
-            self._open_requests.remove(exchange)
+        await self._gateway.answer(exchange)
 
     @property
     def server_settings(self) -> Server:
@@ -123,9 +99,7 @@ class App(Served):
 
     def break_off(self) -> None:
         if self._opened is not None:
-            self._gateway.lane.end(ShuttingDownError())
-        for exchange in self._open_requests:
-            exchange.end(ShuttingDownError())
+            self._gateway.open_requests.end(ShuttingDownError())
 
     @asynccontextmanager
     async def opened(self) -> AsyncIterator[None]:

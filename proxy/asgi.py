@@ -87,6 +87,7 @@ async def _carried(app: App, head: RequestHead, receive: Receive, send: Send) ->
     """An exchange from its first event to its last. One that is not completed is left to the server, which breaks the
     connection off, as the upstream did."""
     exchange = AsgiExchange(head)
+    exchange.task = asyncio.current_task()
     receiving = asyncio.create_task(exchange.receive_all(receive))
     sending = asyncio.create_task(exchange.send_all(send))
     try:

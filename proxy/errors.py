@@ -11,6 +11,7 @@ class ProxyError(Exception):
     message = ""
     retry_after: int | None = None
     cause: str | None = None
+    ends_connection = False
 
     def __init__(self, message: str = "", *, param: str | None = None) -> None:
         """`message`: in place of the class's own."""
@@ -39,6 +40,12 @@ class InvalidRequestError(ProxyError):
     status = 400
     code = "invalid_request"
     type = "invalid_request_error"
+
+
+class AmbiguousPathError(InvalidRequestError):
+    """Another server may read this path as another one: nothing that follows it on its connection is served."""
+
+    ends_connection = True
 
 
 class InvalidJSONError(InvalidRequestError):

@@ -193,19 +193,6 @@ class RequestReader:
         self._seed = secrets.randbits(64)
 
     async def read(
-        self, body: bytes, scope: bytes, encoding_of: Callable[[str], str], dialect: Dialect
-    ) -> CountedRequest | None:
-        """The request, counted; None for valid JSON of a shape we do not understand."""
-        body = body.removeprefix(BOM_UTF8)
-        found = self._prefixes.find(scope, body, dialect.array)
-        parsed = found[1] if found else await self._parse(body, dialect.array)
-        if parsed is None:
-            return None
-        news = self._news(parsed, found and found[0], frame_of(parsed.envelope, dialect, encoding_of))
-        learnt = self._learn(news) if self._is_quick(news) else await self._workers.run(self._learn, news)
-        return None if learnt is None else self._counted(body, scope, found and found[0], news, learnt)
-
-    def read_at_once(
         self,
         body: bytes,
         scope: bytes,
@@ -213,14 +200,18 @@ class RequestReader:
         dialect: Dialect,
         before: Repeated | None = None,
     ) -> CountedRequest | None:
-        """The same where that takes no more than a few milliseconds; None where it takes longer, or there is nothing
-        to be understood. `before`: of the last request of the same sender. Raises InvalidJSONError."""
+        """The request, counted; None for valid JSON of a shape that is not understood.
+
+        before: what stood around the items of the last request of the same sender. Waits only if reading takes more
+        than a few milliseconds. Raises InvalidJSONError.
+        """
+        body = body.removeprefix(BOM_UTF8)
         found = self._prefixes.find(scope, body, dialect.array, before)
-        parsed = found[1] if found is not None else None
-        if parsed is None and before is not None and len(body) <= _READ_AT_ONCE:
+        parsed = found[1] if found else None
+        if parsed is None and before is not None and bounds.is_quick(body):
             parsed = before.parsed(body)
-        if parsed is None and len(body) <= _READ_AT_ONCE:
-            parsed = json_array.parse(body, dialect.array)
+        if parsed is None:
+            parsed = await self._parse(body, dialect.array)
         if parsed is None:
             return None
         if before is None or not before.is_around(parsed):
@@ -229,11 +220,9 @@ class RequestReader:
         else:
             frame = before.frame
         news = self._news(parsed, found and found[0], frame)
-        learnt = self._learn(news) if self._is_quick(news) else None
-        if learnt is None:
-            return None
         news.repeated = before
-        return self._counted(body, scope, found and found[0], news, learnt)
+        learnt = self._learn(news) if self._is_quick(news) else await self._workers.run(self._learn, news)
+        return None if learnt is None else self._counted(body, scope, found and found[0], news, learnt)
 
     async def _parse(self, body: bytes, array: Array) -> Parsed | None:
         """Inline what takes a millisecond. Making lone surrogates readable may take a hundred for each megabyte."""

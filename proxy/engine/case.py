@@ -316,12 +316,16 @@ class Case(Named, frozen=True, dict=True):
 
 def named_of(head: RequestHead, router: Router, caller: Caller, mode: Mode, request: CountedRequest) -> Named:
     """The request behind its separator, its session, and where it goes."""
-    separator = caller.policy.separator
-    if separator is not None and mode in ("on", "force"):
-        request = request.behind(separator)
+    request = behind_separator(request, caller, mode)
     label = label_of(head.header) or label_given(request)
     route = router.conversation(head, caller, request.settings.model)
     return named_as(request, caller, mode, label, route, router.experience(route.place))
+
+
+def behind_separator(request: CountedRequest, caller: Caller, mode: Mode) -> CountedRequest:
+    """The request from its newest separator on, if its policy has one and it is to be compacted."""
+    separator = caller.policy.separator
+    return request if separator is None or mode not in ("on", "force") else request.behind(separator)
 
 
 def named_as(

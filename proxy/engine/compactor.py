@@ -23,7 +23,7 @@ from proxy.engine.writer import Bill, Writer
 from proxy.models.table import MAX_NAME
 from proxy.models.tokenizer import Tokenizer
 from proxy.observing.events import CompactionEnded, CompactionStarted, Hook
-from proxy.observing.hooks import tell
+from proxy.observing.hooks import observe_traced
 from proxy.records.checkpoints import Checkpoints, key_of
 from proxy.records.locks import LOCK_SECONDS, poll, renewed
 from proxy.runtime.deadlines import within
@@ -127,7 +127,7 @@ class Compactor:
             raise
         finally:
             ms = 1000 * (time.perf_counter() - started)
-            tell(self._observe, _ended(job, result, self._clock(), ms, bill, record), job.case.route.trace)
+            observe_traced(self._observe, _ended(job, result, self._clock(), ms, bill, record), job.case.route.trace)
         return record
 
     async def _worthwhile(self, job: Job, bill: Bill) -> Record:

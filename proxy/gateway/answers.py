@@ -22,12 +22,14 @@ from proxy.overflow.entitlements import unentitled
 from proxy.server import content_coding
 from proxy.server.sse import EVENT_END, LONGEST_END, data_of, name_of
 from proxy.upstream.http import UpstreamResponse
+from proxy.upstream.response import is_event_stream
 
-_EVENT_STREAM = b"text/event-stream"
 # After so many bytes it is known whether JSON begins like an error report.
 _OPENING_BYTES = 400
 # What a slow upstream sends ahead is held back for so many seconds; then the client needs it, lest it hang up.
 _PATIENCE = 5.0
+# Of a stream that says nothing yet: beyond it, it is read piece by piece.
+_MOST_ANNOUNCED = 16 * 1024
 
 _ERROR_KEY = re.compile(rb'"error"')
 # Where an error says what it is about, in forms without such a key.
@@ -75,7 +77,7 @@ class Answer(msgspec.Struct, frozen=True):
 
     @property
     def is_event_stream(self) -> bool:
-        return is_event_stream(self.response)
+        return is_event_stream(self.response.headers)
 
     @property
     def is_plain_event_stream(self) -> bool:
@@ -103,21 +105,44 @@ async def look_at(
     decoder = content_coding.decoder(coding, MAX_ERROR_BYTES)
     if decoder is None:
         return Answer(response, b"", None, None)
-    begun = response.begun()
-    if (answer := known_at_once(response, begun, reads, window)) is not None:
+    begun, until = response.begun(), None
+    while (answer := known_at_once(response, begun, reads, window)) is None and _may_be_known_soon(response, begun):
+        until = until or (clock() + _PATIENCE if begun else None)
+        if not await _has_more(response, begun, until and until - clock()):
+            begun = response.begun()
+            break
+        begun = response.begun()
+    if answer is not None:
         return answer
     chunks = _behind(begun, response)
     if response.status >= _FAILED:
         head, read = await _read_until(_is_failure, chunks, decoder)
         overflow = classify(response.status, read) or unentitled(response.status, read)
         return Answer(response, head, _rest(response, chunks), overflow, read)
-    if not is_event_stream(response):
+    if not is_event_stream(response.headers):
         head, read = await _read_until(partial(_is_clear, reads), chunks, decoder)
         if not _has_events(read):
             return _object(response, head, read, _rest(response, chunks), reads, window)
         # Whatever its type says; what was decoded already is so again.
         chunks, decoder = _resumed_with(head, chunks), content_coding.decoder(coding, MAX_ERROR_BYTES) or decoder
-    return await _stream(response, chunks, decoder, reads, window, clock)
+    return await _stream(response, chunks, decoder, reads, window, clock, until)
+
+
+def _may_be_known_soon(response: UpstreamResponse, begun: bytes) -> bool:
+    """Whether what comes next may say enough, and can be waited for together with what is there."""
+    if response.flowing is None or response.status >= _FAILED or len(begun) > _MOST_ANNOUNCED:
+        return False
+    return is_event_stream(response.headers) and response.header(b"content-encoding") is None
+
+
+async def _has_more(response: UpstreamResponse, begun: bytes, seconds: float | None) -> bool:
+    """Whether more has come behind what is given back for that."""
+    flowing = response.flowing
+    if flowing is None:
+        return False
+    if begun:
+        flowing.untake(begun)
+    return (seconds is None or seconds > 0) and await flowing.more(seconds)
 
 
 def known_at_once(response: UpstreamResponse, begun: bytes, reads: Answers, window: int | None) -> Answer | None:
@@ -125,7 +150,7 @@ def known_at_once(response: UpstreamResponse, begun: bytes, reads: Answers, wind
     coding = response.header(b"content-encoding")
     if not begun or response.status >= _FAILED or (coding and content_coding.decoder(coding, 0) is not bytes):
         return None
-    if _is_object(begun) or not (is_event_stream(response) or _has_events(begun)):
+    if _is_object(begun) or not (is_event_stream(response.headers) or _has_events(begun)):
         is_enough = response.at_end or _is_clear(reads, begun)
         return _object(response, begun, begun, None, reads, window) if is_enough else None
     seen = _EventSeen(reads)
@@ -139,8 +164,10 @@ async def _stream(
     reads: Answers,
     window: int | None,
     clock: Callable[[], float],
+    until: float | None,
 ) -> Answer:
-    chunks, seen = _Patient(given, clock), _EventSeen(reads)
+    """until: when patience with it ends; None if it begins with the first chunk."""
+    chunks, seen = _Patient(given, clock, until), _EventSeen(reads)
     head, read = await _read_until(partial(_is_told, seen, reads), chunks.for_a_while(), decoder)
     rest = chunks.rest() if response.flowing is None else None
     if response.flowing is not None:
@@ -319,15 +346,16 @@ class _EventSeen:
 class _Patient:
     """The chunks of a stream, which may be read for a while and gone on with later."""
 
-    def __init__(self, chunks: AsyncIterator[bytes], clock: Callable[[], float]) -> None:
+    def __init__(self, chunks: AsyncIterator[bytes], clock: Callable[[], float], until: float | None) -> None:
         self._chunks = chunks
         self._clock = clock
+        self._until = until
         self._next: asyncio.Task[bytes | None] | None = None
 
     async def for_a_while(self) -> AsyncIterator[bytes]:
         """The first chunk whenever it comes, and those that follow until patience has ended."""
         chunk = await self._take()
-        until = self._clock() + _PATIENCE
+        until = self._clock() + _PATIENCE if self._until is None else self._until
         while chunk is not None:
             yield chunk
             chunk = await self._take_within(until - self._clock())
@@ -381,8 +409,3 @@ def _reports_error(content: bytes | bytearray, reads: Answers) -> bool:
     if not opening.startswith((b"{", b"[")) or reads.ANSWER_KEY in opening:
         return False
     return any(_NO_ERROR.match(content, key.end()) is None for key in _ERROR_KEY.finditer(content, 0, _OPENING_BYTES))
-
-
-def is_event_stream(response: UpstreamResponse) -> bool:
-    """By its type."""
-    return (response.header(b"content-type") or b"").lower().startswith(_EVENT_STREAM)

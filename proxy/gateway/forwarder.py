@@ -10,8 +10,8 @@ from proxy.engine.draft import Draft, reshaped, untouched
 from proxy.engine.drafter import Drafter
 from proxy.errors import ProxyError, UpstreamConnectionError
 from proxy.gateway.answers import Answer, look_at
-from proxy.gateway.incoming import Incoming
 from proxy.gateway.report import commenting
+from proxy.gateway.stages import Delivery
 from proxy.models.windows import Windows
 from proxy.observing.events import CopyRefused, Hook, RetriesExhausted, ShapeLearned, ThinkingRemoved
 from proxy.overflow.error_parts import words_of
@@ -43,22 +43,22 @@ class Forwarder:
         self._fail_open = fail_open
         self._observe = observe
 
-    async def forward(self, incoming: Incoming) -> tuple[Answer, Draft]:
+    async def forward(self, delivery: Delivery) -> tuple[Answer, Draft]:
         """Send the draft, or what is left of it to try; where only a copy of ours is refused, the original."""
-        answer, sent = await self._forwarded(incoming)
-        return await self._original(incoming, answer, sent) or (answer, sent)
+        answer, sent = await self._forwarded(delivery)
+        return await self._original(delivery, answer, sent) or (answer, sent)
 
-    async def _original(self, incoming: Incoming, answer: Answer, sent: Draft) -> tuple[Answer, Draft] | None:
+    async def _original(self, delivery: Delivery, answer: Answer, sent: Draft) -> tuple[Answer, Draft] | None:
         """The answer to the client's own request, where a copy was refused for what nobody foresaw; None where that
         was no such refusal, or the original does not fit."""
         if answer.overflow is not None or answer.response.status not in _REFUSED or sent.reason in _FORCED:
             return None
-        case = incoming.case
+        case = delivery.case
         if case is None or sent.body is case.request.body or not case.fits_whole:
             return None
         original = untouched(case.request, "failed-open", "refused")
         try:
-            second = await self._send(incoming, original)
+            second = await self._send(delivery, original)
         except ProxyError:
             return None
         if second.overflow is not None:
@@ -69,108 +69,108 @@ class Forwarder:
             self._observe(CopyRefused(**where, status=answer.response.status, words=words_of(answer.error)))
         return second, original
 
-    async def _forwarded(self, incoming: Incoming) -> tuple[Answer, Draft]:
+    async def _forwarded(self, delivery: Delivery) -> tuple[Answer, Draft]:
         """Send the draft; while the upstream overflows before the first byte reached the client, send smaller ones.
 
         The last error of a ladder in vain is the first. Where the output's limit alone was refused, it is lowered once,
         and the prompt stays unless that overflows.
         """
-        answer, sent = first = await self._deliver(incoming, incoming.sent)
-        if not answer.is_refusal or (case := incoming.case) is None or not case.retries:
+        answer, sent = first = await self._deliver(delivery, delivery.first)
+        if not answer.is_refusal or (case := delivery.case) is None or not case.retries:
             return first
         most = None
         if answer.overflow is None:
-            answer, sent = await self._capped(incoming, first)
+            answer, sent = await self._capped(delivery, first)
             if answer.overflow is None:
                 return answer, sent
             most = sent.max_output
-        return await self._smaller(incoming, sent, answer.overflow, most) or first
+        return await self._smaller(delivery, sent, answer.overflow, most) or first
 
-    async def once(self, incoming: Incoming) -> tuple[Answer, Draft]:
+    async def once(self, delivery: Delivery) -> tuple[Answer, Draft]:
         """Send the draft, and the original where only the draft is refused; no other follows an overflow."""
-        answer, sent = await self._deliver(incoming, incoming.sent)
-        return await self._original(incoming, answer, sent) or (answer, sent)
+        answer, sent = await self._deliver(delivery, delivery.first)
+        return await self._original(delivery, answer, sent) or (answer, sent)
 
-    async def unread(self, incoming: Incoming) -> tuple[Answer, Draft]:
+    async def unread(self, delivery: Delivery) -> tuple[Answer, Draft]:
         """Send the client's bytes and read nothing of the answer: for when a fault of ours stood in the way."""
-        response = await self._respond(incoming, incoming.to.headers, incoming.body)
-        return Answer(response, b"", None, None), incoming.sent
+        response = await self._respond(delivery, delivery.route.headers, delivery.received.body)
+        return Answer(response, b"", None, None), delivery.first
 
     async def _smaller(
-        self, incoming: Incoming, sent: Draft, stated: StatedLimit, most: int | None
+        self, delivery: Delivery, sent: Draft, stated: StatedLimit, most: int | None
     ) -> tuple[Answer, Draft] | None:
         """The first answer to a smaller request that is no overflow; None where there is none.
 
         most: the most output that the upstream allows, where it has said so.
         """
-        ladder = retries(sent, stated, incoming.counted.retries)
-        self._learn(incoming, sent, stated)
+        ladder = retries(sent, stated, delivery.counted.retries)
+        self._learn(delivery, sent, stated)
         refusal: tuple[Draft, StatedLimit] | None = None
         while (step := next_retry(ladder, refusal)) is not None:
-            smaller, refusal = await self._draft(incoming, step, most), None
+            smaller, refusal = await self._draft(delivery, step, most), None
             if smaller is None:
                 continue
             try:
-                answer, sent = await self._deliver(incoming, smaller)
+                answer, sent = await self._deliver(delivery, smaller)
             except ProxyError:
                 break  # the upstream did answer once: that answer is the client's
             if answer.overflow is None:
-                incoming.overflow = "output_lowered" if step.lowers_output else "solved"
+                delivery.overflow = "output_lowered" if step.lowers_output else "solved"
                 if not (step.lowers_output or answer.error):
-                    self._learn_size(incoming, step)
+                    self._learn_size(delivery, step)
                 return answer, sent
             refusal = sent, answer.overflow
-            self._learn(incoming, *refusal)
-        if sent is not incoming.sent:
-            case = incoming.counted
+            self._learn(delivery, *refusal)
+        if sent is not delivery.first:
+            case = delivery.counted
             self._observe(RetriesExhausted(case.caller.tenant, case.chain.name, case.retries))
         return None
 
-    async def _draft(self, incoming: Incoming, step: Retry[Draft], most: int | None) -> Draft | None:
+    async def _draft(self, delivery: Delivery, step: Retry[Draft], most: int | None) -> Draft | None:
         """What a step of the ladder sends; where a fault of ours leaves nothing, that without half of the history."""
-        case = incoming.counted
+        case = delivery.counted
         if step.lowers_output:
             lowered = self._fail_open.call(lambda: self._drafter.lowered(case, step.refused, step.stated), None)
             is_more = lowered is None or most is None or lowered.max_output is None or lowered.max_output < most
             return lowered if is_more else None
-        with commenting(incoming, case, self._fail_open):
+        with commenting(delivery.exchange, case, self._fail_open):
             retry = self._drafter.retry(case, step.refused, step.stated, attempt=step.attempt)
-            smaller = await self._fail_open.run(retry, _FAULT, incoming.patience)
+            smaller = await self._fail_open.run(retry, _FAULT, delivery.received.patience)
             if smaller is _FAULT:
                 smaller = self._fail_open.call(lambda: self._drafter.halved(case, step.refused), None)
         if smaller is not None:
-            incoming.waited += smaller.waited
+            delivery.waited += smaller.waited
         if smaller is None or most is None or (smaller.max_output is not None and smaller.max_output <= most):
             return smaller
         draft = smaller
         return self._fail_open.call(lambda: self._drafter.capped(case, draft, most), None) or draft
 
-    def _learn(self, incoming: Incoming, sent: Draft, stated: StatedLimit) -> None:
-        case = incoming.counted
+    def _learn(self, delivery: Delivery, sent: Draft, stated: StatedLimit) -> None:
+        case = delivery.counted
 
         def learn() -> Case:
             self._windows.saw_overflow(case.place, stated, sent.tokens)
-            return learned(case, incoming.active.router)
+            return learned(case, delivery.active.router)
 
-        incoming.named = self._fail_open.call(learn, case)
+        delivery.named = self._fail_open.call(learn, case)
 
-    def _learn_size(self, incoming: Incoming, step: Retry[Draft]) -> None:
-        case = incoming.counted
+    def _learn_size(self, delivery: Delivery, step: Retry[Draft]) -> None:
+        case = delivery.counted
 
         def learn() -> Case:
             self._windows.saw_shrunk(case.place, case.chain.session, step.stated, step.refused.tokens)
-            return learned(case, incoming.active.router)
+            return learned(case, delivery.active.router)
 
-        incoming.named = self._fail_open.call(learn, case)
+        delivery.named = self._fail_open.call(learn, case)
 
-    async def _capped(self, incoming: Incoming, refused: tuple[Answer, Draft]) -> tuple[Answer, Draft]:
+    async def _capped(self, delivery: Delivery, refused: tuple[Answer, Draft]) -> tuple[Answer, Draft]:
         """What is answered to the most output that a refusal allows; the refusal itself where that fails, unless the
         prompt overflows then."""
-        capped = self._fail_open.call(lambda: self._capped_draft(incoming.counted, *refused), None)
+        capped = self._fail_open.call(lambda: self._capped_draft(delivery.counted, *refused), None)
         if capped is None:
             return refused
         try:
-            answer, sent = await self._deliver(incoming, capped)
+            answer, sent = await self._deliver(delivery, capped)
         except ProxyError:
             return refused
         if answer.overflow is not None:
@@ -181,21 +181,21 @@ class Forwarder:
         most = most_output(answer.response.status, answer.error) if answer.error else None
         return None if most is None else self._drafter.capped(case, sent, most)
 
-    async def _deliver(self, incoming: Incoming, draft: Draft) -> tuple[Answer, Draft]:
+    async def _deliver(self, delivery: Delivery, draft: Draft) -> tuple[Answer, Draft]:
         """Send a draft; where a template refuses the record's place among the messages, in its other shapes too."""
-        refusal = await self._send(incoming, draft)
-        if not refusal.is_refusal or (case := incoming.case) is None:
+        refusal = await self._send(delivery, draft)
+        if not refusal.is_refusal or (case := delivery.case) is None:
             return refusal, draft
         if refusal.overflow is not None and not _is_plausible(case, draft, refusal.overflow):
             return structs.replace(refusal, overflow=None), draft
         if refuses_thinking(refusal.error, refusal.response.header):
-            return await self._without_thinking(incoming, refusal, draft)
+            return await self._without_thinking(delivery, refusal, draft)
         if not refuses_roles(refusal.error):
             return refusal, draft
         others: list[tuple[Shape, Draft]] = self._fail_open.call(lambda: list(reshaped(case, draft)), [])
         for shape, other in others:
             try:
-                answer = await self._send(incoming, other)
+                answer = await self._send(delivery, other)
             except ProxyError:
                 break
             if not refuses_roles(answer.error):
@@ -204,37 +204,38 @@ class Forwarder:
                 return answer, other
         return refusal, draft
 
-    async def _without_thinking(self, incoming: Incoming, refusal: Answer, draft: Draft) -> tuple[Answer, Draft]:
+    async def _without_thinking(self, delivery: Delivery, refusal: Answer, draft: Draft) -> tuple[Answer, Draft]:
         """The answer to the same without thinking, where that is bound to a prompt which is another now."""
-        case = incoming.counted
+        case = delivery.counted
         self._fail_open.call(lambda: self._windows.saw_thinking_bound(case.place), None)
-        incoming.named = case = self._fail_open.call(lambda: learned(case, incoming.active.router), case)
-        without = await self._fail_open.run(self._drafter.without_thinking(case, draft), None, incoming.patience)
+        delivery.named = case = self._fail_open.call(lambda: learned(case, delivery.active.router), case)
+        patience = delivery.received.patience
+        without = await self._fail_open.run(self._drafter.without_thinking(case, draft), None, patience)
         if without is None:
             return refusal, draft
         self._observe(ThinkingRemoved(case.caller.tenant, case.route.name, case.request.settings.model))
         try:
-            return await self._send(incoming, without), without
+            return await self._send(delivery, without), without
         except ProxyError:
             return refusal, draft
 
-    async def _send(self, incoming: Incoming, draft: Draft) -> Answer:
+    async def _send(self, delivery: Delivery, draft: Draft) -> Answer:
         """Send a draft; one that is ours anyway asks a stream for its usage, unless this upstream refuses that."""
-        headers, body = incoming.to.headers, draft.body
-        if body is incoming.body or (case := incoming.case) is None:
-            return await self._request(incoming, headers, incoming.body)
+        headers, body = delivery.route.headers, draft.body
+        if body is delivery.received.body or (case := delivery.case) is None:
+            return await self._request(delivery, headers, delivery.received.body)
         if body is case.request.body and not case.request.dropped_tokens:
-            return await self._request(incoming, headers, incoming.body)
+            return await self._request(delivery, headers, delivery.received.body)
         # A compressed request that was compacted goes out as it is.
         headers = without(headers, b"content-encoding")
         asking = self._fail_open.call(lambda: self._asking(case, draft), None)
         if asking is not None:
             # What was not asked for is taken out again, which compressed events do not allow.
-            answer = await self._request(incoming, _plain(headers), asking)
+            answer = await self._request(delivery, _plain(headers), asking)
             if not refuses_usage(answer.error):
                 return structs.replace(answer, hides_usage=answer.is_plain_event_stream)
             self._windows.saw_usage_refused(case.place)
-        return await self._request(incoming, headers, body)
+        return await self._request(delivery, headers, body)
 
     def _asking(self, case: Case, draft: Draft) -> bytes | None:
         """The draft with a question for the usage; None where the stream tells it anyway, or must not be asked."""
@@ -243,26 +244,22 @@ class Forwarder:
             return None
         return json_array.with_fields(draft.body, case.request.settings.usage_fields, without=())
 
-    async def _request(self, incoming: Incoming, headers: Headers, body: bytes) -> Answer:
-        response = await self._respond(incoming, headers, body)
-        window = incoming.to.window
+    async def _request(self, delivery: Delivery, headers: Headers, body: bytes) -> Answer:
+        response = await self._respond(delivery, headers, body)
+        window = delivery.route.window
         try:
-            return await look_at(response, incoming.exchange.head.dialect.answers, window.tokens if window else None)
+            return await look_at(response, delivery.exchange.head.dialect.answers, window.tokens if window else None)
         except TruncatedError:
             raise UpstreamConnectionError(_CUT_OFF, "reset") from None
 
-    async def _respond(self, incoming: Incoming, headers: Headers, body: bytes) -> UpstreamResponse:
-        asked, incoming.asked = incoming.asked, None
-        if asked is not None:
-            try:
-                return await self._client.answered(asked)
-            except UpstreamConnectionError:
-                if not asked.was_unread:
-                    raise
-        upstream, url = incoming.to.upstream, conversation_url(incoming.to, incoming.exchange.head)
-        incoming.asks(url)
-        response = await self._client.send(upstream, "POST", url, headers, body)
-        incoming.opened.callback(response.close)
+    async def _respond(self, delivery: Delivery, headers: Headers, body: bytes) -> UpstreamResponse:
+        upstream, url = delivery.route.upstream, conversation_url(delivery.route, delivery.exchange.head)
+        delivery.count_attempt(url)
+        if delivery.template is not None and body is delivery.received.body:
+            response = await self._client.post(delivery.template, body)
+        else:
+            response = await self._client.send(upstream, "POST", url, headers, body)
+        delivery.responses.append(response)
         return response
 
 

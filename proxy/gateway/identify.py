@@ -25,7 +25,7 @@ def identify(head: RequestHead, active: Active) -> tuple[Caller, Mode]:
             f"The header {repeated.decode()} may be sent once only.", param=repeated.decode()
         )
     if head.reading.has_dots:
-        raise errors.InvalidRequestError("The path holds dot segments (. or ..), encoded or not; send it without them.")
+        raise errors.AmbiguousPathError("The path holds dot segments (. or ..), encoded or not; send it without them.")
     if carries(active.admin_token.value.encode(), head.headers, head.query):
         raise errors.AuthenticationError(
             "This is the admin token, not an API key: it is for /admin and /metrics alone."

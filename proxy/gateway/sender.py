@@ -11,7 +11,7 @@ from proxy.gateway.identify import identify
 from proxy.server.head import RequestHead
 from proxy.server.headers import Headers
 from proxy.upstream.active import Active
-from proxy.upstream.http import Question, UpstreamClient
+from proxy.upstream.http import RequestTemplate, UpstreamClient
 from proxy.upstream.routes import Route, conversation_url
 
 _MOST_MODELS = 8
@@ -24,7 +24,7 @@ class Way:
     """Where requests for a model go. changes, until: for how long what is known of its window is up to date."""
 
     route: Route
-    question: Question | None
+    template: RequestTemplate | None
     experience: Experience
     changes: int
     until: float
@@ -32,8 +32,8 @@ class Way:
 
 @dataclass(slots=True)
 class Sender:
-    """label: what the head calls the session; empty where it has no name for it.
-    headers: without the length of the body, and ways by model.
+    """headers: without the length of the body, and ways by model.
+    is_allowed: whether its path was found to be among those that the caller may ask for.
     repeated: what stood around the items of its last request.
     """
 
@@ -43,9 +43,16 @@ class Sender:
     headers: Headers
     caller: Caller
     mode: Mode
-    label: str
+    is_allowed: bool = False
     repeated: Repeated | None = None
     ways: dict[str, Way] = field(default_factory=dict)
+    _label: str | None = None
+
+    def label(self, head: RequestHead) -> str:
+        """What the head calls the session; empty if it has no name for it."""
+        if self._label is None:
+            self._label = label_of(head.header)
+        return self._label
 
     def way(self, head: RequestHead, model: str, client: UpstreamClient, now: float) -> Way:
         """Where its requests for a model go, with what is known of its window; `now` in seconds that go forward."""
@@ -54,10 +61,10 @@ class Sender:
             return known
         if known is None:
             route = router.conversation(head, self.caller, model)
-            question = client.question(route.upstream, conversation_url(route, head), route.headers)
+            template = client.template(route.upstream, conversation_url(route, head), route.headers)
         else:
-            route, question = router.measured(known.route), known.question
-        way = Way(route, question, router.experience(route.place), router.changes, now + _MEASURED_SECONDS)
+            route, template = router.measured(known.route), known.template
+        way = Way(route, template, router.experience(route.place), router.changes, now + _MEASURED_SECONDS)
         if known is not None or len(self.ways) < _MOST_MODELS:
             self.ways[model] = way
         return way
@@ -71,5 +78,4 @@ def sender_of(head: RequestHead, active: Active, before: object) -> Sender:
     if isinstance(before, Sender) and (before.active, before.target, before.headers) == (active, head.target, headers):
         return before
     caller, mode = identify(head, active)
-    active.router.check_path(head, caller)
-    return Sender(active, head.origin, head.target, headers, caller, mode, label_of(head.header))
+    return Sender(active, head.origin, head.target, headers, caller, mode)

@@ -31,8 +31,10 @@ class Hooks:
                 self._fault("hook_failed", error)
 
 
-def tell(observe: Hook, event: RequestEnded | CompactionEnded | SummarizerCalled, trace: Trace | None) -> None:
-    """Tell of an event, and of its trace where it has one."""
+def observe_traced(
+    observe: Hook, event: RequestEnded | CompactionEnded | SummarizerCalled, trace: Trace | None
+) -> None:
+    """Report an event, and its trace if it has one."""
     observe(event)
     if trace is not None:
         observe(Traced(trace, event))

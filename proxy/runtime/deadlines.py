@@ -11,6 +11,8 @@ from contextlib import asynccontextmanager
 from types import TracebackType
 from typing import Self
 
+from proxy.runtime.stepping import in_task
+
 # Seconds between two cancellations of the same task: enough for what a task does about the first one.
 AGAIN = 1.0
 _TIMES = 5
@@ -48,8 +50,7 @@ class within:  # noqa: N801 - reads as asyncio.timeout does
         self._seconds = seconds
 
     async def __aenter__(self) -> Self:
-        task = asyncio.current_task()
-        assert task is not None  # noqa: S101 - every coroutine runs in a task
+        task = await in_task()
         self._before = task.cancelling()
         self._task = task
         self._ending = Ending(task)

@@ -32,9 +32,6 @@ class AsgiConnection:
     def on_response_complete(self) -> None:
         """The server sees it by the last event."""
 
-    def go_on(self, exchange: Exchange) -> None:
-        raise NotImplementedError("every exchange has a task already")
-
     # of a transport, for a request's body
 
     def is_closing(self) -> bool:

@@ -3,7 +3,7 @@
 import asyncio
 import re
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Protocol
 
@@ -33,9 +33,6 @@ class Connection(request_body.Connection, Protocol):
     def on_response_complete(self) -> None:
         """The next request may come."""
 
-    def go_on(self, exchange: "Exchange") -> None:
-        """Have it answered in a task."""
-
 
 class Exchange:
     """Told by the connection when the client has left: `lose`.
@@ -49,7 +46,7 @@ class Exchange:
     comments:     how many of them told a client that its request is still being worked on.
     takes_event:  whether an event of ours could follow what of the answer was written.
     on_writable:  called when the client takes on, after `put` had no more room.
-    on_lost:      called when the client has left.
+    task:         what it goes on in, once something has to be waited for.
     ended_by:     why what is done for it was ended before it was done.
     """
 
@@ -69,14 +66,14 @@ class Exchange:
         self.takes_event = False
         self.ended_by: ProxyError | ClientGoneError | None = None
         self.on_writable: Callable[[], None] | None = None
-        self.on_lost: Callable[[], None] | None = None
+        self.task: asyncio.Task[None] | None = None
         self._connection = connection
         self._answer: Headers = []
         # The head of the answer, until something is written behind it; `_left` of a promised length, None for chunks.
         self._unwritten = b""
         self._left: int | None = None
         self._ending: Ending | None = None
-        self._is_watched = False
+        self._is_worked_on = False
         self._begun = False
         self._commenting: asyncio.Task[None] | None = None
 
@@ -112,27 +109,20 @@ class Exchange:
             return
         self.disconnected = True
         self.request.lose()
-        if self.on_lost is not None:
-            self.on_lost()
-        if self._is_watched:
+        if self._is_worked_on:
             self.end(ClientGoneError())
-
-    def go_on(self) -> None:
-        """Have it answered in a task: it takes more than was hoped."""
-        self.on_lost = None
-        self.request.leave()
-        self._connection.go_on(self)
 
     # its end
 
     @contextmanager
     def endable(self) -> Iterator[None]:
-        """Let `end` end what the current task does inside; raises what it was ended by then."""
-        task = asyncio.current_task()
-        assert task is not None  # noqa: S101 - every coroutine runs in a task
-        self._ending = Ending(task)
+        """What is done for it is done inside, and ended by `end`, or by the client's leaving; raises what it was ended
+        by."""
+        if self.disconnected:
+            self.ended_by = self.ended_by or ClientGoneError()
         if self.ended_by is not None:
-            self._ending.begin()
+            raise self.ended_by
+        self._is_worked_on = True
         try:
             yield
         except asyncio.CancelledError:
@@ -140,26 +130,19 @@ class Exchange:
                 raise
             raise self.ended_by from None
         finally:
-            self._ending.stop()
-            self._ending = None
+            self._is_worked_on = False
+            if self._ending is not None:
+                self._ending.stop()
+                self._ending = None
+            self.end_comments()
 
     def end(self, error: ProxyError | ClientGoneError) -> None:
-        """End what is done for this exchange, for certain. The first error is the one that is told."""
+        """End what is done for this exchange, for certain. The first error is the one that is raised."""
         if self.ended_by is None:
             self.ended_by = error
-            if self._ending is not None:
+            if self._is_worked_on and self.task is not None:
+                self._ending = Ending(self.task)
                 self._ending.begin()
-
-    async def while_connected(self, work: Awaitable[None]) -> None:
-        """Do `work`, and end it as soon as the client leaves: by a ClientGoneError."""
-        self._is_watched = True
-        if self.disconnected:
-            self.end(ClientGoneError())
-        try:
-            await work
-        finally:
-            self._is_watched = False
-            self.end_comments()
 
     # comments
 
@@ -308,8 +291,8 @@ class Exchange:
     async def _refuse(self, error: ProxyError) -> None:
         body = self.head.dialect.answers.error_body(error.fields(), error.status)
         length = (b"content-length", str(len(body)).encode())
-        # Of a body that was not read, nobody can tell where the next request begins.
-        close = [] if self.request.is_read else [(b"connection", b"close")]
+        # Where the next request begins is not known before the body's end.
+        close = [(b"connection", b"close")] if self.request.is_coming or error.ends_connection else []
         await self.start(error.status, [*error.headers(), length, *close])
         if close:
             await self.write(body, more=True)

@@ -13,6 +13,7 @@ from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 from proxy.config.settings import Server
 from proxy.dialects.base import Dialect
 from proxy.errors import HeadersTooLargeError, InvalidRequestError, ProxyError, RequestTimeoutError, URITooLongError
+from proxy.runtime.stepping import started
 from proxy.server.answer_head import refusal
 from proxy.server.connections.flow import Flow
 from proxy.server.connections.keep_alive import KeepAlive
@@ -100,8 +101,6 @@ class Guard(KeepAlive):
         self._most = self._head + len(data)
         self._framing += len(data)
         self._feed(data)
-        if self._unbegun is not None:
-            self._begin(self._unbegun)
         if begins and isinstance(self.cycle, Exchange) and self.cycle.keep_alive:
             self._repeat = repeat_of(self._read, data)
         if self._in_head:
@@ -110,6 +109,8 @@ class Guard(KeepAlive):
             self._wait_for_body(len(data))
         elif self.is_idle:  # after empty lines, or the end of a body that was not waited for
             self._wait(self._head_is_late, self._settings.header_timeout)
+        if self._unbegun is not None:
+            self._begin(self._unbegun)
 
     def pause_writing(self) -> None:
         super().pause_writing()
@@ -129,13 +130,12 @@ class Guard(KeepAlive):
         self._left = left
         if left:
             self._in_body, self._framing = True, 0
+            self._wait_for_body(len(body))
         else:
             exchange.request.end()
-        self._begin(exchange)
-        if left:
-            self._wait_for_body(len(body))
         if isinstance(self.app, Served) and self.app.is_draining:
             self.end_after_answer()
+        self._begin(exchange)
 
     def _receive(self, data: bytes) -> bytes:
         """What comes of the body of such a request; returns what belongs to the next one."""
@@ -238,8 +238,6 @@ class Guard(KeepAlive):
             self.cycle.keep_alive = False  # by a trailer, after which llhttp reads no further
         if isinstance(self.cycle, Exchange):
             self.cycle.request.end()
-            if self.cycle is self._unbegun:
-                self._begin(self.cycle)
         else:
             super().on_message_complete()
 
@@ -264,17 +262,19 @@ class Guard(KeepAlive):
     def _start_asgi_task(self, cycle: RequestResponseCycle | Exchange, app: ASGI3Application) -> None:
         if isinstance(cycle, Exchange):
             cycle.began = time.perf_counter()
-            self._begin(cycle)
+            self._answering = cycle
+            # Not in the middle of the answer before it.
+            self._goes_on(cycle, self.loop.create_task(self._answer(cycle)))
         else:
             super()._start_asgi_task(cycle, app)
 
     def _begin(self, exchange: Exchange) -> None:
         self._unbegun, self._answering = None, exchange
-        if not (isinstance(self.app, Served) and self.app.takes(exchange)):
-            self.go_on(exchange)
+        if (task := started(self._answer(exchange), self.loop)) is not None:
+            self._goes_on(exchange, task)
 
-    def go_on(self, exchange: Exchange) -> None:
-        task = self.loop.create_task(self._answer(exchange))
+    def _goes_on(self, exchange: Exchange, task: asyncio.Task[None]) -> None:
+        exchange.task = task
         task.add_done_callback(self.tasks.discard)
         self.tasks.add(task)
 

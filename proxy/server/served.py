@@ -28,10 +28,6 @@ class Served:
         """Whether such a request comes as an exchange, by `answer`; all others come by ASGI."""
         return False
 
-    def takes(self, exchange: Exchange) -> bool:  # noqa: ARG002 - as above
-        """Whether a request that has come whole is answered without a task, unless it goes on in one after all."""
-        return False
-
     async def answer(self, exchange: Exchange) -> None:
         raise NotImplementedError
 

@@ -8,32 +8,24 @@ from typing import NamedTuple, Self
 from proxy.config.proxies import SETTING, Proxy, variables
 from proxy.config.settings import Upstream
 from proxy.errors import UpstreamConnectionError
+from proxy.runtime.stepping import in_task
 from proxy.server.headers import Headers
 from proxy.upstream.litellm.translator import Translator
 from proxy.upstream.response import TruncatedError, UpstreamResponse
-from proxy.upstream.wire.connection import Answer as Asked
 from proxy.upstream.wire.heads import Body, head_begun, is_chunked, request_head
 from proxy.upstream.wire.pool import Pool
 
-__all__ = ["Asked", "Question", "TruncatedError", "UpstreamClient", "UpstreamResponse"]
+__all__ = ["RequestTemplate", "TruncatedError", "UpstreamClient", "UpstreamResponse"]
 
 # Once more does no harm (RFC 9110, section 9.2.2).
 _IDEMPOTENT = frozenset({"GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE"})
 
 
-class Question(NamedTuple):
-    """Posted with one body after the other."""
+class RequestTemplate(NamedTuple):
+    """The head of a POST up to the length of its body: sent again and again, with one body after the other."""
 
     pool: Pool
     head: bytes
-
-    def ask(self, body: bytes) -> Asked | None:
-        """Send it without waiting, by a connection that is idle; None where there is none."""
-        connection = self.pool.idle()
-        if connection is None:
-            return None
-        head = b"%bContent-Length: %d\r\n\r\n" % (self.head, len(body))
-        return connection.begin(head, body, has_no_body=False, chunked=False, began=connection.now())
 
 
 class UpstreamClient:
@@ -73,43 +65,31 @@ class UpstreamClient:
         translated, InvalidRequestError or UntranslatableError.
         """
         if upstream.provider == "litellm":
+            await in_task()  # as the timeouts of litellm's client need
             return await self._translator.send(upstream, method, url, list(headers), body)
         return await self._relay(upstream, method, url, headers, body)
 
-    def question(self, upstream: Upstream, url: str, headers: Headers) -> Question | None:
-        """What can be posted there again and again without waiting; None where it would be translated.
-
-        Raises InvalidRequestError.
-        """
+    def template(self, upstream: Upstream, url: str, headers: Headers) -> RequestTemplate | None:
+        """What can be posted there again and again; None if it would be translated. Raises InvalidRequestError."""
         if upstream.provider == "litellm":
             return None
         pool = self._pool(upstream)
         target = url.removeprefix(pool.base) or "/"
-        return Question(pool, head_begun("POST", target, pool.host, [*pool.headers, *headers], pool.origin))
+        return RequestTemplate(pool, head_begun("POST", target, pool.host, [*pool.headers, *headers], pool.origin))
 
-    async def answered(self, asked: Asked) -> UpstreamResponse:
-        """What was asked for, once the head of its answer is there. Raises as `send` does."""
-        await asked.begun()
-        return response_of(asked)
+    async def post(self, template: RequestTemplate, body: bytes) -> UpstreamResponse:
+        """Send a request and wait for the head of its answer; raises as `send` does."""
+        head = b"%bContent-Length: %d\r\n\r\n" % (template.head, len(body))
+        return await _asked(template.pool, head, body, has_no_body=False, chunked=False, is_idempotent=False)
 
     async def _relay(
         self, upstream: Upstream, method: str, url: str, headers: Iterable[tuple[bytes, bytes]], body: Body
     ) -> UpstreamResponse:
-        pool, headers, began = self._pool(upstream), [*headers], asyncio.get_running_loop().time()
+        pool, headers = self._pool(upstream), [*headers]
         target = url.removeprefix(pool.base) or "/"
         head = request_head(method, target, pool.host, [*pool.headers, *headers], body, pool.origin)
         how = {"has_no_body": method == "HEAD", "chunked": is_chunked(headers, body)}
-        connection = pool.idle() or await pool.made()
-        answer = connection.begin(head, body, **how, began=began)
-        try:
-            await answer.begun()
-        except UpstreamConnectionError:
-            is_harmless = not body and method in _IDEMPOTENT and connection.was_stale
-            is_whole = body is None or isinstance(body, bytes)
-            if not (is_harmless or (is_whole and answer.was_unread)):
-                raise
-            answer = await (await pool.made()).ask(head, body, **how, began=began)
-        return response_of(answer)
+        return await _asked(pool, head, body, **how, is_idempotent=method in _IDEMPOTENT)
 
     def _pool(self, upstream: Upstream) -> Pool:
         pool = self._pools.get(upstream)
@@ -125,6 +105,18 @@ def _proxy_of(upstream: Upstream, env: Mapping[str, str]) -> Proxy | None:
         raise UpstreamConnectionError(f"{SETTING}: {error}.", "proxy") from None
 
 
-def response_of(answer: Asked) -> UpstreamResponse:
-    """An answer of which the head is there."""
+async def _asked(
+    pool: Pool, head: bytes, body: Body, *, has_no_body: bool, chunked: bool, is_idempotent: bool
+) -> UpstreamResponse:
+    began, how = asyncio.get_running_loop().time(), {"has_no_body": has_no_body, "chunked": chunked}
+    connection = pool.idle() or await pool.made()
+    answer = connection.begin(head, body, **how, began=began)
+    try:
+        await answer.begun()
+    except UpstreamConnectionError:
+        is_harmless = not body and is_idempotent and connection.was_stale
+        is_whole = body is None or isinstance(body, bytes)
+        if not (is_harmless or (is_whole and answer.was_unread)):
+            raise
+        answer = await (await pool.made()).ask(head, body, **how, began=began)
     return UpstreamResponse(answer.reader.status, answer.reader.headers, answer, answer)

@@ -7,6 +7,8 @@ import msgspec
 
 from proxy.server.headers import Headers, first
 
+_EVENT_STREAM = b"text/event-stream"
+
 
 class TruncatedError(Exception):
     """The upstream went away in the middle of its answer. `cause` is one word for the log."""
@@ -42,6 +44,12 @@ class Flowing(Protocol):
 
     def taken(self) -> bytes:
         """What has come and was not taken yet."""
+
+    def untake(self, chunk: bytes) -> None:
+        """Give back what was taken, before anything else is."""
+
+    async def more(self, seconds: float | None) -> bool:
+        """Return when more has come, or after so many seconds; False if nothing has, or nothing will."""
 
     async def pour(self, sink: Sink) -> None:
         """Give the sink what comes, as it comes; raises TruncatedError."""
@@ -109,3 +117,8 @@ class WholeBody:
 
     def close(self) -> None:
         """There is nothing to close."""
+
+
+def is_event_stream(headers: Headers) -> bool:
+    """By its type."""
+    return (first(headers, b"content-type") or b"").lower().startswith(_EVENT_STREAM)

@@ -14,7 +14,7 @@ from proxy.errors import ProxyError
 from proxy.lru import remember
 from proxy.models.windows import Place
 from proxy.observing.events import CallResult, Hook, SummarizerCalled, SummarizerPaused
-from proxy.observing.hooks import tell
+from proxy.observing.hooks import observe_traced
 from proxy.overflow.classify import classify
 from proxy.overflow.form_refusals import refuses_form
 from proxy.server.headers import HOP
@@ -129,7 +129,7 @@ class Summarizer:
             cached=used.cached,
             cache_written=used.written + used.written_long,
         )
-        tell(self._observe, called, target.trace)
+        observe_traced(self._observe, called, target.trace)
 
     def _ms_since(self, began: float) -> float:
         return 1000 * (self._clock() - began)

@@ -230,9 +230,9 @@ async def test_an_exchange_ends_also_where_its_work_loses_cancellations(lost: in
 
     async def work() -> None:
         with exchange.endable():
-            await exchange.while_connected(losing(lost))
+            await losing(lost)
 
-    task = asyncio.create_task(work())
+    task = exchange.task = asyncio.create_task(work())
     await asyncio.sleep(0)
     if end == "drain":
         exchange.end(ShuttingDownError())
@@ -293,7 +293,7 @@ async def test_a_fault_of_ours_that_hangs_holds_no_request_up_for_ever(
 ) -> None:
     monkeypatch.setattr(Drafter, "first", preparing)
     policies = {"default": {"summarizer": {"timeout": 0.1}, "join_wait": 0}}
-    monkeypatch.setattr("proxy.gateway.incoming._AROUND", 0.1)
+    monkeypatch.setattr("proxy.gateway.stages._AROUND", 0.1)
     async with stage(tmp_path, policies=policies) as play:
         async with asyncio.timeout(PATIENCE):
             reply = await play.send(DUE)

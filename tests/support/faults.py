@@ -13,7 +13,7 @@ FAULTS = {
     ),
     "routing": (
         "proxy.upstream.routes.Router.conversation",
-        "proxy.engine.case.label_of",
+        "proxy.gateway.sender.label_of",
         "proxy.engine.case.usable_input",
         "proxy.models.windows.Windows.resolve",
     ),
@@ -45,5 +45,5 @@ FAULTS = {
 # Faults after the upstream was asked: its answer must reach the client all the same.
 AFTERWARDS = (
     "proxy.models.windows.Windows.has_news",
-    "proxy.gateway.line.headers_of",
+    "proxy.gateway.pipeline.headers_of",
 )

@@ -11,6 +11,8 @@ from proxy.server.head import RequestHead
 
 # Bytes that are read before anybody asks for them.
 _AHEAD = 64 * 1024
+# Bytes that come between two looks at whether there is room for more.
+_AT_ONCE = 256 * 1024
 # Seconds to go on reading what a client sends after it was refused.
 _LINGER = 3.0
 
@@ -48,23 +50,23 @@ class RequestBody:
     """Fed by the connection: `receive`, `end`, `lose`. One reader at a time.
 
     is_coming: whether more is to come. is_lost: it does not, since the client has left, or has its answer.
-    is_read:   nobody has to read on before the next request.
     """
 
     def __init__(self, head: RequestHead, connection: Connection, *, expects: bool) -> None:
         """`expects`: the client sends it only when it was told to go on."""
         self.is_coming = True
         self.is_lost = False
-        self.is_read = False
         self._head = head
         self._connection = connection
         self._expects = expects
         # As it came; `_ahead` bytes of it are read unasked.
         self._pieces: list[bytes | memoryview] = []
         self._size = 0
+        self._held = 0
         self._ahead = _AHEAD
+        # A reader that waits has no use for less.
+        self._awaited = 0
         self._waiter: asyncio.Future[None] | None = None
-        self._on_whole: Callable[[], None] | None = None
 
     # what the connection says
 
@@ -73,48 +75,20 @@ class RequestBody:
         self._size += len(piece)
         if self._size > self._ahead:
             self._connection.flow.pause_reading()
-        self._wake()
+        if self._size > self._awaited:
+            self._wake()
 
     def end(self) -> None:
         self.is_coming = False
         self._wake()
-        if self._on_whole is not None:
-            on_whole, self._on_whole = self._on_whole, None
-            on_whole()
 
     def lose(self) -> None:
         """Nobody reads it any more; a connection that waits for its next request keeps nothing of it."""
         self.is_lost = True
-        self._on_whole = None
         self._pieces = []
         self._wake()
 
     # who reads it
-
-    @property
-    def declared(self) -> int | None:
-        """How long it is, as far as the client says so and sends it unasked."""
-        length = self._head.header(b"content-length")
-        return None if length is None or self._expects else int(length)
-
-    def collect(self, size: int, on_whole: Callable[[], None]) -> None:
-        """Read on, up to so many bytes, and call `on_whole` when it is there."""
-        self._on_whole = on_whole
-        self._ahead = size
-        self._connection.flow.resume_reading()
-
-    def leave(self) -> None:
-        """Leave what is to come of it to another reader."""
-        self._on_whole = None
-
-    def whole(self) -> bytes | None:
-        """All of it where it has come already; None where it has not."""
-        if self.is_coming or self._expects:
-            return None
-        whole = b"".join(self._pieces)  # of one, that very one
-        self._pieces = [whole]
-        self.is_read = True
-        return whole
 
     async def read(self, limit: int, hold: Callable[[int], None] = lambda _: None) -> bytes:
         """All of it; raises BodyTooLargeError past `limit` bytes, and ClientGoneError.
@@ -123,28 +97,31 @@ class RequestBody:
         """
         self._ask(limit)
         self._ahead = limit
-        self._connection.flow.resume_reading()
-        size = 0
-        while self.is_coming and not self.is_lost:
-            await self._more()
-            if self._size > limit:
-                raise _too_large(limit)
-            hold(self._size - size)
-            size = self._size
+        self._connection.flow.resume_reading()  # also to notice that the client leaves
+        if self.is_coming:
+            await self._collect(limit, hold)
         if self.is_lost:
             raise ClientGoneError
         if self._size > limit:
             raise _too_large(limit)
-        hold(self._size - size)
-        self.is_read = True
+        hold(self._size - self._held)
         pieces, self._pieces = self._pieces, []
-        return b"".join(pieces)
+        return b"".join(pieces)  # of one, that very one
+
+    async def _collect(self, limit: int, hold: Callable[[int], None]) -> None:
+        """Read on to the end, or past the limit."""
+        while self.is_coming and not self.is_lost:
+            await self._more(min(limit, self._size + _AT_ONCE))
+            if self._size > limit:
+                return
+            hold(self._size - self._held)
+            self._held = self._size
 
     async def chunks(self, limit: int) -> AsyncIterator[bytes]:
         """As it arrives; raises BodyTooLargeError and ClientGoneError."""
         self._ask(limit)
         total = 0
-        while not self.is_read:
+        while self._pieces or self.is_coming:
             if self.is_lost:
                 raise ClientGoneError
             if self._pieces:
@@ -154,12 +131,11 @@ class RequestBody:
                 total += len(chunk)
                 if total > limit:
                     raise _too_large(limit)
-                self.is_read = not self.is_coming
                 yield chunk
-            elif self.is_coming:
-                await self._more()
             else:
-                self.is_read = True
+                await self._more()
+        if self.is_lost:
+            raise ClientGoneError
 
     async def linger(self) -> None:
         """Read on and throw away: closing on unread bytes resets the connection, and the answer may be lost with it."""
@@ -180,8 +156,9 @@ class RequestBody:
             self._connection.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         self._expects = False
 
-    async def _more(self) -> None:
-        """Return when something has come of it, or it has ended, or the client has left."""
+    async def _more(self, size: int = 0) -> None:
+        """Return when more than so many bytes are there, or it has ended, or the client has left."""
+        self._awaited = size
         self._waiter = self._connection.loop.create_future()
         try:
             await self._waiter

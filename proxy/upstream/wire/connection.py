@@ -4,14 +4,14 @@ import asyncio
 import socket
 import struct
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from functools import partial
 from typing import Protocol, cast
 
 from proxy.config.proxies import Proxy
 from proxy.config.settings import Upstream
 from proxy.errors import ProxyError, UpstreamConnectionError, UpstreamTimeoutError
-from proxy.upstream.response import Sink, TruncatedError
+from proxy.upstream.response import Sink, TruncatedError, is_event_stream
 from proxy.upstream.wire.answer import AnswerReader, NotHTTPError
 from proxy.upstream.wire.heads import Body
 from proxy.upstream.wire.tunnels import UNAUTHORIZED, unauthorized
@@ -96,10 +96,6 @@ class Connection(asyncio.Protocol):
             answer.close()
             raise
         return answer
-
-    def now(self) -> float:
-        """Seconds, by the clock that `began` is read from."""
-        return self._loop.time()
 
     def _send(self, answer: "Answer", head: bytes, body: Body, *, chunked: bool) -> None:
         if isinstance(body, bytes) and len(body) <= _LARGE:
@@ -248,7 +244,7 @@ class Answer:
 
     __slots__ = (
         *("_connection", "_error", "_held", "_proxy", "_sink", "_waiter"),
-        *("is_paused", "on_news", "reader", "was_unread"),
+        *("is_paused", "reader", "was_unread"),
     )
 
     def __init__(self, connection: Connection, *, has_no_body: bool) -> None:
@@ -260,8 +256,6 @@ class Answer:
         self._held = 0
         self._sink: Sink | None = None
         self._waiter: asyncio.Future[None] | None = None
-        # Called when something has come, or it is known that nothing will.
-        self.on_news: Callable[[], None] | None = None
 
     async def begun(self) -> None:
         """Return when the head is there; raises what prevented it, and is closed then, as where nobody waits on."""
@@ -276,17 +270,16 @@ class Answer:
             if self._error is not None:
                 raise self._error
             await self._news()
+        while self._is_nearly_whole:
+            await self._news()
         if self._proxy is not None and self.reader.status == UNAUTHORIZED:
             raise unauthorized(self._proxy)
 
     @property
-    def is_coming(self) -> bool:
-        """Whether it is about to be whole, or may be: its head is not there yet, or little of its body is not."""
-        return self._error is None and (not self.reader.is_begun or 0 < self.reader.left <= _MOST_AWAITED)
-
-    @property
-    def has_failed(self) -> bool:
-        return self._error is not None
+    def _is_nearly_whole(self) -> bool:
+        """Whether little of the body is still to come, so that it is better read with its head; events are not."""
+        is_short = self._error is None and 0 < self.reader.left <= _MOST_AWAITED
+        return is_short and not is_event_stream(self.reader.headers)
 
     async def chunks(self) -> AsyncIterator[bytes]:
         while True:
@@ -310,9 +303,17 @@ class Answer:
         self.reader.untake(chunk)
         self._held += len(chunk)
 
-    def flow(self, sink: Sink | None) -> None:
-        """Give the sink what comes, until somebody waits for the end of it by `pour`; None for no sink any more."""
-        self._sink = sink
+    async def more(self, seconds: float | None) -> bool:
+        if self.reader.is_complete or self._error is not None or self._connection is None:
+            return False
+        held = self._held
+        timer = None if seconds is None else asyncio.get_running_loop().call_later(seconds, self._wake)
+        try:
+            await self._news()
+        finally:
+            if timer is not None:
+                timer.cancel()
+        return self._held > held or self.reader.is_complete
 
     async def pour(self, sink: Sink) -> None:
         self._sink = sink
@@ -400,8 +401,6 @@ class Answer:
                 self._waiter = None
 
     def _wake(self) -> None:
-        if self.on_news is not None:
-            self.on_news()
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 

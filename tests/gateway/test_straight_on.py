@@ -1,4 +1,4 @@
-"""The lane of small requests: what it does is what the line does, whatever the upstream answers."""
+"""Requests run straight on until they wait: what becomes of one is the same however it and its answer come."""
 
 from __future__ import annotations
 
@@ -11,19 +11,18 @@ import select
 import socket
 import time
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 import pytest
 
 from proxy.dialects.base import Usage
-from proxy.dialects.reader import CountedRequest, RequestReader
+from proxy.dialects.reader import CountedRequest
 from proxy.errors import ShuttingDownError
-from proxy.gateway.incoming import Incoming
-from proxy.gateway.lane import Lane
+from proxy.gateway.open_requests import OpenRequests
+from proxy.gateway.stages import Delivery, Progress
 from proxy.observing.log import open_log
 from proxy.server.connections.request_body import RequestBody
-from proxy.server.exchange import Exchange
 from tests.support.dialects import PLAIN, WRITERS, Writer, path_of, request_body, user
 from tests.support.upstreams import (
     CHAT,
@@ -35,6 +34,7 @@ from tests.support.upstreams import (
     WAYS,
     Call,
     Client,
+    Header,
     Reply,
     Script,
     Upstream,
@@ -52,7 +52,7 @@ from tests.support.upstreams import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator, Callable, Sequence
     from pathlib import Path
 
 
@@ -69,32 +69,6 @@ ERROR = json.dumps({"error": {"message": "no such model", "code": "model_not_fou
 
 
 anyio_backend = backends(WAYS)
-
-
-@dataclass
-class Watched:
-    """What the lane did: requests it took, and those that went on in the line."""
-
-    taken: list[Exchange] = field(default_factory=list)
-    gone_on: list[Exchange] = field(default_factory=list)
-
-
-@pytest.fixture
-def lane(monkeypatch: pytest.MonkeyPatch) -> Watched:
-    watched, take, go_on = Watched(), Lane.take, Exchange.go_on
-
-    def taking(lane: Lane, exchange: Exchange) -> bool:
-        is_taken = take(lane, exchange)
-        watched.taken += [exchange] if is_taken else []
-        return is_taken
-
-    def going_on(exchange: Exchange) -> None:
-        watched.gone_on.append(exchange)
-        go_on(exchange)
-
-    monkeypatch.setattr(Lane, "take", taking)
-    monkeypatch.setattr(Exchange, "go_on", going_on)
-    return watched
 
 
 @dataclass
@@ -211,25 +185,20 @@ OTHERS = {
 }
 
 
-async def told(folder: Path, script: Script) -> tuple[Reply, list[bytes], list[dict[str, object]]]:
-    """What the client gets, what the upstream got, and what the log says."""
+async def found(folder: Path, script: Script, *at: int) -> tuple[Reply, list[bytes], list[dict[str, object]]]:
+    """What the client gets, what the upstream got, and what the log says; a body comes in pieces that end `at`."""
     async with warm(folder, script) as stage, connected(stage.address) as client:
-        reply = await client.ask("POST", CHAT, [JSON, (b"X-Request-Id", b"r1")], chat("hi", max_tokens=5))
+        await in_turns(client, cut(chat("hi", max_tokens=5), *at))
+        reply = await client.reply()
         headers = [header for header in reply.headers if header[0] not in OTHER_EACH_TIME]
         sent = [call.body for call in stage.behind.calls]
         return Reply(reply.status, headers, reply.body, reply.complete), sent, await stage.requests(1)
 
 
 @pytest.mark.parametrize("case", [*WHOLE, *OTHERS])
-async def test_an_answer_is_what_the_line_makes_of_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lane: Watched, case: str
-) -> None:
-    monkeypatch.setattr("proxy.gateway.lane._SWEEP_SECONDS", 60.0)  # nothing needs to wait for that
+async def test_an_answer_is_the_same_for_a_request_that_had_to_be_waited_for(tmp_path: Path, case: str) -> None:
     script = (WHOLE | OTHERS)[case]
-    found = await told(tmp_path, script)
-    assert (len(lane.taken), len(lane.gone_on)) == (1, 0 if case in WHOLE else 1)
-    monkeypatch.setattr(Lane, "take", lambda *_: False)
-    assert found == await told(tmp_path, script)
+    assert await found(tmp_path, script) == await found(tmp_path, script, 5)
 
 
 ODD = {
@@ -244,23 +213,20 @@ ODD = {
 
 
 @pytest.mark.parametrize("case", ODD)
-async def test_an_odd_request_is_answered_as_the_line_does(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, case: str
-) -> None:
-    async def found() -> tuple[int, bytes, list[bytes], list[dict[str, object]]]:
+async def test_an_odd_request_is_answered_the_same_if_it_had_to_be_waited_for(tmp_path: Path, case: str) -> None:
+    async def answered(*at: int) -> tuple[int, bytes, list[bytes], list[dict[str, object]]]:
         headers, body = ODD[case]
         async with warm(tmp_path, sends(OK)) as stage, connected(stage.address) as client:
-            reply = await client.ask("POST", CHAT, [JSON, *headers], body)
+            await in_turns(client, cut(body, *at, headers=headers))
+            reply = await client.reply()
             again = await client.ask("POST", CHAT, [JSON], chat("hi"))
             assert again.status == 200, "the connection goes on"
             return reply.status, reply.body, [call.body for call in stage.behind.calls], await stage.requests(2)
 
-    by_lane = await found()
-    monkeypatch.setattr(Lane, "take", lambda *_: False)
-    assert by_lane == await found()
+    assert await answered() == await answered(len(ODD[case][1]) // 2)
 
 
-async def test_requests_of_one_connection_are_answered_in_turn(tmp_path: Path, lane: Watched) -> None:
+async def test_requests_of_one_connection_are_answered_in_turn(tmp_path: Path) -> None:
     async def script(call: Call) -> None:
         asked = json.loads(await call.read())["messages"][0]["content"]
         await call.send(answer(200, OK_BODY.replace(b"hi", asked.encode()), JSON))
@@ -270,10 +236,9 @@ async def test_requests_of_one_connection_are_answered_in_turn(tmp_path: Path, l
         await client.send(b"".join(request("POST", CHAT, [(b"Host", b"proxy"), JSON], body) for body in bodies))
         replies = [await client.reply() for _ in bodies]
     assert [json.loads(r.body)["choices"][0]["message"]["content"] for r in replies] == ["one", "two", "three"]
-    assert len(lane.taken) == 3
 
 
-async def test_each_request_of_a_connection_is_its_own_callers(tmp_path: Path, lane: Watched) -> None:
+async def test_each_request_of_a_connection_is_its_own_callers(tmp_path: Path) -> None:
     """What was worked out for one head holds for no other."""
     async with warm(tmp_path, sends(OK)) as stage, connected(stage.address) as client:
         sessions = set()
@@ -286,7 +251,6 @@ async def test_each_request_of_a_connection_is_its_own_callers(tmp_path: Path, l
     assert keys == [b"Bearer a", b"Bearer a", b"Bearer b", b"Bearer b"]
     assert len({session for _, session, _ in sessions}) == 3
     assert {outcome for _, _, outcome in sessions} == {b"none", b"bypass", None}
-    assert len(lane.taken) == 3
 
 
 @pytest.mark.parametrize(
@@ -298,7 +262,7 @@ async def test_each_request_of_a_connection_is_its_own_callers(tmp_path: Path, l
     ],
 )
 async def test_an_answer_that_does_not_come_is_given_up(
-    tmp_path: Path, lane: Watched, limits: dict[str, object], status: int, code: str
+    tmp_path: Path, limits: dict[str, object], status: int, code: str
 ) -> None:
     async def script(call: Call) -> None:
         await call.read()
@@ -308,19 +272,18 @@ async def test_an_answer_that_does_not_come_is_given_up(
         reply = await client.ask("POST", CHAT, [JSON], chat("hi"))
         assert (reply.status, json.loads(reply.body)["error"]["code"]) == (status, code)
         assert (await client.ask("GET", "/livez")).status == 200
-    assert len(lane.taken) == 1
 
 
-def kept(init: Callable[..., None], made: list[Lane]) -> Callable[..., None]:
-    def initialize(lane: Lane, *parts: object) -> None:
-        init(lane, *parts)
-        made.append(lane)
+def kept(init: Callable[..., None], made: list[OpenRequests]) -> Callable[..., None]:
+    def initialize(requests: OpenRequests) -> None:
+        init(requests)
+        made.append(requests)
 
     return initialize
 
 
 async def test_the_end_of_the_process_is_told_to_what_is_under_way(
-    tmp_path: Path, lane: Watched, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def script(call: Call) -> None:
         await call.read()
@@ -331,50 +294,46 @@ async def test_the_end_of_the_process_is_told_to_what_is_under_way(
         return await client.ask("POST", CHAT, [JSON], chat("hi"))
 
     came = asyncio.Event()
-    opened: list[Lane] = []
-    monkeypatch.setattr(Lane, "__init__", kept(Lane.__init__, opened))
+    opened: list[OpenRequests] = []
+    monkeypatch.setattr(OpenRequests, "__init__", kept(OpenRequests.__init__, opened))
     async with warm(tmp_path, script) as stage, connected(stage.address) as client:
         asked = asyncio.create_task(reply(client))
         await came.wait()
         opened[-1].end(ShuttingDownError())
         answered = await asked
         assert (answered.status, json.loads(answered.body)["error"]["code"]) == (503, "server_shutting_down")
-    assert len(lane.taken) == 1
 
 
-async def test_what_has_no_room_is_refused_and_makes_room_again(tmp_path: Path, lane: Watched) -> None:
+async def test_what_has_no_room_is_refused_and_makes_room_again(tmp_path: Path) -> None:
     async with warm(tmp_path, sends(OK), server={"max_requests": 1}) as stage, connected(stage.address) as client:
         for _ in range(3):
             assert (await client.ask("POST", CHAT, [JSON], chat("hi"))).status == 200
-    assert len(lane.taken) == 3
 
 
-async def test_a_fault_of_ours_breaks_no_request(
-    tmp_path: Path, lane: Watched, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_fault_of_ours_breaks_no_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_: object, **__: object) -> object:
         raise KeyError("a fault of ours")
 
-    places = ("sender_of", "named_as", "known_at_once", "to_client", "headers_of", "ended")
-    for place in (f"proxy.gateway.lane.{place}" for place in places):
+    places = ("sender.label_of", "pipeline.named_as", "forwarder.look_at", "pipeline.headers_of", "pipeline.ended")
+    for place in (f"proxy.gateway.{place}" for place in places):
         with monkeypatch.context() as patched:
             patched.setattr(place, broken)
             async with warm(tmp_path, sends(OK)) as stage, connected(stage.address) as client:
                 reply = await client.ask("POST", CHAT, [JSON], chat("hi"))
-                assert (reply.status, reply.body, len(stage.behind.calls)) == (200, OK_BODY, 1)
-                assert (b"failed_open" if place.endswith("ended") else b"lane_failed") in stage.log.getvalue()
-    assert len(lane.gone_on) == 3
+                assert (reply.status, reply.body) == (200, OK_BODY)
+                assert len(stage.behind.calls) == (2 if place.endswith("look_at") else 1)
+                assert b"failed_open" in stage.log.getvalue()
 
 
 def long(*more: str, size: int = 6_500) -> bytes:
-    """A history of 130 kB, or of twenty times `size`, which the line reads first and the lane knows then."""
+    """A history of 130 kB, or of twenty times `size`."""
     said = [*(f"{number}:" + " " * size + "." for number in range(20)), *more]
     return json.dumps({"model": "m", "messages": [{"role": "user", "content": each} for each in said]}).encode()
 
 
-def cut(body: bytes, *at: int) -> list[bytes]:
+def cut(body: bytes, *at: int, headers: Sequence[Header] = ()) -> list[bytes]:
     """A request, in pieces: with so many bytes of its body."""
-    whole = request("POST", CHAT, [(b"Host", b"proxy"), JSON], body)
+    whole = request("POST", CHAT, [(b"Host", b"proxy"), JSON, *headers], body)
     ends = [len(whole) - len(body) + each for each in at]
     return [whole[first:last] for first, last in zip([0, *ends], [*ends, len(whole)], strict=True)]
 
@@ -391,11 +350,11 @@ async def in_turns(client: Client, pieces: list[bytes]) -> None:
     [(6_500, (0,)), (6_500, (1,)), (6_500, (70_000,)), (6_500, (0, 1, 65_536, 131_000)), (130_000, (1,))],
 )
 async def test_a_large_body_is_waited_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lane: Watched, size: int, at: tuple[int, ...]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int, at: tuple[int, ...]
 ) -> None:
     bodies = [long(*"abc"[: number + 1], size=size) for number in range(3)]
 
-    async def found() -> tuple[list[Reply], list[bytes], list[dict[str, object]]]:
+    async def answered(*at: int) -> tuple[list[Reply], list[bytes], list[dict[str, object]]]:
         replies = []
         async with warm(tmp_path, sends(OK)) as stage, connected(stage.address) as client:
             for body in bodies:
@@ -404,15 +363,13 @@ async def test_a_large_body_is_waited_for(
                 replies.append(Reply(reply.status, reply.headers[:1], reply.body, reply.complete))
             return replies, [call.body for call in stage.behind.calls], await stage.requests(3)
 
-    by_lane = await found()
-    assert by_lane[1] == bodies
-    assert len(lane.gone_on) == 1, "whose beginning was not known yet"
-    monkeypatch.setattr(Lane, "take", lambda *_: False)
-    assert by_lane == await found()
+    in_pieces = await answered(*at)
+    assert in_pieces[1] == bodies
+    assert in_pieces == await answered()
 
 
 async def test_a_large_body_that_is_answered_before_it_is_sent_leaves_the_connection_in_order(
-    tmp_path: Path, lane: Watched, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The client's; the upstream's has the rest of the body on it."""
     # A busy machine may take longer than an idle connection is kept.
@@ -429,13 +386,12 @@ async def test_a_large_body_that_is_answered_before_it_is_sent_leaves_the_connec
             reply = await client.reply()
             assert (reply.status, reply.body) == (200, OK_BODY)
         assert stage.behind.connections == 2
-    assert len(lane.gone_on) == 2, "one that was not known yet, and one without an idle connection"
 
 
 @pytest.mark.parametrize("is_small", [True, False], ids=["in callbacks", "in a task"])
 @pytest.mark.parametrize("writer", WRITERS, ids=lambda writer: writer.dialect.name)
 async def test_a_client_that_hangs_up_with_the_last_event_has_its_answer(
-    tmp_path: Path, lane: Watched, writer: Writer, *, is_small: bool
+    tmp_path: Path, writer: Writer, *, is_small: bool
 ) -> None:
     events = [*writer.events("Fine.", BILLED), *([b"[DONE]"] if writer.dialect.name == "chat" else [])]
 
@@ -460,7 +416,7 @@ async def test_a_client_that_hangs_up_with_the_last_event_has_its_answer(
     assert (line["end"], line["billed"], line["output"]) == ("complete", BILLED.prompt_tokens, BILLED.completion_tokens)
 
 
-async def test_what_comes_behind_a_body_is_the_next_request(tmp_path: Path, lane: Watched) -> None:
+async def test_what_comes_behind_a_body_is_the_next_request(tmp_path: Path) -> None:
     async with warm(tmp_path, sends(OK)) as stage, connected(stage.address) as client:
         await in_turns(client, cut(chat("one")))
         await client.reply()
@@ -468,11 +424,10 @@ async def test_what_comes_behind_a_body_is_the_next_request(tmp_path: Path, lane
         await in_turns(client, [first[:-3], first[-3:] + second[:40], second[40:]])
         assert [(await client.reply()).status for _ in range(2)] == [200, 200]
         assert [call.body for call in stage.behind.calls] == [chat("one"), chat("two"), chat("three")]
-    assert not lane.gone_on
 
 
 @pytest.mark.parametrize("is_repeated", [False, True])
-async def test_a_body_that_does_not_come_leaves_its_place(tmp_path: Path, lane: Watched, *, is_repeated: bool) -> None:
+async def test_a_body_that_does_not_come_leaves_its_place(tmp_path: Path, *, is_repeated: bool) -> None:
     async with warm(tmp_path, sends(OK), server={"max_requests": 1}) as stage:
         async with connected(stage.address) as client:
             if is_repeated:
@@ -482,60 +437,30 @@ async def test_a_body_that_does_not_come_leaves_its_place(tmp_path: Path, lane: 
         assert told[-1]["end"] == "client_gone"
         async with connected(stage.address) as client:
             assert (await client.ask("POST", CHAT, [JSON], chat("hi"))).status == 200
-    assert len(lane.gone_on) == 1
-
-
-async def test_a_body_that_comes_slowly_is_for_the_line(
-    tmp_path: Path, lane: Watched, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("proxy.gateway.lane._SWEEP_SECONDS", 0.01)
-    async with warm(tmp_path, sends(OK)) as stage, connected(stage.address) as client:
-        first, second = cut(chat("hi"), 5)
-        await client.send(first)
-        while not lane.gone_on:  # noqa: ASYNC110 - nobody tells
-            await asyncio.sleep(0.01)
-        await client.send(second)
-        assert (await client.reply()).status == 200
-        assert [call.body for call in stage.behind.calls] == [chat("hi")]
 
 
 async def test_a_body_that_is_not_there_at_the_end_of_the_process_is_told_so(
-    tmp_path: Path, lane: Watched, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    opened: list[Lane] = []
-    monkeypatch.setattr(Lane, "__init__", kept(Lane.__init__, opened))
+    opened: list[OpenRequests] = []
+    monkeypatch.setattr(OpenRequests, "__init__", kept(OpenRequests.__init__, opened))
     async with warm(tmp_path, sends(OK)) as stage, connected(stage.address) as client:
         await client.send(cut(chat("hi"), 5)[0])
-        while not lane.taken:  # noqa: ASYNC110 - nobody tells
+        while not opened[-1]._open:  # noqa: ASYNC110 - nobody tells
             await asyncio.sleep(0)
         opened[-1].end(ShuttingDownError())
         answered = await client.reply()
         assert (answered.status, json.loads(answered.body)["error"]["code"]) == (503, "server_shutting_down")
-    assert len(lane.gone_on) == 1
 
 
-async def test_what_is_too_large_is_refused_before_it_has_come(tmp_path: Path, lane: Watched) -> None:
+async def test_what_is_too_large_is_refused_before_it_has_come(tmp_path: Path) -> None:
     server = {"max_body_bytes": 2_000}
     async with warm(tmp_path, sends(OK), server=server) as stage, connected(stage.address) as client:
         await client.send(cut(long(), 0)[0])
         assert (await client.reply()).status == 413
-    assert not lane.taken
 
 
-async def test_what_was_read_before_it_is_left_to_the_line_is_not_read_again(
-    tmp_path: Path, lane: Watched, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def again(*_: object) -> None:
-        raise AssertionError("it was read before")
-
-    monkeypatch.setattr(RequestReader, "read", again)
-    async with warm(tmp_path, sends(OK)) as stage, connected(stage.address) as client:
-        reply = await client.ask("POST", CHAT, [JSON], chat("7,x;" * 10_000))
-        assert (reply.status, reply.header(b"x-compaction-reason")) == (200, b"below_floor")
-    assert not lane.taken
-
-
-async def test_a_stream_of_few_bytes_is_passed_on_as_it_comes(tmp_path: Path, lane: Watched) -> None:
+async def test_a_stream_of_few_bytes_is_passed_on_as_it_comes(tmp_path: Path) -> None:
     async def script(call: Call) -> None:
         await call.read()
         await call.send(head(200, EVENTS, length(2 * len(delta("a")))) + delta("a"))
@@ -547,12 +472,12 @@ async def test_a_stream_of_few_bytes_is_passed_on_as_it_comes(tmp_path: Path, la
         await client.send(request("POST", CHAT, [(b"Host", b"proxy"), JSON], chat("hi", stream=True)))
         assert await client.head() == 200
         chunks = client.chunks()
-        assert (await anext(chunks), len(lane.taken), lane.gone_on) == (delta("a"), 1, [])
+        assert await anext(chunks) == delta("a")
         go_on.set()
         assert [chunk async for chunk in chunks] == [delta("b")]
 
 
-async def test_a_stream_waits_for_a_client_that_reads_slowly(tmp_path: Path, lane: Watched) -> None:
+async def test_a_stream_waits_for_a_client_that_reads_slowly(tmp_path: Path) -> None:
     async def script(call: Call) -> None:
         await call.read()
         await call.send(head(200, EVENTS, CHUNKED))
@@ -575,11 +500,10 @@ async def test_a_stream_waits_for_a_client_that_reads_slowly(tmp_path: Path, lan
             received += await reader.read(1_000_000)
         writer.close()
         assert received.partition(b"\r\n\r\n")[2].count(b"x") == event.count(b"x") * number
-    assert not lane.gone_on
 
 
 @pytest.mark.parametrize("said", [b"", BEGUN + chunk(ROLE), BEGUN + chunk(delta("a"))])
-async def test_a_client_that_leaves_ends_what_is_done_for_it(tmp_path: Path, lane: Watched, said: bytes) -> None:
+async def test_a_client_that_leaves_ends_what_is_done_for_it(tmp_path: Path, said: bytes) -> None:
     async def script(call: Call) -> None:
         await call.read()
         await call.send(said)
@@ -596,7 +520,6 @@ async def test_a_client_that_leaves_ends_what_is_done_for_it(tmp_path: Path, lan
                 await asyncio.sleep(0)
         await ended.wait()
         assert [line["end"] for line in await stage.requests(1)] == ["client_gone"]
-    assert (len(lane.taken), len(lane.gone_on)) == (1, 1)
 
 
 @pytest.mark.parametrize(
@@ -607,7 +530,7 @@ async def test_a_client_that_leaves_ends_what_is_done_for_it(tmp_path: Path, lan
     ],
 )
 async def test_a_stream_that_does_not_go_on_is_ended_with_an_error(
-    tmp_path: Path, lane: Watched, limits: dict[str, object], code: bytes
+    tmp_path: Path, limits: dict[str, object], code: bytes
 ) -> None:
     async def script(call: Call) -> None:
         await call.read()
@@ -619,29 +542,34 @@ async def test_a_stream_that_does_not_go_on_is_ended_with_an_error(
         assert (reply.status, reply.complete) == (200, False)
         assert reply.body.startswith(delta("a"))
         assert code in reply.body
-    assert len(lane.gone_on) == 1
 
 
-async def test_a_stream_that_announces_itself_for_long_is_for_the_line(
-    tmp_path: Path, lane: Watched, monkeypatch: pytest.MonkeyPatch
+async def test_a_stream_that_announces_itself_for_long_is_passed_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def script(call: Call) -> None:
         await call.read()
         await call.send(head(200, EVENTS, CHUNKED) + chunk(ROLE))
-        while not lane.gone_on:  # noqa: ASYNC110 - nobody tells
-            await asyncio.sleep(0.01)
+        await seen.wait()
         await call.send(chunk(delta("a")) + chunk(b""))
 
-    monkeypatch.setattr("proxy.gateway.lane._SWEEP_SECONDS", 0.01)
+    seen = asyncio.Event()
+    monkeypatch.setattr("proxy.gateway.answers._PATIENCE", 0.01)
     async with warm(tmp_path, script) as stage, connected(stage.address) as client:
-        reply = await client.ask("POST", CHAT, [JSON], chat("hi"))
-        assert (reply.status, reply.body) == (200, ROLE + delta("a"))
+        await client.send(b"".join(cut(chat("hi"))))
+        assert await client.head() == 200
+        chunks = client.chunks()
+        assert await anext(chunks) == ROLE
+        seen.set()
+        assert [chunk async for chunk in chunks] == [delta("a")]
 
 
-async def test_nothing_is_kept_of_what_was_answered(tmp_path: Path, lane: Watched) -> None:
+async def test_nothing_is_kept_of_what_was_answered(tmp_path: Path) -> None:
     """Not by a connection that waits, and not until somebody looks for cycles."""
     gc.collect()
-    others = [each for each in gc.get_objects() if isinstance(each, RequestBody | Incoming)]  # of other tests
+    others = [
+        each for each in gc.get_objects() if isinstance(each, RequestBody | Delivery | Progress)
+    ]  # of other tests
 
     def of(kind: type[T]) -> list[T]:
         known = set(map(id, others))
@@ -666,13 +594,13 @@ async def test_nothing_is_kept_of_what_was_answered(tmp_path: Path, lane: Watche
             for _ in range(20):
                 await asyncio.sleep(0)
             assert not any(kept())
-            assert not of(Incoming)
+            assert not of(Delivery)
+            assert not of(Progress)
         finally:
             gc.enable()
-    assert (len(lane.taken), lane.gone_on) == (2, []), "what is known of the window is looked up by the line"
 
 
-async def test_what_was_read_of_a_request_that_is_refused_is_not_kept(tmp_path: Path, lane: Watched) -> None:
+async def test_what_was_read_of_a_request_that_is_refused_is_not_kept(tmp_path: Path) -> None:
     async def script(call: Call) -> None:
         await call.read()
         came.set()
@@ -697,11 +625,10 @@ async def test_what_was_read_of_a_request_that_is_refused_is_not_kept(tmp_path: 
         assert (await first.reply()).status == 200
 
 
-async def test_a_place_is_kept_on_the_way_to_the_line(
-    tmp_path: Path, lane: Watched, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_place_is_kept_while_a_body_comes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No other request takes it, and it is given back."""
-    monkeypatch.setattr("proxy.gateway.lane._SWEEP_SECONDS", 0.01)
+    opened: list[OpenRequests] = []
+    monkeypatch.setattr(OpenRequests, "__init__", kept(OpenRequests.__init__, opened))
     server = {"max_requests": 1}
     async with (
         warm(tmp_path, sends(OK), server=server) as stage,
@@ -710,11 +637,9 @@ async def test_a_place_is_kept_on_the_way_to_the_line(
     ):
         first, second = cut(chat("hi"), 5)
         await slow.send(first)
-        while not lane.taken:  # noqa: ASYNC110 - nobody tells
+        while not opened[-1]._open:  # noqa: ASYNC110 - nobody tells
             await asyncio.sleep(0)
-        is_left = False
-        while not is_left:
-            is_left = bool(lane.gone_on)
+        for _ in range(3):
             assert (await other.ask("POST", CHAT, [JSON], chat("hi"))).status == 503
         await slow.send(second)
         assert (await slow.reply()).status == 200
@@ -735,7 +660,7 @@ class SeenFrom(io.BytesIO):
         return super().write(line)
 
 
-async def test_a_client_has_its_answer_before_anything_is_told(tmp_path: Path, lane: Watched) -> None:
+async def test_a_client_has_its_answer_before_anything_is_told(tmp_path: Path) -> None:
     log = SeenFrom()
     async with warm(tmp_path, sends(OK), log) as stage:
         host, _, port = stage.address.rpartition("/")[2].partition(":")
@@ -743,5 +668,4 @@ async def test_a_client_has_its_answer_before_anything_is_told(tmp_path: Path, l
             log.reader.sendall(request("POST", CHAT, [(b"Host", b"p")], chat("hi")))
             await stage.requests(1)
             log.reader = None
-    assert len(lane.taken) == 1
     assert log.had_come == [True]

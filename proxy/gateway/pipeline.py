@@ -1,0 +1,391 @@
+"""The way of a request through the proxy, from its head to its report."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from urllib.parse import parse_qs
+
+import msgspec
+
+from proxy import errors
+from proxy.callers.admission import Admission, Admitted
+from proxy.callers.session_label import label_given
+from proxy.callers.tenants import Caller
+from proxy.dialects import table
+from proxy.dialects.base import Dialect
+from proxy.dialects.bounds import most_unpacked
+from proxy.dialects.reader import CountedRequest
+from proxy.engine.ahead import is_worth_following
+from proxy.engine.case import Case, Outcome, behind_separator, case_of, named_as, with_lessons
+from proxy.engine.draft import Draft
+from proxy.engine.engine import Engine
+from proxy.engine.explaining.explanation import Explanation
+from proxy.gateway.answers import Answer
+from proxy.gateway.forwarder import Forwarder
+from proxy.gateway.identify import identify
+from proxy.gateway.lessons import WORTH_LOOKING_UP, Lessons
+from proxy.gateway.open_requests import OpenRequests
+from proxy.gateway.relay import relay
+from proxy.gateway.report import commenting, ended, headers_of
+from proxy.gateway.sender import sender_of
+from proxy.gateway.stages import Delivery, Prepared, Progress, Received, Sent, delivery_of
+from proxy.gateway.usage import without_usage
+from proxy.observing.hooks import observe_traced
+from proxy.observing.trace import Tracing
+from proxy.runtime.deadlines import within
+from proxy.runtime.fail_open import FailOpen
+from proxy.server import content_coding
+from proxy.server.exchange import Exchange
+from proxy.server.head import RequestHead
+from proxy.server.headers import Headers
+from proxy.server.paths import EXPLAIN, resource, upstream_url
+from proxy.upstream.active import Active
+from proxy.upstream.asker import WindowAsker
+from proxy.upstream.http import TruncatedError, UpstreamClient
+
+_UNROUTABLE = (
+    "The request body unpacks to more than is read here, and the model in it decides where it goes;"
+    " send it uncompressed."
+)
+
+
+class Gateway:
+    """Relays requests; those of conversations are counted, and compacted where they must be.
+
+    A request runs straight on, in the callback that brought its last byte, until something has to be waited for.
+    """
+
+    def __init__(
+        self, active: Active, engine: Engine, asker: WindowAsker, client: UpstreamClient, fail_open: FailOpen
+    ) -> None:
+        self.active = active
+        self.admission = Admission()
+        self.open_requests = OpenRequests()
+        self._engine = engine
+        self._client = client
+        self._fail_open = fail_open
+        self._lessons = Lessons(engine, asker)
+        self._forwarder = Forwarder(engine.drafter, engine.windows, client, fail_open, engine.observe)
+
+    async def answer(self, exchange: Exchange) -> None:
+        """Any request, on the path that it asks for; returns when it is answered, or cannot be any more."""
+        if (tracing := self.active.tracing) is not None:
+            exchange.head = self._fail_open.call(lambda: _traced(exchange.head, tracing), exchange.head)
+        head = exchange.head
+        if resource(head.reading) == EXPLAIN:
+            work = self._explain
+        elif head.conversation is not None:
+            work = self._converse
+        else:
+            work = self._count if head.is_count else self._pass_through
+        try:
+            await self._reported(exchange, work)
+        except errors.EndedError as error:
+            await exchange.break_off(error)
+        except errors.ProxyError as error:
+            await exchange.refuse(error)
+        except (errors.ClientGoneError, TruncatedError):
+            # Returning without ending the answer makes the server close the connection, as the upstream did.
+            return
+
+    async def _reported(self, exchange: Exchange, work: Callable[[Progress], Awaitable[None]]) -> None:
+        """Do this for as long as the client stays, and report by one event how it ended."""
+        progress, error = Progress(exchange, self.active), None
+        self.open_requests.add(exchange, progress.active.server.request_deadline)
+        try:
+            with exchange.endable():
+                await work(progress)
+        except BaseException as raised:
+            error = raised
+            raise
+        finally:
+            self.open_requests.remove(exchange)
+            self._close(progress, error)
+
+    def _close(self, progress: Progress, error: BaseException | None) -> None:
+        if progress.admitted is not None:
+            progress.admitted.close()
+        for response in progress.sent.responses if progress.sent else ():
+            response.close()
+        if isinstance(error, errors.ClientGoneError) and self._fail_open.call(lambda: self._has_all(progress), False):
+            error = None
+        trace = progress.exchange.head.trace
+        self._fail_open.call(lambda: observe_traced(self._engine.observe, ended(progress, error), trace), None)
+
+    def _has_all(self, progress: Progress) -> bool:
+        """Whether a client that has left has its whole answer, since some hang up with the last event; then it counts
+        as any other."""
+        sent = progress.sent
+        if not isinstance(sent, Delivery) or sent.tap is None or not sent.tap.is_whole:
+            return False
+        self._lessons.take(sent)
+        return True
+
+    async def _converse(self, progress: Progress) -> None:
+        """A request of a conversation: receive, identify, read, decide, send, look at the answer, relay, learn."""
+        received = await self._receive(progress)
+        prepared = await self._fail_open.run(self._prepare(received), None)
+        if prepared is None:
+            prepared = _as_it_came(received, "failed-open", "internal_error")
+        progress.sent = delivery = delivery_of(received, prepared)
+        self._fail_open.call(lambda: self._list_session(delivery), None)
+        answer = await self._forward(progress, delivery)
+        await self._relay(delivery, answer)
+        # Nothing may wait from here on: the server takes a client that has its answer for one that left.
+        self._fail_open.call(lambda: self._lessons.take(delivery), None)
+
+    async def _receive(self, progress: Progress) -> Received:
+        """The whole request of a caller that is let in and may go upstream."""
+        exchange, active = progress.exchange, progress.active
+        exchange.memo = sender = sender_of(exchange.head, active, exchange.memo)
+        admitted = self._admit(progress, sender.caller)
+        if not sender.is_allowed:
+            active.router.check_path(exchange.head, sender.caller)
+            sender.is_allowed = True
+        body = await exchange.request.read(active.server.max_body_bytes, admitted.hold)
+        return Received(exchange, active, sender, body, admitted)
+
+    def _admit(self, progress: Progress, caller: Caller) -> Admitted:
+        """Have it count as one that is under way, if there is room; raises what it is refused with."""
+        active, server = progress.active, progress.active.server
+        progress.caller = caller
+        # At least one body, and what it unpacks to.
+        most_bytes = max(server.max_buffered_bytes, 2 * server.max_body_bytes)
+        progress.admitted = self.admission.admit(caller.tenant, active.max_requests, caller.max_requests, most_bytes)
+        return progress.admitted
+
+    async def _prepare(self, received: Received) -> Prepared:
+        """What is sent for it, which waits for nothing while it is far below its window."""
+        began = time.perf_counter()
+        request = await self._read(received)
+        read = time.perf_counter()
+        if request is None:
+            return _as_it_came(received, "bypass", "unknown_shape")
+        engine, router, sender = self._engine, received.active.router, received.sender
+        sender.repeated = request.repeated
+        request = behind_separator(request, sender.caller, sender.mode)
+        if request.tokens >= WORTH_LOOKING_UP:
+            place = router.place(received.exchange.head, sender.caller, request.settings.model)
+            if not engine.windows.is_looked_up(place):
+                await engine.windows.look_up(place)
+        way = sender.way(received.exchange.head, request.settings.model, self._client, read)
+        label = sender.label(received.exchange.head) or label_given(request)
+        named = named_as(request, sender.caller, sender.mode, label, way.route, way.experience)
+        named = await engine.as_asked(named)
+        if named.is_plain and not router.has_overflowed(named.place, named.chain):
+            return Prepared(named.route, engine.drafter.plain(named), named, way.template)
+        async with within(received.patience):
+            case = with_lessons(named, router)
+            with commenting(received.exchange, case, self._fail_open):
+                case = await engine.drafter.placed(case)
+                placed = time.perf_counter()
+                draft = await engine.drafter.first(case)
+        return Prepared(case.route, draft, case, way.template, _stages(draft, began, read, placed))
+
+    async def _forward(self, progress: Progress, delivery: Delivery) -> Answer:
+        """The answer that the client gets, of which nothing has reached it; raises what there is none for."""
+        _refuse_if_closed(delivery)
+        forwarded = await self._fail_open.run(self._forwarder.forward(delivery), None)
+        if forwarded is None:
+            progress.sent = delivery = _without_us(delivery)
+            _refuse_if_closed(delivery)
+            forwarded = await self._forwarder.unread(delivery)
+        answer, delivery.draft = forwarded
+        delivery.begin_answer(answer.response.status)
+        return answer
+
+    async def _relay(self, delivery: Delivery, answer: Answer) -> None:
+        """Look at the beginning of an answer, and pass it on."""
+        if answer.overflow is not None:
+            is_left_alone = delivery.named is not None and delivery.named.mode in ("off", "shadow")
+            delivery.overflow = "observed" if is_left_alone else "passed_on"
+        tap = self._fail_open.call(lambda: self._lessons.tap(delivery, answer), None)
+        if tap is not None:
+            delivery.warning = self._fail_open.call(lambda: self._lessons.warning(delivery, answer, tap), None)
+        exchange = delivery.exchange
+        headers: Headers = self._fail_open.call(lambda: headers_of(delivery), [])
+        _reword_overflow(delivery, answer, headers)
+        if answer.hides_usage:
+            shown = without_usage(tap.answer if tap else answer, exchange.head.dialect.answers)
+            await relay(shown, exchange, headers)
+        else:
+            await relay(answer, exchange, headers, tap)
+
+    async def _count(self, progress: Progress) -> None:
+        """The upstream's count of what `_converse` would send now: nothing is made for it, and nothing written."""
+        received = await self._receive(progress)
+        prepared = await self._fail_open.run(self._stand(received), None)
+        if prepared is None:
+            prepared = _as_it_came(received, "failed-open", "internal_error")
+        progress.sent = delivery = delivery_of(received, prepared)
+        counted = await self._fail_open.run(self._forwarder.once(delivery), None)
+        if counted is None:
+            progress.sent = delivery = _without_us(delivery)
+            counted = await self._forwarder.unread(delivery)
+        answer, delivery.draft = counted
+        delivery.begin_answer(answer.response.status)
+        await relay(answer, delivery.exchange, self._fail_open.call(lambda: headers_of(delivery), []))
+
+    async def _stand(self, received: Received) -> Prepared:
+        """What there is already to be sent."""
+        async with within(received.patience):
+            request = await self._read(received)
+            if request is None:
+                return _as_it_came(received, "bypass", "unknown_shape")
+            head, router = received.exchange.head, received.active.router
+            case = case_of(head, router, received.caller, received.mode, request)
+            return Prepared(case.route, await self._engine.explainer.standing(case), case)
+
+    async def _explain(self, progress: Progress) -> None:
+        """What `_converse` would do with this request now, and why; nothing goes upstream."""
+        exchange, active = progress.exchange, progress.active
+        if exchange.head.method != "POST":
+            raise errors.MethodNotAllowedError("Send the request that is to be explained by POST.", "POST")
+        sender = sender_of(exchange.head, active, exchange.memo)
+        admitted = self._admit(progress, sender.caller)
+        body = await exchange.request.read(active.server.max_body_bytes, admitted.hold)
+        received = Received(exchange, active, sender, body, admitted)
+        explanation = await self._fail_open.run(self._explanation(received), None)
+        if explanation is None:
+            raise errors.ProxyError("The request could not be explained; the log says where it failed.")
+        body = msgspec.json.encode(explanation)
+        headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
+        await exchange.start(200, headers)
+        await exchange.write(body, more=False)
+
+    async def _explanation(self, received: Received) -> Explanation:
+        body, caller, router = await self._unpacked(received), received.caller, received.active.router
+        head = received.exchange.head
+        head = head.asking(_explained_as(head) or table.written_in(body or b"") or head.dialect)
+        request = body and await self._engine.reader.read(body, caller.scope, router.encoding, head.dialect)
+        if not request:
+            return Explanation(head.model_of(received.body), caller.policy_name, "bypass", "unknown_shape")
+        return await self._engine.explainer.explain(case_of(head, router, caller, received.mode, request), request)
+
+    async def _pass_through(self, progress: Progress) -> None:
+        """Any other request: relayed untouched, both bodies streamed."""
+        exchange, active, head = progress.exchange, progress.active, progress.exchange.head
+        caller, _ = identify(head, active)
+        self._admit(progress, caller)
+        # A handshake has this header (RFC 6455, section 4.1); the Upgrade itself ends at the connection.
+        found = head.reading.found
+        if found and found.dialect.has_sockets and head.header(b"sec-websocket-key"):
+            raise errors.WebSocketError
+        active.router.check_path(head, caller)
+        route, limit = active.router.plain(head, caller), active.server.max_body_bytes
+        progress.sent = sent = Sent(exchange, route, exchange.began)
+        length = head.header(b"content-length")
+        headers = route.headers if length is None else [*route.headers, (b"content-length", length)]
+        empty = length in (None, b"0") and head.header(b"transfer-encoding") is None
+        body = await exchange.request.read(0) if empty else exchange.request.chunks(limit)
+        url = upstream_url(route.upstream.base_url, head.target)
+        sent.count_attempt(url)
+        response = await self._client.send(route.upstream, head.method, url, headers, body)
+        sent.responses.append(response)
+        sent.begin_answer(response.status)
+        await relay(Answer(response, b"", None, None), exchange, [])
+
+    async def _read(self, received: Received) -> CountedRequest | None:
+        """The counted request; None if it cannot be understood, which is the upstream's to judge."""
+        body = await self._unpacked(received)
+        if body is None:
+            return None
+        sender, router = received.sender, received.active.router
+        dialect = received.exchange.head.dialect
+        return await self._engine.reader.read(body, sender.caller.scope, router.encoding, dialect, sender.repeated)
+
+    async def _unpacked(self, received: Received) -> bytes | None:
+        """What the body says; None for a coding that is not read here, and for what is not read at all."""
+        used = (received.exchange.head.header(b"content-encoding") or b"identity").lower()
+        body, limit = received.body, received.active.server.max_body_bytes
+        if used == b"identity":
+            return body
+        if used not in content_coding.READABLE:
+            return None
+        most_kept = min(limit, most_unpacked(len(body)))
+        try:
+            unpacked = await asyncio.to_thread(content_coding.unpack, body, used, most_kept, limit)
+        except content_coding.TooLargeError:
+            raise errors.BodyTooLargeError("The request body is over the limit after decompression.") from None
+        except content_coding.UndecodableError:
+            return None
+        if unpacked is not None:
+            received.admitted.hold(len(unpacked))
+        elif received.active.router.depends_on_models:
+            raise errors.BodyTooLargeError(_UNROUTABLE)
+        return unpacked
+
+    def _list_session(self, delivery: Delivery) -> None:
+        """Have a session listed of which something may be stored."""
+        named, sent, sessions = delivery.named, delivery.first, self._engine.sessions
+        if named is None or (sent.copy is None and named.is_far_below(sent.tokens)):
+            return
+        case = delivery.counted
+        if not _may_be_stored(case, sent) or not sessions.is_news(case.chain, sent.record):
+            return
+        listing = sessions.add(case.caller, case.chain, case.label, case.request.settings.model, sent.record)
+        self._engine.background.start("enroll", listing)
+
+
+def _stages(draft: Draft, began: float, read: float, placed: float) -> dict[str, float]:
+    """Milliseconds by what was done, of a request that is ready; these are the times at which each was done."""
+    rebuilt = time.perf_counter() - placed - draft.planned - draft.waited
+    seconds = {"read": read - began, "store": placed - read, "plan": draft.planned, "rebuild": rebuilt}
+    return {stage: round(1000 * spent, 2) for stage, spent in seconds.items()}
+
+
+def _traced(head: RequestHead, tracing: Tracing) -> RequestHead:
+    trace = tracing.begun(head.headers)
+    return RequestHead(head.method, head.target, tracing.onward(head.headers, trace), trace)
+
+
+def _as_it_came(received: Received, outcome: Outcome, reason: str) -> Prepared:
+    """The client's bytes, uncounted: not understood, or after a fault of ours."""
+    head = received.exchange.head
+    route = received.active.router.plain(head, received.caller, head.model_of(received.body))
+    return Prepared(route, Draft(received.body, 0, outcome, reason))
+
+
+def _without_us(delivery: Delivery) -> Delivery:
+    """The same after a fault of ours."""
+    return delivery_of(
+        delivery.received, _as_it_came(delivery.received, "failed-open", "internal_error"), replaced=delivery
+    )
+
+
+def _refuse_if_closed(delivery: Delivery) -> None:
+    """Raise CompactionFailedError if a compaction was wanted and failed, and the policy is to refuse then."""
+    is_wanted = delivery.caller.policy.fail == "closed" and delivery.received.mode in ("on", "force")
+    if is_wanted and delivery.first.outcome == "failed-open":
+        raise errors.CompactionFailedError(delivery.first.reason, delivery.case.chain.name if delivery.case else "")
+
+
+def _reword_overflow(delivery: Delivery, answer: Answer, headers: Headers) -> None:
+    """Raise ContextLengthError for an overflow that was not solved, if the policy wants words that clients know."""
+    stated = answer.overflow
+    if stated is None or delivery.caller.policy.overflow_error == "upstream":
+        return
+    case = delivery.case
+    if case is None or case.is_let_through:
+        return
+    known = delivery.route.window
+    tokens = stated.input_tokens or case.request.received_tokens
+    limit = stated.limit or (known.tokens if known else None)
+    dialect = case.request.dialect
+    message = dialect.answers.TOO_LONG_FOR_IT
+    if limit is not None:
+        message = dialect.answers.TOO_LONG.format(limit=limit, tokens=max(tokens, limit + 1))
+    raise errors.ContextLengthError(message, dialect.array.name, headers)
+
+
+def _may_be_stored(case: Case, sent: Draft) -> bool:
+    """Whether something of its conversation may lie in the store, or is about to."""
+    return not case.is_let_through and (sent.copy is not None or is_worth_following(case, sent))
+
+
+def _explained_as(head: RequestHead) -> Dialect | None:
+    """The dialect that is named for a request to explain; None where none is."""
+    name = next(iter(parse_qs(head.query.decode("latin-1"), keep_blank_values=True).get("dialect", [])), None)
+    if name is not None and name not in table.names():
+        raise errors.InvalidRequestError(f"dialect must be one of {', '.join(table.names())}.", param="dialect")
+    return None if name is None else table.named(name)

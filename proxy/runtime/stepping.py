@@ -1,0 +1,60 @@
+"""Coroutines that run straight on until they have to wait: most requests never do before they are sent.
+
+As eager tasks do (`asyncio.Task(eager_start=True)`, Python 3.12), on every supported version and loop.
+"""
+
+import asyncio
+from collections.abc import Coroutine, Generator
+from types import TracebackType
+from typing import Any
+
+_Work = Coroutine[Any, Any, None]
+
+
+def started(work: _Work, loop: asyncio.AbstractEventLoop) -> asyncio.Task[None] | None:
+    """Run `work` up to where it waits, and return the task that it goes on as; None if it has ended.
+
+    Until then it belongs to no task: what needs one awaits `in_task` before. `work` must not raise.
+    """
+    try:
+        waits_for = work.send(None)
+    except StopIteration:
+        return None
+    return loop.create_task(_Begun(work, waits_for))
+
+
+async def in_task() -> asyncio.Task[Any]:
+    """The current task, once there is one."""
+    if (task := asyncio.current_task()) is None:
+        await asyncio.sleep(0)
+        task = asyncio.current_task()
+        assert task is not None  # noqa: S101 - what waits goes on as a task
+    return task
+
+
+class _Begun(Coroutine[Any, Any, None]):
+    """A coroutine whose first step is taken, as one that still has to take it."""
+
+    def __init__(self, work: _Work, waits_for: object) -> None:
+        self._work = work
+        self._waits_for = waits_for
+        self._is_begun = False
+
+    def send(self, value: Any) -> Any:
+        if self._is_begun:
+            return self._work.send(value)
+        self._is_begun = True
+        waits_for, self._waits_for = self._waits_for, None
+        return waits_for
+
+    def throw(  # type: ignore[override]
+        self, kind: Any, value: BaseException | None = None, traceback: TracebackType | None = None
+    ) -> Any:
+        self._is_begun = True
+        return self._work.throw(kind if value is None else value.with_traceback(traceback))
+
+    def close(self) -> None:
+        self._work.close()
+
+    def __await__(self) -> Generator[Any, Any, None]:
+        raise TypeError("run by a task alone")
