@@ -5,7 +5,7 @@ import os
 import secrets
 import socket
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager
 from importlib.metadata import version
@@ -86,8 +86,8 @@ class App(Served):
     def answers(self, head: RequestHead) -> bool:
         return self._opened is not None and not is_ours(head.reading)
 
-    async def answer(self, exchange: Exchange) -> None:
-        await self._gateway.answer(exchange)
+    def answer(self, exchange: Exchange) -> Coroutine[object, None, None]:
+        return self._gateway.answer(exchange)
 
     @property
     def server_settings(self) -> Server:

@@ -228,6 +228,8 @@ def _bare(text: str) -> Iterator[Part]:
 
 def _beginning(text: str) -> Part | None:
     """What a text is that begins like this, as a whole."""
+    if tables.ANY_BEGINNING.match(text) is None:
+        return None
     for voice, by, pattern in tables.BEGINNINGS:
         if pattern.match(text):
             file = _FILE.match(text.lstrip()) if voice == "instructions" else None

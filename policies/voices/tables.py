@@ -203,6 +203,8 @@ _BEGINNINGS: tuple[tuple[Voice, str, str], ...] = (
     ("harness", "goose", r"(?:Tool calls? (?:was|were) (?:denied|declined)|The user has declined to run this tool)"),
 )
 BEGINNINGS = tuple((voice, by, re.compile(rf"\s{{0,20}}(?:{pattern})")) for voice, by, pattern in _BEGINNINGS)
+# Any of them: nearly no text begins so, and one pattern finds that out in a third of the time.
+ANY_BEGINNING = re.compile(rf"\s{{0,20}}(?:{'|'.join(pattern for *_, pattern in _BEGINNINGS)})")
 
 # What stands beside a person's words in one text, line by line.
 LINES = re.compile(

@@ -29,12 +29,16 @@ async def relay(answer: Answer, exchange: Exchange, extra: Headers, tap: UsageTa
     headers = to_client(answer.response.headers)
     if answer.hides_usage:  # less is passed on than has come
         headers = without(headers, b"content-length")
-    await exchange.start(answer.response.status, [*headers, *extra])
-    if answer.rest is None and answer.response.flowing is not None:
+    await exchange.drained()
+    exchange.begin(answer.response.status, [*headers, *extra])
+    if answer.rest is None and answer.response.at_end:
+        exchange.put(answer.head, more=False)
+    elif answer.rest is None and answer.response.flowing is not None:
         passing = Passing(exchange, answer, answer.response.flowing, tap)
         passing.begin(answer.head, is_last=answer.response.at_end)
         await passing.finish()
     else:
+        exchange.flush()
         chunks = (tap.answer if tap else answer).chunks()
         await _pass_on(answer, chunks, exchange, b"", takes_events=_takes_events(answer))
 
@@ -61,6 +65,8 @@ class Passing:
         self._exchange.on_writable = self._body.resume
         if head:
             self._put(head, is_last=is_last)
+        else:
+            self._exchange.flush()
 
     def end(self) -> None:
         """Nothing follows; what has to end the answer is written, where its last bytes did not say so."""

@@ -1,6 +1,6 @@
 """What the server asks of an application."""
 
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, Coroutine, MutableMapping
 from typing import Any
 
 from proxy.config.settings import Server
@@ -28,7 +28,7 @@ class Served:
         """Whether such a request comes as an exchange, by `answer`; all others come by ASGI."""
         return False
 
-    async def answer(self, exchange: Exchange) -> None:
+    def answer(self, exchange: Exchange) -> Coroutine[object, None, None]:
         raise NotImplementedError
 
     def drain(self) -> float:

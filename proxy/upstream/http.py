@@ -108,9 +108,9 @@ def _proxy_of(upstream: Upstream, env: Mapping[str, str]) -> Proxy | None:
 async def _asked(
     pool: Pool, head: bytes, body: Body, *, has_no_body: bool, chunked: bool, is_idempotent: bool
 ) -> UpstreamResponse:
-    began, how = asyncio.get_running_loop().time(), {"has_no_body": has_no_body, "chunked": chunked}
+    began = asyncio.get_running_loop().time()
     connection = pool.idle() or await pool.made()
-    answer = connection.begin(head, body, **how, began=began)
+    answer = connection.begin(head, body, has_no_body=has_no_body, chunked=chunked, began=began)
     try:
         await answer.begun()
     except UpstreamConnectionError:
@@ -118,5 +118,6 @@ async def _asked(
         is_whole = body is None or isinstance(body, bytes)
         if not (is_harmless or (is_whole and answer.was_unread)):
             raise
-        answer = await (await pool.made()).ask(head, body, **how, began=began)
+        connection = await pool.made()
+        answer = await connection.ask(head, body, has_no_body=has_no_body, chunked=chunked, began=began)
     return UpstreamResponse(answer.reader.status, answer.reader.headers, answer, answer)

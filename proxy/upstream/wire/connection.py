@@ -58,8 +58,11 @@ class Connection(asyncio.Protocol):
         self.is_open = False
         self.was_stale = False
         self._is_used = False
-        # What its peer had taken before the request that is under way.
+        # What its peer's system had taken before the request that is under way: counted, since asking for it takes
+        # longer than all else that a finished answer needs; but measured where encryption adds to what is written.
         self._taken: int | None = None
+        self._written = 0
+        self._is_encrypted = False
         self._owner = owner
         self._upstream = upstream
         self._loop = asyncio.get_running_loop()
@@ -100,27 +103,31 @@ class Connection(asyncio.Protocol):
     def _send(self, answer: "Answer", head: bytes, body: Body, *, chunked: bool) -> None:
         if isinstance(body, bytes) and len(body) <= _LARGE:
             if len(body) <= _JOINED:
-                self._transport.write(head + body)
+                self._write(head + body)
             else:
-                self._transport.write(head)
-                self._transport.write(body)
+                self._write(head)
+                self._write(body)
         elif body is None:
-            self._transport.write(head)
+            self._write(head)
         else:
-            self._transport.write(head)
+            self._write(head)
             self._is_here = isinstance(body, bytes)
             pieces = _pieces(body) if isinstance(body, bytes) else body
             self._sending = asyncio.create_task(self._send_all(pieces, chunked=chunked))
             self._sending.add_done_callback(partial(self._sent, answer))
 
+    def _write(self, data: bytes | memoryview) -> None:
+        self._written += len(data)
+        self._transport.write(data)
+
     async def _send_all(self, pieces: AsyncIterator[bytes] | AsyncIterator[memoryview], *, chunked: bool) -> None:
         async for piece in pieces:
-            self._transport.write(b"".join((b"%x\r\n" % len(piece), piece, b"\r\n")) if chunked else piece)
+            self._write(b"".join((b"%x\r\n" % len(piece), piece, b"\r\n")) if chunked else piece)
             if self._drained is not None:
                 await self._drained
                 self._heard = self._loop.time()
         if chunked:
-            self._transport.write(b"0\r\n\r\n")
+            self._write(b"0\r\n\r\n")
         # Here, since the answer may come before anybody is told that the task has ended.
         self._sending, self._heard = None, self._loop.time()
 
@@ -133,6 +140,8 @@ class Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # uvloop's is one by its methods alone
+        self._is_encrypted = transport.get_extra_info("ssl_object") is not None
+        self._taken = _acknowledged(self._transport)
         self.is_open = True
 
     def data_received(self, data: bytes) -> None:
@@ -177,7 +186,11 @@ class Connection(asyncio.Protocol):
         self._answer = None
         if may_continue and self._sending is None and self.is_usable:
             self._is_used, self.idle_since = True, self._loop.time()
-            self._taken = _acknowledged(self._transport)
+            if self._is_encrypted:
+                self._taken = _acknowledged(self._transport)
+            elif self._taken is not None:
+                self._taken += self._written
+            self._written = 0
             self._owner.give_back(self)
         else:
             self.close()
@@ -258,7 +271,8 @@ class Answer:
         self._waiter: asyncio.Future[None] | None = None
 
     async def begun(self) -> None:
-        """Return when the head is there; raises what prevented it, and is closed then, as where nobody waits on."""
+        """Return when the head is there, and a body of which little is to come; raises what prevented it, and is closed
+        then, as if the wait is cancelled."""
         try:
             await self._head()
         except BaseException:
@@ -266,11 +280,9 @@ class Answer:
             raise
 
     async def _head(self) -> None:
-        while not self.reader.is_begun:
+        while not self.reader.is_begun or self._is_nearly_whole:
             if self._error is not None:
                 raise self._error
-            await self._news()
-        while self._is_nearly_whole:
             await self._news()
         if self._proxy is not None and self.reader.status == UNAUTHORIZED:
             raise unauthorized(self._proxy)
