@@ -44,7 +44,7 @@ from proxy.server.exchange import Exchange
 from proxy.server.head import RequestHead
 from proxy.server.paths import is_ours
 from proxy.server.peers import Exposition, Peers
-from proxy.server.served import Receive, Scope, Send, Served
+from proxy.server.served import Served
 from proxy.stores import CircuitBreaker, open_store
 from proxy.upstream.active import Active
 from proxy.upstream.asker import WindowAsker
@@ -78,10 +78,7 @@ class App(Served):
         self._opened: Opened | None = None
         self._gateway: Gateway
         self._made_token: AdminToken | None = None
-        self._pages = Pages(lambda: self._opened, lambda: self.is_draining, lifespan=lambda _: self.opened())
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await self._pages(scope, receive, send)
+        super().__init__(Pages(lambda: self._opened, lambda: self.is_draining, lifespan=lambda _: self.opened()))
 
     def answers(self, head: RequestHead) -> bool:
         return self._opened is not None and not is_ours(head.reading)

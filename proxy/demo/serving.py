@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 import uvicorn
 
 from proxy.server.process import listen
-from proxy.server.protocol import Guard
+from proxy.server.protocol import ClientConnection
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -27,7 +27,7 @@ async def serving(app: ASGIApp, *, port: int = 0, lifespan: Literal["on", "off"]
     """
     config = uvicorn.Config(
         app,
-        http=Guard,
+        http=ClientConnection,
         ws="none",
         lifespan=lifespan,
         access_log=False,

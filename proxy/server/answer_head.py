@@ -1,11 +1,13 @@
 """The head of an answer to a client, as bytes."""
 
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE
+from http import HTTPStatus
 
 from proxy.dialects.base import Dialect
 from proxy.errors import ProxyError
 from proxy.server.headers import Headers, without
 
+_PHRASES = {status.value: status.phrase for status in HTTPStatus}
+STATUS_LINE = {status: f"HTTP/1.1 {status} {_PHRASES.get(status, '')}\r\n".encode() for status in range(100, 600)}
 _NO_CONTENT = 204
 _WITHOUT_BODY = (_NO_CONTENT, 304)
 

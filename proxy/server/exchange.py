@@ -45,13 +45,18 @@ class Exchange:
     status, sent: what the client was told, and the bytes of the answer's body so far.
     comments:     how many of them told a client that its request is still being worked on.
     takes_event:  whether an event of ours could follow what of the answer was written.
+    shows_id:     whether its answer says its id.
     on_writable:  called when the client takes on, after `put` had no more room.
     task:         what it goes on in, once something has to be waited for.
     ended_by:     why what is done for it was ended before it was done.
     """
 
-    def __init__(self, head: RequestHead, connection: Connection, *, keep_alive: bool, expects: bool) -> None:
-        """`expects`: the client sends its body only when it was told to go on."""
+    def __init__(
+        self, head: RequestHead, connection: Connection, *, keep_alive: bool, expects: bool, version: str = "1.1"
+    ) -> None:
+        """`expects`: the client sends its body only when it was told to go on. `version`: of HTTP."""
+        self.version = version
+        self.shows_id = True
         self.head = head
         self.request = RequestBody(head, connection, expects=expects)
         self.id = connection.next_id()
@@ -76,11 +81,6 @@ class Exchange:
         self._is_worked_on = False
         self._begun = False
         self._commenting: asyncio.Task[None] | None = None
-
-    @property
-    def more_body(self) -> bool:
-        """Whether more of the request is to come, as uvicorn's cycles call it."""
-        return self.request.is_coming
 
     @property
     def memo(self) -> object:
@@ -198,7 +198,7 @@ class Exchange:
         self.status = status
         if not self.disconnected:
             how = {"keep_alive": self.keep_alive, "is_of_head": self.head.method == "HEAD"}
-            named = [*headers, (REQUEST_ID, self.id.encode())]
+            named = [*headers, (REQUEST_ID, self.id.encode())] if self.shows_id else headers
             self._unwritten, self._left, self.keep_alive = answer_head(status, named, **how)
 
     @property

@@ -10,7 +10,7 @@ from types import FrameType
 
 import uvicorn
 
-from proxy.server.protocol import Guard
+from proxy.server.protocol import ClientConnection
 from proxy.server.served import Served
 
 # Where this class's own shutdown is not used.
@@ -29,7 +29,7 @@ def settings(app: Served) -> uvicorn.Config:
     """The server's settings; the protocol is named, since uvicorn falls back to a laxer parser without a word."""
     return uvicorn.Config(
         app,
-        http=Guard,
+        http=ClientConnection,
         ws="none",
         lifespan="on",
         access_log=False,
@@ -125,16 +125,18 @@ class Server(uvicorn.Server):
         """uvicorn's own closes connections on which a request may be coming in, and cuts off streams without a word."""
         left = self.app.drain()
         await self._stop_accepting(sockets or [])
-        for guard in self._guards():
-            guard.end_after_answer()
-        await self._until(lambda: not any(guard.is_idle for guard in self._guards()), min(self._grace, left))
-        for guard in self._guards():
-            guard.shutdown()
+        for connection in self._connections():
+            connection.end_after_answer()
+        await self._until(
+            lambda: not any(connection.is_idle for connection in self._connections()), min(self._grace, left)
+        )
+        for connection in self._connections():
+            connection.shutdown()
         await self._until(self._is_done, left)
         self.app.break_off()
         await self._until(self._is_done, _LAST_SECONDS)
-        for guard in self._guards():
-            guard.transport.abort()
+        for connection in self._connections():
+            connection.transport.abort()
         for task in self.server_state.tasks:
             task.cancel()
         if not self.force_exit:
@@ -150,8 +152,8 @@ class Server(uvicorn.Server):
         for listener in sockets:
             listener.close()
 
-    def _guards(self) -> list[Guard]:
-        return [connection for connection in self.server_state.connections if isinstance(connection, Guard)]
+    def _connections(self) -> list[ClientConnection]:
+        return [connection for connection in self.server_state.connections if isinstance(connection, ClientConnection)]
 
     def _is_done(self) -> bool:
         return not self.server_state.connections and not self.server_state.tasks

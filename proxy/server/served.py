@@ -12,17 +12,23 @@ Scope = MutableMapping[str, Any]
 Event = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Event]]
 Send = Callable[[Event], Awaitable[None]]
+Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 _DEFAULTS = Server()
 
 
 class Served:
-    """Base of an application with a config, and an end in order; a client of another one may take as long as usual."""
+    """Base of an application with a config, and an end in order. By itself it serves another application, whose clients
+    may take as long as usual."""
 
     is_draining = False
 
+    def __init__(self, pages: Application) -> None:
+        """`pages`: answers by ASGI what does not come as an exchange."""
+        self._pages = pages
+
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        raise NotImplementedError
+        await self._pages(scope, receive, send)
 
     def answers(self, head: RequestHead) -> bool:  # noqa: ARG002 - of a request that is another's
         """Whether such a request comes as an exchange, by `answer`; all others come by ASGI."""

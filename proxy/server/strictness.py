@@ -15,12 +15,14 @@ Header = tuple[bytes, bytes]
 
 
 def check_target(method: bytes, url: bytes) -> None:
-    """A URL's host is as good as any, since nothing is chosen by it; a fragment or a user has no place there."""
+    """A URL's host is as good as any, since nothing is chosen by it; a fragment or a user has no place there, and its
+    path has to be written."""
     if len(url) > MAX_LINE:
         raise URITooLongError
     is_path = url.startswith(b"/")
     is_url = not is_path and url.startswith((b"http://", b"https://"))
-    if b"#" in url or not (is_path or (is_url and _HOST.fullmatch(url.split(b"/")[2]))):
+    is_whole = is_url and url.count(b"/") > 2 and _HOST.fullmatch(url.split(b"/")[2])
+    if b"#" in url or not (is_path or is_whole):
         raise InvalidRequestError("The request's target must be a path.")
     if method == b"CONNECT":
         raise InvalidRequestError("CONNECT is not served.")

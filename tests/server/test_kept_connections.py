@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from proxy.server.connections.keep_alive import KeepAlive
+from proxy.server.protocol import ClientConnection
 from tests.support.upstreams import JSON, OK_BODY, TWO_WAYS, Call, answer, backends, connected, proxied, request
 
 if TYPE_CHECKING:
@@ -24,13 +24,13 @@ anyio_backend = backends(TWO_WAYS)
 
 @pytest.fixture(autouse=True)
 def _short(monkeypatch: pytest.MonkeyPatch) -> None:
-    made = KeepAlive.connection_made
+    made = ClientConnection.connection_made
 
-    def connection_made(connection: KeepAlive, transport: asyncio.Transport) -> None:
+    def connection_made(connection: ClientConnection, transport: asyncio.Transport) -> None:
         made(connection, transport)
-        connection.timeout_keep_alive = SECONDS  # type: ignore[assignment]  # uvicorn's are whole seconds
+        connection.keep_alive_seconds = SECONDS
 
-    monkeypatch.setattr(KeepAlive, "connection_made", connection_made)
+    monkeypatch.setattr(ClientConnection, "connection_made", connection_made)
 
 
 async def answers(call: Call) -> None:

@@ -3,18 +3,17 @@
 import asyncio
 from collections.abc import Callable
 
-from uvicorn.protocols.http.flow_control import FlowControl
+from proxy.server.connections.pausable import Pausable
 
 
-class Flow(FlowControl):
-    """uvicorn's, and how long nothing was read."""
-
-    _paused_at = 0.0
-    _paused_seconds = 0.0
+class Flow(Pausable):
+    """Pauses a transport, and knows how long nothing was read."""
 
     def __init__(self, transport: asyncio.Transport, now: Callable[[], float]) -> None:
-        super().__init__(transport)
+        super().__init__()
+        self._transport = transport
         self._now = now
+        self._paused_at = self._paused_seconds = 0.0
 
     def reading_time(self) -> float:
         return (self._paused_at if self.read_paused else self._now()) - self._paused_seconds
@@ -22,9 +21,11 @@ class Flow(FlowControl):
     def pause_reading(self) -> None:
         if not self.read_paused:
             self._paused_at = self._now()
-        super().pause_reading()
+            self._transport.pause_reading()
+            super().pause_reading()
 
     def resume_reading(self) -> None:
         if self.read_paused:
             self._paused_seconds += self._now() - self._paused_at
-        super().resume_reading()
+            super().resume_reading()
+            self._transport.resume_reading()

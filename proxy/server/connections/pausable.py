@@ -12,6 +12,10 @@ class Pausable:
         self._may_write.set()
 
     @property
+    def read_paused(self) -> bool:
+        return not self._may_read.is_set()
+
+    @property
     def write_paused(self) -> bool:
         return not self._may_write.is_set()
 

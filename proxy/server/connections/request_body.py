@@ -137,6 +137,16 @@ class RequestBody:
         if self.is_lost:
             raise ClientGoneError
 
+    @property
+    def is_open(self) -> bool:
+        """Whether something of it is still to be read."""
+        return (bool(self._pieces) or self.is_coming) and not self.is_lost
+
+    async def lost(self) -> None:
+        """Return when the client has left, or has its answer."""
+        while not self.is_lost:
+            await self._more()
+
     async def linger(self) -> None:
         """Read on and throw away: closing on unread bytes resets the connection, and the answer may be lost with it."""
         with suppress(TimeoutError):
