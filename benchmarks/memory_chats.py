@@ -25,13 +25,13 @@ from rich.console import Console
 from rich.table import Table
 
 from policies.record.search import terms
+from proxy.api.head import ApiHead
 from proxy.callers.tenants import Tenants
 from proxy.config.loading import load_text
 from proxy.dialects.table import CHAT
 from proxy.engine.case import Case, case_of
 from proxy.models.tokenizer import DEFAULT_ENCODING, Tokenizer
 from proxy.observing.log import Log
-from proxy.server.head import RequestHead
 from proxy.stores.memory import MemoryStore
 from proxy.upstream.http import UpstreamClient
 from proxy.wiring import open_engine
@@ -81,7 +81,7 @@ async def measured(chat: dict[str, Any], recall: str) -> tuple[Tally, int]:
     with ThreadPoolExecutor(1) as workers:
         log = Log("error", time.time, io.BytesIO())
         engine = await open_engine(config, MemoryStore(), UpstreamClient(), workers, log)
-        router, caller, head = engine.router(config), Tenants(config).identify(None), RequestHead("POST", "/", [])
+        router, caller, head = engine.router(config), Tenants(config).identify(None), ApiHead("POST", "/", [])
 
         async def sent(messages: list[Message]) -> tuple[Case, Draft]:
             body = json.dumps({"model": "any", "messages": messages}, ensure_ascii=False).encode()

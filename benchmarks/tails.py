@@ -21,13 +21,13 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.table import Table
 
+from proxy.api.head import ApiHead
 from proxy.callers.tenants import Tenants
 from proxy.commands.replay import found
 from proxy.config.loading import load_text
 from proxy.dialects.table import CHAT
 from proxy.engine.case import case_of
 from proxy.observing.log import Log
-from proxy.server.head import RequestHead
 from proxy.stores.memory import MemoryStore
 from proxy.upstream.http import UpstreamClient
 from proxy.wiring import open_engine
@@ -98,7 +98,7 @@ async def shares(requests: Iterable[tuple[Dialect, bytes]], window: int) -> list
             request = await engine.reader.read(body, caller.scope, router.encoding, dialect)
             if request is None:
                 continue
-            head = RequestHead("POST", "/", []).asking(dialect)
+            head = ApiHead("POST", "/", []).asking(dialect)
             case = await engine.drafter.placed(case_of(head, router, caller, "on", request))
             draft = await engine.drafter.first(case)
             if draft.record is not None and draft.record.digest not in seen:

@@ -14,6 +14,8 @@ from threading import Thread
 from proxy.admin.opened import Opened
 from proxy.admin.recent import Recent
 from proxy.admin.site import Pages
+from proxy.api.head import ApiHead, api_head
+from proxy.api.paths import is_ours
 from proxy.callers import admin_token, store_secret
 from proxy.callers.admin_token import AdminToken
 from proxy.callers.tenants import Caller, Tenants
@@ -40,9 +42,10 @@ from proxy.runtime.deadlines import repeated
 from proxy.runtime.descriptors import most_requests
 from proxy.runtime.fail_open import FailOpen
 from proxy.runtime.lag import lag_told
+from proxy.server.error_shape import ErrorShape
 from proxy.server.exchange import Exchange
 from proxy.server.head import RequestHead
-from proxy.server.paths import is_ours
+from proxy.server.headers import Headers
 from proxy.server.peers import Exposition, Peers
 from proxy.server.served import Served
 from proxy.stores import CircuitBreaker, open_store
@@ -80,8 +83,14 @@ class App(Served):
         self._made_token: AdminToken | None = None
         super().__init__(Pages(lambda: self._opened, lambda: self.is_draining, lifespan=lambda _: self.opened()))
 
+    def head(self, method: str, target: str, headers: Headers) -> ApiHead:
+        return ApiHead(method, target, headers)
+
+    def error_shape(self, head: RequestHead) -> ErrorShape:
+        return api_head(head).dialect.answers
+
     def answers(self, head: RequestHead) -> bool:
-        return self._opened is not None and not is_ours(head.reading)
+        return self._opened is not None and not is_ours(api_head(head).reading)
 
     def answer(self, exchange: Exchange) -> Coroutine[object, None, None]:
         return self._gateway.answer(exchange)

@@ -38,7 +38,7 @@ class Application:
                 self._app = None
             return
         app = self._app or await self._opened()
-        head = head_of(scope) if scope["type"] == "http" else None
+        head = head_of(app, scope) if scope["type"] == "http" else None
         if head is not None and app.answers(head):
             await _carried(app, head, receive, send)
         else:
@@ -86,7 +86,7 @@ class _Opening:
 async def _carried(app: App, head: RequestHead, receive: Receive, send: Send) -> None:
     """An exchange from its first event to its last. One that is not completed is left to the server, which breaks the
     connection off, as the upstream did."""
-    exchange = AsgiExchange(head)
+    exchange = AsgiExchange(head, app.error_shape(head))
     exchange.task = asyncio.current_task()
     receiving = asyncio.create_task(exchange.receive_all(receive))
     sending = asyncio.create_task(exchange.send_all(send))

@@ -9,6 +9,7 @@ import msgspec
 from rich.console import Console
 from rich.table import Table
 
+from proxy.api.headers import credential
 from proxy.callers.tenants import Tenants
 from proxy.commands.common import plain
 from proxy.commands.running import as_running
@@ -18,7 +19,6 @@ from proxy.models.table import ModelTable
 from proxy.models.tokenizer import Tokenizer
 from proxy.models.windows import NOTHING, Sources, Windows, place_of
 from proxy.server.addresses import of_proxy
-from proxy.server.headers import credential
 from proxy.stores import CircuitBreaker, open_existing
 from proxy.stores.memory import MemoryStore
 from proxy.upstream.asker import WindowAsker

@@ -20,13 +20,13 @@ from policies.record.record import Record
 from policies.secrets import masked, masked_in
 from policies.trail import Resumed, joined_digests
 from policies.transcript import Utterance
+from proxy.api.head import ApiHead
 from proxy.callers.session_label import label_given, label_of
 from proxy.callers.tenants import Caller
 from proxy.dialects.reader import CountedRequest
 from proxy.models.table import Window
 from proxy.models.windows import Place
 from proxy.records.index import Target
-from proxy.server.head import RequestHead
 from proxy.upstream.routes import Route, Router, SummaryTarget
 
 _CALIBRATION_STEP = 0.25
@@ -314,7 +314,7 @@ class Case(Named, frozen=True, dict=True):
         return tokens * self.experience.calibration > window.tokens * (1 if self.route.exact else 1 + ESTIMATE_MARGIN)
 
 
-def named_of(head: RequestHead, router: Router, caller: Caller, mode: Mode, request: CountedRequest) -> Named:
+def named_of(head: ApiHead, router: Router, caller: Caller, mode: Mode, request: CountedRequest) -> Named:
     """The request behind its separator, its session, and where it goes."""
     request = behind_separator(request, caller, mode)
     label = label_of(head.header) or label_given(request)
@@ -342,14 +342,14 @@ def named_as(
     return Named(request, caller, mode, route, chain, label, experience)
 
 
-def case_of(head: RequestHead, router: Router, caller: Caller, mode: Mode, request: CountedRequest) -> Case:
+def case_of(head: ApiHead, router: Router, caller: Caller, mode: Mode, request: CountedRequest) -> Case:
     """The same, with what was learned of the place where it goes."""
     return with_lessons(named_of(head, router, caller, mode, request), router)
 
 
 def pasted(router: Router, caller: Caller, mode: Mode, request: CountedRequest, session: Target | None) -> Case:
     """The case of a request that somebody pastes, without headers; `session` is the stored one that it goes on with."""
-    case = case_of(RequestHead("POST", "/", []).asking(request.dialect), router, caller, mode, request)
+    case = case_of(ApiHead("POST", "/", []).asking(request.dialect), router, caller, mode, request)
     if session is None:
         return case
     return replace(case, chain=replace(case.chain, first=session.first, mark=session.mark or b""))

@@ -16,6 +16,7 @@ from policies.record.record import Segment, Spent, Written
 from policies.record.texts import Texts, texts_for
 from policies.record.validation import Answer, Invalid, Valid, split_timeline, validate
 from policies.transcript import Block, CountTokens, newest_within, render
+from proxy.api.headers import for_questions
 from proxy.callers.spending import Spending
 from proxy.dialects.cache_marks import may_be_cached
 from proxy.engine.draft import standing_of
@@ -25,7 +26,6 @@ from proxy.models.windows import Windows
 from proxy.observing.events import CallResult
 from proxy.records.checkpoints import Checkpoints
 from proxy.runtime.workers import Workers
-from proxy.server.headers import for_questions
 from proxy.stores.base import Store
 from proxy.upstream.routes import SummaryTarget
 from proxy.upstream.summarizer import FormRefusedError, Summarizer, SummarizerError, SummarizerOverflowError

@@ -1,1 +1,1 @@
-"""The straight line of a request: receive, prepare, forward, relay, report."""
+"""The way of a request: receive, prepare, forward, relay, report."""

@@ -248,12 +248,12 @@ class Forwarder:
         response = await self._respond(delivery, headers, body)
         window = delivery.route.window
         try:
-            return await look_at(response, delivery.exchange.head.dialect.answers, window.tokens if window else None)
+            return await look_at(response, delivery.head.dialect.answers, window.tokens if window else None)
         except TruncatedError:
             raise UpstreamConnectionError(_CUT_OFF, "reset") from None
 
     async def _respond(self, delivery: Delivery, headers: Headers, body: bytes) -> UpstreamResponse:
-        upstream, url = delivery.route.upstream, conversation_url(delivery.route, delivery.exchange.head)
+        upstream, url = delivery.route.upstream, conversation_url(delivery.route, delivery.head)
         delivery.count_attempt(url)
         if delivery.template is not None and body is delivery.received.body:
             response = await self._client.post(delivery.template, body)

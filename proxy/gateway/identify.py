@@ -1,11 +1,12 @@
 """Who sends a request, under which policy, and what they want of us: read off its head alone."""
 
 from proxy import errors
+from proxy.api.head import ApiHead
+from proxy.api.headers import KEY_HEADERS
 from proxy.callers.admin_token import carries
 from proxy.callers.tenants import Caller
 from proxy.engine.case import Mode
-from proxy.server.head import RequestHead
-from proxy.server.headers import KEY_HEADERS, MAX_HOPS, hops
+from proxy.server.headers import MAX_HOPS, hops
 from proxy.upstream.active import Active
 
 _OTHERS = tuple(name for name in KEY_HEADERS if name not in (b"authorization", b"x-api-key"))
@@ -13,7 +14,7 @@ _ONCE = (*KEY_HEADERS, b"x-compaction", b"x-compaction-policy")
 _MODES: dict[bytes, Mode] = {b"off": "off", b"on": "on", b"shadow": "shadow", b"force": "force"}
 
 
-def identify(head: RequestHead, active: Active) -> tuple[Caller, Mode]:
+def identify(head: ApiHead, active: Active) -> tuple[Caller, Mode]:
     """Who is calling, under which policy, and what they want of us; control headers count once or not at all."""
     if hops(head.headers) >= MAX_HOPS:
         raise errors.LoopError(
@@ -39,7 +40,7 @@ def identify(head: RequestHead, active: Active) -> tuple[Caller, Mode]:
     return caller, _mode(head, caller)
 
 
-def _mode(head: RequestHead, caller: Caller) -> Mode:
+def _mode(head: ApiHead, caller: Caller) -> Mode:
     """The header's word, else the policy's mode."""
     asked = head.header(b"x-compaction")
     if asked is None:

@@ -1,13 +1,13 @@
 """What an answer teaches: how its upstream counts, how much it takes, and what the next request will want."""
 
 from policies.experience import was_cut_off
+from proxy.api.headers import for_questions
 from proxy.engine.ahead import is_worth_following
 from proxy.engine.case import Named, learned
 from proxy.engine.engine import Engine
 from proxy.gateway.answers import Answer
 from proxy.gateway.stages import Delivery
 from proxy.gateway.usage import UsageTap
-from proxy.server.headers import for_questions
 from proxy.upstream.asker import WindowAsker
 
 # Tokens below which nothing is asked, looked up or learned, so that small requests pay for nothing.

@@ -3,11 +3,14 @@
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
+from functools import partial
 from urllib.parse import parse_qs
 
 import msgspec
 
 from proxy import errors
+from proxy.api.head import ApiHead, api_head
+from proxy.api.paths import EXPLAIN, resource, upstream_url
 from proxy.callers.admission import Admission, Admitted
 from proxy.callers.session_label import label_given
 from proxy.callers.tenants import Caller
@@ -36,9 +39,7 @@ from proxy.runtime.deadlines import within
 from proxy.runtime.fail_open import FailOpen
 from proxy.server import content_coding
 from proxy.server.exchange import Exchange
-from proxy.server.head import RequestHead
 from proxy.server.headers import Headers
-from proxy.server.paths import EXPLAIN, resource, upstream_url
 from proxy.upstream.active import Active
 from proxy.upstream.asker import WindowAsker
 from proxy.upstream.http import TruncatedError, UpstreamClient
@@ -69,9 +70,9 @@ class Gateway:
 
     async def answer(self, exchange: Exchange) -> None:
         """Any request, on the path that it asks for; returns when it is answered, or cannot be any more."""
+        head = api_head(exchange.head)
         if (tracing := self.active.tracing) is not None:
-            exchange.head = self._fail_open.call(lambda: _traced(exchange.head, tracing), exchange.head)
-        head = exchange.head
+            exchange.head = head = self._fail_open.call(partial(_traced, head, tracing), head)
         if resource(head.reading) == EXPLAIN:
             work = self._explain
         elif head.conversation is not None:
@@ -79,7 +80,7 @@ class Gateway:
         else:
             work = self._count if head.is_count else self._pass_through
         try:
-            await self._reported(exchange, work)
+            await self._reported(Progress(exchange, head, self.active), work)
         except errors.EndedError as error:
             await exchange.break_off(error)
         except errors.ProxyError as error:
@@ -88,9 +89,9 @@ class Gateway:
             # Returning without ending the answer makes the server close the connection, as the upstream did.
             return
 
-    async def _reported(self, exchange: Exchange, work: Callable[[Progress], Awaitable[None]]) -> None:
+    async def _reported(self, progress: Progress, work: Callable[[Progress], Awaitable[None]]) -> None:
         """Do this for as long as the client stays, and report by one event how it ended."""
-        progress, error = Progress(exchange, self.active), None
+        exchange, error = progress.exchange, None
         self.open_requests.add(exchange, progress.active.server.request_deadline)
         try:
             with exchange.endable():
@@ -109,7 +110,7 @@ class Gateway:
             response.close()
         if isinstance(error, errors.ClientGoneError) and self._fail_open.call(lambda: self._has_all(progress), False):
             error = None
-        trace = progress.exchange.head.trace
+        trace = progress.head.trace
         self._fail_open.call(lambda: observe_traced(self._engine.observe, ended(progress, error), trace), None)
 
     def _has_all(self, progress: Progress) -> bool:
@@ -137,13 +138,13 @@ class Gateway:
     async def _receive(self, progress: Progress) -> Received:
         """The whole request of a caller that is let in and may go upstream."""
         exchange, active = progress.exchange, progress.active
-        exchange.memo = sender = sender_of(exchange.head, active, exchange.memo)
+        exchange.memo = sender = sender_of(progress.head, active, exchange.memo)
         admitted = self._admit(progress, sender.caller)
         if not sender.is_allowed:
-            active.router.check_path(exchange.head, sender.caller)
+            active.router.check_path(progress.head, sender.caller)
             sender.is_allowed = True
         body = await exchange.request.read(active.server.max_body_bytes, admitted.hold)
-        return Received(exchange, active, sender, body, admitted)
+        return Received(exchange, progress.head, active, sender, body, admitted)
 
     def _admit(self, progress: Progress, caller: Caller) -> Admitted:
         """Have it count as one that is under way, if there is room; raises what it is refused with."""
@@ -165,11 +166,11 @@ class Gateway:
         sender.repeated = request.repeated
         request = behind_separator(request, sender.caller, sender.mode)
         if request.tokens >= WORTH_LOOKING_UP:
-            place = router.place(received.exchange.head, sender.caller, request.settings.model)
+            place = router.place(received.head, sender.caller, request.settings.model)
             if not engine.windows.is_looked_up(place):
                 await engine.windows.look_up(place)
-        way = sender.way(received.exchange.head, request.settings.model, self._client, read)
-        label = sender.label(received.exchange.head) or label_given(request)
+        way = sender.way(received.head, request.settings.model, self._client, read)
+        label = sender.label(received.head) or label_given(request)
         named = named_as(request, sender.caller, sender.mode, label, way.route, way.experience)
         named = await engine.as_asked(named)
         if named.is_plain and not router.has_overflowed(named.place, named.chain):
@@ -206,7 +207,7 @@ class Gateway:
         headers: Headers = self._fail_open.call(lambda: headers_of(delivery), [])
         _reword_overflow(delivery, answer, headers)
         if answer.hides_usage:
-            shown = without_usage(tap.answer if tap else answer, exchange.head.dialect.answers)
+            shown = without_usage(tap.answer if tap else answer, delivery.head.dialect.answers)
             await relay(shown, exchange, headers)
         else:
             await relay(answer, exchange, headers, tap)
@@ -232,7 +233,7 @@ class Gateway:
             request = await self._read(received)
             if request is None:
                 return _as_it_came(received, "bypass", "unknown_shape")
-            head, router = received.exchange.head, received.active.router
+            head, router = received.head, received.active.router
             case = case_of(head, router, received.caller, received.mode, request)
             return Prepared(case.route, await self._engine.explainer.standing(case), case)
 
@@ -241,10 +242,10 @@ class Gateway:
         exchange, active = progress.exchange, progress.active
         if exchange.head.method != "POST":
             raise errors.MethodNotAllowedError("Send the request that is to be explained by POST.", "POST")
-        sender = sender_of(exchange.head, active, exchange.memo)
+        sender = sender_of(progress.head, active, exchange.memo)
         admitted = self._admit(progress, sender.caller)
         body = await exchange.request.read(active.server.max_body_bytes, admitted.hold)
-        received = Received(exchange, active, sender, body, admitted)
+        received = Received(exchange, progress.head, active, sender, body, admitted)
         explanation = await self._fail_open.run(self._explanation(received), None)
         if explanation is None:
             raise errors.ProxyError("The request could not be explained; the log says where it failed.")
@@ -255,7 +256,7 @@ class Gateway:
 
     async def _explanation(self, received: Received) -> Explanation:
         body, caller, router = await self._unpacked(received), received.caller, received.active.router
-        head = received.exchange.head
+        head = received.head
         head = head.asking(_explained_as(head) or table.written_in(body or b"") or head.dialect)
         request = body and await self._engine.reader.read(body, caller.scope, router.encoding, head.dialect)
         if not request:
@@ -264,7 +265,7 @@ class Gateway:
 
     async def _pass_through(self, progress: Progress) -> None:
         """Any other request: relayed untouched, both bodies streamed."""
-        exchange, active, head = progress.exchange, progress.active, progress.exchange.head
+        exchange, active, head = progress.exchange, progress.active, progress.head
         caller, _ = identify(head, active)
         self._admit(progress, caller)
         # A handshake has this header (RFC 6455, section 4.1); the Upgrade itself ends at the connection.
@@ -273,7 +274,7 @@ class Gateway:
             raise errors.WebSocketError
         active.router.check_path(head, caller)
         route, limit = active.router.plain(head, caller), active.server.max_body_bytes
-        progress.sent = sent = Sent(exchange, route, exchange.began)
+        progress.sent = sent = Sent(exchange, head, route, exchange.began)
         length = head.header(b"content-length")
         headers = route.headers if length is None else [*route.headers, (b"content-length", length)]
         empty = length in (None, b"0") and head.header(b"transfer-encoding") is None
@@ -291,12 +292,12 @@ class Gateway:
         if body is None:
             return None
         sender, router = received.sender, received.active.router
-        dialect = received.exchange.head.dialect
+        dialect = received.head.dialect
         return await self._engine.reader.read(body, sender.caller.scope, router.encoding, dialect, sender.repeated)
 
     async def _unpacked(self, received: Received) -> bytes | None:
         """What the body says; None for a coding that is not read here, and for what is not read at all."""
-        used = (received.exchange.head.header(b"content-encoding") or b"identity").lower()
+        used = (received.head.header(b"content-encoding") or b"identity").lower()
         body, limit = received.body, received.active.server.max_body_bytes
         if used == b"identity":
             return body
@@ -334,14 +335,14 @@ def _stages(draft: Draft, began: float, read: float, placed: float) -> dict[str,
     return {stage: round(1000 * spent, 2) for stage, spent in seconds.items()}
 
 
-def _traced(head: RequestHead, tracing: Tracing) -> RequestHead:
+def _traced(head: ApiHead, tracing: Tracing) -> ApiHead:
     trace = tracing.begun(head.headers)
-    return RequestHead(head.method, head.target, tracing.onward(head.headers, trace), trace)
+    return ApiHead(head.method, head.target, tracing.onward(head.headers, trace), trace)
 
 
 def _as_it_came(received: Received, outcome: Outcome, reason: str) -> Prepared:
     """The client's bytes, uncounted: not understood, or after a fault of ours."""
-    head = received.exchange.head
+    head = received.head
     route = received.active.router.plain(head, received.caller, head.model_of(received.body))
     return Prepared(route, Draft(received.body, 0, outcome, reason))
 
@@ -383,7 +384,7 @@ def _may_be_stored(case: Case, sent: Draft) -> bool:
     return not case.is_let_through and (sent.copy is not None or is_worth_following(case, sent))
 
 
-def _explained_as(head: RequestHead) -> Dialect | None:
+def _explained_as(head: ApiHead) -> Dialect | None:
     """The dialect that is named for a request to explain; None where none is."""
     name = next(iter(parse_qs(head.query.decode("latin-1"), keep_blank_values=True).get("dialect", [])), None)
     if name is not None and name not in table.names():

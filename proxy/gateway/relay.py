@@ -34,16 +34,16 @@ async def relay(answer: Answer, exchange: Exchange, extra: Headers, tap: UsageTa
     if answer.rest is None and answer.response.at_end:
         exchange.put(answer.head, more=False)
     elif answer.rest is None and answer.response.flowing is not None:
-        passing = Passing(exchange, answer, answer.response.flowing, tap)
-        passing.begin(answer.head, is_last=answer.response.at_end)
-        await passing.finish()
+        sink = RelaySink(exchange, answer, answer.response.flowing, tap)
+        sink.begin(answer.head, is_last=answer.response.at_end)
+        await sink.finish()
     else:
         exchange.flush()
         chunks = (tap.answer if tap else answer).chunks()
         await _pass_on(answer, chunks, exchange, b"", takes_events=_takes_events(answer))
 
 
-class Passing:
+class RelaySink:
     """Where the bytes of an answer go, in the callback that brings them: to the client, then to the tap."""
 
     def __init__(self, exchange: Exchange, answer: Answer, body: Flowing, tap: UsageTap | None) -> None:
@@ -149,8 +149,7 @@ async def _pass_on(
 
 
 async def _tell_cut(exchange: Exchange) -> None:
-    answers = exchange.head.dialect.answers
-    await exchange.write(answers.error_event(_CUT_OFF.fields(), _CUT_OFF.status, ends=False), more=True)
+    await exchange.write_error(_CUT_OFF)
 
 
 def _takes_events(answer: Answer) -> bool:

@@ -70,20 +70,20 @@ def commenting(exchange: Exchange, case: Case, fail_open: FailOpen) -> AbstractC
 
 def ended(progress: Progress, error: BaseException | None) -> RequestEnded:
     """How a request ended, and all that became known of it."""
-    exchange, caller, of_any = progress.exchange, progress.caller, progress.sent
+    exchange, head, caller, of_any = progress.exchange, progress.head, progress.caller, progress.sent
     delivery = of_any if isinstance(of_any, Delivery) else None
     route = of_any.route if of_any else None
     named, sent, usage = (delivery.named, delivery.draft, delivery.usage) if delivery else (None, None, None)
     end: End = "complete" if error is None else next((end for kind, end in _ENDS if isinstance(error, kind)), "aborted")
     refusal = error if isinstance(error, ProxyError) and end == "refused" else None
     payoff = sent.view.payoff if sent and sent.copy and sent.view else None
-    window, spoken = route.window if route else None, exchange.head.conversation
+    window, spoken = route.window if route else None, head.conversation
     return RequestEnded(
         at=round(time.time(), 3), end=end, tenant=caller.tenant if caller else None,
-        policy=caller.policy_name if caller else None, method=exchange.head.method,
-        path=exchange.head.shown_path, route=exchange.head.reading.route, wire=spoken.name if spoken else "relay",
+        policy=caller.policy_name if caller else None, method=head.method,
+        path=head.shown_path, route=head.reading.route, wire=spoken.name if spoken else "relay",
         stream=named.request.settings.stream if named else None, id=exchange.id, client_request_id=exchange.client_id,
-        upstream_request_id=exchange.upstream_id, trace_id=exchange.head.trace.id if exchange.head.trace else None,
+        upstream_request_id=exchange.upstream_id, trace_id=head.trace.id if head.trace else None,
         status=refusal.status if refusal else _status(exchange, of_any, error),
         ms=_ms(time.perf_counter() - exchange.began),
         first_byte_ms=_ms(of_any.first_byte - exchange.began) if of_any and of_any.first_byte else None,

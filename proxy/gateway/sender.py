@@ -3,12 +3,12 @@
 from dataclasses import dataclass, field
 
 from policies.experience import Experience
+from proxy.api.head import ApiHead
 from proxy.callers.session_label import label_of
 from proxy.callers.tenants import Caller
 from proxy.dialects.frames import Repeated
 from proxy.engine.case import Mode
 from proxy.gateway.identify import identify
-from proxy.server.head import RequestHead
 from proxy.server.headers import Headers
 from proxy.upstream.active import Active
 from proxy.upstream.http import RequestTemplate, UpstreamClient
@@ -48,13 +48,13 @@ class Sender:
     ways: dict[str, Way] = field(default_factory=dict)
     _label: str | None = None
 
-    def label(self, head: RequestHead) -> str:
+    def label(self, head: ApiHead) -> str:
         """What the head calls the session; empty if it has no name for it."""
         if self._label is None:
             self._label = label_of(head.header)
         return self._label
 
-    def way(self, head: RequestHead, model: str, client: UpstreamClient, now: float) -> Way:
+    def way(self, head: ApiHead, model: str, client: UpstreamClient, now: float) -> Way:
         """Where its requests for a model go, with what is known of its window; `now` in seconds that go forward."""
         known, router = self.ways.get(model), self.active.router
         if known is not None and known.changes == router.changes and now < known.until:
@@ -70,7 +70,7 @@ class Sender:
         return way
 
 
-def sender_of(head: RequestHead, active: Active, before: object) -> Sender:
+def sender_of(head: ApiHead, active: Active, before: object) -> Sender:
     """Who sends this request; `before`: who sent the last one of its connection. Raises what it is refused with."""
     if isinstance(before, Sender) and before.active is active and before.origin is head.origin:
         return before

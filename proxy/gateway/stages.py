@@ -4,6 +4,7 @@ import time
 
 import msgspec
 
+from proxy.api.head import ApiHead
 from proxy.callers.admission import Admitted
 from proxy.callers.tenants import Caller
 from proxy.dialects.base import Usage
@@ -25,6 +26,7 @@ class Received(msgspec.Struct, frozen=True):
     """A request that is let in, with its whole body."""
 
     exchange: Exchange
+    head: ApiHead
     active: Active
     sender: Sender
     body: bytes
@@ -73,6 +75,7 @@ class Sent(msgspec.Struct, eq=False):
     """
 
     exchange: Exchange
+    head: ApiHead
     route: Route
     prepared: float
     attempts: int = 0
@@ -83,7 +86,7 @@ class Sent(msgspec.Struct, eq=False):
     def count_attempt(self, url: str) -> None:
         """A request leaves for the upstream."""
         self.attempts += 1
-        if (trace := self.exchange.head.trace) is not None:
+        if (trace := self.head.trace) is not None:
             trace.asks(url)
 
     def begin_answer(self, status: int) -> None:
@@ -145,6 +148,7 @@ def delivery_of(received: Received, prepared: Prepared, replaced: Delivery | Non
     waited = draft.waited + (replaced.waited if replaced else 0.0)
     return Delivery(
         exchange,
+        received.head,
         prepared.route,
         ready,
         replaced.attempts if replaced else 0,
@@ -169,6 +173,7 @@ class Progress(msgspec.Struct, eq=False):
     """
 
     exchange: Exchange
+    head: ApiHead
     active: Active
     caller: Caller | None = None
     admitted: Admitted | None = None

@@ -1,1 +1,1 @@
-"""The client's side of HTTP: protocol, exchange, headers, paths, addresses, content codings, events."""
+"""The client's side of HTTP: protocol, exchange, headers, addresses, content codings, events."""

@@ -2,8 +2,8 @@
 
 from http import HTTPStatus
 
-from proxy.dialects.base import Dialect
 from proxy.errors import ProxyError
+from proxy.server.error_shape import ErrorShape
 from proxy.server.headers import Headers, without
 
 _PHRASES = {status.value: status.phrase for status in HTTPStatus}
@@ -40,9 +40,9 @@ def answer_head(status: int, headers: Headers, *, keep_alive: bool, is_of_head: 
     return head, length, keep_alive
 
 
-def refusal(error: ProxyError, dialect: Dialect) -> bytes:
+def refusal(error: ProxyError, shape: ErrorShape) -> bytes:
     """The answer to what never becomes a request, and the last one of its connection."""
-    body = dialect.answers.error_body(error.fields(), error.status)
+    body = shape.error_body(error.fields(), error.status)
     headers = [*error.headers(), (b"content-length", b"%d" % len(body)), (b"connection", b"close")]
     lines = [b"%b: %b\r\n" % header for header in headers]
     return b"".join([STATUS_LINE[error.status], *lines, b"\r\n", body])

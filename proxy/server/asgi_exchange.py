@@ -5,10 +5,11 @@ import os
 from collections import deque
 
 from proxy.server.connections.pausable import Pausable
+from proxy.server.error_shape import ErrorShape
 from proxy.server.exchange import Exchange
 from proxy.server.head import RequestHead
 from proxy.server.headers import REQUEST_ID, Headers
-from proxy.server.served import Event, Receive, Scope, Send
+from proxy.server.served import Event, Receive, Scope, Send, Served
 
 # Bytes that wait for the server before a writer has to.
 _MOST_WAITING = 64 * 1024
@@ -20,7 +21,8 @@ class AsgiConnection:
     """Stands for the client's connection: what is read is paused by not asking for more, and a full queue is a client
     that reads slower than we write."""
 
-    def __init__(self) -> None:
+    def __init__(self, errors: ErrorShape) -> None:
+        self.error_shape = lambda _: errors
         self.loop = asyncio.get_running_loop()
         self.flow = Pausable()
         self.transport = self
@@ -47,8 +49,8 @@ class AsgiConnection:
 class AsgiExchange(Exchange):
     """Answers in events. `send_all` carries them, `receive_all` brings the body and notices that the client left."""
 
-    def __init__(self, head: RequestHead) -> None:
-        connection = AsgiConnection()
+    def __init__(self, head: RequestHead, errors: ErrorShape) -> None:
+        connection = AsgiConnection(errors)
         super().__init__(head, connection, keep_alive=True, expects=False)
         self._flow = connection.flow
         self._events: deque[Event] = deque()
@@ -135,7 +137,7 @@ class AsgiExchange(Exchange):
                 self.request.end()
 
 
-def head_of(scope: Scope) -> RequestHead:
+def head_of(app: Served, scope: Scope) -> RequestHead:
     """What a server says of a request; the path below where the application is mounted (`root_path`)."""
     path = scope.get("raw_path") or scope["path"].encode()
     root = scope.get("root_path", "").rstrip("/").encode()
@@ -143,4 +145,4 @@ def head_of(scope: Scope) -> RequestHead:
         path = path[len(root) :] or b"/"
     target = path + (b"?" + scope["query_string"] if scope.get("query_string") else b"")
     headers = [(name.lower(), value) for name, value in scope["headers"]]
-    return RequestHead(scope["method"], target.decode("latin-1"), headers)
+    return app.head(scope["method"], target.decode("latin-1"), headers)

@@ -12,6 +12,7 @@ from proxy.runtime.deadlines import Ending
 from proxy.server.answer_head import answer_head
 from proxy.server.connections import request_body
 from proxy.server.connections.request_body import RequestBody
+from proxy.server.error_shape import ErrorShape
 from proxy.server.head import RequestHead
 from proxy.server.headers import REQUEST_ID, Headers, first
 
@@ -26,6 +27,9 @@ class Connection(request_body.Connection, Protocol):
     """The client's connection, as far as an exchange uses it."""
 
     memo: object
+
+    def error_shape(self, head: RequestHead) -> ErrorShape:
+        """How the client of such a request is told of errors."""
 
     def next_id(self) -> str:
         """For an exchange of this connection: 16 hex digits that no other one has."""
@@ -81,6 +85,10 @@ class Exchange:
         self._is_worked_on = False
         self._begun = False
         self._commenting: asyncio.Task[None] | None = None
+
+    @property
+    def _errors(self) -> ErrorShape:
+        return self._connection.error_shape(self.head)
 
     @property
     def memo(self) -> object:
@@ -173,7 +181,7 @@ class Exchange:
         await self.start(200, [*_EVENTS, *headers()])
         self._begun = True
         while True:
-            await self.write(self.head.dialect.answers.WAITING, more=True)
+            await self.write(self._errors.WAITING, more=True)
             self.comments += 1
             self.takes_event = True
             await asyncio.sleep(interval)
@@ -272,14 +280,18 @@ class Exchange:
 
     async def end_with_error(self, error: object, status: int) -> None:
         """End a stream that comments began."""
-        await self.write(self.head.dialect.answers.error_event(error, status, ends=True), more=False)
+        await self.write(self._errors.error_event(error, status, ends=True), more=False)
+
+    async def write_error(self, error: ProxyError) -> None:
+        """An event that reports an error in a stream, which does not end by it."""
+        await self.write(self._errors.error_event(error.fields(), error.status, ends=False), more=True)
 
     async def break_off(self, error: ProxyError) -> None:
         """End an answer that is not finished: with the error, and so that no client takes it for complete."""
         if not self.response_started:
             await self._refuse(error)
         elif self.takes_event:
-            await self.write(self.head.dialect.answers.error_event(error.fields(), error.status, ends=False), more=True)
+            await self.write_error(error)
 
     async def refuse(self, error: ProxyError) -> None:
         """Answer with an error of ours, unless an answer has begun already."""
@@ -289,7 +301,7 @@ class Exchange:
             await self._refuse(error)
 
     async def _refuse(self, error: ProxyError) -> None:
-        body = self.head.dialect.answers.error_body(error.fields(), error.status)
+        body = self._errors.error_body(error.fields(), error.status)
         length = (b"content-length", str(len(body)).encode())
         # Where the next request begins is not known before the body's end.
         close = [(b"connection", b"close")] if self.request.is_coming or error.ends_connection else []

@@ -3,10 +3,6 @@
 import re
 from collections.abc import Iterable
 from functools import lru_cache
-from typing import Literal
-
-from proxy.dialects import table
-from proxy.server.content_coding import INFLATED
 
 Headers = list[tuple[bytes, bytes]]
 
@@ -22,34 +18,14 @@ MAX_HOPS = 4
 # Of an answer: what we call the request, in the log too.
 REQUEST_ID = b"x-concertina-request-id"
 # Set anew for the upstream, or meant for us.
-_NOT_UPSTREAM = _HOP_BY_HOP | {
+NOT_UPSTREAM = _HOP_BY_HOP | {
     *(HOP, b"host", b"content-length", b"expect", b"forwarded", b"x-real-ip"),
     *(b"x-forwarded-for", b"x-forwarded-host", b"x-forwarded-proto", b"x-forwarded-port"),
 }
-# Lets a browser see the pages for operators. Browsers keep one jar for all ports of a host.
-_OUR_COOKIE = re.compile(rb"concertina-\d+")
 CONTROL_PREFIX = b"x-compaction"
-KEY_HEADERS = table.key_headers()
-# A key, and which of its accounts is asked: they belong together.
-_CREDENTIALS = frozenset(
-    {
-        *KEY_HEADERS,
-        *(b"openai-organization", b"openai-project", b"chatgpt-account-id", b"x-goog-user-project"),
-    }
-)
-# By which clients say whose API they speak.
-_VERSIONS = frozenset(dialect.header for dialect in table.DIALECTS if dialect.header is not None)
 _NONE: frozenset[bytes] = frozenset()
 # Names of headers that clients and upstreams send again and again.
-_REMEMBERED = 1_024
-_NEEDED_BETAS = (b"oauth-", b"context-1m-")
-# And those that only say how a prompt is read, thought about and cached: nothing by which a provider acts.
-_PROMPT_BETAS = (
-    *(b"interleaved-thinking-", b"prompt-caching-", b"extended-cache-ttl-", b"effort-", b"output-128k-"),
-    *(b"token-efficient-tools-", b"computer-use-"),
-)
-# Codings whose answers we can read when one turns out to be an overflow.
-_OFFERED = INFLATED | {b"identity"}
+REMEMBERED = 1_024
 # Names and values that no server would send on (RFC 9110, section 5.5).
 _UNFIT = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
 
@@ -60,44 +36,6 @@ def first(headers: Iterable[tuple[bytes, bytes]], name: bytes) -> bytes | None:
         if key == name:
             return value
     return None
-
-
-def credential(key: str, auth: str) -> tuple[bytes, bytes]:
-    """The header in which a configured key is sent, by the upstream's `auth` (RFC 6750, section 2.1, for bearer)."""
-    return (b"authorization", b"Bearer " + key.encode()) if auth == "bearer" else (auth.encode(), key.encode())
-
-
-def is_login(headers: Headers) -> bool:
-    """Whether a request goes by somebody's login to a product, which is for that product's own requests alone.
-
-    Claude Code's tokens and beta, and ChatGPT's account (code.claude.com, llm-gateway-protocol; codex).
-    """
-    value = (first(headers, b"authorization") or b"").lower()
-    betas = first(headers, b"anthropic-beta") or b""
-    return b"sk-ant-oat" in value or b"oauth-" in betas or first(headers, b"chatgpt-account-id") is not None
-
-
-def for_questions(headers: Headers, needed: Iterable[tuple[bytes, bytes]], *, is_aligned: bool = False) -> Headers:
-    """Of a client's headers those that go with a question of ours: its credential, the API's version, and of the betas
-    those of login and window, and where its own prompt is sent those that say how it is read. `needed` are sent where
-    the client has not said them."""
-    own = [(name, value) for name, value in headers if name in _CREDENTIALS]
-    own += [(name, value) for name, value in headers if name in _VERSIONS]
-    taken = _NEEDED_BETAS + _PROMPT_BETAS if is_aligned else _NEEDED_BETAS
-    if betas := b",".join(beta for beta in betas_of(headers) if beta.startswith(taken)):
-        own.append((b"anthropic-beta", betas))
-    return [*own, *(header for header in needed if first(own, header[0]) is None)]
-
-
-def betas_of(headers: Iterable[tuple[bytes, bytes]]) -> list[bytes]:
-    """Features that are asked of Anthropic's API."""
-    values = [value for name, value in headers if name == b"anthropic-beta"]
-    return [beta.strip() for value in values for beta in value.split(b",")] if values else []
-
-
-def window_beta(headers: Iterable[tuple[bytes, bytes]]) -> str:
-    """Which of them asks for a wider window; empty for none."""
-    return next((beta.decode("latin-1") for beta in betas_of(headers) if beta.startswith(b"context-1m-")), "")
 
 
 def our_cookie(port: int) -> str:
@@ -115,36 +53,11 @@ def hops(headers: Iterable[tuple[bytes, bytes]]) -> int:
     return int(value[:4]) if value.isdigit() else 0
 
 
-def to_upstream(headers: Iterable[tuple[bytes, bytes]], *, key: tuple[bytes, bytes] | None, readable: bool) -> Headers:
-    """The client's headers for the upstream.
-
-    key:           takes the place of the client's own credentials, cookies among them; None keeps them.
-    readable:      offer only content codings that we can decode (the answer may be an overflow).
-    """
-    headers = list(headers)
-    named = _named_by_connection(headers)
-    passed: Headers = []
-    for name, value in headers:
-        kind = _kind(name)
-        if kind == "dropped" or (named and name in named):
-            continue
-        if kind == "plain":
-            passed.append((name, value))
-        elif kind == "coding":
-            passed.append((name, _readable(value) if readable else value))
-        elif key is None:
-            passed += _without_our_cookie(name, value)
-    if key is not None:
-        passed.append(key)
-    passed.append((HOP, b"%d" % (hops(headers) + 1)))
-    return passed
-
-
 def to_client(headers: Iterable[tuple[bytes, bytes]]) -> Headers:
     """The upstream's headers for the client: all but the hop-by-hop ones and ours, values and order as they came. Names
     are in lower case."""
     headers = [*headers]
-    named = _named_by_connection(headers)
+    named = named_by_connection(headers)
     return [
         (key, value)
         for key, value in headers
@@ -152,17 +65,7 @@ def to_client(headers: Iterable[tuple[bytes, bytes]]) -> Headers:
     ]
 
 
-@lru_cache(_REMEMBERED)
-def _kind(name: bytes) -> Literal["plain", "dropped", "coding", "credential"]:
-    """What becomes of a header on its way upstream."""
-    if name in _NOT_UPSTREAM or is_control(name):
-        return "dropped"
-    if name in _CREDENTIALS or name == b"cookie":
-        return "credential"
-    return "coding" if name == b"accept-encoding" else "plain"
-
-
-@lru_cache(_REMEMBERED)
+@lru_cache(REMEMBERED)
 def _passes_to_client(name: bytes) -> bool:
     return name not in _HOP_BY_HOP and name != REQUEST_ID and not is_control(name)
 
@@ -172,18 +75,6 @@ def is_control(name: bytes) -> bool:
     return name.replace(b"_", b"-").startswith(CONTROL_PREFIX)
 
 
-def _named_by_connection(headers: Iterable[tuple[bytes, bytes]]) -> frozenset[bytes]:
+def named_by_connection(headers: Iterable[tuple[bytes, bytes]]) -> frozenset[bytes]:
     values = [value for key, value in headers if key == b"connection"]
     return frozenset(name.strip().lower() for value in values for name in value.split(b",")) if values else _NONE
-
-
-def _without_our_cookie(name: bytes, value: bytes) -> Headers:
-    if name != b"cookie" or b"concertina-" not in value:
-        return [(name, value)]
-    left = b";".join(c for c in value.split(b";") if not _OUR_COOKIE.fullmatch(c.partition(b"=")[0].strip())).strip()
-    return [(name, left)] if left else []
-
-
-def _readable(accept: bytes) -> bytes:
-    codings = [c.strip() for c in accept.split(b",") if c.split(b";")[0].strip().lower() in _OFFERED]
-    return b", ".join(codings) or b"identity"

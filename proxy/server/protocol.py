@@ -12,7 +12,6 @@ from typing import Any
 import uvicorn
 from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
 
-from proxy.dialects.base import Dialect
 from proxy.errors import HeadersTooLargeError, InvalidRequestError, ProxyError, RequestTimeoutError, URITooLongError
 from proxy.runtime.stepping import started
 from proxy.server.answer_head import refusal
@@ -20,6 +19,7 @@ from proxy.server.asgi_pages import Pages
 from proxy.server.connections.flow import Flow
 from proxy.server.connections.repeats import Repeat, repeat_of
 from proxy.server.connections.sending import MIN_RATE, Sending
+from proxy.server.error_shape import ErrorShape
 from proxy.server.exchange import Exchange
 from proxy.server.head import RequestHead, target_of
 from proxy.server.served import Served
@@ -263,7 +263,7 @@ class ClientConnection(asyncio.Protocol):
         if self._is_upgrade:
             return
         version = self._parser.get_http_version()
-        head = self._read = RequestHead(self._parser.get_method().decode(), target_of(self._url), self._named)
+        head = self._read = self.app.head(self._parser.get_method().decode(), target_of(self._url), self._named)
         keep_alive = version != "1.0" and self._parser.should_keep_alive()
         self._take(Exchange(head, self, keep_alive=keep_alive, expects=self._expects_100, version=version))
         self._headers = []  # trailers are no headers of the request, which has its own list (RFC 9110, section 6.5.1)
@@ -377,7 +377,7 @@ class ClientConnection(asyncio.Protocol):
             exchange.keep_alive = False
             return
         if exchange is None or not (exchange.response_started or self._waiting):
-            self.transport.write(refusal(error, self._dialect))
+            self.transport.write(refusal(error, self.error_shape(self._head_so_far)))
             if exchange is not None:  # whose answer this was
                 exchange.lose()
             # Closing on unread bytes resets the connection, and the answer may be lost with it.
@@ -388,11 +388,14 @@ class ClientConnection(asyncio.Protocol):
         self.transport.close()
 
     @property
-    def _dialect(self) -> Dialect:
-        """As far as it can be told from what has come of the request."""
+    def _head_so_far(self) -> RequestHead:
+        """What has come of the head under way, or of that whose body is coming."""
         if self._left and self._newest is not None:
-            return self._newest.head.dialect
-        return RequestHead("", self._url.decode("latin-1"), self._named if self._url else []).dialect
+            return self._newest.head
+        return self.app.head("", self._url.decode("latin-1"), self._named if self._url else [])
+
+    def error_shape(self, head: RequestHead) -> ErrorShape:
+        return self.app.error_shape(head)
 
     # what is waited for
 

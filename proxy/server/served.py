@@ -4,8 +4,10 @@ from collections.abc import Awaitable, Callable, Coroutine, MutableMapping
 from typing import Any
 
 from proxy.config.settings import Server
+from proxy.server.error_shape import ErrorShape, JSONErrors
 from proxy.server.exchange import Exchange
 from proxy.server.head import RequestHead
+from proxy.server.headers import Headers
 
 # ASGI's own types: events and scopes are open dictionaries by specification.
 Scope = MutableMapping[str, Any]
@@ -15,6 +17,7 @@ Send = Callable[[Event], Awaitable[None]]
 Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 _DEFAULTS = Server()
+_ERRORS = JSONErrors()
 
 
 class Served:
@@ -29,6 +32,14 @@ class Served:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await self._pages(scope, receive, send)
+
+    def head(self, method: str, target: str, headers: Headers) -> RequestHead:
+        """What such a head says, as `answers` and the exchange get it."""
+        return RequestHead(method, target, headers)
+
+    def error_shape(self, head: RequestHead) -> ErrorShape:  # noqa: ARG002 - of a request that is another's
+        """How its client is told of errors."""
+        return _ERRORS
 
     def answers(self, head: RequestHead) -> bool:  # noqa: ARG002 - of a request that is another's
         """Whether such a request comes as an exchange, by `answer`; all others come by ASGI."""

@@ -7,12 +7,12 @@ from typing import TypeVar
 
 import msgspec
 
+from proxy.api.paths import is_deployment, resource_url, upstream_url
 from proxy.config.settings import Upstream
 from proxy.errors import ProxyError
 from proxy.lru import remember
 from proxy.models.windows import Windows
 from proxy.server.headers import Headers
-from proxy.server.paths import is_deployment, resource_url, upstream_url
 from proxy.upstream.http import TruncatedError, UpstreamClient
 from proxy.upstream.models_list import Family, window_of_props, window_of_show, windows_of_list
 

@@ -7,6 +7,9 @@ import msgspec
 
 from policies.chain import Chain
 from policies.experience import Experience
+from proxy.api.head import ApiHead
+from proxy.api.headers import KEY_HEADERS, credential, for_questions, is_login, to_upstream, window_beta
+from proxy.api.paths import MODEL_PATHS, NO_MOUNT, Mount, allows, reading, resource, resource_url
 from proxy.callers.tenants import Caller
 from proxy.config.settings import Config, Upstream
 from proxy.dialects.base import Dialect
@@ -17,19 +20,7 @@ from proxy.models.table import MAX_NAME, Window
 from proxy.models.tokenizer import Tokenizer
 from proxy.models.windows import Place, Windows, place_of
 from proxy.observing.trace import Trace
-from proxy.server.head import RequestHead
-from proxy.server.headers import (
-    KEY_HEADERS,
-    Headers,
-    credential,
-    first,
-    for_questions,
-    is_login,
-    to_upstream,
-    window_beta,
-    without,
-)
-from proxy.server.paths import MODEL_PATHS, NO_MOUNT, Mount, allows, reading, resource, resource_url
+from proxy.server.headers import Headers, first, without
 
 NO_MODEL = "none"
 _REMEMBERED_MODELS = 1_000
@@ -111,7 +102,7 @@ class Router:
         self._models: dict[str, _Model] = {}
         self._chosen: dict[tuple[str, str, str | None], tuple[str, Upstream]] = {}
 
-    def check_path(self, head: RequestHead, caller: Caller) -> None:
+    def check_path(self, head: ApiHead, caller: Caller) -> None:
         """Raise NotAllowedError for what the caller may not ask for: a key that others share opens what they stored."""
         paths = self._config.tenants[caller.tenant].paths
         if paths is None:
@@ -125,7 +116,7 @@ class Router:
                 f" (tenants.{caller.tenant}.paths)."
             )
 
-    def _allows_at_base(self, paths: Iterable[str], head: RequestHead, caller: Caller) -> bool:
+    def _allows_at_base(self, paths: Iterable[str], head: ApiHead, caller: Caller) -> bool:
         """Whether a path leads to the same address as one under /v1 that the caller may ask for."""
         names, prefix = resource(head.reading), head.reading.mount.prefix
         if not prefix:
@@ -139,12 +130,12 @@ class Router:
         """Whether the model of a request may decide which upstream it goes to."""
         return any(rule.upstream for rule in self._config.models)
 
-    def plain(self, head: RequestHead, caller: Caller, model: str = "") -> Route:
+    def plain(self, head: ApiHead, caller: Caller, model: str = "") -> Route:
         """The route of a request that is relayed as it is; `model` where one is known."""
         name, upstream, place = self._goes_to(head, caller, model)
         return Route(name, upstream, _headers(head, caller, upstream, readable=False), place)
 
-    def conversation(self, head: RequestHead, caller: Caller, model: str) -> Route:
+    def conversation(self, head: ApiHead, caller: Caller, model: str) -> Route:
         """The route of a request that is counted, and of which the answer is looked into."""
         name, upstream, place = self._goes_to(head, caller, model)
         headers = _headers(head, caller, upstream, readable=True)
@@ -161,7 +152,7 @@ class Router:
         """Goes up with whatever is learned of models' windows."""
         return self._windows.changes
 
-    def _goes_to(self, head: RequestHead, caller: Caller, model: str) -> tuple[str, Upstream, Place]:
+    def _goes_to(self, head: ApiHead, caller: Caller, model: str) -> tuple[str, Upstream, Place]:
         name, upstream = self._upstream(head, caller, model)
         return (
             name,
@@ -169,7 +160,7 @@ class Router:
             place_of(caller.tenant, caller.scope, upstream.base_url, model, window_beta(head.headers)),
         )
 
-    def _upstream(self, head: RequestHead, caller: Caller, model: str) -> tuple[str, Upstream]:
+    def _upstream(self, head: ApiHead, caller: Caller, model: str) -> tuple[str, Upstream]:
         """Name and settings of what answers this request; raises NotFoundError where nothing does."""
         spoken = head.spoken.name if head.spoken else None
         asked = caller.tenant, model, spoken
@@ -187,7 +178,7 @@ class Router:
             return self._config.upstream_for(tenant, model)
         return self._config.speaker_for(tenant, model, spoken)
 
-    def place(self, head: RequestHead, caller: Caller, model: str) -> Place:
+    def place(self, head: ApiHead, caller: Caller, model: str) -> Place:
         """Where a caller's requests for this model go, as lessons are kept."""
         return self._goes_to(head, caller, model)[2]
 
@@ -277,13 +268,13 @@ class Router:
         return known
 
 
-def conversation_url(route: Route, head: RequestHead) -> str:
+def conversation_url(route: Route, head: ApiHead) -> str:
     """Where a request of a conversation is posted, however its client spelled the path; litellm has its own paths."""
     prefix = head.reading.mount.prefix if route.upstream.provider == "openai" else ""
     return resource_url(route.upstream.base_url, resource(head.reading), head.target, prefix)
 
 
-def _headers(head: RequestHead, caller: Caller, upstream: Upstream, *, readable: bool) -> Headers:
+def _headers(head: ApiHead, caller: Caller, upstream: Upstream, *, readable: bool) -> Headers:
     headers = to_upstream(head.headers, key=_key(caller, upstream), readable=readable)
     own = caller.key_header
     if own is not None and any(first(headers, name) is not None for name in KEY_HEADERS if name != own):

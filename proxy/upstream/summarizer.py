@@ -10,6 +10,7 @@ from policies.ladder import StatedLimit
 from policies.price import Tokens
 from policies.record.prompting import Prompt
 from policies.record.validation import Answer
+from proxy.api.paths import question_url
 from proxy.errors import ProxyError
 from proxy.lru import remember
 from proxy.models.windows import Place
@@ -18,7 +19,6 @@ from proxy.observing.hooks import observe_traced
 from proxy.overflow.classify import classify
 from proxy.overflow.form_refusals import refuses_form
 from proxy.server.headers import HOP
-from proxy.server.paths import question_url
 from proxy.upstream.http import TruncatedError, UpstreamClient, UpstreamResponse
 from proxy.upstream.routes import SummaryTarget
 

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from proxy.api.head import ApiHead
+from proxy.api.paths import reading
 from proxy.dialects import table
-from proxy.server.head import RequestHead
-from proxy.server.paths import reading
 from tests.support.fourth_dialect.row import GEMINI
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def _fourth(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def test_a_path_names_its_model_and_verb_as_they_are_written(
     path: str, model: str, stream: bool, names: tuple[str, ...]
 ) -> None:
-    head = RequestHead("POST", path, [])
+    head = ApiHead("POST", path, [])
     assert head.conversation is GEMINI
     assert head.reading.asked == names
     assert (head.model, head.model_of(b'{"model": "other"}')) == (model, model)
@@ -61,14 +61,14 @@ def test_a_path_names_its_model_and_verb_as_they_are_written(
     ],
 )
 def test_other_paths_are_none_of_a_conversation(path: str) -> None:
-    assert RequestHead("POST", path, []).conversation is None
+    assert ApiHead("POST", path, []).conversation is None
 
 
 @pytest.mark.usefixtures("_fourth")
 def test_what_is_asked_beside_a_conversation_is_told_by_its_path() -> None:
-    counted = RequestHead("POST", "/v1beta/models/m:countTokens", [])
+    counted = ApiHead("POST", "/v1beta/models/m:countTokens", [])
     assert (counted.is_count, counted.conversation, counted.model) == (True, None, "m")
-    assert not RequestHead("GET", "/v1beta/models/m:countTokens", []).is_count
+    assert not ApiHead("GET", "/v1beta/models/m:countTokens", []).is_count
 
 
 def test_every_list_of_dialects_is_the_tables(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from policies.price import Payoff, payoff_of
+from proxy.api.head import ApiHead
 from proxy.callers.tenants import Tenants
 from proxy.dialects.table import CHAT
 from proxy.engine.case import Case, Mode, case_of
@@ -28,7 +29,6 @@ from proxy.engine.decider import worthwhile
 from proxy.engine.draft import Draft
 from proxy.engine.explaining.explanation import Explanation
 from proxy.observing.log import Log
-from proxy.server.head import RequestHead
 from proxy.stores.memory import MemoryStore
 from proxy.upstream.http import UpstreamClient
 from proxy.wiring import Engine, open_engine
@@ -414,7 +414,7 @@ class Bench:
         router = self.engine.router(self.config)
         request = await self.engine.reader.read(body(messages), caller.scope, router.encoding, CHAT)
         assert request is not None
-        case = case_of(RequestHead("POST", "/", []), router, caller, mode, request)
+        case = case_of(ApiHead("POST", "/", []), router, caller, mode, request)
         written = self.store.writes
         explanation = await self.engine.explainer.explain(structs.replace(case), request)
         assert self.store.writes == written, "nothing is written"

@@ -13,6 +13,7 @@ from policies.record import working_set
 from policies.record.masking import as_allowed
 from policies.record.record import Record
 from proxy.admin.sessions.records import exported, view_of
+from proxy.api.head import ApiHead
 from proxy.callers.tenants import Tenants
 from proxy.commands.mcp_server import _said
 from proxy.config.loading import load
@@ -23,7 +24,6 @@ from proxy.engine.replay.replay import with_window
 from proxy.engine.replay.stand_in import StandIn
 from proxy.models.tokenizer import Tokenizer
 from proxy.records.index import Session
-from proxy.server.head import RequestHead
 from proxy.wiring import open_apart
 from tests.policies.secrets_table import SECRETS as TEXTS
 from tests.policies.secrets_table import broken_up, whole
@@ -119,7 +119,7 @@ async def played(writer: Writer, path: Path, secrets: str, model_name: str) -> S
         for rounds in range(2, _ROUNDS):
             entries = conversation(rounds)
             entries.append(user("What was the password of the zebra1 valve, and which port has service1?"))
-            body, head = asked(writer, entries), RequestHead("POST", "/", []).asking(writer.dialect)
+            body, head = asked(writer, entries), ApiHead("POST", "/", []).asking(writer.dialect)
             request = await engine.reader.read(body, caller.scope, router.encoding, writer.dialect)
             assert request is not None
             case = await engine.drafter.placed(case_of(head, router, caller, "on", request))

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.anyio
 
 WITHOUT_MODEL = {"default": {"extends": "default", "summarizer": {"model": "none"}}}
-# With a window that is far from full, requests go by the lane.
+# With a window that is far from full, requests go straight on.
 LANE = {"models": [{"match": "*", "context_window": 200_000}]}
 WORDS = "Your input exceeds the context window of this model."
 ERROR = json.dumps({"error": {"message": WORDS, "code": "context_length_exceeded"}}).encode()

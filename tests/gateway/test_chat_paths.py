@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from proxy.server.paths import reading, resource
+from proxy.api.paths import reading, resource
 from tests.support.scenarios import MODEL
 from tests.support.stages import SMALL
 from tests.support.upstreams import JSON, OK_BODY, always, answer, ask, config_for, proxied, serving, upstream

@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 import pytest
 
-from proxy.server.paths import is_ours, reading
+from proxy.api.paths import is_ours, reading
 from tests.support.upstreams import (
     CHAT,
     JSON,

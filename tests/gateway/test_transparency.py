@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import HealthCheck, given, settings
 
+from proxy.api.paths import upstream_url
 from proxy.errors import InvalidRequestError
-from proxy.server.paths import upstream_url
 from tests.support.conversations import requests
 from tests.support.upstreams import (
     CHAT,

@@ -10,6 +10,7 @@ from unittest.mock import Mock
 
 import pytest
 
+from proxy.api.head import ApiHead
 from proxy.engine.drafter import Drafter
 from proxy.errors import ShuttingDownError
 from proxy.observing.log import open_log
@@ -18,7 +19,6 @@ from proxy.runtime import deadlines
 from proxy.runtime.background import Background
 from proxy.runtime.deadlines import ended, repeated, within
 from proxy.server.exchange import ClientGoneError, Exchange
-from proxy.server.head import RequestHead
 from proxy.stores import open_store
 from proxy.stores.memory import MemoryStore
 from tests.support.stages import DUE, stage
@@ -226,7 +226,7 @@ async def test_nothing_of_the_store_waits_where_cancellations_get_lost(
 @pytest.mark.parametrize("end", ["leaving", "drain"])
 async def test_an_exchange_ends_also_where_its_work_loses_cancellations(lost: int, end: str) -> None:
     connection = Mock(loop=asyncio.get_running_loop())
-    exchange = Exchange(RequestHead("POST", "/", []), connection, keep_alive=True, expects=False)
+    exchange = Exchange(ApiHead("POST", "/", []), connection, keep_alive=True, expects=False)
 
     async def work() -> None:
         with exchange.endable():

@@ -7,8 +7,8 @@ from unittest.mock import Mock
 
 import pytest
 
+from proxy.api.head import ApiHead
 from proxy.server.exchange import Exchange
-from proxy.server.head import RequestHead
 from proxy.server.headers import Headers
 
 pytestmark = pytest.mark.anyio
@@ -22,7 +22,7 @@ class Line:
         self.connection.next_id.return_value = "0" * 16
         self.connection.flow.write_paused = False
         self.connection.transport.is_closing.return_value = False
-        self.exchange = Exchange(RequestHead(method, "/", []), self.connection, keep_alive=keep_alive, expects=False)
+        self.exchange = Exchange(ApiHead(method, "/", []), self.connection, keep_alive=keep_alive, expects=False)
 
     @property
     def written(self) -> bytes:

@@ -4,17 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from proxy.server.headers import (
-    HOP,
-    Headers,
-    credential,
-    first,
-    for_questions,
-    hops,
-    is_control,
-    to_client,
-    to_upstream,
-)
+from proxy.api.headers import credential, for_questions, to_upstream
+from proxy.server.headers import HOP, Headers, first, hops, is_control, to_client
 from proxy.upstream.wire.answer import AnswerReader
 
 KEPT: Headers = [

@@ -7,8 +7,8 @@ from httptools import HttpParserError, HttpRequestParser
 from hypothesis import given
 from hypothesis import strategies as st
 
+from proxy.api.head import ApiHead
 from proxy.server.connections.repeats import repeat_of
-from proxy.server.head import RequestHead
 
 _HEAD = (
     b"POST /v1/chat/completions HTTP/1.1\r\nHost: proxy\r\nContent-Length:%b\r\nAuthorization: Bearer sk-1\r\n"
@@ -44,8 +44,8 @@ class _Parsed:
         self.ended += 1
 
     @property
-    def head(self) -> RequestHead:
-        return RequestHead(self.method, self.url.decode(), self.headers)
+    def head(self) -> ApiHead:
+        return ApiHead(self.method, self.url.decode(), self.headers)
 
 
 def _request(body: bytes, written: bytes | None = None) -> bytes:
@@ -110,7 +110,7 @@ def test_what_is_not_one_plain_request_is_not_waited_for_again(data: bytes) -> N
     headers = [(b"host", b"proxy"), (b"authorization", b"Bearer sk-1"), (b"x-other", b"4")]
     named = [(name, value) for name, value in ((b"expect", b"100-continue"),) if b"Expect" in data]
     length = [] if b"chunked" in data else [(b"content-length", b"5")]
-    head = RequestHead("POST", "/v1/chat/completions", [*headers[: 3 - len(named)], *length, *named])
+    head = ApiHead("POST", "/v1/chat/completions", [*headers[: 3 - len(named)], *length, *named])
     assert repeat_of(head, data) is None
 
 

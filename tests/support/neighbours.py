@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace as changed
 
+from proxy.api.head import ApiHead
 from proxy.dialects.base import Usage
 from proxy.engine.ahead import is_worth_following
 from proxy.engine.case import case_of, learned
-from proxy.server.head import RequestHead
 from tests.support.dialects import PLAIN, Called, Entry, Writer, model, request_body, user
 from tests.support.scenarios import prose
 
@@ -192,11 +192,11 @@ class Judge:
         caller = replace(self._caller, scope=hashlib.sha256(name.encode()).digest())
         for number, (client, entries, allowed) in enumerate(requests):
             body = self._body(client, entries)
-            head = RequestHead("POST", "/", [(b"x-session-id", client.label.encode())] if client.label else [])
+            head = ApiHead("POST", "/", [(b"x-session-id", client.label.encode())] if client.label else [])
             sent = await self._sent(caller, body, head.asking(self._writer.dialect))
             self._judge(f"{name}, request {number}", body, sent, allowed | set(WORDS.findall(body.decode())))
 
-    async def _sent(self, caller: Caller, body: bytes, head: RequestHead) -> bytes:
+    async def _sent(self, caller: Caller, body: bytes, head: ApiHead) -> bytes:
         engine = self._engine
         request = await engine.reader.read(body, caller.scope, self._router.encoding, self._writer.dialect)
         assert request is not None, body[:300]

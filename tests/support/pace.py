@@ -11,6 +11,7 @@ from concurrent.futures import Executor, Future
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
+from proxy.api.head import ApiHead
 from proxy.callers.tenants import Tenants
 from proxy.dialects.base import Usage
 from proxy.dialects.reader import CountedRequest
@@ -20,7 +21,6 @@ from proxy.engine.draft import Draft
 from proxy.engine.replay.stand_in import StandIn
 from proxy.models.tokenizer import Tokenizer
 from proxy.observing.log import Log
-from proxy.server.head import RequestHead
 from proxy.stores.memory import MemoryStore
 from proxy.upstream.http import UpstreamClient
 from proxy.upstream.routes import SummaryTarget
@@ -203,4 +203,4 @@ async def playing(
     yield Play(engine, engine.router(config), caller, summaries, log)
 
 
-_HEAD = RequestHead("POST", "/v1/chat/completions", [])
+_HEAD = ApiHead("POST", "/v1/chat/completions", [])

@@ -9,12 +9,12 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
+from proxy.api.head import ApiHead
 from proxy.callers.tenants import Tenants
 from proxy.config.loading import load_text
 from proxy.dialects.table import CHAT, MESSAGES, RESPONSES
 from proxy.engine.case import case_of
 from proxy.observing.log import Log
-from proxy.server.head import RequestHead
 from proxy.stores.memory import MemoryStore
 from proxy.upstream.http import UpstreamClient
 from proxy.wiring import open_engine
@@ -201,7 +201,7 @@ async def prompts(session: Session, lengths: Sequence[int], window: int) -> list
         engine = await open_engine(
             config, MemoryStore(), UpstreamClient(), workers, Log("error", time.time, io.BytesIO())
         )
-        router, caller, head = engine.router(config), Tenants(config).identify(None), RequestHead("POST", "/", [])
+        router, caller, head = engine.router(config), Tenants(config).identify(None), ApiHead("POST", "/", [])
         whole = session.items
         for length in lengths:
             session.items = whole[:length]

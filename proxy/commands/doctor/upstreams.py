@@ -10,13 +10,14 @@ from email.utils import parsedate_to_datetime
 import msgspec
 
 from policies.record.prompting import Prompt
+from proxy.api.headers import credential
+from proxy.api.paths import is_deployment, resource_url
 from proxy.commands.doctor.finding import Finding, ok, warning, wrong
 from proxy.config.settings import DEFAULT, Config, Upstream
 from proxy.dialects import table
 from proxy.errors import ProxyError
 from proxy.runtime.deadlines import within
-from proxy.server.headers import HOP, Headers, credential
-from proxy.server.paths import is_deployment, resource_url
+from proxy.server.headers import HOP, Headers
 from proxy.upstream.http import TruncatedError, UpstreamClient, UpstreamResponse
 
 _SECONDS = 15.0

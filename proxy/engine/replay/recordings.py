@@ -8,11 +8,11 @@ from pathlib import Path
 import msgspec
 
 from policies.message import Message
+from proxy.api.paths import reading
 from proxy.dialects.base import Dialect
 from proxy.dialects.json_array import members_of, with_field
 from proxy.dialects.surrogates import readable
 from proxy.dialects.table import DEFAULT_DIALECT, itemized_in, shown_paths, written_in
-from proxy.server.paths import reading
 
 DEFAULT_MODEL = "gpt-4o"
 

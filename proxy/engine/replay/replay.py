@@ -10,6 +10,7 @@ from typing import Protocol
 from policies.ladder import Retry, StatedLimit, next_retry, retries
 from policies.plan import Trigger
 from policies.price import Tokens, prompt_behind
+from proxy.api.head import ApiHead
 from proxy.callers.tenants import Caller
 from proxy.config.loading import Config
 from proxy.config.settings import ModelRule
@@ -26,7 +27,6 @@ from proxy.engine.replay.stand_in import Call, StandIn
 from proxy.errors import InvalidJSONError
 from proxy.models.tokenizer import Tokenizer
 from proxy.observing.events import CompactionEnded, Event, Hook
-from proxy.server.head import RequestHead
 from proxy.upstream.routes import Router
 from proxy.upstream.summarizer import Summarizer
 
@@ -295,4 +295,4 @@ def _cached(before: CountedRequest, sent: CountedRequest) -> int:
     return tokens if tokens >= LEAST_CACHED else 0
 
 
-_HEAD = RequestHead("POST", "/", [])
+_HEAD = ApiHead("POST", "/", [])

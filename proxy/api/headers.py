@@ -1,0 +1,117 @@
+"""Which headers of a client go upstream, with its own request and with a question of ours, and who asks by them."""
+
+import re
+from collections.abc import Iterable
+from functools import lru_cache
+from typing import Literal
+
+from proxy.dialects import table
+from proxy.server.content_coding import INFLATED
+from proxy.server.headers import HOP, NOT_UPSTREAM, REMEMBERED, Headers, first, hops, is_control, named_by_connection
+
+# Lets a browser see the pages for operators. Browsers keep one jar for all ports of a host.
+_OUR_COOKIE = re.compile(rb"concertina-\d+")
+KEY_HEADERS = table.key_headers()
+# A key, and which of its accounts is asked: they belong together.
+_CREDENTIALS = frozenset(
+    {
+        *KEY_HEADERS,
+        *(b"openai-organization", b"openai-project", b"chatgpt-account-id", b"x-goog-user-project"),
+    }
+)
+# Codings whose answers we can read when one turns out to be an overflow.
+_OFFERED = INFLATED | {b"identity"}
+
+# By which clients say whose API they speak.
+_VERSIONS = frozenset(dialect.header for dialect in table.DIALECTS if dialect.header is not None)
+_NEEDED_BETAS = (b"oauth-", b"context-1m-")
+# And those that only say how a prompt is read, thought about and cached: nothing by which a provider acts.
+_PROMPT_BETAS = (
+    *(b"interleaved-thinking-", b"prompt-caching-", b"extended-cache-ttl-", b"effort-", b"output-128k-"),
+    *(b"token-efficient-tools-", b"computer-use-"),
+)
+
+
+def is_login(headers: Headers) -> bool:
+    """Whether a request goes by somebody's login to a product, which is for that product's own requests alone.
+
+    Claude Code's tokens and beta, and ChatGPT's account (code.claude.com, llm-gateway-protocol; codex).
+    """
+    value = (first(headers, b"authorization") or b"").lower()
+    betas = first(headers, b"anthropic-beta") or b""
+    return b"sk-ant-oat" in value or b"oauth-" in betas or first(headers, b"chatgpt-account-id") is not None
+
+
+def for_questions(headers: Headers, needed: Iterable[tuple[bytes, bytes]], *, is_aligned: bool = False) -> Headers:
+    """Of a client's headers those that go with a question of ours: its credential, the API's version, and of the betas
+    those of login and window, and where its own prompt is sent those that say how it is read. `needed` are sent where
+    the client has not said them."""
+    own = [(name, value) for name, value in headers if name in _CREDENTIALS]
+    own += [(name, value) for name, value in headers if name in _VERSIONS]
+    taken = _NEEDED_BETAS + _PROMPT_BETAS if is_aligned else _NEEDED_BETAS
+    if betas := b",".join(beta for beta in betas_of(headers) if beta.startswith(taken)):
+        own.append((b"anthropic-beta", betas))
+    return [*own, *(header for header in needed if first(own, header[0]) is None)]
+
+
+def betas_of(headers: Iterable[tuple[bytes, bytes]]) -> list[bytes]:
+    """Features that are asked of Anthropic's API."""
+    values = [value for name, value in headers if name == b"anthropic-beta"]
+    return [beta.strip() for value in values for beta in value.split(b",")] if values else []
+
+
+def window_beta(headers: Iterable[tuple[bytes, bytes]]) -> str:
+    """Which of them asks for a wider window; empty for none."""
+    return next((beta.decode("latin-1") for beta in betas_of(headers) if beta.startswith(b"context-1m-")), "")
+
+
+def credential(key: str, auth: str) -> tuple[bytes, bytes]:
+    """The header in which a configured key is sent, by the upstream's `auth` (RFC 6750, section 2.1, for bearer)."""
+    return (b"authorization", b"Bearer " + key.encode()) if auth == "bearer" else (auth.encode(), key.encode())
+
+
+def to_upstream(headers: Iterable[tuple[bytes, bytes]], *, key: tuple[bytes, bytes] | None, readable: bool) -> Headers:
+    """The client's headers for the upstream.
+
+    key:           takes the place of the client's own credentials, cookies among them; None keeps them.
+    readable:      offer only content codings that we can decode (the answer may be an overflow).
+    """
+    headers = list(headers)
+    named = named_by_connection(headers)
+    passed: Headers = []
+    for name, value in headers:
+        kind = _kind(name)
+        if kind == "dropped" or (named and name in named):
+            continue
+        if kind == "plain":
+            passed.append((name, value))
+        elif kind == "coding":
+            passed.append((name, _readable(value) if readable else value))
+        elif key is None:
+            passed += _without_our_cookie(name, value)
+    if key is not None:
+        passed.append(key)
+    passed.append((HOP, b"%d" % (hops(headers) + 1)))
+    return passed
+
+
+@lru_cache(REMEMBERED)
+def _kind(name: bytes) -> Literal["plain", "dropped", "coding", "credential"]:
+    """What becomes of a header on its way upstream."""
+    if name in NOT_UPSTREAM or is_control(name):
+        return "dropped"
+    if name in _CREDENTIALS or name == b"cookie":
+        return "credential"
+    return "coding" if name == b"accept-encoding" else "plain"
+
+
+def _without_our_cookie(name: bytes, value: bytes) -> Headers:
+    if name != b"cookie" or b"concertina-" not in value:
+        return [(name, value)]
+    left = b";".join(c for c in value.split(b";") if not _OUR_COOKIE.fullmatch(c.partition(b"=")[0].strip())).strip()
+    return [(name, left)] if left else []
+
+
+def _readable(accept: bytes) -> bytes:
+    codings = [c.strip() for c in accept.split(b",") if c.split(b";")[0].strip().lower() in _OFFERED]
+    return b", ".join(codings) or b"identity"
