@@ -364,7 +364,7 @@ def with_lessons(named: Named, router: Router) -> Case:
         named.route,
         replace(named.chain, links=named.request.history.outline.links),
         named.label,
-        named.experience,
+        router.experience(named.place),
         last_answer=router.longest_answer(named.place, named.chain.session),
         summarizer=router.summary_target(named.caller, named.request, named.route),
         is_copied=router.takes_copies(named.place),

@@ -265,7 +265,7 @@ def counted(app: App) -> int:
     assert app._opened is not None
     gateway = app._gateway
     in_use = sum(pool.in_use for pool in gateway._client._pools.values())
-    return len(app._open_requests) + gateway.admission.in_flight.total() + in_use
+    return len(gateway.open_requests._open) + gateway.admission.in_flight.total() + in_use
 
 
 @dataclass
