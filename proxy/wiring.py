@@ -23,7 +23,7 @@ from proxy.engine.drafter import Drafter
 from proxy.engine.engine import Engine
 from proxy.engine.excerpts import Excerpts
 from proxy.engine.explaining.compositions import Compositions
-from proxy.engine.explaining.explainer import Explainer, LookOnly
+from proxy.engine.explaining.explainer import Explainer
 from proxy.engine.quoter import Quoter
 from proxy.engine.standing import StandingRecords
 from proxy.engine.thinking import Thinking
@@ -50,6 +50,7 @@ from proxy.runtime.background import Background
 from proxy.runtime.workers import Workers
 from proxy.stores import CircuitBreaker
 from proxy.stores.base import Store
+from proxy.stores.delegating import ReadOnlyStore
 from proxy.stores.memory import MemoryStore
 from proxy.stores.sealing import Sealer
 from proxy.upstream.http import UpstreamClient
@@ -131,7 +132,7 @@ async def open_engine(
     _watch_sinks(metrics, log, told)
     return Engine(
         tokenizer, windows, tallies, metrics, observe, reader, drafter, ahead,
-        Compositions(observe, workers, time.time), explainer, compactor.aside(LookOnly(store)),
+        Compositions(observe, workers, time.time), explainer, compactor.aside(ReadOnlyStore(store)),
         kept.checkpoints, kept.lineages, sealer, spending, kept.erasures, kept.sessions,
         ManualCompactions(store, sealer, kept.erasures), background, workers, memory,
     )  # fmt: skip

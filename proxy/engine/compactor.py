@@ -75,7 +75,7 @@ class Compactor:
             async with renewed(self._checkpoints.store, f"lock:{key}"):
                 return await self._publish(job, await self.make(job))
         finally:
-            await asyncio.shield(self._checkpoints.store.release(f"lock:{key}", token))
+            await asyncio.shield(self._checkpoints.store.lock(f"lock:{key}", token, 0))
 
     async def fitted(self, job: Job) -> Job:
         """The job with the cut that its record leaves room for."""
@@ -100,7 +100,7 @@ class Compactor:
         """The record, or the right to make it: the holder of the lock may have given up; None while it is held."""
         if (found := await self._look(job)) is not None:
             return found
-        return True if await self._checkpoints.store.acquire(lock, token, LOCK_SECONDS) else None
+        return True if await self._checkpoints.store.lock(lock, token, LOCK_SECONDS) else None
 
     async def _publish(self, job: Job, record: Record) -> Record:
         return job.case.allowed(await self._checkpoints.publish(job.case.chain.digests, record))

@@ -123,7 +123,7 @@ class Cooler:
 
     async def keep_summary(self, key: str, summary: str) -> None:
         """Put a summary of one message into the cache that the next batches look into (R4's summary_cache)."""
-        await self._store.put_new(key, self._sealer.seal(key, summary.encode()), self._ttl)
+        await self._store.put(key, self._sealer.seal(key, summary.encode()), self._ttl, only_new=True)
 
     async def summaries(self, keys: Sequence[str]) -> list[str | None]:
         """The cached summaries of these messages, as `content_key` names them."""

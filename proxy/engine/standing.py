@@ -133,10 +133,10 @@ class StandingRecords:
                 yield await self._newer(case, standing) or True
         finally:
             self._turns.discard(key)
-            await asyncio.shield(self._checkpoints.store.release(key, token))
+            await asyncio.shield(self._checkpoints.store.lock(key, token, 0))
 
     async def _taken(self, key: str, token: str, case: Case, standing: Record | None) -> Taken | None:
-        if await self._checkpoints.store.acquire(key, token, LOCK_SECONDS):
+        if await self._checkpoints.store.lock(key, token, LOCK_SECONDS):
             return True
         return await self._newer(case, standing)
 

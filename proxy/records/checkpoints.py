@@ -73,7 +73,7 @@ class Checkpoints:
             return record
         key = key_of(digests, cut)
         encoded = _encode(record)
-        taken = await self.store.put_new(key, self._sealer.seal(key, encoded), self._ttl)
+        taken = await self.store.put(key, self._sealer.seal(key, encoded), self._ttl, only_new=True)
         holds = self._open(key, taken, digests[cut])
         if taken is not None and holds is None and not self._sealer.is_later(taken):  # damaged: nobody can use it
             await self.store.put(key, self._sealer.seal(key, encoded), self._ttl)
@@ -125,7 +125,8 @@ class Checkpoints:
         It lies with its conversation, and is erased with it; the note says no more than where.
         """
         key, note = _part_key(tag, content), _part_note(content)
-        await self.store.put_new(key, self._sealer.seal(key, summary.encode("utf-8", "replace")), self._ttl)
+        sealed = self._sealer.seal(key, summary.encode("utf-8", "replace"))
+        await self.store.put(key, sealed, self._ttl, only_new=True)
         await self.store.put(note, self._sealer.seal(note, tag.encode()), self._ttl)
 
     def _open(self, key: str, value: bytes | None, digest: bytes) -> Record | None:

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 from policies.chain import INSTRUCTIONS, LINK_BYTES, Chain, hash_tag, is_session, labelled, set_apart
 from proxy.lru import remember
-from proxy.stores.base import Store, tombstone
+from proxy.stores.base import Store, names_in, tombstone
 
 _REMEMBERED = 20_000
 _MARK_BYTES = 16
@@ -106,7 +106,7 @@ class Erasures:
         nobody here knew."""
         now = self._clock()
         self._watched = {root: until for root, until in self._watched.items() if until > now}
-        recent = [bytes.fromhex(name) for name in await self._store.members(_RECENT) or () if is_session(name)]
+        recent = [bytes.fromhex(name) for name in await names_in(self._store, _RECENT) or () if is_session(name)]
         news = [root for root in recent if root not in self._watched]
         for root in news:
             self._watched[root] = now + _WATCHED
@@ -178,10 +178,10 @@ class Erasures:
 
     async def _strike(self, start: bytes, mark: bytes) -> None:
         if mark:
-            await self._store.strike(_labels_at(start), mark.hex())
+            await self._store.enroll(_labels_at(start), mark.hex(), 0)
 
     async def _listed_at(self, start: bytes) -> list[bytes] | None:
-        marks = await self._store.members(_labels_at(start))
+        marks = await names_in(self._store, _labels_at(start))
         return None if marks is None else [bytes.fromhex(mark) for mark in marks]
 
     async def _mark(self, link: bytes, known: bytes | None) -> bytes | None:

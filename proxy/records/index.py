@@ -14,7 +14,7 @@ from proxy.observing.session_trails import SessionPlace
 from proxy.records.erasures import SETTLED, Erasures
 from proxy.records.shelf import Shelf
 from proxy.records.siblings import Siblings
-from proxy.stores.base import Member, Store, StoreError
+from proxy.stores.base import Member, Store, StoreError, names_in
 from proxy.stores.sealing import Sealer
 
 # Bytes, about, that a session takes in each of three caches.
@@ -171,7 +171,7 @@ class SessionIndex:
         return await self._page(_failed_at(owner), limit, before)
 
     async def _page(self, index: str, limit: int, before: Member | None) -> Page:
-        members = await self._store.newest(index, limit + 1, before)
+        members = await self._store.members(index, limit + 1, before)
         if members is None:
             raise StoreError("the store could not tell which sessions there are")
         listed = [member for member in members[:limit] if is_session(member.name)]
@@ -262,12 +262,12 @@ class SessionIndex:
         for mark in marks if done else ():
             self._here.drop(first + mark)
             for index in (*_indexes(owner, first, mark), _failed_at(owner)):
-                await self._store.strike(index, (first + mark).hex())
+                await self._store.enroll(index, (first + mark).hex(), 0)
         return done
 
     async def _names(self, index: str) -> list[bytes]:
         """Of the sessions that are listed there, and of those that this process remembers to have enrolled there."""
-        members = await self._store.members(index)
+        members = await names_in(self._store, index)
         if members is None:
             raise StoreError("the store could not tell which sessions there are")
         listed = dict.fromkeys(bytes.fromhex(member) for member in members if is_session(member))

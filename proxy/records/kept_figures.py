@@ -8,7 +8,7 @@ import msgspec
 
 from proxy.observing.tally import DAY_HOURS, HOUR, Hours, Tally
 from proxy.records.shelf import Shelf
-from proxy.stores.base import Store
+from proxy.stores.base import Store, names_in
 from proxy.stores.sealing import Sealer
 
 WRITE_EVERY = 30.0
@@ -69,7 +69,7 @@ class KeptFigures:
         newest = int(self._clock()) // HOUR
         oldest = newest - hours + 1
         days = range(oldest // DAY_HOURS, newest // DAY_HOURS + 1)
-        runs = await asyncio.gather(*(self._store.members(_index(day)) for day in days))
+        runs = await asyncio.gather(*(names_in(self._store, _index(day)) for day in days))
         kept = await self._shelf.look_up([*self._elsewhere(days, runs)])
         own = [
             [(*row, tally) for row, tally in self._hours.days[day].items()] for day in days if day in self._hours.days

@@ -5,7 +5,7 @@ import secrets
 from policies.chain import Chain, hash_tag, is_session
 from proxy.records.erasures import Erasures
 from proxy.records.shelf import Shelf
-from proxy.stores.base import Store
+from proxy.stores.base import Store, names_in
 from proxy.stores.sealing import Sealer
 
 # So long one waits for a request.
@@ -29,7 +29,7 @@ class ManualCompactions:
 
     async def look(self) -> None:
         """Learn what was asked for elsewhere; as before where the store does not answer."""
-        members = await self._store.members(_ASKED)
+        members = await names_in(self._store, _ASKED)
         if members is not None:
             self.asked = frozenset(bytes.fromhex(member) for member in members if is_session(member))
 
@@ -47,8 +47,8 @@ class ManualCompactions:
         """Whether it falls to the caller to compact this session now: of all who ask, to one."""
         (token,) = await self._tokens.look_up([await self._key(session)])
         self.asked -= {session}
-        await self._store.strike(_ASKED, session.hex())
-        return token is not None and await self._store.acquire(f"claim:asked:{token}", token, _WAITS)
+        await self._store.enroll(_ASKED, session.hex(), 0)
+        return token is not None and await self._store.lock(f"claim:asked:{token}", token, _WAITS)
 
     async def _key(self, session: bytes) -> str:
         return f"ask:{{{hash_tag(await self._erasures.link(session))}}}"

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import msgspec
 
 from proxy.records.shelf import Shelf
-from proxy.stores.base import Store
+from proxy.stores.base import Store, names_in
 from proxy.stores.sealing import Sealer
 
 BEAT_EVERY = 10.0
@@ -46,11 +46,11 @@ class Replicas:
 
     async def leave(self) -> None:
         """Say that it is not any more."""
-        await self._store.strike(_INDEX, self._run)
+        await self._store.enroll(_INDEX, self._run, 0)
 
     async def every(self) -> list[Replica]:
         """This one first, then the others by their names; this one alone where the store does not answer."""
-        runs = sorted(await self._store.members(_INDEX) or ())[:_MOST]
+        runs = sorted(await names_in(self._store, _INDEX) or ())[:_MOST]
         others = await self._shelf.look_up([_key(run) for run in runs if run != self._run])
         return [self._tell(), *sorted(filter(None, others), key=lambda each: (each.name, each.started))]
 

@@ -54,7 +54,7 @@ class Shelf(Generic[_T]):
 
     async def put_new(self, key: str, value: _T) -> _T:
         """Store a value unless another replica was first; returns the one that holds."""
-        taken = await self._store.put_new(key, self._sealer.seal(key, self._encode(value)), self._ttl)
+        taken = await self._store.put(key, self._sealer.seal(key, self._encode(value)), self._ttl, only_new=True)
         holds = self._sealer.read(key, taken, self._decode)
         return value if holds is None else holds
 
@@ -81,7 +81,7 @@ class Lists(Generic[_T]):
         return None if found is None else self._opened(key, found)
 
     async def append(self, key: str, sealed: Sequence[bytes]) -> None:
-        await self._store.append(key, sealed, self._most, self._ttl)
+        await self._store.items(key, sealed, limit=self._most, ttl=self._ttl)
 
     def _opened(self, key: str, found: Sequence[bytes]) -> list[_T]:
         values = (self._sealer.read(key, value, self._decode) for value in found)

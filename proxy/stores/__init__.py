@@ -3,7 +3,7 @@
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from proxy.stores.base import DEFAULT_TIMEOUT, Store, StoreError
+from proxy.stores.base import DEFAULT_TIMEOUT, OpenedStore, StoreError
 from proxy.stores.breaker import CircuitBreaker
 from proxy.stores.redis import url as redis_url
 from proxy.stores.sealing import Sealer
@@ -11,7 +11,7 @@ from proxy.stores.sealing import Sealer
 __all__ = ["CircuitBreaker", "Sealer", "StoreError", "beside", "check_file", "file_of", "open_existing", "open_store"]
 
 
-def open_store(url: str, timeout: float = DEFAULT_TIMEOUT, prefix: str = "") -> Store:
+def open_store(url: str, timeout: float = DEFAULT_TIMEOUT, prefix: str = "") -> OpenedStore:
     """The store `store.url` names; `StoreError` if it cannot be one. Only the implementation in use is imported.
 
     `sqlite:///relative.db`, `sqlite:////absolute.db`, `memory://`, and what `redis_url` knows.
@@ -43,7 +43,7 @@ def check_file(url: str, timeout: float = DEFAULT_TIMEOUT) -> None:
         opened(file, timeout).connection.close()
 
 
-def open_existing(url: str, timeout: float = DEFAULT_TIMEOUT, prefix: str = "") -> Store | None:
+def open_existing(url: str, timeout: float = DEFAULT_TIMEOUT, prefix: str = "") -> OpenedStore | None:
     """The store, to be looked at; None where it is a file that is not there, which only opening it would create."""
     file = file_of(url)
     return None if file is not None and not file.exists() else open_store(url, timeout, prefix)

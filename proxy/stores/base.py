@@ -59,60 +59,73 @@ class Facts(NamedTuple):
 
 
 class Store(Protocol):
-    """Keys are hashed by the caller (`cp:{<hex>}:<hex>`) and passed through; `ttl` is in seconds."""
+    """What reads and writes. Keys are hashed by the caller (`cp:{<hex>}:<hex>`) and passed on; `ttl` is in seconds.
+
+    An operation is one round trip.
+    """
 
     async def get_many(self, keys: Sequence[str]) -> list[bytes | None]:
-        """The values in the order of the keys, None for a miss; one round trip."""
+        """The values in the order of the keys, None for a miss."""
 
-    async def put_new(self, key: str, value: bytes, ttl: float) -> bytes | None:
-        """Store the value unless the key is taken: None if this call stored it, else the value that was there first.
+    async def put(self, key: str, value: bytes, ttl: float, *, only_new: bool = False) -> bytes | None:
+        """Store the value over whatever was there: for statistics, where the last to speak may win.
 
-        Storing the same bytes again is answered with those bytes, so a repeated call is harmless.
+        only_new: unless the key is taken: None if this call stored it, else the value that was there first. Storing the
+        same bytes again is answered with those bytes, so a repeated call is harmless.
         """
 
-    async def put(self, key: str, value: bytes, ttl: float) -> None:
-        """Store the value over whatever was there: for statistics, where the last to speak may win."""
+    async def touch(self, keys: Sequence[str], ttl: float) -> None:
+        """Let these entries live for `ttl` from now; misses are ignored."""
 
-    async def append(self, key: str, items: Sequence[bytes], limit: int, ttl: float) -> None:
-        """Add items, one or more, to a list that lives for `ttl` from now; beyond `limit` the oldest drop out."""
+    async def items(
+        self, key: str, added: Sequence[bytes] = (), *, limit: int = 0, ttl: float = 0
+    ) -> list[bytes] | None:
+        """A list in the order of its items; empty for a miss. None if it could not be looked up.
 
-    async def items(self, key: str) -> list[bytes] | None:
-        """A list in the order of its items; empty for a miss. None where it could not be looked up."""
+        added: put these behind the others, and return none; the list lives for `ttl` from now, and beyond `limit` the
+        oldest drop out.
+        """
+
+    async def members(self, index: str, limit: int | None = None, before: Member | None = None) -> list[Member] | None:
+        """The members of an index, the one enrolled last first. None if they could not be looked up.
+
+        limit: so many of them at most, in a fixed order; `before` asks for those behind this one.
+        """
+
+    async def enroll(self, index: str, member: str, ttl: float) -> None:
+        """Make `member` one of this index for `ttl` from now; the longest unused beyond `MAX_MEMBERS` drop out.
+
+        A `ttl` of 0 lets go of it, if it is one.
+        """
+
+    async def lock(self, key: str, token: str, ttl: float) -> bool:
+        """Take the lock for at most `ttl`; whether it was free. It saves duplicate work; correctness never hangs on it.
+
+        A `ttl` of 0 gives it back; whether it was still held with this token.
+        """
 
     async def erase(self, tag: str, mark: bytes, ttl: float) -> bytes | None:
         """Remove every entry under this hash tag and leave a tombstone (`tombstone(tag)`) with this mark for `ttl`.
 
         While it lies there, entries under the tag vanish as they are stored, so what is under way leaves nothing.
-        Returns the mark that lies there: that of the first. None where it could not be done.
+        Returns the mark that lies there: that of the first. None if it could not be done.
         """
 
-    async def enroll(self, index: str, member: str, ttl: float) -> None:
-        """Make `member` one of this index for `ttl` from now; the longest unused beyond `MAX_MEMBERS` drop out."""
 
-    async def members(self, index: str) -> list[str] | None:
-        """Who is enrolled, in no order. None where it could not be looked up."""
-
-    async def newest(self, index: str, limit: int, before: Member | None) -> list[Member] | None:
-        """So many of those that were enrolled last, the last first; `before` asks for those behind this one. None where
-        they could not be looked up."""
-
-    async def strike(self, index: str, member: str) -> None:
-        """Let go of a member, if it is one."""
-
-    async def touch(self, keys: Sequence[str], ttl: float) -> None:
-        """Let these entries live for `ttl` from now; misses are ignored."""
-
-    async def acquire(self, key: str, token: str, ttl: float) -> bool:
-        """Take the lock for at most `ttl`. It saves duplicate work; correctness never hangs on it."""
-
-    async def release(self, key: str, token: str) -> None:
-        """Give the lock back, if it is still held with this token."""
+class OpenedStore(Store, Protocol):
+    """A store with what concerns the one who opened it; what only reads and writes must not close it."""
 
     async def facts(self) -> Facts:
-        """What it tells of itself, for people."""
+        """What it reports of itself, for people."""
 
     async def close(self) -> None:
         """Let go of files, threads and connections; closing twice is harmless."""
+
+
+async def names_in(store: Store, index: str) -> list[str] | None:
+    """The names of an index's members. None if they could not be looked up."""
+    members = await store.members(index)
+    return None if members is None else [member.name for member in members]
 
 
 def kind_of(key: str) -> str:

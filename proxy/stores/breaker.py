@@ -3,11 +3,12 @@
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import TypeVar
 
 from proxy.observing.histograms import Histograms
-from proxy.stores.base import Facts, Member, RefusedError, Store, StoreError
+from proxy.stores.base import Facts, OpenedStore, RefusedError, StoreError
+from proxy.stores.delegating import DelegatingStore
 
 T = TypeVar("T")
 
@@ -21,8 +22,8 @@ _SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0)
 _OPERATIONS = 20
 
 
-class CircuitBreaker:
-    """A circuit breaker around a store, itself a `Store`.
+class CircuitBreaker(DelegatingStore):
+    """A circuit breaker around a store.
 
     After a failure every operation is answered at once for `retry_after` seconds, as if the store were empty and all
     locks were free; then one operation is let through, and its outcome decides: its caller waits a moment, and
@@ -32,8 +33,9 @@ class CircuitBreaker:
     `seconds` is how long they took.
     """
 
-    def __init__(self, store: Store, clock: Callable[[], float], retry_after: float = 1.0) -> None:
-        self._store = store
+    def __init__(self, store: OpenedStore, clock: Callable[[], float], retry_after: float = 1.0) -> None:
+        super().__init__(store)
+        self._opened = store
         self._clock = clock
         self._retry_after = retry_after
         self.on_change: Callable[[bool, str], None] = lambda _available, _reason: None
@@ -63,62 +65,18 @@ class CircuitBreaker:
         """For how many seconds it is, or is not, available."""
         return self._clock() - self._changed
 
-    async def get_many(self, keys: Sequence[str]) -> list[bytes | None]:
-        missed: list[bytes | None] = [None] * len(keys)
-        if not keys:  # asks the store nothing, so says nothing about it
-            return missed
-        return await self._attempt("get_many", lambda: self._store.get_many(keys), missed)
-
-    async def put_new(self, key: str, value: bytes, ttl: float) -> bytes | None:
-        return await self._attempt("put_new", lambda: self._store.put_new(key, value, ttl), None)
-
-    async def put(self, key: str, value: bytes, ttl: float) -> None:
-        await self._attempt("put", lambda: self._store.put(key, value, ttl), None)
-
-    async def append(self, key: str, items: Sequence[bytes], limit: int, ttl: float) -> None:
-        await self._attempt("append", lambda: self._store.append(key, items, limit, ttl), None)
-
-    async def items(self, key: str) -> list[bytes] | None:
-        return await self._attempt("items", lambda: self._store.items(key), None)
-
-    async def erase(self, tag: str, mark: bytes, ttl: float) -> bytes | None:
-        return await self._attempt("erase", lambda: self._store.erase(tag, mark, ttl), None)
-
-    async def enroll(self, index: str, member: str, ttl: float) -> None:
-        await self._attempt("enroll", lambda: self._store.enroll(index, member, ttl), None)
-
-    async def members(self, index: str) -> list[str] | None:
-        return await self._attempt("members", lambda: self._store.members(index), None)
-
-    async def newest(self, index: str, limit: int, before: Member | None) -> list[Member] | None:
-        return await self._attempt("newest", lambda: self._store.newest(index, limit, before), None)
-
-    async def strike(self, index: str, member: str) -> None:
-        await self._attempt("strike", lambda: self._store.strike(index, member), None)
-
-    async def touch(self, keys: Sequence[str], ttl: float) -> None:
-        if keys:
-            await self._attempt("touch", lambda: self._store.touch(keys, ttl), None)
-
-    async def acquire(self, key: str, token: str, ttl: float) -> bool:
-        return await self._attempt("acquire", lambda: self._store.acquire(key, token, ttl), True)
-
-    async def release(self, key: str, token: str) -> None:
-        await self._attempt("release", lambda: self._store.release(key, token), None)
-
     async def facts(self) -> Facts:
-        return await self._attempt("facts", self._store.facts, Facts())
+        return await self._delegate("facts", self._opened.facts, Facts())
 
     async def close(self) -> None:
         if self._probe is not None:
             self._probe.cancel()
         try:
-            await self._store.close()
+            await self._opened.close()
         except StoreError:
             self.errors["close"] += 1
 
-    async def _attempt(self, name: str, operation: Callable[[], Awaitable[T]], otherwise: T) -> T:
-        """Carry the operation out if it is let through; `otherwise` when it is not, or fails."""
+    async def _delegate(self, name: str, operation: Callable[[], Awaitable[T]], otherwise: T) -> T:
         probe = not self._up
         if not self._let_through(name):
             return otherwise

@@ -42,29 +42,45 @@ class MemoryStore:
     async def get_many(self, keys: Sequence[str]) -> list[bytes | None]:
         return [self._get(key) for key in keys]
 
-    async def put_new(self, key: str, value: bytes, ttl: float) -> bytes | None:
+    async def put(self, key: str, value: bytes, ttl: float, *, only_new: bool = False) -> bytes | None:
         check_size(value)
-        winner = self._get(key)
-        if winner is None and not self._is_erased(key):
-            self._add(key, value, ttl)
-        return winner
+        there = self._get(key)
+        if only_new and there is not None:
+            return there
+        self._replace(key, value, ttl)
+        return None
 
-    async def put(self, key: str, value: bytes, ttl: float) -> None:
-        check_size(value)
-        if self._get(key) is not None:
+    async def touch(self, keys: Sequence[str], ttl: float) -> None:
+        expires = self._clock() + ttl
+        for key in keys:
+            if (value := self._get(key)) is not None:
+                self._entries[key] = _Entry(value, expires)
+
+    async def items(self, key: str, added: Sequence[bytes] = (), *, limit: int = 0, ttl: float = 0) -> list[bytes]:
+        there = unpacked(self._get(key))
+        if not added:
+            return there
+        check_sizes(added)
+        self._replace(key, packed([*there, *added][-limit:]), ttl)
+        return []
+
+    async def members(self, index: str, limit: int | None = None, before: Member | None = None) -> list[Member]:
+        now = self._clock()
+        there = [Member(expires, name) for name, expires in self._indexes.get(index, {}).items() if expires > now]
+        return sorted((each for each in there if before is None or each < before), reverse=True)[:limit]
+
+    async def enroll(self, index: str, member: str, ttl: float) -> None:
+        if ttl:
+            remember(self._indexes.setdefault(index, OrderedDict()), member, self._clock() + ttl, MAX_MEMBERS)
+        else:
+            self._indexes.get(index, OrderedDict()).pop(member, None)
+
+    async def lock(self, key: str, token: str, ttl: float) -> bool:
+        if ttl:
+            return await self.put(key, token.encode(), ttl, only_new=True) is None
+        if is_held := self._get(key) == token.encode():
             self._drop(key)
-        await self.put_new(key, value, ttl)
-
-    async def append(self, key: str, items: Sequence[bytes], limit: int, ttl: float) -> None:
-        kept = [*await self.items(key), *items]
-        check_sizes(items)
-        if self._get(key) is not None:
-            self._drop(key)
-        if not self._is_erased(key):
-            self._add(key, packed(kept[-limit:]), ttl)
-
-    async def items(self, key: str) -> list[bytes]:
-        return unpacked(self._get(key))
+        return is_held
 
     async def erase(self, tag: str, mark: bytes, ttl: float) -> bytes | None:
         grave = tombstone(tag)
@@ -73,35 +89,6 @@ class MemoryStore:
             self._drop(key)
         self._add(grave, mark, ttl)
         return mark
-
-    async def enroll(self, index: str, member: str, ttl: float) -> None:
-        members = self._indexes.setdefault(index, OrderedDict())
-        remember(members, member, self._clock() + ttl, MAX_MEMBERS)
-
-    async def members(self, index: str) -> list[str]:
-        now = self._clock()
-        return [member for member, expires in self._indexes.get(index, {}).items() if expires > now]
-
-    async def newest(self, index: str, limit: int, before: Member | None) -> list[Member]:
-        now = self._clock()
-        there = [Member(expires, name) for name, expires in self._indexes.get(index, {}).items() if expires > now]
-        return sorted((each for each in there if before is None or each < before), reverse=True)[:limit]
-
-    async def strike(self, index: str, member: str) -> None:
-        self._indexes.get(index, OrderedDict()).pop(member, None)
-
-    async def touch(self, keys: Sequence[str], ttl: float) -> None:
-        expires = self._clock() + ttl
-        for key in keys:
-            if (value := self._get(key)) is not None:
-                self._entries[key] = _Entry(value, expires)
-
-    async def acquire(self, key: str, token: str, ttl: float) -> bool:
-        return await self.put_new(key, token.encode(), ttl) is None
-
-    async def release(self, key: str, token: str) -> None:
-        if self._get(key) == token.encode():
-            self._drop(key)
 
     async def facts(self) -> Facts:
         kinds = Counter(map(kind_of, self._entries))
@@ -117,6 +104,13 @@ class MemoryStore:
     def _is_erased(self, key: str) -> bool:
         tag = tag_of(key)
         return tag is not None and self._get(tombstone(tag)) is not None
+
+    def _replace(self, key: str, value: bytes, ttl: float) -> None:
+        """Store it over whatever was there, unless what lies under its tag was erased."""
+        if self._get(key) is not None:
+            self._drop(key)
+        if not self._is_erased(key):
+            self._add(key, value, ttl)
 
     def _add(self, key: str, value: bytes, ttl: float) -> None:
         self._entries[key] = _Entry(value, self._clock() + ttl)

@@ -55,7 +55,8 @@ _PUT_NEW = """
 """
 _PUT = "INSERT OR REPLACE INTO entries (key, value, expires) VALUES (:key, :value, :expires)"
 _LIVE = "SELECT value FROM entries WHERE key = ? AND expires > ?"
-_ENROLLED = "SELECT key FROM entries WHERE key >= ? AND key < ? AND expires > ? ORDER BY expires DESC LIMIT ?"
+# By names: few of many entries. The newest are found by when they expire.
+_MEMBERS = "SELECT expires, key FROM entries WHERE key >= ? AND key < ? AND expires > ? ORDER BY expires DESC LIMIT ?"
 _NEWEST = """
     SELECT expires, key FROM entries WHERE key >= ? AND key < ? AND expires > ? AND (expires, key) < (?, ?)
     ORDER BY expires DESC, key DESC LIMIT ?
@@ -85,45 +86,36 @@ class SqliteStore:
     async def get_many(self, keys: Sequence[str]) -> list[bytes | None]:
         return await self._run(lambda: self._select(keys)) if keys else []
 
-    async def put_new(self, key: str, value: bytes, ttl: float) -> bytes | None:
+    async def put(self, key: str, value: bytes, ttl: float, *, only_new: bool = False) -> bytes | None:
         check_size(value)
-        return await self._run(lambda: self._insert(key, value, ttl))
-
-    async def put(self, key: str, value: bytes, ttl: float) -> None:
-        check_size(value)
-        await self._run(lambda: self._replace(key, value, ttl))
-
-    async def append(self, key: str, items: Sequence[bytes], limit: int, ttl: float) -> None:
-        check_sizes(items)
-        await self._run(lambda: self._extend_list(key, items, limit, ttl))
-
-    async def items(self, key: str) -> list[bytes]:
-        return await self._run(lambda: unpacked(self._select([key])[0]))
-
-    async def erase(self, tag: str, mark: bytes, ttl: float) -> bytes | None:
-        return await self._run(lambda: self._put_tombstones(tag, mark, ttl))
-
-    async def enroll(self, index: str, member: str, ttl: float) -> None:
-        await self._run(lambda: self._replace(f"{index}:{member}", b"", ttl))
-
-    async def members(self, index: str) -> list[str]:
-        return await self._run(lambda: self._enrolled(f"{index}:"))
-
-    async def newest(self, index: str, limit: int, before: Member | None) -> list[Member]:
-        return await self._run(lambda: self._enrolled_last(f"{index}:", limit, before or Member(math.inf, "")))
-
-    async def strike(self, index: str, member: str) -> None:
-        await self._run(lambda: self._delete(f"{index}:{member}", b""))
+        store = self._insert if only_new else self._replace
+        return await self._run(lambda: store(key, value, ttl))
 
     async def touch(self, keys: Sequence[str], ttl: float) -> None:
         if keys:
             await self._run(lambda: self._extend(keys, ttl))
 
-    async def acquire(self, key: str, token: str, ttl: float) -> bool:
-        return await self.put_new(key, token.encode(), ttl) is None
+    async def items(self, key: str, added: Sequence[bytes] = (), *, limit: int = 0, ttl: float = 0) -> list[bytes]:
+        if not added:
+            return await self._run(lambda: unpacked(self._select([key])[0]))
+        check_sizes(added)
+        await self._run(lambda: self._extend_list(key, added, limit, ttl))
+        return []
 
-    async def release(self, key: str, token: str) -> None:
-        await self._run(lambda: self._delete(key, token.encode()))
+    async def members(self, index: str, limit: int | None = None, before: Member | None = None) -> list[Member]:
+        return await self._run(lambda: self._members(f"{index}:", limit, before or Member(math.inf, "")))
+
+    async def enroll(self, index: str, member: str, ttl: float) -> None:
+        key = f"{index}:{member}"
+        await self._run(lambda: self._replace(key, b"", ttl) if ttl else self._delete(key, b""))
+
+    async def lock(self, key: str, token: str, ttl: float) -> bool:
+        if ttl:
+            return await self.put(key, token.encode(), ttl, only_new=True) is None
+        return await self._run(lambda: self._delete(key, token.encode()))
+
+    async def erase(self, tag: str, mark: bytes, ttl: float) -> bytes | None:
+        return await self._run(lambda: self._put_tombstones(tag, mark, ttl))
 
     async def facts(self) -> Facts:
         return await self._run(self._facts)
@@ -232,13 +224,12 @@ class SqliteStore:
         tag = tag_of(key)
         return tag is not None and self._connection.execute(_LIVE, (tombstone(tag), now)).fetchone() is not None
 
-    def _enrolled(self, prefix: str) -> list[str]:
-        rows = self._connection.execute(_ENROLLED, (prefix, f"{prefix}\U0010ffff", self._clock(), MAX_MEMBERS))
-        return [key.removeprefix(prefix) for (key,) in rows]
-
-    def _enrolled_last(self, prefix: str, limit: int, before: Member) -> list[Member]:
-        place = (before.expires, f"{prefix}{before.name}")
-        found = self._connection.execute(_NEWEST, (prefix, f"{prefix}\U0010ffff", self._clock(), *place, limit))
+    def _members(self, prefix: str, limit: int | None, before: Member) -> list[Member]:
+        names = (prefix, f"{prefix}\U0010ffff", self._clock())
+        if limit is None:
+            found = self._connection.execute(_MEMBERS, (*names, MAX_MEMBERS))
+        else:
+            found = self._connection.execute(_NEWEST, (*names, before.expires, f"{prefix}{before.name}", limit))
         return [Member(expires, key.removeprefix(prefix)) for expires, key in found]
 
     def _extend(self, keys: Sequence[str], ttl: float) -> None:
@@ -254,9 +245,12 @@ class SqliteStore:
         entries = None if number > MAX_MEMBERS else dict(self._connection.execute(_KINDS).fetchall())
         return Facts(entries=entries, size=pages * page)
 
-    def _delete(self, key: str, value: bytes) -> None:
+    def _delete(self, key: str, value: bytes) -> bool:
+        """Whether the entry was there, with this value."""
         with self._transaction():
-            self._connection.execute("DELETE FROM entries WHERE key = ? AND value = ?", (key, value))
+            return (
+                self._connection.execute("DELETE FROM entries WHERE key = ? AND value = ?", (key, value)).rowcount > 0
+            )
 
     def _purge(self, now: float) -> None:
         """Drop some of what has expired, now and then; `abs` because a wall clock may be set back."""

@@ -249,7 +249,7 @@ async def test_a_waiter_gives_up_after_join_wait_and_forwards() -> None:
     store = MemoryStore()
     async with replica(Model(), store) as one:
         work = await job(one.target(), policy=policy)
-        await store.acquire(f"lock:{key_of(work.case.chain.digests, work.plan.cut.position)}", "a dead replica", 60)
+        await store.lock(f"lock:{key_of(work.case.chain.digests, work.plan.cut.position)}", "a dead replica", 60)
         with pytest.raises(CompactionError, match="pending"):
             await one.compactor.compact(work)
 
@@ -258,8 +258,8 @@ async def test_a_waiter_takes_over_when_the_lock_is_given_up_without_a_record() 
     refused = asyncio.Event()
 
     class Telling(MemoryStore):
-        async def acquire(self, key: str, token: str, ttl: float) -> bool:
-            taken = await super().acquire(key, token, ttl)
+        async def lock(self, key: str, token: str, ttl: float) -> bool:
+            taken = await super().lock(key, token, ttl)
             if not taken:
                 refused.set()
             return taken
@@ -268,10 +268,10 @@ async def test_a_waiter_takes_over_when_the_lock_is_given_up_without_a_record() 
     async with replica(model := Model(), store) as one, asyncio.timeout(30):
         work = await job(one.target(), must=True)
         lock = f"lock:{key_of(work.case.chain.digests, work.plan.cut.position)}"
-        await store.acquire(lock, "a replica whose client leaves", 60)
+        await store.lock(lock, "a replica whose client leaves", 60)
         waiting = asyncio.create_task(one.compactor.compact(work))
         await refused.wait()
-        await store.release(lock, "a replica whose client leaves")
+        await store.lock(lock, "a replica whose client leaves", 0)
         assert (await waiting).making.algorithm == "single"
     assert len(model.asked) == 1
 
@@ -342,7 +342,7 @@ async def test_a_damaged_record_is_a_miss(damage: Callable[[bytes], bytes]) -> N
         (value,) = await store.get_many([key])
         assert value is not None
         broken = MemoryStore()
-        await broken.put_new(key, damage(value), 60)
+        await broken.put(key, damage(value), 60, only_new=True)
         fresh = Checkpoints(broken, Sealer(None), 60)
         assert await fresh.find(work.case.chain.digests, [work.plan.cut.position]) is None
 
@@ -354,7 +354,7 @@ async def test_a_record_that_is_not_of_this_prefix_or_version_is_a_miss(change: 
         record = msgspec.structs.replace(await one.compactor.compact(work), **change)
         store = MemoryStore()
         key = key_of(work.case.chain.digests, work.plan.cut.position)
-        await store.put_new(key, Sealer(None).seal(key, msgspec.json.encode(record)), 60)
+        await store.put(key, Sealer(None).seal(key, msgspec.json.encode(record)), 60, only_new=True)
         assert (
             await Checkpoints(store, Sealer(None), 60).find(work.case.chain.digests, [work.plan.cut.position]) is None
         )
@@ -388,10 +388,10 @@ async def test_a_store_that_is_down_costs_nothing_but_memory() -> None:
         async def get_many(self, keys: object) -> list[bytes | None]:
             raise StoreError("down")
 
-        async def put_new(self, key: str, value: bytes, ttl: float) -> bytes | None:
+        async def put(self, key: str, value: bytes, ttl: float, *, only_new: bool = False) -> bytes | None:
             raise StoreError("down")
 
-        async def acquire(self, key: str, token: str, ttl: float) -> bool:
+        async def lock(self, key: str, token: str, ttl: float) -> bool:
             raise StoreError("down")
 
     async with replica(model := Model(), CircuitBreaker(Failing(), lambda: 0.0)) as one:

@@ -379,21 +379,17 @@ class Watched(MemoryStore):
 
     writes = 0
 
-    async def put_new(self, key: str, value: bytes, ttl: float) -> bytes | None:
+    async def put(self, key: str, value: bytes, ttl: float, *, only_new: bool = False) -> bytes | None:
         self.writes += 1
-        return await super().put_new(key, value, ttl)
-
-    async def put(self, key: str, value: bytes, ttl: float) -> None:
-        self.writes += 1
-        await super().put(key, value, ttl)
+        return await super().put(key, value, ttl, only_new=only_new)
 
     async def touch(self, keys: Sequence[str], ttl: float) -> None:
         self.writes += 1
         await super().touch(keys, ttl)
 
-    async def acquire(self, key: str, token: str, ttl: float) -> bool:
+    async def lock(self, key: str, token: str, ttl: float) -> bool:
         self.writes += 1
-        return await super().acquire(key, token, ttl)
+        return await super().lock(key, token, ttl)
 
 
 @dataclass(frozen=True)

@@ -201,13 +201,13 @@ async def test_a_picture_is_neither_counted_as_text_nor_shown_to_the_summarizer_
     picture = "iVBORw0KGgo" + "QUFB" * 50_000
     part = {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{picture}"}}
     kept: list[bytes] = []
-    put_new = MemoryStore.put_new
+    put = MemoryStore.put
 
-    async def watched(self: MemoryStore, key: str, value: bytes, ttl: float) -> bytes | None:
+    async def watched(self: MemoryStore, key: str, value: bytes, ttl: float, *, only_new: bool = False) -> bytes | None:
         kept.append(value)
-        return await put_new(self, key, value, ttl)
+        return await put(self, key, value, ttl, only_new=only_new)
 
-    monkeypatch.setattr(MemoryStore, "put_new", watched)
+    monkeypatch.setattr(MemoryStore, "put", watched)
     messages = history(0.7)
     messages[1] = {"role": "user", "content": [{"type": "text", "text": RULES[0]}, part]}
     messages += [{"role": "assistant", "content": "Done."}, user("And the rest.")]

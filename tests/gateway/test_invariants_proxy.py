@@ -186,13 +186,13 @@ async def test_12_nothing_written_under_one_key_is_read_under_another(
     def watched(name: str) -> None:
         method = getattr(MemoryStore, name)
 
-        async def watching(self: MemoryStore, keys: str | Sequence[str], *more: object) -> object:
+        async def watching(self: MemoryStore, keys: str | Sequence[str], *more: object, **options: bool) -> object:
             used.setdefault(caller, set()).update([keys] if isinstance(keys, str) else keys)
-            return await method(self, keys, *more)
+            return await method(self, keys, *more, **options)
 
         monkeypatch.setattr(MemoryStore, name, watching)
 
-    for name in ("get_many", "put_new", "put", "touch", "acquire", "release"):
+    for name in ("get_many", "put", "touch", "lock"):
         watched(name)
     async with stage(tmp_path, ModelServer(window=SMALL), **settled()) as play:
         player = Player(play)
@@ -382,14 +382,14 @@ async def test_20_whatever_fails_a_request_that_fits_is_forwarded_as_it_came(
     def failing(name: str) -> None:
         method = getattr(MemoryStore, name)
 
-        async def fail(self: MemoryStore, *arguments: object) -> object:
+        async def fail(self: MemoryStore, *arguments: object, **options: bool) -> object:
             if (problem := raised.get(name)) is not None:
                 raise problem
-            return await method(self, *arguments)
+            return await method(self, *arguments, **options)
 
         monkeypatch.setattr(MemoryStore, name, fail)
 
-    names = ("get_many", "put_new", "put", "touch", "acquire", "release")
+    names = ("get_many", "put", "touch", "lock")
     for name in names:
         failing(name)
 

@@ -25,7 +25,7 @@ from proxy.records.checkpoints import Checkpoints
 from proxy.records.erasures import Erasures
 from proxy.records.index import SessionIndex
 from proxy.records.siblings import Siblings
-from proxy.stores.base import Store, StoreError, tombstone
+from proxy.stores.base import Member, Store, StoreError, tombstone
 from proxy.stores.breaker import CircuitBreaker
 from proxy.stores.memory import MemoryStore
 from proxy.stores.redis.store import RedisStore
@@ -91,8 +91,8 @@ async def test_an_erased_conversation_goes_on_under_another_link_for_everybody()
     assert links == {first}
     for _ in range(3):
         link = await there.link(first)
-        await store.put_new(entry(link), b"v", TTL)
-        await store.put_new(entry(set_apart(link, INSTRUCTIONS)), b"v", TTL)
+        await store.put(entry(link), b"v", TTL, only_new=True)
+        await store.put(entry(set_apart(link, INSTRUCTIONS)), b"v", TTL, only_new=True)
         assert await here.erase(first)
         assert await store.get_many([entry(link), entry(set_apart(link, INSTRUCTIONS))]) == [None, None]
         assert await there.link(first) == await here.link(first)
@@ -109,7 +109,7 @@ async def test_what_a_failover_loses_is_erased_again() -> None:
     link = await erasures.link(first)
     for knows in (erasures.look_after, lambda: erasures.link(first)):
         await store.close()  # which forgets everything
-        await store.put_new(entry(first), b"back again", TTL)
+        await store.put(entry(first), b"back again", TTL, only_new=True)
         await knows()
         assert await Erasures(store, TTL, clock).link(first) == link
         assert await store.get_many([entry(first)]) == [None]
@@ -142,7 +142,7 @@ async def test_it_is_looked_after_for_two_minutes() -> None:
 async def test_a_store_that_is_down_promises_nothing_and_loses_nothing() -> None:
     down, clock, first = Down(), Clock(), first_link()
     erasures = Erasures(CircuitBreaker(down, clock), TTL, clock)
-    await down.put_new(entry(first), b"v", TTL)
+    await down.put(entry(first), b"v", TTL, only_new=True)
     down.down = True
     assert not await erasures.erase(first)
     assert await erasures.link(first) == first
@@ -163,7 +163,7 @@ async def races(store: Store, others: Store) -> int:
     async def publish(link: bytes, waits: int) -> None:
         for _ in range(waits):
             await asyncio.sleep(0)
-        await others.put_new(entry(link, "record"), b"v", TTL)
+        await others.put(entry(link, "record"), b"v", TTL, only_new=True)
         await others.put(entry(link, "state"), b"v", TTL)
 
     async def race() -> int:
@@ -358,9 +358,9 @@ class Counting(MemoryStore):
         super().__init__()
         self.listed: list[str] = []
 
-    async def members(self, index: str) -> list[str]:
+    async def members(self, index: str, limit: int | None = None, before: Member | None = None) -> list[Member]:
         self.listed.append(index)
-        return await super().members(index)
+        return await super().members(index, limit, before)
 
 
 async def test_looking_a_label_up_does_not_list_the_tenant(tmp_path: Path) -> None:

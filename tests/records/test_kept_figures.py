@@ -10,7 +10,7 @@ from proxy.observing.tally import DAY_HOURS, HOUR, MOST_ROWS, Hours, Tally
 from proxy.records.kept_figures import KeptFigures
 from proxy.records.replicas import Replica, Replicas
 from proxy.stores import CircuitBreaker, Sealer, StoreError
-from proxy.stores.base import MAX_VALUE_BYTES
+from proxy.stores.base import MAX_VALUE_BYTES, Member
 from proxy.stores.memory import MemoryStore
 from tests.support.clock import Clock
 
@@ -27,17 +27,17 @@ class Failing(MemoryStore):
 
     down = False
 
-    async def put(self, key: str, value: bytes, ttl: float) -> None:
+    async def put(self, key: str, value: bytes, ttl: float, *, only_new: bool = False) -> bytes | None:
         self._check()
-        await super().put(key, value, ttl)
+        return await super().put(key, value, ttl, only_new=only_new)
 
     async def get_many(self, keys: object) -> list[bytes | None]:
         self._check()
         return await super().get_many(keys)  # type: ignore[arg-type]
 
-    async def members(self, index: str) -> list[str]:
+    async def members(self, index: str, limit: int | None = None, before: Member | None = None) -> list[Member]:
         self._check()
-        return await super().members(index)
+        return await super().members(index, limit, before)
 
     def _check(self) -> None:
         if self.down:

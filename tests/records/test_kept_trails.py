@@ -25,10 +25,10 @@ from tests.support.clock import Clock
 from tests.support.session_events import AT, compacted, requested
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Sequence
     from pathlib import Path
 
-    from proxy.stores import Store
+    from proxy.stores.base import OpenedStore
 
 pytestmark = pytest.mark.anyio
 
@@ -53,15 +53,11 @@ class Failing(MemoryStore):
 
     down = full = False
 
-    async def append(self, *told: object) -> None:
+    async def items(self, key: str, added: Sequence[bytes] = (), *, limit: int = 0, ttl: float = 0) -> list[bytes]:
         self._check()
-        if self.full:
+        if self.full and added:
             raise RefusedError("full")
-        await super().append(*told)  # type: ignore[arg-type]
-
-    async def items(self, key: str) -> list[bytes]:
-        self._check()
-        return await super().items(key)
+        return await super().items(key, added, limit=limit, ttl=ttl)
 
     def _check(self) -> None:
         if self.down:
@@ -71,7 +67,7 @@ class Failing(MemoryStore):
 class Process:
     """One that serves, over a store that it shares."""
 
-    def __init__(self, store: Store, clock: Clock, run: str) -> None:
+    def __init__(self, store: OpenedStore, clock: Clock, run: str) -> None:
         guarded = CircuitBreaker(store, clock)
         self.trails, self.run = SessionTrails(), run
         self.erasures = Erasures(guarded, TTL, clock)
@@ -120,7 +116,7 @@ def composed(at: float) -> PromptComposed:
 class World:
     """A store, a clock, and processes that begin and end."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: OpenedStore) -> None:
         self.clock, self.store = Clock(AT), store
         self._runs = 0
 
@@ -341,7 +337,7 @@ async def test_what_is_kept_is_sealed_and_what_is_damaged_is_left_out(world: Wor
     await one.kept.write()
     (key,) = [key for key in world.store._entries if key.startswith("trail:")]  # type: ignore[attr-defined]
     assert b"secret" not in world.store._entries[key].value  # type: ignore[attr-defined]
-    await world.store.append(key, [b"damaged"], ITEMS, TTL)
+    await world.store.items(key, [b"damaged"], limit=ITEMS, ttl=TTL)
     assert await world.process().counts() == (3, 3)
 
 

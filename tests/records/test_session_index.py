@@ -121,7 +121,7 @@ async def test_sessions_are_listed_page_by_page_and_last_those_that_the_store_ha
         await added(bench, first)
     for first in firsts[:2]:  # of these the store has lost everything
         bench.store._drop(f"session:{{{hash_tag(first)}}}")
-        await bench.store.strike(bench.caller.index, first.hex())
+        await bench.store.enroll(bench.caller.index, first.hex(), 0)
     await bench.erasures.erase(firsts[0])
     seen: list[str] = []
     before = None
@@ -139,7 +139,7 @@ async def test_a_session_is_found_by_its_name_without_a_look_at_all_of_its_tenan
     bench, other, first = Bench(tmp_path), Bench(tmp_path), secrets.token_bytes(32)
     other.store.__dict__ = bench.store.__dict__
     await added(bench, first, "A")
-    await bench.store.strike(bench.caller.index, (first + mark_of(bench.caller.labels, "A")).hex())
+    await bench.store.enroll(bench.caller.index, (first + mark_of(bench.caller.labels, "A")).hex(), 0)
     for index in (bench.index, other.index):
         found = await index.find(bench.caller, name_of(first), "A")
         assert found is not None

@@ -214,10 +214,10 @@ async def test_nothing_of_the_store_waits_where_cancellations_get_lost(
 
     monkeypatch.setattr(asyncio, "wait_for", forbidden)
     store = open_store(valkey_url)
-    assert await store.put_new("cp:{a}:1", b"v", 60) is None
+    assert await store.put("cp:{a}:1", b"v", 60, only_new=True) is None
     assert await store.get_many(["cp:{a}:1", "cp:{b}:1"]) == [b"v", None]
-    assert await store.acquire("lock:{a}", "t", 60)
-    await store.release("lock:{a}", "t")
+    assert await store.lock("lock:{a}", "t", 60)
+    await store.lock("lock:{a}", "t", 0)
     await store.erase("a", b"m", 60)
     await store.close()
 

@@ -110,7 +110,7 @@ async def test_probes_again_when_the_prober_was_cancelled() -> None:
 async def test_counts_a_refused_entry_but_goes_on() -> None:
     guarded = Guarded()
     guarded.broken.error = None
-    assert await guarded.store.put_new("key", b"v" * 300_000, TTL) is None
+    assert await guarded.store.put("key", b"v" * 300_000, TTL, only_new=True) is None
     assert guarded.store.available
     assert guarded.store.errors == {"put_new": 1}
     assert guarded.changes == []
@@ -120,7 +120,7 @@ async def test_takes_neither_a_refused_entry_nor_an_empty_question_for_a_sign_of
     guarded = Guarded()
     await guarded.store.get_many(["key"])
     guarded.now = 1.0
-    await guarded.store.put_new("key", b"v" * 300_000, TTL)
+    await guarded.store.put("key", b"v" * 300_000, TTL, only_new=True)
     assert await guarded.store.get_many([]) == []
     await guarded.store.touch([], TTL)
     assert not guarded.store.available
@@ -128,14 +128,14 @@ async def test_takes_neither_a_refused_entry_nor_an_empty_question_for_a_sign_of
 
 async def test_passes_on_what_a_working_store_says() -> None:
     store = CircuitBreaker(MemoryStore(), time.monotonic)
-    assert await store.put_new("key", b"v", TTL) is None
-    assert await store.put_new("key", b"w", TTL) == b"v"
+    assert await store.put("key", b"v", TTL, only_new=True) is None
+    assert await store.put("key", b"w", TTL, only_new=True) == b"v"
     await store.touch(["key"], TTL)
     assert await store.get_many(["key", "other"]) == [b"v", None]
-    assert await store.acquire("lock", "mine", TTL)
-    assert not await store.acquire("lock", "theirs", TTL)
-    await store.release("lock", "mine")
-    assert await store.acquire("lock", "theirs", TTL)
+    assert await store.lock("lock", "mine", TTL)
+    assert not await store.lock("lock", "theirs", TTL)
+    await store.lock("lock", "mine", 0)
+    assert await store.lock("lock", "theirs", TTL)
     await store.close()
 
 
@@ -147,11 +147,11 @@ class Full(MemoryStore):
         self.error: StoreError | None = RefusedError("OOM")
         self.asked = 0
 
-    async def put_new(self, key: str, value: bytes, ttl: float) -> bytes | None:
+    async def put(self, key: str, value: bytes, ttl: float, *, only_new: bool = False) -> bytes | None:
         self.asked += 1
         if self.error is not None:
             raise self.error
-        return await super().put_new(key, value, ttl)
+        return await super().put(key, value, ttl, only_new=only_new)
 
 
 class GuardedFull(Guarded):
@@ -164,19 +164,19 @@ class GuardedFull(Guarded):
 
 async def test_goes_on_with_what_is_not_refused_and_says_once_that_something_is() -> None:
     guarded = GuardedFull()
-    await MemoryStore.put_new(guarded.full, "other", b"v", TTL)
+    await MemoryStore.put(guarded.full, "other", b"v", TTL, only_new=True)
     for second in range(5):
         guarded.now = float(second)
         for _ in range(3):
-            await asyncio.gather(*(guarded.store.put_new("key", b"v", TTL) for _ in range(10)))
+            await asyncio.gather(*(guarded.store.put("key", b"v", TTL, only_new=True) for _ in range(10)))
             await guarded.store.touch(["other"], TTL)
             assert await guarded.store.get_many(["key", "other"]) == [None, b"v"]
     assert guarded.full.asked == 5  # once a pause
     assert guarded.changes == [(False, "OOM")]
     assert not guarded.store.available
     guarded.now, guarded.full.error = 5.0, None
-    assert await guarded.store.put_new("key", b"v", TTL) is None
-    assert await guarded.store.put_new("key", b"w", TTL) == b"v"
+    assert await guarded.store.put("key", b"v", TTL, only_new=True) is None
+    assert await guarded.store.put("key", b"w", TTL, only_new=True) == b"v"
     assert guarded.changes == [(False, "OOM"), (True, "the store takes everything again")]
     assert guarded.store.available
 
@@ -184,11 +184,11 @@ async def test_goes_on_with_what_is_not_refused_and_says_once_that_something_is(
 async def test_takes_a_refusal_for_an_answer_when_it_probes() -> None:
     guarded = GuardedFull()
     guarded.full.error = StoreError("out of order")
-    await guarded.store.put_new("key", b"v", TTL)
+    await guarded.store.put("key", b"v", TTL, only_new=True)
     guarded.now, guarded.full.error = 1.0, RefusedError("OOM")
-    await guarded.store.put_new("key", b"v", TTL)
+    await guarded.store.put("key", b"v", TTL, only_new=True)
     assert guarded.changes == [(False, "out of order"), (True, "the store answers again"), (False, "OOM")]
-    await MemoryStore.put_new(guarded.full, "other", b"v", TTL)
+    await MemoryStore.put(guarded.full, "other", b"v", TTL, only_new=True)
     assert await guarded.store.get_many(["other"]) == [b"v"]
 
 

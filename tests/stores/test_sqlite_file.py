@@ -65,7 +65,7 @@ async def _with_one_entry(path: Path) -> None:
 async def answers(store: SqliteStore, other: SqliteStore) -> None:
     """Both see what either stores."""
     for number, (one, two) in enumerate(((store, other), (other, store))):
-        assert await one.put_new(f"new {number}", b"v", TTL) is None
+        assert await one.put(f"new {number}", b"v", TTL, only_new=True) is None
         assert await two.get_many([f"new {number}"]) == [b"v"]
 
 

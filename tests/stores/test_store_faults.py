@@ -56,11 +56,11 @@ def refused_url() -> Iterator[str]:
 def every_operation(store: Store) -> list[Awaitable[object]]:
     return [
         store.get_many(["key"]),
-        store.put_new("key", b"v", TTL),
+        store.put("key", b"v", TTL, only_new=True),
         store.touch(["key"], TTL),
-        store.acquire("lock", "token", TTL),
-        store.release("lock", "token"),
-        store.append("list", [b"v"], 9, TTL),
+        store.lock("lock", "token", TTL),
+        store.lock("lock", "token", 0),
+        store.items("list", [b"v"], limit=9, ttl=TTL),
         store.items("list"),
     ]
 
@@ -128,7 +128,7 @@ class TestRedis:
 
     async def test_gives_up_on_a_frozen_server_after_one_timeout_and_recovers(self, own_valkey: ValkeyServer) -> None:
         store = RedisStore(own_valkey.connection_url, timeout=30)
-        await store.put_new("key", b"v", TTL)
+        await store.put("key", b"v", TTL, only_new=True)
         async with frozen(own_valkey):
             with impatient(store, 1):
                 async with asyncio.timeout(4.5):  # each after another would take five
@@ -167,7 +167,7 @@ class TestRedis:
         async with Redis.from_url(valkey_url) as client:
             await client.lpush(key, "not ours")
         assert await store.get_many([key]) == [None]
-        for refused in (store.put_new(key, b"v", TTL), store.release(key, "token")):
+        for refused in (store.put(key, b"v", TTL, only_new=True), store.lock(key, "token", 0)):
             with pytest.raises(EntryError, match="not ours"):
                 await refused
         await store.touch([key], TTL)
@@ -192,7 +192,7 @@ class TestRedis:
         self, own_valkey: ValkeyServer, setting: str, value: str, message: str, outage: bool
     ) -> None:
         store = RedisStore(own_valkey.connection_url, timeout=30)
-        await store.put_new("old", b"v", TTL)
+        await store.put("old", b"v", TTL, only_new=True)
         async with Redis.from_url(own_valkey.connection_url) as client:
             if setting == "replicaof":
                 await client.execute_command("REPLICAOF", *value.split())
@@ -200,7 +200,7 @@ class TestRedis:
                 await client.config_set(setting, value)
             await client.client_kill_filter(_type="normal", skipme=True)
         with pytest.raises(StoreError, match=message) as failure:
-            await store.put_new("key", b"v", TTL)
+            await store.put("key", b"v", TTL, only_new=True)
         assert (failure.value.outage, isinstance(failure.value, RefusedError)) == (outage, not outage)
         if not outage:
             assert await store.get_many(["old", "key"]) == [b"v", None]
@@ -226,7 +226,7 @@ class TestRedis:
         keys = [secrets.token_hex(8) for _ in range(10)]
         direct = RedisStore(valkey_url, timeout=5)
         for key in keys:
-            await direct.put_new(key, key.encode(), TTL)
+            await direct.put(key, key.encode(), TTL, only_new=True)
         await direct.close()
         async with line_to(port) as line:
             store = RedisStore(f"redis://{line.url}/{db}", timeout=0.05)
@@ -244,7 +244,7 @@ class TestRedis:
         keys = [f"{secrets.token_hex(8)}:{number}" for number in range(40)]
         direct = RedisStore(valkey_url, timeout=5)
         for key in keys:
-            await direct.put_new(key, key.encode(), TTL)
+            await direct.put(key, key.encode(), TTL, only_new=True)
         await direct.close()
         dice = random.Random(20230320)
         async with slowly(valkey_url, dice) as url:
@@ -303,13 +303,13 @@ class TestSentinel:
         """The old master lives on, and takes writes that will be lost until it is demoted, up to 8 s later."""
         store = RedisStore(sentinels.url, timeout=5)
         key, other = (f"cp:{secrets.token_hex(8)}" for _ in range(2))
-        await store.put_new(key, b"v", TTL)
+        await store.put(key, b"v", TTL, only_new=True)
         sentinels.master.do("WAIT", 1, 5000)
         sentinels.start_failover()
         while not sentinels.switched:
             assert await store.get_many([key]) == [b"v"]  # meanwhile reading goes on, wherever it is
         store._servers._look_again = 0.0  # the time is over after which Sentinels are asked again
-        assert await store.put_new(other, b"w", TTL) is None
+        assert await store.put(other, b"w", TTL, only_new=True) is None
         assert sentinels.master.do("GET", other) == "w"
         assert await store.get_many([key, other]) == [b"v", b"w"]
         await store.close()
@@ -321,15 +321,15 @@ class TestSentinel:
         store._servers._master = store._servers._nodes.at(("127.0.0.1", sentinels.replica.port))
         key = f"cp:{secrets.token_hex(8)}"
         with pytest.raises(RefusedError, match="read only"):
-            await store.put_new(key, b"v", TTL)
-        assert await store.put_new(key, b"v", TTL) is None
+            await store.put(key, b"v", TTL, only_new=True)
+        assert await store.put(key, b"v", TTL, only_new=True) is None
         assert sentinels.master.do("GET", key) == "v"
         await store.close()
 
     async def test_stays_with_its_master_while_no_sentinel_answers(self, sentinels: Sentinels) -> None:
         store = RedisStore(sentinels.url, timeout=4)
         key = f"cp:{secrets.token_hex(8)}"
-        await store.put_new(key, b"v", TTL)
+        await store.put(key, b"v", TTL, only_new=True)
         with sentinels.sentinel.frozen():
             store._servers._look_again = 0.0
             assert await asyncio.gather(*(store.get_many([key]) for _ in range(20))) == [[b"v"]] * 20
@@ -356,11 +356,11 @@ class TestCluster:
         store = RedisStore(cluster.url, timeout=5)
         keys = [f"cp:{secrets.token_hex(8)}" for _ in range(50)]
         for key in keys:
-            await store.put_new(key, key.encode(), TTL)
+            await store.put(key, key.encode(), TTL, only_new=True)
         cluster.masters[0].do("WAIT", 1, 5000)
         cluster.fail_over()
         assert await store.get_many(keys) == [key.encode() for key in keys]
-        assert [await store.put_new(f"{key}2", b"v", TTL) for key in keys] == [None] * 50
+        assert [await store.put(f"{key}2", b"v", TTL, only_new=True) for key in keys] == [None] * 50
         await store.close()
 
     async def test_follows_slots_that_are_being_moved(self, cluster: ClusterOfServers) -> None:
@@ -368,7 +368,7 @@ class TestCluster:
         store = RedisStore(cluster.url, timeout=5)
         keys = [f"cp:{{moved}}:{secrets.token_hex(8)}" for _ in range(6)]
         for key in keys[:4]:
-            await store.put_new(key, key.encode(), TTL)
+            await store.put(key, key.encode(), TTL, only_new=True)
         with cluster.moving("{moved}", source, target) as finish:
             source.do("MIGRATE", "127.0.0.1", target.port, keys[0], 0, 5000)
             assert await store.get_many(keys[:1]) == [keys[0].encode()]  # ASK
@@ -377,13 +377,13 @@ class TestCluster:
                 None,
                 None,
             ]  # TRYAGAIN, then both
-            assert await store.put_new(keys[4], b"new", TTL) is None
-            await store.append("trail:{moved}", [b"1", b"2"], 1, TTL)
+            assert await store.put(keys[4], b"new", TTL, only_new=True) is None
+            await store.items("trail:{moved}", [b"1", b"2"], limit=1, ttl=TTL)
             for key in keys[1:4]:
                 source.do("MIGRATE", "127.0.0.1", target.port, key, 0, 5000)
             finish()
             assert await store.get_many(keys) == [*(key.encode() for key in keys[:4]), b"new", None]  # MOVED
-            assert await store.put_new(keys[5], b"new", TTL) is None
+            assert await store.put(keys[5], b"new", TTL, only_new=True) is None
         await store.close()
 
     async def test_a_frozen_node_delays_only_what_it_holds(self, cluster: ClusterOfServers) -> None:
@@ -404,14 +404,14 @@ class TestCluster:
         with own_cluster(tmp_path, down_after=500) as cluster:
             store = RedisStore(cluster.url, timeout=5)
             key = f"cp:{cluster.key_of(cluster.masters[0])}"
-            await store.put_new(key, b"v", TTL)
+            await store.put(key, b"v", TTL, only_new=True)
             cluster.masters[0].do("WAIT", 1, 5000)
             cluster.masters[0].kill()
             cluster.replica.wait_for("Failover election won")
             while not await answered(store, key):
                 continue
             assert await store.get_many([key]) == [b"v"]
-            assert await store.put_new(f"{key}2", b"v", TTL) is None
+            assert await store.put(f"{key}2", b"v", TTL, only_new=True) is None
             await store.close()
 
     async def test_never_gives_one_caller_the_reply_to_another_ones_cancelled_command(
@@ -420,7 +420,7 @@ class TestCluster:
         keys = [f"{secrets.token_hex(8)}:{number}" for number in range(40)]
         store = RedisStore(cluster.url, timeout=5)
         for key in keys:
-            await store.put_new(key, key.encode(), TTL)
+            await store.put(key, key.encode(), TTL, only_new=True)
         dice = random.Random(20230320)
         for _ in range(40):
             asked = [dice.sample(keys, 5) for _ in range(20)]
@@ -455,7 +455,7 @@ class TestCluster:
 
 async def written(store: Store, key: str) -> bool:
     try:
-        return await store.put_new(key, b"w", TTL) in (None, b"w")
+        return await store.put(key, b"w", TTL, only_new=True) in (None, b"w")
     except StoreError:
         return False
 
@@ -471,21 +471,21 @@ class TestSqlite:
     @pytest.mark.parametrize(("pragma", "message"), [("max_page_count = 1", "full"), ("query_only = 1", "readonly")])
     async def test_reads_on_when_the_disk_is_full_or_read_only(self, tmp_path: Path, pragma: str, message: str) -> None:
         store = SqliteStore(tmp_path / "store.db")
-        await store.put_new("key", b"v", TTL)
+        await store.put("key", b"v", TTL, only_new=True)
         await store._run(lambda: store._connection.execute(f"PRAGMA {pragma}"))
         with pytest.raises(RefusedError, match=message):
-            await store.put_new("other", b"v" * 200_000, TTL)
+            await store.put("other", b"v" * 200_000, TTL, only_new=True)
         assert await store.get_many(["key", "other"]) == [b"v", None]
         await store._run(lambda: store._connection.execute("PRAGMA max_page_count = 1000"))
         await store._run(lambda: store._connection.execute("PRAGMA query_only = 0"))
-        assert await store.put_new("other", b"v" * 200_000, TTL) is None
+        assert await store.put("other", b"v" * 200_000, TTL, only_new=True) is None
         await store.close()
 
     async def test_says_which_file_is_damaged(self, tmp_path: Path) -> None:
         path = tmp_path / "store.db"
         store = SqliteStore(path)
         for number in range(200):
-            await store.put_new(str(number), b"v" * 1000, TTL)
+            await store.put(str(number), b"v" * 1000, TTL, only_new=True)
         await store.close()
         damaged = path.read_bytes()
         path.write_bytes(damaged[:4096] + b"\xa5" * (len(damaged) - 4096))
@@ -499,11 +499,11 @@ class TestSqlite:
         await holder._run(lambda: holder._connection.execute("BEGIN IMMEDIATE"))
         started = time.monotonic()
         with pytest.raises(StoreError, match="locked"):
-            await waiter.put_new("key", b"v", TTL)
+            await waiter.put("key", b"v", TTL, only_new=True)
         assert 0.05 < time.monotonic() - started < 4  # sqlite's own patience is five
         assert await waiter.get_many(["key"]) == [None]
         await holder._run(lambda: holder._connection.execute("ROLLBACK"))
-        assert await waiter.put_new("key", b"v", TTL) is None
+        assert await waiter.put("key", b"v", TTL, only_new=True) is None
         await holder.close()
         await waiter.close()
 
@@ -535,7 +535,7 @@ class TestGuard:
     async def test_never_raises_and_answers_as_an_empty_store_with_free_locks(self, refused_url: str) -> None:
         store = CircuitBreaker(RedisStore(refused_url), time.monotonic)
         for _ in range(2):
-            assert await asyncio.gather(*every_operation(store)) == [[None], None, None, True, None, None, None]
+            assert await asyncio.gather(*every_operation(store)) == [[None], None, None, True, True, None, None]
         assert not store.available
         assert store.errors.total() == 7  # all at once at first, none after
         await store.close()
@@ -543,7 +543,7 @@ class TestGuard:
     async def test_costs_one_timeout_with_a_frozen_server_and_nothing_after(self, own_valkey: ValkeyServer) -> None:
         behind = RedisStore(own_valkey.connection_url, timeout=30)
         store = CircuitBreaker(behind, time.monotonic)
-        await store.put_new("key", b"v", TTL)
+        await store.put("key", b"v", TTL, only_new=True)
         async with frozen(own_valkey):
             with impatient(behind, 0.25):
                 assert await store.get_many(["key"]) == [None]

@@ -18,7 +18,7 @@ from redis.asyncio import Redis
 from redis.crc import key_slot
 
 from proxy.stores import open_store
-from proxy.stores.base import MAX_VALUE_BYTES, Member, Store, StoreError, ValueTooLargeError, tombstone
+from proxy.stores.base import MAX_VALUE_BYTES, Member, OpenedStore, StoreError, ValueTooLargeError, names_in, tombstone
 from proxy.stores.memory import MemoryStore
 from proxy.stores.redis.node import Node
 from proxy.stores.redis.servers import Cluster, OneServer
@@ -58,10 +58,10 @@ def clock() -> Clock:
 
 
 @pytest.fixture(params=["memory", "sqlite", *REDIS])
-async def store(request: pytest.FixtureRequest, tmp_path: Path, clock: Clock) -> AsyncIterator[Store]:
+async def store(request: pytest.FixtureRequest, tmp_path: Path, clock: Clock) -> AsyncIterator[OpenedStore]:
     match request.param:
         case "memory":
-            opened: Store = MemoryStore(clock=clock)
+            opened: OpenedStore = MemoryStore(clock=clock)
         case "sqlite":
             opened = SqliteStore(tmp_path / "store.db", clock=clock)
         case kind:
@@ -76,9 +76,9 @@ def redis_url(request: pytest.FixtureRequest, kind: str) -> str:
 
 
 @pytest.fixture(params=["memory", "sqlite"])
-async def clocked(request: pytest.FixtureRequest, tmp_path: Path, clock: Clock) -> AsyncIterator[Store]:
+async def clocked(request: pytest.FixtureRequest, tmp_path: Path, clock: Clock) -> AsyncIterator[OpenedStore]:
     memory = request.param == "memory"
-    opened: Store = MemoryStore(clock=clock) if memory else SqliteStore(tmp_path / "store.db", clock=clock)
+    opened: OpenedStore = MemoryStore(clock=clock) if memory else SqliteStore(tmp_path / "store.db", clock=clock)
     yield opened
     await opened.close()
 
@@ -88,9 +88,9 @@ def new_key(name: object = "") -> str:
 
 
 class TestEveryStore:
-    async def test_tells_what_it_holds_as_far_as_it_can(self, store: Store) -> None:
+    async def test_tells_what_it_holds_as_far_as_it_can(self, store: OpenedStore) -> None:
         for number in range(3):
-            await store.put_new(f"cp:{{{secrets.token_hex(8)}}}:{number}", b"x" * 1_000, TTL)
+            await store.put(f"cp:{{{secrets.token_hex(8)}}}:{number}", b"x" * 1_000, TTL, only_new=True)
         await store.enroll("index:mine", "member", TTL)
         facts = await store.facts()
         if isinstance(store, RedisStore):
@@ -100,27 +100,27 @@ class TestEveryStore:
         assert facts.size is not None
         assert facts.size >= 3_000
 
-    async def test_has_none_for_a_key_nobody_stored(self, store: Store) -> None:
+    async def test_has_none_for_a_key_nobody_stored(self, store: OpenedStore) -> None:
         assert await store.get_many([new_key()]) == [None]
 
-    async def test_answers_no_keys_with_no_values(self, store: Store) -> None:
+    async def test_answers_no_keys_with_no_values(self, store: OpenedStore) -> None:
         assert await store.get_many([]) == []
         await store.touch([], TTL)
 
-    async def test_gives_back_the_bytes_it_was_given(self, store: Store) -> None:
+    async def test_gives_back_the_bytes_it_was_given(self, store: OpenedStore) -> None:
         for value in (b"", b"\x00\xff\r\n$-1\r\n", bytes(range(256)), b"v" * MAX_VALUE_BYTES):
             key = new_key()
-            assert await store.put_new(key, value, TTL) is None
+            assert await store.put(key, value, TTL, only_new=True) is None
             assert await store.get_many([key]) == [value]
 
-    async def test_lets_the_first_value_win_and_tells_the_second_which_it_was(self, store: Store) -> None:
+    async def test_lets_the_first_value_win_and_tells_the_second_which_it_was(self, store: OpenedStore) -> None:
         key = new_key()
-        assert await store.put_new(key, b"first", TTL) is None
-        assert await store.put_new(key, b"second", TTL) == b"first"
-        assert await store.put_new(key, b"first", TTL) == b"first"
+        assert await store.put(key, b"first", TTL, only_new=True) is None
+        assert await store.put(key, b"second", TTL, only_new=True) == b"first"
+        assert await store.put(key, b"first", TTL, only_new=True) == b"first"
         assert await store.get_many([key]) == [b"first"]
 
-    async def test_puts_over_what_is_there_where_it_is_told_to(self, store: Store) -> None:
+    async def test_puts_over_what_is_there_where_it_is_told_to(self, store: OpenedStore) -> None:
         key = new_key()
         for value in (b"first", b"second", b""):
             await store.put(key, value, TTL)
@@ -128,161 +128,163 @@ class TestEveryStore:
         with pytest.raises(ValueTooLargeError):
             await store.put(key, b"v" * (MAX_VALUE_BYTES + 1), TTL)
 
-    async def test_has_one_winner_among_fifty_at_once(self, store: Store) -> None:
+    async def test_has_one_winner_among_fifty_at_once(self, store: OpenedStore) -> None:
         key = new_key()
         values = [b"value %d" % number for number in range(50)]
-        winners = await asyncio.gather(*(store.put_new(key, value, TTL) for value in values))
+        winners = await asyncio.gather(*(store.put(key, value, TTL, only_new=True) for value in values))
         assert winners.count(None) == 1
         assert set(winners) == {None, values[winners.index(None)]}
 
-    async def test_answers_five_hundred_and_more_keys_in_their_order(self, store: Store) -> None:
+    async def test_answers_five_hundred_and_more_keys_in_their_order(self, store: OpenedStore) -> None:
         keys = [new_key(number) for number in range(1200)]
         for key in keys[::2]:
-            await store.put_new(key, key.encode(), TTL)
+            await store.put(key, key.encode(), TTL, only_new=True)
         expected = [None if number % 2 else key.encode() for number, key in enumerate(keys)]
         assert await store.get_many(keys) == expected
         assert await store.get_many([keys[2], keys[1], keys[0], keys[2]]) == [
             expected[number] for number in (2, 1, 0, 2)
         ]
 
-    async def test_refuses_a_value_over_the_cap_and_says_it_is_no_outage(self, store: Store) -> None:
+    async def test_refuses_a_value_over_the_cap_and_says_it_is_no_outage(self, store: OpenedStore) -> None:
         key = new_key()
         with pytest.raises(ValueTooLargeError) as refusal:
-            await store.put_new(key, b"v" * (MAX_VALUE_BYTES + 1), TTL)
+            await store.put(key, b"v" * (MAX_VALUE_BYTES + 1), TTL, only_new=True)
         assert not refusal.value.outage
         assert await store.get_many([key]) == [None]
 
-    async def test_gives_a_lock_to_one_owner_and_takes_it_back_from_that_owner_only(self, store: Store) -> None:
+    async def test_gives_a_lock_to_one_owner_and_takes_it_back_from_that_owner_only(self, store: OpenedStore) -> None:
         key = new_key()
-        assert await store.acquire(key, "mine", TTL)
-        assert not await store.acquire(key, "mine", TTL)
-        assert not await store.acquire(key, "theirs", TTL)
-        await store.release(key, "theirs")
-        assert not await store.acquire(key, "theirs", TTL)
-        await store.release(key, "mine")
-        await store.release(key, "mine")
-        assert await store.acquire(key, "theirs", TTL)
+        assert await store.lock(key, "mine", TTL)
+        assert not await store.lock(key, "mine", TTL)
+        assert not await store.lock(key, "theirs", TTL)
+        await store.lock(key, "theirs", 0)
+        assert not await store.lock(key, "theirs", TTL)
+        await store.lock(key, "mine", 0)
+        await store.lock(key, "mine", 0)
+        assert await store.lock(key, "theirs", TTL)
 
-    async def test_erases_everything_under_a_tag_and_nothing_else(self, store: Store) -> None:
+    async def test_erases_everything_under_a_tag_and_nothing_else(self, store: OpenedStore) -> None:
         tag, other = secrets.token_hex(8), new_key()
         keys = [f"{kind}:{{{tag}}}:{number}" for kind in ("cp", "cool") for number in range(5)]
         for key in keys[:-1]:
-            await store.put_new(key, b"v", TTL)
+            await store.put(key, b"v", TTL, only_new=True)
         await store.put(keys[-1], b"v", TTL)
-        await store.put_new(other, b"v", TTL)
+        await store.put(other, b"v", TTL, only_new=True)
         assert await store.erase(tag, b"mark", TTL) == b"mark"
         assert await store.get_many([*keys, other, tombstone(tag)]) == [None] * len(keys) + [b"v", b"mark"]
 
-    async def test_lets_what_comes_too_late_vanish(self, store: Store) -> None:
+    async def test_lets_what_comes_too_late_vanish(self, store: OpenedStore) -> None:
         tag = secrets.token_hex(8)
         await store.erase(tag, b"mark", TTL)
         keys = [f"cp:{{{tag}}}:{number}" for number in range(2)]
-        assert await store.put_new(keys[0], b"late", TTL) is None
+        assert await store.put(keys[0], b"late", TTL, only_new=True) is None
         await store.put(keys[1], b"late", TTL)
         await store.touch(keys, TTL)
         assert await store.get_many(keys) == [None, None]
 
-    async def test_keeps_the_mark_of_who_erased_first(self, store: Store) -> None:
+    async def test_keeps_the_mark_of_who_erased_first(self, store: OpenedStore) -> None:
         tag = secrets.token_hex(8)
         assert [await store.erase(tag, mark, TTL) for mark in (b"one", b"two")] == [b"one", b"one"]
         marks = await asyncio.gather(*(store.erase("x" + tag, bytes([n]), TTL) for n in range(1, 20)))
         assert len(set(marks)) == 1
 
-    async def test_keeps_indexes_of_members(self, store: Store) -> None:
+    async def test_keeps_indexes_of_members(self, store: OpenedStore) -> None:
         one, two = (f"index:{secrets.token_hex(8)}" for _ in range(2))
-        assert await store.members(one) == []
+        assert await names_in(store, one) == []
         for member in ("b", "a", "b"):
             await store.enroll(one, member, TTL)
         await store.enroll(two, "c", TTL)
-        assert (sorted(await store.members(one)), await store.members(two)) == (["a", "b"], ["c"])
-        await store.strike(one, "b")
-        await store.strike(one, "never enrolled")
-        assert await store.members(one) == ["a"]
+        assert (sorted(await names_in(store, one)), await names_in(store, two)) == (["a", "b"], ["c"])
+        await store.enroll(one, "b", 0)
+        await store.enroll(one, "never enrolled", 0)
+        assert await names_in(store, one) == ["a"]
 
-    async def test_tells_the_newest_members_of_an_index_page_by_page(self, store: Store) -> None:
+    async def test_tells_the_newest_members_of_an_index_page_by_page(self, store: OpenedStore) -> None:
         index = f"index:{secrets.token_hex(8)}"
-        assert await store.newest(index, 5, None) == []
+        assert await store.members(index, 5, None) == []
         names = [secrets.token_hex(8) for _ in range(12)]
         for number, name in enumerate(names):
             await store.enroll(index, name, TTL + number)
         await store.enroll(f"{index}0", "other", TTL)
         found: list[Member] = []
-        while page := await store.newest(index, 5, found[-1] if found else None):
+        while page := await store.members(index, 5, found[-1] if found else None):
             found += page
             assert len(page) == min(5, 12 - len(found) + len(page))
         assert [member.name for member in found] == names[::-1]
-        await store.strike(index, names[-1])
+        await store.enroll(index, names[-1], 0)
         await store.enroll(index, names[0], TTL + 100)
-        assert [member.name for member in await store.newest(index, 2, None) or ()] == [names[0], names[-2]]
+        assert [member.name for member in await store.members(index, 2, None) or ()] == [names[0], names[-2]]
 
-    async def test_members_of_one_moment_have_an_order_too(self, store: Store) -> None:
+    async def test_members_of_one_moment_have_an_order_too(self, store: OpenedStore) -> None:
         index, names = f"index:{secrets.token_hex(8)}", {secrets.token_hex(8) for _ in range(30)}
         await asyncio.gather(*(store.enroll(index, name, TTL) for name in names))
         found: list[Member] = []
-        while page := await store.newest(index, 7, found[-1] if found else None):
+        while page := await store.members(index, 7, found[-1] if found else None):
             found += page
         assert sorted(member.name for member in found) == sorted(names)
         assert found == sorted(found, reverse=True)
 
-    async def test_appends_to_lists_and_keeps_their_newest_items(self, store: Store) -> None:
+    async def test_appends_to_lists_and_keeps_their_newest_items(self, store: OpenedStore) -> None:
         key, plain = f"trail:{{{secrets.token_hex(8)}}}", f"figures:{secrets.token_hex(8)}"
         assert await store.items(key) == []
         for name in (key, plain):
-            await store.append(name, [b"1", b"\x00\xff"], 3, TTL)
+            await store.items(name, [b"1", b"\x00\xff"], limit=3, ttl=TTL)
             assert await store.items(name) == [b"1", b"\x00\xff"]
-            await store.append(name, [b"2", b""], 3, TTL)
+            await store.items(name, [b"2", b""], limit=3, ttl=TTL)
             assert await store.items(name) == [b"\x00\xff", b"2", b""]
         with pytest.raises(ValueTooLargeError):
-            await store.append(key, [b"3", b"v" * (MAX_VALUE_BYTES + 1)], 3, TTL)
+            await store.items(key, [b"3", b"v" * (MAX_VALUE_BYTES + 1)], limit=3, ttl=TTL)
         assert await store.items(key) == [b"\x00\xff", b"2", b""]
 
-    async def test_loses_no_item_that_is_appended_at_the_same_time(self, store: Store) -> None:
+    async def test_loses_no_item_that_is_appended_at_the_same_time(self, store: OpenedStore) -> None:
         key, items = f"trail:{{{secrets.token_hex(8)}}}", [b"%d" % number for number in range(30)]
-        await asyncio.gather(*(store.append(key, [item], 100, TTL) for item in items))
+        await asyncio.gather(*(store.items(key, [item], limit=100, ttl=TTL) for item in items))
         assert sorted(await store.items(key) or ()) == sorted(items)
 
-    async def test_erases_lists_and_what_is_appended_too_late(self, store: Store) -> None:
+    async def test_erases_lists_and_what_is_appended_too_late(self, store: OpenedStore) -> None:
         tag = secrets.token_hex(8)
-        await store.append(f"trail:{{{tag}}}", [b"early"], 3, TTL)
+        await store.items(f"trail:{{{tag}}}", [b"early"], limit=3, ttl=TTL)
         await store.erase(tag, b"mark", TTL)
         assert await store.items(f"trail:{{{tag}}}") == []
-        await store.append(f"trail:{{{tag}}}", [b"late"], 3, TTL)
+        await store.items(f"trail:{{{tag}}}", [b"late"], limit=3, ttl=TTL)
         assert await store.items(f"trail:{{{tag}}}") == []
 
-    async def test_touches_what_is_there_and_ignores_what_is_not(self, store: Store) -> None:
+    async def test_touches_what_is_there_and_ignores_what_is_not(self, store: OpenedStore) -> None:
         key, missing = new_key(), new_key()
-        await store.put_new(key, b"v", TTL)
+        await store.put(key, b"v", TTL, only_new=True)
         await store.touch([missing, key], TTL)
         assert await store.get_many([missing, key]) == [None, b"v"]
 
-    async def test_may_be_closed_twice(self, store: Store) -> None:
+    async def test_may_be_closed_twice(self, store: OpenedStore) -> None:
         await store.close()
         await store.close()
 
 
 class TestStoresWithAClock:
-    async def test_forget_an_entry_when_its_time_is_over(self, clocked: Store, clock: Clock) -> None:
+    async def test_forget_an_entry_when_its_time_is_over(self, clocked: OpenedStore, clock: Clock) -> None:
         key = new_key()
-        await clocked.put_new(key, b"old", TTL)
+        await clocked.put(key, b"old", TTL, only_new=True)
         clock.now += TTL - 1
         assert await clocked.get_many([key]) == [b"old"]
         clock.now += 1
         assert await clocked.get_many([key]) == [None]
-        assert await clocked.put_new(key, b"new", TTL) is None
+        assert await clocked.put(key, b"new", TTL, only_new=True) is None
         assert await clocked.get_many([key]) == [b"new"]
 
-    async def test_forget_members_and_tombstones_when_their_time_is_over(self, clocked: Store, clock: Clock) -> None:
+    async def test_forget_members_and_tombstones_when_their_time_is_over(
+        self, clocked: OpenedStore, clock: Clock
+    ) -> None:
         await clocked.enroll("index:x", "old", TTL)
         await clocked.erase("tag", b"mark", TTL)
         clock.now += TTL - 1
         await clocked.enroll("index:x", "new", TTL)
-        assert sorted(await clocked.members("index:x")) == ["new", "old"]
+        assert sorted(await names_in(clocked, "index:x")) == ["new", "old"]
         clock.now += 1
-        assert await clocked.members("index:x") == ["new"]
-        assert await clocked.put_new("cp:{tag}:1", b"v", TTL) is None
+        assert await names_in(clocked, "index:x") == ["new"]
+        assert await clocked.put("cp:{tag}:1", b"v", TTL, only_new=True) is None
         assert await clocked.get_many(["cp:{tag}:1"]) == [b"v"]
 
-    async def test_give_what_is_put_again_its_time_anew(self, clocked: Store, clock: Clock) -> None:
+    async def test_give_what_is_put_again_its_time_anew(self, clocked: OpenedStore, clock: Clock) -> None:
         key = new_key()
         await clocked.put(key, b"old", TTL)
         clock.now += TTL - 1
@@ -290,19 +292,19 @@ class TestStoresWithAClock:
         clock.now += TTL - 1
         assert await clocked.get_many([key]) == [b"new"]
 
-    async def test_let_a_list_live_from_its_last_item_on(self, clocked: Store, clock: Clock) -> None:
-        await clocked.append("trail:{tag}", [b"old"], 9, TTL)
+    async def test_let_a_list_live_from_its_last_item_on(self, clocked: OpenedStore, clock: Clock) -> None:
+        await clocked.items("trail:{tag}", [b"old"], limit=9, ttl=TTL)
         clock.now += TTL - 1
-        await clocked.append("trail:{tag}", [b"new"], 9, TTL)
+        await clocked.items("trail:{tag}", [b"new"], limit=9, ttl=TTL)
         clock.now += TTL - 1
         assert await clocked.items("trail:{tag}") == [b"old", b"new"]
         clock.now += 1
         assert await clocked.items("trail:{tag}") == []
 
-    async def test_keep_what_is_touched(self, clocked: Store, clock: Clock) -> None:
+    async def test_keep_what_is_touched(self, clocked: OpenedStore, clock: Clock) -> None:
         touched, left = new_key(), new_key()
         for key in (touched, left):
-            await clocked.put_new(key, b"v", TTL)
+            await clocked.put(key, b"v", TTL, only_new=True)
         clock.now += TTL - 1
         await clocked.touch([touched], TTL)
         clock.now += TTL - 1
@@ -311,29 +313,29 @@ class TestStoresWithAClock:
         await clocked.touch([touched], TTL)
         assert await clocked.get_many([touched]) == [None]
 
-    async def test_free_a_lock_whose_owner_died(self, clocked: Store, clock: Clock) -> None:
+    async def test_free_a_lock_whose_owner_died(self, clocked: OpenedStore, clock: Clock) -> None:
         key = new_key()
-        assert await clocked.acquire(key, "dead", 30)
+        assert await clocked.lock(key, "dead", 30)
         clock.now += 30
-        assert await clocked.acquire(key, "next", 30)
-        await clocked.release(key, "dead")
-        assert not await clocked.acquire(key, "third", 30)
+        assert await clocked.lock(key, "next", 30)
+        await clocked.lock(key, "dead", 0)
+        assert not await clocked.lock(key, "third", 30)
 
 
 class TestMemory:
     async def test_drops_the_least_recently_used_beyond_its_entries(self, clock: Clock) -> None:
         store = MemoryStore(clock=clock, max_entries=2)
-        await store.put_new("a", b"1", TTL)
-        await store.put_new("b", b"2", TTL)
+        await store.put("a", b"1", TTL, only_new=True)
+        await store.put("b", b"2", TTL, only_new=True)
         await store.get_many(["a"])
-        await store.put_new("c", b"3", TTL)
+        await store.put("c", b"3", TTL, only_new=True)
         assert await store.get_many(["a", "b", "c"]) == [b"1", None, b"3"]
 
     async def test_drops_the_least_recently_used_beyond_its_bytes(self, clock: Clock) -> None:
         store = MemoryStore(clock=clock, max_bytes=1000)
         keys = [f"{number:04}" for number in range(1000)]
         for key in keys:
-            await store.put_new(key, b"v" * 96, TTL)
+            await store.put(key, b"v" * 96, TTL, only_new=True)
         assert await store.get_many(keys) == [None] * 990 + [b"v" * 96] * 10
 
 
@@ -346,7 +348,7 @@ async def main() -> None:
     store = SqliteStore(Path(sys.argv[1]), timeout=60)
     for number in range(50):
         mine = f"{sys.argv[2]} {number}".encode()
-        print((await store.put_new(str(number), mine, 600) or mine).decode())
+        print((await store.put(str(number), mine, 600, only_new=True) or mine).decode())
     await store.close()
 
 asyncio.run(main())
@@ -357,12 +359,12 @@ class TestSqlite:
     async def test_survives_a_restart(self, tmp_path: Path) -> None:
         for expected in (None, b"v"):
             store = SqliteStore(tmp_path / "deep" / "er" / "store.db")
-            assert await store.put_new("key", b"v", TTL) == expected
+            assert await store.put("key", b"v", TTL, only_new=True) == expected
             await store.close()
 
     async def test_shares_a_file_between_two_stores(self, tmp_path: Path) -> None:
         one, two = (SqliteStore(tmp_path / "store.db", timeout=5) for _ in range(2))
-        winners = await asyncio.gather(*(s.put_new("key", b"v", TTL) for s in (one, two) * 25))
+        winners = await asyncio.gather(*(s.put("key", b"v", TTL, only_new=True) for s in (one, two) * 25))
         assert winners.count(None) == 1
         assert await one.get_many(["key"]) == await two.get_many(["key"]) == [b"v"]
         await one.close()
@@ -382,7 +384,7 @@ class TestSqlite:
 
     async def test_keeps_its_files_to_their_owner(self, tmp_path: Path) -> None:
         store = SqliteStore(tmp_path / "store.db")
-        await store.put_new("key", b"v", TTL)
+        await store.put("key", b"v", TTL, only_new=True)
         modes = {path.name: path.stat().st_mode & 0o777 for path in tmp_path.iterdir()}  # noqa: ASYNC240
         assert modes == {"store.db": 0o600, "store.db-wal": 0o600, "store.db-shm": 0o600}
         await store.close()
@@ -392,11 +394,11 @@ class TestSqlite:
     ) -> None:
         store = SqliteStore(tmp_path / "store.db", clock=clock)
         for number in range(600):
-            await store.put_new(str(number), b"v", 10)
+            await store.put(str(number), b"v", 10, only_new=True)
         for rows in (600 - 500 + 2, 2 + 1, 2 + 2):
             clock.now += 60
-            await store.put_new(f"at {clock.now}", b"v", TTL)
-            await store.put_new("again in this minute", b"v", TTL)
+            await store.put(f"at {clock.now}", b"v", TTL, only_new=True)
+            await store.put("again in this minute", b"v", TTL, only_new=True)
             assert await store._run(store._connection.execute("SELECT count(*) FROM entries").fetchone) == (rows,)
         await store.close()
 
@@ -406,11 +408,11 @@ class TestRedis:
         store = RedisStore(valkey_url, timeout=5)
         entry, lock = new_key(), new_key()
         async with Redis.from_url(valkey_url) as redis:
-            await store.put_new(entry, b"v", 100.5)
-            await store.acquire(lock, "token", 30)
+            await store.put(entry, b"v", 100.5, only_new=True)
+            await store.lock(lock, "token", 30)
             assert 90_000 < await redis.pttl(entry) <= 100_500
             assert 20_000 < await redis.pttl(lock) <= 30_000
-            assert await store.put_new(entry, b"w", 5000) == b"v"
+            assert await store.put(entry, b"w", 5000, only_new=True) == b"v"
             assert await redis.pttl(entry) <= 100_500
             await store.touch([new_key(), entry], TTL)
             assert 590_000 < await redis.pttl(entry) <= 600_000
@@ -418,8 +420,8 @@ class TestRedis:
 
     async def test_lists_what_lies_under_a_tag_for_as_long_as_any_of_it(self, valkey_url: str) -> None:
         store, tag = RedisStore(valkey_url, timeout=5), secrets.token_hex(8)
-        await store.put_new(f"cp:{{{tag}}}:1", b"v", TTL)
-        await store.acquire(f"lock:{{{tag}}}", "token", 30)
+        await store.put(f"cp:{{{tag}}}:1", b"v", TTL, only_new=True)
+        await store.lock(f"lock:{{{tag}}}", "token", 30)
         await store.touch([f"lock:{{{tag}}}"], 30)
         async with Redis.from_url(valkey_url) as redis:
             assert await redis.pttl(f"keys:{{{tag}}}") > 590_000
@@ -490,7 +492,7 @@ class TestRedis:
         store = RedisStore(cluster.url, timeout=5)
         keys = [new_key(number) for number in range(300)]
         for key in keys:
-            await store.put_new(key, key.encode(), TTL)
+            await store.put(key, key.encode(), TTL, only_new=True)
         assert await store.get_many([*keys, *reversed(keys)]) == [key.encode() for key in [*keys, *reversed(keys)]]
         held = [int(str(master.do("DBSIZE"))) for master in cluster.masters]
         assert min(held) > 0
@@ -557,7 +559,7 @@ class TestRedis:
             node.do("CONFIG", "SET", "cluster-announce-port", front.rpartition(":")[2])
             store = RedisStore(f"rediss+cluster://{front}?ssl_ca_certs={certificates.authority}", timeout=5)
             key = new_key()
-            assert await store.put_new(key, b"v", TTL) is None
+            assert await store.put(key, b"v", TTL, only_new=True) is None
             assert await store.get_many([key]) == [b"v"]
             assert [f"127.0.0.1:{found.address[1]}" for found in nodes_of(store)] == [front]
             await store.close()
@@ -583,15 +585,15 @@ class TestTheDocumentedUser:
         try:
             for number in range(20):
                 key = new_key(number)
-                assert await store.put_new(key, b"v", TTL) is None
+                assert await store.put(key, b"v", TTL, only_new=True) is None
                 await store.put(key, b"w", TTL)
-                await store.append(f"trail:{key}", [b"v"], 9, TTL)
+                await store.items(f"trail:{key}", [b"v"], limit=9, ttl=TTL)
                 assert await store.items(f"trail:{key}") == [b"v"]
                 await store.touch([key], TTL)
                 assert await store.get_many([key]) == [b"w"]
-                assert await store.acquire(f"lock:{key}", "token", TTL)
-                await store.release(f"lock:{key}", "token")
-                assert await store.acquire(f"lock:{key}", "token", TTL)
+                assert await store.lock(f"lock:{key}", "token", TTL)
+                await store.lock(f"lock:{key}", "token", 0)
+                assert await store.lock(f"lock:{key}", "token", TTL)
         finally:
             await store.close()
             for node in cluster.nodes:
@@ -732,14 +734,14 @@ async def prefixed(url: str) -> None:
     mine, theirs = (RedisStore(url, timeout=5, prefix=prefix) for prefix in ("mine:", "theirs:"))
     try:
         await mine.put("cp:{tag}:a", b"a", TTL)
-        await mine.put_new("part:{tag}:b", b"b", TTL)
-        await mine.append("trail:{tag}", [b"c"], 9, TTL)
+        await mine.put("part:{tag}:b", b"b", TTL, only_new=True)
+        await mine.items("trail:{tag}", [b"c"], limit=9, ttl=TTL)
         await mine.put("learned:d", b"d", TTL)
         await mine.enroll("index:e", "e", TTL)
-        assert await mine.acquire("lock:f", "f", TTL)
+        assert await mine.lock("lock:f", "f", TTL)
         await mine.touch(["cp:{tag}:a"], TTL)
         assert await theirs.get_many(["cp:{tag}:a", "learned:d"]) == [None, None]
-        assert (await theirs.items("trail:{tag}"), await theirs.members("index:e")) == ([], [])
+        assert (await theirs.items("trail:{tag}"), await names_in(theirs, "index:e")) == ([], [])
         await theirs.erase("tag", b"mark", TTL)
         assert await mine.get_many(["cp:{tag}:a", "learned:d"]) == [b"a", b"d"]
         await mine.erase("tag", b"mark", TTL)

@@ -36,7 +36,8 @@ from proxy.observing.log_lines import LogLines
 from proxy.records.checkpoints import Checkpoints
 from proxy.runtime import workers as threads
 from proxy.runtime.workers import Workers
-from proxy.stores import Sealer, Store
+from proxy.stores import Sealer
+from proxy.stores.base import Store
 from proxy.stores.memory import MemoryStore
 from proxy.upstream.http import UpstreamClient
 from proxy.upstream.routes import Route, SummaryTarget

@@ -27,8 +27,8 @@ FAULTS = {
         "proxy.records.checkpoints.Checkpoints.find",
         "proxy.records.checkpoints.Checkpoints.publish",
         "proxy.stores.memory.MemoryStore.get_many",
-        "proxy.stores.memory.MemoryStore.put_new",
-        "proxy.stores.memory.MemoryStore.acquire",
+        "proxy.stores.memory.MemoryStore.put",
+        "proxy.stores.memory.MemoryStore.lock",
         "proxy.stores.sealing.Sealer.seal",
     ),
     "summarizing": (

@@ -39,57 +39,12 @@ from proxy.records.erasures import Erasures
 from proxy.records.lineages import Lineages
 from proxy.records.siblings import Siblings
 from proxy.runtime.workers import Workers
-from proxy.stores.base import Facts, Member, Store
+from proxy.stores.delegating import ReadOnlyStore
 from proxy.stores.memory import MemoryStore
 from proxy.stores.sealing import Sealer
 
 # For what is looked at only, as when tokens are counted: a part of what serves requests.
 _REMEMBERED_BYTES = 8 * 1024 * 1024
-
-
-class LookOnly:
-    """A store that is read and never written; itself a `Store`."""
-
-    def __init__(self, store: Store) -> None:
-        self._store = store
-
-    async def get_many(self, keys: Sequence[str]) -> list[bytes | None]:
-        return await self._store.get_many(keys)
-
-    async def put_new(self, key: str, value: bytes, ttl: float) -> bytes | None:
-        """As if it were stored."""
-
-    async def put(self, key: str, value: bytes, ttl: float) -> None: ...
-
-    async def append(self, key: str, items: Sequence[bytes], limit: int, ttl: float) -> None: ...
-
-    async def items(self, key: str) -> list[bytes] | None:
-        return await self._store.items(key)
-
-    async def erase(self, _tag: str, _mark: bytes, _ttl: float) -> bytes | None:
-        """Nothing is."""
-
-    async def enroll(self, index: str, member: str, ttl: float) -> None: ...
-
-    async def members(self, index: str) -> list[str] | None:
-        return await self._store.members(index)
-
-    async def newest(self, index: str, limit: int, before: Member | None) -> list[Member] | None:
-        return await self._store.newest(index, limit, before)
-
-    async def strike(self, index: str, member: str) -> None: ...
-
-    async def touch(self, keys: Sequence[str], ttl: float) -> None: ...
-
-    async def acquire(self, _key: str, _token: str, _ttl: float) -> bool:
-        return True
-
-    async def release(self, key: str, token: str) -> None: ...
-
-    async def facts(self) -> Facts:
-        return await self._store.facts()
-
-    async def close(self) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +94,7 @@ class Explainer:
     ) -> None:
         # Its own: what is only looked at must not count as done, nor push out what is.
         memory = Memory(_REMEMBERED_BYTES)
-        self._store = LookOnly(checkpoints.store)
+        self._store = ReadOnlyStore(checkpoints.store)
         looked_at = checkpoints.over(self._store)
         self._standing = StandingRecords(looked_at, Siblings(looked_at, erasures, sealer, ttl), is_answered)
         self._trails = Trails(looked_at, self._standing, erasures, sealer, ttl, memory)

@@ -82,28 +82,59 @@ class RedisStore:
                 found.update(zip(group, await self._values(group, reply), strict=True))
         return [value if isinstance(value := found[key], bytes) else None for key in keys]
 
-    async def put_new(self, key: str, value: bytes, ttl: float) -> bytes | None:
+    async def put(self, key: str, value: bytes, ttl: float, *, only_new: bool = False) -> bytes | None:
         check_size(value)
         key, milliseconds = self._at(key), _milliseconds(ttl)
+        if not only_new:
+            await self._put(key, _PUT, (value, milliseconds), [("SET", key, value, "PX", milliseconds)])
+            return None
         words: Words = ("SET", key, value, "NX", "GET", "PX", milliseconds)  # NX together with GET needs Redis 7.0
         winner = await self._put(key, _PUT_NEW, (value, milliseconds), [words])
         return winner if isinstance(winner, bytes) else None
 
-    async def put(self, key: str, value: bytes, ttl: float) -> None:
-        check_size(value)
-        key, milliseconds = self._at(key), _milliseconds(ttl)
-        await self._put(key, _PUT, (value, milliseconds), [("SET", key, value, "PX", milliseconds)])
+    async def touch(self, keys: Sequence[str], ttl: float) -> None:
+        if not keys:
+            return
+        keys = [self._at(key) for key in keys]
+        lists = dict.fromkeys(self._listed(tag) for key in keys if (tag := tag_of(key)) is not None)
+        async with self._deadline():
+            touched = [Command(key, ("PEXPIRE", key, _milliseconds(ttl))) for key in keys]
+            touched += [Command(key, ("PEXPIRE", key, _milliseconds(ttl), "GT")) for key in lists]
+            replies = await self._servers.run(touched)
+            for reply in replies:
+                _check(reply)
 
-    async def append(self, key: str, items: Sequence[bytes], limit: int, ttl: float) -> None:
-        check_sizes(items)
+    async def items(self, key: str, added: Sequence[bytes] = (), *, limit: int = 0, ttl: float = 0) -> list[bytes]:
         key, milliseconds = self._at(key), _milliseconds(ttl)
-        push: list[Words] = [("RPUSH", key, *items), ("LTRIM", key, -limit, -1), ("PEXPIRE", key, milliseconds)]
-        await self._put(key, _APPEND, (limit, milliseconds, *items), push)
+        if not added:
+            found = await self._run(key, "LRANGE", key, 0, -1)
+            return [item for item in found if isinstance(item, bytes)] if isinstance(found, list) else []
+        check_sizes(added)
+        push: list[Words] = [("RPUSH", key, *added), ("LTRIM", key, -limit, -1), ("PEXPIRE", key, milliseconds)]
+        await self._put(key, _APPEND, (limit, milliseconds, *added), push)
+        return []
 
-    async def items(self, key: str) -> list[bytes]:
+    async def members(self, index: str, limit: int | None = None, before: Member | None = None) -> list[Member]:
+        top = "+inf" if before is None else repr(before.expires)
+        most = () if limit is None else ("LIMIT", 0, limit + _TIES)
+        index = self._at(index)
+        found = await self._run(index, "ZRANGE", index, top, "-inf", "BYSCORE", "REV", *most, "WITHSCORES")
+        parts = [part for part in found if isinstance(part, bytes)] if isinstance(found, list) else []
+        there = [Member(float(score), _text(name)) for name, score in zip(parts[::2], parts[1::2], strict=True)]
+        return [each for each in there if before is None or each < before][:limit]
+
+    async def enroll(self, index: str, member: str, ttl: float) -> None:
+        index = self._at(index)
+        if ttl:
+            await self._eval(_ENROLL, (index,), member, _milliseconds(ttl), MAX_MEMBERS)
+        else:
+            await self._run(index, "ZREM", index, member)
+
+    async def lock(self, key: str, token: str, ttl: float) -> bool:
         key = self._at(key)
-        found = await self._run(key, "LRANGE", key, 0, -1)
-        return [item for item in found if isinstance(item, bytes)] if isinstance(found, list) else []
+        if ttl:
+            return await self._run(key, "SET", key, token, "NX", "PX", _milliseconds(ttl)) is not None
+        return await self._eval(_COMPARE_AND_DELETE, (key,), token) == 1
 
     async def erase(self, tag: str, mark: bytes, ttl: float) -> bytes | None:
         # What lies there from now on was refused, what lay there before is listed. Of a slot that is being moved, one
@@ -122,46 +153,6 @@ class RedisStore:
             for reply in await self._servers.run([Command(grave, each) for each in removals]):
                 _check(reply)
         return holds if isinstance(holds, bytes) else mark
-
-    async def enroll(self, index: str, member: str, ttl: float) -> None:
-        await self._eval(_ENROLL, (self._at(index),), member, _milliseconds(ttl), MAX_MEMBERS)
-
-    async def members(self, index: str) -> list[str]:
-        index = self._at(index)
-        found = await self._run(index, "ZRANGE", index, 0, -1)
-        return [_text(member) for member in found if isinstance(member, bytes)] if isinstance(found, list) else []
-
-    async def newest(self, index: str, limit: int, before: Member | None) -> list[Member]:
-        top = "+inf" if before is None else repr(before.expires)
-        index, most = self._at(index), limit + _TIES
-        words = ("ZRANGE", index, top, "-inf", "BYSCORE", "REV", "LIMIT", 0, most, "WITHSCORES")
-        found = await self._run(index, *words)
-        told = [part for part in found if isinstance(part, bytes)] if isinstance(found, list) else []
-        there = [Member(float(score), _text(name)) for name, score in zip(told[::2], told[1::2], strict=True)]
-        return [each for each in there if before is None or each < before][:limit]
-
-    async def strike(self, index: str, member: str) -> None:
-        index = self._at(index)
-        await self._run(index, "ZREM", index, member)
-
-    async def touch(self, keys: Sequence[str], ttl: float) -> None:
-        if not keys:
-            return
-        keys = [self._at(key) for key in keys]
-        lists = dict.fromkeys(self._listed(tag) for key in keys if (tag := tag_of(key)) is not None)
-        async with self._deadline():
-            touched = [Command(key, ("PEXPIRE", key, _milliseconds(ttl))) for key in keys]
-            touched += [Command(key, ("PEXPIRE", key, _milliseconds(ttl), "GT")) for key in lists]
-            replies = await self._servers.run(touched)
-            for reply in replies:
-                _check(reply)
-
-    async def acquire(self, key: str, token: str, ttl: float) -> bool:
-        key = self._at(key)
-        return await self._run(key, "SET", key, token, "NX", "PX", _milliseconds(ttl)) is not None
-
-    async def release(self, key: str, token: str) -> None:
-        await self._eval(_COMPARE_AND_DELETE, (self._at(key),), token)
 
     async def facts(self) -> Facts:
         """Of one server; nothing where this user may not ask. Counting by kind would take a look at every key."""

@@ -191,10 +191,10 @@ async def test_while_the_store_is_down_a_session_is_told_as_this_replica_saw_it(
         before = await show.json(f"sessions/{show.id}")
         assert before["is_whole"]
 
-        async def nothing(*_: object) -> None:
+        async def nothing(*_: object, **__: object) -> None:
             raise StoreError("down")
 
-        for name in ("items", "get_many", "members", "newest", "append", "put", "enroll"):
+        for name in ("items", "get_many", "members", "put", "enroll"):
             monkeypatch.setattr(opened.store._store, name, nothing)
         assert opened.kept_trails is not None
         await opened.kept_trails.write()
