@@ -8,6 +8,7 @@ import time
 from collections.abc import AsyncIterator, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
 from importlib.metadata import version
 from threading import Thread
 
@@ -35,7 +36,7 @@ from proxy.observing.trace import Tracing
 from proxy.records import kept_trails
 from proxy.records.erasures import LOOK_EVERY
 from proxy.records.kept_figures import WRITE_EVERY, KeptFigures
-from proxy.records.kept_trails import KeptTrails, shelves_of
+from proxy.records.kept_trails import KeptTrails
 from proxy.records.replicas import BEAT_EVERY, Replica, Replicas
 from proxy.runtime.container import buffered_that_fit, memory_limit
 from proxy.runtime.deadlines import repeated
@@ -139,9 +140,9 @@ class App(Served):
             openmetrics = engine.metrics.openmetrics if self._peers is None else None
             process = secrets.token_hex(8)
             run = f"{name}:{process}"
-            figures = self._figures(engine, store, run)
-            replicas = Replicas(store, engine.sealer, run, lambda: self._replica(name, started, reloader))
-            kept = self._kept(trails, engine, store, process) if config.telemetry.trail else None
+            figures = self._figures(engine, run)
+            replicas = Replicas(engine.sessions.sealed, run, lambda: self._replica(name, started, reloader))
+            kept = self._kept(trails, engine, process) if config.telemetry.trail else None
             self._opened = Opened(
                 store=store, engine=engine, active=lambda: gateway.active, is_draining=lambda: self.is_draining,
                 reloader=reloader, in_flight=gateway.admission.in_flight, exposition=exposition,
@@ -159,19 +160,18 @@ class App(Served):
             yield
             self._opened = None
 
-    def _figures(self, engine: Engine, store: CircuitBreaker, run: str) -> KeptFigures:
+    def _figures(self, engine: Engine, run: str) -> KeptFigures:
         """What is kept of the figures of this run of the process."""
-        ttl, hours = self._config.telemetry.figures, engine.tallies.hours
-        return KeptFigures(hours, store, engine.sealer, ttl, run, time.time, lambda: store.available)
+        sealed = replace(engine.sessions.sealed, ttl=self._config.telemetry.figures)
+        return KeptFigures(engine.tallies.hours, sealed, run, time.time, engine.sessions.is_up)
 
-    def _kept(self, trails: SessionTrails, engine: Engine, store: CircuitBreaker, process: str) -> KeptTrails:
+    def _kept(self, trails: SessionTrails, engine: Engine, process: str) -> KeptTrails:
         """What is kept of trails beside this process's."""
-        shelves = shelves_of(store, engine.sealer, self._config.store.ttl)
 
         def owner(tenant: str) -> Caller | None:
             return self._gateway.active.tenants.named(tenant)
 
-        return KeptTrails(trails, *shelves, engine.sessions, engine.erasures, owner, process, lambda: store.available)
+        return KeptTrails(trails, engine.sessions, owner, process)
 
     def _watch(self, metrics: Metrics, gateway: Gateway, reloader: Reloader) -> None:
         """Have the metrics tell what only the app knows."""
@@ -293,7 +293,6 @@ async def _written(trails: KeptTrails, fail_open: FailOpen) -> AsyncIterator[Non
 
 async def _look_after(engine: Engine, trails: KeptTrails | None, recent: Recent) -> None:
     """Learn what was asked for elsewhere: compactions, and erasures, to know nothing any more of what they were of."""
-    await engine.manual.look()
-    if await engine.erasures.look_after() and trails is not None:
+    if await engine.sessions.look_after() and trails is not None:
         for key in await trails.forget_erased():
             recent.forget(key.tenant, key.id, key.label.__eq__)

@@ -3,11 +3,9 @@
 import asyncio
 import io
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
-from functools import partial
 from importlib import resources
 
 from policies.record.prompting import Prompts
@@ -40,50 +38,17 @@ from proxy.observing.log_lines import LogLines
 from proxy.observing.metrics import Metrics, by_name
 from proxy.observing.pricing import Pricing
 from proxy.observing.tallies import Tallies
-from proxy.records.checkpoints import Checkpoints
-from proxy.records.erasures import Erasures
-from proxy.records.index import SessionIndex
-from proxy.records.lineages import Lineages
-from proxy.records.manual import ManualCompactions
-from proxy.records.siblings import Siblings
+from proxy.records.sessions import Sessions
 from proxy.runtime.background import Background
 from proxy.runtime.workers import Workers
 from proxy.stores import CircuitBreaker
 from proxy.stores.base import Store
-from proxy.stores.delegating import ReadOnlyStore
 from proxy.stores.memory import MemoryStore
 from proxy.stores.sealing import Sealer
 from proxy.upstream.http import UpstreamClient
 from proxy.upstream.summarizer import Summarizer
 
 _WORKERS = 2
-
-
-@dataclass(frozen=True, slots=True)
-class _Kept:
-    """What lies in the store, by what it is."""
-
-    checkpoints: Checkpoints
-    erasures: Erasures
-    lineages: Lineages
-    sessions: SessionIndex
-    standing: StandingRecords
-    is_answered: Callable[[], bool]
-
-
-def _kept(store: Store, sealer: Sealer, ttl: float, memory: Memory) -> _Kept:
-    checkpoints = Checkpoints(store, sealer, ttl, Cache(memory, "records"))
-    erasures = Erasures(store, ttl, time.monotonic)
-    siblings = Siblings(checkpoints, erasures, sealer, ttl)
-    is_answered = partial(_is_answered, store)
-    return _Kept(
-        checkpoints,
-        erasures,
-        Lineages(store, sealer, ttl, time.time, memory),
-        SessionIndex(store, sealer, ttl, erasures, siblings, time.time, memory),
-        StandingRecords(checkpoints, siblings, is_answered),
-        is_answered,
-    )
 
 
 async def open_engine(
@@ -103,38 +68,37 @@ async def open_engine(
     metrics = Metrics(tallies)
     await asyncio.to_thread(tokenizer.warm, DEFAULT_ENCODING)
     await asyncio.to_thread(table.load)
-    sealer, ttl = config.store.sealer(), config.store.ttl
     told = Hooks(LogLines(log), tallies, *hooks, fault=log.fault)
     observe = Pricing(table.price, told)
     memory = Memory(config.server.memory)
     workers, background = Workers(executor), Background(log.fault)
-    windows = Windows(table, store, sealer, time.time)
+    sealed = config.store.sealed(store)
+    sessions = Sessions(sealed, memory)
+    checkpoints, lineages = sessions.checkpoints, sessions.lineages
+    windows = Windows(table, sealed, time.time)
     summarizer = summarizer or Summarizer(client, time.monotonic, observe)
     spending, prompts = Spending(time.time), read_prompts()
 
-    kept = _kept(store, sealer, ttl, memory)
-    checkpoints, erasures, lineages, standing = kept.checkpoints, kept.erasures, kept.lineages, kept.standing
-    trails = Trails(checkpoints, standing, erasures, sealer, ttl, memory)
-    cooler = Cooler(store, sealer, ttl, tokenizer, workers, memory)
+    standing = StandingRecords(sessions)
+    trails = Trails(sessions, standing, memory)
+    cooler = Cooler(sealed, tokenizer, workers, memory)
     excerpts = Excerpts(cooler, summarizer, tokenizer, prompts, spending, workers)
     writer = Writer(checkpoints, summarizer, tokenizer, prompts, windows, spending, workers, time.monotonic)
     compactor = Compactor(checkpoints, summarizer, writer, spending, tokenizer, workers, observe, time.time)
-    compactions = Compactions(standing, compactor, lineages, trails, kept.sessions, background)
+    compactions = Compactions(standing, compactor, trails, sessions, background)
     quoter = Quoter(tokenizer, workers, observe, Cache(memory, "quotations"), Cache(memory, "indexes"))
-    decider = Decider(standing, cooler, Thinking(store, sealer, ttl, cooler, memory), quoter, lineages)
+    decider = Decider(standing, cooler, Thinking(sealed, cooler, memory), quoter, lineages)
     reader = RequestReader(tokenizer, workers, memory)
-    drafter = Drafter(decider, standing, compactions, lineages, erasures, trails, tokenizer, observe)
+    drafter = Drafter(decider, standing, compactions, sessions, trails, tokenizer, observe)
     ahead = Ahead(standing, compactions, excerpts, summarizer, lineages, trails, windows, observe)
-    explainer = Explainer(checkpoints, erasures, lineages, sealer, ttl, tokenizer, workers, kept.is_answered)
     _watch_memory(metrics, memory)
-    _watch_store(metrics, store, sealer, observe)
+    _watch_store(metrics, store, sealed.sealer, observe)
     _watch_work(metrics, background, standing, summarizer, spending)
     _watch_sinks(metrics, log, told)
     return Engine(
         tokenizer, windows, tallies, metrics, observe, reader, drafter, ahead,
-        Compositions(observe, workers, time.time), explainer, compactor.aside(ReadOnlyStore(store)),
-        kept.checkpoints, kept.lineages, sealer, spending, kept.erasures, kept.sessions,
-        ManualCompactions(store, sealer, kept.erasures), background, workers, memory,
+        Compositions(observe, workers, time.time), Explainer(sessions, tokenizer, workers),
+        compactor.aside(sessions.read_only().checkpoints), spending, sessions, background, workers, memory,
     )  # fmt: skip
 
 
@@ -180,11 +144,6 @@ def _watch_sinks(metrics: Metrics, log: Log, observe: Hooks) -> None:
     dropped = "Events that something to show them did not take"
     metrics.counter("log_lines_lost", "Lines of the log that could not be written", (), lambda: [((), log.lost)])
     metrics.counter("events_dropped", dropped, ("sink",), lambda: by_name(observe.dropped))
-
-
-def _is_answered(store: Store) -> bool:
-    """Whether the store has answered, rather than a guard in its place."""
-    return not isinstance(store, CircuitBreaker) or store.available
 
 
 def read_prompts() -> Prompts:

@@ -57,7 +57,7 @@ def anyio_backend() -> str:
 @pytest.fixture
 def one_replica(monkeypatch: pytest.MonkeyPatch) -> None:
     """No other has to learn of an erasure, so none is waited for."""
-    monkeypatch.setattr("proxy.records.index.SETTLED", 0)
+    monkeypatch.setattr("proxy.records.sessions.SETTLED", 0)
 
 
 @pytest.fixture(scope="session")

@@ -159,7 +159,7 @@ async def tenant_view(opened: Opened, visitor: Visitor, name: str, span: Span) -
 
 async def store_view(opened: Opened) -> StoreView:
     facts = await opened.store.facts()
-    return setup.store(opened.store, facts, opened.engine.sealer, opened.config, time.time())
+    return setup.store(opened.store, facts, opened.engine.sessions.sealed.sealer, opened.config, time.time())
 
 
 async def reload_config(opened: Opened, visitor: Visitor) -> Reloaded:

@@ -49,7 +49,7 @@ async def sources(config: Config, names: Sequence[str], tenant: str, *, ask: boo
     stored = open_existing(config.store.url, config.store.timeout, config.store.prefix) or MemoryStore()
     store = CircuitBreaker(stored, time.monotonic)
     try:
-        windows = Windows(table, store, config.store.sealer(), time.time)
+        windows = Windows(table, config.store.sealed(store), time.time)
         if ask:
             await _ask(config, names, tenant, windows)
         return [one for name in names for one in await _of_model(config, name, tenant, windows)]

@@ -1,6 +1,5 @@
 """`concertina sessions show` and `export`: what the store has of a conversation, for people and for programs."""
 
-import time
 from collections.abc import Iterator, Sequence
 
 import msgspec
@@ -11,12 +10,9 @@ from policies.record.lineage import Lineage
 from proxy.admin.sessions.records import Exported, Row, exported, row_of
 from proxy.callers.tenants import Caller
 from proxy.commands.common import plain
-from proxy.commands.sessions import moment, stored
+from proxy.commands.sessions import moment, opened
 from proxy.config.loading import Config
-from proxy.memory import Memory
-from proxy.records.checkpoints import Checkpoints
 from proxy.records.index import Session
-from proxy.records.lineages import Lineages
 
 _SHOWN = 16
 _WIDE = 200
@@ -35,11 +31,8 @@ class Details(msgspec.Struct, frozen=True):
 
 async def exported_from(config: Config, caller: Caller, sessions: Sequence[Session]) -> list[Exported]:
     """Raises StoreError."""
-    async with stored(config) as store:
-        sealer, ttl = config.store.sealer(), config.store.ttl
-        checkpoints = Checkpoints(store, sealer, ttl)
-        lineages = Lineages(store, sealer, ttl, time.time, Memory())
-        return [await exported(checkpoints, lineages, session, caller.policy.secrets) for session in sessions]
+    async with opened(config) as kept:
+        return [await exported(kept, session, caller.policy.secrets) for session in sessions]
 
 
 def details(found: Exported, *, with_text: bool) -> Details:

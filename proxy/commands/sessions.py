@@ -1,7 +1,6 @@
 """`concertina sessions`: which conversations have something stored, and their erasure by the running proxy, or here."""
 
 import asyncio
-import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -18,10 +17,8 @@ from proxy.commands import running
 from proxy.commands.common import fail, plain
 from proxy.config.loading import Config
 from proxy.memory import Memory
-from proxy.records.checkpoints import Checkpoints
-from proxy.records.erasures import Erasures
-from proxy.records.index import Session, SessionIndex, Target
-from proxy.records.siblings import Siblings
+from proxy.records.index import Session, Target
+from proxy.records.sessions import Sessions
 from proxy.stores import StoreError, file_of, open_existing
 from proxy.stores.base import Store
 
@@ -34,8 +31,8 @@ class NothingStoredError(StoreError):
 
 async def listed(config: Config, caller: Caller) -> list[Session]:
     """A tenant's conversations, the last used first; raises StoreError."""
-    async with _index(config) as index:
-        return await index.of(caller)
+    async with opened(config) as sessions:
+        return await sessions.of(caller)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,12 +71,12 @@ def _erased(ids: Mapping[str | None, list[str]], *, by_proxy: bool) -> Erased:
 
 
 async def _in_store(config: Config, caller: Caller, names: Sequence[str]) -> dict[str | None, list[str]]:
-    async with _index(config) as index:
-        by_name: dict[str | None, list[Target]] = {name: await index.named(caller, name) for name in names}
+    async with opened(config) as sessions:
+        by_name: dict[str | None, list[Target]] = {name: await sessions.named(caller, name) for name in names}
         if not names:
-            by_name[None] = await index.every(caller)
+            by_name[None] = await sessions.every(caller)
         found = [*chain.from_iterable(by_name.values())]
-        if await index.erase(caller, found) < len(found):
+        if await sessions.erase(caller, found) < len(found):
             raise StoreError("the store could not erase it all; nothing is promised, try again")
         return {name: [target.id for target in targets] for name, targets in by_name.items()}
 
@@ -87,10 +84,10 @@ async def _in_store(config: Config, caller: Caller, names: Sequence[str]) -> dic
 async def records(config: Config, caller: Caller, name: str | None) -> list[tuple[Session, Record]]:
     """The newest record of each of a tenant's conversations, the last used first, or of those with this label or whose
     id begins so; raises StoreError."""
-    async with _opened(config) as (index, checkpoints):
-        found = [session for session in await index.of(caller) if session.record is not None]
+    async with opened(config) as sessions:
+        found = [session for session in await sessions.of(caller) if session.record is not None]
         wanted = [one for one in found if name is None or is_called(one, name)]
-        read = [await checkpoints.lying_at(*one.record) for one in wanted if one.record]
+        read = [await sessions.checkpoints.lying_at(*one.record) for one in wanted if one.record]
     secrets = caller.policy.secrets
     return [(one, as_allowed(record, secrets)) for one, record in zip(wanted, read, strict=True) if record is not None]
 
@@ -114,19 +111,10 @@ async def one_of(config: Config, caller: Caller, name: str) -> Session:
 
 
 @asynccontextmanager
-async def _index(config: Config) -> AsyncIterator[SessionIndex]:
-    async with _opened(config) as (index, _):
-        yield index
-
-
-@asynccontextmanager
-async def _opened(config: Config) -> AsyncIterator[tuple[SessionIndex, Checkpoints]]:
+async def opened(config: Config) -> AsyncIterator[Sessions]:
+    """What the store has of sessions; raises StoreError."""
     async with stored(config) as store:
-        sealer, ttl = config.store.sealer(), config.store.ttl
-        erasures = Erasures(store, ttl, time.monotonic)
-        checkpoints = Checkpoints(store, sealer, ttl)
-        siblings = Siblings(checkpoints, erasures, sealer, ttl)
-        yield SessionIndex(store, sealer, ttl, erasures, siblings, time.time, Memory()), checkpoints
+        yield Sessions(config.store.sealed(store), Memory())
 
 
 @asynccontextmanager

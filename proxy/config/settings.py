@@ -34,7 +34,8 @@ from proxy.config.values import (
 )
 from proxy.dialects import table
 from proxy.memory import DEFAULT_BYTES
-from proxy.stores.sealing import Sealer
+from proxy.stores.base import Store
+from proxy.stores.sealing import SealedStore, Sealer
 
 DEFAULT: Final = "default"
 MAIN: Final = "main"
@@ -149,6 +150,10 @@ class StoreConfig(Settings):
         """What seals and opens everything that is stored."""
         retired = [key for text in self.retired_keys if (key := decode_key(text.get_secret_value())) is not None]
         return Sealer(self.encryption_key_bytes, retired)
+
+    def sealed(self, store: Store) -> SealedStore:
+        """This store as records are kept in it."""
+        return SealedStore(store, self.sealer(), self.ttl)
 
 
 if TYPE_CHECKING:

@@ -11,8 +11,7 @@ from proxy.engine.job import Job
 from proxy.engine.standing import StandingRecords
 from proxy.engine.trails import Trails
 from proxy.records.checkpoints import covering
-from proxy.records.index import SessionIndex
-from proxy.records.lineages import Lineages
+from proxy.records.sessions import Sessions
 from proxy.runtime.background import Background
 
 # Flights that one request may wait for, one after the other, before it begins its own.
@@ -38,9 +37,8 @@ class Compactions:
 
     _standing: StandingRecords
     _compactor: Compactor
-    _lineages: Lineages
     _trails: Trails
-    _sessions: SessionIndex
+    _sessions: Sessions
     _background: Background
     _flights: dict[str, list[_Flight]] = field(default_factory=dict)
     """By the tag of their conversation."""
@@ -163,10 +161,10 @@ class Compactions:
             record = await self._compactor.compact(await self._compactor.fitted(job))
         except CompactionError as error:
             if str(error) == "no_gain":
-                await self._lineages.gained_nothing(job.case.chain.tag, job.parent, job.case.request.tokens)
-            await self._lineages.failed(job.case.chain.tag, job.parent)
+                await self._sessions.lineages.gained_nothing(job.case.chain.tag, job.parent, job.case.request.tokens)
+            await self._sessions.lineages.failed(job.case.chain.tag, job.parent)
             raise
-        await self._lineages.compacted(job.case.chain.tag, record, len(job.case.conversation.messages))
+        await self._sessions.lineages.compacted(job.case.chain.tag, record, len(job.case.conversation.messages))
         await self._trails.note(job.case, record)
         return record
 

@@ -28,7 +28,6 @@ from proxy.records.checkpoints import Checkpoints, key_of
 from proxy.records.locks import LOCK_SECONDS, poll, renewed
 from proxy.runtime.deadlines import within
 from proxy.runtime.workers import Workers
-from proxy.stores.base import Store
 from proxy.upstream.routes import NO_MODEL, SummaryTarget
 from proxy.upstream.summarizer import Summarizer, SummarizerError
 
@@ -105,10 +104,9 @@ class Compactor:
     async def _publish(self, job: Job, record: Record) -> Record:
         return job.case.allowed(await self._checkpoints.publish(job.case.chain.digests, record))
 
-    def aside(self, store: Store) -> "Compactor":
-        """One that looks at this store, and whose compactions nobody is told of."""
-        checkpoints, writer = self._checkpoints.over(store), self._writer.over(store)
-        return replace(self, _checkpoints=checkpoints, _writer=writer, _observe=lambda _: None)
+    def aside(self, checkpoints: Checkpoints) -> "Compactor":
+        """One that keeps its records there, and whose compactions are not reported."""
+        return replace(self, _checkpoints=checkpoints, _writer=self._writer.over(checkpoints), _observe=lambda _: None)
 
     async def make(self, job: Job) -> Record:
         """The record, made here and kept nowhere; its beginning is told, and its end whatever comes of it. Raises

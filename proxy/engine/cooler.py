@@ -26,8 +26,7 @@ from proxy.memory import Cache, Memory
 from proxy.models.tokenizer import Tokenizer
 from proxy.records.shelf import Shelf
 from proxy.runtime.workers import Workers
-from proxy.stores.base import Store
-from proxy.stores.sealing import Sealer
+from proxy.stores.sealing import SealedStore
 
 # What is cut off beyond what must be, as a share of it: characters are cut where tokens are counted.
 _CUT_MARGIN = 0.05
@@ -77,13 +76,9 @@ class Cooled:
 class Cooler:
     """Replaces what has cooled down; one per process."""
 
-    def __init__(
-        self, store: Store, sealer: Sealer, ttl: float, tokenizer: Tokenizer, workers: Workers, memory: Memory
-    ) -> None:
-        self._frozen = Shelf(store, sealer, ttl, _Texts, Cache(memory, "short_forms"))
-        self._store = store
-        self._sealer = sealer
-        self._ttl = ttl
+    def __init__(self, sealed: SealedStore, tokenizer: Tokenizer, workers: Workers, memory: Memory) -> None:
+        self._frozen = Shelf(sealed, _Texts, Cache(memory, "short_forms"))
+        self._sealed = sealed
         self._tokenizer = tokenizer
         self._workers = workers
 
@@ -123,12 +118,11 @@ class Cooler:
 
     async def keep_summary(self, key: str, summary: str) -> None:
         """Put a summary of one message into the cache that the next batches look into (R4's summary_cache)."""
-        await self._store.put(key, self._sealer.seal(key, summary.encode()), self._ttl, only_new=True)
+        await self._sealed.put(key, summary.encode(), only_new=True)
 
     async def summaries(self, keys: Sequence[str]) -> list[str | None]:
         """The cached summaries of these messages, as `content_key` names them."""
-        values = await self._store.get_many(keys)
-        opened = [self._sealer.open(key, value) for key, value in zip(keys, values, strict=True)]
+        opened = await self._sealed.open_many(keys)
         return [None if plain is None else plain.decode("utf-8", "replace") for plain in opened]
 
     async def _forms(self, case: Case, batches: Sequence[Batch]) -> tuple[dict[int, _Texts], list[Batch]]:

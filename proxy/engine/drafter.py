@@ -22,8 +22,7 @@ from proxy.engine.standing import StandingRecords
 from proxy.engine.trails import Trails
 from proxy.models.tokenizer import Tokenizer
 from proxy.observing.events import Hook, Irreducible, UnstableHistory
-from proxy.records.erasures import Erasures
-from proxy.records.lineages import Lineages
+from proxy.records.sessions import Sessions
 from proxy.upstream.routes import SummaryTarget
 
 # Why nothing else was done with a request.
@@ -37,8 +36,7 @@ class Drafter:
     _decider: Decider
     _standing: StandingRecords
     _compactions: Compactions
-    _lineages: Lineages
-    _erasures: Erasures
+    _sessions: Sessions
     _trails: Trails
     _tokenizer: Tokenizer
     _observe: Hook
@@ -51,12 +49,12 @@ class Drafter:
         return await self._trails.resumed(await self._placed(case))
 
     async def _placed(self, case: Case) -> Case:
-        chain = await self._erasures.placed(case.chain, stores=not case.is_let_through)
+        chain = await self._sessions.erasures.placed(case.chain, stores=not case.is_let_through)
         return case if chain is case.chain else structs.replace(case, chain=chain)
 
     def plain(self, named: Named) -> Draft:
         """The draft of a request that goes out as it came, whatever else is known of it."""
-        self._lineages.seen(named.chain.first_link)
+        self._sessions.lineages.seen(named.chain.first_link)
         return untouched(named.request, "none", "below_floor")
 
     async def first(self, case: Case) -> Draft:
@@ -68,7 +66,7 @@ class Drafter:
 
     async def _carried_out(self, case: Case, decision: Decision) -> Draft:
         if not isinstance(decision.plan, Bypass):
-            self._lineages.seen(case.chain.first_link)
+            self._sessions.lineages.seen(case.chain.first_link)
         if case.mode == "shadow" and decision.view is not None:
             return untouched(case.request, "shadow", decision.would)
         match decision.plan:
@@ -110,7 +108,7 @@ class Drafter:
             stated, sent_tokens=refused.tokens, max_output=case.reserved_output, exact=route.exact, calibration=known
         )
         case = await self._placed(case)
-        since = self._lineages.now()
+        since = self._sessions.lineages.now()
         record = refused.record or await self._standing.newest(case)
         view = refused.view or await self._decider.cooled(case, record)
         rung = ladder.next_rung(
@@ -205,7 +203,7 @@ class Drafter:
         """The request after a compaction made now, or made by somebody else while we waited for it."""
         record, view = decision.record, decision.cooled
         job = self._job(case, view, plan, record, case.summarizer if plan.with_model else None)
-        began, since = time.perf_counter(), self._lineages.now()
+        began, since = time.perf_counter(), self._sessions.lineages.now()
         try:
             made = await self._compactions.next(job)
         except CompactionError as error:
@@ -226,7 +224,7 @@ class Drafter:
         return structs.replace(longer, waited=waited + longer.waited)
 
     def _job(self, case: Case, view: Cooled, plan: Compact, record: Record | None, target: SummaryTarget | None) -> Job:
-        started, deadline = self._lineages.seen(case.chain.first_link), case.caller.policy.summarizer.timeout
+        started, deadline = self._sessions.lineages.seen(case.chain.first_link), case.caller.policy.summarizer.timeout
         return Job(case, view, plan, record, target, started, deadline)
 
     async def _cut_contents(

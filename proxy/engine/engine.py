@@ -19,14 +19,9 @@ from proxy.models.windows import Windows
 from proxy.observing.events import Hook
 from proxy.observing.metrics import Metrics
 from proxy.observing.tallies import Tallies
-from proxy.records.checkpoints import Checkpoints
-from proxy.records.erasures import Erasures
-from proxy.records.index import SessionIndex
-from proxy.records.lineages import Lineages
-from proxy.records.manual import ManualCompactions
+from proxy.records.sessions import Sessions
 from proxy.runtime.background import Background
 from proxy.runtime.workers import Workers
-from proxy.stores import Sealer
 from proxy.upstream.routes import Router
 
 
@@ -46,21 +41,16 @@ class Engine:
     compositions: Compositions
     explainer: Explainer
     trials: Compactor
-    checkpoints: Checkpoints
-    lineages: Lineages
-    sealer: Sealer
     spending: Spending
-    erasures: Erasures
-    sessions: SessionIndex
-    manual: ManualCompactions
+    sessions: Sessions
     background: Background
     workers: Workers
     memory: Memory
 
     async def as_asked(self, named: Named) -> Named:
         """A request as it was asked for on its session's page: compacted."""
-        chain = named.chain
-        if named.mode == "on" and self.manual.may_be_due(chain) and await self.manual.take(chain.session):
+        chain, manual = named.chain, self.sessions.manual
+        if named.mode == "on" and manual.may_be_due(chain) and await manual.take(chain.session):
             return replace(named, mode="force")
         return named
 

@@ -3,7 +3,7 @@
 import asyncio
 import secrets
 from collections import Counter, OrderedDict
-from collections.abc import AsyncIterator, Callable, Collection
+from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Literal
@@ -16,9 +16,8 @@ from policies.record.record import Record
 from proxy.engine.case import Case
 from proxy.engine.draft import standing_of
 from proxy.lru import remember
-from proxy.records.checkpoints import Checkpoints
 from proxy.records.locks import LOCK_SECONDS, SingleFlight, poll, renewed
-from proxy.records.siblings import Siblings
+from proxy.records.sessions import Sessions
 
 # How far into what is not covered yet the turn to make the next summary is pinned, as a share of M: the same message
 # for every request of a conversation, however much it has grown meanwhile.
@@ -32,11 +31,9 @@ Taken = Record | Literal[True]
 class StandingRecords:
     """Finds the checkpoint in use; one per process. `lookups` counts where: `memory`, `store`, `miss`."""
 
-    def __init__(self, checkpoints: Checkpoints, siblings: Siblings, is_answered: Callable[[], bool]) -> None:
-        """`is_answered` tells whether the store has answered, rather than a guard in its place."""
-        self._checkpoints = checkpoints
-        self._siblings = siblings
-        self._is_answered = is_answered
+    def __init__(self, sessions: Sessions) -> None:
+        self._sessions = sessions
+        self._checkpoints = sessions.checkpoints
         self.lookups: Counter[str] = Counter()
         self._flights: SingleFlight[Record | None] = SingleFlight()
         self._alone: OrderedDict[str, None] = OrderedDict()
@@ -101,10 +98,10 @@ class StandingRecords:
         ):
             return None
         record = await self._flights.run(
-            case.chain.digests[-1].hex(), partial(self._siblings.find, case.chain, case.cuts)
+            case.chain.digests[-1].hex(), partial(self._sessions.siblings.find, case.chain, case.cuts)
         )
         if record is None:
-            if self._is_answered():
+            if self._sessions.is_up():
                 remember(self._alone, case.chain.tag, None, _ALONE)
             return None
         digest, first = case.chain.digests[record.covered].hex(), case.chain.digests[1].hex()

@@ -16,8 +16,7 @@ from proxy.engine.case import Case
 from proxy.engine.cooler import Cooled, Cooler
 from proxy.memory import Cache, Memory
 from proxy.records.shelf import Shelf
-from proxy.stores.base import Store
-from proxy.stores.sealing import Sealer
+from proxy.stores.sealing import SealedStore
 
 
 class Use(msgspec.Struct, frozen=True):
@@ -35,8 +34,8 @@ class Use(msgspec.Struct, frozen=True):
 class Thinking:
     """Leaves bound thinking out; one per store."""
 
-    def __init__(self, store: Store, sealer: Sealer, ttl: float, cooler: Cooler, memory: Memory) -> None:
-        self._uses = Shelf(store, sealer, ttl, Use, Cache(memory, "thinking"))
+    def __init__(self, sealed: SealedStore, cooler: Cooler, memory: Memory) -> None:
+        self._uses = Shelf(sealed, Use, Cache(memory, "thinking"))
         self._cooler = cooler
 
     async def use(self, case: Case, record: Record | None) -> Use | None:

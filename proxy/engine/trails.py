@@ -33,10 +33,8 @@ from proxy.engine.case import Case
 from proxy.engine.standing import StandingRecords
 from proxy.lru import remember
 from proxy.memory import Cache, Memory
-from proxy.records.checkpoints import Checkpoints
-from proxy.records.erasures import Erasures
+from proxy.records.sessions import Sessions
 from proxy.records.shelf import Shelf
-from proxy.stores.sealing import Sealer
 
 _LOOKED_UP = 128
 # Of so many pointers the first that leads to a trail counts: conversations may have been erased since.
@@ -70,22 +68,13 @@ class Instability:
 class Trails:
     """Notes and follows trails; one per process."""
 
-    def __init__(
-        self,
-        checkpoints: Checkpoints,
-        standing: StandingRecords,
-        erasures: Erasures,
-        sealer: Sealer,
-        ttl: float,
-        memory: Memory,
-    ) -> None:
-        self._checkpoints = checkpoints
+    def __init__(self, sessions: Sessions, standing: StandingRecords, memory: Memory) -> None:
+        self._sessions = sessions
         self._standing = standing
-        self._erasures = erasures
-        self._pointers = Shelf(checkpoints.store, sealer, ttl, _Pointer)
-        self._trails = Shelf(checkpoints.store, sealer, ttl, Trail, Cache(memory, "trails"))
-        self._restarts = Shelf(checkpoints.store, sealer, ttl, Restarts, Cache(memory, "restarts"))
-        self._slides = Shelf(checkpoints.store, sealer, ttl, list[Slide])
+        self._pointers = Shelf(sessions.sealed, _Pointer)
+        self._trails = Shelf(sessions.sealed, Trail, Cache(memory, "trails"))
+        self._restarts = Shelf(sessions.sealed, Restarts, Cache(memory, "restarts"))
+        self._slides = Shelf(sessions.sealed, list[Slide])
         self._held: OrderedDict[str, list[Slide]] = OrderedDict()
         """The newest request that each record held for, by its digest."""
 
@@ -115,7 +104,7 @@ class Trails:
 
     async def _place(self, case: Case, cut: int | None, pointer: _Pointer) -> _Place | None:
         """What a pointer leads to, and how body[:cut] goes on from there; None if it leads nowhere."""
-        link = await self._erasures.link(pointer.first + case.chain.mark)
+        link = await self._sessions.erasures.link(pointer.first + case.chain.mark)
         tag = hash_tag(case.chain.digests_under(link)[1])
         trail = await self._trails.get(_key(tag, pointer.digest.hex()))
         if trail is None:
@@ -137,7 +126,7 @@ class Trails:
                 continue
             there = replace(case, chain=replace(case.chain, link=place.link, origin=origin))
             # Without its record the trail names what nobody has: another one must not lie under that name.
-            if await self._checkpoints.known(there.chain.digests, [origin.cut]) is not None:
+            if await self._sessions.checkpoints.known(there.chain.digests, [origin.cut]) is not None:
                 return there
         return None
 

@@ -26,7 +26,6 @@ from proxy.models.windows import Windows
 from proxy.observing.events import CallResult
 from proxy.records.checkpoints import Checkpoints
 from proxy.runtime.workers import Workers
-from proxy.stores.base import Store
 from proxy.upstream.routes import SummaryTarget
 from proxy.upstream.summarizer import FormRefusedError, Summarizer, SummarizerError, SummarizerOverflowError
 
@@ -108,9 +107,9 @@ class Writer:
     _workers: Workers
     _ticks: Callable[[], float]
 
-    def over(self, store: Store) -> "Writer":
-        """The same, with parts kept in another store."""
-        return replace(self, _checkpoints=self._checkpoints.over(store))
+    def over(self, checkpoints: Checkpoints) -> "Writer":
+        """The same, with parts kept elsewhere."""
+        return replace(self, _checkpoints=checkpoints)
 
     async def write(self, job: Job, target: SummaryTarget, bill: Bill) -> Written:
         """The summary of a job, in as many calls as it takes; what they use is added to `bill`.

@@ -14,8 +14,7 @@ from policies.ladder import StatedLimit
 from policies.price import Price
 from proxy.lru import remember
 from proxy.models.table import MAX_ENTRIES, MAX_NAME, ModelTable, Window
-from proxy.stores.base import Store
-from proxy.stores.sealing import Sealer
+from proxy.stores.sealing import SealedStore
 
 # Seconds after which what other replicas have learned is looked up again.
 REFRESH = 60.0
@@ -77,15 +76,13 @@ class Windows:
     def __init__(
         self,
         table: ModelTable,
-        store: Store,
-        sealer: Sealer,
+        sealed: SealedStore,
         clock: Callable[[], float],
         max_entries: int = MAX_ENTRIES,
     ) -> None:
         """`clock` tells Unix seconds."""
         self._table = table
-        self._store = store
-        self._sealer = sealer
+        self._sealed = replace(sealed, ttl=LEARNED_TTL)
         self._clock = clock
         self._max_entries = max_entries
         self._known: OrderedDict[Place, _Known] = OrderedDict()
@@ -174,8 +171,8 @@ class Windows:
         if self.is_looked_up(place):
             return
         key, now = _key(place), self._clock()
-        (value,) = await self._store.get_many([key])
-        found = self._sealer.read(key, value, _decode) or self.experience(place)
+        (stored,) = await self._sealed.read_many([key], _decode)
+        found = stored or self.experience(place)
         self._keep(place, _Known(found, now))
 
     async def share(self, place: Place) -> None:
@@ -184,7 +181,7 @@ class Windows:
         if known is not None and not known.is_shared:
             known.is_shared = True
             key = _key(place)
-            await self._store.put(key, self._sealer.seal(key, _encode(known.experience)), LEARNED_TTL)
+            await self._sealed.put(key, _encode(known.experience))
 
     def has_news(self, place: Place) -> bool:
         """Whether something was learned that the other replicas do not know."""

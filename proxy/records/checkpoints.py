@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
 
 import msgspec
 
@@ -11,7 +12,7 @@ from policies.chain import hash_tag
 from policies.record.record import VERSION, Record
 from proxy.memory import Cache, Memory
 from proxy.stores.base import Store
-from proxy.stores.sealing import Sealer
+from proxy.stores.sealing import SealedStore
 
 # What a record takes in memory, for each byte of it in the store.
 _GROWTH = 3
@@ -27,15 +28,17 @@ _decode = msgspec.json.Decoder(Record).decode
 class Checkpoints:
     """Records by the digest of the prefix they cover; immutable, so the first to publish is right for everybody."""
 
-    def __init__(self, store: Store, sealer: Sealer, ttl: float, memory: Cache[str, Record] | None = None) -> None:
-        self.store = store
-        self._sealer = sealer
-        self._ttl = ttl
+    def __init__(self, sealed: SealedStore, memory: Cache[str, Record] | None = None) -> None:
+        self.sealed = sealed
         self._memory = Cache(Memory(), "records") if memory is None else memory
 
     def over(self, store: Store) -> Checkpoints:
         """The same checkpoints over another store; what this process remembers is shared."""
-        return Checkpoints(store, self._sealer, self._ttl, self._memory)
+        return Checkpoints(replace(self.sealed, store=store), self._memory)
+
+    @property
+    def store(self) -> Store:
+        return self.sealed.store
 
     def recall(self, digests: Sequence[bytes], cuts: Iterable[int]) -> Record | None:
         """The record of the newest cut that this process knows; no store access. `digests[c]` names body[:c]."""
@@ -55,7 +58,7 @@ class Checkpoints:
         for cut, key, value in zip(newest, keys, values, strict=True):
             record = self._open(key, value, digests[cut])
             if record is not None:
-                await self.store.touch([key], self._ttl)
+                await self.store.touch([key], self.sealed.ttl)
                 return covering(cut, self._memory.keep(key, record, _GROWTH * len(value or b"")))
         return None
 
@@ -73,10 +76,10 @@ class Checkpoints:
             return record
         key = key_of(digests, cut)
         encoded = _encode(record)
-        taken = await self.store.put(key, self._sealer.seal(key, encoded), self._ttl, only_new=True)
+        taken = await self.sealed.put(key, encoded, only_new=True)
         holds = self._open(key, taken, digests[cut])
-        if taken is not None and holds is None and not self._sealer.is_later(taken):  # damaged: nobody can use it
-            await self.store.put(key, self._sealer.seal(key, encoded), self._ttl)
+        if taken is not None and holds is None and not self.sealed.sealer.is_later(taken):  # damaged: nobody can use it
+            await self.sealed.put(key, encoded)
         return covering(cut, self._memory.keep(key, holds or record, _GROWTH * len(encoded)))
 
     async def lying_at(self, tag: str, digest: str) -> Record | None:
@@ -110,12 +113,11 @@ class Checkpoints:
         """The summary that was made from exactly this content before: of the tag's conversation, or of another one,
         as long as that was not erased; then this one gets a copy. Content holds the caller's scope."""
         key, note = _part_key(tag, content), _part_note(content)
-        value, noted = await self.store.get_many([key, note])
-        plain, other = self._sealer.open(key, value), self._sealer.open(note, noted)
+        plain, other = await self.sealed.open_many([key, note])
         if plain is None and other is not None:
             key = _part_key(other.decode("utf-8", "replace"), content)
-            (value,) = await self.store.get_many([key])
-            if (plain := self._sealer.open(key, value)) is not None:
+            (plain,) = await self.sealed.open_many([key])
+            if plain is not None:
                 await self.keep_part(tag, content, plain.decode("utf-8", "replace"))
         return None if plain is None else plain.decode("utf-8", "replace")
 
@@ -125,17 +127,16 @@ class Checkpoints:
         It lies with its conversation, and is erased with it; the note says no more than where.
         """
         key, note = _part_key(tag, content), _part_note(content)
-        sealed = self._sealer.seal(key, summary.encode("utf-8", "replace"))
-        await self.store.put(key, sealed, self._ttl, only_new=True)
-        await self.store.put(note, self._sealer.seal(note, tag.encode()), self._ttl)
+        await self.sealed.put(key, summary.encode("utf-8", "replace"), only_new=True)
+        await self.sealed.put(note, tag.encode())
 
     def _open(self, key: str, value: bytes | None, digest: bytes) -> Record | None:
-        record = self._sealer.read(key, value, _decode)
+        record = self.sealed.sealer.read(key, value, _decode)
         if record is None:
             return None
         if record.version == VERSION and record.digest == digest.hex():
             return record
-        self._sealer.unreadable += 1
+        self.sealed.sealer.unreadable += 1
         return None
 
 

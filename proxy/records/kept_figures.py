@@ -8,8 +8,8 @@ import msgspec
 
 from proxy.observing.tally import DAY_HOURS, HOUR, Hours, Tally
 from proxy.records.shelf import Shelf
-from proxy.stores.base import Store, names_in
-from proxy.stores.sealing import Sealer
+from proxy.stores.base import names_in
+from proxy.stores.sealing import SealedStore
 
 WRITE_EVERY = 30.0
 # Processes of a day that are added up; replicas that are started anew every minute make more.
@@ -38,18 +38,16 @@ class KeptFigures:
     def __init__(
         self,
         hours: Hours,
-        store: Store,
-        sealer: Sealer,
-        ttl: float,
+        sealed: SealedStore,
         run: str,
         clock: Callable[[], float],
         is_up: Callable[[], bool],
     ) -> None:
-        """`run` names this process among all that ever were; `clock` tells Unix seconds; `ttl` is in seconds."""
+        """`run` names this process among all that ever were; `clock` tells Unix seconds."""
         self._hours = hours
-        self._store = store
-        self._shelf = Shelf(store, sealer, ttl, _Rows)
-        self._ttl = ttl
+        self._store = sealed.store
+        self._shelf = Shelf(sealed, _Rows)
+        self._ttl = sealed.ttl
         self._run = run
         self._clock = clock
         self._is_up = is_up

@@ -19,11 +19,9 @@ from proxy.observing.session_trails import (
     TrailView,
 )
 from proxy.observing.tally import Tally, total
-from proxy.records.erasures import Erasures
-from proxy.records.index import Owner, SessionIndex
+from proxy.records.index import Owner
+from proxy.records.sessions import Sessions
 from proxy.records.shelf import Lists, Shelf
-from proxy.stores.base import Store
-from proxy.stores.sealing import Sealer
 
 # So often it is looked whether a trail has this many new points; all that are new are written every so many looks.
 LOOK_EVERY = 5.0
@@ -37,34 +35,24 @@ _CARRIED = 3
 _ENDANGERED = ITEMS // 2
 
 
-def shelves_of(store: Store, sealer: Sealer, ttl: float) -> tuple[Lists[TrailItem], Shelf[PromptComposed]]:
-    """Where trails are kept, and what the newest prompt of each consisted of; `ttl` is in seconds."""
-    return Lists(store, sealer, ttl, TrailItem, ITEMS), Shelf(store, sealer, ttl, PromptComposed)
-
-
 class KeptTrails:
     """The trails of all processes over one store, this one's among them."""
 
     def __init__(
         self,
         trails: SessionTrails,
-        lists: Lists[TrailItem],
-        prompts: Shelf[PromptComposed],
-        sessions: SessionIndex,
-        erasures: Erasures,
+        sessions: Sessions,
         owner_of: Callable[[str], Owner | None],
         run: str,
-        is_up: Callable[[], bool],
     ) -> None:
         """`owner_of` finds a tenant; `run` names this process among all that ever were."""
         self._trails = trails
-        self._lists = lists
-        self._prompts = prompts
+        self._lists = Lists(sessions.sealed, TrailItem, ITEMS)
+        self._prompts = Shelf(sessions.sealed, PromptComposed)
         self._sessions = sessions
-        self._erasures = erasures
+        self._erasures = sessions.erasures
         self._owner_of = owner_of
         self._run = run
-        self._is_up = is_up
         self._looks = 0
 
     async def look(self) -> None:
@@ -105,7 +93,7 @@ class KeptTrails:
     async def _is_forgotten(self, trail: SessionTrail) -> bool:
         """Whether the session was erased: then this process knows nothing of it any more."""
         place, key = trail.place, trail.key
-        if place is None or await self._erasures.link(place.name) == place.link or not self._is_up():
+        if place is None or await self._erasures.link(place.name) == place.link or not self._sessions.is_up():
             return False
         self._trails.forget(key.tenant, key.id, key.label.__eq__)
         return True
@@ -120,7 +108,7 @@ class KeptTrails:
         prompt = self._trails.prompt(trail.key)
         if prompt is not None and prompt.at > trail.saved_prompt:
             await self._prompts.put(_prompt_key(key), prompt)
-        if self._is_up():
+        if self._sessions.is_up():
             trail.saved, trail.saved_summaries = requests, summaries
             trail.saved_prompt = prompt.at if prompt else 0.0
             self._trails.saved(trail)
@@ -132,7 +120,7 @@ class KeptTrails:
             return
         failed = trail.failed
         await self._sessions.note_failure(owner, name)
-        if self._is_up():
+        if self._sessions.is_up():
             trail.noted = failed
 
     def _look_back(self, trail: SessionTrail, known: Sequence[TrailItem]) -> None:

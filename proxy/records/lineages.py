@@ -7,8 +7,7 @@ from policies.record.lineage import Lineage, compacted, failed, may_ask_model, m
 from policies.record.record import Record
 from proxy.memory import Cache, Memory
 from proxy.records.shelf import Shelf
-from proxy.stores.base import Store
-from proxy.stores.sealing import Sealer
+from proxy.stores.sealing import SealedStore
 
 # What is kept of a conversation that was seen: its first link, and when.
 _SEEN_BYTES = 100
@@ -20,9 +19,9 @@ class Lineages:
     Two replicas that change one state at once may lose a count. Nothing but statistics and pauses hang on it.
     """
 
-    def __init__(self, store: Store, sealer: Sealer, ttl: float, clock: Callable[[], float], memory: Memory) -> None:
+    def __init__(self, sealed: SealedStore, clock: Callable[[], float], memory: Memory) -> None:
         """`clock` tells Unix seconds."""
-        self._shelf = Shelf(store, sealer, ttl, Lineage, Cache(memory, "lineages"))
+        self._shelf = Shelf(sealed, Lineage, Cache(memory, "lineages"))
         self._clock = clock
         self._first_seen: Cache[bytes, float] = Cache(memory, "conversations")
 

@@ -1,12 +1,13 @@
 """Compactions that somebody has asked for: each is made with the next request of its session, by whichever process."""
 
 import secrets
+from dataclasses import replace
 
 from policies.chain import Chain, hash_tag, is_session
 from proxy.records.erasures import Erasures
 from proxy.records.shelf import Shelf
-from proxy.stores.base import Store, names_in
-from proxy.stores.sealing import Sealer
+from proxy.stores.base import names_in
+from proxy.stores.sealing import SealedStore
 
 # So long one waits for a request.
 _WAITS = 86_400.0
@@ -20,9 +21,9 @@ class ManualCompactions:
     Every process looks now and then of which sessions that is so, and no request has to ask the store for it.
     """
 
-    def __init__(self, store: Store, sealer: Sealer, erasures: Erasures) -> None:
-        self._store = store
-        self._tokens = Shelf(store, sealer, _WAITS, str)
+    def __init__(self, sealed: SealedStore, erasures: Erasures) -> None:
+        self._store = sealed.store
+        self._tokens = Shelf(replace(sealed, ttl=_WAITS), str)
         self._erasures = erasures
         self.asked: frozenset[bytes] = frozenset()
         """Sessions of which a compaction was asked for, and not made yet, by the names of `Chain.session`."""

@@ -1,12 +1,13 @@
 """The processes that serve over one store: each says that it is there, and how it is."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import msgspec
 
 from proxy.records.shelf import Shelf
-from proxy.stores.base import Store, names_in
-from proxy.stores.sealing import Sealer
+from proxy.stores.base import names_in
+from proxy.stores.sealing import SealedStore
 
 BEAT_EVERY = 10.0
 _TTL = 60.0
@@ -32,10 +33,10 @@ class Replica(msgspec.Struct, frozen=True, kw_only=True):
 class Replicas:
     """This process among the others."""
 
-    def __init__(self, store: Store, sealer: Sealer, run: str, tell: Callable[[], Replica]) -> None:
+    def __init__(self, sealed: SealedStore, run: str, tell: Callable[[], Replica]) -> None:
         """`run` names this process among all that ever were; `tell` says how it is."""
-        self._store = store
-        self._shelf = Shelf(store, sealer, _TTL, Replica)
+        self._store = sealed.store
+        self._shelf = Shelf(replace(sealed, ttl=_TTL), Replica)
         self._run = run
         self._tell = tell
 

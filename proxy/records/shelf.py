@@ -6,8 +6,7 @@ from typing import Generic, TypeVar
 import msgspec
 
 from proxy.memory import Cache, Memory
-from proxy.stores.base import Store
-from proxy.stores.sealing import Sealer
+from proxy.stores.sealing import SealedStore
 
 _T = TypeVar("_T")
 # What a value takes in memory, for each byte of it in the store.
@@ -17,13 +16,9 @@ _GROWTH = 4
 class Shelf(Generic[_T]):
     """A store's values under keys of one kind. What was damaged or sealed for another place is a miss."""
 
-    def __init__(
-        self, store: Store, sealer: Sealer, ttl: float, type_: type[_T], memory: Cache[str, _T] | None = None
-    ) -> None:
-        """`memory`: what this process remembers; `ttl` is in seconds."""
-        self._store = store
-        self._sealer = sealer
-        self._ttl = ttl
+    def __init__(self, sealed: SealedStore, type_: type[_T], memory: Cache[str, _T] | None = None) -> None:
+        """`memory`: what this process remembers."""
+        self._sealed = sealed
         self._encode = msgspec.json.Encoder().encode
         self._decode = msgspec.json.Decoder(type_).decode
         self._memory = Cache(Memory(0), "") if memory is None else memory
@@ -44,45 +39,42 @@ class Shelf(Generic[_T]):
 
     async def look_up(self, keys: Sequence[str]) -> list[_T | None]:
         """What the store has, in one round trip; nothing is remembered."""
-        values = await self._store.get_many(keys)
-        return [self._sealer.read(key, value, self._decode) for key, value in zip(keys, values, strict=True)]
+        return await self._sealed.read_many(keys, self._decode)
 
     async def put(self, key: str, value: _T) -> None:
         """Store a value over whatever was there."""
         self.keep(key, value)
-        await self._store.put(key, self._sealer.seal(key, self._encode(value)), self._ttl)
+        await self._sealed.put(key, self._encode(value))
 
     async def put_new(self, key: str, value: _T) -> _T:
         """Store a value unless another replica was first; returns the one that holds."""
-        taken = await self._store.put(key, self._sealer.seal(key, self._encode(value)), self._ttl, only_new=True)
-        holds = self._sealer.read(key, taken, self._decode)
+        taken = await self._sealed.put(key, self._encode(value), only_new=True)
+        holds = self._sealed.sealer.read(key, taken, self._decode)
         return value if holds is None else holds
 
 
 class Lists(Generic[_T]):
     """A store's lists under keys of one kind; nothing is remembered here."""
 
-    def __init__(self, store: Store, sealer: Sealer, ttl: float, type_: type[_T], most: int) -> None:
-        """Of more than `most` values the oldest drop out; `ttl` is in seconds."""
-        self._store = store
-        self._sealer = sealer
-        self._ttl = ttl
+    def __init__(self, sealed: SealedStore, type_: type[_T], most: int) -> None:
+        """Of more than `most` values the oldest drop out."""
+        self._sealed = sealed
         self._most = most
         self._encode = msgspec.msgpack.Encoder().encode
         self._decode = msgspec.msgpack.Decoder(type_).decode
 
     def sealed(self, key: str, value: _T) -> bytes:
         """A value as it is stored under this key."""
-        return self._sealer.seal(key, self._encode(value))
+        return self._sealed.sealer.seal(key, self._encode(value))
 
     async def values(self, key: str) -> list[_T] | None:
         """In their order, without those that were damaged; None where the store does not answer."""
-        found = await self._store.items(key)
+        found = await self._sealed.store.items(key)
         return None if found is None else self._opened(key, found)
 
     async def append(self, key: str, sealed: Sequence[bytes]) -> None:
-        await self._store.items(key, sealed, limit=self._most, ttl=self._ttl)
+        await self._sealed.store.items(key, sealed, limit=self._most, ttl=self._sealed.ttl)
 
     def _opened(self, key: str, found: Sequence[bytes]) -> list[_T]:
-        values = (self._sealer.read(key, value, self._decode) for value in found)
+        values = (self._sealed.sealer.read(key, value, self._decode) for value in found)
         return [value for value in values if value is not None]

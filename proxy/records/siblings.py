@@ -11,7 +11,6 @@ from policies.chain import Chain, hash_tag
 from policies.record.record import Record
 from proxy.records.checkpoints import Checkpoints, is_of
 from proxy.records.erasures import Erasures
-from proxy.stores.sealing import Sealer
 
 _LOOKED_UP = 256
 # Of so many notes the first that leads to a record counts: labels may have been erased since.
@@ -21,12 +20,10 @@ _FOLLOWED = 3
 class Siblings:
     """Notes and finds records across labels; one per process."""
 
-    def __init__(self, checkpoints: Checkpoints, erasures: Erasures, sealer: Sealer, ttl: float) -> None:
+    def __init__(self, checkpoints: Checkpoints, erasures: Erasures) -> None:
         self._checkpoints = checkpoints
-        self._store = checkpoints.store
+        self._sealed = checkpoints.sealed
         self._erasures = erasures
-        self._sealer = sealer
-        self._ttl = ttl
 
     def is_borrowed(self, chain: Chain, record: Record) -> bool:
         """Whether this is a copy that is not stored: where a session's own lies, this process remembers it."""
@@ -50,7 +47,7 @@ class Siblings:
         """One without a label is found where it lies."""
         if chain.mark:
             key = _note(await self._shared(chain), record.covered)
-            await self._store.put(key, self._sealer.seal(key, chain.mark), self._ttl)
+            await self._sealed.put(key, chain.mark)
 
     async def find(self, chain: Chain, cuts: Sequence[int]) -> Record | None:
         """The longest record of one of these prefixes under any other label, as it lies there."""
@@ -60,10 +57,10 @@ class Siblings:
         shared = await self._shared(chain)
         unlabelled = await self._checkpoints.find(shared, cuts) if chain.mark else None
         keys = [_note(shared, cut) for cut in cuts]
-        values = await self._store.get_many(keys)
+        values = await self._sealed.store.get_many(keys)
         noted = [(cut, key, value) for cut, key, value in zip(cuts, keys, values, strict=True) if value is not None]
         for cut, key, value in noted[:_FOLLOWED]:
-            mark = self._sealer.open(key, value)
+            mark = self._sealed.sealer.open(key, value)
             if mark is None or mark == chain.mark or (unlabelled and unlabelled.covered >= cut):
                 continue
             digests = chain.digests_under(await self._erasures.link(chain.first_link + mark))

@@ -15,10 +15,13 @@ import hmac
 import os
 import zlib
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from hashlib import blake2b
 from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
+
+from proxy.stores.base import Store
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
@@ -109,6 +112,30 @@ class Sealer:
             return cipher.decrypt(rest[:_NONCE_BYTES], rest[_NONCE_BYTES:], _ENCRYPTED_HEADER + key_id + _name(key))
         except InvalidTag:
             return None
+
+
+@dataclass(frozen=True, slots=True)
+class SealedStore:
+    """A store whose values are sealed, each for its key, and live for `ttl` seconds. Tombstones, locks and the names in
+    indexes are not sealed: `store` has them."""
+
+    store: Store
+    sealer: Sealer
+    ttl: float
+
+    async def open_many(self, keys: Sequence[str]) -> list[bytes | None]:
+        """The values in the order of the keys, None for a miss; one round trip."""
+        values = await self.store.get_many(keys)
+        return [self.sealer.open(key, value) for key, value in zip(keys, values, strict=True)]
+
+    async def read_many(self, keys: Sequence[str], decode: Callable[[bytes], _T]) -> list[_T | None]:
+        """The same, decoded."""
+        values = await self.store.get_many(keys)
+        return [self.sealer.read(key, value, decode) for key, value in zip(keys, values, strict=True)]
+
+    async def put(self, key: str, plain: bytes, *, only_new: bool = False) -> bytes | None:
+        """Store a value over whatever was there; what `Store.put` returns, sealed as it lies there."""
+        return await self.store.put(key, self.sealer.seal(key, plain), self.ttl, only_new=only_new)
 
 
 def _name(key: str) -> bytes:

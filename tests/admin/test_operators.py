@@ -15,6 +15,7 @@ from proxy.callers.tenants import Tenants
 from proxy.config.loading import load
 from proxy.models.windows import Windows, place_of
 from proxy.stores import Sealer
+from proxy.stores.sealing import SealedStore
 from proxy.stores.sqlite import SqliteStore
 from tests.support.long_conversations import long_request, refused
 from tests.support.upstreams import CHAT, JSON, OK_BODY, answer, ask, in_turn, proxied, upstream
@@ -65,7 +66,7 @@ async def test_the_command_tells_what_config_store_and_table_say(tmp_path: Path)
     url = "http://127.0.0.1:9/v1"
     config = settings(tmp_path, url, models=[{"match": "mine", "context_window": 50_000}, {"match": "x*"}])
     store = SqliteStore(tmp_path / "store.db")
-    windows = Windows(None, store, Sealer(None), lambda: 4e9)  # type: ignore[arg-type]
+    windows = Windows(None, SealedStore(store, Sealer(None), 600.0), lambda: 4e9)  # type: ignore[arg-type]
     (operator,) = Tenants(load(config, {})).all_of("default")
     place = place_of("default", operator.scope, url, "taught")
     windows.saw_overflow(place, StatedLimit(8_192), 1)

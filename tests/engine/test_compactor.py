@@ -20,6 +20,7 @@ from proxy.observing.events import CompactionEnded, CompactionStarted, Event
 from proxy.records.checkpoints import Checkpoints, key_of
 from proxy.stores import CircuitBreaker, Sealer, StoreError
 from proxy.stores.memory import MemoryStore
+from proxy.stores.sealing import SealedStore
 from tests.support.compacting import GOOD, HEADINGS, OVERFLOW, TOKENIZER, Model, completion, error, job, replica
 from tests.support.conversations import Json
 
@@ -185,7 +186,7 @@ async def test_the_parts_of_a_failed_bisection_are_not_paid_for_again() -> None:
 
 async def test_a_part_is_found_by_its_content_from_other_conversations_until_its_own_is_erased() -> None:
     store = MemoryStore()
-    checkpoints = Checkpoints(store, Sealer(None), 3600.0)
+    checkpoints = Checkpoints(SealedStore(store, Sealer(None), 3600.0))
     await checkpoints.keep_part("a", b"caller, model and prompt", "what it said")
     assert await checkpoints.recall_part("b", b"caller, model and prompt") == "what it said"
     assert await checkpoints.recall_part("c", b"another caller, model and prompt") is None
@@ -197,7 +198,7 @@ async def test_a_part_is_found_by_its_content_from_other_conversations_until_its
 
 async def test_a_part_that_is_no_text_is_recalled_as_far_as_it_is_one() -> None:
     store, sealer, content = MemoryStore(), Sealer(None), b"caller, model and prompt"
-    checkpoints, name = Checkpoints(store, sealer, 3600.0), hashlib.sha256(content).hexdigest()
+    checkpoints, name = Checkpoints(SealedStore(store, sealer, 3600.0)), hashlib.sha256(content).hexdigest()
     for tag in (b"a", b"\xff"):
         note, key = f"index:part:{name}", f"part:{{{tag.decode('utf-8', 'replace')}}}:{name}"
         await store.put(note, sealer.seal(note, tag), 3600.0)
@@ -343,7 +344,7 @@ async def test_a_damaged_record_is_a_miss(damage: Callable[[bytes], bytes]) -> N
         assert value is not None
         broken = MemoryStore()
         await broken.put(key, damage(value), 60, only_new=True)
-        fresh = Checkpoints(broken, Sealer(None), 60)
+        fresh = Checkpoints(SealedStore(broken, Sealer(None), 60))
         assert await fresh.find(work.case.chain.digests, [work.plan.cut.position]) is None
 
 
@@ -356,7 +357,10 @@ async def test_a_record_that_is_not_of_this_prefix_or_version_is_a_miss(change: 
         key = key_of(work.case.chain.digests, work.plan.cut.position)
         await store.put(key, Sealer(None).seal(key, msgspec.json.encode(record)), 60, only_new=True)
         assert (
-            await Checkpoints(store, Sealer(None), 60).find(work.case.chain.digests, [work.plan.cut.position]) is None
+            await Checkpoints(SealedStore(store, Sealer(None), 60)).find(
+                work.case.chain.digests, [work.plan.cut.position]
+            )
+            is None
         )
 
 
@@ -374,7 +378,7 @@ async def test_the_newest_checkpoint_is_found_in_one_round_trip() -> None:
         newer = await job(None, number=80)
         await one.compactor.compact(older)
         await one.compactor.compact(newer)
-        fresh = Checkpoints(store, Sealer(None), 60)
+        fresh = Checkpoints(SealedStore(store, Sealer(None), 60))
         store.calls = 0
         found = await fresh.find(newer.case.chain.digests, range(1, len(newer.case.chain.digests)))
         assert found is not None

@@ -138,14 +138,14 @@ async def played(writer: Writer, path: Path, secrets: str, model_name: str) -> S
                 continue
             seen.records[draft.record.digest] = draft.record
             listed = Session("a" * 64, "", "m", 0.0, record=(case.chain.tag, draft.record.digest))
-            found = await exported(engine.checkpoints, engine.lineages, listed, caller.policy.secrets)
+            found = await exported(engine.sessions, listed, caller.policy.secrets)
             uses = [working_set.unpacked(record.uses) for record in found.records]
             views = [view_of(record, found.records[-1]) for record in found.records]
             said = [text.text for record in found.records for text in _said(listed, record)]
             seen.shown.append(msgspec.json.encode([found, uses, views, said]).decode())
-        entries_of_store = engine.checkpoints.store._entries  # type: ignore[attr-defined]
+        entries_of_store = engine.sessions.sealed.store._entries  # type: ignore[attr-defined]
         for key, entry in entries_of_store.items():
-            plain = engine.sealer.open(key, entry.value) or b""
+            plain = engine.sessions.sealed.sealer.open(key, entry.value) or b""
             seen.stored.append(plain.decode("utf-8", "replace"))
             if key.startswith("cp:"):
                 uses = working_set.unpacked(msgspec.json.decode(plain, type=Record).uses)

@@ -14,6 +14,7 @@ from proxy.models.table import MAX_NAME, ModelTable, Window
 from proxy.models.windows import ASKED_TTL, REFRESH, Place, Windows
 from proxy.stores import Sealer
 from proxy.stores.memory import MemoryStore
+from proxy.stores.sealing import SealedStore
 from tests.support.clock import Clock
 from tests.support.model_tables import ROWS
 
@@ -49,7 +50,7 @@ def store(clock: Clock) -> MemoryStore:
 
 @pytest.fixture
 def windows(table: ModelTable, store: MemoryStore, clock: Clock) -> Windows:
-    return Windows(table, store, Sealer(None), clock)
+    return Windows(table, SealedStore(store, Sealer(None), 600.0), clock)
 
 
 @pytest.mark.parametrize(
@@ -113,7 +114,7 @@ def test_nobody_else_learns_from_it(windows: Windows) -> None:
 async def test_what_one_replica_learned_another_knows(
     table: ModelTable, store: MemoryStore, clock: Clock, windows: Windows
 ) -> None:
-    other = Windows(table, store, Sealer(None), clock)
+    other = Windows(table, SealedStore(store, Sealer(None), 600.0), clock)
     await other.look_up(UNHEARD)
     windows.saw_overflow(UNHEARD, LIMIT, 1)
     windows.saw_shape(UNHEARD, "ack")
@@ -131,7 +132,7 @@ async def test_what_one_replica_learned_another_knows(
 async def test_own_lessons_are_not_overwritten_before_they_are_told(
     table: ModelTable, store: MemoryStore, clock: Clock, windows: Windows
 ) -> None:
-    other = Windows(table, store, Sealer(None), clock)
+    other = Windows(table, SealedStore(store, Sealer(None), 600.0), clock)
     other.saw_overflow(UNHEARD, StatedLimit(4_096), 1)
     await other.share(UNHEARD)
     windows.saw_overflow(UNHEARD, LIMIT, 1)
@@ -153,7 +154,7 @@ async def test_what_nobody_shared_or_nobody_can_read_leaves_what_is_known(
 
 
 def test_memory_is_bounded_and_the_least_recently_taught_goes(table: ModelTable, clock: Clock) -> None:
-    windows = Windows(table, MemoryStore(), Sealer(None), clock, max_entries=2)
+    windows = Windows(table, SealedStore(MemoryStore(), Sealer(None), 600.0), clock, max_entries=2)
     places = [Place("default", "k", URL, name) for name in "abc"]
     for place in places:
         windows.saw_answer(place, b"session", 1_000, 2_000, 0)

@@ -10,7 +10,7 @@ import pytest
 from policies.chain import prefix_digests
 from proxy.records.checkpoints import Checkpoints, key_of
 from proxy.stores.memory import MemoryStore
-from proxy.stores.sealing import Sealer
+from proxy.stores.sealing import SealedStore, Sealer
 from tests.support.conversations import Json, assistant, described, tool, user
 
 CHATS: dict[str, list[Json]] = {
@@ -217,7 +217,7 @@ async def test_a_record_that_was_stored_is_found_and_read(sealed: str, key: byte
     chain = digests(CHATS["a result that comes late"])
     store = MemoryStore()
     await store.put(KEY, base64.b64decode(sealed), 60)
-    record = await Checkpoints(store, Sealer(key), 60).find(chain, [4])
+    record = await Checkpoints(SealedStore(store, Sealer(key), 60)).find(chain, [4])
     assert key_of(chain, 4) == KEY
     assert record is not None
     entries = tuple({**entry, "replaced": 0} for entry in RECORD["entries"])

@@ -9,7 +9,7 @@ from policies.chain import hash_tag
 from policies.record.record import Record
 from proxy.records.checkpoints import Checkpoints
 from proxy.stores.memory import MemoryStore
-from proxy.stores.sealing import Sealer
+from proxy.stores.sealing import SealedStore, Sealer
 from tests.support.records import generation, made
 
 pytestmark = pytest.mark.anyio
@@ -38,6 +38,6 @@ async def test_the_history_of_a_record_is_what_the_store_has_of_it(
 ) -> None:
     store = MemoryStore()
     for covered, parent in parents.items():
-        await Checkpoints(store, Sealer(None), 60).publish(DIGESTS, record(covered, parent))
-    history = await Checkpoints(store, Sealer(None), 60).history(TAG, DIGESTS[30].hex())
+        await Checkpoints(SealedStore(store, Sealer(None), 60)).publish(DIGESTS, record(covered, parent))
+    history = await Checkpoints(SealedStore(store, Sealer(None), 60)).history(TAG, DIGESTS[30].hex())
     assert [each.covered for each in history] == found

@@ -21,15 +21,13 @@ from proxy.callers.tenants import Tenants
 from proxy.config.loading import load
 from proxy.dialects.chat.messages import describe
 from proxy.memory import Memory
-from proxy.records.checkpoints import Checkpoints
 from proxy.records.erasures import Erasures
-from proxy.records.index import SessionIndex
-from proxy.records.siblings import Siblings
+from proxy.records.sessions import Sessions
 from proxy.stores.base import Member, Store, StoreError, tombstone
 from proxy.stores.breaker import CircuitBreaker
 from proxy.stores.memory import MemoryStore
 from proxy.stores.redis.store import RedisStore
-from proxy.stores.sealing import Sealer
+from proxy.stores.sealing import SealedStore, Sealer
 from tests.support.clock import Clock
 from tests.support.long_conversations import (
     LONG,
@@ -365,9 +363,7 @@ class Counting(MemoryStore):
 
 async def test_looking_a_label_up_does_not_list_the_tenant(tmp_path: Path) -> None:
     store, sealer = Counting(), Sealer(None)
-    erasures = Erasures(store, TTL, Clock())
-    siblings = Siblings(Checkpoints(store, sealer, TTL), erasures, sealer, TTL)
-    index = SessionIndex(store, sealer, TTL, erasures, siblings, Clock(), Memory())
+    index = Sessions(SealedStore(store, sealer, TTL), Memory(), Clock(), Clock())
     caller = Tenants(config_for(tmp_path, "http://127.0.0.1:1")).named("default")
     assert caller is not None
     assert await index.named(caller, "the long name of a session") == []

@@ -12,6 +12,7 @@ from proxy.records.replicas import Replica, Replicas
 from proxy.stores import CircuitBreaker, Sealer, StoreError
 from proxy.stores.base import MAX_VALUE_BYTES, Member
 from proxy.stores.memory import MemoryStore
+from proxy.stores.sealing import SealedStore
 from tests.support.clock import Clock
 
 pytestmark = pytest.mark.anyio
@@ -56,7 +57,7 @@ class World:
         self._runs += 1
         store, hours = CircuitBreaker(self.kept, self.clock), Hours(self.clock)
         run = f"host:8795:{self._runs}"
-        return hours, KeptFigures(hours, store, SEALER, TTL, run, self.clock, lambda: store.available)
+        return hours, KeptFigures(hours, SealedStore(store, SEALER, TTL), run, self.clock, lambda: store.available)
 
 
 @pytest.fixture
@@ -159,7 +160,7 @@ async def test_the_fullest_day_fits_into_an_entry(world: World) -> None:
 
 def replicas(store: MemoryStore, name: str, digest: str = "d") -> Replicas:
     told = Replica(name=name, version="1", started=NOON, digest=digest, in_flight=0, problems=0)
-    return Replicas(store, SEALER, f"{name}:x", lambda: told)
+    return Replicas(SealedStore(store, SEALER, TTL), f"{name}:x", lambda: told)
 
 
 async def test_replicas_are_listed_while_they_live(world: World) -> None:

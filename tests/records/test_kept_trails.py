@@ -13,14 +13,13 @@ from proxy.observing import figures
 from proxy.observing.events import PromptComposed
 from proxy.observing.message_fates import MOST, SentMessage, pack
 from proxy.observing.session_trails import Key, SessionTrail, SessionTrails, TrailView
-from proxy.records.checkpoints import Checkpoints
-from proxy.records.erasures import Erasures
-from proxy.records.index import SessionIndex, Target
-from proxy.records.kept_trails import ITEMS, KeptTrails, shelves_of
-from proxy.records.siblings import Siblings
+from proxy.records.index import Target
+from proxy.records.kept_trails import ITEMS, KeptTrails
+from proxy.records.sessions import Sessions
 from proxy.stores import CircuitBreaker, Sealer, StoreError, open_store
 from proxy.stores.base import RefusedError
 from proxy.stores.memory import MemoryStore
+from proxy.stores.sealing import SealedStore
 from tests.support.clock import Clock
 from tests.support.session_events import AT, compacted, requested
 
@@ -70,18 +69,9 @@ class Process:
     def __init__(self, store: OpenedStore, clock: Clock, run: str) -> None:
         guarded = CircuitBreaker(store, clock)
         self.trails, self.run = SessionTrails(), run
-        self.erasures = Erasures(guarded, TTL, clock)
-        siblings = Siblings(Checkpoints(guarded, SEALER, TTL), self.erasures, SEALER, TTL)
-        self.sessions = SessionIndex(guarded, SEALER, TTL, self.erasures, siblings, clock, Memory())
-        self.kept = KeptTrails(
-            self.trails,
-            *shelves_of(guarded, SEALER, TTL),
-            self.sessions,
-            self.erasures,
-            lambda _: OWNER,
-            run,
-            lambda: guarded.available,
-        )
+        self.sessions = Sessions(SealedStore(guarded, SEALER, TTL), Memory(), clock, clock)
+        self.erasures = self.sessions.erasures
+        self.kept = KeptTrails(self.trails, self.sessions, lambda _: OWNER, run)
 
     async def serves(self, number: int = 1, *, is_listed: bool = True, **changes: object) -> None:
         if is_listed:

@@ -11,6 +11,7 @@ from proxy.records.erasures import Erasures
 from proxy.records.manual import ManualCompactions
 from proxy.stores import CircuitBreaker, Sealer, StoreError
 from proxy.stores.memory import MemoryStore
+from proxy.stores.sealing import SealedStore
 from tests.support.clock import Clock
 
 pytestmark = pytest.mark.anyio
@@ -33,7 +34,7 @@ class Failing(MemoryStore):
 def process(store: MemoryStore) -> tuple[ManualCompactions, Erasures]:
     guarded = CircuitBreaker(store, Clock())
     erasures = Erasures(guarded, 600.0, Clock())
-    return ManualCompactions(guarded, Sealer(None), erasures), erasures
+    return ManualCompactions(SealedStore(guarded, Sealer(None), 600.0), erasures), erasures
 
 
 async def test_of_all_processes_one_makes_it_and_once() -> None:

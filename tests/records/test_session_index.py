@@ -11,12 +11,10 @@ import pytest
 from policies.chain import Chain, hash_tag, mark_of, name_of
 from proxy.callers.tenants import Tenants
 from proxy.memory import Memory
-from proxy.records.checkpoints import Checkpoints
-from proxy.records.erasures import Erasures
-from proxy.records.index import Session, SessionIndex, Target
-from proxy.records.siblings import Siblings
+from proxy.records.index import Session, Target
+from proxy.records.sessions import Sessions
 from proxy.stores.memory import MemoryStore
-from proxy.stores.sealing import Sealer
+from proxy.stores.sealing import SealedStore, Sealer
 from tests.support.clock import Clock
 from tests.support.long_conversations import SMALL_WINDOW, summarizing
 from tests.support.servers import free_port
@@ -64,10 +62,9 @@ class Bench:
 
     def __init__(self, tmp_path: Path) -> None:
         self.store, self.sealer = MemoryStore(), Sealer(None)
-        self.erasures = Erasures(self.store, TTL, Clock())
-        siblings = Siblings(Checkpoints(self.store, self.sealer, TTL), self.erasures, self.sealer, TTL)
         self.memory = Memory()
-        self.index = SessionIndex(self.store, self.sealer, TTL, self.erasures, siblings, Clock(), self.memory)
+        self.index = Sessions(SealedStore(self.store, self.sealer, TTL), self.memory, Clock(), Clock())
+        self.erasures = self.index.erasures
         caller = Tenants(config_for(tmp_path, "http://127.0.0.1:1")).named("default")
         assert caller is not None
         self.caller: Caller = caller

@@ -39,6 +39,7 @@ from proxy.runtime.workers import Workers
 from proxy.stores import Sealer
 from proxy.stores.base import Store
 from proxy.stores.memory import MemoryStore
+from proxy.stores.sealing import SealedStore
 from proxy.upstream.http import UpstreamClient
 from proxy.upstream.routes import Route, SummaryTarget
 from proxy.upstream.summarizer import Summarizer
@@ -124,10 +125,10 @@ async def replica(
 ) -> AsyncIterator[Replica]:
     async with serve(model) as url, UpstreamClient() as client:
         with ThreadPoolExecutor(2) as executor:
-            checkpoints = Checkpoints(store or MemoryStore(), Sealer(None), 3600.0)
+            checkpoints = Checkpoints(SealedStore(store or MemoryStore(), Sealer(None), 3600.0))
             lines = LogLines(Log("info", clock, log or BytesIO()))
             summarizer = Summarizer(client, clock, lines)
-            windows = Windows(ModelTable(), MemoryStore(), Sealer(None), clock)
+            windows = Windows(ModelTable(), SealedStore(MemoryStore(), Sealer(None), 600.0), clock)
             spending, workers = Spending(clock), Workers(executor)
             writer = Writer(checkpoints, summarizer, TOKENIZER, read_prompts(), windows, spending, workers, clock)
             compactor = Compactor(checkpoints, summarizer, writer, spending, TOKENIZER, workers, lines, clock)

@@ -14,6 +14,7 @@ from proxy.models.table import ModelTable
 from proxy.models.windows import Place, Windows
 from proxy.stores import Sealer
 from proxy.stores.memory import MemoryStore
+from proxy.stores.sealing import SealedStore
 from proxy.upstream.asker import INTERVAL, WindowAsker
 from proxy.upstream.http import UpstreamClient
 from proxy.upstream.models_list import window_of_props, window_of_show, windows_of_list
@@ -91,7 +92,7 @@ class Asking:
     def __init__(self, client: UpstreamClient, behind: Upstream) -> None:
         self.behind = behind
         self.clock = Clock(0.0)
-        self.windows = Windows(ModelTable(), MemoryStore(), Sealer(None), self.clock)
+        self.windows = Windows(ModelTable(), SealedStore(MemoryStore(), Sealer(None), 600.0), self.clock)
         self.asker = WindowAsker(client, self.windows, self.clock)
         self.settings = Settings(base_url=f"{behind.address}/v1")
 

@@ -23,7 +23,7 @@ async def compact_next(opened: Opened, visitor: Visitor, caller: Caller, name: s
     session = await answered(opened.engine.sessions.find(caller, name, label))
     if session is None:
         raise await unknown(opened, caller, name, label)
-    await opened.engine.manual.ask(name_in_requests(caller, session))
+    await opened.engine.sessions.manual.ask(name_in_requests(caller, session))
     if not opened.store.available:
         raise StoreUnavailableError("The store could not note it; nothing is promised. Try again.")
     opened.engine.observe(AdminActed(visitor.role, "compaction_asked", caller.tenant, name[:ID_DIGITS]))
@@ -31,7 +31,7 @@ async def compact_next(opened: Opened, visitor: Visitor, caller: Caller, name: s
 
 async def is_compacted_next(opened: Opened, caller: Caller, name: str, label: str) -> bool:
     """Whether that was asked for, and no request has come since."""
-    manual = opened.engine.manual
+    manual = opened.engine.sessions.manual
     if not manual.asked:
         return False
     session = await stored_session(opened, caller, name, label)
@@ -46,7 +46,7 @@ async def export(
     session = await answered(opened.engine.sessions.find(caller, name, label))
     if session is None:
         raise await unknown(opened, caller, name, label)
-    found = await records.exported(opened.engine.checkpoints, opened.engine.lineages, session, caller.policy.secrets)
+    found = await records.exported(opened.engine.sessions, session, caller.policy.secrets)
     if not is_shown:
         silent = [records.without_content(record) for record in found.records]
         return Exported(session, silent, found.lineage, hidden(caller.tenant))
@@ -55,7 +55,7 @@ async def export(
 
 
 async def erase_named(opened: Opened, visitor: Visitor, caller: Caller, name: str) -> list[Target]:
-    """Erase the sessions that this label or id names (`SessionIndex.named`), everywhere.
+    """Erase the sessions that this label or id names (`Sessions.named`), everywhere.
 
     A viewer erases what is listed of its tenant; an operator what no other tenant lists. Raises NotFoundError where
     there is none, and StoreUnavailableError.

@@ -134,7 +134,7 @@ async def stored_session(opened: Opened, caller: Caller, name: str, label: str) 
 
 
 async def _history(opened: Opened, caller: Caller, session: Session | None) -> list[Record]:
-    return await records.history(opened.engine.checkpoints, opened.engine.lineages, session, caller.policy.secrets)
+    return await records.history(opened.engine.sessions, session, caller.policy.secrets)
 
 
 async def record_rows(opened: Opened, caller: Caller, name: str, label: str) -> list[records.Row]:

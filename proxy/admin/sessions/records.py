@@ -17,9 +17,8 @@ from policies.record.masking import as_allowed
 from policies.record.record import Making, Record, Segment
 from policies.settings import Secrets
 from policies.work.todo import Plan
-from proxy.records.checkpoints import Checkpoints
 from proxy.records.index import Session
-from proxy.records.lineages import Lineages
+from proxy.records.sessions import Sessions
 
 # Generations that are followed back from the newest.
 _MOST = 32
@@ -94,23 +93,15 @@ class View(msgspec.Struct, frozen=True):
     comparison: Comparison | None
 
 
-async def history(
-    checkpoints: Checkpoints, lineages: Lineages, session: Session | None, secrets: Secrets
-) -> list[Record]:
+async def history(sessions: Sessions, session: Session | None, secrets: Secrets) -> list[Record]:
     """The records of a session, the newest first, as far as the store has them."""
-    return [] if session is None else (await exported(checkpoints, lineages, session, secrets)).records
+    return [] if session is None else (await exported(sessions, session, secrets)).records
 
 
-async def exported(checkpoints: Checkpoints, lineages: Lineages, session: Session, secrets: Secrets) -> Exported:
+async def exported(sessions: Sessions, session: Session, secrets: Secrets) -> Exported:
     """A session as the store has it, and as its policy lets it be shown."""
-    if session.record is None:
-        return Exported(session, [], None)
-    tag, digest = session.record
-    newest = await checkpoints.lying_at(tag, digest)
-    known = None if newest is None else await lineages.look_up(tag, newest)
-    likely = [compaction.digest for compaction in known.history] if known else []
-    found = await checkpoints.history(tag, digest, _MOST, likely=likely)
-    return Exported(session, [as_allowed(record, secrets) for record in found], known)
+    found, lineage = await sessions.history(session, _MOST)
+    return Exported(session, [as_allowed(record, secrets) for record in found], lineage)
 
 
 def without_content(record: Record) -> Record:

@@ -1,8 +1,7 @@
 """What would be done with one request, and why: nothing is sent anywhere, and nothing is written to the store."""
 
 import dataclasses
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -34,14 +33,8 @@ from proxy.engine.thinking import Thinking
 from proxy.engine.trails import Trails
 from proxy.memory import Cache, Memory
 from proxy.models.tokenizer import Tokenizer
-from proxy.records.checkpoints import Checkpoints
-from proxy.records.erasures import Erasures
-from proxy.records.lineages import Lineages
-from proxy.records.siblings import Siblings
+from proxy.records.sessions import Sessions
 from proxy.runtime.workers import Workers
-from proxy.stores.delegating import ReadOnlyStore
-from proxy.stores.memory import MemoryStore
-from proxy.stores.sealing import Sealer
 
 # For what is looked at only, as when tokens are counted: a part of what serves requests.
 _REMEMBERED_BYTES = 8 * 1024 * 1024
@@ -81,27 +74,12 @@ class _Outlook:
 class Explainer:
     """Explains requests; one per process."""
 
-    def __init__(
-        self,
-        checkpoints: Checkpoints,
-        erasures: Erasures,
-        lineages: Lineages,
-        sealer: Sealer,
-        ttl: float,
-        tokenizer: Tokenizer,
-        workers: Workers,
-        is_answered: Callable[[], bool],
-    ) -> None:
+    def __init__(self, sessions: Sessions, tokenizer: Tokenizer, workers: Workers) -> None:
         # Its own: what is only looked at must not count as done, nor push out what is.
         memory = Memory(_REMEMBERED_BYTES)
-        self._store = ReadOnlyStore(checkpoints.store)
-        looked_at = checkpoints.over(self._store)
-        self._standing = StandingRecords(looked_at, Siblings(looked_at, erasures, sealer, ttl), is_answered)
-        self._trails = Trails(looked_at, self._standing, erasures, sealer, ttl, memory)
-        self._erasures = erasures
-        self._lineages = lineages
-        self._sealer = sealer
-        self._ttl = ttl
+        self._sessions = sessions.read_only()
+        self._standing = StandingRecords(self._sessions)
+        self._trails = Trails(self._sessions, self._standing, memory)
         self._tokenizer = tokenizer
         self._workers = workers
         self._quoter = Quoter(tokenizer, workers, lambda _: None, Cache(memory, "quotations"), Cache(memory, "indexes"))
@@ -116,7 +94,8 @@ class Explainer:
         explained = await self._workers.run(_explanation, case, received, outlook, count)
         if outlook.record is None:
             return explained
-        return msgspec.structs.replace(explained, lineage=await self._lineages.of(case.chain.tag, outlook.record))
+        lineage = await self._sessions.lineages.of(case.chain.tag, outlook.record)
+        return msgspec.structs.replace(explained, lineage=lineage)
 
     async def due(self, case: Case) -> Job | None:
         """The compaction that is due for it; None where none is."""
@@ -135,15 +114,12 @@ class Explainer:
 
     def _job(self, case: Case, decision: Decision, plan: Compact) -> Job:
         target = case.summarizer if plan.with_model else None
-        started = self._lineages.seen(case.chain.first_link)
+        started = self._sessions.lineages.seen(case.chain.first_link)
         return Job(case, decision.cooled, plan, decision.record, target, started, case.caller.policy.summarizer.timeout)
 
     def without_store(self) -> "Explainer":
         """One that looks at no store, as if nothing had been stored."""
-        store, sealer, ttl = MemoryStore(), self._sealer, self._ttl
-        erasures, lineages = Erasures(store, ttl, time.monotonic), Lineages(store, sealer, ttl, time.time, Memory())
-        checkpoints = Checkpoints(store, sealer, ttl)
-        return Explainer(checkpoints, erasures, lineages, sealer, ttl, self._tokenizer, self._workers, lambda: True)
+        return Explainer(self._sessions.without_store(), self._tokenizer, self._workers)
 
     async def standing(self, case: Case) -> Draft:
         """What is sent for a request with what there is already."""
@@ -157,15 +133,15 @@ class Explainer:
         return decision.standing_draft(case, plan)
 
     async def _placed(self, case: Case) -> Case:
-        link = await self._erasures.link(case.chain.session)
+        link = await self._sessions.erasures.link(case.chain.session)
         case = replace(case, chain=replace(case.chain, link=link))
         return case if bypass_reason(case) is not None else await self._trails.resumed(case)
 
     def _decider(self) -> Decider:
         """What is not frozen yet may look otherwise when it is: a cooler must not remember it."""
-        cooler = Cooler(self._store, self._sealer, self._ttl, self._tokenizer, self._workers, Memory())
-        thinking = Thinking(self._store, self._sealer, self._ttl, cooler, Memory())
-        return Decider(self._standing, cooler, thinking, self._quoter, self._lineages)
+        cooler = Cooler(self._sessions.sealed, self._tokenizer, self._workers, Memory())
+        thinking = Thinking(self._sessions.sealed, cooler, Memory())
+        return Decider(self._standing, cooler, thinking, self._quoter, self._sessions.lineages)
 
 
 def _outlook(case: Case, decision: Decision, would: str) -> _Outlook:

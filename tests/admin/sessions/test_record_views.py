@@ -15,12 +15,11 @@ from policies.record.reports import Report
 from policies.record.rules import RuleFile
 from policies.work.browsing import BrowserStep
 from proxy.admin.sessions import records
-from proxy.memory import Cache, Memory
-from proxy.records.checkpoints import Checkpoints
+from proxy.memory import Memory
 from proxy.records.index import Session
-from proxy.records.lineages import Lineages
+from proxy.records.sessions import Sessions
 from proxy.stores.memory import MemoryStore
-from proxy.stores.sealing import Sealer
+from proxy.stores.sealing import SealedStore, Sealer
 from tests.support.records import generation, made
 
 if TYPE_CHECKING:
@@ -91,13 +90,12 @@ async def test_a_lineage_is_followed_back_as_far_as_the_store_has_it() -> None:
         key = f"cp:{{tag}}:{RECORD.version}:{digest}"
         each = msgspec.json.encode(structs.replace(RECORD, digest=digest, parent=parent))
         await store.put(key, sealer.seal(key, each), 600)
-    checkpoints = Checkpoints(store, sealer, 600, Cache(Memory(), "records"))
+    sessions = Sessions(SealedStore(store, sealer, 600), Memory())
     session = Session(id="a" * 64, label="", model="m", seen=0.0, record=("tag", digests[3]))
-    lineages = Lineages(store, sealer, 600, lambda: 0.0, Memory())
-    found = await records.history(checkpoints, lineages, session, "mask")
+    found = await records.history(sessions, session, "mask")
     assert [record.digest for record in found] == [digests[3], digests[2], digests[1]]
-    assert await records.history(checkpoints, lineages, structs.replace(session, record=None), "mask") == []
-    assert await records.history(checkpoints, lineages, None, "mask") == []
+    assert await records.history(sessions, structs.replace(session, record=None), "mask") == []
+    assert await records.history(sessions, None, "mask") == []
 
 
 async def test_records_that_a_lineage_tells_of_are_read_together() -> None:
@@ -108,11 +106,10 @@ async def test_records_that_a_lineage_tells_of_are_read_together() -> None:
         key, each = f"cp:{{tag}}:{RECORD.version}:{digest}", structs.replace(RECORD, digest=digest, parent=parent)
         await store.put(key, sealer.seal(key, msgspec.json.encode(each)), 600)
         lineage = compacted(lineage, each, messages=9, now=1.0)
-    lineages = Lineages(store, sealer, 600, lambda: 0.0, Memory())
-    await lineages.save("tag", RECORD, lineage)
+    await Sessions(SealedStore(store, sealer, 600), Memory()).lineages.save("tag", RECORD, lineage)
     session = Session(id="a" * 64, label="", model="m", seen=0.0, record=("tag", digests[-1]))
     store.asked = 0
-    found = await records.history(Checkpoints(store, sealer, 600), lineages, session, "mask")
+    found = await records.history(Sessions(SealedStore(store, sealer, 600), Memory()), session, "mask")
     assert [record.digest for record in found] == digests[::-1]
     assert store.asked == 3
 

@@ -53,7 +53,7 @@ def settings(directory: Path) -> dict[str, object]:
 async def learned(play: Stage) -> None:
     """What a replica learns twice a second."""
     assert play._app._opened is not None
-    await play._app._opened.engine.manual.look()
+    await play._app._opened.engine.sessions.manual.look()
 
 
 @pytest.mark.parametrize("then", [LISTED, COUNTED, SMALL], ids=["large", "below the floor", "small"])
