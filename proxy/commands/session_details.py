@@ -10,7 +10,7 @@ from policies.record.lineage import Lineage
 from proxy.admin.sessions.records import Exported, Row, exported, row_of
 from proxy.callers.tenants import Caller
 from proxy.commands.common import plain
-from proxy.commands.sessions import moment, opened
+from proxy.commands.sessions import moment, open_sessions
 from proxy.config.loading import Config
 from proxy.records.index import Session
 
@@ -31,7 +31,7 @@ class Details(msgspec.Struct, frozen=True):
 
 async def exported_from(config: Config, caller: Caller, sessions: Sequence[Session]) -> list[Exported]:
     """Raises StoreError."""
-    async with opened(config) as kept:
+    async with open_sessions(config) as kept:
         return [await exported(kept, session, caller.policy.secrets) for session in sessions]
 
 

@@ -31,7 +31,7 @@ class NothingStoredError(StoreError):
 
 async def listed(config: Config, caller: Caller) -> list[Session]:
     """A tenant's conversations, the last used first; raises StoreError."""
-    async with opened(config) as sessions:
+    async with open_sessions(config) as sessions:
         return await sessions.of(caller)
 
 
@@ -71,7 +71,7 @@ def _erased(ids: Mapping[str | None, list[str]], *, by_proxy: bool) -> Erased:
 
 
 async def _in_store(config: Config, caller: Caller, names: Sequence[str]) -> dict[str | None, list[str]]:
-    async with opened(config) as sessions:
+    async with open_sessions(config) as sessions:
         by_name: dict[str | None, list[Target]] = {name: await sessions.named(caller, name) for name in names}
         if not names:
             by_name[None] = await sessions.every(caller)
@@ -84,7 +84,7 @@ async def _in_store(config: Config, caller: Caller, names: Sequence[str]) -> dic
 async def records(config: Config, caller: Caller, name: str | None) -> list[tuple[Session, Record]]:
     """The newest record of each of a tenant's conversations, the last used first, or of those with this label or whose
     id begins so; raises StoreError."""
-    async with opened(config) as sessions:
+    async with open_sessions(config) as sessions:
         found = [session for session in await sessions.of(caller) if session.record is not None]
         wanted = [one for one in found if name is None or is_called(one, name)]
         read = [await sessions.checkpoints.lying_at(*one.record) for one in wanted if one.record]
@@ -111,7 +111,7 @@ async def one_of(config: Config, caller: Caller, name: str) -> Session:
 
 
 @asynccontextmanager
-async def opened(config: Config) -> AsyncIterator[Sessions]:
+async def open_sessions(config: Config) -> AsyncIterator[Sessions]:
     """What the store has of sessions; raises StoreError."""
     async with stored(config) as store:
         yield Sessions(config.store.sealed(store), Memory())

@@ -1,7 +1,6 @@
 """Carrying out a plan to compact: one record a cut, made once for everybody who needs it."""
 
 import asyncio
-import secrets
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -25,7 +24,7 @@ from proxy.models.tokenizer import Tokenizer
 from proxy.observing.events import CompactionEnded, CompactionStarted, Hook
 from proxy.observing.hooks import observe_traced
 from proxy.records.checkpoints import Checkpoints, key_of
-from proxy.records.locks import LOCK_SECONDS, poll, renewed
+from proxy.records.locks import Lock, poll
 from proxy.runtime.deadlines import within
 from proxy.runtime.workers import Workers
 from proxy.upstream.routes import NO_MODEL, SummaryTarget
@@ -60,8 +59,8 @@ class Compactor:
             found = await self._look(job)
             return found or await self._publish(job, await self.make(job))
         key = key_of(job.case.chain.digests, job.plan.cut.position)
-        token = secrets.token_hex(8)
-        turn = partial(self._turn, f"lock:{key}", token, job)
+        lock = Lock(self._checkpoints.sealed.store, f"lock:{key}")
+        turn = partial(self._turn, lock, job)
         wait = job.deadline if job.plan.must else job.policy.join_wait
         taken = await turn() or await poll(turn, wait)
         if isinstance(taken, Record):
@@ -71,10 +70,10 @@ class Compactor:
                 raise CompactionError("pending")
             return await self._publish(job, await self.make(job))
         try:
-            async with renewed(self._checkpoints.store, f"lock:{key}"):
+            async with lock.renewing():
                 return await self._publish(job, await self.make(job))
         finally:
-            await asyncio.shield(self._checkpoints.store.lock(f"lock:{key}", token, 0))
+            await lock.give_back()
 
     async def fitted(self, job: Job) -> Job:
         """The job with the cut that its record leaves room for."""
@@ -95,11 +94,11 @@ class Compactor:
         found = await self._checkpoints.find(job.case.chain.digests, [job.plan.cut.position])
         return None if found is None else job.case.allowed(found)
 
-    async def _turn(self, lock: str, token: str, job: Job) -> Record | Literal[True] | None:
+    async def _turn(self, lock: Lock, job: Job) -> Record | Literal[True] | None:
         """The record, or the right to make it: the holder of the lock may have given up; None while it is held."""
         if (found := await self._look(job)) is not None:
             return found
-        return True if await self._checkpoints.store.lock(lock, token, LOCK_SECONDS) else None
+        return True if await lock.take() else None
 
     async def _publish(self, job: Job, record: Record) -> Record:
         return job.case.allowed(await self._checkpoints.publish(job.case.chain.digests, record))

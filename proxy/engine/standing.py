@@ -1,7 +1,5 @@
 """Which checkpoint a request goes on from, and whose turn it is to make the next one."""
 
-import asyncio
-import secrets
 from collections import Counter, OrderedDict
 from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
@@ -16,7 +14,7 @@ from policies.record.record import Record
 from proxy.engine.case import Case
 from proxy.engine.draft import standing_of
 from proxy.lru import remember
-from proxy.records.locks import LOCK_SECONDS, SingleFlight, poll, renewed
+from proxy.records.locks import Lock, SingleFlight, poll
 from proxy.records.sessions import Sessions
 
 # How far into what is not covered yet the turn to make the next summary is pinned, as a share of M: the same message
@@ -119,21 +117,21 @@ class StandingRecords:
             yield True
             return
         self._turns.add(key)
-        token = secrets.token_hex(8)
+        lock = Lock(self._sessions.sealed.store, key)
         try:
-            taken: Taken | None = await poll(partial(self._taken, key, token, case, standing), seconds)
+            taken: Taken | None = await poll(partial(self._taken, lock, case, standing), seconds)
             if taken is not True:
                 yield taken or False
                 return
-            async with renewed(self._checkpoints.store, key):
+            async with lock.renewing():
                 # Whoever had it before may have made one since we looked.
                 yield await self._newer(case, standing) or True
         finally:
             self._turns.discard(key)
-            await asyncio.shield(self._checkpoints.store.lock(key, token, 0))
+            await lock.give_back()
 
-    async def _taken(self, key: str, token: str, case: Case, standing: Record | None) -> Taken | None:
-        if await self._checkpoints.store.lock(key, token, LOCK_SECONDS):
+    async def _taken(self, lock: Lock, case: Case, standing: Record | None) -> Taken | None:
+        if await lock.take():
             return True
         return await self._newer(case, standing)
 

@@ -36,10 +36,6 @@ class Checkpoints:
         """The same checkpoints over another store; what this process remembers is shared."""
         return Checkpoints(replace(self.sealed, store=store), self._memory)
 
-    @property
-    def store(self) -> Store:
-        return self.sealed.store
-
     def recall(self, digests: Sequence[bytes], cuts: Iterable[int]) -> Record | None:
         """The record of the newest cut that this process knows; no store access. `digests[c]` names body[:c]."""
         for cut in sorted(cuts, reverse=True):
@@ -54,11 +50,11 @@ class Checkpoints:
         if not newest:
             return None
         keys = [key_of(digests, cut) for cut in newest]
-        values = await self.store.get_many(keys)
+        values = await self.sealed.store.get_many(keys)
         for cut, key, value in zip(newest, keys, values, strict=True):
             record = self._open(key, value, digests[cut])
             if record is not None:
-                await self.store.touch([key], self.sealed.ttl)
+                await self.sealed.store.touch([key], self.sealed.ttl)
                 return covering(cut, self._memory.keep(key, record, _GROWTH * len(value or b"")))
         return None
 
@@ -85,7 +81,7 @@ class Checkpoints:
     async def lying_at(self, tag: str, digest: str) -> Record | None:
         """The record of this digest in a conversation with this tag; None where the store has none that is readable."""
         key = _key(tag, digest)
-        (value,) = await self.store.get_many([key])
+        (value,) = await self.sealed.store.get_many([key])
         return self._open(key, value, bytes.fromhex(digest))
 
     async def history(
@@ -95,7 +91,7 @@ class Checkpoints:
 
         likely: digests of these, as far as they are known: they are read in one round trip."""
         keys = {each: _key(tag, each) for each in (digest, *likely[-most:])}
-        values = await self.store.get_many([*keys.values()])
+        values = await self.sealed.store.get_many([*keys.values()])
         there = {
             each: self._open(keys[each], value, bytes.fromhex(each)) for each, value in zip(keys, values, strict=True)
         }

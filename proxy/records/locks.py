@@ -1,6 +1,7 @@
-"""Doing one thing once for all who ask for it at the same time in this process."""
+"""Doing one thing once for all that ask for it at the same time: in this process, and among those over one store."""
 
 import asyncio
+import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -43,11 +44,27 @@ class SingleFlight(Generic[_T]):
                 flight.task.cancel()
 
 
-@asynccontextmanager
-async def renewed(store: Store, key: str) -> AsyncIterator[None]:
-    """Keep a lock that was taken for LOCK_SECONDS while the block lasts; that of a process that died lapses soon."""
-    async with repeated(lambda: store.touch([key], LOCK_SECONDS), LOCK_SECONDS / 3):
-        yield
+class Lock:
+    """A lock in a store, for one holder: taken for LOCK_SECONDS, so that that of a process that died lapses soon."""
+
+    def __init__(self, store: Store, key: str) -> None:
+        self._store = store
+        self._key = key
+        self._token = secrets.token_hex(8)
+
+    async def take(self) -> bool:
+        """Whether it was free."""
+        return await self._store.lock(self._key, self._token, LOCK_SECONDS)
+
+    @asynccontextmanager
+    async def renewing(self) -> AsyncIterator[None]:
+        """Keep the lock, which was taken, while the block lasts."""
+        async with repeated(lambda: self._store.touch([self._key], LOCK_SECONDS), LOCK_SECONDS / 3):
+            yield
+
+    async def give_back(self) -> None:
+        """Give the lock back if it is held, even as the caller is cancelled."""
+        await asyncio.shield(self._store.lock(self._key, self._token, 0))
 
 
 async def poll(look: Callable[[], Awaitable[_T | None]], wait: float, interval: float = 0.1) -> _T | None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Coroutine, Sequence
 
 import pytest
 
-from proxy.records.locks import SingleFlight, poll, renewed
+from proxy.records.locks import Lock, SingleFlight, poll
 from proxy.stores.memory import MemoryStore
 
 pytestmark = pytest.mark.anyio
@@ -172,7 +172,7 @@ async def test_a_lock_is_renewed_while_its_work_lasts_and_no_longer(monkeypatch:
                 twice.set()
 
     before = asyncio.all_tasks()
-    async with renewed(Store(), "lock:k"), asyncio.timeout(30):
+    async with Lock(Store(), "lock:k").renewing(), asyncio.timeout(30):
         await twice.wait()
     await until(lambda: asyncio.all_tasks() == before)
     assert set(map(tuple, touched)) == {("lock:k",)}
@@ -181,6 +181,6 @@ async def test_a_lock_is_renewed_while_its_work_lasts_and_no_longer(monkeypatch:
 async def test_a_lock_is_let_go_of_where_its_work_fails() -> None:
     before = asyncio.all_tasks()
     with pytest.raises(ValueError, match="failed"):
-        async with renewed(MemoryStore(), "lock:k"):
+        async with Lock(MemoryStore(), "lock:k").renewing():
             raise ValueError("failed")
     await until(lambda: asyncio.all_tasks() == before)

@@ -14,7 +14,7 @@ from proxy.api.head import ApiHead
 from proxy.engine.drafter import Drafter
 from proxy.errors import ShuttingDownError
 from proxy.observing.log import open_log
-from proxy.records.locks import poll, renewed
+from proxy.records.locks import Lock, poll
 from proxy.runtime import deadlines
 from proxy.runtime.background import Background
 from proxy.runtime.deadlines import ended, repeated, within
@@ -147,7 +147,7 @@ async def test_a_lock_is_not_renewed_for_ever_where_a_cancellation_is_lost(monke
 
     monkeypatch.setattr("proxy.records.locks.LOCK_SECONDS", 0.0)
     store = Losing()
-    async with renewed(store, "lock:k"):
+    async with Lock(store, "lock:k").renewing():
         await store.begun.wait()
     for _ in range(10):
         await asyncio.sleep(0)
