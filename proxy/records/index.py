@@ -89,5 +89,6 @@ def labelled_at(mark: bytes) -> str:
     return f"index:label:{mark.hex()}"
 
 
-def key_of(link: bytes) -> str:
+def entry_key(link: bytes) -> str:
+    """Where what is known of a session lies."""
     return f"session:{{{hash_tag(link)}}}"

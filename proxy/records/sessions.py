@@ -22,10 +22,10 @@ from proxy.records.index import (
     Page,
     Session,
     Target,
+    entry_key,
     erased_at,
     failed_at,
     indexes_of,
-    key_of,
     labelled_at,
     named_at,
     target_of,
@@ -148,7 +148,7 @@ class Sessions:
         self._by_label.keep((owner.index, chain.name, label), chain.session, _NAME)
         await self.erasures.list_again(chain.session)
         enrolled = (self._store.enroll(index, chain.session.hex(), self._ttl) for index in indexes)
-        await asyncio.gather(self._shelf.put(key_of(link), session), *enrolled)
+        await asyncio.gather(self._shelf.put(entry_key(link), session), *enrolled)
         if record:
             await self.siblings.keep(chain, record, again=again)
 
@@ -190,7 +190,7 @@ class Sessions:
     async def _lost(self, owner: Owner) -> list[tuple[Member, Session]]:
         """What this process has enrolled, and the store has no more; placed behind all others."""
         here = [(name, each) for name, each in self._here.items() if owner.index in each.indexes]
-        there = await self._shelf.look_up([key_of(each.link) for _, each in here])
+        there = await self._shelf.look_up([entry_key(each.link) for _, each in here])
         lost = [(name, each) for (name, each), stored in zip(here, there, strict=True) if stored is None]
         links = await self.erasures.links([name for name, _ in lost])
         found = [
@@ -291,7 +291,7 @@ class Sessions:
     async def _look_up(self, names: Sequence[bytes]) -> list[Session | None]:
         """What is known of these, in their order."""
         links = await self.erasures.links(names)
-        there = await self._shelf.look_up([key_of(link) for link in links])
+        there = await self._shelf.look_up([entry_key(link) for link in links])
         return [self._known(*each) for each in zip(names, links, there, strict=True)]
 
     def _known(self, name: bytes, link: bytes, stored: Session | None) -> Session | None:
