@@ -425,6 +425,8 @@ class TestRedis:
         await store.touch([f"lock:{{{tag}}}"], 30)
         async with Redis.from_url(valkey_url) as redis:
             assert await redis.pttl(f"keys:{{{tag}}}") > 590_000
+            await store.put(f"ask:{{{tag}}}", b"v", 30)
+            assert await redis.pttl(f"keys:{{{tag}}}") > 590_000
             await store.touch([f"cp:{{{tag}}}:1"], 2 * TTL)
             assert await redis.pttl(f"keys:{{{tag}}}") > 1_190_000
         await store.close()

@@ -29,12 +29,13 @@ from proxy.stores.redis.url import parse
 # Members that were enrolled in the same microsecond as the one that is asked for those behind.
 _TIES = 100
 _COMPARE_AND_DELETE = "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) end return 0"
-# What lies under a hash tag is written down before it is stored, so that none of it can be overlooked. In every script
-# that stores, ARGV[2] is how long the entry lives.
+# What lies under a hash tag is written down before it is stored, so that none of it can be overlooked, for as long as
+# any of it lives. In every script that stores, ARGV[2] is how long the entry lives.
 _UNLESS_ERASED = """
 if redis.call('exists', KEYS[2]) == 1 then return false end
 redis.call('sadd', KEYS[3], KEYS[1])
-redis.call('pexpire', KEYS[3], ARGV[2])
+redis.call('pexpire', KEYS[3], ARGV[2], 'NX')
+redis.call('pexpire', KEYS[3], ARGV[2], 'GT')
 """
 _PUT_NEW = _UNLESS_ERASED + "return redis.call('set', KEYS[1], ARGV[1], 'NX', 'GET', 'PX', ARGV[2])"
 _PUT = _UNLESS_ERASED + "return redis.call('set', KEYS[1], ARGV[1], 'PX', ARGV[2])"
@@ -189,8 +190,9 @@ class RedisStore:
             if not isinstance(reply, TryAgainError):
                 return _check(reply)
             # Of a slot that is being moved, some keys are here and some there.
-            noted: list[Words] = [("SADD", listed, key), ("PEXPIRE", listed, arguments[1])]
-            _, _, reply, *_, erased = await self._in_turn(key, [*noted, *commands, ("EXISTS", grave)])
+            lives = [("PEXPIRE", listed, arguments[1], which) for which in ("NX", "GT")]
+            noted: list[Words] = [("SADD", listed, key), *lives]
+            _, _, _, reply, *_, erased = await self._in_turn(key, [*noted, *commands, ("EXISTS", grave)])
             if erased:
                 await self._servers.run([Command(key, ("DEL", key))])
                 return None
