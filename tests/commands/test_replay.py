@@ -365,6 +365,7 @@ def test_the_figures_of_a_small_session_are_those_of_a_calculation_by_hand(run: 
     }
 
 
+@pytest.mark.requirement("R1 2.1")
 @pytest.mark.anyio
 async def test_the_figures_are_those_of_the_real_proxy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Over real sockets, with the record that needs no model: then both send the same bytes."""
@@ -473,6 +474,7 @@ def test_what_a_summary_costs_is_in_the_price(run: Callable[..., Ended]) -> None
     assert float(str(dear["cost_usd"])) > float(str(own["cost_usd"])) > 0
 
 
+@pytest.mark.requirement("R1 4.1 length")
 def test_what_a_model_would_have_written_is_paid_for(
     run: Callable[..., Ended], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -57,6 +57,7 @@ def run(directory: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest
     return command
 
 
+@pytest.mark.requirement("R3 3.4 title")
 def test_a_session_is_told_with_why_its_records_were_made_and_without_what_they_say(run: Run) -> None:
     code, out, err = run("sessions", "show", "ingest-42")
     assert (code, err) == (0, "")

@@ -40,6 +40,7 @@ def problems(text: str | bytes, **env: str) -> list[str]:
     return [str(problem) for problem in caught.value.problems]
 
 
+@pytest.mark.requirement("R3 3.1 partsToKeep")
 def test_the_config_in_the_repository_is_the_built_in_one_written_out() -> None:
     assert load(ROOT / "config.yaml", {}) == load(None, {})
 
@@ -157,6 +158,7 @@ def test_retired_keys_are_read_and_empty_ones_are_none() -> None:
     assert last not in repr(config)
 
 
+@pytest.mark.requirement("R3 4.1 config")
 def test_a_config_cannot_be_changed() -> None:
     config = load(None, {})
     with pytest.raises(ValidationError, match="frozen"):

@@ -71,6 +71,7 @@ def test_units_and_cuts_are_those_of_the_conversation(writer: Writer) -> None:
     assert legal_cuts(found.conversation) == [found.starts[entry] for entry in CUTS]
 
 
+@pytest.mark.requirement("D 1")
 @each
 def test_no_cut_parts_a_call_from_a_result_that_comes_late(writer: Writer) -> None:
     late = [*HISTORY[:2], results(c1="def f(): ..."), model("Meanwhile.", Called("c9")), results(c9="ok")]
@@ -78,6 +79,7 @@ def test_no_cut_parts_a_call_from_a_result_that_comes_late(writer: Writer) -> No
     assert min(legal_cuts(found.conversation)) == found.starts[7]
 
 
+@pytest.mark.requirement("D 3")
 @each
 @pytest.mark.parametrize(
     "style", [Style(marked=True), Style(parts=True), Style(thinking=True)], ids=["marks", "parts", "thinking"]
@@ -145,6 +147,7 @@ def test_what_is_said_is_read_with_its_role(writer: Writer) -> None:
     ]
 
 
+@pytest.mark.requirement("D 5")
 @each
 @pytest.mark.parametrize("style", [PLAIN, Style(marked=True, thinking=True)], ids=["plain", "marked"])
 def test_around_a_record_every_byte_is_the_clients(writer: Writer, style: Style) -> None:

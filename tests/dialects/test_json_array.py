@@ -25,6 +25,7 @@ def test_messages_are_found_where_they_stand_whatever_the_style(made: tuple[byte
     assert body[found.array[1] - 1 : found.array[1]] == b"]"
 
 
+@pytest.mark.requirement("R0 1.1")
 @given(requests(), st.data())
 def test_rebuilding_keeps_every_byte_but_those_of_the_messages_that_go(
     made: tuple[bytes, list[bytes]], data: st.DataObject

@@ -209,6 +209,7 @@ class Counting(Tokenizer):
         return super().count(text, encoding)
 
 
+@pytest.mark.requirement("R0 10.1 once", "R3 8.3 counting")
 def test_a_growing_history_is_counted_once() -> None:
     counting = Counting()
     by = RequestReader(counting, threads.Workers(WORKERS))
@@ -300,6 +301,7 @@ def test_short_bodies_are_not_worth_remembering() -> None:
     assert cache.find(SCOPE, body, CHAT.array) is None
 
 
+@pytest.mark.requirement("R0 10.1 memory")
 @settings(max_examples=30, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(2, 30), st.integers(0, 40)), min_size=1, max_size=40))
 def test_no_more_is_held_than_the_bound_allows(sent: list[tuple[int, int, int]]) -> None:
@@ -332,6 +334,7 @@ def test_the_session_that_was_used_longest_ago_goes_first() -> None:
     assert not is_known(1)
 
 
+@pytest.mark.requirement("R0 10.1 once")
 def test_messages_are_shared_and_not_described_again() -> None:
     by = reader()
     first, second = (read(by, body) for body in growing(2))

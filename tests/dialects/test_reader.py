@@ -125,6 +125,7 @@ def test_definitions_count_as_their_json(fields: dict[str, object]) -> None:
     assert understood(body_of(SOME, **fields)).tools_tokens == TOKENIZER.count(json.dumps(definition), DEFAULT_ENCODING)
 
 
+@pytest.mark.requirement("R3 4.1 tokens")
 def test_the_whole_request_is_the_sum_of_its_parts() -> None:
     request = understood(body_of(SOME, tools=[FUNCTION]))
     assert request.tokens == request.tools_tokens + sum(message.tokens for message in request.messages)
@@ -176,6 +177,7 @@ def test_what_cannot_be_read_is_the_clients_mistake(body: bytes) -> None:
         read(body)
 
 
+@pytest.mark.requirement("R4 4 background")
 def test_large_new_text_is_counted_in_a_thread_and_known_text_not_at_all() -> None:
     workers = Workers()
     reader = RequestReader(TOKENIZER, threads.Workers(workers))

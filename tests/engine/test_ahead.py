@@ -33,6 +33,7 @@ def made(play: Stage) -> list[object]:
     return [(line["trigger"], line["result"]) for line in play.logged("compaction")]
 
 
+@pytest.mark.requirement("R1 3 trace", "R3 4.1 afterTool", "R3 8.3 summary")
 async def test_a_summary_is_made_in_the_background_and_used_when_it_is_needed(tmp_path: Path) -> None:
     async with stage(tmp_path) as play:
         assert outcome(await play.send(body(history(0.72)))) == ("none", "below_threshold")
@@ -45,6 +46,7 @@ async def test_a_summary_is_made_in_the_background_and_used_when_it_is_needed(tm
         assert play.model.summary_calls == 1
 
 
+@pytest.mark.requirement("R3 4.1 afterTool")
 async def test_a_session_that_grows_by_small_steps_gets_its_summaries_in_the_background(tmp_path: Path) -> None:
     async with stage(tmp_path) as play:
         outcomes = []
@@ -61,6 +63,7 @@ async def test_a_session_that_grows_by_small_steps_gets_its_summaries_in_the_bac
         assert breaks <= play.model.summary_calls
 
 
+@pytest.mark.requirement("R3 4.1 afterTool")
 async def test_what_the_upstream_counts_decides_and_not_our_estimate(tmp_path: Path) -> None:
     model = ModelServer(window=WINDOW, token_ratio=1.3)
     async with stage(tmp_path, model) as play:
@@ -90,6 +93,7 @@ async def test_nothing_is_made_ahead_below_the_soft_threshold_or_where_it_is_not
     assert (made(play), play.model.summary_calls) == ([], 0)
 
 
+@pytest.mark.requirement("R3 3.2 running")
 async def test_a_request_waits_a_moment_for_a_summary_under_way_and_then_goes_on_without(tmp_path: Path) -> None:
     model = ModelServer(window=WINDOW, summaries="slow")
     async with stage(tmp_path, model, policies={"default": {"join_wait": 0.05}}) as play:
@@ -134,6 +138,7 @@ def excerpts(play: Stage) -> list[Received]:
     return [call for call in play.model.received if b"You shorten one large message" in call.body]
 
 
+@pytest.mark.requirement("R4 3.2 cool")
 async def test_large_results_are_replaced_in_batches_that_stay_as_they_are(tmp_path: Path) -> None:
     policies: dict[str, object] = {"default": {**LOUD, "soft_threshold": 1, "summarizer": {"model": "none"}}}
     async with stage(tmp_path, policies=policies) as play:
@@ -152,6 +157,7 @@ async def test_large_results_are_replaced_in_batches_that_stay_as_they_are(tmp_p
         assert int(ours(reply)["tokens-sent"]) < int(ours(reply)["tokens-received"])
 
 
+@pytest.mark.requirement("R4 2 large")
 async def test_a_large_result_is_summarized_before_its_time_comes_and_the_summary_is_used_then(tmp_path: Path) -> None:
     policy = {**LOUD, "large_messages": {"threshold": 400, "hot_rounds": 10}, "soft_threshold": 1}
     async with stage(tmp_path, policies={"default": policy}) as play:
@@ -163,6 +169,7 @@ async def test_a_large_result_is_summarized_before_its_time_comes_and_the_summar
         assert sum("A long message of" in str(text) for text in texts) >= 1
 
 
+@pytest.mark.requirement("R4 3.2 B")
 async def test_a_short_form_survives_a_restart_and_a_second_replica_sends_the_same(tmp_path: Path) -> None:
     policies: dict[str, object] = {"default": {**LOUD, "soft_threshold": 1, "summarizer": {"model": "none"}}}
     shared: dict[str, object] = {
@@ -197,6 +204,7 @@ async def test_after_two_compactions_in_vain_no_third_summary_is_bought(tmp_path
         assert any(line["reason"] == "ineffective" for line in play.logged("request"))
 
 
+@pytest.mark.requirement("R4 1 separator")
 async def test_a_separator_of_the_user_starts_afresh(tmp_path: Path) -> None:
     async with stage(tmp_path, policies={"default": {"separator": "/new"}}) as play:
         await play.send(body(history(0.85)))
@@ -208,6 +216,7 @@ async def test_a_separator_of_the_user_starts_afresh(tmp_path: Path) -> None:
         assert int(ours(reply)["tokens-received"]) > int(ours(reply)["tokens-sent"])
 
 
+@pytest.mark.requirement("R4 1 separator")
 @pytest.mark.parametrize(
     "message",
     [
@@ -224,6 +233,7 @@ async def test_19_only_the_exact_words_of_the_user_separate(tmp_path: Path, mess
         assert play.sent[-1].body == request
 
 
+@pytest.mark.requirement("R4 1 separator")
 async def test_what_stands_behind_a_separator_is_compacted_by_itself(tmp_path: Path) -> None:
     async with stage(tmp_path, policies={"default": {"separator": "/new"}}) as play:
         tail = history(0.85)[1:]
@@ -259,6 +269,7 @@ async def test_where_a_question_in_line_with_the_session_is_answered_badly_the_u
         assert play.model.summary_calls == 2
 
 
+@pytest.mark.requirement("R2 Cost", "R2 Switch 3")
 async def test_after_five_generations_the_summary_is_made_anew_from_the_whole_history(tmp_path: Path) -> None:
     model = ModelServer(window=WINDOW, windows={"large": 128_000})
     models = [{"match": "large", "context_window": 128_000}, {"match": MODEL, "context_window": WINDOW}]

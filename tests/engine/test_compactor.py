@@ -27,6 +27,7 @@ from tests.support.conversations import Json
 pytestmark = pytest.mark.anyio
 
 
+@pytest.mark.requirement("R0 2.2 view", "R0 9.2 valid", "R1 2.3 before", "R1 4.1 text", "R3 4.1 compact", "R4 2 rows")
 async def test_a_summary_is_written_validated_stored_and_found_again() -> None:
     model = Model()
     async with replica(model) as one:
@@ -65,6 +66,7 @@ FAILURES = {
 }
 
 
+@pytest.mark.requirement("R3 6.1 summary")
 @pytest.mark.parametrize(("answer", "reason"), FAILURES.values(), ids=FAILURES.keys())
 async def test_a_failing_summarizer_is_never_stored_and_never_needed(answer: tuple[int, bytes], reason: str) -> None:
     async with replica(Model(lambda _: answer)) as one:
@@ -109,6 +111,7 @@ async def test_a_summarizer_that_never_answers_is_given_up_at_the_deadline() -> 
         gate.set()
 
 
+@pytest.mark.requirement("R1 2.2", "R1 4.1 parts", "R1 4.6 algorithm", "R1 9.2")
 async def test_an_overflow_is_bisected_and_merged() -> None:
     def small(request: Json) -> tuple[int, bytes]:
         return OVERFLOW if len(str(request["messages"])) > 12_000 else completion(GOOD)
@@ -150,6 +153,7 @@ async def test_a_known_window_needs_no_overflow() -> None:
         assert prompt + request["max_tokens"] < 4_000
 
 
+@pytest.mark.requirement("R1 5.3")
 async def test_another_error_during_a_bisection_ends_it() -> None:
     calls = 0
 
@@ -209,6 +213,7 @@ async def test_a_part_that_is_no_text_is_recalled_as_far_as_it_is_one() -> None:
     assert await checkpoints.recall_part("c", content) == "half ? of it"
 
 
+@pytest.mark.requirement("R1 3 trace", "R1 4.1 parts", "R1 5.2 end")
 async def test_bisection_may_be_limited() -> None:
     policy = PolicySettings(bisect=BisectSettings(max_calls=3))
     async with replica(model := Model()) as one:
@@ -277,6 +282,7 @@ async def test_a_waiter_takes_over_when_the_lock_is_given_up_without_a_record() 
     assert len(model.asked) == 1
 
 
+@pytest.mark.requirement("R4 3.1 id")
 async def test_the_loser_of_a_race_sends_the_winners_text() -> None:
     store = MemoryStore()
     async with replica(Model(), store) as one, replica(Model(), store) as other:
@@ -312,6 +318,7 @@ async def test_a_tenants_daily_tokens_bound_what_summaries_cost() -> None:
     assert len(model.asked) == 1
 
 
+@pytest.mark.requirement("R0 3.4", "R0 6.1", "R2 Solution fetch", "R2 Effect 2")
 async def test_the_next_generation_continues_from_the_last() -> None:
     async with replica(model := Model()) as one:
         first = await one.compactor.compact(await job(one.target(), number=40))
@@ -348,6 +355,7 @@ async def test_a_damaged_record_is_a_miss(damage: Callable[[bytes], bytes]) -> N
         assert await fresh.find(work.case.chain.digests, [work.plan.cut.position]) is None
 
 
+@pytest.mark.requirement("R0 10.2", "R0 10.3", "R1 4.6 covered", "R1 8", "R4 3.3")
 @pytest.mark.parametrize("change", [{"version": VERSION + 1}, {"version": VERSION - 1}, {"digest": "ff"}])
 async def test_a_record_that_is_not_of_this_prefix_or_version_is_a_miss(change: dict[str, object]) -> None:
     async with replica(Model()) as one:
@@ -364,6 +372,7 @@ async def test_a_record_that_is_not_of_this_prefix_or_version_is_a_miss(change: 
         )
 
 
+@pytest.mark.requirement("R4 3.1 newest")
 async def test_the_newest_checkpoint_is_found_in_one_round_trip() -> None:
     class Counting(MemoryStore):
         calls = 0
@@ -405,6 +414,7 @@ async def test_a_store_that_is_down_costs_nothing_but_memory() -> None:
     assert len(model.asked) == 1
 
 
+@pytest.mark.requirement("R2 Switch 2")
 @pytest.mark.parametrize("insights", [True, False])
 async def test_insights_are_shown_to_the_summarizer_unless_a_policy_says_no(insights: bool) -> None:
     model = Model()
@@ -444,6 +454,7 @@ async def test_the_end_is_told_also_of_what_is_cancelled_or_fails_by_our_fault(
     assert (line["event"], line["result"]) == ("compaction", told)
 
 
+@pytest.mark.requirement("R1 4.1 stream")
 async def test_the_log_says_why_answers_were_refused_and_nothing_they_held() -> None:
     answers = iter([completion("a secret word " * 40), completion(GOOD, "secret, and (long)"), completion(GOOD)])
     log = BytesIO()
@@ -468,6 +479,7 @@ async def test_a_bisection_that_ran_into_its_own_bounds_is_no_fault_of_the_summa
         assert not one.summarizer.is_cooling_down(one.target())
 
 
+@pytest.mark.requirement("R1 4.1 start")
 @pytest.mark.parametrize("answer", [completion(GOOD), error(500)], ids=["made", "failed"])
 async def test_the_beginning_of_a_compaction_is_told_before_its_end(answer: tuple[int, bytes]) -> None:
     told: list[Event] = []

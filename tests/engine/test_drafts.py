@@ -23,6 +23,7 @@ async def outcome(play: Stage, request: bytes, *headers: tuple[bytes, bytes]) ->
     return told[b"x-compaction"], told[b"x-compaction-reason"]
 
 
+@pytest.mark.requirement("R4 3.2 C2")
 async def test_a_process_that_starts_anew_goes_on_with_the_checkpoint_of_a_grown_history(tmp_path: Path) -> None:
     shared: dict[str, object] = {"store": {"url": f"sqlite:///{tmp_path}/shared.db"}}
     model = ModelServer(window=WINDOW)

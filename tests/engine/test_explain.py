@@ -160,6 +160,7 @@ SCENES = {
 }
 
 
+@pytest.mark.requirement("R0 2.2 fallback", "R3 4.1 removed")
 @pytest.mark.parametrize("name", SCENES)
 async def test_it_says_what_the_next_request_does_and_asks_nobody(tmp_path: Path, name: str) -> None:
     scene = SCENES[name]
@@ -225,6 +226,7 @@ def check_sums(explanation: Explanation, messages: Sequence[Message]) -> None:
     assert anchors.isdisjoint(entry.index for entry in explanation.pinned), "sent whole, so not told again"
 
 
+@pytest.mark.requirement("R0 2.2 counts", "R0 2.2 strategy")
 async def test_the_numbers_it_is_measured_by_and_the_cut(tmp_path: Path) -> None:
     tools = [{"type": "function", "function": {"name": "read_file", "parameters": {"type": "object"}}}]
     async with stage(tmp_path) as play:
@@ -253,6 +255,7 @@ async def test_the_numbers_it_is_measured_by_and_the_cut(tmp_path: Path) -> None
         assert found.messages[2].tool == found.messages[3].tool == "read_file"
 
 
+@pytest.mark.requirement("R2 Effect 1", "R3 3.4 title")
 async def test_the_words_of_the_user_that_the_record_will_carry(tmp_path: Path) -> None:
     agent = Agent()
     agent.says(FIRST)
@@ -289,6 +292,7 @@ def _covered(explanation: Explanation) -> int:
     return explanation.cut.index - 1
 
 
+@pytest.mark.requirement("R3 4.1 suggestion")
 @pytest.mark.parametrize("mode", ["off", "shadow"])
 async def test_what_a_policy_that_does_nothing_leaves_undone_is_told(tmp_path: Path, mode: str) -> None:
     async with stage(tmp_path, **policy(mode=mode)) as play:
@@ -459,6 +463,7 @@ def play_steps(steps: Sequence[tuple[str, int]]) -> Iterator[list[Message]]:
         yield agent.messages
 
 
+@pytest.mark.requirement("R1 2.1")
 @pytest.mark.parametrize("settings_", [{}, {"large_messages": {"threshold": 200, "hot_rounds": 1, "valve": 0.1}}])
 def test_outcome_and_cut_are_those_of_the_draft(bench: Opened, settings_: dict[str, object]) -> None:
     seen: set[str] = set()

@@ -110,6 +110,7 @@ def test_what_is_made_ahead_continues_the_standing_record_and_nothing_irreducibl
     assert decide_ahead(floor, limits_of(budget_of(8_192, 7_000), DEFAULTS, 6_000), DEFAULTS, None) is None
 
 
+@pytest.mark.requirement("R2 Format list")
 @pytest.mark.parametrize("parts", [1, 3])
 def test_a_prompt_says_how_long_the_answer_may_be_and_of_a_part_nothing_but_its_content(parts: int) -> None:
     said = tuple(render([Utterance(0, "user", "fix it")], count))

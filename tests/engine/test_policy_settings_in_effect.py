@@ -25,6 +25,7 @@ SPOKEN = [
 ]
 
 
+@pytest.mark.requirement("R3 3.1 partsToKeep")
 @pytest.mark.parametrize(
     ("parts", "whole", "thought"),
     [
@@ -53,6 +54,7 @@ async def asked(directory: Path, **summarizer: object) -> tuple[Stage, list[dict
     return play, [json.loads(call.body) for call in play.model.received if call.is_summary]
 
 
+@pytest.mark.requirement("R2 Switch 1")
 @pytest.mark.parametrize("aligned", [False, True])
 @pytest.mark.parametrize(("segments", "shown"), [(0, 0), (1, 1), (3, 2)])
 async def test_the_newest_segments_are_shown_as_a_policy_says(
@@ -70,6 +72,7 @@ async def test_the_newest_segments_are_shown_as_a_policy_says(
     assert record.partition("## Timeline\n")[2].partition("\n\n")[0].count("- ") == min(segments, 3)
 
 
+@pytest.mark.requirement("R1 3 trace", "R1 7 merge", "R2 Solution prompt")
 async def test_prompts_name_the_length_and_the_merge_length_of_a_policy(tmp_path: Path) -> None:
     summarizer = {"target_tokens": 321, "merge_target_tokens": 654, "segment_characters": 234}
     model = ModelServer(window=WINDOW, windows={"small": 2_500})
@@ -89,6 +92,7 @@ async def test_prompts_name_the_length_and_the_merge_length_of_a_policy(tmp_path
     assert line["chunks"] == len(prompts) - len(merges)
 
 
+@pytest.mark.requirement("R3 3.1 compressSystemMessages")
 async def test_instructions_inside_the_conversation_are_summarized_where_a_policy_says_so(tmp_path: Path) -> None:
     messages = history(0.95)
     messages.insert(6, {"role": "system", "content": "Be brief from here on."})
@@ -108,6 +112,7 @@ async def test_instructions_inside_the_conversation_are_summarized_where_a_polic
     assert calls == [1, 1, 0]
 
 
+@pytest.mark.requirement("R3 6.1 maximum")
 async def test_what_no_summary_can_help_is_warned_of_once(tmp_path: Path) -> None:
     system = {"role": "system", "content": "rule " * 6_200}
     async with stage(tmp_path) as play:
@@ -120,6 +125,7 @@ async def test_what_no_summary_can_help_is_warned_of_once(tmp_path: Path) -> Non
         assert CONTENT not in str(play.logged("irreducible"))
 
 
+@pytest.mark.requirement("R3 6.1 maximum")
 async def test_a_ladder_that_ends_in_vain_is_warned_of(tmp_path: Path) -> None:
     async with stage(tmp_path, ModelServer(window=60), policies={"default": {"summarizer": {"model": "none"}}}) as play:
         reply = await play.send(body(history(0.5)))

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
 
+@pytest.mark.requirement("R1 3 switches")
 @pytest.mark.parametrize(
     ("mode", "asked", "told"),
     [
@@ -69,6 +70,7 @@ async def test_the_header_decides_over_the_policys_mode(
         assert not [name for name, _ in play.sent[-1].headers if name.startswith(b"x-compaction")]
 
 
+@pytest.mark.requirement("R0 1.3 L3")
 async def test_force_compacts_what_is_not_due_and_not_what_would_grow_by_it(tmp_path: Path) -> None:
     async with stage(tmp_path) as play:
         assert outcome(await play.send(COUNTED)) == ("none", "below_floor")
@@ -101,6 +103,7 @@ async def test_a_header_that_decides_something_comes_once(tmp_path: Path, name: 
         assert not play.sent
 
 
+@pytest.mark.requirement("R3 4.1 config")
 async def test_a_tenant_chooses_among_its_policies(tmp_path: Path) -> None:
     tenants = {"default": {"policy": "default", "policies": ["observe"]}}
     async with stage(tmp_path, tenants=tenants) as play:
@@ -293,6 +296,7 @@ def check_failed_open(play: Stage) -> None:
     assert {line["event"] for line in play.log} <= {"failed_open", "request", *others}
 
 
+@pytest.mark.requirement("R0 10.2", "R3 6.1 rollback")
 @pytest.mark.parametrize(
     "place",
     [pytest.param(place, id=place) for places in FAULTS.values() for place in places],
@@ -397,6 +401,7 @@ def refusal(reason: str, session: str | None, *, can_retry: bool) -> dict[str, o
     }
 
 
+@pytest.mark.requirement("R3 6.2")
 @pytest.mark.parametrize(
     ("summaries", "reason", "after"),
     [
@@ -556,6 +561,7 @@ async def test_an_answer_that_did_not_come_through_is_not_followed(
     assert not followed.calls
 
 
+@pytest.mark.requirement("R4 4 background")
 async def test_what_follows_an_answer_holds_up_nobody_and_outlives_the_client(
     tmp_path: Path, followed: Followed
 ) -> None:
@@ -656,6 +662,7 @@ async def test_every_end_of_a_request_is_one_line(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
+@pytest.mark.requirement("R1 6.2")
 @pytest.mark.parametrize("summarizer", [{}, {"model": "none"}])
 async def test_where_no_record_can_be_made_half_of_the_history_makes_room(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, summarizer: dict[str, object]

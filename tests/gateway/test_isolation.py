@@ -140,6 +140,7 @@ async def test_the_tenants_key_or_the_upstreams_replaces_the_clients_on_every_ca
     assert [credentials(call) for call in behind.calls] == [expected] * 3
 
 
+@pytest.mark.requirement("R1 4.1 model")
 @pytest.mark.parametrize(("own", "expected"), [("", []), ("sk-other", [(b"authorization", b"Bearer sk-other")])])
 async def test_a_summarizer_elsewhere_gets_its_own_key_or_none_and_nobody_elses(
     tmp_path: Path, own: str, expected: list[Header]

@@ -76,6 +76,7 @@ def pieces(content: bytes, size: int, *headers: Header, status: int = 200) -> by
     return head(status, *headers, CHUNKED) + b"".join(parts) + chunk(b"")
 
 
+@pytest.mark.requirement("R1 2.3 after")
 @pytest.mark.parametrize(
     ("refusal", "reason"),
     [
@@ -120,6 +121,7 @@ def tokens(call: Call) -> int:
     return Tokenizer().count("\n".join(m["content"] for m in json.loads(call.body)["messages"]), DEFAULT_ENCODING)
 
 
+@pytest.mark.requirement("R1 7 retry", "R3 3.1 maxIterations", "R3 6.1 maximum")
 async def test_no_more_than_three_smaller_requests_are_tried_and_then_the_first_error_is_passed_on(
     tmp_path: Path,
 ) -> None:

@@ -62,6 +62,7 @@ def check_told(reply: Reply, told: tuple[str, str], *, window: bool = True, chec
     return headers
 
 
+@pytest.mark.requirement("R0 2.2 fallback")
 async def test_headers_of_requests_that_pass_as_they_came(tmp_path: Path) -> None:
     async with stage(tmp_path) as play:
         for request, told in (
@@ -77,6 +78,7 @@ async def test_headers_of_requests_that_pass_as_they_came(tmp_path: Path) -> Non
         assert [received.body for received in play.sent] == [SMALL, COUNTED, FLOOR, unknown]
 
 
+@pytest.mark.requirement("R0 2.3", "R0 Phase 3 time", "R1 2.3 before", "R3 3.3 summary", "R3 4.1 stats", "R3 7.2 order")
 async def test_headers_of_a_new_checkpoint_and_of_its_reuse(tmp_path: Path) -> None:
     messages = history(0.85)
     async with stage(tmp_path) as play:
@@ -91,6 +93,7 @@ async def test_headers_of_a_new_checkpoint_and_of_its_reuse(tmp_path: Path) -> N
         assert play.model.summary_calls == 1
 
 
+@pytest.mark.requirement("R1 10", "R3 4.1 suggestion")
 async def test_headers_of_a_shadow_run(tmp_path: Path) -> None:
     async with stage(tmp_path) as play:
         headers = ours(reply := await play.send(DUE, (b"x-compaction", b"shadow")))
@@ -123,6 +126,7 @@ async def test_headers_of_a_summary_that_another_replica_is_making(tmp_path: Pat
         assert two.sent[-1].body == one.sent[-1].body, "both send the same bytes"
 
 
+@pytest.mark.requirement("R3 BR-01", "R3 6.1 rollback")
 @pytest.mark.parametrize(
     ("summaries", "reason"),
     [("down", "summarizer_transient"), ("refuse", "summarizer_refused"), ("garbage", "summarizer_invalid")],
@@ -137,6 +141,7 @@ async def test_headers_where_a_summary_fails_that_was_not_owed_yet(tmp_path: Pat
         check_told(await play.send(MUST), ("applied", "tool_execution"), checkpoint=True)
 
 
+@pytest.mark.requirement("R1 2.3 before", "R1 2.3 after", "R1 4.6 trigger")
 async def test_headers_of_a_request_that_overflowed_all_the_same(tmp_path: Path) -> None:
     async with stage(tmp_path, ModelServer(window=4_000)) as play:
         headers = check_told(await play.send(FLOOR), ("applied", "overflow_retry"), checkpoint=True)

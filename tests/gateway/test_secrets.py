@@ -264,6 +264,7 @@ def check(stage: Play, caplog: pytest.LogCaptureFixture, printed: Iterable[str] 
         assert leaks(text) == []
 
 
+@pytest.mark.requirement("R0 8.2")
 async def test_nothing_leaks_from_requests_of_every_outcome(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
 ) -> None:

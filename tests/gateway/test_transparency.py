@@ -84,6 +84,7 @@ BODIES = [
 ]
 
 
+@pytest.mark.requirement("R1 6.1")
 @pytest.mark.parametrize("body", BODIES, ids=lambda body: f"{len(body)} bytes {body[:24]!r}")
 async def test_a_request_arrives_byte_for_byte(address: str, behind: Upstream, body: bytes) -> None:
     reply = await ask(address, "POST", CHAT, [JSON], body)
@@ -93,6 +94,7 @@ async def test_a_request_arrives_byte_for_byte(address: str, behind: Upstream, b
     assert call.header(b"content-length") == str(len(body)).encode()
 
 
+@pytest.mark.requirement("R1 11", "R3 8.2 before")
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(made=requests())
 async def test_any_request_arrives_byte_for_byte(
@@ -146,6 +148,7 @@ EVENT_STREAMS = [
 ]
 
 
+@pytest.mark.requirement("R1 6.1", "R4 1 history")
 @pytest.mark.parametrize("content", EVENT_STREAMS, ids=lambda content: repr(content[:20]))
 @pytest.mark.parametrize("size", [1, 7, 65_536])
 async def test_a_stream_arrives_byte_for_byte(address: str, behind: Upstream, content: bytes, size: int) -> None:

@@ -253,6 +253,7 @@ BILLED = Usage(1_234, 56)
 INSIDE = 'so I wrote "usage": {"input_tokens": 1, "output_tokens": 1}, and went on. '
 
 
+@pytest.mark.requirement("D 10")
 @pytest.mark.parametrize("length", [100, 70_000, 400_000])
 @pytest.mark.parametrize("writer", WRITERS, ids=lambda writer: writer.dialect.name)
 def test_the_usage_of_a_stream_is_read_however_long_it_is(writer: Writer, length: int) -> None:

@@ -157,6 +157,7 @@ def test_a_short_text_is_counted_once_and_a_long_one_is_not_kept() -> None:
     assert loaded.short.cache_info().currsize == info.maxsize
 
 
+@pytest.mark.requirement("R1 4.3 count")
 @pytest.mark.parametrize("encoding", ["o200k_base", "cl100k_base", "p50k_base"])
 def test_short_texts_are_counted_as_tiktoken_counts_them(tokenizer: Tokenizer, encoding: str) -> None:
     assert tokenizer._load(encoding).encoding is not None
@@ -170,6 +171,7 @@ def test_slicing_a_long_text_changes_its_count_by_less_than_a_thousandth(tokeniz
     assert exact <= tokenizer.count(PROSE, O200K) <= exact * 1.001
 
 
+@pytest.mark.requirement("R1 4.3 count")
 def test_a_text_over_the_cap_is_extrapolated_from_its_beginning(tokenizer: Tokenizer) -> None:
     assert tokenizer.count("word " * (MAX_EXACT_CHARS // 5), O200K) == pytest.approx(400_000, rel=0.001)
     assert tokenizer.count("word " * (MAX_EXACT_CHARS * 2), O200K) == pytest.approx(4_000_000, rel=0.001)
@@ -187,6 +189,7 @@ def test_what_is_not_shipped_is_estimated_and_on_the_high_side_for_prose(tokeniz
     assert tokenizer.count(english, encoding) > tokenizer.count(english, O200K)
 
 
+@pytest.mark.requirement("R3 6.1 counting")
 def test_without_litellms_files_everything_is_estimated(tmp_path: Path) -> None:
     assert Tokenizer(tmp_path)._load(O200K).encoding is None
 
@@ -245,6 +248,7 @@ def failing(error: BaseException) -> Callable[[str], int]:
     return count
 
 
+@pytest.mark.requirement("R3 6.1 counting")
 @pytest.mark.parametrize("error", [PanicException(), Exception("as tokenizers raises it"), ValueError()])
 def test_a_panic_becomes_an_estimate(error: BaseException) -> None:
     assert _count_slice(failing(error), "x" * 350) == 110

@@ -552,6 +552,7 @@ def shown(row: Row) -> str:
     return f"{row.status} {row.body[:60]!r}"
 
 
+@pytest.mark.requirement("R1 5.1 overflow", "R3 BR-01")
 @pytest.mark.parametrize("row", OVERFLOWS, ids=shown)
 def test_an_overflow_is_recognized_with_what_it_states(row: Row) -> None:
     stated = classify(row.status, row.body)
@@ -559,6 +560,7 @@ def test_an_overflow_is_recognized_with_what_it_states(row: Row) -> None:
     assert (stated.limit, stated.input_tokens) == (row.limit, row.given), row.reason
 
 
+@pytest.mark.requirement("R1 5.1 overflow")
 @pytest.mark.parametrize("row", OTHERS, ids=shown)
 def test_anything_else_is_passed_on(row: Row) -> None:
     assert classify(row.status, row.body) is None, row.reason

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from copy import deepcopy
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -36,6 +37,7 @@ def test_renamed_call_ids_change_no_digest(messages: list[Json]) -> None:
     assert prefix_digests(SCOPE, described(messages)) == prefix_digests(SCOPE, described(renamed_ids(messages)))
 
 
+@pytest.mark.requirement("R4 3.1 last")
 @given(histories(min_units=2), st.data())
 def test_an_edit_changes_every_digest_from_there_on_and_none_before(messages: list[Json], data: st.DataObject) -> None:
     index = data.draw(st.integers(0, len(messages) - 1))
@@ -55,6 +57,7 @@ def test_a_form_has_another_digest_in_another_dialect() -> None:
     assert len({digest_of(seed, ["user", "hi"]) for seed in (b"", b"one", b"another")}) == 3
 
 
+@pytest.mark.requirement("R4 3.1 conversation")
 @given(histories(min_units=1))
 def test_two_scopes_share_no_digest(messages: list[Json]) -> None:
     body = described(messages)

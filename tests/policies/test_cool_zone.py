@@ -15,12 +15,14 @@ from tests.support.conversations import assistant, conversation, count, rounds, 
 from tests.support.cool_zone import LARGE, WINDOW, loop, policy, replaced, result
 
 
+@pytest.mark.requirement("R4 4 threshold")
 @pytest.mark.parametrize(("window", "large"), [(8_192, 2_000), (40_000, 2_000), (128_000, 5_120), (1_000_000, 20_000)])
 def test_large_is_four_percent_of_the_window_within_bounds(window: int, large: int) -> None:
     assert threshold_tokens(usable_input(window, None, exact=True), DEFAULTS) == large
     assert threshold_tokens(usable_input(window, None, exact=True), policy(threshold=77)) == 77
 
 
+@pytest.mark.requirement("R4 3.2 cool")
 def test_nothing_is_replaced_before_the_live_large_results_fill_the_valve() -> None:
     few = conversation(loop(*[LARGE] * 3, *[100] * 200))
     assert few.total_tokens > 0.6 * WINDOW
@@ -57,6 +59,7 @@ def test_a_batch_tells_what_it_takes_out_and_what_it_breaks() -> None:
         assert (batch.payoff.removed, batch.payoff.rewritten) == (removed, sent - removed)
 
 
+@pytest.mark.requirement("R4 3.2 hot")
 def test_the_newest_rounds_stay_whole_whatever_they_weigh() -> None:
     view = conversation(loop(*[LARGE] * 8, 9_000, 9_000, 9_000, 9_000, 9_000, 50))
     hot = set(view.units[-6:])
@@ -66,12 +69,14 @@ def test_the_newest_rounds_stay_whole_whatever_they_weigh() -> None:
     assert len(replaced(zone_of(view, WINDOW, policy(hot_rounds=1)))) > len(members)
 
 
+@pytest.mark.requirement("R4 3.2 hot")
 def test_the_newest_tool_tokens_stay_whole_whatever_their_age() -> None:
     talk = [message for i in range(30) for message in (user(f"question {i}"), assistant("answer " * 60))]
     zone = zone_of(conversation([*loop(*[LARGE] * 6), *talk]), WINDOW, DEFAULTS)
     assert replaced(zone) == [result(0), result(1), result(2), result(3)]
 
 
+@pytest.mark.requirement("R4 3.2 which")
 @pytest.mark.parametrize(
     "case",
     [
@@ -87,6 +92,7 @@ def test_a_policy_may_spare_them(case: PolicySettings) -> None:
     assert zone_of(view, WINDOW, case).batches == ()
 
 
+@pytest.mark.requirement("R4 3.2 which")
 def test_other_roles_by_policy_but_never_the_newest_user_message() -> None:
     large = "x" * 4 * LARGE
     view = conversation([m for _ in range(8) for m in (user(large), assistant("ok"))] + rounds(20, size=40))
@@ -114,6 +120,7 @@ def test_what_the_next_batch_would_take_is_foreseen_oldest_first() -> None:
 SIZES = st.lists(st.sampled_from([20, 300, 2_100, 6_000]), min_size=1, max_size=60)
 
 
+@pytest.mark.requirement("R4 3.2 cool")
 @given(SIZES, SIZES, st.integers(1, 6))
 @settings(max_examples=200)
 def test_18_a_longer_history_only_adds_batches(sizes: list[int], more: list[int], hot_rounds: int) -> None:
@@ -129,6 +136,7 @@ def test_18_a_longer_history_only_adds_batches(sizes: list[int], more: list[int]
         assert batch.members[-1] < prefix.units[-hot_rounds]
 
 
+@pytest.mark.requirement("R4 3.2 cool")
 @pytest.mark.parametrize(
     ("text", "tool_name", "summary", "expected"),
     [

@@ -74,6 +74,7 @@ _ANY = st.one_of(
 )
 
 
+@pytest.mark.requirement("R1 4.3 pairs")
 @pytest.mark.parametrize(("messages", "expected"), CASES.values(), ids=CASES.keys())
 def test_a_cut_is_legal(messages: list[Json], expected: list[int]) -> None:
     assert legal_cuts(conversation(messages)) == expected

@@ -74,6 +74,7 @@ def test_an_answer_that_the_limit_would_not_have_let_through_disproves_it(
     assert succeeded(known, prompt, output, now=1).limit_at(1) == (8_192 if holds else None)
 
 
+@pytest.mark.requirement("R3 7.1 four")
 @pytest.mark.parametrize(
     ("observed", "factor"),
     [

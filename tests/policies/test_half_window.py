@@ -24,6 +24,7 @@ def chosen(
     return choose_cut(conversation(messages), budget, policy, covered=covered, target=target)
 
 
+@pytest.mark.requirement("R0 1.3 L0", "R0 1.3 L1", "R0 2.2 counts", "R0 2.2 strategy", "R0 3.2 half", "R0 3.3 back")
 def test_half_of_the_units_stay_when_all_fits() -> None:
     cut = chosen([user("task"), *rounds(6)], 100_000)
     assert cut is not None
@@ -35,6 +36,7 @@ def test_half_of_the_units_stay_when_all_fits() -> None:
     assert (ten.units_total, ten.units_kept) == (20, 10)
 
 
+@pytest.mark.requirement("R0 1.2 turns", "R0 3.3 back")
 def test_the_cut_moves_back_to_the_start_of_its_turn() -> None:
     messages = [*turns(3), user("long"), *rounds(4)]
     cut = chosen(messages, 100_000)
@@ -43,6 +45,7 @@ def test_the_cut_moves_back_to_the_start_of_its_turn() -> None:
     assert cut.adjustment_delta == 1
 
 
+@pytest.mark.requirement("R0 3.3 back", "R0 3.3 forward")
 def test_the_cut_moves_newer_until_what_stays_fits() -> None:
     messages = turns(10, size=400)  # 104 tokens a message
     cut = chosen(messages, 450)
@@ -52,6 +55,7 @@ def test_the_cut_moves_newer_until_what_stays_fits() -> None:
     assert cut.kept <= 450
 
 
+@pytest.mark.requirement("R0 1.2 turns", "R0 9.1 one turn")
 def test_one_turn_of_many_rounds_is_cut_between_rounds_and_its_task_is_the_anchor() -> None:
     view = conversation([user("task"), *rounds(50)])
     cut = choose_cut(view, budget_of(1, 1), POLICY, covered=0, target=1000)
@@ -61,12 +65,14 @@ def test_one_turn_of_many_rounds_is_cut_between_rounds_and_its_task_is_the_ancho
     assert cut.kept <= 1000
 
 
+@pytest.mark.requirement("R0 1.3 L1", "R0 3.2 overlap")
 def test_when_nothing_fits_one_unit_is_kept() -> None:
     cut = chosen([user("task"), *rounds(5, size=4000)], 100)
     assert cut is not None
     assert (cut.strategy, cut.position, cut.units_kept) == ("best-effort", 9, 1)
 
 
+@pytest.mark.requirement("R0 2.2 strategy")
 def test_a_late_turn_boundary_that_would_leave_next_to_nothing_gives_way_to_a_round() -> None:
     messages = [user("task"), *rounds(30), user("and now?")]
     cut = chosen(messages, 2000)
@@ -75,6 +81,7 @@ def test_a_late_turn_boundary_that_would_leave_next_to_nothing_gives_way_to_a_ro
     assert cut.kept > 1000
 
 
+@pytest.mark.requirement("R1 4.1 keep", "R3 3.1 keepRecentMessages")
 def test_the_newest_messages_a_policy_asks_for_are_kept_while_they_fit() -> None:
     asked = PolicySettings(keep_recent_messages=14)
     roomy = chosen(turns(10), 100_000, policy=asked)
@@ -85,6 +92,7 @@ def test_the_newest_messages_a_policy_asks_for_are_kept_while_they_fit() -> None
     assert tight.position == 12
 
 
+@pytest.mark.requirement("R0 1.3 L2", "R0 3.1", "R0 6.2", "R0 9.1 three rounds")
 def test_a_standing_checkpoint_is_never_cut_again() -> None:
     cut = chosen(turns(10), 100_000, covered=10)
     assert cut is not None
@@ -92,6 +100,7 @@ def test_a_standing_checkpoint_is_never_cut_again() -> None:
     assert chosen(turns(2), 100_000, covered=2) is None
 
 
+@pytest.mark.requirement("R0 1.3 L3")
 @pytest.mark.parametrize(
     "messages", [[], [user("x")], [system()], [user("x"), assistant(None, "a")], [user("a"), user("b")]]
 )
@@ -99,6 +108,7 @@ def test_there_may_be_nothing_to_cut(messages: list[Json]) -> None:
     assert chosen(messages, 100) is None
 
 
+@pytest.mark.requirement("R0 1.3 L1", "R0 9.1 three rounds")
 def test_fewer_than_four_units_use_rounds() -> None:
     cut = chosen([user("a"), assistant(None, "x"), tool("x"), user("b")], 100_000)
     assert cut is not None
@@ -146,6 +156,7 @@ def test_the_least_tail_falls_with_a_target_below_the_usual_one(room: int, targe
     assert least_kept(budget_of(room, room), policy) == pytest.approx(least, abs=1)
 
 
+@pytest.mark.requirement("R0 2.2 fallback")
 @pytest.mark.parametrize(
     ("messages", "target", "reason"),
     [
@@ -162,6 +173,7 @@ def test_a_cut_at_no_turn_says_why(messages: list[Json], target: int, reason: st
     assert (cut.level, cut.fallback_reason) == ("L0" if reason is None else "L1", reason)
 
 
+@pytest.mark.requirement("R0 3.2 overlap")
 @pytest.mark.parametrize(("overlap", "kept"), [(1, 2), (3, 4)])
 def test_a_policy_says_how_many_units_stay_at_least(overlap: int, kept: int) -> None:
     policy = PolicySettings(min_overlap=overlap, min_rounds=overlap + 1, keep_recent_messages=0)

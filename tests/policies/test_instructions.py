@@ -26,6 +26,7 @@ LAPSING = told("for now", lapses=True)
 TOOLS = told("more tools", loads=("+grep",))
 
 
+@pytest.mark.requirement("D 4")
 @pytest.mark.parametrize(
     ("body", "cut", "kept"),
     [

@@ -65,6 +65,7 @@ def cut_histories(draw: st.DrawFn) -> tuple[list[Json], int]:
     return messages, draw(st.sampled_from(cuts))
 
 
+@pytest.mark.requirement("R0 1.1", "R0 9.2 order", "R1 4.6 placeholder", "R3 4.1 result", "R4 1 history")
 @given(cut_histories())
 def test_2_shape_and_3_verbatim(case: tuple[list[Json], int]) -> None:
     messages, cut = case
@@ -81,6 +82,7 @@ def test_2_shape_and_3_verbatim(case: tuple[list[Json], int]) -> None:
     assert sent(messages, cut) == expected
 
 
+@pytest.mark.requirement("R0 9.2 task", "R3 7.2 round")
 @given(cut_histories())
 def test_4_the_last_message_and_the_last_user_message_are_sent_verbatim(case: tuple[list[Json], int]) -> None:
     messages, cut = case
@@ -91,12 +93,14 @@ def test_4_the_last_message_and_the_last_user_message_are_sent_verbatim(case: tu
         assert users[-1] in result
 
 
+@pytest.mark.requirement("R1 4.3 pairs", "R3 7.2 calls")
 @given(cut_histories())
 def test_5_pairing_is_never_made_worse(case: tuple[list[Json], int]) -> None:
     messages, cut = case
     assert pairing_defects(sent(messages, cut)) <= pairing_defects(messages)
 
 
+@pytest.mark.requirement("R3 7.2 round")
 @given(cut_histories())
 def test_6_no_cut_splits_a_round_or_parts_user_messages(case: tuple[list[Json], int]) -> None:
     messages, cut = case
@@ -105,6 +109,7 @@ def test_6_no_cut_splits_a_round_or_parts_user_messages(case: tuple[list[Json], 
     assert view.body[cut - 1].role != "user"
 
 
+@pytest.mark.requirement("R1 4.1 prompt", "R3 3.1 compressSystemMessages", "R3 7.2 system")
 @given(cut_histories())
 def test_7_authority_stays_where_it_was(case: tuple[list[Json], int]) -> None:
     messages, cut = case
@@ -139,6 +144,7 @@ def test_8_a_planned_compaction_makes_the_request_smaller(messages: list[Json], 
         assert after <= 0.9 * (view.total_tokens - view.fixed_tokens)
 
 
+@pytest.mark.requirement("R0 Phase 1", "R4 2 computed")
 @given(histories(min_units=2), st.integers(50, 4_000))
 def test_9_the_same_request_is_always_decided_the_same(messages: list[Json], usable: int) -> None:
     view = conversation(messages)
@@ -146,6 +152,7 @@ def test_9_the_same_request_is_always_decided_the_same(messages: list[Json], usa
     assert decide(view, budget, POLICY, None) == decide(conversation(messages), budget, POLICY, None)
 
 
+@pytest.mark.requirement("R0 4.1 continuation")
 @given(cut_histories(), histories())
 def test_10_with_the_same_checkpoint_a_longer_history_only_appends(
     case: tuple[list[Json], int], more: list[Json]
@@ -298,6 +305,7 @@ def test_17_every_rung_aims_a_tenth_lower_and_the_last_asks_no_model(
     assert not rung.with_model
 
 
+@pytest.mark.requirement("R0 1.3 L2", "R0 4.1 order")
 @given(histories(min_units=2), st.integers(10, 5_000), st.integers(0, 30))
 def test_a_chosen_cut_is_always_legal_and_beyond_the_standing_checkpoint(
     messages: list[Json], target: int, covered: int

@@ -79,6 +79,7 @@ def test_a_standing_checkpoint_is_continued() -> None:
     assert rung.cut.position > 31
 
 
+@pytest.mark.requirement("R3 4.3 response")
 def test_the_reserve_never_takes_more_than_half_of_the_window() -> None:
     assert usable_input(8_192, 1_000_000, exact=True).usable == 8_192 - 4_096 - 245
 

@@ -43,6 +43,7 @@ def of_tokens(tokens: int) -> list[dict[str, object]]:
     return [user("task"), *rounds(tokens // ROUND)]
 
 
+@pytest.mark.requirement("R3 7.1 sum")
 @pytest.mark.parametrize(
     ("share", "attention"), [(0.10, False), (0.599, False), (0.60, True), (0.95, True), (10.0, True)]
 )
@@ -93,6 +94,15 @@ def test_an_unknown_window_is_left_to_the_upstream() -> None:
     assert not needs_attention(conversation([user("x" * 4_000_000)]), UNKNOWN, DEFAULTS)
 
 
+@pytest.mark.requirement(
+    "R0 4.1 order",
+    "R1 2.3 before",
+    "R1 5.1 limits",
+    "R3 3.1 overflowThreshold",
+    "R3 3.1 compactionThreshold",
+    "R3 4.1 decide",
+    "R3 BR-01",
+)
 @pytest.mark.parametrize(
     ("share", "expected"),
     [(0.70, "below_threshold"), (0.85, "proactive"), (0.95, "must")],
@@ -106,6 +116,7 @@ def test_the_size_decides(share: float, expected: str) -> None:
         assert expected == plan.reason
 
 
+@pytest.mark.requirement("R1 4.6 trigger", "R3 3.3 reason", "R3 4.1 afterTool")
 def test_a_tool_result_at_the_end_names_the_second_check() -> None:
     plan = decide(conversation(of_tokens(6_500)), LIMITS, DEFAULTS, None)
     assert isinstance(plan, Compact)
@@ -122,6 +133,7 @@ def test_a_compaction_tells_what_it_takes_out_and_what_it_breaks() -> None:
     assert plan.payoff.rewritten == rest, "tools and head stay in the cache"
 
 
+@pytest.mark.requirement("R0 1.3 L2")
 def test_a_standing_checkpoint_is_reused_until_the_rest_has_grown() -> None:
     view = conversation(of_tokens(9_000))
     covered = view.units[len(view.units) // 2]
@@ -132,15 +144,18 @@ def test_a_standing_checkpoint_is_reused_until_the_rest_has_grown() -> None:
     assert grown.cut.position > view.units[5]
 
 
+@pytest.mark.requirement("R3 6.1 maximum")
 def test_tools_and_head_that_fill_the_window_lead_to_no_summary() -> None:
     floor = conversation([system("s" * 24_000), user("hi"), assistant("x" * 3_300), user("more")])
     assert decide(floor, limits(floor), DEFAULTS, None) == Forward("irreducible")
 
 
+@pytest.mark.requirement("R0 1.3 L3")
 def test_one_message_cannot_be_compacted() -> None:
     assert decide(conversation([user("x" * 40_000)]), LIMITS, DEFAULTS, None) == Forward("nothing_to_compact")
 
 
+@pytest.mark.requirement("R3 3.3 reason")
 def test_force_compacts_below_the_threshold() -> None:
     plan = decide(conversation([*of_tokens(4_000), user("next")]), LIMITS, DEFAULTS, None, force=True)
     assert isinstance(plan, Compact)
@@ -154,6 +169,7 @@ def test_what_would_be_sent_counts_head_record_anchor_and_rest() -> None:
     assert tokens_with(view, Standing(cut, 500)) == expected
 
 
+@pytest.mark.requirement("R0 3.2 half")
 @pytest.mark.parametrize("size", [60, 120, 250, 400, 900])
 @pytest.mark.parametrize("turn_length", [1, 5, 1000])
 def test_a_growing_history_costs_no_more_summaries_than_promised(size: int, turn_length: int) -> None:
@@ -179,6 +195,7 @@ def settings(**changes: object) -> PolicySettings:
     return PolicySettings.model_validate(changes)
 
 
+@pytest.mark.requirement("R1 4.1 messages", "R1 5.1 limits", "R4 2 number", "R4 3.2 A1")
 @pytest.mark.parametrize(
     ("real", "limit", "messages", "tokens", "compacts"),
     [
@@ -203,6 +220,7 @@ def test_the_number_of_messages_counts_too(
     assert isinstance(decide(view, limits, case, None), Compact) == compacts
 
 
+@pytest.mark.requirement("R1 4.1 tokens", "R4 3.2 A1")
 @pytest.mark.parametrize("real", [None, budget_of(1_000_000, 900_000)])
 def test_a_token_limit_takes_the_place_of_a_larger_window(real: Budget | None) -> None:
     case = settings(token_limit=6_000)
@@ -216,6 +234,7 @@ def test_a_token_limit_takes_the_place_of_a_larger_window(real: Budget | None) -
     assert isinstance(decide(conversation(of_tokens(6_800)), limits, case, standing), Reuse)
 
 
+@pytest.mark.requirement("R1 4.1 tokens")
 def test_a_token_limit_above_the_window_changes_nothing() -> None:
     assert replace(limits_of(BUDGET, DEFAULTS, 0).budget, names=0) == BUDGET
 
@@ -260,6 +279,7 @@ def test_where_no_summary_can_help_a_model_is_not_asked_and_only_what_must_be_do
     assert decide(small, limits(small), DEFAULTS, None) == Forward("irreducible")
 
 
+@pytest.mark.requirement("R3 3.1 compressSystemMessages")
 def test_instructions_are_covered_where_a_policy_says_so() -> None:
     messages = described([user("task"), *rounds(5), system("be brief " * 50), *rounds(30)])
     kept, covered = Conversation(messages), Conversation(messages, instructions_covered=True)

@@ -26,6 +26,7 @@ def test_anything_else_is_no_duration(written: object) -> None:
         PolicySettings.model_validate({"keepalive": written})
 
 
+@pytest.mark.requirement("R0 3.2 overlap")
 @pytest.mark.parametrize(
     ("changes", "message"),
     [

@@ -44,6 +44,7 @@ def test_other_roles_are_labelled_as_they_are(role: str) -> None:
     assert block.text.startswith(f"[1] {role}")
 
 
+@pytest.mark.requirement("R2 Format tools")
 @pytest.mark.parametrize(
     ("error", "label"),
     [(True, "tool result (bash), failed"), (False, "tool result (bash)"), (None, "tool result (bash)")],

@@ -278,6 +278,7 @@ def labels_of(sessions: list[dict[str, object]]) -> list[object]:
     return sorted(str(session["label"]) for session in sessions)
 
 
+@pytest.mark.requirement("R4 3.1 erased")
 @pytest.mark.usefixtures("one_replica")
 @pytest.mark.parametrize("kind", ["memory", "sqlite", "valkey"])
 async def test_erasing_one_label_leaves_the_other_whole_and_nothing_of_its_own(

@@ -113,6 +113,7 @@ class TestEveryStore:
             assert await store.put(key, value, TTL, only_new=True) is None
             assert await store.get_many([key]) == [value]
 
+    @pytest.mark.requirement("R1 4.2 write", "R4 2 rows")
     async def test_lets_the_first_value_win_and_tells_the_second_which_it_was(self, store: OpenedStore) -> None:
         key = new_key()
         assert await store.put(key, b"first", TTL, only_new=True) is None
@@ -163,6 +164,7 @@ class TestEveryStore:
         await store.lock(key, "mine", 0)
         assert await store.lock(key, "theirs", TTL)
 
+    @pytest.mark.requirement("R3 4.1 resetState")
     async def test_erases_everything_under_a_tag_and_nothing_else(self, store: OpenedStore) -> None:
         tag, other = secrets.token_hex(8), new_key()
         keys = [f"{kind}:{{{tag}}}:{number}" for kind in ("cp", "cool") for number in range(5)]
@@ -261,6 +263,7 @@ class TestEveryStore:
 
 
 class TestStoresWithAClock:
+    @pytest.mark.requirement("R4 3.1 erased")
     async def test_forget_an_entry_when_its_time_is_over(self, clocked: OpenedStore, clock: Clock) -> None:
         key = new_key()
         await clocked.put(key, b"old", TTL, only_new=True)
@@ -301,6 +304,7 @@ class TestStoresWithAClock:
         clock.now += 1
         assert await clocked.items("trail:{tag}") == []
 
+    @pytest.mark.requirement("R4 3.1 erased")
     async def test_keep_what_is_touched(self, clocked: OpenedStore, clock: Clock) -> None:
         touched, left = new_key(), new_key()
         for key in (touched, left):

@@ -78,6 +78,7 @@ async def asked(script: Script) -> tuple[Answer | Exception, Scripted]:
         return result, behind
 
 
+@pytest.mark.requirement("R1 4.2 model")
 async def test_the_prompt_is_sent_as_an_ordinary_completion_under_the_targets_credential() -> None:
     _, behind = await asked(in_turn(completion("done")))
     [call] = behind.calls
@@ -96,6 +97,7 @@ async def test_the_prompt_is_sent_as_an_ordinary_completion_under_the_targets_cr
     assert call.header(b"accept-encoding") is None
 
 
+@pytest.mark.requirement("R1 4.1 temperature")
 async def test_the_output_key_and_the_temperature_are_the_targets() -> None:
     async with upstream(in_turn(completion("done"))) as behind, UpstreamClient() as client:
         target = replace(target_at(behind.address), output_key="max_completion_tokens", temperature=0.2)

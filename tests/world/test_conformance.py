@@ -124,6 +124,7 @@ async def sent_at_last(directory: Path, said: Said, window: int) -> str:
     raise AssertionError(f"{len(checkpoints) - 1} compactions; still verbatim: {verbatim}")
 
 
+@pytest.mark.requirement("R3 8.1 correct")
 @pytest.mark.anyio
 @pytest.mark.parametrize("window", WINDOWS)
 @pytest.mark.parametrize(

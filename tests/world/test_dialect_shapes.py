@@ -39,6 +39,7 @@ in_two = pytest.mark.parametrize("name", ["responses", "messages"])
 # Parallel calls.
 
 
+@pytest.mark.requirement("D 1")
 @in_each
 async def test_no_result_of_parallel_calls_is_orphaned(tmp_path: Path, writer: Writer) -> None:
     talk = Talk(words=60)
@@ -67,6 +68,7 @@ async def test_outputs_may_stand_between_calls_and_come_late(tmp_path: Path) -> 
         assert 0 < play.calls <= most_calls(play.replies[-1].received, B)
 
 
+@pytest.mark.requirement("D 2")
 async def test_words_beside_results_stay_and_their_results_do_not(tmp_path: Path) -> None:
     """As Claude Code sends them after an interrupt."""
     talk = Talk()
@@ -88,6 +90,7 @@ async def test_words_beside_results_stay_and_their_results_do_not(tmp_path: Path
 # Reasoning.
 
 
+@pytest.mark.requirement("D 3")
 async def test_reasoning_that_a_client_drops_half_way_costs_no_summary(tmp_path: Path) -> None:
     talk = Talk()
     with_reasoning, without = Style(thinking=True), Style()
@@ -175,6 +178,7 @@ async def test_thinking_that_nothing_binds_stays_with_its_loop(
         assert '"thinking"' in play.sent[-1].texts
 
 
+@pytest.mark.requirement("D 6")
 async def test_thinking_only_first_in_the_turn(tmp_path: Path) -> None:
     """The newest turn takes more than is kept of a history, and is not parted from its thinking all the same."""
     async with world(tmp_path, OF["messages"]) as play:
@@ -188,6 +192,7 @@ async def test_thinking_only_first_in_the_turn(tmp_path: Path) -> None:
         assert play.calls > 0
 
 
+@pytest.mark.requirement("D 6")
 @pytest.mark.parametrize("rounds", [45, 90], ids=["one compaction", "several compactions"])
 async def test_bound_thinking_costs_one_refusal_for_a_place(tmp_path: Path, rounds: int) -> None:
     signer = Signer()
@@ -307,6 +312,7 @@ def left(number: int) -> Json:
     return {"role": "system", "content": f"<total_tokens>{200_000 - 71 * number} tokens left</total_tokens>"}
 
 
+@pytest.mark.requirement("D 4")
 async def test_instructions_after_every_result_are_sent_once_and_last(tmp_path: Path) -> None:
     talk = Talk()
     async with world(tmp_path, OF["messages"]) as play:
@@ -342,6 +348,7 @@ async def test_instructions_that_change_tools_all_stay(tmp_path: Path) -> None:
 # Tools that were loaded.
 
 
+@pytest.mark.requirement("D 7")
 async def test_a_tool_that_was_loaded_early_stays_loaded(tmp_path: Path) -> None:
     """Loaded twice, it is in force once; never without the call that loaded it."""
     writer = OF["messages"]
@@ -362,6 +369,7 @@ async def test_a_tool_that_was_loaded_early_stays_loaded(tmp_path: Path) -> None
         assert [play.sent[-1].texts.count(f'"{tool}"') for tool in ("Deploy", "Notify")] == [1, 1]
 
 
+@pytest.mark.requirement("D 7")
 async def test_items_that_load_tools_stay_in_force(tmp_path: Path) -> None:
     talk = Talk()
     tool = {"type": "function", "name": "deploy", "parameters": {}}

@@ -45,6 +45,7 @@ CLEARING: Json = {"edits": [{"type": "clear_tool_uses_20250919"}]}
 BUDGET: Json = {"task_budget": {"type": "tokens", "total": 9_000, "remaining": 4_000}}
 
 
+@pytest.mark.requirement("D 11")
 @pytest.mark.parametrize(
     ("name", "fields", "first", "last", "reason"),
     [
@@ -142,6 +143,7 @@ def _events_of(writer: Writer) -> bytes:
     )
 
 
+@pytest.mark.requirement("D 8")
 @in_each
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("gzip", [False, True])
@@ -156,6 +158,7 @@ async def test_an_overflow_is_solved(tmp_path: Path, writer: Writer, *, stream: 
         assert all(rule in play.sent[-1].texts for rule in RULES)
 
 
+@pytest.mark.requirement("D 8")
 @in_each
 async def test_an_overflow_in_a_stream_is_solved(tmp_path: Path, writer: Writer) -> None:
     """The whole history overflows after the stream has begun; nothing of that reaches the client."""
@@ -191,6 +194,7 @@ async def test_an_overflow_behind_comments_is_solved(tmp_path: Path, writer: Wri
 TOO_LONG = {"chat": b"maximum context length", "responses": b"exceeds the context window", "messages": b"too long"}
 
 
+@pytest.mark.requirement("D 9")
 @in_each
 @pytest.mark.parametrize("overflow_error", ["upstream", "client"])
 async def test_an_overflow_that_nothing_solves_has_the_dialects_words(

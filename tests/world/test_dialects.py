@@ -191,6 +191,7 @@ async def test_a_store_that_is_killed_fails_no_request(tmp_path: Path, writer: W
         assert play.calls <= most_calls(play.replies[-1].received, B)
 
 
+@pytest.mark.requirement("D 12")
 async def test_the_same_conversation_is_cut_and_recorded_alike_in_every_dialect(tmp_path: Path) -> None:
     """As many calls, at the same requests, and the same record, its ledger included, in front of each.
 

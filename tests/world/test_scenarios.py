@@ -44,6 +44,7 @@ pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 B = usable(WINDOW)
 
 
+@pytest.mark.requirement("R1 9.3 long", "R3 8.1 readable")
 @pytest.mark.parametrize("stream", [False, True])
 async def test_a_session_with_tools_and_turns(tmp_path: Path, *, stream: bool) -> None:
     async with stage(tmp_path) as play:
@@ -54,6 +55,7 @@ async def test_a_session_with_tools_and_turns(tmp_path: Path, *, stream: bool) -
         assert all(sent.received.status == 200 for sent in play.sent)
 
 
+@pytest.mark.requirement("R0 Phase 3 long")
 async def test_one_user_message_and_two_hundred_rounds(tmp_path: Path) -> None:
     async with stage(tmp_path) as play:
         replies = await play.play(one_user(Agent()))
@@ -62,6 +64,7 @@ async def test_one_user_message_and_two_hundred_rounds(tmp_path: Path) -> None:
         assert all(rule in play.sent[-1].texts for rule in RULES)
 
 
+@pytest.mark.requirement("R1 9.3 long")
 @pytest.mark.parametrize("times", [2.7, 10])
 async def test_the_first_request_is_a_multiple_of_the_window(tmp_path: Path, times: float) -> None:
     agent = Agent()
@@ -112,6 +115,7 @@ async def test_an_edited_and_rewound_session_forgets_what_was_taken_back(tmp_pat
         assert not any("MONDAY-1" in sent.texts for sent in play.sent[36:])
 
 
+@pytest.mark.requirement("R1 9.3 failed")
 async def test_a_chinese_session_stays_chinese(tmp_path: Path) -> None:
     agent = Agent(system="你是一个谨慎的编程助手。", write=chinese)
     async with stage(tmp_path) as play:
@@ -188,6 +192,7 @@ async def test_replicas_that_race_for_a_summary_send_the_same_bytes(tmp_path: Pa
         assert play.calls <= most_calls(play.replies[-1].received, B)
 
 
+@pytest.mark.requirement("R0 9.2 stored", "R3 4.2 load")
 async def test_a_restart_costs_no_second_summary(tmp_path: Path) -> None:
     agent, port = Agent(), free_port()  # what was learned of an upstream holds at its address
     async with stage(tmp_path, port=port) as play:
@@ -222,6 +227,7 @@ async def test_a_store_that_was_never_there_fails_no_request(tmp_path: Path) -> 
         assert play.calls <= most_calls(replies[-1].received, B)
 
 
+@pytest.mark.requirement("R1 5.3")
 @pytest.mark.parametrize("summaries", ["down", "refuse", "garbage"])
 async def test_a_session_goes_on_without_its_summarizer(tmp_path: Path, summaries: Summaries) -> None:
     async with stage(tmp_path, ModelServer(summaries=summaries)) as play:
@@ -248,6 +254,7 @@ async def test_a_useless_summarizer_loses_nothing_the_user_demanded(tmp_path: Pa
         assert all(rule in play.sent[-1].texts for rule in RULES)
 
 
+@pytest.mark.requirement("R1 4.1 model")
 async def test_a_policy_without_a_summarizer_model_makes_no_call(tmp_path: Path) -> None:
     policies = {"default": {"summarizer": {"model": "none"}}}
     async with stage(tmp_path, policies=policies) as play:
@@ -256,6 +263,7 @@ async def test_a_policy_without_a_summarizer_model_makes_no_call(tmp_path: Path)
         assert all(rule in play.sent[-1].texts for rule in RULES)
 
 
+@pytest.mark.requirement("R1 3 switches")
 async def test_compaction_switched_off_leaves_every_byte_as_it_came(tmp_path: Path) -> None:
     agent = Agent()
     async with stage(tmp_path, ModelServer(window=100_000), policies={"default": {"mode": "off"}}) as play:

@@ -102,6 +102,7 @@ async def test_python_streams_tool_calls(client: openai.AsyncOpenAI) -> None:
     assert (call.function.name, call.function.arguments) == ("read_file", '{"path":"example"}')
 
 
+@pytest.mark.requirement("R1 11")
 async def test_python_keeps_a_long_session(play: Stage, client: openai.AsyncOpenAI) -> None:
     messages = [{"role": "user", "content": "The task is: never delete src/main.py."}]
     compactions = set()

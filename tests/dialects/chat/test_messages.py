@@ -32,6 +32,7 @@ def call(**function: object) -> Json:
     return {"role": "assistant", "content": None, "tool_calls": [{"id": "c", "type": "function", **function}]}
 
 
+@pytest.mark.requirement("R1 4.3 count", "R3 4.1 tokens", "R3 7.1 four")
 @pytest.mark.parametrize(
     ("message", "expected", "reason"),
     [
@@ -193,6 +194,7 @@ def test_reasoning_that_a_provider_may_verify_is_noticed(message: Json, signed: 
     assert described.signed == ("sealed" if signed else "none")
 
 
+@pytest.mark.requirement("R0 5.1")
 def test_a_transcript_has_text_and_calls_and_names_media_without_showing_them() -> None:
     parts = [
         {"type": "thinking", "thinking": "secret"},
@@ -244,6 +246,7 @@ def test_a_shortened_message_is_a_tenth_and_keeps_all_that_links_it(message: Jso
     assert (after.role, after.calls, after.results) == (before.role, before.calls, before.results)
 
 
+@pytest.mark.requirement("R1 4.3 shorten")
 def test_shortened_arguments_are_still_json_and_keep_what_is_no_long_text() -> None:
     arguments = {"path": "a.py", "line": 3, "deep": {"x": [1]}, "text": LONG}
     shorter = short(assistant(None, "c1", arguments=json.dumps(arguments)))
@@ -278,6 +281,7 @@ def test_only_the_content_of_a_message_changes_and_its_form_stays(content: objec
     assert changed["content"] == ("short" if isinstance(content, str) else [{"type": "text", "text": "short"}])
 
 
+@pytest.mark.requirement("R2 Format thinking")
 @pytest.mark.parametrize(
     ("fields", "reasoning"),
     [

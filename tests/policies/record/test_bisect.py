@@ -12,18 +12,21 @@ from tests.support.bisection import DEFAULT, Model, block, blocks, run
 from tests.support.conversations import count
 
 
+@pytest.mark.requirement("R1 5.2 first")
 def test_what_fits_takes_one_call() -> None:
     model = Model(1000)
     outcome = run(blocks(10, 10, 10), model.answer)
     assert outcome == Outcome("<0><1><2>", calls=1, chunk_count=1, max_depth=0, truncated=False)
 
 
+@pytest.mark.requirement("R1 2.2")
 def test_an_overflow_splits_at_the_token_midpoint_and_merges_in_order() -> None:
     model = Model(60)
     outcome = run(blocks(10, 10, 10, 10, 10, 30), model.answer)
     assert outcome == Outcome("<0><1><2><3>+<4><5>", calls=4, chunk_count=2, max_depth=1, truncated=False)
 
 
+@pytest.mark.requirement("R1 5.2 first")
 def test_what_cannot_fit_by_the_estimate_is_split_without_a_call() -> None:
     model = Model(60)
     outcome = run(blocks(*[10] * 12), model.answer, capacity=60)
@@ -31,6 +34,7 @@ def test_what_cannot_fit_by_the_estimate_is_split_without_a_call() -> None:
     assert not any(isinstance(model.answer(call), Overflow) for call in list(model.calls))
 
 
+@pytest.mark.requirement("R1 9.2")
 def test_a_stated_limit_spares_further_overflows() -> None:
     model = Model(500, states_limit=True)
     assert run(blocks(*[100] * 16), model.answer).text is not None
@@ -40,6 +44,7 @@ def test_a_stated_limit_spares_further_overflows() -> None:
     assert overflows == [SummarizeCall(tuple(blocks(*[100] * 16)), depth=0)]
 
 
+@pytest.mark.requirement("R1 4.3 pairs", "R1 4.4")
 def test_a_round_is_never_split() -> None:
     pair = [block(0, 10), block(1, 50, cut_before=False), block(2, 10), block(3, 50, cut_before=False), block(4, 1)]
     model = Model(70)
@@ -49,6 +54,7 @@ def test_a_round_is_never_split() -> None:
             assert call.blocks[0].cut_before
 
 
+@pytest.mark.requirement("R1 4.1 truncated", "R1 5.2 single")
 def test_a_single_message_that_is_too_large_is_shrunk_head_and_tail() -> None:
     model = Model(3_000)
     outcome = run(blocks(10_000), model.answer)
@@ -56,6 +62,7 @@ def test_a_single_message_that_is_too_large_is_shrunk_head_and_tail() -> None:
     assert outcome.truncated
 
 
+@pytest.mark.requirement("R1 5.2 single")
 def test_a_part_that_no_call_can_take_is_extracted_not_dropped() -> None:
     model = Model(100)
     outcome = run([*blocks(10, 10, 10, 10), block(4, 50_000)], model.answer)
@@ -64,11 +71,13 @@ def test_a_part_that_no_call_can_take_is_extracted_not_dropped() -> None:
     assert outcome.truncated
 
 
+@pytest.mark.requirement("R1 5.2 end")
 def test_no_text_when_every_part_overflows() -> None:
     outcome = run(blocks(10, 10), lambda _: Overflow())
     assert outcome.text is None
 
 
+@pytest.mark.requirement("R1 5.2 pairs", "R1 5.2 end")
 def test_a_merge_that_overflows_goes_pairwise() -> None:
     model = Model(20, merge_window=7)
     outcome = run(blocks(*[10] * 8), model.answer, settings=BisectSettings(min_messages=2, max_calls=64))
@@ -85,6 +94,7 @@ def test_the_previous_summary_joins_the_merge_as_its_oldest_part() -> None:
     assert outcome.text.startswith("before+")
 
 
+@pytest.mark.requirement("R1 5.3")
 def test_any_other_error_is_raised_unchanged_and_ends_it() -> None:
     calls = 0
 
@@ -98,6 +108,7 @@ def test_any_other_error_is_raised_unchanged_and_ends_it() -> None:
     assert calls == 1
 
 
+@pytest.mark.requirement("R1 4.1 parts", "R1 5.2 end")
 def test_splitting_ends_at_the_depth_that_is_set() -> None:
     model = Model(60)
     outcome = run(blocks(*[100] * 32), model.answer, settings=BisectSettings(max_depth=2, max_calls=200))
@@ -105,6 +116,7 @@ def test_splitting_ends_at_the_depth_that_is_set() -> None:
     assert outcome.chunk_count == 4
 
 
+@pytest.mark.requirement("R1 3 switches")
 def test_bisection_can_be_switched_off() -> None:
     model = Model(60)
     outcome = run(blocks(*[10] * 12), model.answer, settings=BisectSettings(enabled=False))
@@ -115,6 +127,7 @@ def test_bisection_can_be_switched_off() -> None:
 sizes = st.lists(st.integers(1, 3_000), min_size=1, max_size=60)
 
 
+@pytest.mark.requirement("R0 5.1", "R1 4.4", "R1 5.2 end")
 @given(sizes, st.integers(5, 5_000), st.sampled_from([None, 50, 500]), st.integers(1, 16), st.data())
 def test_leaves_are_the_input_in_order_and_all_bounds_hold(
     given_sizes: list[int], window: int, capacity: int | None, max_calls: int, data: st.DataObject
@@ -172,6 +185,7 @@ def test_one_large_message_among_small_ones_is_cut_and_costs_no_further_call() -
     assert outcome.truncated
 
 
+@pytest.mark.requirement("R1 5.2 pairs")
 def test_calls_are_kept_for_merging_pair_by_pair_to_one_text() -> None:
     def answer(call: Call) -> Result:
         if isinstance(call, MergeCall) and len(call.texts) > 2:
@@ -226,6 +240,7 @@ def test_a_part_whose_one_message_no_call_takes_is_the_summarizers_affair() -> N
     assert not outcome.is_bounded
 
 
+@pytest.mark.requirement("R1 5.2 end")
 @given(st.lists(st.integers(1, 200), min_size=1, max_size=120), st.integers(200, 2_000), st.integers(1, 16), st.data())
 def test_no_message_that_fits_a_call_is_cut(
     given_sizes: list[int], capacity: int, max_calls: int, data: st.DataObject

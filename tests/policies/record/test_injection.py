@@ -68,6 +68,7 @@ def test_facts_leave_the_prose_a_share_and_other_messages_come_last() -> None:
     assert text.count("quite a long walk") < 3
 
 
+@pytest.mark.requirement("R2 Effect 3", "R3 7.3 example")
 def test_every_block_is_there_when_there_is_room() -> None:
     entries = entries_of("Port the app.", "Never push.", "how nice")
     text = injected(40_000, "All done.", entries, actions=3, files=3, segments=3)
@@ -98,6 +99,7 @@ def test_what_does_not_fit_is_counted_in_one_line(stated: int, usable: int) -> N
     assert text.count("more statements") <= 1
 
 
+@pytest.mark.requirement("R1 4.1 length")
 @given(
     st.lists(st.text(max_size=200), max_size=12),
     st.text(max_size=3_000),

@@ -29,6 +29,7 @@ def vain(lineage: Lineage, tokens: int = 50_000, now: float = NOW) -> Lineage:
     return shown(lineage, digest, share=0.85, threshold=0.8, history_tokens=tokens, now=now)
 
 
+@pytest.mark.requirement("R3 4.1 resetState")
 @pytest.mark.parametrize(
     ("vain_ones", "grown", "waited", "may"),
     [
@@ -64,6 +65,7 @@ def test_a_record_is_judged_once() -> None:
     assert shown(once, once.judged, share=0.1, threshold=0.8, history_tokens=1, now=NOW) == once
 
 
+@pytest.mark.requirement("R3 3.2 state", "R3 3.2 history", "R3 3.3 messages", "R3 4.1 stats")
 @pytest.mark.parametrize("written", [NONSENSE, None])
 def test_the_state_counts_what_r3_counts(written: Written | None) -> None:
     record = made(generation(0), written=written)
@@ -76,6 +78,7 @@ def test_the_state_counts_what_r3_counts(written: Written | None) -> None:
     assert (entry.trigger, entry.digest) == ("proactive", record.digest)
 
 
+@pytest.mark.requirement("R3 3.2 history")
 def test_the_history_is_bounded() -> None:
     state = Lineage(first_seen=NOW)
     for number in range(HISTORY + 20):

@@ -18,6 +18,7 @@ from tests.support.conversations import count
 from tests.support.records import BUDGET, NONSENSE, generation, made
 
 
+@pytest.mark.requirement("R3 7.3 parts")
 @pytest.mark.parametrize("written", [NONSENSE, None])
 def test_a_rule_of_turn_one_stands_verbatim_after_five_compactions(written: Written | None) -> None:
     record = made(generation(0, "Set up the repo. Never push to main without asking me."), written=written)
@@ -35,6 +36,7 @@ def test_a_replaced_value_does_not_come_back() -> None:
     assert "8080" not in record.text
 
 
+@pytest.mark.requirement("R3 3.4 keyActions", "R3 7.3 parts")
 def test_tool_calls_and_files_are_told_without_a_model() -> None:
     record = made(generation(0), written=None)
     assert (record.actions[0].tool, record.actions[0].outcome) == ("write_file", "ok")
@@ -42,6 +44,16 @@ def test_tool_calls_and_files_are_told_without_a_model() -> None:
     assert record.making.algorithm == "deterministic"
 
 
+@pytest.mark.requirement(
+    "R0 2.2 mode",
+    "R0 2.2 counts",
+    "R0 11 B3",
+    "R1 3 trace",
+    "R1 4.1 ratio",
+    "R3 3.3 time",
+    "R3 3.3 tokens",
+    "R4 3.1 time",
+)
 def test_the_record_tells_how_it_was_made() -> None:
     record = made(generation(0))
     making = record.making
@@ -52,6 +64,7 @@ def test_the_record_tells_how_it_was_made() -> None:
     assert record.compression_ratio == round(making.tokens.after / 6_000, 3)
 
 
+@pytest.mark.requirement("R1 4.1 spent", "R1 4.2 write", "R4 3.1 conversation", "R4 3.1 tokens")
 def test_a_lineage_has_one_root_and_begins_to_count_anew_after_a_rebuild() -> None:
     first = made(generation(0))
     second = made(generation(1), first)
@@ -62,6 +75,7 @@ def test_a_lineage_has_one_root_and_begins_to_count_anew_after_a_rebuild() -> No
     assert (rebuilt.making.rebuilt, rebuilt.making.spent.usd) == (True, 0.001)
 
 
+@pytest.mark.requirement("R2 Effect 1", "R2 Switch 1")
 def test_the_timeline_shows_the_newest_segments_and_keeps_the_older_ones_as_data() -> None:
     record = made(generation(0))
     for number in range(1, 6):
@@ -80,12 +94,14 @@ def test_a_chinese_conversation_has_a_chinese_record() -> None:
     assert made(generation(1), record).language == "zh"
 
 
+@pytest.mark.requirement("R0 1.2 across")
 def test_the_anchor_is_not_repeated_in_the_record_that_precedes_it() -> None:
     record = made(generation(0, "Fix it. Never touch src/core."), repeated=(0,))
     assert "Never touch src/core." not in record.text
     assert "Never touch src/core." in made(generation(1), record).text
 
 
+@pytest.mark.requirement("R3 3.1 maxLength")
 @given(
     st.lists(st.text(max_size=300), min_size=1, max_size=20),
     st.sampled_from([600, 1_500, 7_000, 100_000]),
@@ -109,6 +125,7 @@ def test_nobody_can_open_or_close_our_tags(before: str, marker: str, after: str)
     assert record.text.count("</conversation_record>") == 1
 
 
+@pytest.mark.requirement("R1 4.3 count", "R1 4.3 shorten")
 def test_shortening_keeps_head_and_tail_and_says_what_is_gone() -> None:
     text = shorten("a" * 600 + "b" * 400, 100)
     assert text.startswith("a" * 60)
@@ -127,6 +144,7 @@ def test_what_was_said_at_length_is_told_by_its_ends() -> None:
     assert len(said) - 1_000 < int(found[1].replace(",", "")) < len(said)
 
 
+@pytest.mark.requirement("R2 Format tools", "R3 3.4 keyActions")
 def test_failed_calls_are_told_apart() -> None:
     utterances = [
         Utterance(0, "assistant", "", (ToolCall("bash", "{}", "a"), ToolCall("read", "{}", "b"))),
@@ -136,6 +154,7 @@ def test_failed_calls_are_told_apart() -> None:
     assert [action.ok for action in key_actions(utterances)] == [False, True]
 
 
+@pytest.mark.requirement("R3 3.4 fileChanges")
 def test_a_file_that_was_made_here_stays_created_when_it_is_written_again() -> None:
     def call(tool: str, path: str) -> Utterance:
         return Utterance(0, "assistant", "", (ToolCall(tool, f'{{"path": "{path}"}}'),))

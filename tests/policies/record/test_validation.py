@@ -23,6 +23,7 @@ def verdict(
     return validate(answer, source=SOURCE, source_tokens=1_000, cap=cap, headings=HEADINGS, count=count)
 
 
+@pytest.mark.requirement("R3 8.1 correct")
 @pytest.mark.parametrize(
     ("text", "finish_reason", "tool_calls", "reason"),
     [
@@ -175,16 +176,19 @@ def test_headings_are_recognized_in_the_styles_models_write(style: str) -> None:
     assert isinstance(verdict(text), Valid)
 
 
+@pytest.mark.requirement("R2 Solution length")
 def test_the_last_section_becomes_the_timeline_segment() -> None:
     summary, segment = split_timeline("## Goal\nx\n## Timeline\n- built on part 1.\n- fixed it.", TEXTS)
     assert summary == "## Goal\nx"
     assert segment == Segment("built on part 1. fixed it.")
 
 
+@pytest.mark.requirement("R2 Solution length", "R3 3.1 maxLength")
 def test_a_segment_has_at_most_500_characters() -> None:
     assert len(split_timeline("## Timeline\n" + "x" * 2_000, TEXTS)[1].text) == 500
 
 
+@pytest.mark.requirement("R2 Format list")
 @pytest.mark.parametrize(
     ("language", "written", "insights"),
     [
