@@ -26,6 +26,8 @@ pytestmark = pytest.mark.slow
 BODY = json.dumps({"model": "m", "stream": True, "messages": [{"role": "user", "content": "a"}]}).encode()
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
 EVENT = b'data: {"choices":[{"index":0,"delta":{"content":"a"}}]}\n\n'
+# An upstream that refuses connections: `doctor` asks it, and would wait for one that is silent.
+NOWHERE = "http://127.0.0.1:1"
 CHUNK = b"%x\r\n%b\r\n" % (len(EVENT), EVENT)
 
 
@@ -168,7 +170,7 @@ def test_one_process_takes_over_from_another_and_no_request_is_lost(tmp_path: Pa
 
 def test_a_socket_that_does_not_listen_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "config.yaml"
-    config(file, "http://127.0.0.1:1")
+    config(file, NOWHERE)
     shell = 'export LISTEN_FDS=1 LISTEN_PID=$$; exec "$@" 3<&0 </dev/null'
     with closing(socket.socket()) as deaf:
         ended = subprocess.run(
@@ -193,15 +195,14 @@ def test_a_second_signal_ends_a_process_that_drains(tmp_path: Path) -> None:
 
 def test_where_it_serves_is_known_to_the_other_commands(tmp_path: Path) -> None:
     file = tmp_path / "config.yaml"
-    with held_upstream() as (address, _):
-        config(file, address, store={"url": "sqlite:///kept.db"})
-        with served(file) as (process, port):
-            assert '"ready"' in said(file, "healthcheck")
-            assert f"runs at http://127.0.0.1:{port} with this config" in said(file, "doctor")
-            process.send_signal(signal.SIGHUP)
-            assert event(process, "reload")["needs_restart"] == []
-            process.send_signal(signal.SIGTERM)
-            assert process.wait(30) == 0
+    config(file, NOWHERE, store={"url": "sqlite:///kept.db"})
+    with served(file) as (process, port):
+        assert '"ready"' in said(file, "healthcheck")
+        assert f"runs at http://127.0.0.1:{port} with this config" in said(file, "doctor")
+        process.send_signal(signal.SIGHUP)
+        assert event(process, "reload")["needs_restart"] == []
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(30) == 0
     assert not (tmp_path / "kept.db.address").exists()
     assert "server.port" in said(file, "doctor")
 
