@@ -22,6 +22,7 @@ _WITHOUT_MODEL = {"default": {"extends": "default", "summarizer": {"model": "non
 _CONFIGURED = {"models": [{"match": "*", "context_window": BELIEVED}]}
 _HEADERS = (JSON, (b"authorization", b"Bearer sk-agent"))
 _HEAD = "You are a coding agent."
+_ITEMS = {"items": "stand here"}
 # Of the table in use, a model whose window is larger than the limit; and one that no table knows.
 _LISTED, _UNLISTED = "gpt-4o", "nobody-knows-it"
 
@@ -89,13 +90,16 @@ class Played:
 
 def session(writer: Writer, setting: Setting, requests: int = REQUESTS) -> Iterator[bytes]:
     """The growing requests of an agent."""
-    history: list[Entry] = [user("Move every total to cents. Never touch vendor/.")]
+    fields = {**writer.fields(), "model": setting.model, "max_tokens": 99}
+    before, after = json.dumps(request_body(writer.dialect, _HEAD, [_ITEMS], fields)).split(json.dumps(_ITEMS))
+    # Each item is written once: whole, the requests of a session have 370 MB.
+    items: list[str] = []
+    grown: list[Entry] = [user("Move every total to cents. Never touch vendor/.")]
     for number in range(requests):
-        items = [item for entry in history for item in writer.items(entry, PLAIN)]
-        fields = {**writer.fields(), "model": setting.model, "max_tokens": 99}
-        yield json.dumps(request_body(writer.dialect, _HEAD, items, fields)).encode()
+        items += [json.dumps(item) for entry in grown for item in writer.items(entry, PLAIN)]
+        yield f"{before}{', '.join(items)}{after}".encode()
         call = Called(f"c{number}", "read_file", f"src/part_{number}.py")
-        history += [model("I read on.", call), results(**{call.id: prose(number, setting.result_tokens)})]
+        grown = [model("I read on.", call), results(**{call.id: prose(number, setting.result_tokens)})]
 
 
 def refusing(writer: Writer, refusal: bytes, played: Played, limit: int = LIMIT) -> Script:
