@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 import shutil
 import threading
 import time
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
@@ -27,11 +29,13 @@ from tests.support.servers import configured, free_port, serve
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
     from contextlib import AbstractAsyncContextManager
-    from pathlib import Path
 
     from proxy.observing.events import RequestEnded
 
 pytestmark = pytest.mark.slow
+
+# Where a picture of every view is put, which takes as long as looking at it.
+PICTURES = os.environ.get("CONCERTINA_PICTURES")
 
 VIEWS = (
     "",
@@ -228,7 +232,8 @@ def test_every_view_is_whole_and_well_formed_in_any_width(shown: Shown, is_dark:
         for view in shown.views:
             for width in (WIDE, NARROW):
                 chromium.open(shown.at(view), width)
-                chromium.keep_picture(f"{shown.kind}-{name_of(view)}-{width}", width=width)
+                if PICTURES:
+                    chromium.keep_picture(f"{shown.kind}-{name_of(view)}-{width}", Path(PICTURES), width)
                 if (pixels := chromium.overflows()) > 0:
                     wrong.append((view, width, f"wider than its window by {pixels}"))
             wrong += [(view, said) for said in chromium.complaints()]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-import os
 import shutil
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,7 +19,6 @@ if TYPE_CHECKING:
     from selenium.webdriver.common.keys import Keys
 
 ROOT = Path(__file__).parents[2]
-PICTURES = Path(os.environ.get("CONCERTINA_PICTURES", ROOT / "var/pictures"))
 AXE = ROOT / "tests/browser/node_modules/axe-core/axe.min.js"
 WIDE, NARROW = 1280, 390
 _HEIGHT = 800
@@ -51,7 +49,7 @@ class Browser:
         self._measure(width, _HEIGHT)
         self.driver.get(address)
 
-    def keep_picture(self, name: str, folder: Path = PICTURES, width: int = WIDE, most: int = _TALLEST) -> None:
+    def keep_picture(self, name: str, folder: Path, width: int = WIDE, most: int = _TALLEST) -> None:
         """The whole page, as far as it fits."""
         tall = int(self.driver.execute_script("return document.documentElement.scrollHeight"))  # type: ignore[no-untyped-call]
         self._measure(width, max(_HEIGHT, min(tall, most)))

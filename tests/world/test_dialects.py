@@ -166,9 +166,10 @@ async def test_two_replicas_send_the_same_bytes(tmp_path: Path, writer: Writer, 
 @in_each
 @pytest.mark.parametrize("summaries", ["down", "refuse", "garbage", "useless", "slow"])
 async def test_a_session_goes_on_without_a_good_summarizer(
-    tmp_path: Path, writer: Writer, summaries: Summaries
+    tmp_path: Path, writer: Writer, summaries: Summaries, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    hasty = {"default": {"join_wait": "0s", "summarizer": {"timeout": "1s"}}}
+    monkeypatch.setattr("proxy.upstream.summarizer._PAUSE", 0.0)
+    hasty = {"default": {"join_wait": "0s", "summarizer": {"timeout": "200ms"}}}
     policies = hasty if summaries == "slow" else {}
     async with world(tmp_path, writer, ModelServer(window=WINDOW, summaries=summaries), policies=policies) as play:
         await play.play(session(Talk()))
