@@ -128,8 +128,8 @@ def get(connection: http.client.HTTPConnection, path: str) -> tuple[int, object]
 
 
 @pytest.mark.parametrize("words", [(), ("--help",), ("-h",)])
-def test_help_names_every_command(words: tuple[str, ...]) -> None:
-    ended = concertina(*words)
+def test_help_names_every_command(run: Run, words: tuple[str, ...]) -> None:
+    ended = run(*words)
     assert (ended.code, ended.err) == (0, "")
     for command in ("serve", "demo", "check", "explain", "replay", "schema", "keys", "healthcheck", "version"):
         assert f"│ {command} " in ended.out
