@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from policies.budget import budget_of
+from policies.conversation import Conversation
 from policies.cuts import legal_cuts
 from policies.plan import Compact, Weight, decide, decide_ahead, fitted, limits_of
 from policies.settings import PolicySettings
@@ -20,13 +23,18 @@ LITTLE_TO_SAY, SMALL, LARGE = 0.30, 0.20, 0.25
 
 def planned(room: int, weight: Weight, *, size: int = 400, policy: PolicySettings = DEFAULTS) -> Compact:
     """The plan for one task that has just become full, with and without room for its tail."""
-    number = 2
-    while True:
-        view = conversation([user("task"), *rounds(number, size=size)])
-        plan = decide(view, limits_of(budget_of(room, room), policy, 0), policy, None)
-        if isinstance(plan, Compact):
-            return fitted(plan, view, policy, weight)
-        number += 1
+    limits = limits_of(budget_of(room, room), policy, 0)
+
+    def task(number: int) -> Conversation:
+        return conversation([user("task"), *rounds(number, size=size)])
+
+    def is_full(number: int) -> bool:
+        return isinstance(decide(task(number), limits, policy, None), Compact)
+
+    view = task(bisect_left(range(5 * room // size), True, lo=2, key=is_full))
+    plan = decide(view, limits, policy, None)
+    assert isinstance(plan, Compact)
+    return fitted(plan, view, policy, weight)
 
 
 @pytest.mark.parametrize("room", [7_000, 14_000, 28_000, pytest.param(112_000, marks=pytest.mark.slow)])

@@ -57,6 +57,8 @@ BODY: Json = {
     ],
 }
 
+WRITTEN = json.dumps(BODY)
+
 
 def places(value: object, path: tuple[str | int, ...] = ()) -> list[tuple[str | int, ...]]:
     """Of every value inside of another."""
@@ -65,7 +67,7 @@ def places(value: object, path: tuple[str | int, ...] = ()) -> list[tuple[str | 
 
 
 def mutated(chance: random.Random) -> bytes:
-    body = deepcopy(BODY)
+    body = json.loads(WRITTEN)
     for _ in range(chance.randint(1, 4)):
         *way, last = chance.choice(places(body))
         place: Json = body
