@@ -59,13 +59,10 @@ class Facts(NamedTuple):
 
 
 class Store(Protocol):
-    """What reads and writes. Keys are hashed by the caller (`cp:{<hex>}:<hex>`) and passed on; `ttl` is in seconds.
-
-    An operation is one round trip.
-    """
+    """What reads and writes. Keys are hashed by the caller (`cp:{<hex>}:<hex>`) and passed on; `ttl` is in seconds."""
 
     async def get_many(self, keys: Sequence[str]) -> list[bytes | None]:
-        """The values in the order of the keys, None for a miss."""
+        """The values in the order of the keys, None for a miss; one round trip."""
 
     async def put(self, key: str, value: bytes, ttl: float, *, only_new: bool = False) -> bytes | None:
         """Store the value over whatever was there: for statistics, where the last to speak may win.
