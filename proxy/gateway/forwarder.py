@@ -94,7 +94,7 @@ class Forwarder:
     async def unread(self, delivery: Delivery) -> tuple[Answer, Draft]:
         """Send the client's bytes and read nothing of the answer: for when a fault of ours stood in the way."""
         response = await self._respond(delivery, delivery.route.headers, delivery.received.body)
-        return Answer(response, b"", None, None), delivery.first
+        return Answer(response), delivery.first
 
     async def _smaller(
         self, delivery: Delivery, sent: Draft, stated: StatedLimit, most: int | None

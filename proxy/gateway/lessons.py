@@ -7,7 +7,7 @@ from proxy.engine.case import Named, learned
 from proxy.engine.engine import Engine
 from proxy.gateway.answers import Answer
 from proxy.gateway.stages import Delivery
-from proxy.gateway.usage import UsageTap
+from proxy.gateway.usage import UsageTap, usage_at_once
 from proxy.upstream.asker import WindowAsker
 
 # Tokens below which nothing is asked, looked up or learned, so that small requests pay for nothing.
@@ -28,12 +28,12 @@ class Lessons:
             delivery.tap = UsageTap(answer, named.request.dialect.answers)
         return delivery.tap
 
-    def warning(self, delivery: Delivery, answer: Answer, tap: UsageTap) -> str | None:
+    def warning(self, delivery: Delivery, answer: Answer) -> str | None:
         """Whether the upstream read the prompt whole: by this answer where it is all there, else by the last one."""
         named, sent = delivery.named, delivery.draft
         if named is None or not _teaches(delivery, named):
             return None
-        usage = tap.usage() if answer.response.at_end else None
+        usage = usage_at_once(answer, named.request.dialect.answers)
         known = self._engine.windows.experience(named.place).cut_off
         cut_off = was_cut_off(sent.tokens, usage.prompt_tokens) if usage else known
         return "prompt_cut_off" if cut_off else sent.warning

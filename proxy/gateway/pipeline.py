@@ -32,7 +32,6 @@ from proxy.gateway.relay import relay
 from proxy.gateway.report import commenting, ended, headers_of
 from proxy.gateway.sender import sender_of
 from proxy.gateway.stages import Delivery, Prepared, Progress, Received, Sent, delivery_of
-from proxy.gateway.usage import without_usage
 from proxy.observing.hooks import observe_traced
 from proxy.observing.trace import Tracing
 from proxy.runtime.deadlines import within
@@ -202,15 +201,11 @@ class Gateway:
             delivery.overflow = "observed" if is_left_alone else "passed_on"
         tap = self._fail_open.call(lambda: self._lessons.tap(delivery, answer), None)
         if tap is not None:
-            delivery.warning = self._fail_open.call(lambda: self._lessons.warning(delivery, answer, tap), None)
+            delivery.warning = self._fail_open.call(lambda: self._lessons.warning(delivery, answer), None)
         exchange = delivery.exchange
         headers: Headers = self._fail_open.call(lambda: headers_of(delivery), [])
         _reword_overflow(delivery, answer, headers)
-        if answer.hides_usage:
-            shown = without_usage(tap.answer if tap else answer, delivery.head.dialect.answers)
-            await relay(shown, exchange, headers)
-        else:
-            await relay(answer, exchange, headers, tap)
+        await relay(answer, exchange, headers, tap, delivery.head.dialect.answers)
 
     async def _count(self, progress: Progress) -> None:
         """The upstream's count of what `_converse` would send now: nothing is made for it, and nothing written."""
@@ -284,7 +279,7 @@ class Gateway:
         response = await self._client.send(route.upstream, head.method, url, headers, body)
         sent.responses.append(response)
         sent.begin_answer(response.status)
-        await relay(Answer(response, b"", None, None), exchange, [])
+        await relay(Answer(response), exchange, [])
 
     async def _read(self, received: Received) -> CountedRequest | None:
         """The counted request; None if it cannot be understood, which is the upstream's to judge."""

@@ -1,10 +1,9 @@
 """What an upstream reports as used, read from the bytes of its answer while they pass."""
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 
 import msgspec
-from msgspec import structs
 
 from proxy.dialects.base import Answers, Usage
 from proxy.gateway.answers import Answer
@@ -29,7 +28,7 @@ class UsageTap:
 
     def __init__(self, answer: Answer, reads: Answers) -> None:
         self._reads = reads
-        self._given = answer
+        self._is_event_stream = answer.is_event_stream
         self._decoder = content_coding.decoder(answer.response.header(b"content-encoding"), _PIECE)
         # What has come lately, `_size` bytes; what came before that is in the ends.
         self._lately: list[bytes] = []
@@ -37,23 +36,13 @@ class UsageTap:
         self._head = self._tail = b""
         self._cut = False
         self._told: tuple[Usage | None] | None = None
-        if answer.usage is None:
-            self.feed(answer.head)
-        else:
+        self._is_known = answer.usage is not None
+        if self._is_known:
             self._told = (answer.usage,)
 
-    @property
-    def answer(self) -> Answer:
-        """The answer, whose chunks are fed when they are taken."""
-        return structs.replace(self._given, rest=self._seen())
-
-    async def _seen(self) -> AsyncIterator[bytes]:
-        given = self._given
-        async for chunk in given.response.chunks() if given.rest is None else given.rest:
-            yield chunk
-            self.feed(chunk)
-
     def feed(self, chunk: bytes) -> None:
+        if self._is_known:
+            return
         if self._decoder is not bytes:
             chunk = self._decoded(chunk)
         if not chunk:
@@ -99,7 +88,7 @@ class UsageTap:
     def is_whole(self) -> bool:
         """Whether a stream has said all that it will, as far as it has passed."""
         self._fold()
-        if not self._given.is_event_stream:
+        if not self._is_event_stream:
             return False
         events = split_events(self._tail)
         if self._cut and len(events) <= 2:  # one that is larger than what is kept of it: those say all once more
@@ -110,7 +99,7 @@ class UsageTap:
         tail, key = self._tail, self._reads.USAGE_KEY
         if self._decoder is None or not (key in tail or key in self._head):
             return None
-        if not self._given.is_event_stream:
+        if not self._is_event_stream:
             whole = () if self._cut else (tail,)
             end = tail.rstrip().removesuffix(b"]") if self._reads.STREAM == "array" else tail
             return self._reads.usage(whole) or self._reads.usage(_end_of_object(end, key))
@@ -157,23 +146,31 @@ def _end_of_event(tail: bytes, key: bytes) -> Iterator[bytes]:
             return
 
 
-def without_usage(answer: Answer, reads: Answers) -> Answer:
-    """A stream without the event that tells nothing but its usage, for a client that did not ask for it."""
-    return structs.replace(answer, head=b"", rest=_without_usage(answer, reads))
+def usage_at_once(answer: Answer, reads: Answers) -> Usage | None:
+    """What an answer reports that has come whole before any of it was relayed; None for any other."""
+    body = answer.response.body
+    if answer.usage is not None or not body.is_complete:
+        return answer.usage
+    tap, whole = UsageTap(answer, reads), body.taken()
+    tap.feed(whole)
+    body.untake(whole)
+    return tap.usage()
 
 
-async def _without_usage(answer: Answer, reads: Answers) -> AsyncIterator[bytes]:
-    """Whole events as they come, for one chunk one: what says whether it was the last holds for what is passed on."""
-    held = bytearray()
-    async for chunk in answer.chunks():
-        held += chunk
-        end = len(held) if answer.response.at_end else _whole(held)
-        if end:
-            passed = _wanted(bytes(held[:end]), reads)
-            del held[:end]
-            yield passed
-    if held:
-        yield _wanted(bytes(held), reads)
+class WithoutUsage:
+    """Leaves the event out of a stream that tells nothing but its usage, for a client that did not ask for it."""
+
+    def __init__(self, reads: Answers) -> None:
+        self._reads = reads
+        self._held = bytearray()
+
+    def __call__(self, chunk: bytes, *, is_last: bool) -> bytes:
+        """What is passed on when this has come: whole events."""
+        self._held += chunk
+        end = len(self._held) if is_last else _whole(self._held)
+        passed = bytes(self._held[:end])
+        del self._held[:end]
+        return _wanted(passed, self._reads)
 
 
 def _whole(read: bytearray) -> int:

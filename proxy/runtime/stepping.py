@@ -5,7 +5,7 @@ As eager tasks do (`asyncio.Task(eager_start=True)`, Python 3.12), on every supp
 
 import asyncio
 from collections.abc import Coroutine, Generator
-from types import coroutine
+from types import TracebackType
 from typing import Any
 
 _Work = Coroutine[Any, Any, None]
@@ -20,7 +20,7 @@ def started(work: _Work, loop: asyncio.AbstractEventLoop) -> asyncio.Task[None] 
         waits_for = work.send(None)
     except StopIteration:
         return None
-    return loop.create_task(_going_on(work, waits_for))
+    return loop.create_task(_Begun(work, waits_for))
 
 
 async def in_task() -> asyncio.Task[Any]:
@@ -32,20 +32,36 @@ async def in_task() -> asyncio.Task[Any]:
     return task
 
 
-async def _going_on(work: _Work, waits_for: object) -> None:
-    await _rest(work, waits_for)
+class _Begun(Coroutine[Any, Any, None]):
+    """A coroutine whose first step is taken, as one that still has to take it.
 
+    A native one would not do: cancelled before its own first step, it would never reach the one inside.
+    """
 
-@coroutine
-def _rest(work: _Work, waits_for: object) -> Generator[object, Any, None]:
-    """What is left of a coroutine that waits for this."""
-    while True:
-        try:
-            yield waits_for
-            break
-        except BaseException as error:  # noqa: BLE001 - whatever is raised where it waits is its own
-            try:
-                waits_for = work.throw(error)
-            except StopIteration:
-                return
-    yield from work
+    def __init__(self, work: _Work, waits_for: object) -> None:
+        self._work = work
+        self._waits_for = waits_for
+        self._is_begun = False
+
+    def send(self, value: Any) -> Any:
+        if self._is_begun:
+            return self._work.send(value)
+        self._is_begun = True
+        waits_for, self._waits_for = self._waits_for, None
+        return waits_for
+
+    def throw(  # type: ignore[override]
+        self, kind: Any, value: BaseException | None = None, traceback: TracebackType | None = None
+    ) -> Any:
+        self._is_begun = True
+        return self._work.throw(kind if value is None else value.with_traceback(traceback))
+
+    def close(self) -> None:
+        self._work.close()
+
+    def __await__(self) -> Generator[Any, Any, None]:
+        raise TypeError("run by a task alone")
+
+    def __getattr__(self, name: str) -> object:
+        """What shows where it waits: `cr_frame`, `cr_await`, `cr_code`."""
+        return getattr(self._work, name)

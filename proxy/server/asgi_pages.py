@@ -2,9 +2,11 @@
 
 import asyncio
 import sys
+from contextlib import suppress
 from typing import Any
 from urllib.parse import unquote
 
+from proxy.errors import ClientGoneError
 from proxy.runtime.stepping import in_task
 from proxy.server.exchange import Exchange
 from proxy.server.served import Event, Scope, Served
@@ -24,10 +26,15 @@ class Pages:
         exchange.shows_id = False
         body = exchange.request.chunks(sys.maxsize)
 
+        is_received = False
+
         async def receive() -> Event:
-            if exchange.request.is_open:
-                chunk = await anext(body, b"")
-                return {"type": "http.request", "body": chunk, "more_body": exchange.request.is_open}
+            nonlocal is_received
+            if not is_received and not exchange.request.is_lost:
+                with suppress(ClientGoneError):
+                    chunk = await anext(body, b"")
+                    is_received = not exchange.request.is_open
+                    return {"type": "http.request", "body": chunk, "more_body": not is_received}
             await exchange.request.lost()
             return {"type": "http.disconnect"}
 

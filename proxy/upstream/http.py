@@ -120,4 +120,4 @@ async def _asked(
             raise
         connection = await pool.made()
         answer = await connection.ask(head, body, has_no_body=has_no_body, chunked=chunked, began=began)
-    return UpstreamResponse(answer.reader.status, answer.reader.headers, answer, answer)
+    return UpstreamResponse(answer.reader.status, answer.reader.headers, answer)

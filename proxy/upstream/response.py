@@ -1,6 +1,7 @@
 """An upstream's answer, wherever its bytes come from."""
 
-from collections.abc import AsyncIterator
+import asyncio
+from collections.abc import AsyncIterator, Callable
 from typing import Protocol
 
 import msgspec
@@ -18,20 +19,6 @@ class TruncatedError(Exception):
         self.cause = cause
 
 
-class Body(Protocol):
-    """Where an answer's bytes come from."""
-
-    def chunks(self) -> AsyncIterator[bytes]:
-        """The bytes as they arrive, once; raises TruncatedError."""
-
-    @property
-    def at_end(self) -> bool:
-        """Whether everything was read, so that no further chunk will come."""
-
-    def close(self) -> None:
-        """Give the connection back if the body was read to its end, else close it: the upstream can stop working."""
-
-
 class Sink(Protocol):
     """Where a body's bytes go as they come."""
 
@@ -39,8 +26,12 @@ class Sink(Protocol):
         """Whether more may follow at once; if not, the body waits for `resume`."""
 
 
-class Flowing(Protocol):
-    """A body whose bytes need not be waited for one by one."""
+class Body(Protocol):
+    """Where an answer's bytes come from, codings untouched: taken piece by piece, or poured into a sink."""
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether all of it has come, so that nothing can be waited for."""
 
     def taken(self) -> bytes:
         """What has come and was not taken yet."""
@@ -49,40 +40,40 @@ class Flowing(Protocol):
         """Give back what was taken, before anything else is."""
 
     async def more(self, seconds: float | None) -> bool:
-        """Return when more has come, or after so many seconds; False if nothing has, or nothing will."""
+        """Return when more has come, or after so many seconds; False if nothing has, or nothing will. Raises
+        TruncatedError."""
 
     async def pour(self, sink: Sink) -> None:
-        """Give the sink what comes, as it comes; raises TruncatedError."""
+        """Give the sink all that was not taken, as it comes; raises TruncatedError."""
 
     def resume(self) -> None:
-        """Go on where the sink wanted no more."""
+        """Go on if the sink wanted no more."""
+
+    def close(self) -> None:
+        """Give the connection back if the body was read to its end, else close it: the upstream can stop working."""
 
 
 class UpstreamResponse(msgspec.Struct, frozen=True):
-    """An answer whose head has arrived. Header names are in lower case; `chunks` gives the body as it comes, once.
-
-    flowing: the body again, where it is one that flows.
-    """
+    """An answer whose head has arrived. Header names are in lower case."""
 
     status: int
     headers: Headers
     body: Body
-    flowing: Flowing | None = None
 
     def header(self, name: bytes) -> bytes | None:
         """The first value of a header, by its name in lower case."""
         return first(self.headers, name)
 
-    def begun(self) -> bytes:
-        """What of the body is there already, as far as that can be told."""
-        return b"" if self.flowing is None else self.flowing.taken()
-
-    def chunks(self) -> AsyncIterator[bytes]:
-        """The body's bytes as they arrive, codings untouched; raises TruncatedError."""
-        return self.body.chunks()
+    async def chunks(self) -> AsyncIterator[bytes]:
+        """The body's bytes as they arrive, once; raises TruncatedError."""
+        while True:
+            if chunk := self.body.taken():
+                yield chunk
+            elif not await self.body.more(None):
+                return
 
     async def read(self, limit: int) -> bytes | None:
-        """The whole body, or None where it is over `limit` bytes; raises TruncatedError."""
+        """The whole body, or None if it is over `limit` bytes; raises TruncatedError."""
         parts: list[bytes] = []
         size = 0
         async for chunk in self.chunks():
@@ -92,31 +83,83 @@ class UpstreamResponse(msgspec.Struct, frozen=True):
             parts.append(chunk)
         return b"".join(parts)
 
-    @property
-    def at_end(self) -> bool:
-        return self.body.at_end
-
     def close(self) -> None:
         self.body.close()
 
 
-class WholeBody:
-    """A body that is there already."""
+class IteratedBody:
+    """A body whose pieces an iterator yields."""
 
-    def __init__(self, content: bytes) -> None:
-        self._content = content
-        self._read = False
+    def __init__(self, pieces: AsyncIterator[bytes], close: Callable[[], None] = lambda: None) -> None:
+        self.is_complete = False
+        self._pieces = pieces
+        self._close = close
+        self._held = b""
+        # The next piece, if it was waited for no longer than it took.
+        self._next: asyncio.Task[bytes | None] | None = None
+        self._room = asyncio.Event()
+        self._room.set()
 
-    async def chunks(self) -> AsyncIterator[bytes]:
-        self._read = True
-        yield self._content
+    def taken(self) -> bytes:
+        taken, self._held = self._held, b""
+        return taken
 
-    @property
-    def at_end(self) -> bool:
-        return self._read
+    def untake(self, chunk: bytes) -> None:
+        self._held = chunk + self._held
+
+    async def more(self, seconds: float | None) -> bool:
+        if self.is_complete:
+            return False
+        if seconds is None and self._next is None:
+            piece = await self._piece()
+        else:
+            task = self._next = self._next or asyncio.create_task(self._piece())
+            try:
+                await asyncio.wait({task}, timeout=seconds)
+            except asyncio.CancelledError:
+                task.cancel()
+                raise
+            if not task.done():
+                return False
+            self._next, piece = None, task.result()
+        if piece is None:
+            self.is_complete = True
+        self._held += piece or b""
+        return piece is not None
+
+    async def _piece(self) -> bytes | None:
+        return await anext(self._pieces, None)
+
+    async def pour(self, sink: Sink) -> None:
+        self._room.set()
+        while True:
+            if chunk := self.taken():
+                if not sink.take(chunk, is_last=self.is_complete):
+                    self._room.clear()
+                await self._room.wait()
+            elif not await self.more(None):
+                return
+
+    def resume(self) -> None:
+        self._room.set()
 
     def close(self) -> None:
-        """There is nothing to close."""
+        if self._next is not None:
+            self._next.cancel()
+        self._close()
+
+
+def whole_body(content: bytes) -> IteratedBody:
+    """A body that is there already."""
+
+    async def nothing() -> AsyncIterator[bytes]:
+        for piece in tuple[bytes, ...]():
+            yield piece
+
+    body = IteratedBody(nothing())
+    body.untake(content)
+    body.is_complete = True
+    return body
 
 
 def is_event_stream(headers: Headers) -> bool:

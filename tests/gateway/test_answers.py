@@ -43,7 +43,7 @@ async def looked(response: Scripted, *times: float) -> Answer:
 
 
 async def rest(answer: Answer) -> bytes:
-    return b"".join([chunk async for chunk in answer.chunks()])
+    return b"".join([chunk async for chunk in answer.response.chunks()])
 
 
 def kind(name: bytes, coding: bytes | None = None) -> Headers:
@@ -130,7 +130,7 @@ async def test_an_overflow_is_seen_through_its_compression_byte_by_byte() -> Non
 async def test_comments_are_held_back_while_patience_lasts() -> None:
     patient = Scripted([b": 1\n\n", b": 2\n\n", b": 3\n\n", DELTA], headers=kind(EVENTS))
     answer = await looked(patient, 0.0, 1.0, 4.9, 5.0)
-    assert (patient.taken, answer.head) == (3, b": 1\n\n: 2\n\n: 3\n\n")
+    assert (patient.taken, answer.response.body.taken()) == (3, b": 1\n\n: 2\n\n: 3\n\n")
 
 
 async def test_an_event_over_the_bound_is_passed_on_unread() -> None:
@@ -198,10 +198,10 @@ class Gated(Scripted):
     """A stream that says who speaks, and nothing more until it may."""
 
     def __init__(self) -> None:
-        super().__init__([ROLE, DELTA], headers=kind(EVENTS))
         self.go_on = asyncio.Event()
+        super().__init__([ROLE, DELTA], headers=kind(EVENTS))
 
-    async def chunks(self) -> AsyncIterator[bytes]:
+    async def come(self) -> AsyncIterator[bytes]:
         yield ROLE
         await self.go_on.wait()
         yield DELTA
@@ -211,7 +211,9 @@ async def test_a_stream_that_says_nothing_for_long_is_passed_on_and_goes_on(monk
     monkeypatch.setattr("proxy.gateway.answers._PATIENCE", 0.001)
     gated = Gated()
     answer = await look_at(cast("UpstreamResponse", gated), CHAT.answers)
-    assert (answer.head, answer.overflow) == (ROLE, None)
+    begun = answer.response.body.taken()
+    assert (begun, answer.overflow) == (ROLE, None)
+    answer.response.body.untake(begun)
     gated.go_on.set()
     assert await rest(answer) == ROLE + DELTA
 

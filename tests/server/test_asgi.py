@@ -19,6 +19,8 @@ import proxy.asgi
 from proxy.app import App
 from proxy.asgi import Application
 from proxy.server.asgi_exchange import AsgiExchange, head_of
+from proxy.server.error_shape import JSONErrors
+from proxy.server.served import Served
 from tests.support.servers import free_port
 from tests.support.upstreams import (
     CHAT,
@@ -218,11 +220,11 @@ def _asking(root: str) -> bytes:
 
 async def test_a_writer_that_waits_goes_on_when_the_server_says_that_the_client_has_left() -> None:
     scope: Scope = {"type": "http", "method": "POST", "path": CHAT, "headers": []}
-    exchange = AsgiExchange(head_of(scope))
 
-    async def refused(_: object) -> None:
+    async def refused(*_: object) -> None:
         raise OSError
 
+    exchange = AsgiExchange(head_of(Served(refused), scope), JSONErrors())
     exchange.begin(200, [EVENTS])
     assert not exchange.put(b"x" * 100_000, more=True)
     async with asyncio.timeout(10), asyncio.TaskGroup() as tasks:

@@ -208,8 +208,6 @@ def waiting() -> Iterator[str]:
             if frame is not None:
                 places.append(f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno} {frame.f_code.co_name}")
             awaited = getattr(awaited, "cr_await", None) or getattr(awaited, "gi_yieldfrom", None)
-            if awaited is None and frame is not None:  # one that was begun before its task (proxy.runtime.stepping)
-                awaited = frame.f_locals.get("work")
         yield f"{task.get_name()} cancelling={task.cancelling()}: {' > '.join(places)}"
 
 

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass, field
 
 from proxy.server.headers import Headers, first
+from proxy.upstream.response import IteratedBody
 
 
 def flushed(compressor: zlib._Compress, content: bytes) -> bytes:
@@ -27,19 +28,22 @@ class Scripted:
     status: int = 200
     headers: Headers = field(default_factory=list)
     taken: int = 0
-    flowing: None = None
 
-    def begun(self) -> bytes:
-        return b""
+    def __post_init__(self) -> None:
+        self.body = IteratedBody(self.come())
 
     def header(self, name: bytes) -> bytes | None:
         return first(self.headers, name)
 
-    @property
-    def at_end(self) -> bool:
-        return self.taken == len(list(self.pieces))
-
-    async def chunks(self) -> AsyncIterator[bytes]:
+    async def come(self) -> AsyncIterator[bytes]:
         for piece in self.pieces:
             self.taken += 1
+            self.body.is_complete = self.taken == len(list(self.pieces))
             yield piece
+
+    async def chunks(self) -> AsyncIterator[bytes]:
+        while True:
+            if chunk := self.body.taken():
+                yield chunk
+            elif not await self.body.more(None):
+                return

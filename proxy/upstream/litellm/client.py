@@ -23,7 +23,7 @@ from proxy.config.settings import Upstream
 from proxy.errors import InvalidRequestError, ProxyError, UpstreamConnectionError
 from proxy.server.headers import HOP, Headers, first, to_client
 from proxy.upstream.litellm.translating import UntranslatableError, error_body, key_of
-from proxy.upstream.response import TruncatedError, UpstreamResponse, WholeBody
+from proxy.upstream.response import IteratedBody, TruncatedError, UpstreamResponse, whole_body
 
 # An error longer than this says nothing more.
 _MAX_REPORT = 64 * 1024
@@ -126,8 +126,8 @@ class _Call:
         headers = [(name, value) for name, value in told if name not in _OF_THE_BODY]
         headers.append((b"content-type", kind))
         if isinstance(body, _Events):
-            return UpstreamResponse(status, headers, body)
-        return UpstreamResponse(status, [*headers, (b"content-length", b"%d" % len(body))], WholeBody(body))
+            return UpstreamResponse(status, headers, IteratedBody(body.chunks(), self.close))
+        return UpstreamResponse(status, [*headers, (b"content-length", b"%d" % len(body))], whole_body(body))
 
 
 _CALL: ContextVar[_Call | None] = ContextVar("litellm_call", default=None)
@@ -172,7 +172,6 @@ class _Events:
         self._call = call
         self._first = first_chunk
         self._rest = rest
-        self._at_end = False
 
     async def chunks(self) -> AsyncIterator[bytes]:
         chunk = self._first
@@ -186,15 +185,7 @@ class _Events:
                 raise TruncatedError("reset") from None
         if self._call.failure is not None:
             raise TruncatedError("closed")
-        self._at_end = True
         yield b"data: [DONE]\n\n"
-
-    @property
-    def at_end(self) -> bool:
-        return self._at_end
-
-    def close(self) -> None:
-        self._call.close()
 
 
 class LitellmClient:

@@ -293,17 +293,6 @@ class Answer:
         is_short = self._error is None and 0 < self.reader.left <= _MOST_AWAITED
         return is_short and not is_event_stream(self.reader.headers)
 
-    async def chunks(self) -> AsyncIterator[bytes]:
-        while True:
-            if chunk := self.taken():
-                yield chunk
-            elif self.reader.is_complete:
-                return
-            elif self._error is not None or self._connection is None:
-                raise TruncatedError(_cause(self._error))
-            else:
-                await self._news()
-
     def taken(self) -> bytes:
         chunk = self.reader.taken()
         self._held = 0
@@ -315,26 +304,44 @@ class Answer:
         self.reader.untake(chunk)
         self._held += len(chunk)
 
+    @property
+    def is_complete(self) -> bool:
+        return self.reader.is_complete
+
     async def more(self, seconds: float | None) -> bool:
-        if self.reader.is_complete or self._error is not None or self._connection is None:
-            return False
-        held = self._held
-        timer = None if seconds is None else asyncio.get_running_loop().call_later(seconds, self._wake)
+        held, late, timer = self._held, asyncio.Event(), None
+        if seconds is not None:
+            timer = asyncio.get_running_loop().call_later(seconds, self._end_waiting, late)
         try:
-            await self._news()
+            while self._held == held and not (self.reader.is_complete or late.is_set()):
+                self._check()
+                await self._news()
         finally:
             if timer is not None:
                 timer.cancel()
-        return self._held > held or self.reader.is_complete
+        return self._held > held
+
+    def _end_waiting(self, late: asyncio.Event) -> None:
+        late.set()
+        self._wake()
+
+    @property
+    def _is_broken(self) -> bool:
+        return not self.reader.is_complete and (self._error is not None or self._connection is None)
+
+    def _check(self) -> None:
+        """Raise TruncatedError if it has broken off."""
+        if self._is_broken:
+            raise TruncatedError(_cause(self._error))
 
     async def pour(self, sink: Sink) -> None:
         self._sink = sink
         try:
             self._give(sink)
             while not self.reader.is_complete:
-                if self._error is not None or self._connection is None:
+                if self._is_broken:
                     self._give(sink)  # what came right before it broke off
-                    raise TruncatedError(_cause(self._error))
+                self._check()
                 await self._news()
         finally:
             self._sink = None  # which may hold this answer
@@ -346,10 +353,6 @@ class Answer:
             self.resume()  # nobody took anything before, perhaps
         else:
             self._pause()
-
-    @property
-    def at_end(self) -> bool:
-        return self.reader.is_complete and not self._held
 
     def close(self) -> None:
         if (connection := self._connection) is not None:
