@@ -16,7 +16,6 @@ from proxy.admin.opened import Opened
 from proxy.admin.recent import Recent
 from proxy.admin.site import Pages
 from proxy.api.head import ApiHead, api_head
-from proxy.api.paths import is_ours
 from proxy.callers import admin_token, store_secret
 from proxy.callers.admin_token import AdminToken
 from proxy.callers.tenants import Caller, Tenants
@@ -91,7 +90,7 @@ class App(Served):
         return api_head(head).dialect.answers
 
     def answers(self, head: RequestHead) -> bool:
-        return self._opened is not None and not is_ours(api_head(head).reading)
+        return self._opened is not None and not api_head(head).is_ours
 
     def answer(self, exchange: Exchange) -> Coroutine[object, None, None]:
         return self._gateway.answer(exchange)

@@ -1,7 +1,7 @@
 """What a client asks of a provider's API, by the head of its request."""
 
 from policies.cached import cached_property
-from proxy.api.paths import Mount, reading
+from proxy.api.paths import Mount, is_ours, reading
 from proxy.dialects.base import Dialect
 from proxy.dialects.table import DEFAULT_DIALECT, introduced_by
 from proxy.dialects.texts import printable
@@ -22,6 +22,11 @@ class ApiHead(RequestHead):
         super().__init__(method, target, headers, trace)
         self.reading = reading(self.path.encode("latin-1"))
         self._written_in = written_in
+
+    @cached_property
+    def is_ours(self) -> bool:
+        """Whether it is answered here and never relayed."""
+        return is_ours(self.reading)
 
     @cached_property
     def dialect(self) -> Dialect:

@@ -90,6 +90,8 @@ async def look_at(
     decoder = content_coding.decoder(response.header(b"content-encoding"), MAX_ERROR_BYTES)
     if decoder is None:
         return Answer(response)
+    if decoder is bytes and (known := _known_at_once(response, reads, window)) is not None:
+        return known
     beginning = _Beginning(response.body, decoder, clock)
     try:
         if response.status >= _FAILED:
@@ -109,6 +111,20 @@ async def look_at(
         return _event(response, seen, reads, window)
     finally:
         beginning.give_back()
+
+
+def _known_at_once(response: UpstreamResponse, reads: Answers, window: int | None) -> Answer | None:
+    """The answer, if what has come with its head says enough; that is nearly always so, unless it is a failure."""
+    body = response.body
+    begun = body.taken() if response.status < _FAILED else b""
+    if not begun:
+        return None
+    body.untake(begun)
+    if _is_object(begun) or not (is_event_stream(response.headers) or _has_events(begun)):
+        is_enough = body.is_complete or _is_clear(reads, begun)
+        return _object(response, begun, reads, window) if is_enough else None
+    seen = _EventSeen(reads)
+    return _event(response, seen, reads, window) if seen(begun) else None
 
 
 class _Beginning:

@@ -253,12 +253,13 @@ class Forwarder:
             raise UpstreamConnectionError(_CUT_OFF, "reset") from None
 
     async def _respond(self, delivery: Delivery, headers: Headers, body: bytes) -> UpstreamResponse:
-        upstream, url = delivery.route.upstream, conversation_url(delivery.route, delivery.head)
-        delivery.count_attempt(url)
         if delivery.template is not None and body is delivery.received.body:
+            delivery.count_attempt(delivery.template.url)
             response = await self._client.post(delivery.template, body)
         else:
-            response = await self._client.send(upstream, "POST", url, headers, body)
+            url = conversation_url(delivery.route, delivery.head)
+            delivery.count_attempt(url)
+            response = await self._client.send(delivery.route.upstream, "POST", url, headers, body)
         delivery.responses.append(response)
         return response
 

@@ -90,15 +90,20 @@ class Gateway:
 
     async def _reported(self, progress: Progress, work: Callable[[Progress], Awaitable[None]]) -> None:
         """Do this for as long as the client stays, and report by one event how it ended."""
-        exchange, error = progress.exchange, None
+        exchange = progress.exchange
+        error: BaseException | None = None
         self.open_requests.add(exchange, progress.active.server.request_deadline)
         try:
-            with exchange.endable():
-                await work(progress)
+            exchange.begin_work()
+            await work(progress)
+        except asyncio.CancelledError as cancelled:
+            error = exchange.ended_by or cancelled
+            raise error from None
         except BaseException as raised:
             error = raised
             raise
         finally:
+            exchange.end_work()
             self.open_requests.remove(exchange)
             self._close(progress, error)
 

@@ -122,27 +122,21 @@ class Exchange:
 
     # its end
 
-    @contextmanager
-    def endable(self) -> Iterator[None]:
-        """What is done for it is done inside, and ended by `end`, or by the client's leaving; raises what it was ended
-        by."""
+    def begin_work(self) -> None:
+        """What is done for it from now on is ended by `end`, or by the client's leaving; raises what has ended it."""
         if self.disconnected:
             self.ended_by = self.ended_by or ClientGoneError()
         if self.ended_by is not None:
             raise self.ended_by
         self._is_worked_on = True
-        try:
-            yield
-        except asyncio.CancelledError:
-            if self.ended_by is None:
-                raise
-            raise self.ended_by from None
-        finally:
-            self._is_worked_on = False
-            if self._ending is not None:
-                self._ending.stop()
-                self._ending = None
-            self.end_comments()
+
+    def end_work(self) -> None:
+        """Nothing is done for it any more but to write its answer."""
+        self._is_worked_on = False
+        if self._ending is not None:
+            self._ending.stop()
+            self._ending = None
+        self.end_comments()
 
     def end(self, error: ProxyError | ClientGoneError) -> None:
         """End what is done for this exchange, for certain. The first error is the one that is raised."""

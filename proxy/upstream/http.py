@@ -24,6 +24,7 @@ _IDEMPOTENT = frozenset({"GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE"})
 class RequestTemplate(NamedTuple):
     """The head of a POST up to the length of its body: sent again and again, with one body after the other."""
 
+    url: str
     pool: Pool
     head: bytes
 
@@ -75,7 +76,7 @@ class UpstreamClient:
             return None
         pool = self._pool(upstream)
         target = url.removeprefix(pool.base) or "/"
-        return RequestTemplate(pool, head_begun("POST", target, pool.host, [*pool.headers, *headers], pool.origin))
+        return RequestTemplate(url, pool, head_begun("POST", target, pool.host, [*pool.headers, *headers], pool.origin))
 
     async def post(self, template: RequestTemplate, body: bytes) -> UpstreamResponse:
         """Send a request and wait for the head of its answer; raises as `send` does."""

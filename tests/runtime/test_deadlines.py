@@ -229,8 +229,14 @@ async def test_an_exchange_ends_also_where_its_work_loses_cancellations(lost: in
     exchange = Exchange(ApiHead("POST", "/", []), connection, keep_alive=True, expects=False)
 
     async def work() -> None:
-        with exchange.endable():
+        exchange.begin_work()
+        try:
             await losing(lost)
+        except asyncio.CancelledError:
+            assert exchange.ended_by is not None
+            raise exchange.ended_by from None
+        finally:
+            exchange.end_work()
 
     task = exchange.task = asyncio.create_task(work())
     await asyncio.sleep(0)
