@@ -44,18 +44,6 @@ class Admitted:
         self._held += size
         self._admission.held += size
 
-    def reserve(self, size: int) -> bool:
-        """Keep room for bytes that are to come, where that leaves half of it to those that have; False for none."""
-        if self._admission.held + size > self._most // 2:
-            return False
-        self.hold(size)
-        return True
-
-    def let_go(self) -> None:
-        """Hold nothing any more, and keep the place."""
-        self._admission.held -= self._held
-        self._held = 0
-
     def close(self) -> None:
         self._admission.in_flight[self._tenant] -= 1
         self._admission.held -= self._held

@@ -38,8 +38,6 @@ _KEY = 150
 _SEEDS = 2**64 - 1
 # What a client may write around a separator: role, name, cache_control.
 _AROUND_SEPARATOR = 400
-# What is longer is read at once only where its beginning is known.
-_READ_AT_ONCE = 64 * 1024
 # What a message takes beside its text, as time: what so many bytes take to be counted.
 _MESSAGE_BYTES = 100
 

@@ -72,10 +72,6 @@ class AsgiExchange(Exchange):
         named.append((REQUEST_ID, self.id.encode()))
         self._add({"type": "http.response.start", "status": status, "headers": named})
 
-    @property
-    def has_room(self) -> bool:
-        return not self._flow.write_paused
-
     def put(self, chunk: bytes, *, more: bool) -> bool:
         self.sent += len(chunk)
         if self.disconnected:

@@ -188,11 +188,6 @@ class Exchange:
         self.begin(status, headers)
         self._connection.loop.call_soon(self.flush)
 
-    def answer(self, status: int, headers: Headers, body: bytes) -> None:
-        """The whole answer, where there is room to write."""
-        self.begin(status, headers)
-        self.put(body, more=False)
-
     def begin(self, status: int, headers: Headers) -> None:
         """The same of the head alone; it leaves with what is put behind it in this turn of the loop."""
         self._answer = headers
@@ -202,10 +197,6 @@ class Exchange:
             how = {"keep_alive": self.keep_alive, "is_of_head": self.head.method == "HEAD"}
             named = [*headers, (REQUEST_ID, self.id.encode())] if self.shows_id else headers
             self._unwritten, self._left, self.keep_alive = answer_head(status, named, **how)
-
-    @property
-    def has_room(self) -> bool:
-        return not self._connection.flow.write_paused
 
     async def write(self, chunk: bytes, *, more: bool) -> None:
         """Waits while the client reads slower than we write."""

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass, field
 
 from proxy.server.headers import Headers, first
-from proxy.upstream.response import IteratedBody
+from proxy.upstream.response import IteratedBody, UpstreamResponse
 
 
 def flushed(compressor: zlib._Compress, content: bytes) -> bytes:
@@ -41,9 +41,5 @@ class Scripted:
             self.body.is_complete = self.taken == len(list(self.pieces))
             yield piece
 
-    async def chunks(self) -> AsyncIterator[bytes]:
-        while True:
-            if chunk := self.body.taken():
-                yield chunk
-            elif not await self.body.more(None):
-                return
+    def chunks(self) -> AsyncIterator[bytes]:
+        return UpstreamResponse(self.status, self.headers, self.body).chunks()
