@@ -1,5 +1,5 @@
-"""`python -m benchmarks.relay [--rounds N] [--beside CHECKOUT]`: what relaying costs against nginx, and any
-peer that is installed, interleaved.
+"""`python -m benchmarks.relay [--rounds N] [--beside CHECKOUT]`: what relaying costs against nginx, the
+proxy as an application of uvicorn, and any peer that is installed, interleaved.
 
 An upstream that costs nothing, one worker each, every request with a new last message. CPU is user and system time of
 the process a request; medians over the rounds.
@@ -70,7 +70,7 @@ def _measured(rounds: int, beside: Path | None, only: str) -> tuple[list[str], d
     figures: dict[tuple[str, str], list[_Figures]] = defaultdict(list)
     with ExitStack() as stack:
         direct = stack.enter_context(servers.upstream("benchmarks.plain_upstream"))
-        proxies = [stack.enter_context(servers.proxy(direct))]
+        proxies = [stack.enter_context(servers.proxy(direct)), stack.enter_context(servers.asgi(direct))]
         if beside is not None:
             proxies.append(stack.enter_context(servers.proxy(direct, checkout=beside)))
         others = [direct, stack.enter_context(servers.nginx(direct)), *stack.enter_context(peers.installed(direct))]

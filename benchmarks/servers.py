@@ -17,6 +17,7 @@ from pathlib import Path
 _TICKS = os.sysconf("SC_CLK_TCK")
 # LiteLLM takes half a minute.
 _START_SECONDS = 90.0
+_SETTINGS = "models: [{match: '*', context_window: 8000000}]\n"
 SQLITE = "sqlite:///{folder}/bench.db"
 
 
@@ -65,7 +66,7 @@ def upstream(module: str = "benchmarks.upstream") -> Iterator[Server]:
 @contextmanager
 def proxy(
     target: Server,
-    settings: str = "models: [{match: '*', context_window: 8000000}]\n",
+    settings: str = _SETTINGS,
     checkout: Path | None = None,
     *,
     store: str = SQLITE,
@@ -75,14 +76,31 @@ def proxy(
     checkout where one is named."""
     port = free_port()
     with tempfile.TemporaryDirectory() as folder:
-        config = Path(folder) / "config.yaml"
-        config.write_text(
-            f"server: {{port: {port}{f', workers: {workers}' if workers > 1 else ''}}}\n"
-            f"store: {{url: '{store.format(folder=folder)}'}}\n"
-            f"upstreams: {{main: {{base_url: 'http://127.0.0.1:{target.port}/v1'}}}}\n" + settings
-        )
+        config = _config(Path(folder), port, target, settings, store, workers)
         with process([sys.executable, "-m", "proxy", "serve", str(config)], port, checkout) as pid:
             yield Server(checkout.name if checkout else "concertina", port, pid)
+
+
+@contextmanager
+def asgi(target: Server) -> Iterator[Server]:
+    """The proxy as an application of uvicorn."""
+    port = free_port()
+    with tempfile.TemporaryDirectory() as folder:
+        config = _config(Path(folder), port, target, _SETTINGS, SQLITE, 1)
+        options = ["--port", str(port), "--ws", "none", "--no-access-log", "--log-level", "warning"]
+        command = [sys.executable, "-m", "uvicorn", "proxy.asgi:app", *options]
+        with process(command, port, environment={**os.environ, "CONCERTINA_CONFIG": str(config)}) as pid:
+            yield Server("uvicorn", port, pid)
+
+
+def _config(folder: Path, port: int, target: Server, settings: str, store: str, workers: int) -> Path:
+    config = folder / "config.yaml"
+    config.write_text(
+        f"server: {{port: {port}{f', workers: {workers}' if workers > 1 else ''}}}\n"
+        f"store: {{url: '{store.format(folder=folder)}'}}\n"
+        f"upstreams: {{main: {{base_url: 'http://127.0.0.1:{target.port}/v1'}}}}\n" + settings
+    )
+    return config
 
 
 @contextmanager
