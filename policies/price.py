@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import ceil
+from typing import NamedTuple
 
 # Seconds for which a prompt cache holds what nobody asks for: usually, and where Anthropic is paid for longer.
 CACHE_TTL = 300.0
@@ -33,8 +34,7 @@ def payoff_of(removed: int, rewritten: int) -> Payoff:
     return Payoff(removed, rewritten, ceil(rewritten * REWRITTEN / (removed * CACHED)) if removed else None)
 
 
-@dataclass(frozen=True, slots=True)
-class Tokens:
+class Tokens(NamedTuple):
     """Of one call. prompt: all of it, with those that the provider's cache served (cached), took for its usual time
     (written) and took for an hour (written_long)."""
 
@@ -46,7 +46,7 @@ class Tokens:
 
     def answered(self, output: int) -> Tokens:
         """With an answer of so many tokens."""
-        return replace(self, output=output)
+        return Tokens(self.prompt, output, self.cached, self.written, self.written_long)
 
 
 @dataclass(frozen=True, slots=True)
