@@ -12,7 +12,7 @@ from dataclasses import replace
 from importlib.metadata import version
 from threading import Thread
 
-from proxy.admin.opened import Opened
+from proxy.admin.context import AdminContext
 from proxy.admin.recent import Recent
 from proxy.admin.site import Pages
 from proxy.api.head import ApiHead, api_head
@@ -78,7 +78,7 @@ class App(Served):
         self._look_every = look_every
         self._peers = peers
         self._log = log or open_log(config.logging.level, time.time, form=config.logging.format)
-        self._opened: Opened | None = None
+        self._opened: AdminContext | None = None
         self._gateway: Gateway
         self._made_token: AdminToken | None = None
         super().__init__(Pages(lambda: self._opened, lambda: self.is_draining, lifespan=lambda _: self.opened()))
@@ -142,7 +142,7 @@ class App(Served):
             figures = self._figures(engine, run)
             replicas = Replicas(engine.sessions.sealed, run, lambda: self._replica(name, started, reloader))
             kept = self._kept(trails, engine, process) if config.telemetry.trail else None
-            self._opened = Opened(
+            self._opened = AdminContext(
                 store=store, engine=engine, active=lambda: gateway.active, is_draining=lambda: self.is_draining,
                 reloader=reloader, in_flight=gateway.admission.in_flight, exposition=exposition,
                 openmetrics=openmetrics, recent=recent, trails=trails, kept_trails=kept, figures=figures,

@@ -11,9 +11,9 @@ from starlette.routing import Route as Path
 
 from proxy.admin import setup
 from proxy.admin.access import EVERYBODY, FIGURES, OPERATORS, SIGNED_IN, Visitor
+from proxy.admin.context import AdminContext, viewed_tenant
 from proxy.admin.guard import API, MOST_ROWS, Guard, as_json, limit_of
 from proxy.admin.openapi import Endpoint, document
-from proxy.admin.opened import Opened, viewed_tenant
 from proxy.admin.overview import SPANS, Overview
 from proxy.admin.recent import PAGE, Page, Shown, number_of, page_of, stream
 from proxy.admin.sessions.endpoints import SessionEndpoints
@@ -78,11 +78,11 @@ class Policy(msgspec.Struct, frozen=True):
 class Api:
     """The endpoints; every answer is JSON, but for the stream."""
 
-    def __init__(self, opened: Callable[[], Opened], guard: Guard, trials: TrialEndpoints) -> None:
-        self._find = opened
+    def __init__(self, context: Callable[[], AdminContext], guard: Guard, trials: TrialEndpoints) -> None:
+        self._find = context
         self._guard = guard
         self._trials = trials
-        self._sessions = SessionEndpoints(opened, guard.access)
+        self._sessions = SessionEndpoints(context, guard.access)
 
     def described(self) -> Path:
         """The table for programs: for everybody, since it tells nothing of this proxy."""

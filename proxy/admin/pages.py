@@ -10,8 +10,8 @@ from starlette.routing import Route as Path
 
 from proxy.admin import overview, rendering, setup
 from proxy.admin.access import EVERYBODY, FIGURES, OPERATORS, SIGNED_IN, Visitor
+from proxy.admin.context import AdminContext, viewed_tenant
 from proxy.admin.guard import ADMIN, Entrance, Guard, form_of
-from proxy.admin.opened import Opened, viewed_tenant
 from proxy.admin.recent import page_of
 from proxy.admin.rendering import Frame
 from proxy.admin.sessions.one_request import request_view, unknown_request
@@ -37,10 +37,10 @@ from proxy.engine.case import Outcome
 class HtmlPages:
     """The views, each with its template."""
 
-    def __init__(self, opened: Callable[[], Opened], guard: Guard) -> None:
-        self._find = opened
+    def __init__(self, context: Callable[[], AdminContext], guard: Guard) -> None:
+        self._find = context
         self._guard = guard
-        self._frame = Frame(opened)
+        self._frame = Frame(context)
 
     def routes(self) -> list[Path]:
         only = self._guard.only
@@ -73,9 +73,9 @@ class HtmlPages:
         return await self._frame.page("live.html", request, visitor, values)
 
     async def _request(self, request: Request, visitor: Visitor) -> Response:
-        opened, name = self._find(), request.path_params["request"]
-        view = request_view(opened, visitor, name)
-        unknown = await unknown_request(opened, name) if view is None else None
+        context, name = self._find(), request.path_params["request"]
+        view = request_view(context, visitor, name)
+        unknown = await unknown_request(context, name) if view is None else None
         values = {"view": view, "name": name, "unknown": unknown}
         return await self._frame.page("request.html", request, visitor, values, unknown.status if unknown else 200)
 
@@ -86,10 +86,10 @@ class HtmlPages:
 class SetupPages:
     """Models, tenants, store and config, each with its template."""
 
-    def __init__(self, opened: Callable[[], Opened], guard: Guard) -> None:
-        self._find = opened
+    def __init__(self, context: Callable[[], AdminContext], guard: Guard) -> None:
+        self._find = context
         self._guard = guard
-        self._frame = Frame(opened)
+        self._frame = Frame(context)
 
     def routes(self) -> list[Path]:
         only = self._guard.only

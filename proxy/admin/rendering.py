@@ -23,7 +23,7 @@ from importlib.metadata import version
 from typing import NamedTuple
 
 from proxy.admin.access import EVERYBODY, FIGURES, SIGNED_IN, Role, Visitor
-from proxy.admin.opened import Opened
+from proxy.admin.context import AdminContext
 
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self';"
@@ -139,13 +139,13 @@ def navigation(visitor: Visitor) -> list[list[Link]]:
 class Frame:
     """Renders views in their frame."""
 
-    def __init__(self, opened: Callable[[], Opened]) -> None:
-        self._find = opened
+    def __init__(self, context: Callable[[], AdminContext]) -> None:
+        self._find = context
 
     async def page(
         self, template: str, request: Request, visitor: Visitor, values: Mapping[str, object], status: int = 200
     ) -> Response:
-        opened = self._find()
-        about = About(version("concertina"), opened.name, opened.started)
+        context = self._find()
+        about = About(version("concertina"), context.name, context.started)
         frame = {"visitor": visitor, "navigation": navigation(visitor), "about": about, "now": time.time()}
         return await page(template, request, {**frame, **values}, status)

@@ -12,8 +12,8 @@ from starlette.routing import Route as Path
 from proxy.admin import rendering
 from proxy.admin.access import FIGURES, Access
 from proxy.admin.api import SESSIONS_PATH, Api
+from proxy.admin.context import AdminContext
 from proxy.admin.guard import Guard, error_page, protected, told
-from proxy.admin.opened import Opened
 from proxy.admin.pages import HtmlPages, SetupPages
 from proxy.admin.sessions.pages import SessionPages
 from proxy.admin.trials.endpoints import TrialEndpoints
@@ -36,11 +36,11 @@ class Pages:
 
     def __init__(
         self,
-        opened: Callable[[], Opened | None],
+        context: Callable[[], AdminContext | None],
         is_draining: Callable[[], bool],
         lifespan: Callable[[Starlette], AbstractAsyncContextManager[None]],
     ) -> None:
-        self._find = opened
+        self._find = context
         self._is_draining = is_draining
         self.access = Access(lambda: self._opened.config, lambda: self._opened.active().admin_token)
         guard = Guard(self.access, lambda: self._opened.config.server.admin)
@@ -77,21 +77,21 @@ class Pages:
         await self._app(scope, receive, send)
 
     @property
-    def _opened(self) -> Opened:
-        opened = self._find()
-        assert opened is not None  # noqa: S101 - pages are served once the lifespan has begun
-        return opened
+    def _opened(self) -> AdminContext:
+        context = self._find()
+        assert context is not None  # noqa: S101 - pages are served once the lifespan has begun
+        return context
 
     async def _ready(self, _: Request) -> Response:
         """Ready as soon as requests can be served; a store that is down or a broken config does not change that."""
-        opened = self._find()
-        if opened is None:
+        context = self._find()
+        if context is None:
             return JSONResponse({"status": "starting"}, status_code=503)
         if self._is_draining():
             return JSONResponse({"status": "draining"}, status_code=503)
-        state: dict[str, object] = {"status": "ready", "store": "up" if opened.store.available else "down"}
-        if opened.reloader.problems:
-            state |= {"config": "failed", "problems": opened.reloader.problems}
+        state: dict[str, object] = {"status": "ready", "store": "up" if context.store.available else "down"}
+        if context.reloader.problems:
+            state |= {"config": "failed", "problems": context.reloader.problems}
         return JSONResponse(state)
 
     async def _metrics(self, request: Request) -> Response:
@@ -100,12 +100,12 @@ class Pages:
             self.access.visitor(request, FIGURES)
         except ProxyError as error:
             return protected(error_page(error))
-        opened = self._opened
-        if opened.openmetrics is not None and "application/openmetrics-text" in request.headers.get("accept", ""):
-            content = await opened.openmetrics()
+        context = self._opened
+        if context.openmetrics is not None and "application/openmetrics-text" in request.headers.get("accept", ""):
+            content = await context.openmetrics()
             kind = "application/openmetrics-text; version=1.0.0; charset=utf-8"
         else:
-            content, kind = await opened.exposition(), "text/plain; version=0.0.4; charset=utf-8"
+            content, kind = await context.exposition(), "text/plain; version=0.0.4; charset=utf-8"
         return protected(Response(content, media_type=kind))
 
 

@@ -11,7 +11,7 @@ from starlette.requests import Request
 
 from proxy.admin import overview, setup, words
 from proxy.admin.access import Visitor
-from proxy.admin.opened import Opened
+from proxy.admin.context import AdminContext
 from proxy.admin.overview import Figures, Health, Overview, Span
 from proxy.admin.recent import Filter, number_of
 from proxy.admin.setup import Model, Probe, Reloaded, StoreView, TenantRow, TenantView
@@ -45,17 +45,17 @@ def span_of(request: Request) -> Span:
     return found
 
 
-async def overview_of(opened: Opened, visitor: Visitor, tenant: str | None, span: Span, now: float) -> Overview:
+async def overview_of(context: AdminContext, visitor: Visitor, tenant: str | None, span: Span, now: float) -> Overview:
     """Of one tenant, or of all that the visitor sees."""
-    engine, names_sessions = opened.engine, visitor.role != "nobody"
-    trails = [trail for trail in opened.trails.newest() if tenant in (None, trail.key.tenant)]
-    newest = (entry.event for entry in opened.recent.newest())
+    engine, names_sessions = context.engine, visitor.role != "nobody"
+    trails = [trail for trail in context.trails.newest() if tenant in (None, trail.key.tenant)]
+    newest = (entry.event for entry in context.recent.newest())
     events = (event for event in newest if isinstance(event, CompactionEnded) and tenant in (None, event.tenant))
-    sums = await opened.figures.last(span.hours, span.step)
+    sums = await context.figures.last(span.hours, span.step)
     shown = overview.figures_of(sums.of, engine.tallies, tenant, engine.windows.price)
     return Overview(
-        health=health_of(opened, shown, await opened.replicas.every(), now),
-        since=opened.started,
+        health=health_of(context, shown, await context.replicas.every(), now),
+        since=context.started,
         span=span.name,
         is_whole=sums.is_whole,
         figures=shown,
@@ -67,10 +67,10 @@ async def overview_of(opened: Opened, visitor: Visitor, tenant: str | None, span
     )
 
 
-def health_of(opened: Opened, shown: Figures, replicas: Sequence[Replica], now: float) -> Health:
+def health_of(context: AdminContext, shown: Figures, replicas: Sequence[Replica], now: float) -> Health:
     """How this replica and those beside it are, in words."""
-    is_up, reloader = opened.store.available, opened.reloader
-    kind, since = opened.config.store.url.partition("://")[0], words.clock(now - opened.store.seconds_so)
+    is_up, reloader = context.store.available, context.reloader
+    kind, since = context.config.store.url.partition("://")[0], words.clock(now - context.store.seconds_so)
     taken = f"config taken {words.ago(reloader.taken_at, now)}"
     parts = [
         (is_up, f"store ({kind}) up" if is_up else f"the store ({kind}) does not answer since {since}"),
@@ -83,32 +83,32 @@ def health_of(opened: Opened, shown: Figures, replicas: Sequence[Replica], now: 
     if len({each.digest for each in replicas}) > 1:
         parts.append((False, "replicas have different configs"))
     level = "good" if all(is_well for is_well, _ in parts) else "warn" if is_up and not shown.passed_on else "bad"
-    up = f"up {words.span(round(now - opened.started))}"
+    up = f"up {words.span(round(now - context.started))}"
     return Health(level, [words.plural(len(replicas), "replica"), up, *(text for _, text in parts)])
 
 
-def models_of(opened: Opened) -> list[Model]:
+def models_of(context: AdminContext) -> list[Model]:
     """What is known of models, and who says so."""
-    router, windows = opened.active().router, opened.engine.windows
+    router, windows = context.active().router, context.engine.windows
     known = [windows.sources(place, router.configured_window(place.model)) for place in windows.places()]
-    return setup.models(known, opened.config, windows.price, router.is_exact)
+    return setup.models(known, context.config, windows.price, router.is_exact)
 
 
-async def forget_learned(opened: Opened, visitor: Visitor, tenant: str, upstream: str, model: str) -> None:
+async def forget_learned(context: AdminContext, visitor: Visitor, tenant: str, upstream: str, model: str) -> None:
     """Forget what was learned of a model at an upstream, for a tenant. Raises NotFoundError."""
-    windows = opened.engine.windows
+    windows = context.engine.windows
     wanted = (tenant, upstream, model)
     places = [
         place
         for place in windows.places()
-        if (place.tenant, setup.upstream_of(place, opened.config), place.model) == wanted
+        if (place.tenant, setup.upstream_of(place, context.config), place.model) == wanted
     ]
     if not places:
         raise NotFoundError("Nothing was learned of this model, at this upstream and for this tenant.")
     for place in places:
         windows.forget(place)
         await windows.share(place)
-    opened.engine.observe(AdminActed(visitor.role, "learned_forgotten", tenant))
+    context.engine.observe(AdminActed(visitor.role, "learned_forgotten", tenant))
 
 
 class Used(msgspec.Struct, frozen=True):
@@ -129,50 +129,50 @@ def sort_of(request: Request) -> str:
 
 
 async def used_of(
-    opened: Opened, visitor: Visitor, span: Span, sort: str, *, by_model: bool, tenant: str | None = None
+    context: AdminContext, visitor: Visitor, span: Span, sort: str, *, by_model: bool, tenant: str | None = None
 ) -> Used:
     """By tenants or by models: of one tenant, or of all that the visitor sees."""
-    sums, price = await opened.figures.last(span.hours), opened.engine.windows.price
+    sums, price = await context.figures.last(span.hours), context.engine.windows.price
     seen = {key: tally for key, tally in sums.of.items() if visitor.sees(key[0]) and tenant in (None, key[0])}
     rows = totals(seen, price, by_model=by_model)
     if not by_model:
-        rows |= {name: totals_of(name, (), price) for name in opened.config.tenants if name not in rows}
+        rows |= {name: totals_of(name, (), price) for name in context.config.tenants if name not in rows}
     shown = [row for name, row in rows.items() if by_model or visitor.sees(name)]
     whole = totals_of("all", ((model, tally) for (_, model), tally in seen.items()), price)
     return Used(ordered(shown, sort), whole, sums.is_whole)
 
 
-def tenants_of(opened: Opened, used: Used) -> list[TenantRow]:
+def tenants_of(context: AdminContext, used: Used) -> list[TenantRow]:
     """Tenants, and what they use."""
-    return setup.tenants(opened.config, used.rows, opened.in_flight, opened.engine.spending.used())
+    return setup.tenants(context.config, used.rows, context.in_flight, context.engine.spending.used())
 
 
-async def tenant_view(opened: Opened, visitor: Visitor, name: str, span: Span) -> TenantView:
+async def tenant_view(context: AdminContext, visitor: Visitor, name: str, span: Span) -> TenantView:
     """One tenant and its policy. Raises NotFoundError."""
-    if name not in opened.config.tenants or not visitor.sees(name):
+    if name not in context.config.tenants or not visitor.sees(name):
         raise NotFoundError("No tenant has this name.")
-    models = await used_of(opened, visitor, span, "cost", by_model=True, tenant=name)
+    models = await used_of(context, visitor, span, "cost", by_model=True, tenant=name)
     whole = Used([structs.replace(models.all, name=name)], models.all, models.is_whole)
-    (row,) = tenants_of(opened, whole)
-    return setup.tenant(row, models.rows, opened.reloader)
+    (row,) = tenants_of(context, whole)
+    return setup.tenant(row, models.rows, context.reloader)
 
 
-async def store_view(opened: Opened) -> StoreView:
-    facts = await opened.store.facts()
-    return setup.store(opened.store, facts, opened.engine.sessions.sealed.sealer, opened.config, time.time())
+async def store_view(context: AdminContext) -> StoreView:
+    facts = await context.store.facts()
+    return setup.store(context.store, facts, context.engine.sessions.sealed.sealer, context.config, time.time())
 
 
-async def reload_config(opened: Opened, visitor: Visitor) -> Reloaded:
+async def reload_config(context: AdminContext, visitor: Visitor) -> Reloaded:
     """Read the config's file again, for this process; others look at it by themselves. Raises InvalidRequestError."""
-    if opened.reloader.file is None:
+    if context.reloader.file is None:
         raise InvalidRequestError("There is no file to read again: none was named at the start, or no regular one.")
-    opened.engine.observe(AdminActed(visitor.role, "config_reloaded"))
-    return await setup.reload(opened.reloader)
+    context.engine.observe(AdminActed(visitor.role, "config_reloaded"))
+    return await setup.reload(context.reloader)
 
 
-async def probe_store(opened: Opened) -> Probe:
+async def probe_store(context: AdminContext) -> Probe:
     """Write, read and erase an entry of our own, as requests do."""
-    store, tag, value = opened.store, secrets.token_hex(16), secrets.token_bytes(64)
+    store, tag, value = context.store, secrets.token_hex(16), secrets.token_bytes(64)
     key = f"probe:{{{tag}}}"
     moments = [time.perf_counter()]
     await store.put(key, value, _PROBE_TTL)

@@ -5,7 +5,7 @@ from functools import partial
 
 from policies.chain import mark_of
 from proxy.admin.access import Visitor, hidden
-from proxy.admin.opened import Opened
+from proxy.admin.context import AdminContext
 from proxy.admin.sessions import records
 from proxy.admin.sessions.asking import answered, name_in_requests, stored_session, unknown
 from proxy.admin.sessions.listing import ID_DIGITS
@@ -16,76 +16,76 @@ from proxy.observing.events import AdminActed
 from proxy.records.index import Target
 
 
-async def compact_next(opened: Opened, visitor: Visitor, caller: Caller, name: str, label: str) -> None:
+async def compact_next(context: AdminContext, visitor: Visitor, caller: Caller, name: str, label: str) -> None:
     """Have a session compacted with its next request, whichever replica serves it.
 
     Raises NotFoundError, ErasedError and StoreUnavailableError."""
-    session = await answered(opened.engine.sessions.find(caller, name, label))
+    session = await answered(context.engine.sessions.find(caller, name, label))
     if session is None:
-        raise await unknown(opened, caller, name, label)
-    await opened.engine.sessions.manual.ask(name_in_requests(caller, session))
-    if not opened.store.available:
+        raise await unknown(context, caller, name, label)
+    await context.engine.sessions.manual.ask(name_in_requests(caller, session))
+    if not context.store.available:
         raise StoreUnavailableError("The store could not note it; nothing is promised. Try again.")
-    opened.engine.observe(AdminActed(visitor.role, "compaction_asked", caller.tenant, name[:ID_DIGITS]))
+    context.engine.observe(AdminActed(visitor.role, "compaction_asked", caller.tenant, name[:ID_DIGITS]))
 
 
-async def is_compacted_next(opened: Opened, caller: Caller, name: str, label: str) -> bool:
+async def is_compacted_next(context: AdminContext, caller: Caller, name: str, label: str) -> bool:
     """Whether that was asked for, and no request has come since."""
-    manual = opened.engine.sessions.manual
+    manual = context.engine.sessions.manual
     if not manual.asked:
         return False
-    session = await stored_session(opened, caller, name, label)
+    session = await stored_session(context, caller, name, label)
     return session is not None and name_in_requests(caller, session) in manual.asked
 
 
 async def export(
-    opened: Opened, visitor: Visitor, caller: Caller, name: str, label: str, *, is_shown: bool
+    context: AdminContext, visitor: Visitor, caller: Caller, name: str, label: str, *, is_shown: bool
 ) -> Exported:
     """All that the store has of a session; what its records say only where that is shown. Raises NotFoundError,
     ErasedError and StoreUnavailableError."""
-    session = await answered(opened.engine.sessions.find(caller, name, label))
+    session = await answered(context.engine.sessions.find(caller, name, label))
     if session is None:
-        raise await unknown(opened, caller, name, label)
-    found = await records.exported(opened.engine.sessions, session, caller.policy.secrets)
+        raise await unknown(context, caller, name, label)
+    found = await records.exported(context.engine.sessions, session, caller.policy.secrets)
     if not is_shown:
         silent = [records.without_content(record) for record in found.records]
         return Exported(session, silent, found.lineage, hidden(caller.tenant))
-    opened.engine.observe(AdminActed(visitor.role, "session_exported", caller.tenant, name[:ID_DIGITS]))
+    context.engine.observe(AdminActed(visitor.role, "session_exported", caller.tenant, name[:ID_DIGITS]))
     return found
 
 
-async def erase_named(opened: Opened, visitor: Visitor, caller: Caller, name: str) -> list[Target]:
+async def erase_named(context: AdminContext, visitor: Visitor, caller: Caller, name: str) -> list[Target]:
     """Erase the sessions that this label or id names (`Sessions.named`), everywhere.
 
     A viewer erases what is listed of its tenant; an operator what no other tenant lists. Raises NotFoundError where
     there is none, and StoreUnavailableError.
     """
-    found = await answered(opened.engine.sessions.named(caller, name, may_be_unlisted=visitor.tenant is None))
-    if not found or await _is_of_another(opened, caller, found):
+    found = await answered(context.engine.sessions.named(caller, name, may_be_unlisted=visitor.tenant is None))
+    if not found or await _is_of_another(context, caller, found):
         raise NotFoundError("No session of this tenant has this label or id; GET /admin/api/sessions lists them.")
-    return await erase(opened, visitor, caller, found)
+    return await erase(context, visitor, caller, found)
 
 
-async def _is_of_another(opened: Opened, caller: Caller, found: Sequence[Target]) -> bool:
+async def _is_of_another(context: AdminContext, caller: Caller, found: Sequence[Target]) -> bool:
     """Whether one of these is listed by another tenant, and not by the caller's."""
-    firsts = {target.first for target in found} - {target.first for target in await _listed(opened, caller)}
-    names = [name for name in opened.config.tenants if name != caller.tenant] if firsts else []
-    others = [other for name in names if (other := opened.active().tenants.named(name)) is not None]
-    listed = [await _listed(opened, other) for other in others]
+    firsts = {target.first for target in found} - {target.first for target in await _listed(context, caller)}
+    names = [name for name in context.config.tenants if name != caller.tenant] if firsts else []
+    others = [other for name in names if (other := context.active().tenants.named(name)) is not None]
+    listed = [await _listed(context, other) for other in others]
     return any(target.first in firsts for targets in listed for target in targets)
 
 
-async def _listed(opened: Opened, caller: Caller) -> list[Target]:
-    return await answered(opened.engine.sessions.every(caller))
+async def _listed(context: AdminContext, caller: Caller) -> list[Target]:
+    return await answered(context.engine.sessions.every(caller))
 
 
-async def erase(opened: Opened, visitor: Visitor, caller: Caller, found: Sequence[Target]) -> list[Target]:
+async def erase(context: AdminContext, visitor: Visitor, caller: Caller, found: Sequence[Target]) -> list[Target]:
     """Erase these, and what this process saw of them."""
-    erased = await opened.engine.sessions.erase(caller, found)
+    erased = await context.engine.sessions.erase(caller, found)
     for target in found[:erased]:
-        for kept in (opened.trails, opened.recent):
+        for kept in (context.trails, context.recent):
             kept.forget(caller.tenant, target.id[:ID_DIGITS], partial(_is_named, caller, target))
-        opened.engine.observe(AdminActed(visitor.role, "session_erased", caller.tenant, target.id[:ID_DIGITS]))
+        context.engine.observe(AdminActed(visitor.role, "session_erased", caller.tenant, target.id[:ID_DIGITS]))
     if erased < len(found):
         raise StoreUnavailableError("The store could not erase it; nothing is promised. Try again.")
     return [*found]

@@ -10,7 +10,7 @@ from starlette.requests import Request
 from policies.chain import mark_of
 from policies.record.record import Record
 from proxy.admin.access import Visitor
-from proxy.admin.opened import Opened
+from proxy.admin.context import AdminContext
 from proxy.admin.sessions import details, listing, records
 from proxy.admin.sessions.details import SessionView
 from proxy.admin.sessions.listing import ID_DIGITS, Listing, Row, Wishes
@@ -44,36 +44,36 @@ def wishes_of(request: Request) -> Wishes:
     return Wishes(**{name: request.query_params.get(name, "") for name in Wishes._fields})
 
 
-async def list_sessions(opened: Opened, visitor: Visitor, wishes: Wishes) -> Listing:
+async def list_sessions(context: AdminContext, visitor: Visitor, wishes: Wishes) -> Listing:
     """A page of the sessions of one tenant, or of all that the visitor sees: as many as are looked at for one page."""
-    names = [name for name in opened.config.tenants if visitor.sees(name) and wishes.tenant in ("", name)]
-    trails = [trail for trail in opened.trails.newest() if trail.key.tenant in names]
+    names = [name for name in context.config.tenants if visitor.sees(name) and wishes.tenant in ("", name)]
+    trails = [trail for trail in context.trails.newest() if trail.key.tenant in names]
     if wishes.state == listing.FAILED:
         since = time.time() - FAILED_FOR
         trails = [trail for trail in trails if trail.failed is not None and trail.failed > since]
-    callers = [caller for name in names if (caller := opened.active().tenants.named(name)) is not None]
+    callers = [caller for name in names if (caller := context.active().tenants.named(name)) is not None]
     most = listing.cursor_of(wishes.cursor).looked + _MOST_SEARCHED
     shown: list[Row] = []
     found = Listing([], wishes.cursor)
     for _ in range(_ROUNDS):
         room = listing.PAGE - len(shown)
-        found = await _listed(opened, trails, callers, wishes._replace(cursor=found.cursor or ""), room)
+        found = await _listed(context, trails, callers, wishes._replace(cursor=found.cursor or ""), room)
         shown += found.sessions
         if found.cursor is None or len(shown) == listing.PAGE or found.looked >= most:
             break
-    requests = opened.recent.like(
+    requests = context.recent.like(
         wishes.q.lower(), lambda event: visitor.sees(event.tenant) and wishes.tenant in ("", event.tenant)
     )
     return Listing(shown, found.cursor, found.looked, found.store, requests)
 
 
 async def _listed(
-    opened: Opened, trails: Sequence[SessionTrail], callers: Sequence[Caller], wishes: Wishes, most: int
+    context: AdminContext, trails: Sequence[SessionTrail], callers: Sequence[Caller], wishes: Wishes, most: int
 ) -> Listing:
     """So many of them at most, among the next that the store tells of every tenant."""
     members = listing.cursor_of(wishes.cursor).members
     limit = max(listing.PAGE, _SEARCHED // max(1, len(callers))) if wishes.q or wishes.state else listing.PAGE
-    sessions = opened.engine.sessions
+    sessions = context.engine.sessions
     look = sessions.failed if wishes.state == listing.FAILED else sessions.newest
     pages = (look(each, limit, members.get(each.tenant)) for each in callers)
     try:
@@ -85,39 +85,39 @@ async def _listed(
 
 
 async def session_view(
-    opened: Opened, caller: Caller, name: str, label: str | None
+    context: AdminContext, caller: Caller, name: str, label: str | None
 ) -> tuple[SessionView, PromptComposed | None]:
     """The session of this conversation and label, and its prompt; without a label the one that was used last. Raises
     NotFoundError and ErasedError."""
-    trail, stored = await trail_view(opened, caller, name, label)
+    trail, stored = await trail_view(context, caller, name, label)
     if trail is not None:
-        others = [each.key.label for each in opened.trails.of(*trail.key[:2]) if each.key != trail.key]
-        known = details.ids_of(trail.points, opened.recent.of(*trail.key))
+        others = [each.key.label for each in context.trails.of(*trail.key[:2]) if each.key != trail.key]
+        known = details.ids_of(trail.points, context.recent.of(*trail.key))
         return details.view(trail, is_stored=stored is not None, labels=others, requests=known), trail.prompt
     if stored is None:
-        raise await unknown(opened, caller, name, label or "")
+        raise await unknown(context, caller, name, label or "")
     return details.view_of_stored(caller.tenant, stored), None
 
 
-async def unknown(opened: Opened, caller: Caller, name: str, label: str) -> ProxyError:
+async def unknown(context: AdminContext, caller: Caller, name: str, label: str) -> ProxyError:
     """Why there is no such session."""
-    was_erased = await opened.engine.sessions.was_erased(caller, name[:ID_DIGITS], label)
+    was_erased = await context.engine.sessions.was_erased(caller, name[:ID_DIGITS], label)
     return ErasedError() if was_erased else NotFoundError("No session is known by this id and label.")
 
 
 async def trail_view(
-    opened: Opened, caller: Caller, name: str, label: str | None
+    context: AdminContext, caller: Caller, name: str, label: str | None
 ) -> tuple[TrailView | None, Session | None]:
     """The same session's trail, and what else the store has of it; None each where there is none."""
-    trails = [trail for trail in opened.trails.of(caller.tenant, name[:ID_DIGITS]) if label in (None, trail.key.label)]
+    trails = [trail for trail in context.trails.of(caller.tenant, name[:ID_DIGITS]) if label in (None, trail.key.label)]
     trail = trails[0] if trails else None
-    stored = await stored_session(opened, caller, name, trail.key.label if trail else label or "")
+    stored = await stored_session(context, caller, name, trail.key.label if trail else label or "")
     id_ = stored.id if stored else name
     key = trail.key if trail else Key(caller.tenant, id_[:ID_DIGITS], label or "")
     listed = name_in_requests(caller, stored) if stored else None
-    if opened.kept_trails is None:
-        return (None if trail is None else trail.view(opened.trails.prompt(key))), stored
-    return await opened.kept_trails.view(key, trail, listed), stored
+    if context.kept_trails is None:
+        return (None if trail is None else trail.view(context.trails.prompt(key))), stored
+    return await context.kept_trails.view(key, trail, listed), stored
 
 
 def name_in_requests(caller: Caller, session: Session) -> bytes:
@@ -125,32 +125,32 @@ def name_in_requests(caller: Caller, session: Session) -> bytes:
     return bytes.fromhex(session.id) + mark_of(caller.labels, session.label)
 
 
-async def stored_session(opened: Opened, caller: Caller, name: str, label: str) -> Session | None:
+async def stored_session(context: AdminContext, caller: Caller, name: str, label: str) -> Session | None:
     """What the store has of a session; None also where it does not answer."""
     try:
-        return await opened.engine.sessions.find(caller, name, label)
+        return await context.engine.sessions.find(caller, name, label)
     except StoreError:
         return None
 
 
-async def _history(opened: Opened, caller: Caller, session: Session | None) -> list[Record]:
-    return await records.history(opened.engine.sessions, session, caller.policy.secrets)
+async def _history(context: AdminContext, caller: Caller, session: Session | None) -> list[Record]:
+    return await records.history(context.engine.sessions, session, caller.policy.secrets)
 
 
-async def record_rows(opened: Opened, caller: Caller, name: str, label: str) -> list[records.Row]:
+async def record_rows(context: AdminContext, caller: Caller, name: str, label: str) -> list[records.Row]:
     """The records of a session, the newest first."""
-    session = await stored_session(opened, caller, name, label)
-    return [records.row_of(record) for record in await _history(opened, caller, session)]
+    session = await stored_session(context, caller, name, label)
+    return [records.row_of(record) for record in await _history(context, caller, session)]
 
 
 async def record_view(
-    opened: Opened, caller: Caller, name: str, label: str, digest: str, against: str | None
+    context: AdminContext, caller: Caller, name: str, label: str, digest: str, against: str | None
 ) -> records.View:
     """One record beside another of its session: unsaid, the one that it continues. Raises NotFoundError."""
-    session = await stored_session(opened, caller, name, label)
-    found = await _history(opened, caller, session)
+    session = await stored_session(context, caller, name, label)
+    found = await _history(context, caller, session)
     record = next((each for each in found if each.digest == digest), None)
     if record is None:
         raise NotFoundError("The session has no such record: it was erased, or has expired.")
     other = next((each for each in found if each.digest == (against or record.parent)), None)
-    return await opened.engine.workers.run(records.view_of, record, other)
+    return await context.engine.workers.run(records.view_of, record, other)

@@ -6,9 +6,9 @@ import msgspec
 from starlette.requests import Request
 
 from proxy.admin.access import OPERATORS, SIGNED_IN, Access, Visitor
+from proxy.admin.context import AdminContext, tenant_of
 from proxy.admin.guard import as_json, limit_of
 from proxy.admin.openapi import Endpoint
-from proxy.admin.opened import Opened, tenant_of
 from proxy.admin.sessions import records
 from proxy.admin.sessions.actions import compact_next, erase, erase_named, export
 from proxy.admin.sessions.asking import (
@@ -67,8 +67,8 @@ class Erased(msgspec.Struct, frozen=True):
 class SessionEndpoints:
     """The endpoints of sessions; every answer is JSON."""
 
-    def __init__(self, opened: Callable[[], Opened], access: Access) -> None:
-        self._find = opened
+    def __init__(self, context: Callable[[], AdminContext], access: Access) -> None:
+        self._find = context
         self._access = access
 
     def endpoints(self) -> list[Endpoint]:
@@ -115,10 +115,10 @@ class SessionEndpoints:
         return await list_sessions(self._find(), visitor, wishes_of(request))
 
     async def _erase_all(self, request: Request, visitor: Visitor) -> object:
-        opened, caller = self._find(), tenant_of(request, visitor, self._find())
+        context, caller = self._find(), tenant_of(request, visitor, self._find())
         if request.query_params.get("all") != "true":
             raise InvalidRequestError("Name the session in the path, or say ?all=true to erase all.", param="all")
-        return _erased(await erase(opened, visitor, caller, await answered(opened.engine.sessions.every(caller))))
+        return _erased(await erase(context, visitor, caller, await answered(context.engine.sessions.every(caller))))
 
     async def _erase(self, request: Request, visitor: Visitor) -> object:
         """Erase the conversations of a tenant that this names: all with the label, or the one with the id."""

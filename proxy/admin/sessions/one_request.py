@@ -7,7 +7,7 @@ import msgspec
 
 from proxy.admin import words
 from proxy.admin.access import Visitor
-from proxy.admin.opened import Opened
+from proxy.admin.context import AdminContext
 from proxy.admin.sessions import why
 from proxy.errors import NotFoundError
 from proxy.observing import figures
@@ -81,13 +81,13 @@ class RequestView(msgspec.Struct, frozen=True, kw_only=True):
     record: str | None
 
 
-def request_view(opened: Opened, visitor: Visitor, name: str) -> RequestView | None:
+def request_view(context: AdminContext, visitor: Visitor, name: str) -> RequestView | None:
     """The request with this id; None where none is known that the visitor may see."""
-    found = opened.recent.like(name, lambda event: visitor.sees(event.tenant))
+    found = context.recent.like(name, lambda event: visitor.sees(event.tenant))
     event = next((each for each in found if each.id == name), None)
     if event is None:
         return None
-    entries = (entry.event for entry in opened.recent.newest())
+    entries = (entry.event for entry in context.recent.newest())
     made = next((each for each in entries if isinstance(each, CompactionEnded) and _is_record_of(each, event)), None)
     return view_of(event, made)
 
@@ -109,18 +109,18 @@ def may_be_id(text: str) -> bool:
     return len(text) == _ID_DIGITS and _HEX.issuperset(text)
 
 
-async def unknown_request(opened: Opened, name: str) -> NotFoundError:
+async def unknown_request(context: AdminContext, name: str) -> NotFoundError:
     """Why there is no such request here, and who may still know of it."""
     if not may_be_id(name):
         return NotFoundError("This is no request's id: those have 16 hex digits, as x-concertina-request-id has them.")
-    oldest = opened.recent.oldest
+    oldest = context.recent.oldest
     since = f", which go back to {words.moment(oldest)}" if oldest is not None else ""
-    others = len(await opened.replicas.every()) - 1
+    others = len(await context.replicas.every()) - 1
     elsewhere = f" {words.plural(others, 'other replica')} may know it, each its own." if others > 0 else ""
     return NotFoundError(
-        f"No request of this id is known here, or no more. Replica {opened.name} keeps its newest"
-        f" {words.plural(opened.recent.most, 'request')} and compactions{since}, none from before its start and none of"
-        f" a session that was erased.{elsewhere} The log has a line of every request: look there for this id."
+        f"No request of this id is known here, or no more. Replica {context.name} keeps its newest"
+        f" {words.plural(context.recent.most, 'request')} and compactions{since}, none from before its start and none"
+        f" of a session that was erased.{elsewhere} The log has a line of every request: look there for this id."
     )
 
 

@@ -8,8 +8,8 @@ from starlette.routing import Route as Path
 
 from proxy.admin import chart, rendering
 from proxy.admin.access import OPERATORS, SIGNED_IN, Access, Visitor
+from proxy.admin.context import AdminContext, tenant_of
 from proxy.admin.guard import ADMIN, Guard
-from proxy.admin.opened import Opened, tenant_of
 from proxy.admin.rendering import Frame
 from proxy.admin.sessions.actions import compact_next, erase_named, is_compacted_next
 from proxy.admin.sessions.asking import list_sessions, record_rows, record_view, session_view, wishes_of
@@ -25,10 +25,10 @@ _LISTED = 100
 class SessionPages:
     """The views of sessions, each with its template."""
 
-    def __init__(self, opened: Callable[[], Opened], guard: Guard) -> None:
-        self._find = opened
+    def __init__(self, context: Callable[[], AdminContext], guard: Guard) -> None:
+        self._find = context
         self._guard = guard
-        self._frame = Frame(opened)
+        self._frame = Frame(context)
 
     @property
     def _access(self) -> Access:
@@ -58,9 +58,9 @@ class SessionPages:
         return await self._frame.page("sessions.html", request, visitor, values)
 
     async def _session(self, request: Request, visitor: Visitor) -> Response:
-        opened, caller = self._find(), tenant_of(request, visitor, self._find())
+        context, caller = self._find(), tenant_of(request, visitor, self._find())
         name, label = request.path_params["id"], request.query_params.get("label")
-        view, prompt = await session_view(opened, caller, name, label)
+        view, prompt = await session_view(context, caller, name, label)
         messages = [*prompt.messages] if prompt else []
         values = {
             "view": view,
@@ -68,23 +68,23 @@ class SessionPages:
             "filled": chart.stacked([(part.kind, part.tokens) for part in view.filling.parts] if view.filling else ()),
             "strip": chart.strip(messages),
             "messages": messages[-_LISTED:],
-            "records": await record_rows(opened, caller, view.row.id, view.row.label),
+            "records": await record_rows(context, caller, view.row.id, view.row.label),
             "is_shown": self._access.may_read(visitor, caller.tenant),
-            "is_answered": opened.store.available,
-            "is_asked": await is_compacted_next(opened, caller, view.row.id, view.row.label),
+            "is_answered": context.store.available,
+            "is_asked": await is_compacted_next(context, caller, view.row.id, view.row.label),
             "may_act": visitor.role in OPERATORS,
         }
         return await self._frame.page("session.html", request, visitor, values)
 
     async def _record(self, request: Request, visitor: Visitor) -> Response:
-        opened, caller = self._find(), tenant_of(request, visitor, self._find())
+        context, caller = self._find(), tenant_of(request, visitor, self._find())
         label, name = request.query_params.get("label", ""), request.path_params["id"]
         values: dict[str, object] = {"session": (caller.tenant, name, label), "is_shown": False, "view": None}
         if self._access.may_read(visitor, caller.tenant):
-            opened.engine.observe(AdminActed(visitor.role, "record_read", caller.tenant, name))
+            context.engine.observe(AdminActed(visitor.role, "record_read", caller.tenant, name))
             digest, against = request.path_params["digest"], request.query_params.get("against")
-            view = await record_view(opened, caller, name, label, digest, against)
-            values |= {"is_shown": True, "view": view, "records": await record_rows(opened, caller, name, label)}
+            view = await record_view(context, caller, name, label, digest, against)
+            values |= {"is_shown": True, "view": view, "records": await record_rows(context, caller, name, label)}
         return await self._frame.page("record.html", request, visitor, values, 200 if values["is_shown"] else 403)
 
     async def _compact(self, request: Request, visitor: Visitor) -> Response:

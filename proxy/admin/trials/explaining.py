@@ -9,7 +9,7 @@ import msgspec
 from proxy.admin import chart
 from proxy.admin.access import OPERATORS, Access, Visitor
 from proxy.admin.chart import Cell
-from proxy.admin.opened import Opened, named_tenant, under
+from proxy.admin.context import AdminContext, named_tenant, under
 from proxy.admin.sessions import records, why
 from proxy.admin.sessions.asking import answered
 from proxy.admin.sessions.listing import ID_DIGITS
@@ -88,8 +88,8 @@ class Answer(msgspec.Struct, frozen=True):
 class Explaining:
     """Explains what visitors paste."""
 
-    def __init__(self, opened: Callable[[], Opened], access: Access) -> None:
-        self._find = opened
+    def __init__(self, context: Callable[[], AdminContext], access: Access) -> None:
+        self._find = context
         self._access = access
         self._asking = Turn("A summarizer is being asked for somebody else; try again when it has answered.")
 
@@ -97,12 +97,12 @@ class Explaining:
         """Raises what a visitor is refused with: InvalidRequestError, NotFoundError, NotAllowedError and the like."""
         caller = named_tenant(question.tenant, visitor, self._find())
         self._check(visitor, caller, question)
-        opened = self._find()
-        callers = [under(name, caller, opened) for name in _named(question, caller)]
-        request = await _read(opened, caller, bytes(question.body))
-        session = await _session_of(opened, caller, question.session) if question.session else None
-        explainer = opened.engine.explainer if session else opened.engine.explainer.without_store()
-        router, found = opened.active().router, []
+        context = self._find()
+        callers = [under(name, caller, context) for name in _named(question, caller)]
+        request = await _read(context, caller, bytes(question.body))
+        session = await _session_of(context, caller, question.session) if question.session else None
+        explainer = context.engine.explainer if session else context.engine.explainer.without_store()
+        router, found = context.active().router, []
         for each in callers:
             case = pasted(router, each, each.policy.mode, request, session)
             found.append(_explained(await explainer.explain(case, request)))
@@ -144,18 +144,18 @@ def _named(question: Question, caller: Caller) -> list[str]:
     return [*dict.fromkeys(question.policies or [caller.policy_name])][:_MOST_POLICIES]
 
 
-async def _read(opened: Opened, caller: Caller, body: bytes) -> CountedRequest:
-    router, dialect = opened.active().router, written_in(body) or DEFAULT_DIALECT
-    request = await opened.engine.reader.read(body, caller.scope, router.encoding, dialect)
+async def _read(context: AdminContext, caller: Caller, body: bytes) -> CountedRequest:
+    router, dialect = context.active().router, written_in(body) or DEFAULT_DIALECT
+    request = await context.engine.reader.read(body, caller.scope, router.encoding, dialect)
     if request is None:
         *others, last = shown_paths()
         raise InvalidRequestError(f"This is no request of {', '.join(others)} or {last}.")
     return request
 
 
-async def _session_of(opened: Opened, caller: Caller, name: str) -> Target:
+async def _session_of(context: AdminContext, caller: Caller, name: str) -> Target:
     """The stored session with this label, this id or how that begins, or ID:LABEL."""
-    sessions = opened.engine.sessions
+    sessions = context.engine.sessions
     found = await answered(sessions.named(caller, name))
     if [target.mark for target in found] == [None]:  # a conversation, whatever its labels
         found = [each for each in await answered(sessions.every(caller)) if each.first == found[0].first]

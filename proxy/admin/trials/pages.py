@@ -8,8 +8,8 @@ from starlette.responses import Response
 from starlette.routing import Route as Path
 
 from proxy.admin.access import OPERATORS, SIGNED_IN, Visitor
+from proxy.admin.context import AdminContext
 from proxy.admin.guard import ADMIN, Guard, form_of
-from proxy.admin.opened import Opened
 from proxy.admin.rendering import Frame
 from proxy.admin.trials.explaining import MOST_EXPLAINED, Answer, Explaining, Question, example
 from proxy.errors import ProxyError
@@ -20,10 +20,10 @@ _BLANK = {"body": "", "tenant": "", "session": "", "policy": "", "other": ""}
 class TrialPages:
     """The views of what is tried, each with its template."""
 
-    def __init__(self, opened: Callable[[], Opened], guard: Guard, explaining: Explaining) -> None:
-        self._find = opened
+    def __init__(self, context: Callable[[], AdminContext], guard: Guard, explaining: Explaining) -> None:
+        self._find = context
         self._guard = guard
-        self._frame = Frame(opened)
+        self._frame = Frame(context)
         self._explaining = explaining
 
     def routes(self) -> list[Path]:

@@ -21,7 +21,7 @@ from proxy.upstream.active import Active
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Opened:
+class AdminContext:
     """The parts of the running proxy. openmetrics: None where several workers answer as one. in_flight: requests
     under way by tenant. kept_trails: None where none are kept. name: this replica's. started: Unix seconds."""
 
@@ -47,15 +47,15 @@ class Opened:
         return self.reloader.config
 
 
-def tenant_of(request: Request, visitor: Visitor, opened: Opened) -> Caller:
+def tenant_of(request: Request, visitor: Visitor, context: AdminContext) -> Caller:
     """The tenant that `?tenant=` names; unsaid, a viewer's own, else the default one."""
-    return named_tenant(request.query_params.get("tenant", ""), visitor, opened)
+    return named_tenant(request.query_params.get("tenant", ""), visitor, context)
 
 
-def named_tenant(name: str, visitor: Visitor, opened: Opened) -> Caller:
+def named_tenant(name: str, visitor: Visitor, context: AdminContext) -> Caller:
     """The tenant of this name; without one a viewer's own, else the default one."""
     name = name or visitor.tenant or DEFAULT
-    caller = opened.active().tenants.named(name)
+    caller = context.active().tenants.named(name)
     if not visitor.sees(name):
         raise NotAllowedError("Your key opens another tenant's pages.", param="tenant")
     if caller is None:
@@ -63,16 +63,16 @@ def named_tenant(name: str, visitor: Visitor, opened: Opened) -> Caller:
     return caller
 
 
-def under(policy: str, caller: Caller, opened: Opened) -> Caller:
+def under(policy: str, caller: Caller, context: AdminContext) -> Caller:
     """The caller under the policy of this name. Raises InvalidRequestError."""
-    known = opened.config.policies
+    known = context.config.policies
     if policy not in known:
         raise InvalidRequestError(f"No policy is called {policy}.", param="policies")
     return replace(caller, policy_name=policy, policy=known[policy])
 
 
-def viewed_tenant(request: Request, visitor: Visitor, opened: Opened) -> str | None:
+def viewed_tenant(request: Request, visitor: Visitor, context: AdminContext) -> str | None:
     """The tenant that `?tenant=` names, a viewer's own, else None for all."""
     if visitor.tenant is None and not request.query_params.get("tenant"):
         return None
-    return tenant_of(request, visitor, opened).tenant
+    return tenant_of(request, visitor, context).tenant
