@@ -46,7 +46,7 @@ _NEVER = (1_000, 0)
 _NAMED = re.compile(r"claude-(?P<family>[a-z]+)-(?P<major>\d{1,2})(?:[.-](?P<minor>\d{1,2}))?(?!\d)")
 
 
-class Experience(msgspec.Struct, frozen=True, omit_defaults=True):
+class ModelProfile(msgspec.Struct, frozen=True, omit_defaults=True):
     """`learned_at` is Unix seconds.
 
     limit:        tokens that a refusal has named; of_prompt: of the prompt alone, not of prompt and output together.
@@ -139,7 +139,7 @@ def with_answer(answers: tuple[int, ...], tokens: int) -> tuple[int, ...]:
     return (*answers, coarse(tokens))[-ANSWERS:]
 
 
-def overflowed(known: Experience, stated: StatedLimit, estimated: int, now: float) -> Experience:
+def overflowed(known: ModelProfile, stated: StatedLimit, estimated: int, now: float) -> ModelProfile:
     """After the refusal of a prompt of `estimated` tokens."""
     if stated.input_tokens is not None and not stated.is_lower_bound:
         known = billed(known, estimated, stated.input_tokens)
@@ -149,7 +149,7 @@ def overflowed(known: Experience, stated: StatedLimit, estimated: int, now: floa
     return msgspec.structs.replace(known, limit=stated.limit, of_prompt=stated.kind == "input", learned_at=now)
 
 
-def shrunk(known: Experience, stated: StatedLimit, refused: int, now: float) -> Experience:
+def shrunk(known: ModelProfile, stated: StatedLimit, refused: int, now: float) -> ModelProfile:
     """After a smaller prompt was taken in the place of one of `refused` tokens of our estimate.
 
     Only then is it known that its size was what was refused. Where a limit was stated, that is the better lesson.
@@ -164,13 +164,13 @@ def shrunk(known: Experience, stated: StatedLimit, refused: int, now: float) -> 
     return msgspec.structs.replace(known, ceiling=ceiling, ceiling_until=now + seconds)
 
 
-def _refused(known: Experience, held: int | None, now: float) -> Experience:
+def _refused(known: ModelProfile, held: int | None, now: float) -> ModelProfile:
     """After a refusal: one more trial in vain where a lesson held that was due to be tried."""
     trials = known.trials + 1 if held is not None and known.is_trial_due(now) else known.trials
     return msgspec.structs.replace(known, refused_at=now, trials=trials)
 
 
-def rose(known: Experience, estimated: int, real: int) -> Experience:
+def rose(known: ModelProfile, estimated: int, real: int) -> ModelProfile:
     """After an answer to a prompt of `estimated` tokens: one that is larger than the ceiling lifts it.
 
     One that is larger than what was refused, too, disproves it.
@@ -183,7 +183,7 @@ def rose(known: Experience, estimated: int, real: int) -> Experience:
     return msgspec.structs.replace(known, ceiling=estimated)
 
 
-def succeeded(known: Experience, prompt: int, output: int, now: float) -> Experience:
+def succeeded(known: ModelProfile, prompt: int, output: int, now: float) -> ModelProfile:
     """After an answer; tokens that a learned limit would not have let through disprove it.
 
     If it was right after all, the next overflow teaches it again.
@@ -194,7 +194,7 @@ def succeeded(known: Experience, prompt: int, output: int, now: float) -> Experi
     return msgspec.structs.replace(known, limit=None, trials=0)
 
 
-def billed(known: Experience, estimated: int, real: int) -> Experience:
+def billed(known: ModelProfile, estimated: int, real: int) -> ModelProfile:
     """After the upstream has told how many tokens it counted in a prompt that was estimated."""
     if estimated < MIN_CALIBRATION_TOKENS or real <= 0:
         return known
@@ -206,7 +206,7 @@ def billed(known: Experience, estimated: int, real: int) -> Experience:
     return msgspec.structs.replace(known, ratios=ratios, cut_off=cut_off)
 
 
-def answered(known: Experience, tokens: int) -> Experience:
+def answered(known: ModelProfile, tokens: int) -> ModelProfile:
     """After an answer of so many tokens."""
     answers = with_answer(known.answers, tokens)
     return known if answers == known.answers else msgspec.structs.replace(known, answers=answers)

@@ -7,7 +7,7 @@ from typing import Generic, Literal, TypeVar
 from policies.budget import DEFAULT_RESERVE, Budget, budget_of, usable_input
 from policies.conversation import Conversation
 from policies.half_window import Cut, choose_cut
-from policies.plan import Standing, is_irreducible, with_names
+from policies.plan import ActiveCheckpoint, is_irreducible, with_names
 from policies.settings import PolicySettings
 
 # Share of M that each retry aims at.
@@ -200,7 +200,7 @@ def next_rung(
     conversation: Conversation,
     budget: Budget,
     policy: PolicySettings,
-    standing: Standing | None,
+    standing: ActiveCheckpoint | None,
     *,
     attempt: int,
     smallest_sent: int,

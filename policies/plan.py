@@ -31,7 +31,7 @@ _LEAST_ROOM = 4_000
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class ActiveCheckpoint:
     """A checkpoint that fits this request: body[:covered] is replaced by a text of `record_tokens`."""
 
     covered: int
@@ -49,7 +49,7 @@ class Forward:
 class Reuse:
     """Send the standing checkpoint and the rest; no new summary."""
 
-    standing: Standing
+    standing: ActiveCheckpoint
     reason: str
 
 
@@ -65,7 +65,7 @@ class Compact:
 
     cut: Cut
     budget: Budget
-    standing: Standing | None
+    standing: ActiveCheckpoint | None
     must: bool
     trigger: Trigger
     tokens_before: int
@@ -143,7 +143,7 @@ def needs_attention(conversation: Conversation, limits: Limits, policy: PolicySe
     return total >= limits.budget.at(policy.apply_floor) or is_crowded(conversation, 0, total, limits, policy)
 
 
-def tokens_with(conversation: Conversation, standing: Standing | None) -> int:
+def tokens_with(conversation: Conversation, standing: ActiveCheckpoint | None) -> int:
     """What would be sent now, in tokens."""
     if standing is None:
         return conversation.total_tokens
@@ -154,7 +154,7 @@ def decide(
     conversation: Conversation,
     limits: Limits,
     policy: PolicySettings,
-    standing: Standing | None,
+    standing: ActiveCheckpoint | None,
     *,
     force: bool = False,
 ) -> Plan:
@@ -199,7 +199,7 @@ def soft_share(budget: Budget, policy: PolicySettings) -> float:
 
 
 def decide_ahead(
-    conversation: Conversation, limits: Limits, policy: PolicySettings, standing: Standing | None
+    conversation: Conversation, limits: Limits, policy: PolicySettings, standing: ActiveCheckpoint | None
 ) -> Compact | None:
     """The compaction to prepare in the background, None where it would not be worth it.
 
@@ -272,7 +272,7 @@ def is_crowded(conversation: Conversation, covered: int, now: int, limits: Limit
     return enough and len(conversation.body) - covered >= (policy.message_limit or _MESSAGE_LIMIT)
 
 
-def _keep(standing: Standing | None, reason: str) -> Forward | Reuse:
+def _keep(standing: ActiveCheckpoint | None, reason: str) -> Forward | Reuse:
     return Forward(reason) if standing is None else Reuse(standing, reason)
 
 

@@ -42,7 +42,7 @@ _LONGEST = 100_000
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class SummaryAnswer:
     """A summarizer's reply: visible text, the wire's finish_reason, and whether it called tools.
 
     usage: as billed, None where that was not said.
@@ -71,7 +71,7 @@ class Invalid:
 
 
 def validate(
-    answer: Answer,
+    answer: SummaryAnswer,
     *,
     source: str,
     source_tokens: int,
@@ -93,7 +93,7 @@ def validate(
     return Valid(text) if count(text) >= LEAST_TOKENS else Invalid("it is too short")
 
 
-def validate_excerpt(answer: Answer, *, source_tokens: int, cap: int, count: CountTokens) -> Valid | Invalid:
+def validate_excerpt(answer: SummaryAnswer, *, source_tokens: int, cap: int, count: CountTokens) -> Valid | Invalid:
     """Check the short form of one message: any plain text that is smaller than `cap` and than half of its source."""
     text = _visible(answer)
     reason = _fault(answer, text) or _size(text, source_tokens, cap, count)
@@ -102,11 +102,11 @@ def validate_excerpt(answer: Answer, *, source_tokens: int, cap: int, count: Cou
     return Valid(escape(text)) if reason is None else Invalid(reason)
 
 
-def _visible(answer: Answer) -> str:
+def _visible(answer: SummaryAnswer) -> str:
     return _THINKING.sub("", visible(answer.text)).strip()
 
 
-def _fault(answer: Answer, text: str) -> str | None:
+def _fault(answer: SummaryAnswer, text: str) -> str | None:
     if answer.tool_calls:
         return "it calls tools"
     if answer.finish_reason != "stop":

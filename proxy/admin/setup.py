@@ -8,7 +8,7 @@ import msgspec
 import yaml
 
 from policies.budget import usable_tokens
-from policies.experience import Experience
+from policies.experience import ModelProfile
 from policies.price import Price
 from policies.settings import DEFAULTS, PolicySettings
 from proxy.admin.totals import Totals
@@ -18,7 +18,7 @@ from proxy.config.presets import origins
 from proxy.config.reloading import Reloader
 from proxy.config.settings import Config
 from proxy.models.table import Window
-from proxy.models.windows import Place, Sources
+from proxy.models.windows import ModelKey, Sources
 from proxy.observing.histograms import Histogram, Histograms
 from proxy.stores import CircuitBreaker, Sealer
 from proxy.stores.base import Facts
@@ -34,7 +34,7 @@ class Model(msgspec.Struct, frozen=True, kw_only=True):
     calibration: the upstream's tokens for each of our estimate.
     """
 
-    place: Place
+    place: ModelKey
     upstream: str
     window: Window | None
     usable: int | None
@@ -43,7 +43,7 @@ class Model(msgspec.Struct, frozen=True, kw_only=True):
     asked: int | None
     listed: int | None
     calibration: float
-    experience: Experience
+    experience: ModelProfile
     price: tuple[float, float] | None
 
 
@@ -191,7 +191,7 @@ def _model(known: Sources, config: Config, price: Price | None, *, exact: bool) 
     )
 
 
-def upstream_of(place: Place, config: Config) -> str:
+def upstream_of(place: ModelKey, config: Config) -> str:
     """The upstream at this address, by its name in the config."""
     names = (name for name, upstream in config.upstreams.items() if upstream.base_url == place.base_url)
     return next(names, place.base_url)

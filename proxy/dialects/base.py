@@ -17,7 +17,7 @@ from policies.conversation import CHAT_ORDER, MessageIndex, Order
 from policies.message import Message
 from policies.price import Tokens
 from policies.record.prompting import Prompt
-from policies.record.validation import Answer
+from policies.record.validation import SummaryAnswer
 from policies.transcript import CountTokens, Utterance
 from proxy.dialects import json_array
 from proxy.dialects.json_array import Array, Parsed
@@ -190,7 +190,7 @@ class Questions(Protocol):
         so that the provider's cache serves it, and nothing that is not for us. None where it asks for an answer that is
         no text in a way that is part of the prompt."""
 
-    def read(self, body: bytes, /) -> Answer | None:
+    def read(self, body: bytes, /) -> SummaryAnswer | None:
         """The answer to either, its `finish_reason` `stop` where it is whole; None where it is none."""
 
 

@@ -8,9 +8,9 @@ from policies.plan import Compact, decide_ahead, soft_share
 from policies.record.lineage import may_rebuild
 from policies.record.record import Record
 from proxy.dialects.base import Usage
-from proxy.engine.case import Case, Named
+from proxy.engine.case import CompactionContext, RoutedRequest
 from proxy.engine.compactions import Compactions
-from proxy.engine.cooler import Cooled
+from proxy.engine.cooler import PromptView
 from proxy.engine.draft import Draft, standing_of
 from proxy.engine.excerpts import Excerpts
 from proxy.engine.job import Job
@@ -33,7 +33,7 @@ _LONGEST_RESULT = 700
 _USED_WINDOW = 0.7
 
 
-def is_worth_following(case: Case, sent: Draft) -> bool:
+def is_worth_following(case: CompactionContext, sent: Draft) -> bool:
     """Whether something may be done for the next request once this one's answer is with the client."""
     if case.is_far_below(sent.tokens):
         return False
@@ -54,7 +54,7 @@ class Ahead:
     _windows: Windows
     _observe: Hook
 
-    def learn(self, named: Named, sent: Draft, usage: Usage | None) -> None:
+    def learn(self, named: RoutedRequest, sent: Draft, usage: Usage | None) -> None:
         """Take what the upstream billed for a draft: how it counts, how much it takes, whether it read all of it."""
         if usage is None:
             return
@@ -73,7 +73,7 @@ class Ahead:
             )
         )
 
-    async def after(self, case: Case, sent: Draft, usage: Usage | None) -> None:
+    async def after(self, case: CompactionContext, sent: Draft, usage: Usage | None) -> None:
         """R3's double check, part 2, for a draft that was answered; `usage` is what the upstream billed."""
         if case.is_let_through:
             return
@@ -92,13 +92,15 @@ class Ahead:
             target = None
         if sent.warning == "unstable_history" or (target is None and not is_fading):
             return
-        view = sent.view or Cooled(case.conversation, {})
+        view = sent.view or PromptView(case.conversation, {})
         if target is not None and (positions := _worth_an_excerpt(case, sent, view)):
             await self._excerpts.prepare(case, target, positions)
         if total >= soft_share(case.limits.budget, policy) or is_fading:
             await self._compact(case, view, sent.record, target)
 
-    async def _compact(self, case: Case, view: Cooled, used: Record | None, target: SummaryTarget | None) -> None:
+    async def _compact(
+        self, case: CompactionContext, view: PromptView, used: Record | None, target: SummaryTarget | None
+    ) -> None:
         """Make the summary that a later request would have to wait for, unless one was made ahead already."""
         budget = case.limits.budget
         standing = await self._standing.newest(case)
@@ -119,7 +121,7 @@ class Ahead:
         await self._compactions.ahead(job)
 
     async def _is_rebuilt(
-        self, case: Case, standing: Record | None, target: SummaryTarget | None, plan: Compact
+        self, case: CompactionContext, standing: Record | None, target: SummaryTarget | None, plan: Compact
     ) -> bool:
         """Whether a chain of summaries of summaries is old enough to begin anew, and it costs no more than promised."""
         if standing is None or target is None or not (standing.generation >= _REBUILD_AT or standing.making.truncated):
@@ -133,12 +135,12 @@ class Ahead:
         )
 
 
-def _is_fading(case: Case, record: Record | None) -> bool:
+def _is_fading(case: CompactionContext, record: Record | None) -> bool:
     """Whether the next record is due because the client's window slides away from under this one."""
     return record is not None and case.resumed is not None and case.resumed.is_fading(record.covered)
 
 
-def _shares(case: Case, sent: Draft, usage: Usage | None) -> tuple[float, float]:
+def _shares(case: CompactionContext, sent: Draft, usage: Usage | None) -> tuple[float, float]:
     """Shares of M that the prompt took, and the prompt with its answer: by usage, else by our count."""
     budget, real = case.limits.budget, case.usable_input()
     if usage is None or real is None:
@@ -148,7 +150,7 @@ def _shares(case: Case, sent: Draft, usage: Usage | None) -> tuple[float, float]
     return billed.share(usage.prompt_tokens), billed.share(usage.prompt_tokens + usage.completion_tokens)
 
 
-def _worth_an_excerpt(case: Case, sent: Draft, view: Cooled) -> list[int]:
+def _worth_an_excerpt(case: CompactionContext, sent: Draft, view: PromptView) -> list[int]:
     """What the next batch takes, if the session goes on like this: not with the very next request, before there is an
     answer, nor once the next compaction has covered it."""
     room = case.limits.budget.at(soft_share(case.limits.budget, case.caller.policy)) - sent.tokens
@@ -158,7 +160,7 @@ def _worth_an_excerpt(case: Case, sent: Draft, view: Cooled) -> list[int]:
     return [coming.position for coming in view.next if soon <= coming.wait <= room]
 
 
-def _calls(case: Case, target: SummaryTarget, cut: int) -> int:
+def _calls(case: CompactionContext, target: SummaryTarget, cut: int) -> int:
     """Calls that a summary of body[:cut] may take, tool results shortened as they are for summarizers."""
     sizes = (min(m.tokens, _LONGEST_RESULT) if m.role == "tool" else m.tokens for m in case.conversation.body[:cut])
     parts = ceil(sum(sizes) * target.calibration / (_USED_WINDOW * (target.window or case.limits.budget.window)))

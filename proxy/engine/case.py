@@ -11,7 +11,7 @@ from policies.cached import cached_property
 from policies.chain import Chain, mark_of
 from policies.conversation import NO_LIMITS, Conversation, Rooms
 from policies.cuts import legal_cuts
-from policies.experience import Experience, binds_thinking
+from policies.experience import ModelProfile, binds_thinking
 from policies.ladder import ESTIMATE_MARGIN, TARGETS
 from policies.plan import Limits, is_far_below, limits_of
 from policies.record import text_protocol
@@ -25,7 +25,7 @@ from proxy.callers.session_label import label_given, label_of
 from proxy.callers.tenants import Caller
 from proxy.dialects.reader import CountedRequest
 from proxy.models.table import Window
-from proxy.models.windows import Place
+from proxy.models.windows import ModelKey
 from proxy.records.index import Target
 from proxy.upstream.routes import Route, Router, SummaryTarget
 
@@ -42,7 +42,7 @@ Outcome = Literal["none", "applied", "reused", "cooled", "shadow", "bypass", "pe
 Mode = Literal["off", "on", "shadow", "force"]
 
 
-class Named(msgspec.Struct, frozen=True, dict=True):
+class RoutedRequest(msgspec.Struct, frozen=True, dict=True):
     """A counted request, the session that it belongs to, and where it goes.
 
     label:      what the client calls its session; empty where it has no name for it.
@@ -55,10 +55,10 @@ class Named(msgspec.Struct, frozen=True, dict=True):
     route: Route
     chain: Chain
     label: str
-    experience: Experience
+    experience: ModelProfile
 
     @property
-    def place(self) -> Place:
+    def place(self) -> ModelKey:
         """Where it goes, as lessons are kept."""
         return self.route.place
 
@@ -122,7 +122,7 @@ class Named(msgspec.Struct, frozen=True, dict=True):
         return int(tokens * self.experience.calibration)
 
 
-class Case(Named, frozen=True, dict=True):
+class CompactionContext(RoutedRequest, frozen=True, dict=True):
     """With everything its draft depends on: a value, made anew where something was learned.
 
     last_answer: the longest that this session, else its model, gave lately, in tokens; None where that is not known.
@@ -314,7 +314,7 @@ class Case(Named, frozen=True, dict=True):
         return tokens * self.experience.calibration > window.tokens * (1 if self.route.exact else 1 + ESTIMATE_MARGIN)
 
 
-def named_of(head: ApiHead, router: Router, caller: Caller, mode: Mode, request: CountedRequest) -> Named:
+def named_of(head: ApiHead, router: Router, caller: Caller, mode: Mode, request: CountedRequest) -> RoutedRequest:
     """The request behind its separator, its session, and where it goes."""
     request = behind_separator(request, caller, mode)
     label = label_of(head.header) or label_given(request)
@@ -329,8 +329,8 @@ def behind_separator(request: CountedRequest, caller: Caller, mode: Mode) -> Cou
 
 
 def named_as(
-    request: CountedRequest, caller: Caller, mode: Mode, label: str, route: Route, experience: Experience
-) -> Named:
+    request: CountedRequest, caller: Caller, mode: Mode, label: str, route: Route, experience: ModelProfile
+) -> RoutedRequest:
     """The request of a session with this label, on this route."""
     chain = Chain(
         caller.scope,
@@ -339,15 +339,17 @@ def named_as(
         covers_instructions=caller.policy.compress_system_messages,
         seen=request.history.digests,
     )
-    return Named(request, caller, mode, route, chain, label, experience)
+    return RoutedRequest(request, caller, mode, route, chain, label, experience)
 
 
-def case_of(head: ApiHead, router: Router, caller: Caller, mode: Mode, request: CountedRequest) -> Case:
+def case_of(head: ApiHead, router: Router, caller: Caller, mode: Mode, request: CountedRequest) -> CompactionContext:
     """The same, with what was learned of the place where it goes."""
     return with_lessons(named_of(head, router, caller, mode, request), router)
 
 
-def pasted(router: Router, caller: Caller, mode: Mode, request: CountedRequest, session: Target | None) -> Case:
+def pasted(
+    router: Router, caller: Caller, mode: Mode, request: CountedRequest, session: Target | None
+) -> CompactionContext:
     """The case of a request that somebody pastes, without headers; `session` is the stored one that it goes on with."""
     case = case_of(ApiHead("POST", "/", []).asking(request.dialect), router, caller, mode, request)
     if session is None:
@@ -355,9 +357,9 @@ def pasted(router: Router, caller: Caller, mode: Mode, request: CountedRequest, 
     return replace(case, chain=replace(case.chain, first=session.first, mark=session.mark or b""))
 
 
-def with_lessons(named: Named, router: Router) -> Case:
+def with_lessons(named: RoutedRequest, router: Router) -> CompactionContext:
     """With what was learned of the place where it goes."""
-    return Case(
+    return CompactionContext(
         named.request,
         named.caller,
         named.mode,
@@ -373,7 +375,7 @@ def with_lessons(named: Named, router: Router) -> Case:
     )
 
 
-def learned(case: Case, router: Router) -> Case:
+def learned(case: CompactionContext, router: Router) -> CompactionContext:
     """The case with what has been learned since it was made."""
     return replace(
         case,

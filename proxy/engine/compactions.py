@@ -5,7 +5,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from policies.record.record import Record
-from proxy.engine.case import Case
+from proxy.engine.case import CompactionContext
 from proxy.engine.compactor import CompactionError, Compactor
 from proxy.engine.job import Job
 from proxy.engine.standing import StandingRecords
@@ -169,7 +169,7 @@ class Compactions:
         return record
 
 
-def _seen_by(case: Case, record: Record) -> Record | None:
+def _seen_by(case: CompactionContext, record: Record) -> Record | None:
     """The record of another request for this one; None where it covers what this one does not begin with."""
     cut = case.cut_at(bytes.fromhex(record.digest))
     return None if cut is None else covering(cut, record)

@@ -21,7 +21,7 @@ from proxy.dialects import json_array
 from proxy.dialects.reader import CountedRequest
 from proxy.dialects.surrogates import readable
 from proxy.dialects.texts import cut, with_less_harness
-from proxy.engine.case import Case
+from proxy.engine.case import CompactionContext
 from proxy.memory import Cache, Memory
 from proxy.models.tokenizer import Tokenizer
 from proxy.records.shelf import Shelf
@@ -37,7 +37,7 @@ _Texts = tuple[str | None, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Cooled:
+class PromptView:
     """A conversation in which large messages weigh what their short forms do.
 
     replaced: index of a message -> its other bytes. next: what the next batch takes.
@@ -53,7 +53,7 @@ class Cooled:
     quotations: Mapping[MessageIndex, Quotation] = field(default_factory=dict)
     payoff: Payoff | None = None
 
-    def rewritten(self, others: Mapping[MessageIndex, tuple[bytes, int]], *, is_cut: bool = False) -> Cooled:
+    def rewritten(self, others: Mapping[MessageIndex, tuple[bytes, int]], *, is_cut: bool = False) -> PromptView:
         """The same with other bytes, of so many tokens, for these messages."""
         messages = list(self.conversation.messages)
         for index, (_, tokens) in others.items():
@@ -62,7 +62,7 @@ class Cooled:
         replaced = self.replaced | {index: raw for index, (raw, _) in others.items()}
         return replace(self, conversation=described, replaced=replaced, is_cut=self.is_cut or is_cut)
 
-    def quoting(self, request: CountedRequest, quotations: Mapping[MessageIndex, Quotation]) -> Cooled:
+    def quoting(self, request: CountedRequest, quotations: Mapping[MessageIndex, Quotation]) -> PromptView:
         """The same with these in front of messages of the request."""
         others = {}
         for index, one in quotations.items():
@@ -82,7 +82,7 @@ class Cooler:
         self._tokenizer = tokenizer
         self._workers = workers
 
-    async def cool(self, case: Case, covered: int, until: int | None = None) -> Cooled:
+    async def cool(self, case: CompactionContext, covered: int, until: int | None = None) -> PromptView:
         """The conversation as it is sent behind a record of its first `covered` messages; the window must be known.
 
         until: messages of the body from which on nothing more is replaced, that of the round which begins behind them
@@ -96,22 +96,24 @@ class Cooler:
             batch for batch in zone.batches if batch.members[-1] >= covered and (until is None or batch.seen < until)
         ]
         if not batches:
-            return Cooled(conversation, {}, following)
+            return PromptView(conversation, {}, following)
         forms, fresh = await self._forms(case, batches)
-        view = Cooled(conversation, {}, following, payoff=_together(fresh))
+        view = PromptView(conversation, {}, following, payoff=_together(fresh))
         return await self._workers.run(self._replaced, case, view, forms)
 
-    def counter(self, case: Case) -> CountTokens:
+    def counter(self, case: CompactionContext) -> CountTokens:
         return partial(self._tokenizer.count, encoding=case.request.encoding)
 
-    async def cut(self, case: Case, view: Cooled, limits: Mapping[MessageIndex, int]) -> Cooled:
+    async def cut(self, case: CompactionContext, view: PromptView, limits: Mapping[MessageIndex, int]) -> PromptView:
         """The conversation with contents cut, head and tail; `limits` are tokens by index of a message."""
         return await self._workers.run(self._cut, case, view, limits)
 
-    async def rewritten(self, case: Case, view: Cooled, change: Callable[[], Mapping[MessageIndex, bytes]]) -> Cooled:
+    async def rewritten(
+        self, case: CompactionContext, view: PromptView, change: Callable[[], Mapping[MessageIndex, bytes]]
+    ) -> PromptView:
         """The conversation with other bytes for some messages, of which a worker makes them."""
 
-        def work() -> Cooled:
+        def work() -> PromptView:
             return view.rewritten(self._weighed(case, change()))
 
         return await self._workers.run(work)
@@ -125,7 +127,7 @@ class Cooler:
         opened = await self._sealed.open_many(keys)
         return [None if plain is None else plain.decode("utf-8", "replace") for plain in opened]
 
-    async def _forms(self, case: Case, batches: Sequence[Batch]) -> tuple[dict[int, _Texts], list[Batch]]:
+    async def _forms(self, case: CompactionContext, batches: Sequence[Batch]) -> tuple[dict[int, _Texts], list[Batch]]:
         """The short forms of every replaced message, by its position: frozen once, then the same for everybody; and the
         batches that were frozen now."""
         keys = [_batch_key(case.chain, batch) for batch in batches]
@@ -147,14 +149,14 @@ class Cooler:
                     forms[member] = of_one
         return forms, fresh
 
-    async def _freeze(self, key: str, case: Case, batch: Batch) -> _Texts:
+    async def _freeze(self, key: str, case: CompactionContext, batch: Batch) -> _Texts:
         """Decide the texts of a batch, unless another replica was first."""
         contents = [content for i in batch.members for content in contents_of(case, i)]
         summaries = await self.summaries([content_key(case, content) for content in contents])
         texts = await self._workers.run(self._shorten, case, batch, summaries)
         return await self._frozen.put_new(key, texts)
 
-    def _shorten(self, case: Case, batch: Batch, summaries: Sequence[str | None]) -> _Texts:
+    def _shorten(self, case: CompactionContext, batch: Batch, summaries: Sequence[str | None]) -> _Texts:
         count, known = self.counter(case), iter(summaries)
         texts: list[str | None] = []
         for position in batch.members:
@@ -168,19 +170,19 @@ class Cooler:
                 texts.append(form if is_short_enough(form, tokens, count) else None)
         return tuple(texts)
 
-    def _replaced(self, case: Case, view: Cooled, forms: Mapping[int, _Texts]) -> Cooled:
+    def _replaced(self, case: CompactionContext, view: PromptView, forms: Mapping[int, _Texts]) -> PromptView:
         with_texts = case.request.dialect.items.with_texts
         at = {case.conversation.index(position): texts for position, texts in forms.items()}
         raws = {index: with_texts(case.request.message_bytes(index), texts) for index, texts in at.items()}
         return view.rewritten(self._weighed(case, raws))
 
-    def _cut(self, case: Case, view: Cooled, limits: Mapping[MessageIndex, int]) -> Cooled:
+    def _cut(self, case: CompactionContext, view: PromptView, limits: Mapping[MessageIndex, int]) -> PromptView:
         messages = view.conversation.messages
         cut = {i: self._cut_one(case, view, i, limit) for i, limit in limits.items()}
         smaller = {i: (raw, tokens) for i, (raw, tokens) in cut.items() if tokens < messages[i].tokens}
         return view.rewritten(smaller, is_cut=True)
 
-    def _cut_one(self, case: Case, view: Cooled, index: MessageIndex, limit: int) -> tuple[bytes, int]:
+    def _cut_one(self, case: CompactionContext, view: PromptView, index: MessageIndex, limit: int) -> tuple[bytes, int]:
         """A message with its tokens: what is no user's word is cut first, and words only where that is not enough."""
         message, dialect = view.conversation.messages[index], case.request.dialect
         raw, tokens = bytes(view.replaced.get(index) or case.request.message_bytes(index)), message.tokens
@@ -199,7 +201,7 @@ class Cooler:
 
         return self._cut_to(case, raw, tokens, limit, 1.0, shorter)
 
-    def _cut_results(self, case: Case, raw: bytes, index: MessageIndex, limit: int) -> tuple[bytes, int]:
+    def _cut_results(self, case: CompactionContext, raw: bytes, index: MessageIndex, limit: int) -> tuple[bytes, int]:
         """A message with shorter results; what the user says beside them is whole."""
         message = case.conversation.messages[index]
         texts = [one.text for one in case.said_in(index - case.conversation.index(0))]
@@ -212,7 +214,7 @@ class Cooler:
 
     def _cut_to(
         self,
-        case: Case,
+        case: CompactionContext,
         raw: bytes,
         tokens: int,
         limit: int,
@@ -231,11 +233,13 @@ class Cooler:
             aim -= 1.1 * (weight - limit)
         return made, weight
 
-    def _weighed(self, case: Case, raws: Mapping[MessageIndex, bytes]) -> dict[MessageIndex, tuple[bytes, int]]:
+    def _weighed(
+        self, case: CompactionContext, raws: Mapping[MessageIndex, bytes]
+    ) -> dict[MessageIndex, tuple[bytes, int]]:
         """Messages with their tokens, by index."""
         return {index: (raw, self._tokens(case, raw)) for index, raw in raws.items()}
 
-    def _tokens(self, case: Case, raw: bytes) -> int:
+    def _tokens(self, case: CompactionContext, raw: bytes) -> int:
         """Of one message, which may be more than one item."""
         count, describe = self.counter(case), case.request.dialect.items.describe
         described = (describe(json_array.decode(item), count) for item in json_array.split(readable(raw)))
@@ -257,12 +261,12 @@ class Content(NamedTuple):
     number: int
 
 
-def contents_of(case: Case, position: int) -> list[Content]:
+def contents_of(case: CompactionContext, position: int) -> list[Content]:
     """Those of the message at this position of the body."""
     return [Content(position, number) for number in range(len(case.conversation.body[position].results) or 1)]
 
 
-def content_key(case: Case, content: Content) -> str:
+def content_key(case: CompactionContext, content: Content) -> str:
     """Where the summary of one content lies, wherever in its conversation its message stands."""
     first, message = case.chain.digests[1], case.conversation.body[content.position]
     name = first + message.digest + (b"%d" % content.number if content.number else b"")

@@ -10,8 +10,8 @@ from policies.conversation import MessageIndex
 from policies.oversize import kept_behind, least_tokens, oversized
 from policies.plan import Compact, Forward, Plan, Reuse, decide, needs_attention
 from policies.record.record import Record, with_left_out
-from proxy.engine.case import Case, Outcome
-from proxy.engine.cooler import Cooled, Cooler
+from proxy.engine.case import CompactionContext, Outcome
+from proxy.engine.cooler import Cooler, PromptView
 from proxy.engine.draft import Draft, drafted, standing_of, untouched
 from proxy.engine.quoter import Quoter
 from proxy.engine.standing import StandingRecords
@@ -33,10 +33,10 @@ class Decision:
 
     plan: Bypass | Plan
     record: Record | None = None
-    view: Cooled | None = None
+    view: PromptView | None = None
 
     @property
-    def cooled(self) -> Cooled:
+    def cooled(self) -> PromptView:
         assert self.view is not None  # noqa: S101 - nobody plans one without a look
         return self.view
 
@@ -58,7 +58,7 @@ class Decision:
             case _:
                 assert_never(self.plan)
 
-    def standing_draft(self, case: Case, plan: Bypass | Forward | Reuse) -> Draft:
+    def standing_draft(self, case: CompactionContext, plan: Bypass | Forward | Reuse) -> Draft:
         """The request with what is there already: the checkpoint, and short forms."""
         if self.view is None:
             return untouched(case.request, "bypass" if isinstance(plan, Bypass) else "none", plan.reason)
@@ -79,7 +79,7 @@ class Decider:
         self._quoter = quoter
         self._lineages = lineages
 
-    async def decide(self, case: Case) -> Decision:
+    async def decide(self, case: CompactionContext) -> Decision:
         if (reason := bypass_reason(case)) is not None:
             return Decision(Bypass(reason))
         if (reason := small_reason(case)) is not None:
@@ -94,14 +94,14 @@ class Decider:
             return Decision(Bypass("stored_items"))
         return Decision(plan, record, view)
 
-    async def _small(self, case: Case) -> Cooled | None:
+    async def _small(self, case: CompactionContext) -> PromptView | None:
         """A request that goes out as it came, but for the thinking that it had lost before it became small."""
         if not (case.binds_thinking and await self._thinking.is_removed(case)):
             return None
         use = await self._thinking.use(case, None)
-        return await self._thinking.left_out(case, None, Cooled(case.conversation, {}), use)
+        return await self._thinking.left_out(case, None, PromptView(case.conversation, {}), use)
 
-    def _whole(self, case: Case, record: Record | None) -> Record | None:
+    def _whole(self, case: CompactionContext, record: Record | None) -> Record | None:
         """The record, with what it leaves out where that is no longer sent beside it."""
         origin = case.chain.origin
         if record is None or origin is None or origin.resumed.left_out is None or record.digest != origin.digest.hex():
@@ -109,17 +109,17 @@ class Decider:
         most, count = case.limits.budget.record, self._cooler.counter(case)
         return with_left_out(record, origin.resumed.left_out, most, count)
 
-    async def cooled(self, case: Case, record: Record | None) -> Cooled:
+    async def cooled(self, case: CompactionContext, record: Record | None) -> PromptView:
         """The conversation as it is sent behind this record."""
         use = await self._thinking.use(case, record)
         view = await self._thinking.left_out(case, record, await self._fitting(case, record, use), use)
         # Last: what names the front that thinking is bound to must not depend on what is asked behind it.
         return await self._quoter.quoted(case, record, view)
 
-    async def _fitting(self, case: Case, record: Record | None, use: Use | None) -> Cooled:
+    async def _fitting(self, case: CompactionContext, record: Record | None, use: Use | None) -> PromptView:
         """The conversation with its thinking, large messages cooled and what would not fit cut."""
         if case.route.window is None:
-            return Cooled(case.conversation, {})
+            return PromptView(case.conversation, {})
         window = case.route.window.tokens
         view = await self._cooler.cool(case, record.covered if record else 0, use.first if use else None)
         if not case.cannot_take(least_tokens(view.conversation)):
@@ -130,8 +130,8 @@ class Decider:
         return await self._cooler.cut(case, view, limits)
 
     async def shortened(
-        self, case: Case, record: Record | None, view: Cooled, limits: Mapping[MessageIndex, int]
-    ) -> Cooled:
+        self, case: CompactionContext, record: Record | None, view: PromptView, limits: Mapping[MessageIndex, int]
+    ) -> PromptView:
         """The conversation with contents cut to so many tokens, by index of a message."""
         use = await self._thinking.use(case, record)
         # What names the cuts must not depend on what was left out; and what hardly fits has no room for quotations.
@@ -139,13 +139,13 @@ class Decider:
             view = await self._fitting(case, record, use)
         return await self._thinking.left_out(case, record, await self._cooler.cut(case, view, limits), use)
 
-    async def without_thinking(self, case: Case, record: Record | None) -> Cooled:
+    async def without_thinking(self, case: CompactionContext, record: Record | None) -> PromptView:
         """The conversation behind this record without any thinking, for good."""
         everything = len(case.conversation.body)
         view = await self._fitting(case, record, Use(everything, everything))
         return await self._quoter.quoted(case, record, await self._thinking.removed(case, record, view))
 
-    async def _hopeful(self, case: Case, plan: Compact, record: Record | None, *, force: bool) -> Plan:
+    async def _hopeful(self, case: CompactionContext, plan: Compact, record: Record | None, *, force: bool) -> Plan:
         """The plan, but no model is asked where its summaries have been in vain lately, or the same one gained
         nothing."""
         tag, tokens = case.chain.tag, case.request.tokens
@@ -161,7 +161,7 @@ class Decider:
         return Forward(reason) if plan.standing is None else Reuse(plan.standing, reason)
 
 
-def bypass_reason(case: Case) -> str | None:
+def bypass_reason(case: CompactionContext) -> str | None:
     """Why a case is none of ours; None where it is."""
     if (reason := case.request.settings.passthrough) is not None:
         return reason
@@ -172,7 +172,7 @@ def bypass_reason(case: Case) -> str | None:
     return "refused" if not case.is_copied and case.fits_whole else None
 
 
-def small_reason(case: Case) -> str | None:
+def small_reason(case: CompactionContext) -> str | None:
     """Why a case goes out as it came, without a look at the store; None where it may need more."""
     if case.mode == "force" or case.overflowed:
         return None
@@ -183,7 +183,7 @@ def small_reason(case: Case) -> str | None:
     return "below_floor" if case.limits.known else "unknown_window"
 
 
-def worthwhile(case: Case, draft: Draft) -> Draft:
+def worthwhile(case: CompactionContext, draft: Draft) -> Draft:
     """The draft; the request as it came where a forced record, or one made for a larger model, outweighs its span."""
     heavier = draft.record is not None and draft.tokens >= case.request.tokens
     return (

@@ -8,12 +8,12 @@ from msgspec.structs import replace
 
 from policies.assembly import SHAPES, Shape, assemble
 from policies.conversation import MessageIndex
-from policies.plan import Standing, tokens_with
+from policies.plan import ActiveCheckpoint, tokens_with
 from policies.record.record import Record
 from proxy.dialects.cache_marks import may_be_cached
 from proxy.dialects.reader import CountedRequest
-from proxy.engine.case import Case, Outcome
-from proxy.engine.cooler import Cooled
+from proxy.engine.case import CompactionContext, Outcome
+from proxy.engine.cooler import PromptView
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class Draft(msgspec.Struct, frozen=True):
     outcome: Outcome
     reason: str
     record: Record | None = None
-    view: Cooled | None = None
+    view: PromptView | None = None
     copy: Copy | None = None
     max_output: int | None = None
     warning: str | None = None
@@ -52,14 +52,14 @@ class Draft(msgspec.Struct, frozen=True):
     waited: float = 0.0
 
 
-def untouched(request: CountedRequest, outcome: Outcome, reason: str, view: Cooled | None = None) -> Draft:
+def untouched(request: CountedRequest, outcome: Outcome, reason: str, view: PromptView | None = None) -> Draft:
     """The request as the client sent it, behind its separator if it has one."""
     if request.dropped_tokens and outcome == "none":
         outcome, reason = "applied", "separator"
     return Draft(request.body, request.tokens, outcome, reason, view=view)
 
 
-def drafted(case: Case, view: Cooled, record: Record | None, outcome: Outcome, reason: str) -> Draft:
+def drafted(case: CompactionContext, view: PromptView, record: Record | None, outcome: Outcome, reason: str) -> Draft:
     """The request with the oldest part replaced by a record, and large messages by their short forms."""
     if record is None and not view.replaced:
         return untouched(case.request, outcome, reason, view)
@@ -68,7 +68,7 @@ def drafted(case: Case, view: Cooled, record: Record | None, outcome: Outcome, r
     return Draft(body_of(case, copy, case.experience.shape), tokens, outcome, reason, record, view, copy)
 
 
-def reshaped(case: Case, draft: Draft) -> Iterator[tuple[Shape, Draft]]:
+def reshaped(case: CompactionContext, draft: Draft) -> Iterator[tuple[Shape, Draft]]:
     """A draft in the other shapes that its record may have; nothing where they would not differ."""
     if draft.copy is None:
         return
@@ -80,14 +80,14 @@ def reshaped(case: Case, draft: Draft) -> Iterator[tuple[Shape, Draft]]:
             yield shape, replace(draft, body=body)
 
 
-def with_output(case: Case, body: bytes, limit: int | None) -> bytes:
+def with_output(case: CompactionContext, body: bytes, limit: int | None) -> bytes:
     """A body with this limit for its output; None leaves the client's."""
     if limit is None:
         return body
     return case.request.dialect.with_output(body, case.request.settings.output_key, limit)
 
 
-def body_of(case: Case, copy: Copy, shape: Shape) -> bytes:
+def body_of(case: CompactionContext, copy: Copy, shape: Shape) -> bytes:
     """Behind a record the provider's cache holds head and record from then on, whether the client marks them or not."""
     request = case.request
     if copy.text is None:
@@ -97,5 +97,5 @@ def body_of(case: Case, copy: Copy, shape: Shape) -> bytes:
     return request.dialect.rebuild(request.body, request.parsed, items, copy.replaced, is_marked=is_marked)
 
 
-def standing_of(record: Record | None) -> Standing | None:
-    return None if record is None else Standing(record.covered, record.text_tokens)
+def standing_of(record: Record | None) -> ActiveCheckpoint | None:
+    return None if record is None else ActiveCheckpoint(record.covered, record.text_tokens)

@@ -11,10 +11,10 @@ from policies.oversize import kept_behind, limits_for
 from policies.plan import Compact, Forward, Reuse
 from policies.record.record import Record
 from policies.record.texts import texts_for
-from proxy.engine.case import Case, Named, Outcome
+from proxy.engine.case import CompactionContext, Outcome, RoutedRequest
 from proxy.engine.compactions import Compactions
 from proxy.engine.compactor import CompactionError
-from proxy.engine.cooler import Cooled
+from proxy.engine.cooler import PromptView
 from proxy.engine.decider import Bypass, Decider, Decision, bypass_reason, small_reason, worthwhile
 from proxy.engine.draft import Copy, Draft, body_of, drafted, standing_of, untouched, with_output
 from proxy.engine.job import Job
@@ -41,30 +41,30 @@ class Drafter:
     _tokenizer: Tokenizer
     _observe: Hook
 
-    async def placed(self, case: Case) -> Case:
+    async def placed(self, case: CompactionContext) -> CompactionContext:
         """The case under the link that its conversation has now; one that needs no store costs no look at it."""
         is_small = small_reason(case) == "below_floor" and not case.binds_thinking
         if is_small or bypass_reason(case) is not None:
             return case
         return await self._trails.resumed(await self._placed(case))
 
-    async def _placed(self, case: Case) -> Case:
+    async def _placed(self, case: CompactionContext) -> CompactionContext:
         chain = await self._sessions.erasures.placed(case.chain, stores=not case.is_let_through)
         return case if chain is case.chain else structs.replace(case, chain=chain)
 
-    def plain(self, named: Named) -> Draft:
+    def plain(self, named: RoutedRequest) -> Draft:
         """The draft of a request that goes out as it came, whatever else is known of it."""
         self._sessions.lineages.seen(named.chain.first_link)
         return untouched(named.request, "none", "below_floor")
 
-    async def first(self, case: Case) -> Draft:
+    async def first(self, case: CompactionContext) -> Draft:
         """The draft before anything was sent; its output's limit fits beside it where that is known."""
         began = time.perf_counter()
         decision = await self._decider.decide(case)
         planned = time.perf_counter() - began
         return structs.replace(self._fitted(case, await self._carried_out(case, decision)), planned=planned)
 
-    async def _carried_out(self, case: Case, decision: Decision) -> Draft:
+    async def _carried_out(self, case: CompactionContext, decision: Decision) -> Draft:
         if not isinstance(decision.plan, Bypass):
             self._sessions.lineages.seen(case.chain.first_link)
         if case.mode == "shadow" and decision.view is not None:
@@ -79,7 +79,7 @@ class Drafter:
             case _:
                 assert_never(decision.plan)
 
-    async def _compacting(self, case: Case, decision: Decision, plan: Compact) -> Draft:
+    async def _compacting(self, case: CompactionContext, decision: Decision, plan: Compact) -> Draft:
         """The request after a compaction; without a model where its summaries are lost as soon as they are made."""
         unstable = None if case.mode == "force" else await self._trails.unstable(case, decision.record)
         if unstable is None:
@@ -89,7 +89,9 @@ class Drafter:
         draft = await self._compacted(case, decision, replace(plan, with_model=False))
         return structs.replace(worthwhile(case, draft), warning="unstable_history")
 
-    async def retry(self, case: Case, refused: Draft, stated: ladder.StatedLimit, *, attempt: int) -> Draft | None:
+    async def retry(
+        self, case: CompactionContext, refused: Draft, stated: ladder.StatedLimit, *, attempt: int
+    ) -> Draft | None:
         """The next smaller draft after an overflow; None when there is none (docs/design.md, "The ladder")."""
         route = case.route
         if case.is_let_through:
@@ -137,7 +139,7 @@ class Drafter:
         draft = self._fitted(case, draft, window)
         return draft if draft.tokens <= rung.most else None
 
-    async def without_thinking(self, case: Case, refused: Draft) -> Draft | None:
+    async def without_thinking(self, case: CompactionContext, refused: Draft) -> Draft | None:
         """What was refused for thinking that is bound to another prompt, without any; None where the client is told:
         where nothing of ours was ever sent, so that its own request is what was refused."""
         if case.is_let_through or not any(message.signed == "bound" for message in case.conversation.body):
@@ -149,7 +151,7 @@ class Drafter:
         draft = drafted(case, await self._decider.without_thinking(case, record), record, "applied", refused.reason)
         return structs.replace(draft, max_output=None, warning="thinking_removed")
 
-    def _fitted(self, case: Case, draft: Draft, stated: int | None = None) -> Draft:
+    def _fitted(self, case: CompactionContext, draft: Draft, stated: int | None = None) -> Draft:
         """The draft with a lower limit for its output, where an upstream that adds both up would refuse it.
 
         stated: the window that it has just named."""
@@ -159,7 +161,7 @@ class Drafter:
             return draft
         return self.lowered(case, draft, ladder.StatedLimit(window)) or draft
 
-    def lowered(self, case: Case, refused: Draft, stated: ladder.StatedLimit) -> Draft | None:
+    def lowered(self, case: CompactionContext, refused: Draft, stated: ladder.StatedLimit) -> Draft | None:
         """The same prompt with less room for the output, where that is what did not fit; else None."""
         request, window = case.request, case.route.window
         if case.is_let_through:
@@ -174,14 +176,14 @@ class Drafter:
         )
         return None if room is None else _with_output(case, refused, room)
 
-    def capped(self, case: Case, refused: Draft, most: int) -> Draft | None:
+    def capped(self, case: CompactionContext, refused: Draft, most: int) -> Draft | None:
         """The same with the most output that the upstream allows, where its limit alone was refused; else None."""
         if case.is_let_through:
             return None
         room = ladder.capped_output(most, max_output=case.request.settings.max_output, floor=case.output_floor)
         return None if room is None else _with_output(case, refused, room)
 
-    def halved(self, case: Case, refused: Draft) -> Draft | None:
+    def halved(self, case: CompactionContext, refused: Draft) -> Draft | None:
         """Without half of what was refused, and a note in its place: for when no record can be made (R1)."""
         record = refused.record
         if case.is_let_through:
@@ -199,7 +201,7 @@ class Drafter:
         draft = Draft(body_of(case, copy, case.experience.shape), tokens, "applied", "halved", None, refused.view, copy)
         return draft if draft.tokens <= ladder.SHRINK_AT_LEAST * refused.tokens else None
 
-    async def _compacted(self, case: Case, decision: Decision, plan: Compact) -> Draft:
+    async def _compacted(self, case: CompactionContext, decision: Decision, plan: Compact) -> Draft:
         """The request after a compaction made now, or made by somebody else while we waited for it."""
         record, view = decision.record, decision.cooled
         job = self._job(case, view, plan, record, case.summarizer if plan.with_model else None)
@@ -223,12 +225,19 @@ class Drafter:
         longer = await self._compacted(case, decision, replace(decision.plan, with_model=with_model))
         return structs.replace(longer, waited=waited + longer.waited)
 
-    def _job(self, case: Case, view: Cooled, plan: Compact, record: Record | None, target: SummaryTarget | None) -> Job:
+    def _job(
+        self,
+        case: CompactionContext,
+        view: PromptView,
+        plan: Compact,
+        record: Record | None,
+        target: SummaryTarget | None,
+    ) -> Job:
         started, deadline = self._sessions.lineages.seen(case.chain.first_link), case.caller.policy.summarizer.timeout
         return Job(case, view, plan, record, target, started, deadline)
 
     async def _cut_contents(
-        self, case: Case, view: Cooled, draft: Draft, record: Record | None, rung: ladder.Rung
+        self, case: CompactionContext, view: PromptView, draft: Draft, record: Record | None, rung: ladder.Rung
     ) -> Draft:
         """Cut the largest contents of what is still sent, so that it weighs `rung.tail_tokens`."""
         covered = record.covered if record else 0
@@ -249,13 +258,13 @@ def _outcome_with(record: Record | None, since: float, refused: Draft | None = N
     return "applied" if refused is not None and is_refused and refused.outcome == "applied" else "reused"
 
 
-def _with_output(case: Case, refused: Draft, room: int) -> Draft:
+def _with_output(case: CompactionContext, refused: Draft, room: int) -> Draft:
     is_plain = refused.copy is None and refused.reason in _PLAIN
     reason = "output_lowered" if is_plain else refused.reason
     return structs.replace(refused, body=with_output(case, refused.body, room), reason=reason, max_output=room)
 
 
-def _is_too_large(case: Case, draft: Draft) -> bool:
+def _is_too_large(case: CompactionContext, draft: Draft) -> bool:
     """Whether the upstream may refuse it: then a compaction is owed."""
     real = case.limits.real
     return real is not None and draft.tokens >= real.at(case.caller.policy.overflow_threshold)

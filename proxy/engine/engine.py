@@ -8,7 +8,7 @@ from proxy.callers.spending import Spending
 from proxy.config.loading import Config
 from proxy.dialects.reader import RequestReader
 from proxy.engine.ahead import Ahead
-from proxy.engine.case import Named
+from proxy.engine.case import RoutedRequest
 from proxy.engine.compactor import Compactor
 from proxy.engine.drafter import Drafter
 from proxy.engine.explaining.compositions import Compositions
@@ -47,7 +47,7 @@ class Engine:
     workers: Workers
     memory: Memory
 
-    async def as_asked(self, named: Named) -> Named:
+    async def as_asked(self, named: RoutedRequest) -> RoutedRequest:
         """A request as it was asked for on its session's page: compacted."""
         chain, manual = named.chain, self.sessions.manual
         if named.mode == "on" and manual.may_be_due(chain) and await manual.take(chain.session):

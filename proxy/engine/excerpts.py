@@ -8,10 +8,10 @@ from policies.cool_zone import MAX_SUMMARY_TOKENS
 from policies.price import Tokens
 from policies.record.prompting import Prompts, fill_excerpt
 from policies.record.texts import language_of, texts_for
-from policies.record.validation import Answer, Invalid, Valid, validate_excerpt
+from policies.record.validation import Invalid, SummaryAnswer, Valid, validate_excerpt
 from policies.transcript import Utterance, shorten
 from proxy.callers.spending import Spending
-from proxy.engine.case import Case
+from proxy.engine.case import CompactionContext
 from proxy.engine.cooler import Content, Cooler, content_key, contents_of
 from proxy.models.tokenizer import Tokenizer
 from proxy.runtime.workers import Workers
@@ -37,7 +37,7 @@ class Excerpts:
     _workers: Workers
     _under_way: set[str] = field(default_factory=set)
 
-    async def prepare(self, case: Case, target: SummaryTarget, positions: Sequence[int]) -> None:
+    async def prepare(self, case: CompactionContext, target: SummaryTarget, positions: Sequence[int]) -> None:
         """Summarize the messages at these positions that nobody has summarized yet, a few at a time.
 
         A summary that cannot be had is no loss: beginning and end of the message stand in for it.
@@ -60,7 +60,7 @@ class Excerpts:
             finally:
                 self._under_way.discard(key)
 
-    async def _summarized(self, case: Case, target: SummaryTarget, content: Content, key: str) -> bool:
+    async def _summarized(self, case: CompactionContext, target: SummaryTarget, content: Content, key: str) -> bool:
         """Whether the content has its summary, perhaps since somebody else was quicker; if not, the next one would
         hardly get one either."""
         if (await self._cooler.summaries([key]))[0] is not None:
@@ -80,7 +80,7 @@ class Excerpts:
         await self._cooler.keep_summary(key, case.allowed_text(verdict.text))
         return True
 
-    async def _ask(self, case: Case, target: SummaryTarget, said: Utterance) -> Valid | Invalid:
+    async def _ask(self, case: CompactionContext, target: SummaryTarget, said: Utterance) -> Valid | Invalid:
         window = target.window or case.limits.budget.window
         text = shorten(said.text, int(_USED_WINDOW * window * _CHARACTERS_PER_TOKEN / target.calibration))
         prompt = fill_excerpt(self._prompts, text, texts_for(language_of([text])), MAX_SUMMARY_TOKENS)
@@ -90,7 +90,7 @@ class Excerpts:
         return verdict
 
     def _verdict(
-        self, case: Case, target: SummaryTarget, source: str, answer: Answer
+        self, case: CompactionContext, target: SummaryTarget, source: str, answer: SummaryAnswer
     ) -> tuple[Valid | Invalid, Tokens]:
         count = partial(self._tokenizer.count, encoding=target.encoding)
         tokens = count(source)

@@ -15,8 +15,8 @@ from policies.settings import PolicySettings
 from policies.trail import beside
 from policies.transcript import Utterance
 from policies.work.calls import Judge, judged
-from proxy.engine.case import Case
-from proxy.engine.cooler import Cooled
+from proxy.engine.case import CompactionContext
+from proxy.engine.cooler import PromptView
 from proxy.upstream.routes import SummaryTarget
 
 
@@ -33,8 +33,8 @@ class Job:
     counted:  tokens of texts.
     """
 
-    case: Case
-    cooled: Cooled
+    case: CompactionContext
+    cooled: PromptView
     plan: Compact
     parent: Record | None
     target: SummaryTarget | None

@@ -15,8 +15,8 @@ from policies.record.recall import Quotation, budget_for, quotation
 from policies.record.record import Record
 from policies.record.search import Index, Passage, unaccented
 from policies.settings import Secrets
-from proxy.engine.case import Case
-from proxy.engine.cooler import Cooled
+from proxy.engine.case import CompactionContext
+from proxy.engine.cooler import PromptView
 from proxy.memory import Cache
 from proxy.models.tokenizer import Tokenizer
 from proxy.observing.events import Hook, Recalled
@@ -45,7 +45,7 @@ class Quoter:
     _quotations: Cache[_Key, _Known]
     _indexes: Cache[tuple[str, Secrets], Index]
 
-    async def quoted(self, case: Case, record: Record | None, view: Cooled) -> Cooled:
+    async def quoted(self, case: CompactionContext, record: Record | None, view: PromptView) -> PromptView:
         """The view with quotations in front of what is asked behind the record."""
         settings, vanished = case.caller.policy.recall, case.resumed is not None and case.resumed.shift
         if record is None or settings.mode != "quote" or case.route.window is None or vanished:
@@ -64,7 +64,7 @@ class Quoter:
 
     def _found(
         self,
-        case: Case,
+        case: CompactionContext,
         record: Record,
         budget: int,
         asked: list[int],
@@ -88,7 +88,9 @@ class Quoter:
             told.update(quoted.passages if (quoted := found[at]) else ())
         return index, found
 
-    def _keep(self, case: Case, record: Record, index: Index, quotations: Mapping[_Key, Quotation | None]) -> None:
+    def _keep(
+        self, case: CompactionContext, record: Record, index: Index, quotations: Mapping[_Key, Quotation | None]
+    ) -> None:
         for key, one in quotations.items():
             if one is not None and self._quotations.get(key) is None:
                 model = case.request.settings.model
@@ -97,12 +99,12 @@ class Quoter:
         self._indexes.keep((record.digest, case.caller.policy.secrets), index, _GROWTH * index.size)
 
 
-def _room(case: Case, window: int) -> int:
+def _room(case: CompactionContext, window: int) -> int:
     """M of a request without a stated maximum output: what is frozen moves neither with that nor with a calibration."""
     return usable_input(window, None, exact=True).behind(case.conversation.fixed_tokens).movable
 
 
-def _asked(case: Case, record: Record) -> list[int]:
+def _asked(case: CompactionContext, record: Record) -> list[int]:
     """Positions of the user's messages behind a record that had no answer when it was made."""
     conversation = case.conversation
     units = conversation.units[bisect_left(conversation.units, record.covered) :]
@@ -114,7 +116,7 @@ def _asked(case: Case, record: Record) -> list[int]:
     return [at for at in users if at >= max(since, record.covered)]
 
 
-def _index(case: Case, record: Record) -> Index:
+def _index(case: CompactionContext, record: Record) -> Index:
     """Of all that a record covers, but for messages that have changed since."""
     changed = case.resumed.changed if case.resumed else ()
     return Index(one for one in case.utterances(0, record.covered) if one.position not in changed)

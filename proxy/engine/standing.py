@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from policies.chain import labelled
 from policies.plan import is_crowded, tokens_with
 from policies.record.record import Record
-from proxy.engine.case import Case
+from proxy.engine.case import CompactionContext
 from proxy.engine.draft import standing_of
 from proxy.lru import remember
 from proxy.records.locks import Lock, SingleFlight, poll
@@ -39,7 +39,7 @@ class StandingRecords:
 
         self._turns: set[str] = set()
 
-    async def in_use(self, case: Case) -> Record | None:
+    async def in_use(self, case: CompactionContext) -> Record | None:
         """The checkpoint to send: the newest, unless what stood before it fits.
 
         So a summary made ahead of need breaks no prompt cache before it must, and a session that goes on with a larger
@@ -53,7 +53,7 @@ class StandingRecords:
             record = before
         return record
 
-    def _gives_way_below(self, case: Case, record: Record) -> float | None:
+    def _gives_way_below(self, case: CompactionContext, record: Record) -> float | None:
         """The share of M below which what stood before a record is sent in its place; None where that is too large.
 
         Of one that the window needed only well below the threshold: a reserve that is learned must not lead to and
@@ -72,12 +72,12 @@ class StandingRecords:
             return None
         return share
 
-    async def newest(self, case: Case) -> Record | None:
+    async def newest(self, case: CompactionContext) -> Record | None:
         """The longest checkpoint that matches this prefix: from memory where it is enough, else from the store."""
         record = await self._newest(case)
         return None if record is None else case.allowed(record)
 
-    async def _newest(self, case: Case) -> Record | None:
+    async def _newest(self, case: CompactionContext) -> Record | None:
         known = self._checkpoints.recall(case.chain.digests, case.cuts)
         if known is not None and self._fits(case, known, case.caller.policy.compaction_threshold):
             self.lookups["memory"] += 1
@@ -87,7 +87,7 @@ class StandingRecords:
         self.lookups["store" if found else "memory" if known else "miss"] += 1
         return found or known or await self._borrowed(case)
 
-    async def _borrowed(self, case: Case) -> Record | None:
+    async def _borrowed(self, case: CompactionContext) -> Record | None:
         """A copy of the record that another label's session has; not for what was erased. It is stored when
         its session is listed."""
         if case.chain.tag in self._alone or case.chain.link not in (
@@ -106,7 +106,9 @@ class StandingRecords:
         return replace(record, digest=digest, root=digest, parent=None, first_digest=first, last_digest=digest)
 
     @asynccontextmanager
-    async def turn(self, case: Case, standing: Record | None, seconds: float) -> AsyncIterator[Taken | Literal[False]]:
+    async def turn(
+        self, case: CompactionContext, standing: Record | None, seconds: float
+    ) -> AsyncIterator[Taken | Literal[False]]:
         """What another replica has made of a conversation, or whether it is this one's turn while the block lasts; so
         many seconds are waited for either.
 
@@ -130,38 +132,38 @@ class StandingRecords:
             self._turns.discard(key)
             await lock.give_back()
 
-    async def _taken(self, lock: Lock, case: Case, standing: Record | None) -> Taken | None:
+    async def _taken(self, lock: Lock, case: CompactionContext, standing: Record | None) -> Taken | None:
         if await lock.take():
             return True
         return await self._newer(case, standing)
 
-    async def _newer(self, case: Case, standing: Record | None) -> Record | None:
+    async def _newer(self, case: CompactionContext, standing: Record | None) -> Record | None:
         """A checkpoint that goes beyond this one, made by any replica."""
         covered = standing.covered if standing else 0
         return await self._known(case, [cut for cut in case.cuts if cut > covered])
 
-    async def _parent(self, case: Case, record: Record) -> Record | None:
+    async def _parent(self, case: CompactionContext, record: Record) -> Record | None:
         if record.parent is None:
             return None
         digest = bytes.fromhex(record.parent)
         cuts = [cut for cut in case.cuts if cut < record.covered and case.chain.digests[cut] == digest]
         return await self._known(case, cuts)
 
-    async def _known(self, case: Case, cuts: Collection[int]) -> Record | None:
+    async def _known(self, case: CompactionContext, cuts: Collection[int]) -> Record | None:
         record = await self._checkpoints.known(case.chain.digests, cuts)
         return None if record is None else case.allowed(record)
 
-    def _fits(self, case: Case, record: Record | None, share: float) -> bool:
+    def _fits(self, case: CompactionContext, record: Record | None, share: float) -> bool:
         return tokens_with(case.conversation, standing_of(record)) < case.limits.budget.at(share)
 
-    def _may_stand(self, case: Case, record: Record | None, share: float) -> bool:
+    def _may_stand(self, case: CompactionContext, record: Record | None, share: float) -> bool:
         """Whether nothing newer is needed, as to tokens and to messages: else it would be made anew at once."""
         standing = standing_of(record)
         covered, now = standing.covered if standing else 0, tokens_with(case.conversation, standing)
         is_too_long = is_crowded(case.conversation, covered, now, case.limits, case.caller.policy)
         return self._fits(case, record, share) and not is_too_long
 
-    def _pin(self, case: Case, standing: Record | None) -> int:
+    def _pin(self, case: CompactionContext, standing: Record | None) -> int:
         tokens_from = case.conversation.tokens_from
         covered = standing.covered if standing else 0
         pinned = _PIN * case.limits.budget.movable

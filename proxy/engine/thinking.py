@@ -12,8 +12,8 @@ import msgspec
 
 from policies.conversation import MessageIndex
 from policies.record.record import Record
-from proxy.engine.case import Case
-from proxy.engine.cooler import Cooled, Cooler
+from proxy.engine.case import CompactionContext
+from proxy.engine.cooler import Cooler, PromptView
 from proxy.memory import Cache, Memory
 from proxy.records.shelf import Shelf
 from proxy.stores.sealing import SealedStore
@@ -38,7 +38,7 @@ class Thinking:
         self._uses = Shelf(sealed, Use, Cache(memory, "thinking"))
         self._cooler = cooler
 
-    async def use(self, case: Case, record: Record | None) -> Use | None:
+    async def use(self, case: CompactionContext, record: Record | None) -> Use | None:
         """Of the prompt behind this record; None where thinking stays, since nothing binds it.
 
         Noted before it is sent for the first time.
@@ -52,7 +52,9 @@ class Thinking:
         now = len(case.conversation.body)
         return self._uses.keep(key, await self._uses.put_new(key, Use(now, now)))
 
-    async def left_out(self, case: Case, record: Record | None, view: Cooled, use: Use | None) -> Cooled:
+    async def left_out(
+        self, case: CompactionContext, record: Record | None, view: PromptView, use: Use | None
+    ) -> PromptView:
         """The conversation without the thinking that other messages stood before."""
         if use is None:
             return view
@@ -63,13 +65,13 @@ class Thinking:
             await self._uses.put(_key(case, record), use)
         return await self._without(case, record, view, use.since)
 
-    async def removed(self, case: Case, record: Record | None, view: Cooled) -> Cooled:
+    async def removed(self, case: CompactionContext, record: Record | None, view: PromptView) -> PromptView:
         """The conversation without any, for good: after a refusal."""
         now = len(case.conversation.body)
         await self._uses.put(_key(case, record), Use(now, now, _front(view)))
         return await self._without(case, record, view, now)
 
-    async def is_removed(self, case: Case) -> bool:
+    async def is_removed(self, case: CompactionContext) -> bool:
         """Whether requests without a record have lost their thinking already."""
         return await self._known(_key(case, None)) is not None
 
@@ -78,7 +80,9 @@ class Thinking:
         (found,) = await self._uses.look_up([key])
         return self._uses.recall(key) if found is None else self._uses.keep(key, found)
 
-    async def _without(self, case: Case, record: Record | None, view: Cooled, since: int) -> Cooled:
+    async def _without(
+        self, case: CompactionContext, record: Record | None, view: PromptView, since: int
+    ) -> PromptView:
         covered = record.covered if record else 0
         conversation = view.conversation
         before = (*conversation.loading(covered), *conversation.repeated(covered))
@@ -89,7 +93,9 @@ class Thinking:
         return await self._cooler.rewritten(case, view, partial(_without_thinking, case, view, bound))
 
 
-def _without_thinking(case: Case, view: Cooled, bound: list[MessageIndex]) -> dict[MessageIndex, bytes]:
+def _without_thinking(
+    case: CompactionContext, view: PromptView, bound: list[MessageIndex]
+) -> dict[MessageIndex, bytes]:
     dialect = case.request.dialect
     return {
         i: dialect.rewritten(view.replaced.get(i) or case.request.message_bytes(i), dialect.items.without_thinking)
@@ -97,7 +103,7 @@ def _without_thinking(case: Case, view: Cooled, bound: list[MessageIndex]) -> di
     }
 
 
-def _front(view: Cooled) -> str:
+def _front(view: PromptView) -> str:
     """Names the contents that were cut; empty without any. Short forms are frozen, and need no name."""
     if not view.is_cut:
         return ""
@@ -105,5 +111,5 @@ def _front(view: Cooled) -> str:
     return hashlib.sha256(content).hexdigest()[:32]
 
 
-def _key(case: Case, record: Record | None) -> str:
+def _key(case: CompactionContext, record: Record | None) -> str:
     return f"lineage:{{{case.chain.tag}}}:use:{record.digest if record else 'none'}"

@@ -29,7 +29,7 @@ from policies.trail import (
     suffix_of,
     trail_of,
 )
-from proxy.engine.case import Case
+from proxy.engine.case import CompactionContext
 from proxy.engine.standing import StandingRecords
 from proxy.lru import remember
 from proxy.memory import Cache, Memory
@@ -78,7 +78,7 @@ class Trails:
         self._held: OrderedDict[str, list[Slide]] = OrderedDict()
         """The newest request that each record held for, by its digest."""
 
-    async def resumed(self, case: Case) -> Case:
+    async def resumed(self, case: CompactionContext) -> CompactionContext:
         """The case as a part of the conversation that it goes on from, where a summary of it would be made and there is
         no record for it; as it is where it goes on from none."""
         if not _is_due(case):
@@ -102,7 +102,7 @@ class Trails:
             kin = kin or (place.tag if place else "")
         return replace(case, kin=kin) if kin else case
 
-    async def _place(self, case: Case, cut: int | None, pointer: _Pointer) -> _Place | None:
+    async def _place(self, case: CompactionContext, cut: int | None, pointer: _Pointer) -> _Place | None:
         """What a pointer leads to, and how body[:cut] goes on from there; None if it leads nowhere."""
         link = await self._sessions.erasures.link(pointer.first + case.chain.mark)
         tag = hash_tag(case.chain.digests_under(link)[1])
@@ -113,7 +113,7 @@ class Trails:
         origin = None if cut is None or came is None else Origin(pointer.first, cut, pointer.digest, came)
         return _Place(tag, link, origin)
 
-    async def _resumed(self, case: Case, places: Sequence[_Place]) -> Case | None:
+    async def _resumed(self, case: CompactionContext, places: Sequence[_Place]) -> CompactionContext | None:
         """The case behind the one of these records that goes back furthest; None if none holds for it.
 
         Of a record whose front has vanished that is so only once the client's window was seen to slide.
@@ -130,7 +130,7 @@ class Trails:
                 return there
         return None
 
-    async def _is_sliding(self, case: Case, digest: str) -> bool:
+    async def _is_sliding(self, case: CompactionContext, digest: str) -> bool:
         """Whether the window of its client was seen to slide since the record of this digest held; takes this request
         down.
 
@@ -144,7 +144,7 @@ class Trails:
             await self._slides.put(key, slides)
         return bool(slides) and slides[0].is_seen
 
-    async def note(self, case: Case, record: Record) -> None:
+    async def note(self, case: CompactionContext, record: Record) -> None:
         """See to it that a record is found again, and that a conversation is known in which none ever is."""
         body = case.conversation.body
         end, spoken = suffix_of(body, record.covered), spoken_suffix_of(body, record.covered)
@@ -164,7 +164,7 @@ class Trails:
         began = began_anew(known, case.chain.tag, record.digest, body, tokens=case.request.tokens, by_model=by_model)
         await self._restarts.put(_restarts(case.chain.tag, record.parent), began)
 
-    async def _begun(self, case: Case) -> list[Slide]:
+    async def _begun(self, case: CompactionContext) -> list[Slide]:
         """The slides behind a record that is made for this request: those that led to it, if its front has vanished."""
         origin = case.chain.origin
         if origin is None or not origin.resumed.shift:
@@ -172,7 +172,7 @@ class Trails:
         (slides,) = await self._slides.look_up([_slide(case, origin.digest.hex())])
         return slides or []
 
-    async def unstable(self, case: Case, standing: Record | None) -> Instability | None:
+    async def unstable(self, case: CompactionContext, standing: Record | None) -> Instability | None:
         """Why summaries that go on from this record would be lost as soon as they are made; None where they are not."""
         tag = case.kin or case.chain.tag
         known = await self._known(tag, standing.digest if standing else None)
@@ -187,7 +187,7 @@ class Trails:
         return await self._restarts.get(key) or self._restarts.keep(key, Restarts(tag))
 
 
-def _is_due(case: Case) -> bool:
+def _is_due(case: CompactionContext) -> bool:
     """Whether a summary of a case is made, now or ahead of need, unless there is a record for it."""
     policy = case.caller.policy
     due = case.limits.budget.at(min(soft_share(case.limits.budget, policy), policy.compaction_threshold))
@@ -202,13 +202,13 @@ def _restarts(tag: str, parent: str | None) -> str:
     return f"lineage:{{{tag}}}:restarts:{parent or 'none'}"
 
 
-def _slide(case: Case, digest: str) -> str:
+def _slide(case: CompactionContext, digest: str) -> str:
     """Of one caller, label and head; behind one record."""
     name = case.caller.scope + case.chain.mark + case.request.head_digest + digest.encode()
     return f"index:slide:{hashlib.sha256(name).hexdigest()}"
 
 
-def _pointer(case: Case, suffix: bytes, head: bytes = b"") -> str:
+def _pointer(case: CompactionContext, suffix: bytes, head: bytes = b"") -> str:
     """Of one caller and one label, and of one head if that is given; what covers instructions never meets what keeps
     them."""
     covers = b"+" if case.conversation.instructions_covered else b"-"

@@ -14,7 +14,7 @@ from policies.record.bisect import Call, MergeCall, Outcome, Overflow, Result, S
 from policies.record.prompting import Continuity, Prompt, Prompts, fill, fill_aligned
 from policies.record.record import Segment, Spent, Written
 from policies.record.texts import Texts, texts_for
-from policies.record.validation import Answer, Invalid, Valid, split_timeline, validate
+from policies.record.validation import Invalid, SummaryAnswer, Valid, split_timeline, validate
 from policies.transcript import Block, CountTokens, newest_within, render
 from proxy.api.headers import for_questions
 from proxy.callers.spending import Spending
@@ -253,12 +253,14 @@ class Writer:
             work, prompt, await self._summarizer.ask(work.target, prompt, _answer_room(work)), fine
         )
 
-    async def _judged(self, work: _Work, prompt: Prompt, answer: Answer, fine: CallResult = "ok") -> Valid | Invalid:
+    async def _judged(
+        self, work: _Work, prompt: Prompt, answer: SummaryAnswer, fine: CallResult = "ok"
+    ) -> Valid | Invalid:
         verdict, used = await self._workers.run(self._validate, work, prompt, answer)
         self._summarizer.answered(work.target, answer, used, "invalid" if isinstance(verdict, Invalid) else fine)
         return verdict
 
-    def _validate(self, work: _Work, prompt: Prompt, answer: Answer) -> tuple[Valid | Invalid, Tokens]:
+    def _validate(self, work: _Work, prompt: Prompt, answer: SummaryAnswer) -> tuple[Valid | Invalid, Tokens]:
         tokens = work.count(prompt.user)
         used = answer.usage or Tokens(tokens, work.count(answer.text[:100_000]))
         self._spending.add(work.job.case.caller.tenant, used.prompt + used.output)

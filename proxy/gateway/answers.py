@@ -48,7 +48,7 @@ class _Reported(msgspec.Struct):
     error: object = None
 
 
-class Answer(msgspec.Struct, frozen=True):
+class UpstreamAnswer(msgspec.Struct, frozen=True):
     """An upstream's answer of which enough has come to tell what it is; nothing of its body is taken.
 
     overflow:    what it states, None if it is none.
@@ -81,7 +81,7 @@ class Answer(msgspec.Struct, frozen=True):
 
 async def look_at(
     response: UpstreamResponse, reads: Answers, window: int | None = None, clock: Callable[[], float] = time.monotonic
-) -> Answer:
+) -> UpstreamAnswer:
     """Wait for as much as tells an overflow from anything else: an error's body, a stream's first event, or one chunk.
 
     Nothing is held back beyond that, so a stream's first token is not delayed. `window` is the model's, if it is known:
@@ -89,7 +89,7 @@ async def look_at(
     """
     decoder = content_coding.decoder(response.header(b"content-encoding"), MAX_ERROR_BYTES)
     if decoder is None:
-        return Answer(response)
+        return UpstreamAnswer(response)
     if decoder is bytes and (known := _known_at_once(response, reads, window)) is not None:
         return known
     beginning = _Beginning(response.body, decoder, clock)
@@ -97,7 +97,7 @@ async def look_at(
         if response.status >= _FAILED:
             read = await beginning.read_until(_is_failure)
             overflow = classify(response.status, read) or unentitled(response.status, read)
-            return Answer(response, overflow, read)
+            return UpstreamAnswer(response, overflow, read)
         if not is_event_stream(response.headers):
             read = await beginning.read_until(partial(_is_clear, reads))
             if not _has_events(read):
@@ -113,7 +113,7 @@ async def look_at(
         beginning.give_back()
 
 
-def _known_at_once(response: UpstreamResponse, reads: Answers, window: int | None) -> Answer | None:
+def _known_at_once(response: UpstreamResponse, reads: Answers, window: int | None) -> UpstreamAnswer | None:
     """The answer, if what has come with its head says enough; that is nearly always so, unless it is a failure."""
     body = response.body
     begun = body.taken() if response.status < _FAILED else b""
@@ -171,15 +171,15 @@ class _Beginning:
             self._body.untake(self._raw)
 
 
-def _event(response: UpstreamResponse, seen: "_EventSeen", reads: Answers, window: int | None) -> Answer:
+def _event(response: UpstreamResponse, seen: "_EventSeen", reads: Answers, window: int | None) -> UpstreamAnswer:
     """By the first event that says something."""
     data = seen.data
     overflow = classify_event(data, seen.name) if seen.name or _may_report(data, reads) else None
     overflow = overflow or full_answer(data, reads, window)
-    return Answer(response, overflow, data if overflow or _reports_error(data, reads) else b"")
+    return UpstreamAnswer(response, overflow, data if overflow or _reports_error(data, reads) else b"")
 
 
-def _object(response: UpstreamResponse, read: bytes, reads: Answers, window: int | None) -> Answer:
+def _object(response: UpstreamResponse, read: bytes, reads: Answers, window: int | None) -> UpstreamAnswer:
     is_error, is_whole = _reports_error(read, reads), response.body.is_complete
     usage = reads.usage((read,)) if is_whole else None
     overflow = None
@@ -187,7 +187,7 @@ def _object(response: UpstreamResponse, read: bytes, reads: Answers, window: int
         overflow = classify(response.status, read)
     if overflow is None and (is_error or is_whole) and (usage is None or usage.completion_tokens <= NEXT_TO_NOTHING):
         overflow = full_answer(read, reads, window)
-    return Answer(response, overflow, read if overflow or is_error else b"", usage=usage)
+    return UpstreamAnswer(response, overflow, read if overflow or is_error else b"", usage=usage)
 
 
 def full_answer(data: bytes, reads: Answers, window: int | None) -> StatedLimit | None:
@@ -202,7 +202,7 @@ def full_answer(data: bytes, reads: Answers, window: int | None) -> StatedLimit 
     return full_window(ending.reason, prompt, generated, said_nothing=ending.said_nothing, window=window)
 
 
-def error_of(answer: Answer) -> object:
+def error_of(answer: UpstreamAnswer) -> object:
     """The error that an upstream's answer in JSON reports; None if it reports none."""
     try:
         error = msgspec.json.decode(answer.error, type=_Reported).error

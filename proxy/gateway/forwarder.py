@@ -5,11 +5,11 @@ from msgspec import structs
 from policies.assembly import Shape
 from policies.ladder import Retry, StatedLimit, is_plausible, next_retry, retries
 from proxy.dialects import json_array
-from proxy.engine.case import Case, learned
+from proxy.engine.case import CompactionContext, learned
 from proxy.engine.draft import Draft, reshaped, untouched
 from proxy.engine.drafter import Drafter
 from proxy.errors import ProxyError, UpstreamConnectionError
-from proxy.gateway.answers import Answer, look_at
+from proxy.gateway.answers import UpstreamAnswer, look_at
 from proxy.gateway.report import commenting
 from proxy.gateway.stages import Delivery
 from proxy.models.windows import Windows
@@ -43,12 +43,14 @@ class Forwarder:
         self._fail_open = fail_open
         self._observe = observe
 
-    async def forward(self, delivery: Delivery) -> tuple[Answer, Draft]:
+    async def forward(self, delivery: Delivery) -> tuple[UpstreamAnswer, Draft]:
         """Send the draft, or what is left of it to try; where only a copy of ours is refused, the original."""
         answer, sent = await self._forwarded(delivery)
         return await self._original(delivery, answer, sent) or (answer, sent)
 
-    async def _original(self, delivery: Delivery, answer: Answer, sent: Draft) -> tuple[Answer, Draft] | None:
+    async def _original(
+        self, delivery: Delivery, answer: UpstreamAnswer, sent: Draft
+    ) -> tuple[UpstreamAnswer, Draft] | None:
         """The answer to the client's own request, where a copy was refused for what nobody foresaw; None where that
         was no such refusal, or the original does not fit."""
         if answer.overflow is not None or answer.response.status not in _REFUSED or sent.reason in _FORCED:
@@ -69,7 +71,7 @@ class Forwarder:
             self._observe(CopyRefused(**where, status=answer.response.status, words=words_of(answer.error)))
         return second, original
 
-    async def _forwarded(self, delivery: Delivery) -> tuple[Answer, Draft]:
+    async def _forwarded(self, delivery: Delivery) -> tuple[UpstreamAnswer, Draft]:
         """Send the draft; while the upstream overflows before the first byte reached the client, send smaller ones.
 
         The last error of a ladder in vain is the first. Where the output's limit alone was refused, it is lowered once,
@@ -86,19 +88,19 @@ class Forwarder:
             most = sent.max_output
         return await self._smaller(delivery, sent, answer.overflow, most) or first
 
-    async def once(self, delivery: Delivery) -> tuple[Answer, Draft]:
+    async def once(self, delivery: Delivery) -> tuple[UpstreamAnswer, Draft]:
         """Send the draft, and the original where only the draft is refused; no other follows an overflow."""
         answer, sent = await self._deliver(delivery, delivery.first)
         return await self._original(delivery, answer, sent) or (answer, sent)
 
-    async def unread(self, delivery: Delivery) -> tuple[Answer, Draft]:
+    async def unread(self, delivery: Delivery) -> tuple[UpstreamAnswer, Draft]:
         """Send the client's bytes and read nothing of the answer: for when a fault of ours stood in the way."""
         response = await self._respond(delivery, delivery.route.headers, delivery.received.body)
-        return Answer(response), delivery.first
+        return UpstreamAnswer(response), delivery.first
 
     async def _smaller(
         self, delivery: Delivery, sent: Draft, stated: StatedLimit, most: int | None
-    ) -> tuple[Answer, Draft] | None:
+    ) -> tuple[UpstreamAnswer, Draft] | None:
         """The first answer to a smaller request that is no overflow; None where there is none.
 
         most: the most output that the upstream allows, where it has said so.
@@ -148,7 +150,7 @@ class Forwarder:
     def _learn(self, delivery: Delivery, sent: Draft, stated: StatedLimit) -> None:
         case = delivery.counted
 
-        def learn() -> Case:
+        def learn() -> CompactionContext:
             self._windows.saw_overflow(case.place, stated, sent.tokens)
             return learned(case, delivery.active.router)
 
@@ -157,13 +159,13 @@ class Forwarder:
     def _learn_size(self, delivery: Delivery, step: Retry[Draft]) -> None:
         case = delivery.counted
 
-        def learn() -> Case:
+        def learn() -> CompactionContext:
             self._windows.saw_shrunk(case.place, case.chain.session, step.stated, step.refused.tokens)
             return learned(case, delivery.active.router)
 
         delivery.named = self._fail_open.call(learn, case)
 
-    async def _capped(self, delivery: Delivery, refused: tuple[Answer, Draft]) -> tuple[Answer, Draft]:
+    async def _capped(self, delivery: Delivery, refused: tuple[UpstreamAnswer, Draft]) -> tuple[UpstreamAnswer, Draft]:
         """What is answered to the most output that a refusal allows; the refusal itself where that fails, unless the
         prompt overflows then."""
         capped = self._fail_open.call(lambda: self._capped_draft(delivery.counted, *refused), None)
@@ -177,11 +179,11 @@ class Forwarder:
             return answer, sent
         return refused if answer.response.status >= _FAILED or answer.error else (answer, sent)
 
-    def _capped_draft(self, case: Case, answer: Answer, sent: Draft) -> Draft | None:
+    def _capped_draft(self, case: CompactionContext, answer: UpstreamAnswer, sent: Draft) -> Draft | None:
         most = most_output(answer.response.status, answer.error) if answer.error else None
         return None if most is None else self._drafter.capped(case, sent, most)
 
-    async def _deliver(self, delivery: Delivery, draft: Draft) -> tuple[Answer, Draft]:
+    async def _deliver(self, delivery: Delivery, draft: Draft) -> tuple[UpstreamAnswer, Draft]:
         """Send a draft; where a template refuses the record's place among the messages, in its other shapes too."""
         refusal = await self._send(delivery, draft)
         if not refusal.is_refusal or (case := delivery.case) is None:
@@ -204,7 +206,9 @@ class Forwarder:
                 return answer, other
         return refusal, draft
 
-    async def _without_thinking(self, delivery: Delivery, refusal: Answer, draft: Draft) -> tuple[Answer, Draft]:
+    async def _without_thinking(
+        self, delivery: Delivery, refusal: UpstreamAnswer, draft: Draft
+    ) -> tuple[UpstreamAnswer, Draft]:
         """The answer to the same without thinking, where that is bound to a prompt which is another now."""
         case = delivery.counted
         self._fail_open.call(lambda: self._windows.saw_thinking_bound(case.place), None)
@@ -219,7 +223,7 @@ class Forwarder:
         except ProxyError:
             return refusal, draft
 
-    async def _send(self, delivery: Delivery, draft: Draft) -> Answer:
+    async def _send(self, delivery: Delivery, draft: Draft) -> UpstreamAnswer:
         """Send a draft; one that is ours anyway asks a stream for its usage, unless this upstream refuses that."""
         headers, body = delivery.route.headers, draft.body
         if body is delivery.received.body or (case := delivery.case) is None:
@@ -237,14 +241,14 @@ class Forwarder:
             self._windows.saw_usage_refused(case.place)
         return await self._request(delivery, headers, body)
 
-    def _asking(self, case: Case, draft: Draft) -> bytes | None:
+    def _asking(self, case: CompactionContext, draft: Draft) -> bytes | None:
         """The draft with a question for the usage; None where the stream tells it anyway, or must not be asked."""
         tells_usage = self._windows.experience(case.place).tells_usage
         if draft.copy is None or not case.request.settings.usage_fields or not tells_usage:
             return None
         return json_array.with_fields(draft.body, case.request.settings.usage_fields, without=())
 
-    async def _request(self, delivery: Delivery, headers: Headers, body: bytes) -> Answer:
+    async def _request(self, delivery: Delivery, headers: Headers, body: bytes) -> UpstreamAnswer:
         response = await self._respond(delivery, headers, body)
         window = delivery.route.window
         try:
@@ -269,6 +273,6 @@ def _plain(headers: Headers) -> Headers:
     return [*without(headers, b"accept-encoding"), (b"accept-encoding", b"identity")]
 
 
-def _is_plausible(case: Case, draft: Draft, stated: StatedLimit) -> bool:
+def _is_plausible(case: CompactionContext, draft: Draft, stated: StatedLimit) -> bool:
     window = case.route.window
     return is_plausible(stated, case.real_tokens(draft.tokens), window.tokens if window else None)

@@ -3,9 +3,9 @@
 from policies.experience import was_cut_off
 from proxy.api.headers import for_questions
 from proxy.engine.ahead import is_worth_following
-from proxy.engine.case import Named, learned
+from proxy.engine.case import RoutedRequest, learned
 from proxy.engine.engine import Engine
-from proxy.gateway.answers import Answer
+from proxy.gateway.answers import UpstreamAnswer
 from proxy.gateway.stages import Delivery
 from proxy.gateway.usage import UsageTap, usage_at_once
 from proxy.upstream.asker import WindowAsker
@@ -21,14 +21,14 @@ class Lessons:
         self._engine = engine
         self._asker = asker
 
-    def tap(self, delivery: Delivery, answer: Answer) -> UsageTap | None:
+    def tap(self, delivery: Delivery, answer: UpstreamAnswer) -> UsageTap | None:
         """What reads how many tokens the upstream bills."""
         named = delivery.named
         if delivery.status == 200 and named is not None:
             delivery.tap = UsageTap(answer, named.request.dialect.answers)
         return delivery.tap
 
-    def warning(self, delivery: Delivery, answer: Answer) -> str | None:
+    def warning(self, delivery: Delivery, answer: UpstreamAnswer) -> str | None:
         """Whether the upstream read the prompt whole: by this answer where it is all there, else by the last one."""
         named, sent = delivery.named, delivery.draft
         if named is None or not _teaches(delivery, named):
@@ -56,7 +56,7 @@ class Lessons:
             engine.background.start("share", engine.windows.share(named.place))
         self._ask_for_windows(delivery, named)
 
-    def _ask_for_windows(self, delivery: Delivery, named: Named) -> None:
+    def _ask_for_windows(self, delivery: Delivery, named: RoutedRequest) -> None:
         if delivery.status != 200 or named.request.tokens < WORTH_LOOKING_UP or named.route.is_login:
             return
         route, model = delivery.route, named.request.settings.model
@@ -69,6 +69,6 @@ class Lessons:
             self._engine.background.start("ask", self._asker.ask(route.upstream, headers, model))
 
 
-def _teaches(delivery: Delivery, named: Named) -> bool:
+def _teaches(delivery: Delivery, named: RoutedRequest) -> bool:
     """Whether something is learned from its answer."""
     return delivery.status == 200 and named.mode != "off" and named.request.tokens >= WORTH_LOOKING_UP

@@ -19,11 +19,11 @@ from proxy.dialects.base import Dialect
 from proxy.dialects.bounds import most_unpacked
 from proxy.dialects.reader import CountedRequest
 from proxy.engine.ahead import is_worth_following
-from proxy.engine.case import Case, Outcome, behind_separator, case_of, named_as, with_lessons
+from proxy.engine.case import CompactionContext, Outcome, behind_separator, case_of, named_as, with_lessons
 from proxy.engine.draft import Draft
 from proxy.engine.engine import Engine
 from proxy.engine.explaining.explanation import Explanation
-from proxy.gateway.answers import Answer
+from proxy.gateway.answers import UpstreamAnswer
 from proxy.gateway.forwarder import Forwarder
 from proxy.gateway.identify import identify
 from proxy.gateway.lessons import WORTH_LOOKING_UP, Lessons
@@ -187,7 +187,7 @@ class Gateway:
                 draft = await engine.drafter.first(case)
         return Prepared(case.route, draft, case, way.template, _stages(draft, began, read, placed))
 
-    async def _forward(self, progress: Progress, delivery: Delivery) -> Answer:
+    async def _forward(self, progress: Progress, delivery: Delivery) -> UpstreamAnswer:
         """The answer that the client gets, of which nothing has reached it; raises what there is none for."""
         _refuse_if_closed(delivery)
         forwarded = await self._fail_open.run(self._forwarder.forward(delivery), None)
@@ -199,7 +199,7 @@ class Gateway:
         delivery.begin_answer(answer.response.status)
         return answer
 
-    async def _relay(self, delivery: Delivery, answer: Answer) -> None:
+    async def _relay(self, delivery: Delivery, answer: UpstreamAnswer) -> None:
         """Look at the beginning of an answer, and pass it on."""
         if answer.overflow is not None:
             is_left_alone = delivery.named is not None and delivery.named.mode in ("off", "shadow")
@@ -284,7 +284,7 @@ class Gateway:
         response = await self._client.send(route.upstream, head.method, url, headers, body)
         sent.responses.append(response)
         sent.begin_answer(response.status)
-        await relay(Answer(response), exchange, [])
+        await relay(UpstreamAnswer(response), exchange, [])
 
     async def _read(self, received: Received) -> CountedRequest | None:
         """The counted request; None if it cannot be understood, which is the upstream's to judge."""
@@ -361,7 +361,7 @@ def _refuse_if_closed(delivery: Delivery) -> None:
         raise errors.CompactionFailedError(delivery.first.reason, delivery.case.chain.name if delivery.case else "")
 
 
-def _reword_overflow(delivery: Delivery, answer: Answer, headers: Headers) -> None:
+def _reword_overflow(delivery: Delivery, answer: UpstreamAnswer, headers: Headers) -> None:
     """Raise ContextLengthError for an overflow that was not solved, if the policy wants words that clients know."""
     stated = answer.overflow
     if stated is None or delivery.caller.policy.overflow_error == "upstream":
@@ -379,7 +379,7 @@ def _reword_overflow(delivery: Delivery, answer: Answer, headers: Headers) -> No
     raise errors.ContextLengthError(message, dialect.array.name, headers)
 
 
-def _may_be_stored(case: Case, sent: Draft) -> bool:
+def _may_be_stored(case: CompactionContext, sent: Draft) -> bool:
     """Whether something of its conversation may lie in the store, or is about to."""
     return not case.is_let_through and (sent.copy is not None or is_worth_following(case, sent))
 

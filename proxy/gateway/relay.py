@@ -2,7 +2,7 @@
 
 from proxy.dialects.base import Answers
 from proxy.errors import UpstreamAnswerError, UpstreamConnectionError
-from proxy.gateway.answers import Answer, error_of
+from proxy.gateway.answers import UpstreamAnswer, error_of
 from proxy.gateway.usage import UsageTap, WithoutUsage
 from proxy.server import content_coding
 from proxy.server.exchange import Exchange
@@ -16,7 +16,11 @@ _MOST_DECODED = 16 * 1024 * 1024
 
 
 async def relay(
-    answer: Answer, exchange: Exchange, extra: Headers, tap: UsageTap | None = None, reads: Answers | None = None
+    answer: UpstreamAnswer,
+    exchange: Exchange,
+    extra: Headers,
+    tap: UsageTap | None = None,
+    reads: Answers | None = None,
 ) -> None:
     """Send an answer to the client. `extra` are headers of ours; `tap` is fed with what passes; `reads` is needed to
     hide the usage that we have asked for.
@@ -39,7 +43,9 @@ async def relay(
 class RelaySink:
     """Where the bytes of an answer go, in the callback that brings them: to the client, then to the tap."""
 
-    def __init__(self, exchange: Exchange, answer: Answer, tap: UsageTap | None, chosen: WithoutUsage | None) -> None:
+    def __init__(
+        self, exchange: Exchange, answer: UpstreamAnswer, tap: UsageTap | None, chosen: WithoutUsage | None
+    ) -> None:
         """`chosen`: what is passed on of them; None for all."""
         self._exchange = exchange
         self._body = answer.response.body
@@ -88,7 +94,7 @@ class RelaySink:
         return self._takes_events and self._tail.endswith(_EVENT_ENDS)
 
 
-async def _go_on(answer: Answer, exchange: Exchange, tap: UsageTap | None, chosen: WithoutUsage | None) -> None:
+async def _go_on(answer: UpstreamAnswer, exchange: Exchange, tap: UsageTap | None, chosen: WithoutUsage | None) -> None:
     """Go on with a stream that comments have begun.
 
     Its status and headers are with the client, so those of the upstream are not: of its answer only the events are
@@ -130,7 +136,7 @@ def _decoded(chunk: bytes, decoder: content_coding.Decoder) -> bytes:
     return read
 
 
-def _takes_events(answer: Answer) -> bool:
+def _takes_events(answer: UpstreamAnswer) -> bool:
     """Whether an event of ours may follow: not inside a compressed content, nor where a length was promised."""
     fixed = any(answer.response.header(name) is not None for name in (b"content-encoding", b"content-length"))
     return answer.is_event_stream and not fixed

@@ -3,7 +3,7 @@
 import time
 from contextlib import AbstractContextManager, nullcontext
 
-from proxy.engine.case import Case, Named
+from proxy.engine.case import CompactionContext, RoutedRequest
 from proxy.engine.draft import Draft
 from proxy.errors import ClientGoneError, ProxyError, RequestDeadlineError, ShuttingDownError
 from proxy.gateway.stages import Delivery, Progress, Sent
@@ -42,7 +42,7 @@ def headers_of(delivery: Delivery) -> Headers:
     return headers
 
 
-def _known_headers(draft: Draft, named: Named | None, route: Route) -> Headers:
+def _known_headers(draft: Draft, named: RoutedRequest | None, route: Route) -> Headers:
     """Those that are known before it is known what is sent."""
     headers = [(b"x-compaction", draft.outcome.encode()), (b"x-compaction-reason", draft.reason.encode())]
     if named is not None:
@@ -55,7 +55,7 @@ def _known_headers(draft: Draft, named: Named | None, route: Route) -> Headers:
     return headers
 
 
-def commenting(exchange: Exchange, case: Case, fail_open: FailOpen) -> AbstractContextManager[None]:
+def commenting(exchange: Exchange, case: CompactionContext, fail_open: FailOpen) -> AbstractContextManager[None]:
     """A streaming client that waits for us inside gets comments, as often as its policy says."""
     interval = case.caller.policy.keepalive
 
@@ -116,7 +116,7 @@ def _cause(error: BaseException | None) -> str | None:
     return error.cause if isinstance(error, ProxyError | TruncatedError) else None
 
 
-def _calibration(named: Named) -> float | None:
+def _calibration(named: RoutedRequest) -> float | None:
     calibration = named.experience.calibration
     return None if calibration == 1 else calibration
 

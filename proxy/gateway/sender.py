@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from policies.experience import Experience
+from policies.experience import ModelProfile
 from proxy.api.head import ApiHead
 from proxy.callers.session_label import label_of
 from proxy.callers.tenants import Caller
@@ -20,12 +20,12 @@ _MEASURED_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
+class ModelRoute:
     """Where requests for a model go. changes, until: for how long what is known of its window is up to date."""
 
     route: Route
     template: RequestTemplate | None
-    experience: Experience
+    experience: ModelProfile
     changes: int
     until: float
 
@@ -45,7 +45,7 @@ class Sender:
     mode: Mode
     is_allowed: bool = False
     repeated: Repeated | None = None
-    ways: dict[str, Way] = field(default_factory=dict)
+    ways: dict[str, ModelRoute] = field(default_factory=dict)
     _label: str | None = None
 
     def label(self, head: ApiHead) -> str:
@@ -54,7 +54,7 @@ class Sender:
             self._label = label_of(head.header)
         return self._label
 
-    def way(self, head: ApiHead, model: str, client: UpstreamClient, now: float) -> Way:
+    def way(self, head: ApiHead, model: str, client: UpstreamClient, now: float) -> ModelRoute:
         """Where its requests for a model go, with what is known of its window; `now` in seconds that go forward."""
         known, router = self.ways.get(model), self.active.router
         if known is not None and known.changes == router.changes and now < known.until:
@@ -64,7 +64,7 @@ class Sender:
             template = client.template(route.upstream, conversation_url(route, head), route.headers)
         else:
             route, template = router.measured(known.route), known.template
-        way = Way(route, template, router.experience(route.place), router.changes, now + _MEASURED_SECONDS)
+        way = ModelRoute(route, template, router.experience(route.place), router.changes, now + _MEASURED_SECONDS)
         if known is not None or len(self.ways) < _MOST_MODELS:
             self.ways[model] = way
         return way

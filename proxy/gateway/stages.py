@@ -8,7 +8,7 @@ from proxy.api.head import ApiHead
 from proxy.callers.admission import Admitted
 from proxy.callers.tenants import Caller
 from proxy.dialects.base import Usage
-from proxy.engine.case import Case, Mode, Named, with_lessons
+from proxy.engine.case import CompactionContext, Mode, RoutedRequest, with_lessons
 from proxy.engine.draft import Draft
 from proxy.gateway.sender import Sender
 from proxy.gateway.usage import UsageTap
@@ -60,7 +60,7 @@ class Prepared(msgspec.Struct, frozen=True):
 
     route: Route
     draft: Draft
-    named: Named | None = None
+    named: RoutedRequest | None = None
     template: RequestTemplate | None = None
     stages: dict[str, float] | None = None
 
@@ -108,7 +108,7 @@ class Delivery(Sent, kw_only=True, eq=False):
     received: Received
     first: Draft
     draft: Draft
-    named: Named | None
+    named: RoutedRequest | None
     template: RequestTemplate | None
     stages: dict[str, float] | None
     own: float
@@ -127,16 +127,16 @@ class Delivery(Sent, kw_only=True, eq=False):
         return self.received.caller
 
     @property
-    def case(self) -> Case | None:
+    def case(self) -> CompactionContext | None:
         """With all that decides what is sent for it, made when it is asked for; None if it was not understood."""
         named = self.named
-        if named is None or isinstance(named, Case):
+        if named is None or isinstance(named, CompactionContext):
             return named
         self.named = case = with_lessons(named, self.active.router)
         return case
 
     @property
-    def counted(self) -> Case:
+    def counted(self) -> CompactionContext:
         case = self.case
         assert case is not None  # noqa: S101 - an overflow is solved only if the request was understood
         return case

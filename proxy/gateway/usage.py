@@ -6,7 +6,7 @@ from contextlib import suppress
 import msgspec
 
 from proxy.dialects.base import Answers, Usage
-from proxy.gateway.answers import Answer
+from proxy.gateway.answers import UpstreamAnswer
 from proxy.server import content_coding
 from proxy.server.sse import EVENT_END, LONGEST_END, data_of, split_events
 
@@ -26,7 +26,7 @@ _decode = msgspec.json.Decoder(msgspec.Raw).decode
 class UsageTap:
     """Keeps the ends of an answer while it is relayed, of which it is fed every chunk. What is odd is no usage."""
 
-    def __init__(self, answer: Answer, reads: Answers) -> None:
+    def __init__(self, answer: UpstreamAnswer, reads: Answers) -> None:
         self._reads = reads
         self._is_event_stream = answer.is_event_stream
         self._decoder = content_coding.decoder(answer.response.header(b"content-encoding"), _PIECE)
@@ -146,7 +146,7 @@ def _end_of_event(tail: bytes, key: bytes) -> Iterator[bytes]:
             return
 
 
-def usage_at_once(answer: Answer, reads: Answers) -> Usage | None:
+def usage_at_once(answer: UpstreamAnswer, reads: Answers) -> Usage | None:
     """What an answer reports that has come whole before any of it was relayed; None for any other."""
     body = answer.response.body
     if answer.usage is not None or not body.is_complete:

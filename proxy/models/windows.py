@@ -9,7 +9,7 @@ import msgspec
 
 from policies import experience as lessons
 from policies.assembly import Shape
-from policies.experience import LEARNED_TTL, Experience
+from policies.experience import LEARNED_TTL, ModelProfile
 from policies.ladder import StatedLimit
 from policies.price import Price
 from proxy.lru import remember
@@ -26,13 +26,13 @@ _OWNER_DIGITS = 32
 _SESSIONS = 5_000
 
 _encode = msgspec.json.Encoder().encode
-_decode = msgspec.json.Decoder(Experience).decode
-NOTHING = Experience()
+_decode = msgspec.json.Decoder(ModelProfile).decode
+NOTHING = ModelProfile()
 # Anthropic's beta for wider windows, without its date (platform.claude.com, "Context windows").
 _VARIANTS = {"context-1m": 1_000_000}
 
 
-class Place(msgspec.Struct, frozen=True):
+class ModelKey(msgspec.Struct, frozen=True):
     """A model at an upstream, for one caller: neither the accounts nor the lessons of two keys are the same.
 
     owner:   hex digits of the caller's scope.
@@ -50,19 +50,19 @@ class Place(msgspec.Struct, frozen=True):
 class Sources:
     """What is known of one model's window, source by source; `window` is what holds. None: it does not say."""
 
-    place: Place
+    place: ModelKey
     window: Window | None
     configured: int | None
     learned: int | None
     asked: int | None
     listed: int | None
     calibration: float
-    experience: Experience
+    experience: ModelProfile
 
 
 @dataclass(slots=True)
 class _Known:
-    experience: Experience
+    experience: ModelProfile
     looked_up: float
     is_shared: bool = True
 
@@ -85,14 +85,14 @@ class Windows:
         self._sealed = replace(sealed, ttl=LEARNED_TTL)
         self._clock = clock
         self._max_entries = max_entries
-        self._known: OrderedDict[Place, _Known] = OrderedDict()
+        self._known: OrderedDict[ModelKey, _Known] = OrderedDict()
         self._asked: OrderedDict[str, tuple[float, Mapping[str, int]]] = OrderedDict()
-        self._answers: OrderedDict[tuple[Place, bytes], tuple[int, ...]] = OrderedDict()
-        self._overflowed: OrderedDict[tuple[Place, bytes], None] = OrderedDict()
+        self._answers: OrderedDict[tuple[ModelKey, bytes], tuple[int, ...]] = OrderedDict()
+        self._overflowed: OrderedDict[tuple[ModelKey, bytes], None] = OrderedDict()
         self.changes = 0
         """Goes up whenever something is known that was not, of any place."""
 
-    def resolve(self, place: Place, configured: int | None) -> Window | None:
+    def resolve(self, place: ModelKey, configured: int | None) -> Window | None:
         """The configured window, else the learned, else what the upstream says, else the table's, else None.
 
         A learned limit below the configured one wins: the upstream has refused what the configuration promised. So
@@ -104,7 +104,7 @@ class Windows:
             return window
         return Window(ceiling, window.max_output if window else None, "learned", of_prompt=True)
 
-    def _stated(self, place: Place, configured: int | None, known: Experience, now: float) -> Window | None:
+    def _stated(self, place: ModelKey, configured: int | None, known: ModelProfile, now: float) -> Window | None:
         listed = self._listed(place)
         max_output = listed.max_output if listed else None
         learned = known.limit_at(now)
@@ -116,18 +116,18 @@ class Windows:
             return Window(told, max_output, "asked")
         return listed
 
-    def _listed(self, place: Place) -> Window | None:
+    def _listed(self, place: ModelKey) -> Window | None:
         listed = self._table.lookup(place.model)
         wider = _VARIANTS.get(place.variant.rpartition("-")[0])
         return listed if listed is None or wider is None else replace(listed, tokens=max(wider, listed.tokens))
 
-    def _told(self, place: Place, now: float) -> int | None:
+    def _told(self, place: ModelKey, now: float) -> int | None:
         if place.variant:  # lists tell the window that holds without it
             return None
         at, windows = self._asked.get(place.base_url, (0.0, {}))
         return windows.get(place.model) if now - at < ASKED_TTL else None
 
-    def sources(self, place: Place, configured: int | None) -> Sources:
+    def sources(self, place: ModelKey, configured: int | None) -> Sources:
         """What each source says of this window, and which of them wins."""
         known, now = self.experience(place), self._clock()
         listed = self._listed(place)
@@ -142,31 +142,31 @@ class Windows:
             experience=known,
         )
 
-    def places(self) -> list[Place]:
+    def places(self) -> list[ModelKey]:
         """Every model that something is known of here, the newest last."""
         return list(self._known)
 
-    def forget(self, place: Place) -> None:
+    def forget(self, place: ModelKey) -> None:
         """Take back what refusals, answers and bills have taught, for the other replicas too once it is shared."""
         if place in self._known:
             self._keep(place, _Known(NOTHING, self._clock(), is_shared=False))
             self._answers = OrderedDict((key, kept) for key, kept in self._answers.items() if key[0] != place)
 
-    def experience(self, place: Place) -> Experience:
+    def experience(self, place: ModelKey) -> ModelProfile:
         """What is known here and now."""
         known = self._known.get(place)
         if known is not None:
             return known.experience
         guessed = lessons.first_calibration(place.model)
-        return NOTHING if guessed == 1.0 else Experience(guessed=guessed)
+        return NOTHING if guessed == 1.0 else ModelProfile(guessed=guessed)
 
-    def is_looked_up(self, place: Place) -> bool:
+    def is_looked_up(self, place: ModelKey) -> bool:
         """Whether what other replicas have learned is known as well, as of late."""
         known = self._known.get(place)
         is_new = known is not None and (not known.is_shared or self._clock() - known.looked_up < REFRESH)
         return is_new or len(place.model) > MAX_NAME
 
-    async def look_up(self, place: Place) -> None:
+    async def look_up(self, place: ModelKey) -> None:
         """Take what other replicas have learned, once in a while; own lessons that were not shared yet stay."""
         if self.is_looked_up(place):
             return
@@ -175,7 +175,7 @@ class Windows:
         found = stored or self.experience(place)
         self._keep(place, _Known(found, now))
 
-    async def share(self, place: Place) -> None:
+    async def share(self, place: ModelKey) -> None:
         """Tell the other replicas what was learned here."""
         known = self._known.get(place)
         if known is not None and not known.is_shared:
@@ -183,7 +183,7 @@ class Windows:
             key = _key(place)
             await self._sealed.put(key, _encode(known.experience))
 
-    def has_news(self, place: Place) -> bool:
+    def has_news(self, place: ModelKey) -> bool:
         """Whether something was learned that the other replicas do not know."""
         known = self._known.get(place)
         return known is not None and not known.is_shared
@@ -193,23 +193,23 @@ class Windows:
         remember(self._asked, base_url, (self._clock(), windows), self._max_entries)
         self.changes += 1
 
-    def saw_overflow(self, place: Place, stated: StatedLimit, estimated: int) -> None:
+    def saw_overflow(self, place: ModelKey, stated: StatedLimit, estimated: int) -> None:
         """Take what the refusal of a prompt of `estimated` tokens taught."""
         self._take(place, lessons.overflowed(self.experience(place), stated, estimated, self._clock()))
 
-    def saw_shrunk(self, place: Place, session: bytes, stated: StatedLimit, refused: int) -> None:
+    def saw_shrunk(self, place: ModelKey, session: bytes, stated: StatedLimit, refused: int) -> None:
         """Take that a smaller prompt of a session was taken in the place of one of `refused` tokens."""
         if len(place.model) <= MAX_NAME:
             remember(self._overflowed, (place, session), None, _SESSIONS)
         self._take(place, lessons.shrunk(self.experience(place), stated, refused, self._clock()))
 
-    def has_overflowed(self, place: Place, session: Callable[[], bytes]) -> bool:
+    def has_overflowed(self, place: ModelKey, session: Callable[[], bytes]) -> bool:
         """Whether a smaller prompt of a session was taken here in the place of one that was refused, as far as this
         process has seen. `session` names it, which has its price.
         """
         return bool(self._overflowed) and (place, session()) in self._overflowed
 
-    def saw_answer(self, place: Place, session: bytes, estimated: int, prompt: int, output: int) -> None:
+    def saw_answer(self, place: ModelKey, session: bytes, estimated: int, prompt: int, output: int) -> None:
         """Take what a session's answer, of `output` tokens to a prompt of `estimated` of which `prompt` were billed,
         taught."""
         known = lessons.billed(self.experience(place), estimated, prompt)
@@ -220,56 +220,56 @@ class Windows:
             known = lessons.answered(known, output)
         self._take(place, known)
 
-    def may_try_larger(self, place: Place) -> bool:
+    def may_try_larger(self, place: ModelKey) -> bool:
         """Whether it is so long since a prompt was refused here as too long that one as large may be sent again."""
         known = self.experience(place)
         return known.refused_at > 0 and known.is_trial_due(self._clock())
 
-    def longest_answer(self, place: Place, session: bytes) -> int | None:
+    def longest_answer(self, place: ModelKey, session: bytes) -> int | None:
         """Of a session's newest answers, else of the model's; None where too few were seen."""
         own = lessons.longest_answer(self._answers.get((place, session), ()))
         return own if own is not None else lessons.longest_answer(self.experience(place).answers)
 
-    def saw_shape(self, place: Place, shape: Shape) -> None:
+    def saw_shape(self, place: ModelKey, shape: Shape) -> None:
         """Take the shape that a template accepted after it had refused another."""
         self._take(place, msgspec.structs.replace(self.experience(place), shape=shape))
 
-    def saw_usage_refused(self, place: Place) -> None:
+    def saw_usage_refused(self, place: ModelKey) -> None:
         """Take that a stream must not be asked for its usage."""
         self._take(place, msgspec.structs.replace(self.experience(place), tells_usage=False))
 
-    def saw_thinking_bound(self, place: Place) -> None:
+    def saw_thinking_bound(self, place: ModelKey) -> None:
         """Take that thinking holds only behind the prompt that it was made for."""
         self._take(place, msgspec.structs.replace(self.experience(place), binds_thinking=True))
 
-    def saw_copy_refused(self, place: Place) -> None:
+    def saw_copy_refused(self, place: ModelKey) -> None:
         """Take that a copy of ours was refused where the client's own request was not."""
         until = self._clock() + lessons.ORIGINALS
         self._take(place, msgspec.structs.replace(self.experience(place), originals_until=until))
 
-    def takes_copies(self, place: Place) -> bool:
+    def takes_copies(self, place: ModelKey) -> bool:
         """Whether requests may be changed; they may not for a while after one was refused for it."""
         return self._clock() >= self.experience(place).originals_until
 
     def price(self, model: str) -> Price | None:
         return self._table.price(model)
 
-    def _take(self, place: Place, learned: Experience) -> None:
+    def _take(self, place: ModelKey, learned: ModelProfile) -> None:
         if learned == self.experience(place) or len(place.model) > MAX_NAME:
             return
         known = self._known.get(place)
         self._keep(place, _Known(learned, known.looked_up if known else self._clock(), is_shared=False))
 
-    def _keep(self, place: Place, known: _Known) -> None:
+    def _keep(self, place: ModelKey, known: _Known) -> None:
         remember(self._known, place, known, self._max_entries)
         self.changes += 1
 
 
-def place_of(tenant: str, scope: bytes, base_url: str, model: str, variant: str = "") -> Place:
+def place_of(tenant: str, scope: bytes, base_url: str, model: str, variant: str = "") -> ModelKey:
     """Where the requests of a caller of this scope go."""
-    return Place(tenant, scope.hex()[:_OWNER_DIGITS], base_url, model, variant)
+    return ModelKey(tenant, scope.hex()[:_OWNER_DIGITS], base_url, model, variant)
 
 
-def _key(place: Place) -> str:
+def _key(place: ModelKey) -> str:
     name = msgspec.json.encode([place.owner, place.base_url, place.model, *filter(None, [place.variant])])
     return f"learned:{hashlib.sha256(name).hexdigest()}"

@@ -33,7 +33,7 @@ from proxy.records.index import (
 from proxy.records.lineages import Lineages
 from proxy.records.manual import ManualCompactions
 from proxy.records.shelf import Shelf
-from proxy.records.siblings import Siblings
+from proxy.records.siblings import SharedCheckpoints
 from proxy.stores.base import Member, Store, StoreError, names_in
 from proxy.stores.breaker import CircuitBreaker
 from proxy.stores.delegating import ReadOnlyStore
@@ -79,7 +79,7 @@ class Sessions:
         self.sealed = sealed
         self.checkpoints = Checkpoints(sealed, Cache(memory, "records"))
         self.erasures = Erasures(sealed.store, sealed.ttl, ticks)
-        self.siblings = Siblings(self.checkpoints, self.erasures)
+        self.siblings = SharedCheckpoints(self.checkpoints, self.erasures)
         self.lineages = Lineages(sealed, clock, memory)
         self.is_up = partial(_is_up, sealed.store)
         """Whether the store does all it is asked to, rather than that a guard answers in its place."""
@@ -99,7 +99,7 @@ class Sessions:
         store = ReadOnlyStore(self._store)
         looked_at = Sessions(replace(self.sealed, store=store), Memory(0), self._clock)
         looked_at.checkpoints, looked_at.lineages = self.checkpoints.over(store), self.lineages
-        looked_at.erasures, looked_at.siblings = self.erasures, Siblings(looked_at.checkpoints, self.erasures)
+        looked_at.erasures, looked_at.siblings = self.erasures, SharedCheckpoints(looked_at.checkpoints, self.erasures)
         looked_at.is_up = self.is_up
         return looked_at
 

@@ -17,7 +17,7 @@ _LOOKED_UP = 256
 _FOLLOWED = 3
 
 
-class Siblings:
+class SharedCheckpoints:
     """Notes and finds records across labels; one per process."""
 
     def __init__(self, checkpoints: Checkpoints, erasures: Erasures) -> None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import msgspec
 
 from policies.chain import Chain
-from policies.experience import Experience
+from policies.experience import ModelProfile
 from proxy.api.head import ApiHead
 from proxy.api.headers import KEY_HEADERS, credential, for_questions, is_login, to_upstream, window_beta
 from proxy.api.paths import MODEL_PATHS, NO_MOUNT, Mount, allows, reading, resource, resource_url
@@ -18,7 +18,7 @@ from proxy.dialects.table import named
 from proxy.errors import NotAllowedError, NotFoundError
 from proxy.models.table import MAX_NAME, Window
 from proxy.models.tokenizer import Tokenizer
-from proxy.models.windows import Place, Windows, place_of
+from proxy.models.windows import ModelKey, Windows, place_of
 from proxy.observing.trace import Trace
 from proxy.server.headers import Headers, first, without
 
@@ -39,7 +39,7 @@ class Route(msgspec.Struct, frozen=True):
     name: str
     upstream: Upstream
     headers: Headers
-    place: Place
+    place: ModelKey
     window: Window | None = None
     exact: bool = False
     trace: Trace | None = None
@@ -65,7 +65,7 @@ class SummaryTarget:
     """
 
     dialect: Dialect
-    place: Place
+    place: ModelKey
     name: str
     upstream: Upstream
     headers: Headers
@@ -152,7 +152,7 @@ class Router:
         """Goes up with whatever is learned of models' windows."""
         return self._windows.changes
 
-    def _goes_to(self, head: ApiHead, caller: Caller, model: str) -> tuple[str, Upstream, Place]:
+    def _goes_to(self, head: ApiHead, caller: Caller, model: str) -> tuple[str, Upstream, ModelKey]:
         name, upstream = self._upstream(head, caller, model)
         return (
             name,
@@ -178,26 +178,26 @@ class Router:
             return self._config.upstream_for(tenant, model)
         return self._config.speaker_for(tenant, model, spoken)
 
-    def place(self, head: ApiHead, caller: Caller, model: str) -> Place:
+    def place(self, head: ApiHead, caller: Caller, model: str) -> ModelKey:
         """Where a caller's requests for this model go, as lessons are kept."""
         return self._goes_to(head, caller, model)[2]
 
-    def experience(self, place: Place) -> Experience:
+    def experience(self, place: ModelKey) -> ModelProfile:
         return self._windows.experience(place)
 
-    def takes_copies(self, place: Place) -> bool:
+    def takes_copies(self, place: ModelKey) -> bool:
         """Whether requests may be changed there."""
         return self._windows.takes_copies(place)
 
-    def longest_answer(self, place: Place, session: bytes) -> int | None:
+    def longest_answer(self, place: ModelKey, session: bytes) -> int | None:
         """Of those seen there lately, in tokens; None where too few were."""
         return self._windows.longest_answer(place, session)
 
-    def has_overflowed(self, place: Place, chain: Chain) -> bool:
+    def has_overflowed(self, place: ModelKey, chain: Chain) -> bool:
         """Whether a conversation has overflowed there, and may go on from the record that this led to."""
         return self._windows.has_overflowed(place, lambda: chain.session)
 
-    def may_try_larger(self, place: Place) -> bool:
+    def may_try_larger(self, place: ModelKey) -> bool:
         return self._windows.may_try_larger(place)
 
     def configured_window(self, model: str) -> int | None:
@@ -251,7 +251,7 @@ class Router:
             mount=route.mount if name == route.name and dialect is request.dialect else NO_MOUNT,
         )
 
-    def _window(self, place: Place) -> Window | None:
+    def _window(self, place: ModelKey) -> Window | None:
         return self._windows.resolve(place, self.configured_window(place.model))
 
     def _model(self, name: str) -> _Model:

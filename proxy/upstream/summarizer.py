@@ -9,11 +9,11 @@ from typing import Literal
 from policies.ladder import StatedLimit
 from policies.price import Tokens
 from policies.record.prompting import Prompt
-from policies.record.validation import Answer
+from policies.record.validation import SummaryAnswer
 from proxy.api.paths import question_url
 from proxy.errors import ProxyError
 from proxy.lru import remember
-from proxy.models.windows import Place
+from proxy.models.windows import ModelKey
 from proxy.observing.events import CallResult, Hook, SummarizerCalled, SummarizerPaused
 from proxy.observing.hooks import observe_traced
 from proxy.overflow.classify import classify
@@ -38,7 +38,7 @@ _SHOWN = 100
 
 Kind = Literal["transient", "refused", "invalid", "cooling_down", "bounded"]
 """`bounded`: the calls or the depth of the policy's bisection were used up, which is no fault of the summarizer."""
-_Key = tuple[str, Place, bool]
+_Key = tuple[str, ModelKey, bool]
 
 
 class SummarizerError(Exception):
@@ -92,12 +92,12 @@ class Summarizer:
         now = self._clock()
         return {paused for paused, until in self._paused.copy().items() if now < until}
 
-    async def ask(self, target: SummaryTarget, prompt: Prompt, max_tokens: int) -> Answer:
+    async def ask(self, target: SummaryTarget, prompt: Prompt, max_tokens: int) -> SummaryAnswer:
         """One answer, not validated. Raises SummarizerError or SummarizerOverflowError."""
         limit = (target.output_key, max_tokens)
         return await self.send(target, target.dialect.questions.ask(target.model, prompt, limit, target.temperature))
 
-    async def send(self, target: SummaryTarget, body: bytes, *, is_aligned: bool = False) -> Answer:
+    async def send(self, target: SummaryTarget, body: bytes, *, is_aligned: bool = False) -> SummaryAnswer:
         """The answer to a whole request of ours. Raises SummarizerError or SummarizerOverflowError.
 
         is_aligned: a client's prompt with our question at its end: where that is refused, a plain one may be answered.
@@ -112,7 +112,7 @@ class Summarizer:
             raise
         return replace(answer, ms=self._ms_since(began))
 
-    def answered(self, target: SummaryTarget, answer: Answer, used: Tokens, result: CallResult) -> None:
+    def answered(self, target: SummaryTarget, answer: SummaryAnswer, used: Tokens, result: CallResult) -> None:
         """Take what an answer used, and whether it was of use."""
         self._called(target, result, answer.ms, used)
 
@@ -134,7 +134,7 @@ class Summarizer:
     def _ms_since(self, began: float) -> float:
         return 1000 * (self._clock() - began)
 
-    async def _sent(self, target: SummaryTarget, body: bytes, *, is_aligned: bool) -> Answer:
+    async def _sent(self, target: SummaryTarget, body: bytes, *, is_aligned: bool) -> SummaryAnswer:
         from tenacity import AsyncRetrying, retry_if_exception, stop_after_attempt, wait_random_exponential
 
         retrying = AsyncRetrying(
@@ -171,7 +171,7 @@ class Summarizer:
         if not is_aligned:
             self._paused.pop((target.name, target.model), None)
 
-    async def _ask_once(self, target: SummaryTarget, body: bytes) -> Answer:
+    async def _ask_once(self, target: SummaryTarget, body: bytes) -> SummaryAnswer:
         names = target.dialect.question_path(target.model)
         url = question_url(target.upstream.base_url, names, target.mount, target.model)
         headers = [*target.headers, (b"content-type", b"application/json"), (HOP, b"1")]
@@ -189,7 +189,7 @@ class Summarizer:
             raise SummarizerError("refused", "the summarizer's answer cannot be read")
         return self._read(target, response, answer)
 
-    def _read(self, target: SummaryTarget, response: UpstreamResponse, answer: bytes) -> Answer:
+    def _read(self, target: SummaryTarget, response: UpstreamResponse, answer: bytes) -> SummaryAnswer:
         status = response.status
         stated = classify(status, answer)
         if stated is not None and stated.action != "inspect":

@@ -13,8 +13,7 @@ import pytest
 from policies.record.bisect import SummarizeCall
 from policies.record.prompting import Continuity, fill
 from policies.record.texts import texts_for
-from policies.record.validation import Answer as SummaryAnswer
-from policies.record.validation import Invalid, Valid, validate
+from policies.record.validation import Invalid, SummaryAnswer, Valid, validate
 from policies.transcript import Utterance, render
 from proxy.demo import answers
 from proxy.demo.model_server import Fault, ModelServer

@@ -23,7 +23,7 @@ from policies.price import Payoff, payoff_of
 from proxy.api.head import ApiHead
 from proxy.callers.tenants import Tenants
 from proxy.dialects.table import CHAT
-from proxy.engine.case import Case, Mode, case_of
+from proxy.engine.case import CompactionContext, Mode, case_of
 from proxy.engine.cooler import Content, content_key
 from proxy.engine.decider import worthwhile
 from proxy.engine.draft import Draft
@@ -409,7 +409,7 @@ class Bench:
         case, explanation = await self.explain(messages, mode)
         return explanation, await self.engine.drafter.first(case)
 
-    async def explain(self, messages: Sequence[Message], mode: Mode) -> tuple[Case, Explanation]:
+    async def explain(self, messages: Sequence[Message], mode: Mode) -> tuple[CompactionContext, Explanation]:
         caller = Tenants(self.config).identify(None)
         router = self.engine.router(self.config)
         request = await self.engine.reader.read(body(messages), caller.scope, router.encoding, CHAT)

@@ -11,7 +11,7 @@ import pytest
 from policies.budget import budget_of, usable_input
 from policies.cool_zone import short_form, zone_of
 from policies.ladder import StatedLimit, next_rung, refused_budget
-from policies.plan import Compact, Reuse, Standing, decide, decide_ahead, limits_of
+from policies.plan import ActiveCheckpoint, Compact, Reuse, decide, decide_ahead, limits_of
 from policies.record.actions import file_changes, key_actions
 from policies.record.bisect import SummarizeCall
 from policies.record.lineage import Lineage, compacted, failed, shown
@@ -84,7 +84,7 @@ def test_a_refused_budget_names_the_window() -> None:
 
 def test_what_a_rung_leaves_for_the_rest_is_what_head_and_record_do_not_take() -> None:
     view = conversation([system(), user("task"), *rounds(6), user("x" * 80_000)])
-    standing = Standing(len(view.body) - 1, 600)
+    standing = ActiveCheckpoint(len(view.body) - 1, 600)
     rung = next_rung(view, budget_of(8_192, 7_000), DEFAULTS, standing, attempt=0, smallest_sent=30_000)
     assert rung.cut is None
     assert rung.tail_tokens == rung.target - view.fixed_tokens - 600
@@ -102,7 +102,7 @@ def test_what_a_rung_leaves_for_the_rest_is_what_head_and_record_do_not_take() -
 def test_what_is_made_ahead_continues_the_standing_record_and_nothing_irreducible() -> None:
     view = conversation([user("task"), *rounds(60)])
     limits = limits_of(budget_of(8_192, 7_000), DEFAULTS, 0)
-    standing = Standing(9, 300)
+    standing = ActiveCheckpoint(9, 300)
     plan = decide_ahead(view, limits, DEFAULTS, standing)
     assert plan is not None
     assert plan.standing == standing
@@ -322,12 +322,12 @@ def test_some_foreign_words_do_not_change_a_conversations_language() -> None:
 def test_what_stands_is_sent_on_where_nothing_better_can_be_made() -> None:
     limits = limits_of(budget_of(8_192, 7_000), DEFAULTS, 0)
     floor = conversation([user("task"), *rounds(20), user("x" * 4 * 6_000)])
-    standing = Standing(covered=len(floor.body) - 1, record_tokens=200)
+    standing = ActiveCheckpoint(covered=len(floor.body) - 1, record_tokens=200)
     assert decide(floor, limits, DEFAULTS, standing) == Reuse(standing, "nothing_to_compact")
-    standing = Standing(covered=len(floor.body) - 5, record_tokens=200)
+    standing = ActiveCheckpoint(covered=len(floor.body) - 5, record_tokens=200)
     assert decide(floor, limits, DEFAULTS, standing) == Reuse(standing, "irreducible")
     grown = conversation([user("task"), *rounds(90)])
-    standing = Standing(covered=80, record_tokens=300)
+    standing = ActiveCheckpoint(covered=80, record_tokens=300)
     plan = decide_ahead(grown, limits, DEFAULTS, standing)
     assert plan is not None
     assert (plan.standing, plan.tokens_before) == (standing, 300 + grown.kept_tokens(80))
@@ -338,5 +338,5 @@ def test_unmeasured_requests_count_by_messages_that_no_record_covers() -> None:
     limits = limits_of(None, DEFAULTS, 0)
     messages = conversation([user("task"), *rounds(80)])
     assert isinstance(decide(messages, limits, DEFAULTS, None), Compact)
-    covering = Standing(covered=len(messages.body) - 49, record_tokens=9_000)
+    covering = ActiveCheckpoint(covered=len(messages.body) - 49, record_tokens=9_000)
     assert decide(messages, limits, DEFAULTS, covering) == Reuse(covering, "below_threshold")

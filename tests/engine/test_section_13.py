@@ -13,7 +13,7 @@ import pytest
 
 from policies.assembly import ACKNOWLEDGEMENT
 from policies.record.texts import texts_for
-from policies.record.validation import Answer, Invalid, validate
+from policies.record.validation import Invalid, SummaryAnswer, validate
 from policies.settings import PolicySettings, SummarizerSettings
 from policies.transcript import MARKERS, Utterance
 from proxy.demo.answers import error
@@ -351,7 +351,7 @@ async def test_a_chinese_span_that_must_be_split_is_merged_in_chinese(tmp_path: 
 def test_a_summary_in_another_language_is_no_summary() -> None:
     chinese_headings = texts_for("zh").headings
     verdict = validate(
-        Answer(GOOD, "stop", tool_calls=False),
+        SummaryAnswer(GOOD, "stop", tool_calls=False),
         source="任务 " * 400,
         source_tokens=1_000,
         cap=800,

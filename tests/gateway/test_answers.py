@@ -12,7 +12,7 @@ import pytest
 
 from policies.ladder import StatedLimit
 from proxy.dialects.table import CHAT
-from proxy.gateway.answers import Answer, look_at
+from proxy.gateway.answers import UpstreamAnswer, look_at
 from proxy.overflow.classify import MAX_ERROR_BYTES
 from proxy.server.headers import Headers
 from proxy.upstream.http import UpstreamResponse
@@ -31,7 +31,7 @@ ROLE = b'data: {"choices":[{"delta":{"role":"assistant","content":""}}]}\n\n'
 DELTA = b'data: {"choices":[{"delta":{"content":"hi"}}]}\n\n'
 
 
-async def looked(response: Scripted, *times: float) -> Answer:
+async def looked(response: Scripted, *times: float) -> UpstreamAnswer:
     """What was seen; the clock shows these times one after another, then the last of them."""
     left = list(times) or [0.0]
     return await look_at(
@@ -42,7 +42,7 @@ async def looked(response: Scripted, *times: float) -> Answer:
     )
 
 
-async def rest(answer: Answer) -> bytes:
+async def rest(answer: UpstreamAnswer) -> bytes:
     return b"".join([chunk async for chunk in answer.response.chunks()])
 
 

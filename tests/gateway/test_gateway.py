@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from proxy.engine.case import Case
+    from proxy.engine.case import CompactionContext
     from proxy.engine.draft import Draft
     from tests.support.stages import Stage
 
@@ -457,12 +457,12 @@ class Followed:
     """What was done after answers: the requests, what was sent for them and the usage, in turn."""
 
     def __init__(self) -> None:
-        self.calls: deque[tuple[Case, Draft, Usage | None]] = deque()
+        self.calls: deque[tuple[CompactionContext, Draft, Usage | None]] = deque()
         self.go_on = asyncio.Event()
         self.go_on.set()
         self.done = asyncio.Event()
 
-    async def after(self, _: Ahead, case: Case, sent: Draft, usage: Usage | None) -> None:
+    async def after(self, _: Ahead, case: CompactionContext, sent: Draft, usage: Usage | None) -> None:
         self.calls.append((case, sent, usage))
         await self.go_on.wait()
         self.done.set()
@@ -472,7 +472,7 @@ class Followed:
 def followed(monkeypatch: pytest.MonkeyPatch) -> Followed:
     followed = Followed()
 
-    async def after(ahead: Ahead, case: Case, sent: Draft, usage: Usage | None) -> None:
+    async def after(ahead: Ahead, case: CompactionContext, sent: Draft, usage: Usage | None) -> None:
         await followed.after(ahead, case, sent, usage)
 
     monkeypatch.setattr(Ahead, "after", after)

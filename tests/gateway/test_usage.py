@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from proxy.dialects.base import Usage
 from proxy.dialects.table import CHAT
-from proxy.gateway.answers import Answer
+from proxy.gateway.answers import UpstreamAnswer
 from proxy.gateway.relay import RelaySink
 from proxy.gateway.usage import UsageTap
 from tests.support.dialects import WRITERS, Writer
@@ -39,7 +39,7 @@ EVENTS = (b"content-type", b"text/event-stream; charset=utf-8")
 
 def tapped(*headers: tuple[bytes, bytes], head: bytes = b"", reads: Answers = CHAT.answers) -> UsageTap:
     response = Scripted((), headers=list(headers))
-    tap = UsageTap(Answer(cast("UpstreamResponse", response)), reads)
+    tap = UsageTap(UpstreamAnswer(cast("UpstreamResponse", response)), reads)
     tap.feed(head)
     return tap
 
@@ -256,7 +256,7 @@ class Client:
 
 
 async def relayed(pieces: Iterable[bytes], *headers: tuple[bytes, bytes]) -> Client:
-    answer, client = Answer(cast("UpstreamResponse", Scripted(pieces, headers=list(headers)))), Client()
+    answer, client = UpstreamAnswer(cast("UpstreamResponse", Scripted(pieces, headers=list(headers)))), Client()
     client.tap = UsageTap(answer, CHAT.answers)
     await RelaySink(cast("Exchange", client), answer, client.tap, None).relay()
     return client

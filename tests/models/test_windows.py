@@ -11,7 +11,7 @@ from msgspec import structs
 from policies.experience import FIRST_TRIAL, LEARNED_TTL
 from policies.ladder import StatedLimit
 from proxy.models.table import MAX_NAME, ModelTable, Window
-from proxy.models.windows import ASKED_TTL, REFRESH, Place, Windows
+from proxy.models.windows import ASKED_TTL, REFRESH, ModelKey, Windows
 from proxy.stores import Sealer
 from proxy.stores.memory import MemoryStore
 from proxy.stores.sealing import SealedStore
@@ -21,8 +21,8 @@ from tests.support.model_tables import ROWS
 pytestmark = pytest.mark.anyio
 
 URL = "http://u/v1"
-GPT = Place("default", "k", URL, "gpt-4o")
-UNHEARD = Place("default", "k", URL, "unheard")
+GPT = ModelKey("default", "k", URL, "gpt-4o")
+UNHEARD = ModelKey("default", "k", URL, "unheard")
 LIMIT = StatedLimit(8_192)
 
 
@@ -72,7 +72,7 @@ def windows(table: ModelTable, store: MemoryStore, clock: Clock) -> Windows:
 )
 def test_a_window_is_configured_or_learned_or_asked_or_listed_and_a_refusal_beats_a_promise(
     windows: Windows,
-    place: Place,
+    place: ModelKey,
     configured: int | None,
     learned: int | None,
     asked: int | None,
@@ -155,14 +155,14 @@ async def test_what_nobody_shared_or_nobody_can_read_leaves_what_is_known(
 
 def test_memory_is_bounded_and_the_least_recently_taught_goes(table: ModelTable, clock: Clock) -> None:
     windows = Windows(table, SealedStore(MemoryStore(), Sealer(None), 600.0), clock, max_entries=2)
-    places = [Place("default", "k", URL, name) for name in "abc"]
+    places = [ModelKey("default", "k", URL, name) for name in "abc"]
     for place in places:
         windows.saw_answer(place, b"session", 1_000, 2_000, 0)
     assert [windows.experience(place).calibration for place in places] == [1.0, 2.0, 2.0]
 
 
 async def test_a_name_no_model_has_is_not_remembered(windows: Windows) -> None:
-    place = Place("default", "k", URL, "m" * (MAX_NAME + 1))
+    place = ModelKey("default", "k", URL, "m" * (MAX_NAME + 1))
     windows.saw_overflow(place, LIMIT, 1)
     await windows.look_up(place)
     assert windows.resolve(place, None) is None

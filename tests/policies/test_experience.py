@@ -8,7 +8,7 @@ import pytest
 from policies.experience import (
     FIRST_CEILING_TTL,
     LEARNED_TTL,
-    Experience,
+    ModelProfile,
     billed,
     overflowed,
     rose,
@@ -18,10 +18,10 @@ from policies.experience import (
 )
 from policies.ladder import StatedLimit
 
-NOTHING = Experience()
+NOTHING = ModelProfile()
 
 
-def learned(*limits: int, kind: str = "window", now: float = 0) -> Experience:
+def learned(*limits: int, kind: str = "window", now: float = 0) -> ModelProfile:
     known = NOTHING
     for limit in limits:
         known = overflowed(known, StatedLimit(limit, kind=kind), 10_000, now)  # type: ignore[arg-type]
@@ -115,13 +115,13 @@ def test_it_survives_being_stored() -> None:
     known = msgspec.structs.replace(
         learned(8_192, kind="input", now=5), shape="merge", tells_usage=False, ratios=(1.5,)
     )
-    assert msgspec.json.decode(msgspec.json.encode(known), type=Experience) == known
+    assert msgspec.json.decode(msgspec.json.encode(known), type=ModelProfile) == known
 
 
 UNSTATED = StatedLimit(learnable=False)
 
 
-def refused(*sizes: int, now: float = 0, known: Experience = NOTHING) -> Experience:
+def refused(*sizes: int, now: float = 0, known: ModelProfile = NOTHING) -> ModelProfile:
     for size in sizes:
         known = shrunk(known, UNSTATED, size, now)
     return known
@@ -170,7 +170,7 @@ def test_replicas_of_the_version_before_read_what_is_shared_and_their_own_is_rea
 
     raw = msgspec.json.encode(refused(40_000, known=learned(8_192, now=5)))
     assert msgspec.json.decode(raw, type=Before) == Before(8_192, 5)
-    assert msgspec.json.decode(msgspec.json.encode(Before(8_192, 5)), type=Experience).limit == 8_192
+    assert msgspec.json.decode(msgspec.json.encode(Before(8_192, 5)), type=ModelProfile).limit == 8_192
 
 
 def test_a_larger_prompt_is_tried_again_after_minutes_and_later_after_every_refusal() -> None:
@@ -206,5 +206,5 @@ def test_a_larger_prompt_that_is_taken_ends_the_waiting() -> None:
 
 
 def test_what_was_learned_before_trials_were_counted_is_tried_at_once() -> None:
-    known = msgspec.json.decode(b'{"limit": 132, "learned_at": 1700000000}', type=Experience)
+    known = msgspec.json.decode(b'{"limit": 132, "learned_at": 1700000000}', type=ModelProfile)
     assert known.is_trial_due(1_700_000_001)

@@ -18,7 +18,7 @@ from policies.chain import prefix_digests
 from policies.cuts import legal_cuts
 from policies.half_window import choose_cut
 from policies.ladder import SHRINK_AT_LEAST, TARGETS, next_rung
-from policies.plan import Compact, Standing, decide, limits_of
+from policies.plan import ActiveCheckpoint, Compact, decide, limits_of
 from policies.record.bisect import Call, Outcome, Result
 from policies.record.record import Segment, Written
 from policies.settings import DEFAULTS, BisectSettings, PolicySettings
@@ -294,7 +294,7 @@ def test_17_every_rung_aims_a_tenth_lower_and_the_last_asks_no_model(
 ) -> None:
     view = conversation(messages)
     cuts = [cut for cut in legal_cuts(view) if cut <= covered]
-    standing = Standing(cuts[-1], 100) if cuts and data.draw(st.booleans()) else None
+    standing = ActiveCheckpoint(cuts[-1], 100) if cuts and data.draw(st.booleans()) else None
     smallest = view.total_tokens
     for attempt in range(len(TARGETS)):
         rung = next_rung(view, budget_of(usable, usable), DEFAULTS, standing, attempt=attempt, smallest_sent=smallest)

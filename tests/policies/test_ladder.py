@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from policies.budget import budget_of, usable_input
 from policies.ladder import StatedLimit, next_rung, refused_budget, stated_room
 from policies.oversize import allowance
-from policies.plan import Standing
+from policies.plan import ActiveCheckpoint
 from policies.settings import DEFAULTS
 from tests.support.conversations import conversation, rounds, user
 
@@ -74,7 +74,7 @@ def test_one_message_that_cannot_be_cut_out_is_cut_inside() -> None:
 
 def test_a_standing_checkpoint_is_continued() -> None:
     view = conversation([user("task"), *rounds(60)])
-    rung = next_rung(view, budget_of(8_192, 7_000), DEFAULTS, Standing(31, 600), attempt=0, smallest_sent=8_000)
+    rung = next_rung(view, budget_of(8_192, 7_000), DEFAULTS, ActiveCheckpoint(31, 600), attempt=0, smallest_sent=8_000)
     assert rung.cut is not None
     assert rung.cut.position > 31
 

@@ -12,11 +12,11 @@ from policies.budget import Budget, budget_of, usable_input
 from policies.conversation import Conversation
 from policies.message import Message
 from policies.plan import (
+    ActiveCheckpoint,
     Compact,
     Forward,
     Limits,
     Reuse,
-    Standing,
     decide,
     decide_ahead,
     is_far_below,
@@ -137,9 +137,9 @@ def test_a_compaction_tells_what_it_takes_out_and_what_it_breaks() -> None:
 def test_a_standing_checkpoint_is_reused_until_the_rest_has_grown() -> None:
     view = conversation(of_tokens(9_000))
     covered = view.units[len(view.units) // 2]
-    plan = decide(view, LIMITS, DEFAULTS, Standing(covered, 500))
-    assert plan == Reuse(Standing(covered, 500), "below_threshold")
-    grown = decide(view, LIMITS, DEFAULTS, Standing(view.units[5], 500))
+    plan = decide(view, LIMITS, DEFAULTS, ActiveCheckpoint(covered, 500))
+    assert plan == Reuse(ActiveCheckpoint(covered, 500), "below_threshold")
+    grown = decide(view, LIMITS, DEFAULTS, ActiveCheckpoint(view.units[5], 500))
     assert isinstance(grown, Compact)
     assert grown.cut.position > view.units[5]
 
@@ -166,7 +166,7 @@ def test_what_would_be_sent_counts_head_record_anchor_and_rest() -> None:
     view = conversation([system("s" * 40), *of_tokens(2_000)], tools_tokens=50)
     cut = view.units[10]
     expected = 50 + 14 + 500 + view.body[0].tokens + view.tokens_from[cut]
-    assert tokens_with(view, Standing(cut, 500)) == expected
+    assert tokens_with(view, ActiveCheckpoint(cut, 500)) == expected
 
 
 @pytest.mark.requirement("R0 3.2 half")
@@ -175,7 +175,7 @@ def test_what_would_be_sent_counts_head_record_anchor_and_rest() -> None:
 def test_a_growing_history_costs_no_more_summaries_than_promised(size: int, turn_length: int) -> None:
     """At most ceil((H - 0.8 B) / 0.35 B) + 1 for a history of H tokens."""
     messages = described([system()])
-    standing: Standing | None = None
+    standing: ActiveCheckpoint | None = None
     compactions = 0
     for i in range(50_000 // size):
         if i % turn_length == 0:
@@ -185,7 +185,7 @@ def test_a_growing_history_costs_no_more_summaries_than_promised(size: int, turn
         plan = decide(view, LIMITS, DEFAULTS, standing)
         if isinstance(plan, Compact):
             compactions += 1
-            standing = Standing(plan.cut.position, BUDGET.record)
+            standing = ActiveCheckpoint(plan.cut.position, BUDGET.record)
         assert tokens_with(view, standing) < 0.95 * BUDGET.usable
     history = Conversation(messages).total_tokens
     assert compactions <= -(-(history - 0.8 * BUDGET.usable) // (0.35 * BUDGET.usable)) + 1
@@ -230,7 +230,7 @@ def test_a_token_limit_takes_the_place_of_a_larger_window(real: Budget | None) -
     assert isinstance(plan, Compact)
     assert not plan.must
     assert plan.cut.kept + limits.budget.record <= 0.45 * 7_500
-    standing = Standing(plan.cut.position, limits.budget.record)
+    standing = ActiveCheckpoint(plan.cut.position, limits.budget.record)
     assert isinstance(decide(conversation(of_tokens(6_800)), limits, case, standing), Reuse)
 
 
@@ -246,7 +246,7 @@ def test_a_compaction_made_ahead_lasts_as_long_as_one_made_when_it_is_needed() -
     grown = conversation(of_tokens(5_650))
     late = decide(grown, LIMITS, DEFAULTS, None)
     assert isinstance(late, Compact)
-    by_then = tokens_with(grown, Standing(early.cut.position, BUDGET.record))
+    by_then = tokens_with(grown, ActiveCheckpoint(early.cut.position, BUDGET.record))
     assert by_then <= 0.46 * BUDGET.usable
     assert abs(early.cut.position - late.cut.position) <= 4
 

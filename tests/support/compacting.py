@@ -13,7 +13,7 @@ import msgspec
 
 from policies.budget import budget_of
 from policies.chain import Chain
-from policies.experience import Experience
+from policies.experience import ModelProfile
 from policies.plan import Compact, decide, limits_of
 from policies.record.record import Record
 from policies.record.texts import texts_for
@@ -23,9 +23,9 @@ from proxy.callers.tenants import Caller
 from proxy.config.settings import Upstream
 from proxy.dialects.reader import CountedRequest, RequestReader
 from proxy.dialects.table import CHAT
-from proxy.engine.case import Case
+from proxy.engine.case import CompactionContext
 from proxy.engine.compactor import Compactor
-from proxy.engine.cooler import Cooled
+from proxy.engine.cooler import PromptView
 from proxy.engine.job import Job
 from proxy.engine.writer import Writer
 from proxy.models.table import ModelTable
@@ -160,7 +160,7 @@ async def job(
     upstream = Upstream(base_url="http://127.0.0.1:1/v1")
     place = place_of(caller.tenant, caller.scope, upstream.base_url, request.settings.model)
     route = Route("elsewhere", upstream, [], place)
-    case = Case(request, caller, "on", route, chain, "", Experience(), None, target)
+    case = CompactionContext(request, caller, "on", route, chain, "", ModelProfile(), None, target)
     plan = replace(plan, must=must, budget=budget)
-    cooled = Cooled(request.conversation, {})
+    cooled = PromptView(request.conversation, {})
     return Job(case, cooled, plan, parent, target, started=1e9, deadline=policy.summarizer.timeout)

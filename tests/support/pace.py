@@ -16,7 +16,7 @@ from proxy.callers.tenants import Tenants
 from proxy.dialects.base import Usage
 from proxy.dialects.reader import CountedRequest
 from proxy.dialects.table import CHAT
-from proxy.engine.case import Case, Mode, case_of
+from proxy.engine.case import CompactionContext, Mode, case_of
 from proxy.engine.draft import Draft
 from proxy.engine.replay.stand_in import StandIn
 from proxy.models.tokenizer import Tokenizer
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from policies.record.prompting import Prompt
-    from policies.record.validation import Answer
+    from policies.record.validation import SummaryAnswer
     from proxy.callers.tenants import Caller
     from proxy.stores.base import Store
     from proxy.upstream.routes import Router
@@ -102,11 +102,11 @@ class Summaries(StandIn):
         self.ended = 0
         self.at_once = 0
 
-    async def ask(self, target: SummaryTarget, prompt: Prompt, max_tokens: int) -> Answer:
+    async def ask(self, target: SummaryTarget, prompt: Prompt, max_tokens: int) -> SummaryAnswer:
         await self._take_time(target, prompt.user)
         return await super().ask(target, prompt, max_tokens)
 
-    async def send(self, target: SummaryTarget, body: bytes, **how: bool) -> Answer:
+    async def send(self, target: SummaryTarget, body: bytes, **how: bool) -> SummaryAnswer:
         await self._take_time(target, body.decode())
         return await super().send(target, body, **how)
 
@@ -166,7 +166,7 @@ class Play:
         """The checkpoints that went upstream."""
         return {draft.record.digest[:16] for draft in self.drafts if draft.record is not None}
 
-    async def _draft(self, messages: Sequence[Message], mode: Mode) -> tuple[Case, Draft]:
+    async def _draft(self, messages: Sequence[Message], mode: Mode) -> tuple[CompactionContext, Draft]:
         started = asyncio.get_running_loop().time()
         body = json.dumps({"model": MODEL, "messages": messages}).encode()
         request = await self.engine.reader.read(body, self.caller.scope, self._router.encoding, CHAT)

@@ -11,7 +11,7 @@ import pytest
 
 from proxy.config.settings import Upstream as Settings
 from proxy.models.table import ModelTable
-from proxy.models.windows import Place, Windows
+from proxy.models.windows import ModelKey, Windows
 from proxy.stores import Sealer
 from proxy.stores.memory import MemoryStore
 from proxy.stores.sealing import SealedStore
@@ -99,7 +99,7 @@ class Asking:
     async def learn(self, model: str) -> int | None:
         if self.asker.is_due(self.settings, model):
             await self.asker.ask(self.settings, [(b"authorization", b"Bearer k")], model)
-        window = self.windows.resolve(Place("default", "k", self.settings.base_url, model), None)
+        window = self.windows.resolve(ModelKey("default", "k", self.settings.base_url, model), None)
         return window.tokens if window else None
 
     @property

@@ -12,10 +12,10 @@ import pytest
 from msgspec import structs
 
 from policies.record.prompting import Prompt
-from policies.record.validation import Answer
+from policies.record.validation import SummaryAnswer
 from proxy.config.settings import Upstream
 from proxy.dialects.table import CHAT
-from proxy.models.windows import Place
+from proxy.models.windows import ModelKey
 from proxy.upstream.http import UpstreamClient
 from proxy.upstream.routes import SummaryTarget
 from proxy.upstream.summarizer import FormRefusedError, Summarizer, SummarizerError, SummarizerOverflowError
@@ -54,7 +54,7 @@ def error(status: int, *headers: tuple[bytes, bytes]) -> bytes:
 def target_at(address: str) -> SummaryTarget:
     return SummaryTarget(
         dialect=CHAT,
-        place=Place("default", "caller", f"{address}/v1", "small"),
+        place=ModelKey("default", "caller", f"{address}/v1", "small"),
         name="main",
         upstream=Upstream.model_validate({"base_url": f"{address}/v1", "idle_timeout": 5}),
         headers=[(b"authorization", b"Bearer k")],
@@ -66,11 +66,11 @@ def target_at(address: str) -> SummaryTarget:
     )
 
 
-async def asked(script: Script) -> tuple[Answer | Exception, Scripted]:
+async def asked(script: Script) -> tuple[SummaryAnswer | Exception, Scripted]:
     """What one question came to, and the upstream that was asked."""
     async with upstream(script) as behind, UpstreamClient() as client:
         try:
-            result: Answer | Exception = await Summarizer(client, Clock(0.0), ignored).ask(
+            result: SummaryAnswer | Exception = await Summarizer(client, Clock(0.0), ignored).ask(
                 target_at(behind.address), PROMPT, 400
             )
         except (SummarizerError, SummarizerOverflowError) as failure:
@@ -109,15 +109,15 @@ async def test_the_output_key_and_the_temperature_are_the_targets() -> None:
 @pytest.mark.parametrize(
     ("reply", "expected"),
     [
-        (completion("done"), Answer("done", "stop")),
-        (completion("cut", "length"), Answer("cut", "length")),
-        (completion("no reason", None), Answer("no reason", None)),
-        (completion(None), Answer("", "stop")),
-        (completion(["parts"]), Answer("", "stop")),
-        (completion("", "tool_calls", tool_calls=[{"id": "c"}]), Answer("", "tool_calls", tool_calls=True)),
+        (completion("done"), SummaryAnswer("done", "stop")),
+        (completion("cut", "length"), SummaryAnswer("cut", "length")),
+        (completion("no reason", None), SummaryAnswer("no reason", None)),
+        (completion(None), SummaryAnswer("", "stop")),
+        (completion(["parts"]), SummaryAnswer("", "stop")),
+        (completion("", "tool_calls", tool_calls=[{"id": "c"}]), SummaryAnswer("", "tool_calls", tool_calls=True)),
     ],
 )
-async def test_an_answer_is_taken_as_the_wire_has_it(reply: bytes, expected: Answer) -> None:
+async def test_an_answer_is_taken_as_the_wire_has_it(reply: bytes, expected: SummaryAnswer) -> None:
     result, behind = await asked(in_turn(reply))
     assert result == expected
     assert len(behind.calls) == 1
@@ -175,7 +175,7 @@ async def test_trouble_that_passes_is_tried_again_once_and_nothing_else(
 
 async def test_the_second_try_may_succeed() -> None:
     result, behind = await asked(in_turn(error(500), completion("done")))
-    assert result == Answer("done", "stop")
+    assert result == SummaryAnswer("done", "stop")
     assert len(behind.calls) == 2
 
 

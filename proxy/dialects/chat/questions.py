@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import msgspec
 
 from policies.record.prompting import Prompt
-from policies.record.validation import Answer
+from policies.record.validation import SummaryAnswer
 from proxy.dialects.base import Fields
 from proxy.dialects.cache_marks import marked, marks_in, takes_another
 from proxy.dialects.chat.answers import completion, usage
@@ -75,7 +75,7 @@ def _questioned(body: bytes) -> bytes:
     return b"[" + b",".join([*messages, marked(question) if takes_another(body) else question]) + b"]"
 
 
-def read(body: bytes) -> Answer | None:
+def read(body: bytes) -> SummaryAnswer | None:
     """The first choice, whole."""
     answer = completion(body)
     choice = answer.choices[0] if answer and answer.choices else None
@@ -85,4 +85,4 @@ def read(body: bytes) -> Answer | None:
     text = content if isinstance(content, str) else ""
     billed = usage([body])
     tokens = billed.tokens if billed else None
-    return Answer(text, choice.finish_reason, bool(choice.message.get("tool_calls")), tokens)
+    return SummaryAnswer(text, choice.finish_reason, bool(choice.message.get("tool_calls")), tokens)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import msgspec
 
 from policies.record.prompting import Prompt
-from policies.record.validation import Answer
+from policies.record.validation import SummaryAnswer
 from proxy.dialects.base import Fields
 from proxy.dialects.cache_marks import marked, marks_in, takes_another
 from proxy.dialects.json_array import members_of, scalar, split, text_at, with_fields
@@ -115,7 +115,7 @@ def _behind(texts: Sequence[str], question: bytes) -> bytes:
     return msgspec.json.encode({**decoded, "content": [*({"type": "text", "text": text} for text in texts), *own]})
 
 
-def read(body: bytes) -> Answer | None:
+def read(body: bytes) -> SummaryAnswer | None:
     """Its texts, whatever was thought before them."""
     answer = answered(body)
     if answer is None or answer.content is None:
@@ -124,4 +124,4 @@ def read(body: bytes) -> Answer | None:
     billed = usage([body])
     tokens = billed.tokens if billed else None
     reason = answer.stop_reason and _REASONS.get(answer.stop_reason, answer.stop_reason)
-    return Answer(text, reason, any(map(is_call, answer.content)) or reason == "tool_use", tokens)
+    return SummaryAnswer(text, reason, any(map(is_call, answer.content)) or reason == "tool_use", tokens)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import msgspec
 
 from policies.record.prompting import Prompt
-from policies.record.validation import Answer
+from policies.record.validation import SummaryAnswer
 from proxy.dialects.base import Fields
 from proxy.dialects.json_array import members_of, text_at, with_fields
 from proxy.dialects.responses.answers import response, text_of, usage
@@ -93,11 +93,11 @@ def _goes_on(body: bytes) -> bool:
     return isinstance(decoded, list) and any(kind_of(item) in _ACTS for item in decoded if isinstance(item, dict))
 
 
-def read(body: bytes) -> Answer | None:
+def read(body: bytes) -> SummaryAnswer | None:
     answer = response(body)
     if answer is None or answer.output is None:
         return None
     calls = any(str(item.get("type")).endswith("_call") for item in answer.output)
     billed = usage([body])
     tokens = billed.tokens if billed else None
-    return Answer(text_of(answer.output), answer.reason, calls, tokens)
+    return SummaryAnswer(text_of(answer.output), answer.reason, calls, tokens)

@@ -4,7 +4,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable
 
 from policies.plan import soft_share
-from proxy.engine.case import Case, Named
+from proxy.engine.case import CompactionContext, RoutedRequest
 from proxy.engine.draft import Draft
 from proxy.engine.explaining.fates import fates, indexes_of, sent_with
 from proxy.lru import remember
@@ -27,7 +27,7 @@ class Compositions:
         self._clock = clock
         self._told: OrderedDict[tuple[str, bytes], tuple[str, int, int]] = OrderedDict()
 
-    def is_news(self, named: Named, sent: Draft) -> bool:
+    def is_news(self, named: RoutedRequest, sent: Draft) -> bool:
         """Whether this prompt is made otherwise than the last one of its session that was told; then it counts as
         told."""
         key = named.caller.tenant, named.chain.session
@@ -42,12 +42,12 @@ class Compositions:
         remember(self._told, key, state, _SESSIONS)
         return is_news
 
-    async def tell(self, case: Case, sent: Draft) -> None:
+    async def tell(self, case: CompactionContext, sent: Draft) -> None:
         """Every message is looked at, in a thread."""
         self._observe(await self._workers.run(_composed, case, sent, self._clock()))
 
 
-def _composed(case: Case, draft: Draft, now: float) -> PromptComposed:
+def _composed(case: CompactionContext, draft: Draft, now: float) -> PromptComposed:
     sent = sent_with(draft)
     found = [fate.told for fate in fates(case, case.request, sent, indexes_of(case, case.request))]
     tokens = Counter[str]()

@@ -19,7 +19,7 @@ from policies.record.record import Record, RoundCounts
 from policies.trail import beside
 from policies.transcript import CountTokens
 from proxy.dialects.reader import CountedRequest
-from proxy.engine.case import Case
+from proxy.engine.case import CompactionContext
 from proxy.engine.cooler import Cooler
 from proxy.engine.decider import Decider, Decision, bypass_reason
 from proxy.engine.draft import Draft, untouched
@@ -84,7 +84,7 @@ class Explainer:
         self._workers = workers
         self._quoter = Quoter(tokenizer, workers, lambda _: None, Cache(memory, "quotations"), Cache(memory, "indexes"))
 
-    async def explain(self, case: Case, received: CountedRequest) -> explanation.Explanation:
+    async def explain(self, case: CompactionContext, received: CountedRequest) -> explanation.Explanation:
         """`received` is the request as it came; the case's may begin behind a separator."""
         case = await self._placed(case)
         live = replace(case, mode="on") if case.mode in ("off", "shadow") else case
@@ -97,7 +97,7 @@ class Explainer:
         lineage = await self._sessions.lineages.of(case.chain.tag, outlook.record)
         return msgspec.structs.replace(explained, lineage=lineage)
 
-    async def due(self, case: Case) -> Job | None:
+    async def due(self, case: CompactionContext) -> Job | None:
         """The compaction that is due for it; None where none is."""
         case = await self._placed(case)
         live = replace(case, mode="on") if case.mode in ("off", "shadow") else case
@@ -105,14 +105,14 @@ class Explainer:
         decision = await self._fitted(live, await self._decider().decide(live), count)
         return self._job(live, decision, decision.plan) if isinstance(decision.plan, Compact) else None
 
-    async def _fitted(self, case: Case, decision: Decision, count: CountTokens) -> Decision:
+    async def _fitted(self, case: CompactionContext, decision: Decision, count: CountTokens) -> Decision:
         """The decision, with the cut that the record leaves room for."""
         if not isinstance(decision.plan, Compact):
             return decision
         job = await self._workers.run(fitted_job, self._job(case, decision, decision.plan), count)
         return dataclasses.replace(decision, plan=job.plan)
 
-    def _job(self, case: Case, decision: Decision, plan: Compact) -> Job:
+    def _job(self, case: CompactionContext, decision: Decision, plan: Compact) -> Job:
         target = case.summarizer if plan.with_model else None
         started = self._sessions.lineages.seen(case.chain.first_link)
         return Job(case, decision.cooled, plan, decision.record, target, started, case.caller.policy.summarizer.timeout)
@@ -121,7 +121,7 @@ class Explainer:
         """One that looks at no store, as if nothing had been stored."""
         return Explainer(self._sessions.without_store(), self._tokenizer, self._workers)
 
-    async def standing(self, case: Case) -> Draft:
+    async def standing(self, case: CompactionContext) -> Draft:
         """What is sent for a request with what there is already."""
         case = await self._placed(case)
         decision = await self._decider().decide(case)
@@ -132,7 +132,7 @@ class Explainer:
             plan = Forward("counted") if plan.standing is None else Reuse(plan.standing, "counted")
         return decision.standing_draft(case, plan)
 
-    async def _placed(self, case: Case) -> Case:
+    async def _placed(self, case: CompactionContext) -> CompactionContext:
         link = await self._sessions.erasures.link(case.chain.session)
         case = replace(case, chain=replace(case.chain, link=link))
         return case if bypass_reason(case) is not None else await self._trails.resumed(case)
@@ -144,7 +144,7 @@ class Explainer:
         return Decider(self._standing, cooler, thinking, self._quoter, self._sessions.lineages)
 
 
-def _outlook(case: Case, decision: Decision, would: str) -> _Outlook:
+def _outlook(case: CompactionContext, decision: Decision, would: str) -> _Outlook:
     """What `Drafter.first` would come to, with an estimate of the record where one is to be made."""
     plan, record = decision.plan, decision.record
     if isinstance(plan, Compact):
@@ -160,7 +160,7 @@ def _outlook(case: Case, decision: Decision, would: str) -> _Outlook:
 
 
 def _explanation(
-    case: Case, received: CountedRequest, outlook: _Outlook, count: CountTokens
+    case: CompactionContext, received: CountedRequest, outlook: _Outlook, count: CountTokens
 ) -> explanation.Explanation:
     window, budget, policy = case.route.window, case.limits.budget, case.caller.policy
     expected = explanation.Verdict(outlook.draft.outcome, outlook.draft.reason)
@@ -199,7 +199,7 @@ def _explanation(
     )
 
 
-def _verdict(case: Case, outlook: _Outlook, expected: explanation.Verdict) -> explanation.Verdict:
+def _verdict(case: CompactionContext, outlook: _Outlook, expected: explanation.Verdict) -> explanation.Verdict:
     if (reason := bypass_reason(case)) is not None:
         return explanation.Verdict("bypass", reason)
     if case.mode == "shadow" and outlook.decision.view is not None:
@@ -207,7 +207,7 @@ def _verdict(case: Case, outlook: _Outlook, expected: explanation.Verdict) -> ex
     return expected
 
 
-def _index(case: Case, indexes: Sequence[int], position: int) -> int | None:
+def _index(case: CompactionContext, indexes: Sequence[int], position: int) -> int | None:
     """Of a message of the body by its place in the conversation; None where the client sends it no more."""
     place = position if case.chain.origin is None else case.chain.origin.resumed.relative(position)
     return None if place is None else indexes[case.conversation.head_length + place]
@@ -239,7 +239,7 @@ def _recalled(outlook: _Outlook, indexes: Sequence[int]) -> Iterator[explanation
             yield explanation.Recalled(indexes[index], len(one.passages), one.tokens)
 
 
-def _carried(case: Case, outlook: _Outlook, count: CountTokens) -> tuple[list[Entry], int, int]:
+def _carried(case: CompactionContext, outlook: _Outlook, count: CountTokens) -> tuple[list[Entry], int, int]:
     """What the record shows of the user's statements, and how many tool calls and changed files it knows of."""
     record, plan = outlook.record, outlook.plan
     if plan is not None:

@@ -8,7 +8,7 @@ from policies.message import INSTRUCTION_ROLES
 from policies.plan import Compact
 from policies.record.record import Record
 from proxy.dialects.reader import CountedRequest
-from proxy.engine.case import Case
+from proxy.engine.case import CompactionContext
 from proxy.engine.draft import Draft
 from proxy.engine.explaining import explanation
 
@@ -61,7 +61,7 @@ def sent_with(draft: Draft) -> Sent:
     return Sent(draft, draft.record.covered, draft.record) if draft.record and draft.copy else Sent(draft)
 
 
-def indexes_of(case: Case, received: CountedRequest) -> list[int]:
+def indexes_of(case: CompactionContext, received: CountedRequest) -> list[int]:
     """Which message of the received request each of the case's is: behind a separator, instructions are all of the
     rest that stays."""
     first = len(received.messages) - len(case.conversation.body)
@@ -70,7 +70,7 @@ def indexes_of(case: Case, received: CountedRequest) -> list[int]:
 
 
 def fates(
-    case: Case, received: CountedRequest, sent: Sent, indexes: Sequence[int]
+    case: CompactionContext, received: CountedRequest, sent: Sent, indexes: Sequence[int]
 ) -> Iterator[explanation.MessageFate]:
     conversation = received.conversation
     head = conversation.head_length
@@ -109,7 +109,7 @@ _COMPACTED = "the provider has compacted it: sent as it came"
 
 
 def _fate(
-    case: Case, sent: Sent, staying: Mapping[int, tuple[explanation.Fate, str]], place: int
+    case: CompactionContext, sent: Sent, staying: Mapping[int, tuple[explanation.Fate, str]], place: int
 ) -> tuple[explanation.Fate, int, str]:
     """What becomes of the case's message at this place, what it weighs then, and why."""
     conversation = case.conversation

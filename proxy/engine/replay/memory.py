@@ -18,7 +18,7 @@ from policies.record.names import has_name, names_in
 from policies.voices.arguments import strings_in
 from proxy.dialects import json_array
 from proxy.dialects.reader import CountedRequest
-from proxy.engine.case import Case
+from proxy.engine.case import CompactionContext
 
 # Shares of the window: of requests that are measured, and of what lies between a name and its need.
 _MEASURED = 0.87
@@ -77,7 +77,7 @@ class Memory:
     common: frozenset[str] = frozenset()
     far: int | None = None
 
-    def measured(self, case: Case, sent: CountedRequest, following: CountedRequest) -> Remembered:
+    def measured(self, case: CompactionContext, sent: CountedRequest, following: CountedRequest) -> Remembered:
         """What the answer to a request, which the next one repeats, needs of far back."""
         request, window = case.request, case.route.window
         if window is None:

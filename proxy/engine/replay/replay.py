@@ -17,7 +17,7 @@ from proxy.config.settings import ModelRule
 from proxy.dialects.base import Dialect, Usage
 from proxy.dialects.reader import CountedRequest
 from proxy.engine.ahead import is_worth_following
-from proxy.engine.case import Case, case_of, learned
+from proxy.engine.case import CompactionContext, case_of, learned
 from proxy.engine.draft import Draft
 from proxy.engine.engine import Engine
 from proxy.engine.replay.figures import LEAST_CACHED, NO_PROXY, Replayed, Tally, session_of, total_of
@@ -167,7 +167,7 @@ class _Player:
         except InvalidJSONError:
             return None
 
-    async def _drafted(self, case: Case) -> Draft:
+    async def _drafted(self, case: CompactionContext) -> Draft:
         """What is sent in the end: where the first draft would overflow, smaller ones are tried as the gateway does."""
         first = await self._engine.drafter.first(case)
         if (stated := _refusal(case, first)) is None:
@@ -181,19 +181,19 @@ class _Player:
                 refusal = draft, stated
         return first
 
-    async def _smaller(self, case: Case, step: Retry[Draft]) -> Draft | None:
+    async def _smaller(self, case: CompactionContext, step: Retry[Draft]) -> Draft | None:
         if step.lowers_output:
             return self._engine.drafter.lowered(case, step.refused, step.stated)
         return await self._engine.drafter.retry(case, step.refused, step.stated, attempt=step.attempt)
 
-    async def _as_sent(self, case: Case, draft: Draft) -> CountedRequest:
+    async def _as_sent(self, case: CompactionContext, draft: Draft) -> CountedRequest:
         if draft.body is case.request.body:
             return case.request
         sent = await self._read(draft.body, case.caller, case.request.dialect)
         assert sent is not None  # noqa: S101 - what we made is a request
         return sent
 
-    def _add(self, tally: Tally, case: Case, sent: CountedRequest, before: CountedRequest | None) -> None:
+    def _add(self, tally: Tally, case: CompactionContext, sent: CountedRequest, before: CountedRequest | None) -> None:
         window = case.route.window
         self.windows[case.request.settings.model] = window.tokens if window else None
         tally.requests += 1
@@ -206,14 +206,14 @@ class _Player:
         if _overflows(case, sent.tokens):
             tally.over.append(tally.requests)
 
-    async def _follow_up(self, case: Case, draft: Draft, usage: Usage) -> None:
+    async def _follow_up(self, case: CompactionContext, draft: Draft, usage: Usage) -> None:
         """What the gateway has done in the background; here it is done before the next request."""
         if case.mode != "off" and not _overflows(case, draft.tokens) and is_worth_following(case, draft):
             self._engine.ahead.learn(case, draft, usage)
             await self._engine.ahead.after(learned(case, self._router), draft, usage)
 
     async def _add_call(
-        self, tally: Tally, call: Call, case: Case, sent: CountedRequest, before: CountedRequest | None
+        self, tally: Tally, call: Call, case: CompactionContext, sent: CountedRequest, before: CountedRequest | None
     ) -> None:
         """A summarizer's call, right behind what was sent, or right before it while it waited."""
         asked = await self._read(call.body, case.caller, call.dialect)
@@ -224,7 +224,7 @@ class _Player:
     def _pay(
         self,
         tally: Tally,
-        case: Case,
+        case: CompactionContext,
         sent: CountedRequest,
         *before: CountedRequest | None,
         written: int | None = None,
@@ -246,7 +246,7 @@ class _Player:
         tally.cost += price.of(call.answered(written or 0))
 
 
-def _refusal(case: Case, draft: Draft) -> StatedLimit | None:
+def _refusal(case: CompactionContext, draft: Draft) -> StatedLimit | None:
     """What its upstream would say to a draft; None where it fits, or nobody knows."""
     window = case.route.window
     if window is None or not _overflows(case, draft.tokens):
@@ -254,7 +254,7 @@ def _refusal(case: Case, draft: Draft) -> StatedLimit | None:
     return StatedLimit(window.tokens, draft.tokens)
 
 
-def _overflows(case: Case, tokens: int) -> bool:
+def _overflows(case: CompactionContext, tokens: int) -> bool:
     """Whether prompt and answer pass the window; of an answer no more is counted than the budget reserves."""
     window = case.route.window
     if window is None:
@@ -268,7 +268,7 @@ def _answer_in(following: CountedRequest, request: CountedRequest) -> int:
     return sum(message.tokens for message in answer)
 
 
-def _shortened(case: Case, draft: Draft) -> set[int]:
+def _shortened(case: CompactionContext, draft: Draft) -> set[int]:
     """Messages that went out in their short forms."""
     if draft.view is None or draft.body is case.request.body:
         return set()

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import msgspec
 
 from policies.record.prompting import Prompt
-from policies.record.validation import Answer
+from policies.record.validation import SummaryAnswer
 from proxy.dialects.base import Dialect
 from proxy.models.tokenizer import Tokenizer
 from proxy.upstream.http import UpstreamClient
@@ -43,23 +43,23 @@ class StandIn(Summarizer):
         calls, self._calls = self._calls, []
         return calls
 
-    async def ask(self, target: SummaryTarget, prompt: Prompt, max_tokens: int) -> Answer:
+    async def ask(self, target: SummaryTarget, prompt: Prompt, max_tokens: int) -> SummaryAnswer:
         body = target.dialect.questions.ask(target.model, prompt, (target.output_key, max_tokens), None)
         return self._answer(target, body, prompt.system, prompt.user)
 
-    async def send(self, target: SummaryTarget, body: bytes, **_: bool) -> Answer:
+    async def send(self, target: SummaryTarget, body: bytes, **_: bool) -> SummaryAnswer:
         """The answer to a session's own request that ends with our instruction."""
         texts = [text for item in msgspec.json.decode(body)[target.dialect.array.name] for text in _texts(item)]
         return self._answer(target, body, texts[-1], "\n".join(texts[:-1]))
 
-    def _answer(self, target: SummaryTarget, body: bytes, instruction: str, source: str) -> Answer:
+    def _answer(self, target: SummaryTarget, body: bytes, instruction: str, source: str) -> SummaryAnswer:
         asked = _LENGTH.search(instruction)
         length = int(asked[1]) if asked else 0
         self._calls.append(Call(body, target.dialect, length))
         first, *others = [f"## {heading}" for heading in _HEADING.findall(instruction)] or [""]
         rest = "".join(f"\n\n{heading}\n(none)" for heading in others)
         room = min(length, int(_MOST_OF_SOURCE * self._count(target, source))) - self._count(target, first + rest)
-        return Answer(f"{first}\n{self._newest(target, source, room)}{rest}".strip(), "stop")
+        return SummaryAnswer(f"{first}\n{self._newest(target, source, room)}{rest}".strip(), "stop")
 
     def _newest(self, target: SummaryTarget, source: str, room: int) -> str:
         """The newest lines of the source that fit, without those that hold tags."""

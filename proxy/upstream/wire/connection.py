@@ -67,7 +67,7 @@ class Connection(asyncio.Protocol):
         self._upstream = upstream
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport
-        self._answer: Answer | None = None
+        self._answer: PendingResponse | None = None
         self._sending: asyncio.Task[None] | None = None
         # Whether all of what is sent is here, so that only the upstream can hold it up.
         self._is_here = True
@@ -77,7 +77,9 @@ class Connection(asyncio.Protocol):
         self._heard = 0.0
         self._ends = _FOREVER
 
-    async def ask(self, head: bytes, body: Body, *, has_no_body: bool, chunked: bool, began: float) -> "Answer":
+    async def ask(
+        self, head: bytes, body: Body, *, has_no_body: bool, chunked: bool, began: float
+    ) -> "PendingResponse":
         """Send a request, and return when the head of its answer is there; `began`: when its time began to count.
 
         Raises UpstreamConnectionError or UpstreamTimeoutError, and what reading `body` raises.
@@ -86,9 +88,9 @@ class Connection(asyncio.Protocol):
         await answer.begun()
         return answer
 
-    def begin(self, head: bytes, body: Body, *, has_no_body: bool, chunked: bool, began: float) -> "Answer":
+    def begin(self, head: bytes, body: Body, *, has_no_body: bool, chunked: bool, began: float) -> "PendingResponse":
         """The same without waiting for the answer."""
-        answer = self._answer = Answer(self, has_no_body=has_no_body)
+        answer = self._answer = PendingResponse(self, has_no_body=has_no_body)
         total = self._upstream.total_timeout
         self._ends = _FOREVER if total is None else began + total
         self._heard = self._loop.time()
@@ -100,7 +102,7 @@ class Connection(asyncio.Protocol):
             raise
         return answer
 
-    def _send(self, answer: "Answer", head: bytes, body: Body, *, chunked: bool) -> None:
+    def _send(self, answer: "PendingResponse", head: bytes, body: Body, *, chunked: bool) -> None:
         if isinstance(body, bytes) and len(body) <= _LARGE:
             if len(body) <= _JOINED:
                 self._write(head + body)
@@ -131,7 +133,7 @@ class Connection(asyncio.Protocol):
         # Here, since the answer may come before anybody is told that the task has ended.
         self._sending, self._heard = None, self._loop.time()
 
-    def _sent(self, answer: "Answer", sending: asyncio.Task[None]) -> None:
+    def _sent(self, answer: "PendingResponse", sending: asyncio.Task[None]) -> None:
         if not sending.cancelled() and (error := sending.exception()) is not None:
             self._sending = None
             answer.fail(error)
@@ -248,7 +250,7 @@ class Connection(asyncio.Protocol):
             self._watch()
 
 
-class Answer:
+class PendingResponse:
     """The answer to one request, as a body whose bytes are taken as they come.
 
     was_unread: whether its connection, which was used before, has ended without a byte of the request having been taken

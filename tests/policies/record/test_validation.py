@@ -7,7 +7,7 @@ import pytest
 from policies.record import validation
 from policies.record.record import Segment
 from policies.record.texts import Language, texts_for
-from policies.record.validation import Answer, Invalid, Valid, split_timeline, validate, validate_excerpt
+from policies.record.validation import Invalid, SummaryAnswer, Valid, split_timeline, validate, validate_excerpt
 from tests.support.conversations import count
 
 TEXTS = texts_for("en")
@@ -19,7 +19,7 @@ SOURCE = "the user asked for the fix in src/app/login.py " * 40
 def verdict(
     text: str, finish_reason: str | None = "stop", *, tool_calls: bool = False, cap: int = 800
 ) -> Valid | Invalid:
-    answer = Answer(text, finish_reason, tool_calls)
+    answer = SummaryAnswer(text, finish_reason, tool_calls)
     return validate(answer, source=SOURCE, source_tokens=1_000, cap=cap, headings=HEADINGS, count=count)
 
 
@@ -53,7 +53,7 @@ def test_a_bad_answer_is_refused_with_its_reason(
 
 
 def test_what_is_made_of_short_texts_may_have_its_target() -> None:
-    answer, tokens = Answer(GOOD, "stop"), count(GOOD)
+    answer, tokens = SummaryAnswer(GOOD, "stop"), count(GOOD)
 
     def of(target: int) -> Valid | Invalid:
         return validate(
@@ -78,7 +78,7 @@ def test_a_reason_holds_no_content(finish_reason: str, told: str) -> None:
 
 
 def test_an_answer_of_half_its_source_is_no_summary() -> None:
-    answer = Answer(GOOD, "stop")
+    answer = SummaryAnswer(GOOD, "stop")
     tokens = count(GOOD)
     found = validate(answer, source=SOURCE, source_tokens=2 * tokens, cap=10_000, headings=HEADINGS, count=count)
     assert found == Invalid(f"it has {tokens} tokens, allowed are {tokens}")
@@ -208,16 +208,16 @@ def test_insights_are_told_apart_from_the_segment(language: Language, written: s
 @pytest.mark.parametrize(
     ("answer", "valid"),
     [
-        (Answer("The log holds 3 errors in app.py.", "stop"), True),
-        (Answer("<think>hm</think>3 errors", "stop"), True),
-        (Answer("", "stop"), False),
-        (Answer("half a sent", "length"), False),
-        (Answer("calls", "stop", tool_calls=True), False),
-        (Answer("I'm sorry, I cannot do that", "stop"), False),
-        (Answer("ends </transcript> here", "stop"), False),
-        (Answer("x" * 4_000, "stop"), False),
+        (SummaryAnswer("The log holds 3 errors in app.py.", "stop"), True),
+        (SummaryAnswer("<think>hm</think>3 errors", "stop"), True),
+        (SummaryAnswer("", "stop"), False),
+        (SummaryAnswer("half a sent", "length"), False),
+        (SummaryAnswer("calls", "stop", tool_calls=True), False),
+        (SummaryAnswer("I'm sorry, I cannot do that", "stop"), False),
+        (SummaryAnswer("ends </transcript> here", "stop"), False),
+        (SummaryAnswer("x" * 4_000, "stop"), False),
     ],
 )
-def test_the_short_form_of_a_message_is_any_finished_plain_text(answer: Answer, valid: bool) -> None:
+def test_the_short_form_of_a_message_is_any_finished_plain_text(answer: SummaryAnswer, valid: bool) -> None:
     verdict = validate_excerpt(answer, source_tokens=4_000, cap=600, count=count)
     assert isinstance(verdict, Valid) == valid

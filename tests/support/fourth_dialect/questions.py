@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import msgspec
 
 from policies.record.prompting import Prompt
-from policies.record.validation import Answer
+from policies.record.validation import SummaryAnswer
 from proxy.dialects.base import Fields
 from proxy.dialects.json_array import text_at, with_fields
 from proxy.dialects.riding import Json, has_tools, is_harmless, left_behind
@@ -49,11 +49,13 @@ def _is_clients(tool: Json) -> bool:
     return tool.keys() == {"functionDeclarations"}
 
 
-def read(body: bytes) -> Answer | None:
+def read(body: bytes) -> SummaryAnswer | None:
     told = next(iter(elements(body)), None)
     if told is None or not told.candidates:
         return None
     text = "".join(str(part["text"]) for part in told.parts if "text" in part and not part.get("thought"))
     billed = usage([body])
     has_calls = any("functionCall" in part for part in told.parts)
-    return Answer(text, _REASONS.get(told.reason or "", told.reason), has_calls, billed.tokens if billed else None)
+    return SummaryAnswer(
+        text, _REASONS.get(told.reason or "", told.reason), has_calls, billed.tokens if billed else None
+    )
