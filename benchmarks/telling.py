@@ -17,7 +17,7 @@ from proxy.config.settings import Upstream
 from proxy.demo.model_server import MODELS, ModelServer
 from proxy.demo.serving import serving
 from proxy.gateway import line
-from proxy.gateway.report import ended
+from proxy.gateway.report import ended_event
 from proxy.observing.events import RequestEnded
 from proxy.observing.hooks import Hooks
 from proxy.observing.log import Log
@@ -42,13 +42,13 @@ def measure() -> dict[str, float]:
     with Path("/dev/null").open("wb") as nowhere:
         lines, tallies = LogLines(Log("info", time.time, nowhere, "json")), Tallies(time.time)
         pages = Hooks(Recent(), SessionTrails(), fault=_fault)
-        observe, event = Hooks(lines, tallies, pages, fault=_fault), ended(incoming, None)
+        observe, event = Hooks(lines, tallies, pages, fault=_fault), ended_event(incoming, None)
         return {
-            "making the event of a request": _best(lambda: ended(incoming, None)),
+            "making the event of a request": _best(lambda: ended_event(incoming, None)),
             "… its line in the log": _best(lambda: lines(event)),
             "… folding it into the tallies": _best(lambda: tallies(event)),
             "… keeping it for the pages": _best(lambda: pages(event)),
-            "… all of it": _best(lambda: observe(ended(incoming, None))),
+            "… all of it": _best(lambda: observe(ended_event(incoming, None))),
         }
 
 
@@ -66,7 +66,7 @@ async def _answered() -> Incoming:
 
     def keep(incoming: Incoming, error: BaseException | None) -> RequestEnded:
         kept.append(incoming)
-        return ended(incoming, error)
+        return ended_event(incoming, error)
 
     line.ended = keep
     try:
@@ -80,5 +80,5 @@ async def _answered() -> Incoming:
                     response = await client.send(Upstream(base_url=f"{address}/v1"), "POST", url, headers, _BODY)
                     await response.read(100_000)
     finally:
-        line.ended = ended
+        line.ended = ended_event
     return kept[0]

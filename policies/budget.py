@@ -83,7 +83,7 @@ def usual_names(room: int) -> int:
     return min(int(_NAMES_ROOT * sqrt(room)), _MOST_NAMES)
 
 
-def limited(budget: Budget | None, tokens: int) -> Budget:
+def with_limit(budget: Budget | None, tokens: int) -> Budget:
     """The budget with at most `tokens` of usable input; that alone where the window is unknown."""
     if budget is None:
         return budget_of(tokens, tokens)

@@ -145,7 +145,7 @@ class Chain(msgspec.Struct, frozen=True, dict=True):
     @property
     def own_link(self) -> bytes:
         """The link that holds for this session, as far as anybody looked."""
-        return self.link or labelled(self.first_link, self.mark)
+        return self.link or link_of_label(self.first_link, self.mark)
 
     @cached_property
     def digests(self) -> list[bytes]:
@@ -178,7 +178,7 @@ def mark_of(key: bytes, label: str) -> bytes:
     return hmac.digest(key, label.encode(), "sha256")[:MARK_BYTES] if label else b""
 
 
-def labelled(first: bytes, mark: bytes) -> bytes:
+def link_of_label(first: bytes, mark: bytes) -> bytes:
     """The first link of the session with this label; without one, the conversation's own."""
     return set_apart(first, mark) if mark else first
 

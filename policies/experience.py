@@ -139,10 +139,10 @@ def with_answer(answers: tuple[int, ...], tokens: int) -> tuple[int, ...]:
     return (*answers, coarse(tokens))[-ANSWERS:]
 
 
-def overflowed(known: ModelProfile, stated: StatedLimit, estimated: int, now: float) -> ModelProfile:
+def after_overflow(known: ModelProfile, stated: StatedLimit, estimated: int, now: float) -> ModelProfile:
     """After the refusal of a prompt of `estimated` tokens."""
     if stated.input_tokens is not None and not stated.is_lower_bound:
-        known = billed(known, estimated, stated.input_tokens)
+        known = after_bill(known, estimated, stated.input_tokens)
     if stated.limit is None or stated.limit <= 0 or not stated.learnable:
         return _refused(known, None, now)
     known = _refused(known, known.limit_at(now), now)
@@ -183,7 +183,7 @@ def rose(known: ModelProfile, estimated: int, real: int) -> ModelProfile:
     return msgspec.structs.replace(known, ceiling=estimated)
 
 
-def succeeded(known: ModelProfile, prompt: int, output: int, now: float) -> ModelProfile:
+def after_success(known: ModelProfile, prompt: int, output: int, now: float) -> ModelProfile:
     """After an answer; tokens that a learned limit would not have let through disprove it.
 
     If it was right after all, the next overflow teaches it again.
@@ -194,7 +194,7 @@ def succeeded(known: ModelProfile, prompt: int, output: int, now: float) -> Mode
     return msgspec.structs.replace(known, limit=None, trials=0)
 
 
-def billed(known: ModelProfile, estimated: int, real: int) -> ModelProfile:
+def after_bill(known: ModelProfile, estimated: int, real: int) -> ModelProfile:
     """After the upstream has told how many tokens it counted in a prompt that was estimated."""
     if estimated < MIN_CALIBRATION_TOKENS or real <= 0:
         return known
@@ -206,7 +206,7 @@ def billed(known: ModelProfile, estimated: int, real: int) -> ModelProfile:
     return msgspec.structs.replace(known, ratios=ratios, cut_off=cut_off)
 
 
-def answered(known: ModelProfile, tokens: int) -> ModelProfile:
+def after_answer(known: ModelProfile, tokens: int) -> ModelProfile:
     """After an answer of so many tokens."""
     answers = with_answer(known.answers, tokens)
     return known if answers == known.answers else msgspec.structs.replace(known, answers=answers)

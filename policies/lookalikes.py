@@ -60,6 +60,6 @@ _WITHIN = re.escape("".join(chr(sign) for sign in _TABLE if sign <= 0xFFFF))
 _signs = re.compile(f"[{_WITHIN}]+|[\U0001d400-\U0001d7ff\U0001f100-\U0001f1ef]+").sub
 
 
-def folded(text: str) -> str:
+def fold_lookalikes(text: str) -> str:
     """The text with an ASCII sign for every one that looks like it: as long as it was, sign for sign."""
     return text if text.isascii() else _signs(lambda found: found[0].translate(_TABLE), text)

@@ -22,7 +22,7 @@ def least_tokens(conversation: Conversation) -> int:
     return conversation.fixed_tokens + conversation.kept_tokens(newest)
 
 
-def oversized(
+def oversized_messages(
     conversation: Conversation, budget: Budget, harness: Mapping[MessageIndex, float] = NOTHING
 ) -> dict[MessageIndex, int]:
     """Message index -> the tokens that it may keep, so that the least that must be sent fits; see `limits_for`."""

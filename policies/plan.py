@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 from math import ceil
 from typing import Literal
 
-from policies.budget import LEAST_USABLE, Budget, limited, usual_names
+from policies.budget import LEAST_USABLE, Budget, usual_names, with_limit
 from policies.conversation import Conversation
 from policies.half_window import Cut, by_target, choose_cut, least_kept, longer_tail, measured_room, target_tokens
 from policies.price import Payoff, payoff_of
@@ -110,7 +110,7 @@ def limits_of(real: Budget | None, policy: PolicySettings, fixed: int) -> Limits
     The policy's token limit takes the place of a larger or unknown window, so that all shares count from it.
     """
     real = real and real.behind(fixed)
-    budget = limited(real, _usable_for(policy.token_limit, policy, fixed)).behind(fixed)
+    budget = with_limit(real, _usable_for(policy.token_limit, policy, fixed)).behind(fixed)
     return Limits(real, with_names(budget, policy))
 
 
@@ -168,7 +168,7 @@ def decide(
         return _keep(standing, "below_threshold")
     if not (full or limits.known):  # nothing to measure by: the request as it is counts as one that fills its window
         fixed = conversation.fixed_tokens
-        budget = with_names(limited(None, _usable_for(now, policy, fixed)).behind(fixed), policy)
+        budget = with_names(with_limit(None, _usable_for(now, policy, fixed)).behind(fixed), policy)
     target = target_tokens(conversation, budget, policy)
     cut = choose_cut(conversation, budget, policy, covered=covered, target=target)
     if cut is None:
@@ -222,10 +222,10 @@ def decide_ahead(
 
 def may_be_fitted(plan: Compact, conversation: Conversation, policy: PolicySettings) -> bool:
     """Whether some record leaves room for an older cut: else none has to be weighed."""
-    return fitted(plan, conversation, policy, Weight(0, 0)) is not plan
+    return fit_cut(plan, conversation, policy, Weight(0, 0)) is not plan
 
 
-def fitted(plan: Compact, conversation: Conversation, policy: PolicySettings, weight: Weight) -> Compact:
+def fit_cut(plan: Compact, conversation: Conversation, policy: PolicySettings, weight: Weight) -> Compact:
     """The plan with an older cut where a record of this weight leaves room for it.
 
     Up to 30 % of M, what the record does not take is the tail's. Where names want the room, they give way to the least

@@ -233,14 +233,14 @@ _CODE_WORD = re.compile(r"\A(?:[A-Za-z]+|v?\d{1,4}|[a-z]+\d{1,2}|[A-Z]+\d{1,2})\
 
 def masked_in(said: Utterance) -> Utterance:
     """What a role says and thinks, without secrets, and what its calls are given."""
-    calls = tuple(replace(call, arguments=masked(call.arguments)) for call in said.calls)
-    return replace(said, text=masked(said.text), calls=calls, reasoning=masked(said.reasoning))
+    calls = tuple(replace(call, arguments=mask_secrets(call.arguments)) for call in said.calls)
+    return replace(said, text=mask_secrets(said.text), calls=calls, reasoning=mask_secrets(said.reasoning))
 
 
 def masked_within(value: object) -> object:
     """A decoded JSON value without secrets in its strings."""
     if isinstance(value, str):
-        return masked(value)
+        return mask_secrets(value)
     if isinstance(value, list):
         return [masked_within(each) for each in value]
     if isinstance(value, dict):
@@ -248,7 +248,7 @@ def masked_within(value: object) -> object:
     return value
 
 
-def masked(text: str) -> str:
+def mask_secrets(text: str) -> str:
     """The text with a mask in the place of every secret; words around them stay. Masking again changes nothing."""
     if not text:
         return text

@@ -46,7 +46,7 @@ def begun(body: Sequence[Message]) -> list[Slide]:
     return [] if len(body) > _LONGEST else [Slide(_digests(body), 0)]
 
 
-def followed(slides: Sequence[Slide], body: Sequence[Message]) -> list[Slide]:
+def follow_slides(slides: Sequence[Slide], body: Sequence[Message]) -> list[Slide]:
     """The slides behind a record after a request whose front has vanished, its own first. Empty if it follows none."""
     if len(body) > _LONGEST:
         return []

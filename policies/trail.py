@@ -151,7 +151,7 @@ def _named(last: Sequence[bytes]) -> bytes | None:
     return hashlib.sha256(b"".join(last)).digest()
 
 
-def resumed(trail: Trail, body: Sequence[Message], digests: bytes, cut: int) -> Resumed | None:
+def find_resumption(trail: Trail, body: Sequence[Message], digests: bytes, cut: int) -> Resumed | None:
     """How body[:cut] goes on from what the trail's record covered; None if it does not. `digests`: of the body.
 
     All of it must be there, in order. A user message may differ in stamps. Or the front is missing, at most half of it,

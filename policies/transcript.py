@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from policies.lookalikes import folded
+from policies.lookalikes import fold_lookalikes
 from policies.message import Role
 from policies.voices.tables import Voice
 
@@ -201,7 +201,7 @@ def _quoted(text: str) -> str:
 def _marked(pattern: re.Pattern[str], text: str) -> str:
     """The text with something else in the place of every match in its folded form."""
     parts, end = [], 0
-    for match in pattern.finditer(folded(text)):
+    for match in pattern.finditer(fold_lookalikes(text)):
         parts += [text[end : match.start()], _INSTEAD[match[0]]]
         end = match.end()
     return "".join([*parts, text[end:]])

@@ -19,7 +19,7 @@ from proxy.api.head import ApiHead, api_head
 from proxy.callers import admin_token, store_secret
 from proxy.callers.admin_token import AdminToken
 from proxy.callers.tenants import Caller, Tenants
-from proxy.config.imports import imported
+from proxy.config.imports import import_function
 from proxy.config.loading import Config, digest_of
 from proxy.config.reloading import SECONDS, Reloader, Source
 from proxy.config.settings import Server, Traces
@@ -123,7 +123,7 @@ class App(Served):
             started, name = time.time(), config.server.name or f"{socket.gethostname()}:{config.server.port}"
             recent, trails = Recent(), SessionTrails()
             spans = await opened.enter_async_context(_spans(config.telemetry.traces, name))
-            hooks = [imported(name) for name in config.hooks]
+            hooks = [import_function(name) for name in config.hooks]
             engine = await open_engine(config, store, client, workers, self._log, recent, trails, *spans, *hooks)
             engine.memory.most = self._share_of(config.server).memory
             opened.push_async_callback(engine.background.drain, _DRAIN_SECONDS)
@@ -229,7 +229,7 @@ class App(Served):
         return self._gateway.active.admin_token if self._opened else None
 
     def _activate(self, config: Config, engine: Engine) -> Active:
-        token = admin_token.configured(config) or self._made()
+        token = admin_token.configured_token(config) or self._made()
         server = self._share_of(config.server)
         traces = config.telemetry.traces
         tracing = Tracing(traces.sample, traces.propagate) if traces.endpoint else None
@@ -246,7 +246,7 @@ class App(Served):
     def _made(self) -> AdminToken:
         """The token for as long as none is configured. The store's file, which it lies beside, never changes."""
         if self._made_token is None:
-            self._made_token = admin_token.kept(admin_token.token_file(self._config))
+            self._made_token = admin_token.keep_token(admin_token.token_file(self._config))
             if self._made_token.trouble:
                 self._log.warning("admin_token", problem=self._made_token.trouble)
         return self._made_token

@@ -14,9 +14,9 @@ from typing import NamedTuple
 import msgspec
 
 from policies.ledger.entries import HARD, PREFERENCE, WEAK, Entry, Kind, line, order_of, statements
-from policies.ledger.naming import numbered, supersede, without_superseded_section
+from policies.ledger.naming import numbered_lines, supersede, without_superseded_section
 from policies.ledger.sentences import sentences
-from policies.ledger.statements import IDENTIFIERS, Statement, read
+from policies.ledger.statements import IDENTIFIERS, Statement, read_statement
 from policies.ledger.superseding import (
     JOINT,
     given_anew,
@@ -37,8 +37,8 @@ __all__ = [
     "fit",
     "line",
     "merge",
-    "merged",
-    "numbered",
+    "merge_ledgers",
+    "numbered_lines",
     "rank_of",
     "said_in",
     "statements",
@@ -125,7 +125,7 @@ def _entries(
 
 def _entry(entry: Entry, directives: Sequence[str], arguments: set[str], *, first: bool) -> Entry:
     """What its sentence is. Beside hard rules and what may be stated anew, the first message is the task."""
-    statement = read(entry.text)
+    statement = read_statement(entry.text)
     rank = HARD if directives and any(word in entry.text for word in directives) else _rank(statement)
     if rank is not None and len(entry.text) > _LONG_RULE:
         rank = WEAK
@@ -165,7 +165,7 @@ def _rank(statement: Statement) -> int | None:
 
 def rank_of(sentence: str) -> int | None:
     """How binding a sentence is that stands by itself, see `HARD`; None for one that directs nothing."""
-    return _rank(read(sentence))
+    return _rank(read_statement(sentence))
 
 
 def _is_fact(statement: Statement) -> bool:
@@ -190,10 +190,10 @@ def merge(older: Sequence[Entry], newer: Iterable[Entry]) -> list[Entry]:
     `newer` comes in order; `older` is the result of a merge. A fold over `newer`: one step over a history or five give
     the same entries.
     """
-    return merged(older, newer).entries
+    return merge_ledgers(older, newer).entries
 
 
-def merged(older: Sequence[Entry], newer: Iterable[Entry]) -> Said:
+def merge_ledgers(older: Sequence[Entry], newer: Iterable[Entry]) -> Said:
     """The same, with how many statements are left out."""
     live = _Live(older)
     for entry in newer:
@@ -231,7 +231,7 @@ class _Live:
         if entry.kind in ("directive", "fact"):
             for number in self._replaced_by(entry):
                 replaced = self._entries[number]
-                rest = _what_still_holds(replaced, self._read[number], read(entry.text))
+                rest = _what_still_holds(replaced, self._read[number], read_statement(entry.text))
                 if rest is replaced:
                     continue
                 del self._entries[number]
@@ -246,13 +246,13 @@ class _Live:
         self._entries[number] = entry
         self._by_text[_folded(entry)] = number
         if entry.kind in ("directive", "fact"):
-            statement = self._read[number] = read(entry.text)
+            statement = self._read[number] = read_statement(entry.text)
             for numbers in map(self._by_key.__getitem__, (*_same(statement), *_words(statement))):
                 numbers.append(number)
             self._lately.append(number)
 
     def _replaced_by(self, entry: Entry) -> list[int]:
-        later = read(entry.text)
+        later = read_statement(entry.text)
         gone: list[int] = []
         perhaps: list[int] = []
         for number in self._candidates(later):
@@ -298,7 +298,7 @@ def _what_still_holds(replaced: Entry, earlier: Statement, later: Statement) -> 
     """
     values = given_anew(earlier, later)
     clauses, beside = parts_of(JOINT if values else _CLAUSE, replaced.text, values or earlier.texts)
-    rules = [clause for clause in beside if _rank(read(clause)) == HARD] if len(beside) < len(clauses) else []
+    rules = [clause for clause in beside if _rank(read_statement(clause)) == HARD] if len(beside) < len(clauses) else []
     if values and not (later.permits or repeats(later, earlier)):
         parts, others = parts_of(_PART, replaced.text, values)
         if len(others) < len(parts) and (own := [part for part in others if tells_more(part, later)]):
@@ -383,7 +383,7 @@ def _is_general(entry: Entry) -> bool:
     """A hard rule for good, not for what is at hand."""
     if entry.kind != "directive" or entry.rank != HARD:
         return False
-    statement = read(entry.text)
+    statement = read_statement(entry.text)
     return not (statement.passing or statement.permits)
 
 

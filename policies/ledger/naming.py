@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from policies.ledger.entries import HARD, Entry, order_of
-from policies.ledger.statements import Statement, read
+from policies.ledger.statements import Statement, read_statement
 from policies.ledger.superseding import asserts, differ_in_kind
 from policies.transcript import escape
 
@@ -31,7 +31,7 @@ _LONE = re.compile(rf"\A\s{{0,9}}(?:[-*•]\s{{1,9}})?{_NUMBER}\s{{0,9}}(?:[:：
 _LIST = re.compile(r"\A\s{0,9}(?:[-*•]\s)?[\[\]()#\d\s,;，、和and]++[.。]?\s{0,9}\Z")
 
 
-def numbered(entries: Sequence[Entry]) -> list[str]:
+def numbered_lines(entries: Sequence[Entry]) -> list[str]:
     """Directives and facts as lines "12. [position] text" for the summarizer, oldest first; see `supersede`."""
     lines = [
         f"{number}. [{entry.position}] {escape(' '.join(entry.text.split())[:_MOST_CHARACTERS])}"
@@ -67,7 +67,7 @@ def supersede(entries: Sequence[Entry], answer: str) -> list[Entry]:
 
 
 def _believed(earlier: Entry, later: Entry) -> bool:
-    one, other = read(earlier.text), read(later.text)
+    one, other = read_statement(earlier.text), read_statement(later.text)
     if order_of(later) <= order_of(earlier) or not asserts(other) or differ_in_kind(one, other):
         return False
     if not _words(one).isdisjoint(_words(other)):
@@ -77,9 +77,9 @@ def _believed(earlier: Entry, later: Entry) -> bool:
 
 def _successor(known: dict[int, Entry], number: int) -> int:
     """The next later statement that shares subject and sort of value with it; 0 if there is none."""
-    earlier = read(known[number].text)
+    earlier = read_statement(known[number].text)
     for later in range(number + 1, len(known) + 1):
-        statement = read(known[later].text)
+        statement = read_statement(known[later].text)
         if not _words(earlier).isdisjoint(_words(statement)) and not earlier.classes.isdisjoint(statement.classes):
             return later
     return 0

@@ -102,7 +102,7 @@ class Statement(msgspec.Struct, frozen=True, gc=False):
 
 # What was read is compared with what follows, in this compaction and the next.
 @remembered(characters=_REMEMBERED)
-def read(sentence: str) -> Statement:
+def read_statement(sentence: str) -> Statement:
     """The reading of one sentence; of a very long one, of its beginning."""
     text = sentence[:_MAX_READ]
     found = LABEL.match(text)

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Container
 
-from policies.ledger.statements import LABEL, Statement, read
+from policies.ledger.statements import LABEL, Statement, read_statement
 
 # Values of these sorts are one a subject also in a rule: "at most 3 retries". Names and paths may be many:
 # "never touch /etc" and "never touch /var" both hold.
@@ -206,5 +206,5 @@ def parts_of(joint: re.Pattern[str], text: str, values: frozenset[str]) -> tuple
 
 def tells_more(part: str, later: Statement) -> bool:
     """Whether a part of a statement says what the later one does not."""
-    said = read(part)
+    said = read_statement(part)
     return bool(said.texts - later.texts) or len(said.content - later.content) >= _TELLING_WORDS

@@ -8,7 +8,7 @@ import msgspec
 from policies.transcript import Utterance
 from policies.work.attempts import Attempt, attempts_in
 from policies.work.browsing import BrowserStep, steps_behind
-from policies.work.calls import Done, Judge, done_in, judged
+from policies.work.calls import Done, Judge, done_in, judge_call
 from policies.work.files import FileChange, changes_in
 from policies.work.outcomes import Result
 from policies.work.running import Running, running_in
@@ -64,7 +64,7 @@ class Work(NamedTuple):
     steps: tuple[BrowserStep, ...] = ()
 
 
-def work_behind(older: Work, utterances: Sequence[Utterance], judge: Judge = judged) -> Work:
+def work_behind(older: Work, utterances: Sequence[Utterance], judge: Judge = judge_call) -> Work:
     """What was done in everything covered: what is known of before, and a span."""
     done = done_in(utterances, judge)
     known = changes_in(older.files, older.seen, done, utterances)

@@ -42,7 +42,7 @@ def last_change(actions: Sequence[KeyAction], files: Sequence[FileChange]) -> Ch
     return Change(changed.path, changed.position, any(action.sort in ("", "check") for action in later))
 
 
-def outdated(actions: Sequence[KeyAction], files: Sequence[FileChange]) -> dict[Call, Change]:
+def outdated_checks(actions: Sequence[KeyAction], files: Sequence[FileChange]) -> dict[Call, Change]:
     """Checks that were run before the last change to a file, each but where a later run covers it."""
     change = last_change(actions, files)
     found: dict[Call, Change] = {}

@@ -12,7 +12,7 @@ from policies.record.call_lines import (
     action_lines,
     call_of,
     cost_of,
-    outdated,
+    outdated_checks,
     path_written_by,
     without_place,
 )
@@ -21,7 +21,7 @@ from policies.record.reports import Report, report_lines
 from policies.record.state import attempt_line, file_line, running_line, state_blocks
 from policies.record.texts import Texts
 from policies.record.titles import is_carried
-from policies.record.working_set import Use, shown
+from policies.record.working_set import Use, name_lines
 from policies.settings import LedgerSettings
 from policies.transcript import CountTokens, escape, newest_within, shorten
 from policies.work.attempts import Attempt
@@ -74,7 +74,7 @@ def render(
     left = budget.record - count("\n".join([texts.opening, texts.closing, f"\n## {texts.said}\n"])) - _SLACK
     numbers = [texts.numbers] if left >= _EXPLAINING else []
     left -= cost_of(numbers, count)
-    before = outdated(actions, files)
+    before = outdated_checks(actions, files)
     state = state_blocks(texts, plan, attempts, running, left, count, steps=steps, before=before)
     shown_lines = set(state)
     failed = {call_of(one) for one in attempts if attempt_line(one, texts, before.get(call_of(one))) in shown_lines}
@@ -154,7 +154,7 @@ def with_names(
     if room <= 0 or not uses:
         return text
     sent = Names((text, *kept), names_of)
-    lines, names = shown(uses, room, now, sent.have, count, names_of)
+    lines, names = name_lines(uses, room, now, sent.have, count, names_of)
     lines = [line for line in lines if not is_carried(line)]
     if names:
         lines.append(f"- {escape(' '.join(names))}")

@@ -66,7 +66,7 @@ class Lineage(msgspec.Struct, frozen=True):
     gained_nothing: int = 0
 
 
-def compacted(lineage: Lineage, record: Record, *, messages: int, now: float) -> Lineage:
+def after_compaction(lineage: Lineage, record: Record, *, messages: int, now: float) -> Lineage:
     """The lineage after a compaction of a request of `messages` messages."""
     making = record.making
     entry = Compaction(
@@ -91,11 +91,13 @@ def compacted(lineage: Lineage, record: Record, *, messages: int, now: float) ->
     )
 
 
-def failed(lineage: Lineage) -> Lineage:
+def after_failure(lineage: Lineage) -> Lineage:
     return msgspec.structs.replace(lineage, failures=lineage.failures + 1)
 
 
-def shown(lineage: Lineage, digest: str, *, share: float, threshold: float, history_tokens: int, now: float) -> Lineage:
+def after_showing(
+    lineage: Lineage, digest: str, *, share: float, threshold: float, history_tokens: int, now: float
+) -> Lineage:
     """After a record was first sent: in vain if the provider counts a `share` that triggers all the same."""
     if digest == lineage.judged:
         return lineage

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from policies.record import working_set
 from policies.record.record import Record, Segment
-from policies.secrets import masked, values_in
+from policies.secrets import mask_secrets, values_in
 from policies.settings import Secrets
 
 # Records that were made without: each request of their conversations asks for them several times.
@@ -22,7 +22,7 @@ def as_allowed(record: Record, secrets: Secrets) -> Record:
 
 @lru_cache(_REMEMBERED)
 def _masked(record: Record) -> Record:
-    uses = working_set.unpacked(record.uses)
+    uses = working_set.unpack_names(record.uses)
     without = _masker([record.text, record.summary, *(use.line for use in uses), *(e.text for e in record.entries)])
     return replace(
         record,
@@ -74,7 +74,7 @@ def _masked(record: Record) -> Record:
         reports=tuple(replace(report, text=without(report.text)) for report in record.reports),
         rules=tuple(replace(file, text=without(file.text)) for file in record.rules),
         briefs=tuple(replace(file, text=without(file.text)) for file in record.briefs),
-        uses=working_set.packed(
+        uses=working_set.pack_names(
             [replace(use, name=without(use.name), line=without(use.line), source=without(use.source)) for use in uses]
         ),
         is_masked=True,
@@ -85,6 +85,6 @@ def _masker(texts: list[str]) -> Callable[[str], str]:
     """Masks what is a secret by its own text, and what is one by another: a name in the working set stands alone."""
     known = {value: mask for text in texts for value, mask in values_in(text).items()}
     if not known:
-        return masked
+        return mask_secrets
     alone = re.compile("|".join(map(re.escape, sorted(known, key=len, reverse=True))))
-    return lambda text: alone.sub(lambda found: known[found[0]], masked(text))
+    return lambda text: alone.sub(lambda found: known[found[0]], mask_secrets(text))

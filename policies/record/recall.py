@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from policies.ledger.words import QUESTION_WORDS
-from policies.record.search import QUESTION_MARK, Found, Index, Passage, names_of, places, terms, unaccented
+from policies.record.search import QUESTION_MARK, Found, Index, Passage, names_of, places, terms, without_accents
 from policies.record.texts import Language
 from policies.settings import RecallSettings
 from policies.transcript import CountTokens, escape
@@ -77,7 +77,7 @@ def question_in(message: str) -> str:
 
 
 def _asks(sentence: str) -> bool:
-    plain = unaccented(sentence)
+    plain = without_accents(sentence)
     return any(pattern.search(plain) for pattern in (QUESTION_MARK, _CHINESE, _ENGLISH))
 
 

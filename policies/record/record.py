@@ -26,7 +26,7 @@ from policies.settings import LedgerSettings
 from policies.transcript import CountTokens, Utterance, escape, shorten
 from policies.work.attempts import Attempt
 from policies.work.browsing import BrowserStep
-from policies.work.calls import Judge, judged
+from policies.work.calls import Judge, judge_call
 from policies.work.running import Running
 from policies.work.todo import Plan
 
@@ -217,7 +217,7 @@ def build(
     kept: Sequence[str] = (),
     most_names: int | None = None,
     names: NamesOf = names_in,
-    judge: Judge = judged,
+    judge: Judge = judge_call,
 ) -> Record:
     """The next generation. `written` is None for a deterministic record; `tokens_kept` counts all that still goes
     upstream beside the injected text, and `kept` is what of it may name something; `segments` is how many of the newest
@@ -239,7 +239,7 @@ def build(
         entries=stored, actions=work.actions, files=work.files,
         making=_making(span.cut, written, trigger, tokens_before, tokens_kept + text_tokens, text_tokens),
         first_digest=span.first_digest, last_digest=span.last_digest, title=title, started=started, compacted=now,
-        uses=working_set.packed(uses), seen=work.seen, attempts=work.attempts, running=work.running, plan=work.plan,
+        uses=working_set.pack_names(uses), seen=work.seen, attempts=work.attempts, running=work.running, plan=work.plan,
         reports=drawn.reports, rules=drawn.rules, briefs=drawn.briefs,
         forgotten=_forgotten(parent, statements) + ledger.statements(entries) - ledger.statements(stored),
         steps=work.steps,
@@ -259,7 +259,7 @@ def weigh(
     count: CountTokens,
     most_names: int | None = None,
     names: NamesOf = names_in,
-    judge: Judge = judged,
+    judge: Judge = judge_call,
 ) -> Weight:
     """What a record would take, without making it. summary: tokens that a model writes of it; None without a model."""
     count = cache(count)
@@ -271,7 +271,7 @@ def weigh(
     if room <= 0:
         return Weight(text, 0, rules)
     # Those of before mostly fill the room, and cost nothing to find.
-    taken = names_weight(drawn.text, working_set.unpacked(parent.uses) if parent else (), kept, room, names)
+    taken = names_weight(drawn.text, working_set.unpack_names(parent.uses) if parent else (), kept, room, names)
     if taken < room:
         taken = names_weight(drawn.text, _uses(span, parent, statements, drawn.entries, names), kept, room, names)
     return Weight(text, taken, rules)
@@ -327,7 +327,7 @@ def _uses(
     span: Span, parent: Record | None, statements: Statements, entries: Sequence[Entry], names: NamesOf
 ) -> list[Use]:
     """The working set: the parent's and the span's, without what the user replaced."""
-    older = working_set.unpacked(parent.uses) if parent else ()
+    older = working_set.unpack_names(parent.uses) if parent else ()
     uses = working_set.used(older, span.utterances, span.cut.position, names)
     return working_set.without(uses, *_replaced(statements, entries))
 
@@ -361,7 +361,7 @@ def statements_of(span: Span, parent: Record | None, settings: LedgerSettings) -
     """The user's statements in everything that is covered, those of the span merged into the parent's."""
     older = parent.entries if parent else ()
     newer = ledger.said_in(span.utterances, settings.directives, first_user=span.first_user)
-    holds = ledger.merged(older, newer.entries)
+    holds = ledger.merge_ledgers(older, newer.entries)
     return Statements(holds.entries, (*older, *newer.entries), newer.left_out + holds.left_out)
 
 

@@ -71,7 +71,7 @@ _PLAIN = _plain_letters()
 _accented = re.compile(f"[{''.join(_PLAIN)}]").sub
 
 
-def unaccented(text: str) -> str:
+def without_accents(text: str) -> str:
     """The text in lower case and without accents, as long as it was."""
     lower = text.lower()
     if len(lower) != len(text):
@@ -84,7 +84,7 @@ _ASKING = """
 i im s t re ve ll d m many kind type sort different number total amount previous previously earlier conversation
 mention mentioned discuss discussed remind recall remembered wonder wondering want wanted ago recently chat talked talk
 """
-_STOP = frozenset(map(unaccented, (*STOP, *_ASKING.split())))
+_STOP = frozenset(map(without_accents, (*STOP, *_ASKING.split())))
 
 
 def _root(word: str) -> str:
@@ -96,7 +96,7 @@ def _root(word: str) -> str:
 
 def terms(text: str) -> list[str]:
     """What a text is searched by: its words that may say something, each once."""
-    plain = unaccented(text)
+    plain = without_accents(text)
     found: dict[str, None] = {}
     for run in _CJK.findall(plain):
         found |= dict.fromkeys(run[at : at + 2] for at in range(max(1, len(run) - 1)))
@@ -171,8 +171,8 @@ class Index:
             for one in utterances
             if one.role in ("user", "assistant", "tool") and one.voice not in _UNASKED and one.text.strip()
         ]
-        plain = [unaccented(one.text) for one in self.said]
-        self._blocks = [*joined(plain)]
+        plain = [without_accents(one.text) for one in self.said]
+        self._blocks = [*join_blocks(plain)]
         self._starts = [*accumulate((len(text) + 1 for text in plain), initial=0)][:-1]
         self._passages: dict[int, list[Passage]] = {}
         self.count = sum(max(1, len(text) // _USUAL) for text in plain)
@@ -277,7 +277,7 @@ class Index:
         return passages[max(0, found - 1)]
 
 
-def joined(texts: Iterable[str], most: int = _BLOCK) -> Iterator[str]:
+def join_blocks(texts: Iterable[str], most: int = _BLOCK) -> Iterator[str]:
     """Texts, a line end between them, in blocks of at most so many characters, or of one longer text, which is not
     copied: that keeps all threads waiting."""
     block: list[str] = []

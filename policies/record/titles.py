@@ -3,7 +3,7 @@
 import re
 import unicodedata
 
-from policies.lookalikes import folded
+from policies.lookalikes import fold_lookalikes
 from policies.record.texts import ALL_TEXTS
 
 # What makes a line a heading in Markdown and HTML, whatever number or list sign stands before it; or the line below.
@@ -16,7 +16,7 @@ _BESIDE_TITLE = 12
 
 def _letters(text: str) -> str:
     """A line down to its letters, those that are taken for one another as one: for comparing titles."""
-    spoken = unicodedata.normalize("NFKC", _MARKUP.sub("", folded(text).lower()))
+    spoken = unicodedata.normalize("NFKC", _MARKUP.sub("", fold_lookalikes(text).lower()))
     return "".join(filter(str.isalpha, spoken)).replace("l", "i")
 
 
@@ -46,7 +46,7 @@ def is_carried(line: str, below: str = "") -> bool:
     title = _letters(line)
     if any(said in title and len(title) <= len(said) + _BESIDE_TITLE for said in _SAID):
         return True
-    if not (_HEADED.match(folded(line)) or _UNDERLINE.fullmatch(below)):
+    if not (_HEADED.match(fold_lookalikes(line)) or _UNDERLINE.fullmatch(below)):
         return False
     beside = (len(title) - len(stem) for stem in _SAID_STEMS if stem in title)
     return title in _CARRIED or any(more <= 2 * _BESIDE_TITLE for more in beside)

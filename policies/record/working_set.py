@@ -71,12 +71,12 @@ _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(list[Use]).decode
 
 
-def packed(uses: Sequence[Use]) -> bytes:
+def pack_names(uses: Sequence[Use]) -> bytes:
     """For a record: a fifth of the size, and not spread over thousands of objects while nobody needs it."""
     return zlib.compress(_encode(uses)) if uses else b""
 
 
-def unpacked(data: bytes) -> list[Use]:
+def unpack_names(data: bytes) -> list[Use]:
     """What was packed; nothing where that cannot be read, or is more than was ever packed."""
     if not data:
         return []
@@ -158,7 +158,7 @@ def without(uses: Sequence[Use], texts: Sequence[str], names: Set[str]) -> list[
     ]
 
 
-def shown(
+def name_lines(
     uses: Sequence[Use],
     room: int,
     now: int,

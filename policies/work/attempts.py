@@ -71,12 +71,12 @@ def _kind(done: Done) -> tuple[str, tuple[str, ...]]:
             return "change", (path,) if path else (done.call.name,)
         return done.call.name, (path,) if path else _told(done.arguments)
     main = next((each for each in done.commands if each.program and each.program not in SIDE), done.commands[0])
-    program, start = named(main)
+    program, start = program_of(main)
     operands = [word for word in main.words[start:] if not word.startswith("-") and UNKNOWN not in word]
     return program, tuple(operands)
 
 
-def named(command: Command) -> tuple[str, int]:
+def program_of(command: Command) -> tuple[str, int]:
     """A program with its verb, and how many words that takes."""
     words, program = command.words, command.program
     if program not in _WITH_VERBS or len(words) < 2:

@@ -29,7 +29,7 @@ class Done:
     effects: Sequence[Effect] = ()
 
 
-def judged(call: ToolCall, position: int, answer: Utterance | None) -> Done:
+def judge_call(call: ToolCall, position: int, answer: Utterance | None) -> Done:
     """One call and the result that answers it."""
     words = words_of(call.name)
     arguments = arguments_of(call.arguments)
@@ -52,7 +52,7 @@ Judge = Callable[[ToolCall, int, Utterance | None], Done]
 """`judged`, or the same that remembers what it found."""
 
 
-def done_in(utterances: Sequence[Utterance], judge: Judge = judged) -> list[Done]:
+def done_in(utterances: Sequence[Utterance], judge: Judge = judge_call) -> list[Done]:
     """Every call of the span, oldest first. A result answers the call with its id; where ids are used again, of the
     newest message that has one waiting, the first."""
     calls: list[tuple[ToolCall, int]] = []

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import Literal
 
 from policies.voices.arguments import path_of
-from policies.work.attempts import SIDE, named
+from policies.work.attempts import SIDE, program_of
 from policies.work.calls import Done
 from policies.work.shell import UNKNOWN, Command
 from policies.work.wording import readable
@@ -81,14 +81,14 @@ def _checks(done: Done) -> Iterator[str]:
         return
     for command in done.commands:
         if command.program and command.program not in SIDE and (name := _check_of(command)):
-            _, start = named(command)
+            _, start = program_of(command)
             operands = [word for word in command.words[start:] if not word.startswith("-") and UNKNOWN not in word]
             yield "\t".join((name, *(" ".join(operand.split()) for operand in operands)))
 
 
 def _check_of(command: Command) -> str:
     """What a command is called by, if that is a check."""
-    name, _ = named(command)
+    name, _ = program_of(command)
     program, verb = command.program, next(iter(command.words[1:2]), "")
     if program in _NO_CHECKERS or verb in _NO_CHECK or (program in _RUNNING and verb == "run"):
         return ""

@@ -31,4 +31,4 @@ def spend_of(sums: Iterable[tuple[str, Tally]], price: Prices) -> Spend:
     if all(model in unpriced for model, _ in sums):
         return Spend(None, None, None, named)
     made = figures.cost_of_summaries(tally)
-    return Spend(figures.cost_of_answers(tally) + made, made, figures.saved(tally), named)
+    return Spend(figures.cost_of_answers(tally) + made, made, figures.usd_saved(tally), named)

@@ -41,7 +41,7 @@ class UnfitError(Exception):
     """A file that must not be trusted to hold the token; the text says why."""
 
 
-def configured(config: Config) -> AdminToken | None:
+def configured_token(config: Config) -> AdminToken | None:
     value = config.server.admin_token.get_secret_value()
     return AdminToken(value, is_configured=True) if value else None
 
@@ -51,18 +51,18 @@ def token_file(config: Config) -> Path | None:
     return beside(config.store.url, "admin-token")
 
 
-def known(config: Config) -> str | None:
+def known_token(config: Config) -> str | None:
     """The token of a proxy that runs with this config, as far as this process can know it."""
-    if (token := configured(config)) is not None:
+    if (token := configured_token(config)) is not None:
         return token.value
     file = token_file(config)
     try:
-        return read(file) if file else None
+        return read_token(file) if file else None
     except (UnfitError, OSError):
         return None
 
 
-def kept(file: Path | None) -> AdminToken:
+def keep_token(file: Path | None) -> AdminToken:
     """The token of this file, made where there is none. One that others may know is made anew."""
     if file is None:
         return AdminToken(_new())
@@ -74,7 +74,7 @@ def kept(file: Path | None) -> AdminToken:
         return AdminToken(_new(), trouble=trouble)
 
 
-def read(file: Path) -> str:
+def read_token(file: Path) -> str:
     """The token in this file; raises UnfitError, and OSError where it cannot be read."""
     try:
         descriptor = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
@@ -99,7 +99,7 @@ def read(file: Path) -> str:
 def _read_or_made(file: Path) -> AdminToken:
     trouble = None
     try:
-        return AdminToken(read(file), file=file)
+        return AdminToken(read_token(file), file=file)
     except FileNotFoundError:
         pass
     except UnfitError as error:
@@ -117,7 +117,7 @@ def _write(file: Path) -> str:
             opened.write(token + "\n")
         file.hardlink_to(beside)
     except FileExistsError:
-        return read(file)
+        return read_token(file)
     finally:
         beside.unlink()
     return token

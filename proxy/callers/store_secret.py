@@ -27,16 +27,16 @@ def make(config: Config) -> str | None:
         return f"{store} has no secret ({file} is not there); set store.secret for one, and its sessions start anew"
     with suppress(OSError):  # the store says why its folder cannot be made
         file.parent.mkdir(parents=True, exist_ok=True)
-    kept = admin_token.kept(file)
+    kept = admin_token.keep_token(file)
     if kept.file is None:
         return f"{file} cannot be used, so whoever can write to the store can guess where sessions lie"
     return f"{file} was not fit and is a new one: sessions start anew" if kept.trouble else None
 
 
-def known(config: Config) -> bytes:
+def secret_in_force(config: Config) -> bytes:
     """The one in force."""
     configured, file = config.store.secret.get_secret_value(), secret_file(config)
     try:
-        return configured.encode() or (admin_token.read(file).encode() if file else _NONE)
+        return configured.encode() or (admin_token.read_token(file).encode() if file else _NONE)
     except (admin_token.UnfitError, OSError):
         return _NONE

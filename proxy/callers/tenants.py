@@ -55,7 +55,7 @@ class Tenants:
         self._closed = config.closed
         self._seen: dict[bytes, Caller] = {}
         self._seed = secrets.randbits(64)
-        self._secret = store_secret.known(config)
+        self._secret = store_secret.secret_in_force(config)
         self._shared = {name for name, tenant in config.tenants.items() if tenant.sessions_of == "tenant"}
         self._epochs = {name: tenant.epoch for name, tenant in config.tenants.items()}
         self._callers = {name: _caller(name, tenant, config) for name, tenant in config.tenants.items()}

@@ -17,11 +17,11 @@ from typing import Annotated, Literal
 from cyclopts import App, Parameter
 from cyclopts.validators import Number
 
-from proxy.commands.common import caller_of, chosen, console, counted, err, fail, name_of, output
-from proxy.commands.common import loaded as loaded_config
+from proxy.commands.common import caller_of, chosen, console, count_settings, err, fail, name_of, output
+from proxy.commands.common import load_config as loaded_config
 from proxy.commands.parameters import AsJson, ConfigPath, DialectName, Flag
 from proxy.commands.session_commands import sessions
-from proxy.config.loading import Config, json_schema, notes, preset_names, unshared
+from proxy.config.loading import Config, json_schema, notes, preset_names, unshared_problem
 from proxy.config.settings import DEFAULT
 from proxy.server.addresses import address, leading_back
 
@@ -67,15 +67,15 @@ def serve(config: ConfigPath = None, *, host: str | None = None, port: Port = No
     :param workers: Processes that serve, instead of server.workers.
     """
     from proxy.callers import store_secret
-    from proxy.commands.running import announced
+    from proxy.commands.running import announce
     from proxy.commands.serve import run_workers
     from proxy.config.reloading import source
-    from proxy.server.process import inherited, listen, listen_apart
+    from proxy.server.process import inherited_sockets, listen, listen_apart
     from proxy.stores import StoreError, check_file
 
     read_from = source(chosen(config), os.environ)
     loaded = _served(loaded_config(config), host=host, port=port, workers=workers)
-    if (problem := unshared(loaded)) is not None:
+    if (problem := unshared_problem(loaded)) is not None:
         fail(problem)
     for note in notes(loaded):
         err(f"note: {note}")
@@ -86,7 +86,7 @@ def serve(config: ConfigPath = None, *, host: str | None = None, port: Port = No
         fail(str(error))
     host, port, number = loaded.server.host, loaded.server.port, loaded.server.workers
     try:
-        if given := inherited():
+        if given := inherited_sockets():
             held, listens = given, lambda: given
         elif number == 1:
             held = [listen(host, port)]
@@ -103,7 +103,7 @@ def serve(config: ConfigPath = None, *, host: str | None = None, port: Port = No
     host, port, *_ = held[0].getsockname()
     # What may be shown without a sign-in hangs on where we listen; of any free port others know the one it is.
     loaded = _served(loaded, host=host, port=port) if given else _served(loaded, port=port)
-    with announced(loaded):
+    with announce(loaded):
         code = run_workers(loaded, name_of(config), listens, console(), read_from)
     sys.exit(code)
 
@@ -128,11 +128,11 @@ def check(file: ConfigPath = None) -> None:
     """Validate a config file: one line a problem with file, line, YAML path and the way out; exit code 0 or 1."""
     loaded = loaded_config(file)
     _refuse_itself(loaded, loaded.server.host, loaded.server.port)
-    if (problem := unshared(loaded)) is not None:
+    if (problem := unshared_problem(loaded)) is not None:
         fail(problem)
     for note in notes(loaded):
         print(f"note: {note}")
-    print(f"{name_of(file)}: ok ({counted(loaded)})")
+    print(f"{name_of(file)}: ok ({count_settings(loaded)})")
 
 
 @app.command
@@ -152,14 +152,14 @@ def models(
     :param ask: Ask the upstreams too, with their own keys.
     :param as_json: Print everything that is known as JSON.
     """
-    from proxy.commands.models import merged, named_models, of_running, show, sources
+    from proxy.commands.models import merge_models, named_models, of_running, show, sources
 
     loaded = loaded_config(config)
     caller_of(loaded, tenant)
     chosen = names or tuple(named_models(loaded))
     if not chosen:
         fail("no models to tell of; name some, as in `concertina models gpt-4o`")
-    found = merged(of_running(loaded, tenant), asyncio.run(sources(loaded, chosen, tenant, ask=ask)))
+    found = merge_models(of_running(loaded, tenant), asyncio.run(sources(loaded, chosen, tenant, ask=ask)))
     output(found, show, as_json=as_json)
 
 
@@ -189,14 +189,14 @@ def explain(
     from proxy.commands.explain import explain as explained
     from proxy.commands.explain import read_request, show
     from proxy.commands.sessions import one_of
-    from proxy.dialects.table import DEFAULT_DIALECT, named, written_in
+    from proxy.dialects.table import DEFAULT_DIALECT, dialect_named, written_in
     from proxy.errors import InvalidJSONError
     from proxy.stores import StoreError
 
     loaded = loaded_config(config)
     caller = caller_of(loaded, tenant, policy)
     name, body = read_request(file)
-    spoken = named(dialect) if dialect else written_in(body) or DEFAULT_DIALECT
+    spoken = dialect_named(dialect) if dialect else written_in(body) or DEFAULT_DIALECT
     mode = "force" if force else caller.policy.mode
     try:
         goes_on = None if session is None else asyncio.run(one_of(loaded, caller, session))

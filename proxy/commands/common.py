@@ -29,7 +29,7 @@ def name_of(path: Path | None) -> str:
     return str(chosen(path) or _DEFAULTS)
 
 
-def loaded(path: Path | None) -> Config:
+def load_config(path: Path | None) -> Config:
     """The config, or its problems on standard error and exit code 1."""
     try:
         return load(chosen(path), os.environ)
@@ -51,7 +51,7 @@ def caller_of(config: Config, tenant: str, policy: str | None = None) -> Caller:
     return replace(caller, policy_name=policy, policy=config.policies[policy])
 
 
-def counted(config: Config) -> str:
+def count_settings(config: Config) -> str:
     """How much a config names."""
     counts = {"upstream": config.upstreams, "policy": config.policies, "tenant": config.tenants}
     plurals = {"policy": "policies"}

@@ -20,7 +20,7 @@ from proxy.commands.common import fail, plain
 from proxy.commands.sessions import stored
 from proxy.config.loading import Config
 from proxy.dialects.base import Dialect
-from proxy.engine.case import Mode, pasted
+from proxy.engine.case import Mode, context_of_pasted
 from proxy.engine.explaining.explanation import WITHOUT_STORE, Explanation, Fate, MessageFate, Pinned
 from proxy.observing.log import open_log
 from proxy.records.index import Session, Target
@@ -59,7 +59,7 @@ async def explain(
         if request is None:
             return None
         goes_on = None if session is None else Target(bytes.fromhex(session.id), mark_of(caller.labels, session.label))
-        return await engine.explainer.explain(pasted(router, caller, mode, request, goes_on), request)
+        return await engine.explainer.explain(context_of_pasted(router, caller, mode, request, goes_on), request)
 
 
 def read_request(file: Path) -> tuple[str, bytes]:

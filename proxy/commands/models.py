@@ -13,7 +13,7 @@ from proxy.api.headers import credential
 from proxy.callers.tenants import Tenants
 from proxy.commands.common import plain
 from proxy.commands.running import as_running
-from proxy.commands.watching.running_proxy import UnansweredError, answered
+from proxy.commands.watching.running_proxy import UnansweredError, answer_lines
 from proxy.config.loading import Config
 from proxy.models.table import ModelTable
 from proxy.models.tokenizer import Tokenizer
@@ -63,14 +63,14 @@ def of_running(config: Config, tenant: str) -> list[Sources]:
     if of_proxy(as_running(config)) is None:
         return []
     try:
-        text = b"".join(answered(config, None, "models", {}, _PATIENCE))
+        text = b"".join(answer_lines(config, None, "models", {}, _PATIENCE))
         known = msgspec.json.decode(text, type=_Models).models
     except (UnansweredError, msgspec.DecodeError):
         return []
     return [one for one in known if one.place.tenant == tenant]
 
 
-def merged(running: Sequence[Sources], here: Sequence[Sources]) -> list[Sources]:
+def merge_models(running: Sequence[Sources], here: Sequence[Sources]) -> list[Sources]:
     """In the order of what is known here, what the running proxy knows of each model, else that alone."""
     order = list(dict.fromkeys(one.place.model for one in here))
     known = [one for one in running if one.place.model in order]

@@ -17,7 +17,7 @@ from proxy.commands.common import plain
 from proxy.config.loading import Config, preset_names
 from proxy.engine.replay.figures import LEGEND, NO_PROXY, Replayed, Row, Session
 from proxy.engine.replay.memory import Memory
-from proxy.engine.replay.recordings import Recording, RecordingError, read
+from proxy.engine.replay.recordings import Recording, RecordingError, read_recordings
 from proxy.engine.replay.replay import replay, with_window
 from proxy.wiring import open_apart
 
@@ -40,7 +40,7 @@ def found(path: Path, model: str | None, skipped: Callable[[str], None]) -> list
     recordings = []
     for file in sorted(each for each in path.rglob("*") if each.is_file()) if path.is_dir() else [path]:
         try:
-            recordings += read(file, model)
+            recordings += read_recordings(file, model)
         except RecordingError as error:
             skipped(f"{file}: {error}")
     return recordings

@@ -50,7 +50,7 @@ class _Address(msgspec.Struct, frozen=True):
 
 
 @contextmanager
-def announced(config: Config) -> Iterator[None]:
+def announce(config: Config) -> Iterator[None]:
     """While it serves, say beside the store where: the command line may have chosen another port than the config."""
     file = _address_file(config)
     if file is None:
@@ -109,7 +109,7 @@ def version_and_digest(config: Config, url: str) -> tuple[str, str]:
     return labels["concertina_build_info"]["version"], labels["concertina_config_digest_info"]["digest"]
 
 
-def erased(config: Config, tenant: str, name: str | None) -> list[str] | None:
+def erase_sessions(config: Config, tenant: str, name: str | None) -> list[str] | None:
     """Ids of the sessions with this label or id (None: of all) that the running proxy has erased.
 
     None where no proxy answers at the config's address. Raises NotDoneError.
@@ -153,5 +153,5 @@ def _refused(url: str, error: HTTPError) -> list[str] | None:
 
 
 def _authorization(config: Config) -> dict[str, str]:
-    token = admin_token.known(config)
+    token = admin_token.known_token(config)
     return {"Authorization": f"Bearer {token}"} if token else {}

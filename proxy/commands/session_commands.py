@@ -7,7 +7,7 @@ from typing import Annotated
 from cyclopts import App, Parameter
 
 from proxy.commands.common import caller_of, err, fail, output
-from proxy.commands.common import loaded as loaded_config
+from proxy.commands.common import load_config as loaded_config
 from proxy.commands.parameters import AsJson, ConfigPath, Flag
 from proxy.config.settings import DEFAULT
 from proxy.server.addresses import of_proxy

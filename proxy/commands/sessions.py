@@ -56,7 +56,7 @@ def erase(config: Config, caller: Caller, names: Sequence[str]) -> Erased:
     """
     ids: dict[str | None, list[str]] = {}
     for name in names or (None,):
-        erased = running.erased(config, caller.tenant, name)
+        erased = running.erase_sessions(config, caller.tenant, name)
         if erased is None and ids:
             raise running.NotDoneError(f"the proxy went away before {name} was erased; try again")
         if erased is None:

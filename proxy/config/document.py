@@ -9,7 +9,7 @@ from typing import ClassVar, NamedTuple
 
 import yaml
 
-from proxy.config.errors import ConfigError, Location, Problem, dotted
+from proxy.config.errors import ConfigError, Location, Problem, dotted_path
 
 MAX_BYTES = 1_000_000
 MAX_VALUES = 10_000
@@ -57,7 +57,7 @@ class Document:
     problems: tuple[Problem, ...]
 
 
-def read(path: Path) -> str:
+def read_config(path: Path) -> str:
     """The text of a config file, or a ConfigError that says why it cannot be had."""
     try:
         with path.open("rb") as file:
@@ -195,7 +195,7 @@ class _Reader:
             return ""
 
     def report(self, line: int, at: Location, message: str) -> None:
-        self.problems.append(Problem(self.file, line, dotted(at), message))
+        self.problems.append(Problem(self.file, line, dotted_path(at), message))
 
 
 class InterpolationError(ValueError):

@@ -63,12 +63,12 @@ class ConfigError(Exception):
         super().__init__("\n".join(map(str, self.problems)))
 
 
-def dotted(location: Location) -> str:
+def dotted_path(location: Location) -> str:
     """The YAML path as people write it: `tenants.acme.keys[0]`."""
-    return "".join(f"[{part}]" if isinstance(part, int) else f".{shown(part)}" for part in location).lstrip(".")
+    return "".join(f"[{part}]" if isinstance(part, int) else f".{shown_key(part)}" for part in location).lstrip(".")
 
 
-def shown(key: str) -> str:
+def shown_key(key: str) -> str:
     """A key of the file, fit for one line; one that looks like an API key is only hinted at."""
     if key.startswith("sk-"):
         return "sk-…"
@@ -94,8 +94,8 @@ def suggest(given: str, known: Iterable[str], these: str) -> str:
     """The one name that was probably meant, or all that are known."""
     names = sorted(known)
     if close := difflib.get_close_matches(given[:64], names, n=1):
-        return f"did you mean '{shown(close[0])}'?"
-    return f"{these}: {', '.join(map(shown, names)) or 'none'}"
+        return f"did you mean '{shown_key(close[0])}'?"
+    return f"{these}: {', '.join(map(shown_key, names)) or 'none'}"
 
 
 def _keys(model: type[BaseModel]) -> set[str]:

@@ -5,7 +5,7 @@ from importlib import import_module
 from typing import Any
 
 
-def imported(name: str) -> Callable[..., Any]:
+def import_function(name: str) -> Callable[..., Any]:
     """The function of this name. Raises ValueError: it is none, or its module cannot be imported."""
     module, _, attribute = name.partition(":")
     if not (module and attribute):

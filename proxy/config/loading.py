@@ -12,8 +12,8 @@ from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import core_schema
 
 from policies.settings import NOT_YET, not_in_effect
-from proxy.config.document import Document, parse, read
-from proxy.config.errors import ConfigError, Location, Problem, dotted, plain, suggest
+from proxy.config.document import Document, parse, read_config
+from proxy.config.errors import ConfigError, Location, Problem, dotted_path, plain, suggest
 from proxy.config.presets import EXTENDS, preset_names, resolve
 from proxy.config.settings import DEFAULT, LOOPBACK, Config
 from proxy.dialects.table import DIALECTS
@@ -71,7 +71,7 @@ def digest_of(config: Config) -> str:
 
 def load(path: Path | None, env: Mapping[str, str]) -> Config:
     """The config of a file (None: the built-in defaults) with the variables of `env`, or a ConfigError."""
-    return load_text(*(("built-in defaults", EMBEDDED) if path is None else (str(path), read(path))), env)
+    return load_text(*(("built-in defaults", EMBEDDED) if path is None else (str(path), read_config(path))), env)
 
 
 def load_text(file: str, text: str, env: Mapping[str, str]) -> Config:
@@ -131,7 +131,7 @@ class _Loading:
         """Note a problem; the first one of a value says enough."""
         lines = self.document.lines
         line = next((lines[location[:end]] for end in range(len(location), 0, -1) if location[:end] in lines), None)
-        path = dotted(location)
+        path = dotted_path(location)
         self.problems.setdefault(path, Problem(self.document.file, line, path, message))
 
     def validated(self, values: Mapping[str, object], groundless: frozenset[str]) -> Config | None:
@@ -176,7 +176,7 @@ class _Loading:
                 self.report(location[:3], "must be empty: this tenant stands for callers without a known key")
             elif first != location:
                 line = self.document.lines[first]
-                self.report(location, f"is the same key as {dotted(first)} in line {line}; remove one of them")
+                self.report(location, f"is the same key as {dotted_path(first)} in line {line}; remove one of them")
 
     def check_admin_token(self, config: Config) -> None:
         """The admin token is refused as a key for the upstream, so it must be nobody's key."""
@@ -249,7 +249,7 @@ def notes(config: Config) -> tuple[str, ...]:
     return (*_not_yet(config), *_beyond_limits(config), *_odd_paths(config), *_exposed(config))
 
 
-def unshared(config: Config) -> str | None:
+def unshared_problem(config: Config) -> str | None:
     """What is wrong where workers could not find each other's records; None where they can."""
     if config.server.workers == 1 or not config.store.url.startswith("memory:"):
         return None

@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from proxy.config.document import parse
-from proxy.config.errors import Location, shown, suggest
+from proxy.config.errors import Location, shown_key, suggest
 
 Report = Callable[[Location, str], None]
 
@@ -111,7 +111,7 @@ def _chain(name: str, layers: Mapping[str, Layer], report: Report) -> tuple[list
                 report(("policies", name, EXTENDS), f"no preset or policy has this name; {known}")
             return chain, False
     if current == name:
-        report(("policies", name, EXTENDS), f"goes round in a circle: {' -> '.join(map(shown, [*trail, name]))}")
+        report(("policies", name, EXTENDS), f"goes round in a circle: {' -> '.join(map(shown_key, [*trail, name]))}")
     return chain, False
 
 

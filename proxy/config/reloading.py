@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Literal
 
-from proxy.config.document import read
+from proxy.config.document import read_config
 from proxy.config.errors import ConfigError, Problem
 from proxy.config.loading import Config, load_text, notes
 from proxy.config.settings import Server
@@ -58,7 +58,7 @@ def _look(path: Path) -> Look:
         mode = path.stat().st_mode if path.exists() else stat.S_IFREG
         if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):  # reading a pipe might never end
             return Look(None, (Problem(str(path), None, "", "is no regular file; a config is read from one"),))
-        return Look(read(path))
+        return Look(read_config(path))
     except ConfigError as error:
         return Look(None, error.problems)
 

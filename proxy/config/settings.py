@@ -18,7 +18,7 @@ from pydantic import (
 )
 
 from policies.settings import PolicySettings, Seconds, Settings, Words
-from proxy.config.imports import imported
+from proxy.config.imports import import_function
 from proxy.config.proxies import Egress, egress_to
 from proxy.config.values import (
     AnyBaseUrl,
@@ -324,7 +324,7 @@ class Telemetry(Settings):
 
 
 def _importable(name: str) -> str:
-    imported(name)
+    import_function(name)
     return name
 
 

@@ -141,7 +141,7 @@ def _message(told: _Told) -> Json:
     return {"role": told.role, "content": [text, *uses]}
 
 
-def said(answer: object) -> str:
+def answer_text(answer: object) -> str:
     """The text of a decoded answer in any dialect."""
     read = msgspec.convert(answer, _Answer)
     contents = [*(choice.message.content for choice in read.choices), *(item.content for item in read.output)]

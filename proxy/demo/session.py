@@ -17,7 +17,7 @@ from proxy.app import App
 from proxy.config.loading import Config, load
 from proxy.config.settings import Upstream
 from proxy.demo import show
-from proxy.demo.clients import CLIENTS, Client, said
+from proxy.demo.clients import CLIENTS, Client, answer_text
 from proxy.demo.model_server import MODELS, WINDOW, ModelServer
 from proxy.demo.serving import serving
 from proxy.demo.show import Asked, Result, Step
@@ -54,7 +54,7 @@ class _Answer:
 
 async def run_demo(*, once: bool, console: Console, dialect: str = "chat") -> int:
     """Play, show and check; the exit code. On a terminal the proxy stays up until Ctrl-C, unless `once`."""
-    async with staged(CLIENTS[dialect]) as stage:
+    async with demo_stage(CLIENTS[dialect]) as stage:
         show.opening(console, stage.address, WINDOW, stage.dashboard if console.is_terminal else None)
         with show.live(console) as add:
             steps = []
@@ -113,7 +113,7 @@ class Stage:
     async def ask(self, fact: Planted) -> Asked:
         """Whether the model, asked at the end and through the proxy, still knows."""
         through = await self._send(self.address, [*self._history, user(fact.question)])
-        text = said(_read(through.body)) if through.status == _OK else ""
+        text = answer_text(_read(through.body)) if through.status == _OK else ""
         return Asked(fact.question, text or self._outcome(through), known=fact.is_told_by(text))
 
     async def summary_tokens(self) -> int:
@@ -152,7 +152,7 @@ def _read(body: bytes) -> object:
 
 
 @asynccontextmanager
-async def staged(spoken: Client) -> AsyncIterator[Stage]:
+async def demo_stage(spoken: Client) -> AsyncIterator[Stage]:
     """The model server and a proxy that knows nothing yet."""
     async with AsyncExitStack() as opened:
         directory = opened.enter_context(TemporaryDirectory(prefix="concertina-demo-"))

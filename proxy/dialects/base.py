@@ -304,7 +304,7 @@ class Dialect:
         def said(index: MessageIndex) -> bytes:
             """Without what says nothing of its own and was read as a part of it."""
             readable = replaced.get(index) or parsed.text[slice(*parsed.spans[index])]
-            return kept(index)[-len(json_array.split(readable)[-1]) :]
+            return kept(index)[-len(json_array.split_items(readable)[-1]) :]
 
         def words(item: MessageIndex | Words) -> bytes:
             return self.items.words(said(item.of)) if isinstance(item, Words) else said(item)
@@ -334,7 +334,7 @@ class Dialect:
     @staticmethod
     def rewritten(raw: bytes | memoryview, change: Callable[[bytes], bytes | None]) -> bytes:
         """A message of one item or of several, each of them changed; None leaves one out."""
-        return b",".join(changed for item in json_array.split(raw) if (changed := change(item)) is not None)
+        return b",".join(changed for item in json_array.split_items(raw) if (changed := change(item)) is not None)
 
 
 @lru_cache(_REMEMBERED_MODELS)

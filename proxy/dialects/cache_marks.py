@@ -21,7 +21,7 @@ def takes_another(body: bytes) -> bool:
     return 0 < len(marks_in(body)) < _MOST
 
 
-def marked(message: bytes) -> bytes:
+def with_cache_mark(message: bytes) -> bytes:
     """A message of ours with a mark on its last text."""
     decoded = msgspec.json.decode(message)
     content = decoded["content"]

@@ -277,7 +277,7 @@ def label_in(fields: Mapping[str, msgspec.Raw], paths: Iterable[Sequence[str]]) 
     return next(filter(None, found), "")
 
 
-def split(raw: bytes | memoryview) -> list[bytes]:
+def split_items(raw: bytes | memoryview) -> list[bytes]:
     """The items of a part of an array, which stands between its brackets, as they were written."""
     array = b"[" + raw + b"]"
     readable = surrogates.readable(array)

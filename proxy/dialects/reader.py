@@ -163,7 +163,7 @@ class CountedRequest(msgspec.Struct, frozen=True, dict=True):
 
     def _utterances(self, position: int, tools: Sequence[str | None]) -> list[Utterance]:
         raw = self.readable_bytes(self.conversation.index(position))
-        items = json_array.split(raw)
+        items = json_array.split_items(raw)
         read = self.dialect.items.utterances
         return [said for item in items for said in read(json_array.decode(item), position, tools)]
 

@@ -111,7 +111,7 @@ def itemized_in(items: Sequence[object]) -> Dialect | None:
     return next((dialect for dialect in DIALECTS if any(map(dialect.recorded.is_item, items))), None)
 
 
-def named(name: str) -> Dialect:
+def dialect_named(name: str) -> Dialect:
     """By the name that configs know it by."""
     return next(dialect for dialect in DIALECTS if dialect.name == name)
 

@@ -17,7 +17,7 @@ from policies.plan import Limits, is_far_below, limits_of
 from policies.record import text_protocol
 from policies.record.masking import as_allowed
 from policies.record.record import Record
-from policies.secrets import masked, masked_in
+from policies.secrets import mask_secrets, masked_in
 from policies.trail import Resumed, joined_digests
 from policies.transcript import Utterance
 from proxy.api.head import ApiHead
@@ -71,7 +71,7 @@ class RoutedRequest(msgspec.Struct, frozen=True, dict=True):
 
     def allowed_text(self, text: str) -> str:
         """What was written about the conversation, likewise."""
-        return masked(text) if self.caller.policy.secrets == "mask" else text
+        return mask_secrets(text) if self.caller.policy.secrets == "mask" else text
 
     def allowed(self, record: Record) -> Record:
         """A record of the conversation, likewise."""
@@ -347,7 +347,7 @@ def case_of(head: ApiHead, router: Router, caller: Caller, mode: Mode, request: 
     return with_lessons(named_of(head, router, caller, mode, request), router)
 
 
-def pasted(
+def context_of_pasted(
     router: Router, caller: Caller, mode: Mode, request: CountedRequest, session: Target | None
 ) -> CompactionContext:
     """The case of a request that somebody pastes, without headers; `session` is the stored one that it goes on with."""
@@ -375,7 +375,7 @@ def with_lessons(named: RoutedRequest, router: Router) -> CompactionContext:
     )
 
 
-def learned(case: CompactionContext, router: Router) -> CompactionContext:
+def with_newest_lessons(case: CompactionContext, router: Router) -> CompactionContext:
     """The case with what has been learned since it was made."""
     return replace(
         case,

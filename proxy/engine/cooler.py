@@ -67,7 +67,7 @@ class PromptView:
         others = {}
         for index, one in quotations.items():
             # Items that say nothing of their own stand before the message that they were read with.
-            *silent, said = json_array.split(self.replaced.get(index) or request.message_bytes(index))
+            *silent, said = json_array.split_items(self.replaced.get(index) or request.message_bytes(index))
             raw = b",".join([*silent, request.dialect.items.merged(one.text, said)])
             others[index] = raw, self.conversation.messages[index].tokens + one.tokens
         return replace(self.rewritten(others), quotations=quotations)
@@ -242,7 +242,7 @@ class Cooler:
     def _tokens(self, case: CompactionContext, raw: bytes) -> int:
         """Of one message, which may be more than one item."""
         count, describe = self.counter(case), case.request.dialect.items.describe
-        described = (describe(json_array.decode(item), count) for item in json_array.split(readable(raw)))
+        described = (describe(json_array.decode(item), count) for item in json_array.split_items(readable(raw)))
         return sum(message.tokens for message in described if message is not None)
 
 

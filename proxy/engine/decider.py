@@ -7,12 +7,12 @@ from typing import assert_never
 from msgspec import structs
 
 from policies.conversation import MessageIndex
-from policies.oversize import kept_behind, least_tokens, oversized
+from policies.oversize import kept_behind, least_tokens, oversized_messages
 from policies.plan import Compact, Forward, Plan, Reuse, decide, needs_attention
 from policies.record.record import Record, with_left_out
 from proxy.engine.case import CompactionContext, Outcome
 from proxy.engine.cooler import Cooler, PromptView
-from proxy.engine.draft import Draft, drafted, standing_of, untouched
+from proxy.engine.draft import Draft, draft_of, standing_of, untouched_draft
 from proxy.engine.quoter import Quoter
 from proxy.engine.standing import StandingRecords
 from proxy.engine.thinking import Thinking, Use
@@ -61,10 +61,10 @@ class Decision:
     def standing_draft(self, case: CompactionContext, plan: Bypass | Forward | Reuse) -> Draft:
         """The request with what is there already: the checkpoint, and short forms."""
         if self.view is None:
-            return untouched(case.request, "bypass" if isinstance(plan, Bypass) else "none", plan.reason)
+            return untouched_draft(case.request, "bypass" if isinstance(plan, Bypass) else "none", plan.reason)
         outcome = self.standing_outcome
         reason = "too_large" if outcome == "cooled" and self.view.is_cut else plan.reason
-        return worthwhile(case, drafted(case, self.view, self.record, outcome, reason))
+        return worthwhile(case, draft_of(case, self.view, self.record, outcome, reason))
 
 
 class Decider:
@@ -126,7 +126,7 @@ class Decider:
             return view
         newest = view.conversation.units[-1] if view.conversation.units else 0
         harness = case.request.harness_shares(kept_behind(view.conversation, newest))
-        limits = oversized(view.conversation, case.steady_budget(window), harness)
+        limits = oversized_messages(view.conversation, case.steady_budget(window), harness)
         return await self._cooler.cut(case, view, limits)
 
     async def shortened(
@@ -187,7 +187,7 @@ def worthwhile(case: CompactionContext, draft: Draft) -> Draft:
     """The draft; the request as it came where a forced record, or one made for a larger model, outweighs its span."""
     heavier = draft.record is not None and draft.tokens >= case.request.tokens
     return (
-        structs.replace(untouched(case.request, "none", "no_gain", draft.view), waited=draft.waited)
+        structs.replace(untouched_draft(case.request, "none", "no_gain", draft.view), waited=draft.waited)
         if heavier
         else draft
     )

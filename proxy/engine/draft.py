@@ -52,23 +52,23 @@ class Draft(msgspec.Struct, frozen=True):
     waited: float = 0.0
 
 
-def untouched(request: CountedRequest, outcome: Outcome, reason: str, view: PromptView | None = None) -> Draft:
+def untouched_draft(request: CountedRequest, outcome: Outcome, reason: str, view: PromptView | None = None) -> Draft:
     """The request as the client sent it, behind its separator if it has one."""
     if request.dropped_tokens and outcome == "none":
         outcome, reason = "applied", "separator"
     return Draft(request.body, request.tokens, outcome, reason, view=view)
 
 
-def drafted(case: CompactionContext, view: PromptView, record: Record | None, outcome: Outcome, reason: str) -> Draft:
+def draft_of(case: CompactionContext, view: PromptView, record: Record | None, outcome: Outcome, reason: str) -> Draft:
     """The request with the oldest part replaced by a record, and large messages by their short forms."""
     if record is None and not view.replaced:
-        return untouched(case.request, outcome, reason, view)
+        return untouched_draft(case.request, outcome, reason, view)
     tokens = tokens_with(view.conversation, standing_of(record))
     copy = Copy(record.covered if record else 0, record.text if record else None, view.replaced)
     return Draft(body_of(case, copy, case.experience.shape), tokens, outcome, reason, record, view, copy)
 
 
-def reshaped(case: CompactionContext, draft: Draft) -> Iterator[tuple[Shape, Draft]]:
+def reshaped_drafts(case: CompactionContext, draft: Draft) -> Iterator[tuple[Shape, Draft]]:
     """A draft in the other shapes that its record may have; nothing where they would not differ."""
     if draft.copy is None:
         return

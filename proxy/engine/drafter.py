@@ -16,7 +16,7 @@ from proxy.engine.compactions import Compactions
 from proxy.engine.compactor import CompactionError
 from proxy.engine.cooler import PromptView
 from proxy.engine.decider import Bypass, Decider, Decision, bypass_reason, small_reason, worthwhile
-from proxy.engine.draft import Copy, Draft, body_of, drafted, standing_of, untouched, with_output
+from proxy.engine.draft import Copy, Draft, body_of, draft_of, standing_of, untouched_draft, with_output
 from proxy.engine.job import Job
 from proxy.engine.standing import StandingRecords
 from proxy.engine.trails import Trails
@@ -55,7 +55,7 @@ class Drafter:
     def plain(self, named: RoutedRequest) -> Draft:
         """The draft of a request that goes out as it came, whatever else is known of it."""
         self._sessions.lineages.seen(named.chain.first_link)
-        return untouched(named.request, "none", "below_floor")
+        return untouched_draft(named.request, "none", "below_floor")
 
     async def first(self, case: CompactionContext) -> Draft:
         """The draft before anything was sent; its output's limit fits beside it where that is known."""
@@ -68,7 +68,7 @@ class Drafter:
         if not isinstance(decision.plan, Bypass):
             self._sessions.lineages.seen(case.chain.first_link)
         if case.mode == "shadow" and decision.view is not None:
-            return untouched(case.request, "shadow", decision.would)
+            return untouched_draft(case.request, "shadow", decision.would)
         match decision.plan:
             case Bypass() | Forward() | Reuse() as plan:
                 if plan.reason == "irreducible":
@@ -132,7 +132,7 @@ class Drafter:
             if case.binds_thinking:
                 view = await self._decider.cooled(case, record)
         outcome = _outcome_with(record, since, refused)
-        draft = structs.replace(drafted(case, view, record, outcome, "overflow_retry"), waited=waited)
+        draft = structs.replace(draft_of(case, view, record, outcome, "overflow_retry"), waited=waited)
         if rung.tail_tokens is not None:
             draft = await self._cut_contents(case, view, draft, record, rung)
         window = stated.limit if stated.kind in (None, "window") else None
@@ -148,7 +148,7 @@ class Drafter:
         record = refused.record
         if refused.copy is None and await self._standing.newest(case) is None:
             return None
-        draft = drafted(case, await self._decider.without_thinking(case, record), record, "applied", refused.reason)
+        draft = draft_of(case, await self._decider.without_thinking(case, record), record, "applied", refused.reason)
         return structs.replace(draft, max_output=None, warning="thinking_removed")
 
     def _fitted(self, case: CompactionContext, draft: Draft, stated: int | None = None) -> Draft:
@@ -209,11 +209,11 @@ class Drafter:
         try:
             made = await self._compactions.next(job)
         except CompactionError as error:
-            draft = drafted(case, view, record, _outcome_without(error, decision), str(error))
+            draft = draft_of(case, view, record, _outcome_without(error, decision), str(error))
             return structs.replace(draft, waited=time.perf_counter() - began)
         waited = time.perf_counter() - began
         outcome = _outcome_with(made, since)
-        draft = drafted(case, await self._decider.cooled(case, made), made, outcome, plan.trigger)
+        draft = draft_of(case, await self._decider.cooled(case, made), made, outcome, plan.trigger)
         draft = structs.replace(draft, waited=waited)
         if made.covered >= plan.cut.position or not _is_too_large(case, draft):
             return draft
@@ -245,7 +245,7 @@ class Drafter:
         kept = kept_behind(view.conversation, covered)
         limits = limits_for(view.conversation, kept, rung.tail_tokens, case.request.harness_shares(kept))
         shorter = await self._decider.shortened(case, record, view, limits)
-        cut = drafted(case, shorter, record, draft.outcome, draft.reason)
+        cut = draft_of(case, shorter, record, draft.outcome, draft.reason)
         return structs.replace(cut, view=view, waited=draft.waited)
 
 

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from policies.plan import fitted, may_be_fitted
+from policies.plan import fit_cut, may_be_fitted
 from policies.record import record as records
 from policies.transcript import CountTokens
 from proxy.engine.job import Job
@@ -35,5 +35,5 @@ def fitted_job(job: Job, count: CountTokens) -> Job:
         names=job.names,
         judge=job.judge,
     )
-    plan = fitted(job.plan, job.cooled.conversation, job.policy, weight)
+    plan = fit_cut(job.plan, job.cooled.conversation, job.policy, weight)
     return job if plan is job.plan else replace(job, plan=replace(plan, target=None))

@@ -14,7 +14,7 @@ from policies.record.record import Record, Span, Statements
 from policies.settings import PolicySettings
 from policies.trail import beside
 from policies.transcript import Utterance
-from policies.work.calls import Judge, judged
+from policies.work.calls import Judge, judge_call
 from proxy.engine.case import CompactionContext
 from proxy.engine.cooler import PromptView
 from proxy.upstream.routes import SummaryTarget
@@ -42,7 +42,7 @@ class Job:
     deadline: float
     rebuild: bool = False
     names: NamesOf = field(default_factory=lambda: cache(names_in), compare=False)
-    judge: Judge = field(default_factory=lambda: cache(judged), compare=False)
+    judge: Judge = field(default_factory=lambda: cache(judge_call), compare=False)
     said: dict[int, list[Utterance]] = field(default_factory=dict, compare=False)
     counted: dict[str, int] = field(default_factory=dict, compare=False)
 

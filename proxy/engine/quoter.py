@@ -13,7 +13,7 @@ from typing import NamedTuple
 from policies.budget import usable_input
 from policies.record.recall import Quotation, budget_for, quotation
 from policies.record.record import Record
-from policies.record.search import Index, Passage, unaccented
+from policies.record.search import Index, Passage, without_accents
 from policies.settings import Secrets
 from proxy.engine.case import CompactionContext
 from proxy.engine.cooler import PromptView
@@ -76,9 +76,9 @@ class Quoter:
         count = partial(self._tokenizer.count, encoding=case.request.encoding)
         found: dict[int, Quotation | None] = {}
         told: set[Passage] = set()
-        sent, read = unaccented(record.text), record.covered
+        sent, read = without_accents(record.text), record.covered
         for at in asked:
-            sent = "\n".join([sent, *(unaccented(one.text) for one in case.utterances(read, at))])
+            sent = "\n".join([sent, *(without_accents(one.text) for one in case.utterances(read, at))])
             read = at
             if at in known or case.has_tools_in_text:
                 found[at] = known.get(at)

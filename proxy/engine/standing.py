@@ -8,7 +8,7 @@ from typing import Literal
 
 from msgspec.structs import replace
 
-from policies.chain import labelled
+from policies.chain import link_of_label
 from policies.plan import is_crowded, tokens_with
 from policies.record.record import Record
 from proxy.engine.case import CompactionContext
@@ -92,7 +92,7 @@ class StandingRecords:
         its session is listed."""
         if case.chain.tag in self._alone or case.chain.link not in (
             None,
-            labelled(case.chain.first_link, case.chain.mark),
+            link_of_label(case.chain.first_link, case.chain.mark),
         ):
             return None
         record = await self._flights.run(

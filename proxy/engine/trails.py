@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from policies.chain import Origin, hash_tag
 from policies.plan import soft_share
 from policies.record.record import Record
-from policies.slide import Slide, begun, followed
+from policies.slide import Slide, begun, follow_slides
 from policies.trail import (
     LONGEST,
     Restarts,
@@ -23,8 +23,8 @@ from policies.trail import (
     began_anew,
     beside,
     changed_at,
+    find_resumption,
     is_unstable,
-    resumed,
     spoken_suffix_of,
     suffix_of,
     trail_of,
@@ -109,7 +109,7 @@ class Trails:
         trail = await self._trails.get(_key(tag, pointer.digest.hex()))
         if trail is None:
             return None
-        came = None if cut is None else resumed(trail, case.conversation.body, case.joined_digests, cut)
+        came = None if cut is None else find_resumption(trail, case.conversation.body, case.joined_digests, cut)
         origin = None if cut is None or came is None else Origin(pointer.first, cut, pointer.digest, came)
         return _Place(tag, link, origin)
 
@@ -139,7 +139,7 @@ class Trails:
         key = _slide(case, digest)
         (before,) = await self._slides.look_up([key])
         known = [*(before or ()), *self._held.get(digest, ())]
-        slides = followed(known, case.conversation.body)
+        slides = follow_slides(known, case.conversation.body)
         if slides and slides != before and not case.is_let_through:
             await self._slides.put(key, slides)
         return bool(slides) and slides[0].is_seen

@@ -291,7 +291,7 @@ async def _side_by_side(calls: Sequence[Coroutine[None, None, Result]]) -> tuple
 def _continuity(job: Job, room: int, count: CountTokens) -> Continuity:
     """What of earlier summaries the summarizer is shown (R2's switches), and the newest statements that fit `room`."""
     settings = job.policy.summarizer
-    statements = tuple(newest_within(ledger.numbered(job.statements.entries), room, count))
+    statements = tuple(newest_within(ledger.numbered_lines(job.statements.entries), room, count))
     if job.parent is None:
         return Continuity(statements=statements)
     segments = job.parent.segments[-settings.history_segments :] if settings.history_segments else ()

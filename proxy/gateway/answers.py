@@ -17,7 +17,7 @@ from proxy.overflow.classify import (
     classify_event,
     full_window,
 )
-from proxy.overflow.entitlements import unentitled
+from proxy.overflow.entitlements import unentitled_limit
 from proxy.server import content_coding
 from proxy.server.sse import EVENT_END, LONGEST_END, data_of, name_of
 from proxy.upstream.http import UpstreamResponse
@@ -96,7 +96,7 @@ async def look_at(
     try:
         if response.status >= _FAILED:
             read = await beginning.read_until(_is_failure)
-            overflow = classify(response.status, read) or unentitled(response.status, read)
+            overflow = classify(response.status, read) or unentitled_limit(response.status, read)
             return UpstreamAnswer(response, overflow, read)
         if not is_event_stream(response.headers):
             read = await beginning.read_until(partial(_is_clear, reads))

@@ -5,8 +5,8 @@ from msgspec import structs
 from policies.assembly import Shape
 from policies.ladder import Retry, StatedLimit, is_plausible, next_retry, retries
 from proxy.dialects import json_array
-from proxy.engine.case import CompactionContext, learned
-from proxy.engine.draft import Draft, reshaped, untouched
+from proxy.engine.case import CompactionContext, with_newest_lessons
+from proxy.engine.draft import Draft, reshaped_drafts, untouched_draft
 from proxy.engine.drafter import Drafter
 from proxy.errors import ProxyError, UpstreamConnectionError
 from proxy.gateway.answers import UpstreamAnswer, look_at
@@ -58,7 +58,7 @@ class Forwarder:
         case = delivery.case
         if case is None or sent.body is case.request.body or not case.fits_whole:
             return None
-        original = untouched(case.request, "failed-open", "refused")
+        original = untouched_draft(case.request, "failed-open", "refused")
         try:
             second = await self._send(delivery, original)
         except ProxyError:
@@ -152,7 +152,7 @@ class Forwarder:
 
         def learn() -> CompactionContext:
             self._windows.saw_overflow(case.place, stated, sent.tokens)
-            return learned(case, delivery.active.router)
+            return with_newest_lessons(case, delivery.active.router)
 
         delivery.named = self._fail_open.call(learn, case)
 
@@ -161,7 +161,7 @@ class Forwarder:
 
         def learn() -> CompactionContext:
             self._windows.saw_shrunk(case.place, case.chain.session, step.stated, step.refused.tokens)
-            return learned(case, delivery.active.router)
+            return with_newest_lessons(case, delivery.active.router)
 
         delivery.named = self._fail_open.call(learn, case)
 
@@ -194,7 +194,7 @@ class Forwarder:
             return await self._without_thinking(delivery, refusal, draft)
         if not refuses_roles(refusal.error):
             return refusal, draft
-        others: list[tuple[Shape, Draft]] = self._fail_open.call(lambda: list(reshaped(case, draft)), [])
+        others: list[tuple[Shape, Draft]] = self._fail_open.call(lambda: list(reshaped_drafts(case, draft)), [])
         for shape, other in others:
             try:
                 answer = await self._send(delivery, other)
@@ -212,7 +212,7 @@ class Forwarder:
         """The answer to the same without thinking, where that is bound to a prompt which is another now."""
         case = delivery.counted
         self._fail_open.call(lambda: self._windows.saw_thinking_bound(case.place), None)
-        delivery.named = case = self._fail_open.call(lambda: learned(case, delivery.active.router), case)
+        delivery.named = case = self._fail_open.call(lambda: with_newest_lessons(case, delivery.active.router), case)
         patience = delivery.received.patience
         without = await self._fail_open.run(self._drafter.without_thinking(case, draft), None, patience)
         if without is None:

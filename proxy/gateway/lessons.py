@@ -3,7 +3,7 @@
 from policies.experience import was_cut_off
 from proxy.api.headers import for_questions
 from proxy.engine.ahead import is_worth_following
-from proxy.engine.case import RoutedRequest, learned
+from proxy.engine.case import RoutedRequest, with_newest_lessons
 from proxy.engine.engine import Engine
 from proxy.gateway.answers import UpstreamAnswer
 from proxy.gateway.stages import Delivery
@@ -47,7 +47,7 @@ class Lessons:
         if _teaches(delivery, named):
             engine.ahead.learn(named, sent, usage)
             if not named.is_far_below(sent.tokens) and is_worth_following(delivery.counted, sent):
-                following = learned(delivery.counted, delivery.active.router)
+                following = with_newest_lessons(delivery.counted, delivery.active.router)
                 engine.background.start("follow_up", engine.ahead.after(following, sent, usage))
         is_shown = sent.copy is not None or not named.is_far_below(sent.tokens)
         if is_shown and engine.compositions.is_news(named, sent):

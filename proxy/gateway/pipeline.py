@@ -29,7 +29,7 @@ from proxy.gateway.identify import identify
 from proxy.gateway.lessons import WORTH_LOOKING_UP, Lessons
 from proxy.gateway.open_requests import OpenRequests
 from proxy.gateway.relay import relay
-from proxy.gateway.report import commenting, ended, headers_of
+from proxy.gateway.report import commenting, ended_event, headers_of
 from proxy.gateway.sender import sender_of
 from proxy.gateway.stages import Delivery, Prepared, Progress, Received, Sent, delivery_of
 from proxy.observing.hooks import observe_traced
@@ -115,7 +115,7 @@ class Gateway:
         if isinstance(error, errors.ClientGoneError) and self._fail_open.call(lambda: self._has_all(progress), False):
             error = None
         trace = progress.head.trace
-        self._fail_open.call(lambda: observe_traced(self._engine.observe, ended(progress, error), trace), None)
+        self._fail_open.call(lambda: observe_traced(self._engine.observe, ended_event(progress, error), trace), None)
 
     def _has_all(self, progress: Progress) -> bool:
         """Whether a client that has left has its whole answer, since some hang up with the last event; then it counts
@@ -389,4 +389,4 @@ def _explained_as(head: ApiHead) -> Dialect | None:
     name = next(iter(parse_qs(head.query.decode("latin-1"), keep_blank_values=True).get("dialect", [])), None)
     if name is not None and name not in table.names():
         raise errors.InvalidRequestError(f"dialect must be one of {', '.join(table.names())}.", param="dialect")
-    return None if name is None else table.named(name)
+    return None if name is None else table.dialect_named(name)

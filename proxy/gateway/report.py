@@ -68,7 +68,7 @@ def commenting(exchange: Exchange, case: CompactionContext, fail_open: FailOpen)
     return exchange.commenting(interval, headers)
 
 
-def ended(progress: Progress, error: BaseException | None) -> RequestEnded:
+def ended_event(progress: Progress, error: BaseException | None) -> RequestEnded:
     """How a request ended, and all that became known of it."""
     exchange, head, caller, of_any = progress.exchange, progress.head, progress.caller, progress.sent
     delivery = of_any if isinstance(of_any, Delivery) else None

@@ -12,10 +12,10 @@ _PREFIX = 256
 
 def image_size(url: str) -> tuple[int, int] | None:
     """Width and height, both above zero, or None for what is no image or tells no size."""
-    data = decoded(url, _HEADER_BYTES)
+    data = decode_beginning(url, _HEADER_BYTES)
     for magic, read in _FORMATS:
         if data.startswith(magic):
-            size = read(decoded(url, _JPEG_BYTES) if read is _jpeg else data)
+            size = read(decode_beginning(url, _JPEG_BYTES) if read is _jpeg else data)
             return size if size and min(size) > 0 else None
     return None
 
@@ -26,7 +26,7 @@ def is_data(url: str) -> bool:
     return bool(comma) and head.lower().startswith("data:") and head.lower().endswith(";base64")
 
 
-def decoded(url: str, limit: int) -> bytes:
+def decode_beginning(url: str, limit: int) -> bytes:
     """The first bytes of a base64 data: URL; nothing of anything else."""
     if not is_data(url):
         return b""

@@ -13,7 +13,7 @@ from typing import Final
 
 import msgspec
 
-from proxy.models.images import decoded, image_size, is_data
+from proxy.models.images import decode_beginning, image_size, is_data
 from proxy.models.table import MAX_NAME, bare_name
 
 Json = Mapping[str, object]
@@ -199,7 +199,7 @@ def _image(medium: _Medium) -> int:
 def _audio(medium: _Medium) -> int:
     if not medium.is_here:
         return _UNSEEN_SECONDS * medium.rates.audio
-    head = decoded(medium.url, 64)
+    head = decode_beginning(medium.url, 64)
     per_second = _AUDIO_BYTES.get(medium.said("format"), _OTHER_AUDIO_BYTES)
     if head[:4] == b"RIFF" and head[12:16] == b"fmt ":
         per_second = max(1_000, int.from_bytes(head[28:32], "little"))
@@ -218,7 +218,7 @@ def _file(medium: _Medium) -> int:
         return medium.count(medium.data)
     if not medium.is_here:
         return _UNSEEN_PAGES * page
-    read = decoded(medium.url, _READ_BYTES)
+    read = decode_beginning(medium.url, _READ_BYTES)
     unread = max(1.0, size / _READ_BYTES)
     if read.startswith(b"%PDF"):
         return math.ceil(len(_PAGE.findall(read)) * unread or size / _PAGE_BYTES) * page

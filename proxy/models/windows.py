@@ -195,7 +195,7 @@ class Windows:
 
     def saw_overflow(self, place: ModelKey, stated: StatedLimit, estimated: int) -> None:
         """Take what the refusal of a prompt of `estimated` tokens taught."""
-        self._take(place, lessons.overflowed(self.experience(place), stated, estimated, self._clock()))
+        self._take(place, lessons.after_overflow(self.experience(place), stated, estimated, self._clock()))
 
     def saw_shrunk(self, place: ModelKey, session: bytes, stated: StatedLimit, refused: int) -> None:
         """Take that a smaller prompt of a session was taken in the place of one of `refused` tokens."""
@@ -212,12 +212,12 @@ class Windows:
     def saw_answer(self, place: ModelKey, session: bytes, estimated: int, prompt: int, output: int) -> None:
         """Take what a session's answer, of `output` tokens to a prompt of `estimated` of which `prompt` were billed,
         taught."""
-        known = lessons.billed(self.experience(place), estimated, prompt)
-        known = lessons.rose(lessons.succeeded(known, prompt, output, self._clock()), estimated, prompt)
+        known = lessons.after_bill(self.experience(place), estimated, prompt)
+        known = lessons.rose(lessons.after_success(known, prompt, output, self._clock()), estimated, prompt)
         if output > 0:
             key = place, session
             remember(self._answers, key, lessons.with_answer(self._answers.get(key, ()), output), _SESSIONS)
-            known = lessons.answered(known, output)
+            known = lessons.after_answer(known, output)
         self._take(place, known)
 
     def may_try_larger(self, place: ModelKey) -> bool:

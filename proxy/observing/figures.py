@@ -53,7 +53,7 @@ def cost_as_received(tally: Tally) -> float:
     return tally.cost_received / _BILLION
 
 
-def saved(tally: Tally) -> float:
+def usd_saved(tally: Tally) -> float:
     """US dollars that were not paid, summaries deducted; an estimate, and negative where we were dearer."""
     return (tally.cost_received - tally.cost - tally.cost_summaries) / _BILLION
 

@@ -106,7 +106,7 @@ class Points:
         return Packed(first, self._began, [*known], planes)
 
 
-def unpacked(part: Packed) -> list[Point]:
+def unpack_points(part: Packed) -> list[Point]:
     """The points that were packed. Raises ValueError for what is no such part."""
     count, rest = divmod(len(part.planes), _POINT.size)
     if rest:

@@ -40,7 +40,7 @@ def classify(status: int, body: bytes) -> StatedLimit | None:
     error = error_parts.error_part(body, failed=not 200 <= status < _FAILED)
     if error is None:
         return None
-    said = error_parts.said(error)
+    said = error_parts.strings_of(error)
     sentences = error_parts.sentences(said)
     codes = frozenset(normal_code(value) for key, value in said if key in rules.CODE_FIELDS)
     match _verdict(status, said, codes, sentences):

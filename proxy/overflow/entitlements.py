@@ -21,11 +21,11 @@ _REFUSALS = patterns(
 )
 
 
-def unentitled(status: int, body: bytes) -> StatedLimit | None:
+def unentitled_limit(status: int, body: bytes) -> StatedLimit | None:
     """The limit of such a refusal, to be looked at beside what was sent; None for any other."""
     if status not in _STATUSES:
         return None
-    said = error_parts.said(error_parts.error_part(body, failed=True))
+    said = error_parts.strings_of(error_parts.error_part(body, failed=True))
     if not any(matches(_REFUSALS, sentence) for sentence in error_parts.sentences(said)):
         return None
     return StatedLimit(_WINDOW, kind="input", action="inspect")

@@ -84,7 +84,7 @@ def error_part(body: bytes, *, failed: bool) -> object:
     return _part_of(answer, failed=failed)
 
 
-def said(error: object) -> Said:
+def strings_of(error: object) -> Said:
     """Every string of an error with its key; JSON inside strings is unwrapped, codes in Python's writing too."""
     return list(islice(_strings(error, 0), _MAX_STRINGS))
 
@@ -216,5 +216,5 @@ def _sentences(texts: Iterable[str]) -> Iterator[str]:
 
 def words_of(body: bytes) -> str:
     """What an error says, fit for a log: cut, and without what it quotes, which may be the client's."""
-    words = " ".join(value for _, value in said(error_part(body, failed=True)))
+    words = " ".join(value for _, value in strings_of(error_part(body, failed=True)))
     return _QUOTED.sub("…", words)[:_MOST_WORDS]

@@ -94,7 +94,7 @@ def most_output(status: int, body: bytes) -> int | None:
     if status in NEVER or status >= _SERVER_ERROR:
         return None
     error = error_parts.error_part(body, failed=not 200 <= status < _FAILED)
-    said = error_parts.said(error)
+    said = error_parts.strings_of(error)
     sentences = error_parts.sentences(said)
     if any(matches(VETOES, sentence) for sentence in sentences):
         return None

@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 
 from msgspec.structs import replace
 
-from policies.chain import INSTRUCTIONS, LINK_BYTES, Chain, hash_tag, is_session, labelled, set_apart
+from policies.chain import INSTRUCTIONS, LINK_BYTES, Chain, hash_tag, is_session, link_of_label, set_apart
 from proxy.lru import remember
 from proxy.stores.base import Store, names_in, tombstone
 
@@ -60,7 +60,8 @@ class Erasures:
     async def links(self, sessions: Sequence[bytes]) -> list[bytes]:
         """The links of these, in their order; of those that were never erased in one round trip."""
         roots = [
-            (set_apart(name[:LINK_BYTES], _EVERY), labelled(name[:LINK_BYTES], name[LINK_BYTES:])) for name in sessions
+            (set_apart(name[:LINK_BYTES], _EVERY), link_of_label(name[:LINK_BYTES], name[LINK_BYTES:]))
+            for name in sessions
         ]
         marks = await self._store.get_many([tombstone(hash_tag(root)) for pair in roots for root in pair])
         found = []
@@ -81,7 +82,7 @@ class Erasures:
         start = await self._start(first)
         # Before, so that who lists it anew, for what is stored from then on, stays listed.
         await self._strike(start, mark)
-        if await self._put_tombstones(labelled(start, mark)):
+        if await self._put_tombstones(link_of_label(start, mark)):
             return True
         await self.list_again(session)
         return False
@@ -121,13 +122,13 @@ class Erasures:
     async def _place(self, session: bytes) -> tuple[bytes, bytes]:
         """Where the conversation of a session starts, and the session's own link."""
         first, mark = session[:LINK_BYTES], session[LINK_BYTES:]
-        root, every = labelled(first, mark), set_apart(first, _EVERY)
+        root, every = link_of_label(first, mark), set_apart(first, _EVERY)
         if root not in self._known and every not in self._known:
             marks = await self._store.get_many([tombstone(hash_tag(link)) for link in (every, root)])
             if marks == [None, None]:  # never erased, like nearly all
                 return first, root
         start = await self._start(first)
-        return start, await self._followed(labelled(start, mark))
+        return start, await self._followed(link_of_label(start, mark))
 
     async def _listed_link(self, session: bytes) -> bytes:
         mark = session[LINK_BYTES:]
@@ -160,7 +161,9 @@ class Erasures:
 
     async def _erase_listed(self, start: bytes) -> bool:
         marks = await self._listed_at(start)
-        return marks is not None and all([await self._put_tombstones(labelled(start, mark)) for mark in (b"", *marks)])
+        return marks is not None and all(
+            [await self._put_tombstones(link_of_label(start, mark)) for mark in (b"", *marks)]
+        )
 
     async def _put_tombstones(self, root: bytes) -> bool:
         link = await self._followed(root)

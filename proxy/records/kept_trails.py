@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from policies.chain import hash_tag
 from proxy.observing.events import PromptComposed
-from proxy.observing.points import Point, unpacked
+from proxy.observing.points import Point, unpack_points
 from proxy.observing.session_trails import (
     Key,
     Newest,
@@ -221,7 +221,7 @@ def _cost(sums: dict[str, Sums]) -> float | None:
 def _points(item: TrailItem) -> list[Point]:
     """Of an item; none of one that a later version packed otherwise."""
     try:
-        return unpacked(item.points)
+        return unpack_points(item.points)
     except ValueError:
         return []
 

@@ -3,7 +3,15 @@
 from collections.abc import Callable
 
 from policies.budget import Budget
-from policies.record.lineage import Lineage, compacted, failed, may_ask_model, may_gain, shown, without_gain
+from policies.record.lineage import (
+    Lineage,
+    after_compaction,
+    after_failure,
+    after_showing,
+    may_ask_model,
+    may_gain,
+    without_gain,
+)
 from policies.record.record import Record
 from proxy.memory import Cache, Memory
 from proxy.records.shelf import Shelf
@@ -50,11 +58,11 @@ class Lineages:
         """Note a compaction of a request of so many messages; many requests may have waited for the same one."""
         lineage = await self.of(tag, record)
         if all(entry.digest != record.digest for entry in lineage.history):
-            await self.save(tag, record, compacted(lineage, record, messages=messages, now=record.compacted))
+            await self.save(tag, record, after_compaction(lineage, record, messages=messages, now=record.compacted))
 
     async def failed(self, tag: str, standing: Record | None) -> None:
         if standing is not None:
-            await self.save(tag, standing, failed(await self.of(tag, standing)))
+            await self.save(tag, standing, after_failure(await self.of(tag, standing)))
 
     async def showed(self, tag: str, record: Record, *, share: float, threshold: float, history_tokens: int) -> None:
         """Note which share of M a compacted request still took by the provider's count."""
@@ -63,7 +71,9 @@ class Lineages:
         await self.save(
             tag,
             record,
-            shown(lineage, record.digest, share=share, threshold=threshold, history_tokens=history_tokens, now=now),
+            after_showing(
+                lineage, record.digest, share=share, threshold=threshold, history_tokens=history_tokens, now=now
+            ),
         )
 
     async def may_ask_model(self, tag: str, standing: Record | None, budget: Budget, history_tokens: int) -> bool:

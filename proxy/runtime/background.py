@@ -4,7 +4,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable, Coroutine
 
-from proxy.runtime.deadlines import ended
+from proxy.runtime.deadlines import end_tasks
 
 _AT_ONCE = 16
 # Of some kinds fewer: summaries take minutes, and short work of others must not wait for them.
@@ -44,7 +44,7 @@ class Background:
         self._draining = True
         if self._tasks:
             _, late = await asyncio.wait(self._tasks, timeout=seconds)
-            await ended(late)
+            await end_tasks(late)
 
     async def _run(self, name: str, work: Coroutine[None, None, object]) -> None:
         try:

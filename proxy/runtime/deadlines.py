@@ -69,7 +69,7 @@ class within:  # noqa: N801 - reads as asyncio.timeout does
             raise TimeoutError from error
 
 
-async def ended(tasks: Collection[asyncio.Task[None]]) -> None:
+async def end_tasks(tasks: Collection[asyncio.Task[None]]) -> None:
     """Cancel these tasks, more than once where it takes that, and wait until they have ended; a few seconds at most."""
     for _ in range(_TIMES):
         for task in tasks:

@@ -11,7 +11,7 @@ from typing import Any
 _Work = Coroutine[Any, Any, None]
 
 
-def started(work: _Work, loop: asyncio.AbstractEventLoop) -> asyncio.Task[None] | None:
+def start(work: _Work, loop: asyncio.AbstractEventLoop) -> asyncio.Task[None] | None:
     """Run `work` up to where it waits, and return the task that it goes on as; None if it has ended.
 
     Until then it belongs to no task: what needs one awaits `in_task` before. `work` must not raise.

@@ -89,7 +89,7 @@ def _family(host: str) -> socket.AddressFamily:
     return socket.AF_INET6 if ":" in host else socket.AF_INET
 
 
-def inherited() -> list[socket.socket]:
+def inherited_sockets() -> list[socket.socket]:
     """The listening sockets that a supervisor passes, which keep new connections while processes come and go.
 
     systemd's protocol (sd_listen_fds(3)): LISTEN_FDS of them from descriptor 3 on, for the process LISTEN_PID. Raises

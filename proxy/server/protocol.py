@@ -13,7 +13,7 @@ import uvicorn
 from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
 
 from proxy.errors import HeadersTooLargeError, InvalidRequestError, ProxyError, RequestTimeoutError, URITooLongError
-from proxy.runtime.stepping import started
+from proxy.runtime.stepping import start
 from proxy.server.answer_head import refusal
 from proxy.server.asgi_pages import Pages
 from proxy.server.connections.flow import Flow
@@ -323,7 +323,7 @@ class ClientConnection(asyncio.Protocol):
 
     def _begin(self, exchange: Exchange) -> None:
         self._unbegun, self._answering = None, exchange
-        if (task := started(self._answer(exchange), self.loop)) is not None:
+        if (task := start(self._answer(exchange), self.loop)) is not None:
             self._goes_on(exchange, task)
 
     def _goes_on(self, exchange: Exchange, task: asyncio.Task[None]) -> None:

@@ -38,9 +38,9 @@ def open_store(url: str, timeout: float = DEFAULT_TIMEOUT, prefix: str = "") -> 
 def check_file(url: str, timeout: float = DEFAULT_TIMEOUT) -> None:
     """Open and close a store that is a file; raises StoreError if it cannot be one."""
     if (file := file_of(url)) is not None:
-        from proxy.stores.sqlite_file import opened
+        from proxy.stores.sqlite_file import open_file
 
-        opened(file, timeout).connection.close()
+        open_file(file, timeout).connection.close()
 
 
 def open_existing(url: str, timeout: float = DEFAULT_TIMEOUT, prefix: str = "") -> OpenedStore | None:

@@ -153,12 +153,12 @@ def check_sizes(items: Sequence[bytes]) -> None:
         check_size(item)
 
 
-def packed(items: Sequence[bytes]) -> bytes:
+def pack_list(items: Sequence[bytes]) -> bytes:
     """A list as one value, for stores that have only those."""
     return msgspec.msgpack.encode(items)
 
 
-def unpacked(value: bytes | None) -> list[bytes]:
+def unpack_list(value: bytes | None) -> list[bytes]:
     """The list that was packed; empty for none, and for what is no list."""
     try:
         return [] if value is None else msgspec.msgpack.decode(value, type=list[bytes])

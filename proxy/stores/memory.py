@@ -13,10 +13,10 @@ from proxy.stores.base import (
     check_size,
     check_sizes,
     kind_of,
-    packed,
+    pack_list,
     tag_of,
     tombstone,
-    unpacked,
+    unpack_list,
 )
 
 
@@ -57,11 +57,11 @@ class MemoryStore:
                 self._entries[key] = _Entry(value, expires)
 
     async def items(self, key: str, added: Sequence[bytes] = (), *, limit: int = 0, ttl: float = 0) -> list[bytes]:
-        there = unpacked(self._get(key))
+        there = unpack_list(self._get(key))
         if not added:
             return there
         check_sizes(added)
-        self._replace(key, packed([*there, *added][-limit:]), ttl)
+        self._replace(key, pack_list([*there, *added][-limit:]), ttl)
         return []
 
     async def members(self, index: str, limit: int | None = None, before: Member | None = None) -> list[Member]:

@@ -27,12 +27,12 @@ from proxy.stores.base import (
     StoreError,
     check_size,
     check_sizes,
-    packed,
+    pack_list,
     tag_of,
     tombstone,
-    unpacked,
+    unpack_list,
 )
-from proxy.stores.sqlite_file import File, identity_of, opened
+from proxy.stores.sqlite_file import File, identity_of, open_file
 
 T = TypeVar("T")
 
@@ -97,7 +97,7 @@ class SqliteStore:
 
     async def items(self, key: str, added: Sequence[bytes] = (), *, limit: int = 0, ttl: float = 0) -> list[bytes]:
         if not added:
-            return await self._run(lambda: unpacked(self._select([key])[0]))
+            return await self._run(lambda: unpack_list(self._select([key])[0]))
         check_sizes(added)
         await self._run(lambda: self._extend_list(key, added, limit, ttl))
         return []
@@ -168,7 +168,7 @@ class SqliteStore:
 
     def _reopen(self) -> None:
         self._let_go()
-        self._file = opened(self._path, self._timeout)
+        self._file = open_file(self._path, self._timeout)
 
     def _let_go(self) -> None:
         if self._file is not None:
@@ -208,8 +208,8 @@ class SqliteStore:
         with self._transaction():
             self._purge(now)
             if not self._is_erased(key, now):
-                kept = [*unpacked(self._select([key])[0]), *items]
-                self._connection.execute(_PUT, {"key": key, "value": packed(kept[-limit:]), "expires": now + ttl})
+                kept = [*unpack_list(self._select([key])[0]), *items]
+                self._connection.execute(_PUT, {"key": key, "value": pack_list(kept[-limit:]), "expires": now + ttl})
 
     def _put_tombstones(self, tag: str, mark: bytes, ttl: float) -> bytes:
         grave, now = tombstone(tag), self._clock()

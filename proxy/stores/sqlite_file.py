@@ -36,7 +36,7 @@ def identity_of(path: Path) -> tuple[int, int] | None:
     return found.st_dev, found.st_ino
 
 
-def opened(path: Path, timeout: float) -> File:
+def open_file(path: Path, timeout: float) -> File:
     """The file, made where there is none; `timeout`: seconds that an operation waits for another process. Raises
     StoreError."""
     try:

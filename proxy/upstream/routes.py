@@ -14,7 +14,7 @@ from proxy.callers.tenants import Caller
 from proxy.config.settings import Config, Upstream
 from proxy.dialects.base import Dialect
 from proxy.dialects.reader import CountedRequest
-from proxy.dialects.table import named
+from proxy.dialects.table import dialect_named
 from proxy.errors import NotAllowedError, NotFoundError
 from proxy.models.table import MAX_NAME, Window
 from proxy.models.tokenizer import Tokenizer
@@ -227,7 +227,7 @@ class Router:
         model = settings.model or request.settings.model
         is_same = name == route.name and model == route.place.model
         upstream = self._config.upstreams[name]
-        dialect = request.dialect if request.dialect.name in upstream.spoken else named(upstream.spoken[0])
+        dialect = request.dialect if request.dialect.name in upstream.spoken else dialect_named(upstream.spoken[0])
         own = route.headers
         if name != route.name:
             key = upstream.api_key.get_secret_value()

@@ -6,7 +6,7 @@ import asyncio
 from pathlib import Path
 
 from proxy.demo.clients import CLIENTS
-from proxy.demo.session import staged
+from proxy.demo.session import demo_stage
 from tests.support.browser import browser
 
 FOLDER = Path(__file__).parents[2] / "docs/pictures"
@@ -14,7 +14,7 @@ _WIDTH, _TALLEST = 1_180, 920
 
 
 async def main() -> None:
-    async with staged(CLIENTS["chat"]) as stage:
+    async with demo_stage(CLIENTS["chat"]) as stage:
         _ = [step async for step in stage.play()]
         await asyncio.to_thread(_take, stage.dashboard)
 

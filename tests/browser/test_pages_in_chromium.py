@@ -20,7 +20,7 @@ from msgspec import structs
 
 from proxy.app import App
 from proxy.demo.clients import CLIENTS
-from proxy.demo.session import staged
+from proxy.demo.session import demo_stage
 from proxy.observing.tally import DAY_HOURS, HOUR, Hours, Tally
 from tests.support.browser import NARROW, WIDE, browser
 from tests.support.fronts import running
@@ -72,7 +72,7 @@ class Shown:
 
 @asynccontextmanager
 async def full(_: Path) -> AsyncIterator[Shown]:
-    async with staged(CLIENTS["chat"]) as stage:
+    async with demo_stage(CLIENTS["chat"]) as stage:
         _ = [step async for step in stage.play()]
         opened = stage.app._opened
         assert opened is not None

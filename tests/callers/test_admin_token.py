@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from proxy.callers.admin_token import UnfitError, kept, read, token_file
+from proxy.callers.admin_token import UnfitError, keep_token, read_token, token_file
 from proxy.config.loading import load_text
 
 TOKEN = "t" * 43
@@ -28,19 +28,19 @@ def written(file: Path, mode: int = 0o600, text: str = TOKEN) -> None:
 
 
 def test_a_token_is_made_once_and_only_its_owner_can_read_it(file: Path) -> None:
-    first = kept(file)
+    first = keep_token(file)
     assert re.fullmatch(r"[A-Za-z0-9_-]{43}", first.value)
     assert (first.file, first.is_configured, first.trouble) == (file, False, None)
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
-    assert kept(file) == first
-    assert read(file) == first.value
+    assert keep_token(file) == first
+    assert read_token(file) == first.value
     assert list(file.parent.iterdir()) == [file], "nothing else is left"
     assert first.value not in repr(first)
 
 
 def test_a_file_of_its_owner_is_believed(file: Path) -> None:
     written(file, text=TOKEN + "\n")
-    assert kept(file).value == TOKEN
+    assert keep_token(file).value == TOKEN
 
 
 def linked(file: Path) -> None:
@@ -68,29 +68,29 @@ def test_a_file_that_others_may_know_is_replaced_and_that_is_said(
 ) -> None:
     spoil(file)
     with pytest.raises((UnfitError, OSError)):
-        read(file)
-    made = kept(file)
+        read_token(file)
+    made = keep_token(file)
     assert made.value != TOKEN
     assert made.trouble is not None
     assert said in made.trouble
     assert str(file) in made.trouble
-    assert kept(file).value == made.value
+    assert keep_token(file).value == made.value
     assert stat.S_IMODE(file.lstat().st_mode) == 0o600
 
 
 def test_a_file_of_another_user_is_replaced(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     written(file)
     monkeypatch.setattr("os.geteuid", lambda: os.getuid() + 1)
-    made = kept(file)
+    made = keep_token(file)
     assert made.value != TOKEN
     assert "belongs to another user" in (made.trouble or "")
 
 
 def test_where_no_file_can_be_had_the_token_is_this_processes_alone(tmp_path: Path) -> None:
-    assert kept(None).file is None
+    assert keep_token(None).file is None
     (tmp_path / "directory").mkdir()
     for place in (tmp_path / "gone" / "t", tmp_path / "directory"):
-        made = kept(place)
+        made = keep_token(place)
         assert (len(made.value), made.file) == (43, None)
         assert "only this process knows" in (made.trouble or "")
 
@@ -101,7 +101,7 @@ def test_processes_that_start_at_once_agree(file: Path) -> None:
 
     def begin() -> None:
         start.wait()
-        found.append(kept(file).value)
+        found.append(keep_token(file).value)
 
     threads = [threading.Thread(target=begin) for _ in range(8)]
     for thread in threads:

@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from proxy.commands.cli import app
-from proxy.commands.doctor.command import examined, of_proxy_there
+from proxy.commands.doctor.command import examine_config, of_proxy_there
 from proxy.commands.doctor.finding import Finding
 from proxy.stores import open_store
 from tests.support.servers import configured, free_port, proxy
@@ -39,7 +39,7 @@ async def found(
             given.setdefault(name, {})["base_url"] = f"{server.address}/v1"
         base = {"server": {"port": free_port()}, "store": {"url": f"sqlite:///{directory}/kept/s.db"}}
         config = configured(directory, {**base, **settings, "upstreams": given})
-        return {each.about: each for each in await examined(config, "a config", spend)}
+        return {each.about: each for each in await examine_config(config, "a config", spend)}
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from proxy.commands.running import announced, as_running
+from proxy.commands.running import announce, as_running
 from proxy.config.loading import load_text
 from tests.support.processes import COMMAND, config, event, served
 
@@ -217,7 +217,7 @@ def test_what_is_no_address_of_a_proxy_is_not_asked(tmp_path: Path, content: byt
 def test_an_address_that_others_may_write_is_not_asked(tmp_path: Path) -> None:
     store, elsewhere = f"store: {{url: 'sqlite:///{tmp_path}/kept.db'}}", "\nserver: {host: 127.0.0.9, port: 9}"
     loaded = load_text("config.yaml", store, {})
-    with announced(load_text("config.yaml", store + elsewhere, {})):
+    with announce(load_text("config.yaml", store + elsewhere, {})):
         assert (as_running(loaded).server.host, as_running(loaded).server.port) == ("127.0.0.9", 9)
         (tmp_path / "kept.db.address").chmod(0o666)
         assert as_running(loaded) == loaded

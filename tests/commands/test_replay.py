@@ -27,7 +27,7 @@ from proxy.demo.model_server import ModelServer
 from proxy.dialects.chat.messages import describe
 from proxy.dialects.table import CHAT, DIALECTS
 from proxy.engine.replay.figures import LEAST_CACHED
-from proxy.engine.replay.recordings import read
+from proxy.engine.replay.recordings import read_recordings
 from proxy.engine.replay.replay import replay, with_window
 from proxy.engine.replay.stand_in import StandIn
 from proxy.models.table import ModelTable, Price
@@ -118,7 +118,7 @@ def lines(*values: object) -> str:
 
 
 def requests_of(path: str, model: str | None = None) -> list[dict[str, object]]:
-    (recording,) = read(Path(path), model)
+    (recording,) = read_recordings(Path(path), model)
     bodies = [json.loads(body) for body in recording.bodies()]
     assert recording.requests == len(bodies)
     return bodies
@@ -185,15 +185,15 @@ def test_lines_of_requests_are_replayed_as_they_are(tmp_path: Path, monkeypatch:
         b'{"model":"m","messages":[ {"role":"user"} ]}',
     ]
     Path("log.jsonl").write_bytes(b"\n\n".join(raw))
-    (recording,) = read(Path("log.jsonl"), None)
+    (recording,) = read_recordings(Path("log.jsonl"), None)
     assert list(recording.bodies()) == raw
 
 
 def test_conversations_that_have_ended_are_a_session_each(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     ended = {"messages": chat()[:2]}
-    assert [r.name for r in read(Path(saved(lines(ended, ended))), None)] == ["talk.json#1", "talk.json#2"]
-    assert [r.requests for r in read(Path(saved([ended, {"messages": chat()}])), None)] == [1, 2]
+    assert [r.name for r in read_recordings(Path(saved(lines(ended, ended))), None)] == ["talk.json#1", "talk.json#2"]
+    assert [r.requests for r in read_recordings(Path(saved([ended, {"messages": chat()}])), None)] == [1, 2]
 
 
 @pytest.mark.parametrize(
@@ -268,7 +268,7 @@ def test_a_recording_is_read_in_its_own_dialect(
     recorded: object, dialect: str, key: str, ends: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    (recording,) = read(Path(saved(recorded)), None)
+    (recording,) = read_recordings(Path(saved(recorded)), None)
     assert recording.dialect.name == dialect
     bodies = [json.loads(body) for body in recording.bodies()]
     assert [len(body[key]) for body in bodies] == ends
@@ -280,7 +280,7 @@ def test_requests_of_several_dialects_are_sessions_of_their_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    found = read(Path(saved(lines({"input": openais()}, {"messages": anthropics()}))), None)
+    found = read_recordings(Path(saved(lines({"input": openais()}, {"messages": anthropics()}))), None)
     assert [(recording.dialect.name, recording.requests) for recording in found] == [("responses", 3), ("messages", 3)]
 
 
@@ -385,7 +385,7 @@ async def test_the_figures_are_those_of_the_real_proxy(tmp_path: Path, monkeypat
     loaded = load(config, {})
     caller = Tenants(loaded).named("default")
     assert caller is not None
-    recordings = read(Path(saved(long_talk(60))), MODEL)
+    recordings = read_recordings(Path(saved(long_talk(60))), MODEL)
     replayed = await replay(open_apart, with_window(loaded, WINDOW), recordings, [caller], lambda: None, pytest.fail)
     row = replayed.sessions[0].policies["default"]
     assert row.tokens_received == received
@@ -415,7 +415,7 @@ def test_a_policy_that_only_watches_sends_everything_and_dies_where_the_window_e
     ended = run(saved({"model": MODEL, "messages": messages}), "--window", str(WINDOW), "--json")
     observe, without = ended.row("observe"), ended.row("no proxy")
     assert observe == without
-    ends = [len(json.loads(body)["messages"]) for body in read(Path("talk.json"), None)[0].bodies()]
+    ends = [len(json.loads(body)["messages"]) for body in read_recordings(Path("talk.json"), None)[0].bodies()]
     over = [number for number, end in enumerate(ends, 1) if weight(messages[:end]) > WINDOW]
     assert (without["over_window"], without["first_over"]) == (len(over), over[0])
     assert ended.json["watching"] == ["observe"]
@@ -543,7 +543,7 @@ def test_a_terminal_sees_how_far_a_long_replay_is(
     caller = Tenants(loaded).named("default")
     assert caller is not None
     console = Console(file=told, force_terminal=terminal, no_color=True)
-    replay_command.run(loaded, read(Path(saved(talk())), None), [caller], WINDOW, console, pytest.fail)
+    replay_command.run(loaded, read_recordings(Path(saved(talk())), None), [caller], WINDOW, console, pytest.fail)
     assert ("replaying" in told.getvalue()) == terminal
 
 

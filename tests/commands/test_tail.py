@@ -69,7 +69,7 @@ def kept(directory: Path, port: int, **server: object) -> tuple[Config, str]:
     """A config of a proxy that has made a token, and the token."""
     store = {"url": f"sqlite:///{directory}/s.db"}
     config = configured(directory, {"server": {"port": port, **server}, "store": store})
-    return config, admin_token.kept(admin_token.token_file(config)).value
+    return config, admin_token.keep_token(admin_token.token_file(config)).value
 
 
 async def test_the_stream_is_asked_for_with_the_token_of_the_configs_proxy_and_no_other(

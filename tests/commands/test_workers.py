@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from proxy.commands import serve
-from proxy.config.loading import load_text, unshared
+from proxy.config.loading import load_text, unshared_problem
 from proxy.server.peers import Peers
 from tests.support.processes import COMMAND, config, event, served
 from tests.support.stages import body, history, outcome
@@ -190,11 +190,11 @@ def test_workers_end_with_their_supervisor(tmp_path: Path) -> None:
 
 def test_what_workers_could_not_share_is_refused() -> None:
     start = "upstreams: {main: {base_url: 'http://127.0.0.1:9/v1'}}\n"
-    problem = unshared(load_text("c", start + "server: {workers: 2}\nstore: {url: 'memory://'}", {}))
+    problem = unshared_problem(load_text("c", start + "server: {workers: 2}\nstore: {url: 'memory://'}", {}))
     assert problem is not None
     assert problem.startswith("server.workers: 2, but store.url is memory://")
-    assert unshared(load_text("c", start + "server: {workers: 2}", {})) is None
-    assert unshared(load_text("c", start + "store: {url: 'memory://'}", {})) is None
+    assert unshared_problem(load_text("c", start + "server: {workers: 2}", {})) is None
+    assert unshared_problem(load_text("c", start + "store: {url: 'memory://'}", {})) is None
 
 
 def test_a_worker_that_cannot_begin_ends_them_all(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from proxy.commands.mcp_server import _said
 from proxy.config.loading import load
 from proxy.dialects.base import Usage
 from proxy.engine.ahead import is_worth_following
-from proxy.engine.case import case_of, learned
+from proxy.engine.case import case_of, with_newest_lessons
 from proxy.engine.replay.replay import with_window
 from proxy.engine.replay.stand_in import StandIn
 from proxy.models.tokenizer import Tokenizer
@@ -132,14 +132,14 @@ async def played(writer: Writer, path: Path, secrets: str, model_name: str) -> S
             explained = await engine.explainer.explain(case, request)
             seen.shown.append(msgspec.json.encode(explained.pinned).decode())
             if is_worth_following(case, draft):
-                await engine.ahead.after(learned(case, router), changed(draft), Usage(draft.tokens, 30))
+                await engine.ahead.after(with_newest_lessons(case, router), changed(draft), Usage(draft.tokens, 30))
             seen.asked += [call.body.decode() for call in stand_in.taken()]
             if draft.record is None:
                 continue
             seen.records[draft.record.digest] = draft.record
             listed = Session("a" * 64, "", "m", 0.0, record=(case.chain.tag, draft.record.digest))
             found = await exported(engine.sessions, listed, caller.policy.secrets)
-            uses = [working_set.unpacked(record.uses) for record in found.records]
+            uses = [working_set.unpack_names(record.uses) for record in found.records]
             views = [view_of(record, found.records[-1]) for record in found.records]
             said = [text.text for record in found.records for text in _said(listed, record)]
             seen.shown.append(msgspec.json.encode([found, uses, views, said]).decode())
@@ -148,7 +148,7 @@ async def played(writer: Writer, path: Path, secrets: str, model_name: str) -> S
             plain = engine.sessions.sealed.sealer.open(key, entry.value) or b""
             seen.stored.append(plain.decode("utf-8", "replace"))
             if key.startswith("cp:"):
-                uses = working_set.unpacked(msgspec.json.decode(plain, type=Record).uses)
+                uses = working_set.unpack_names(msgspec.json.decode(plain, type=Record).uses)
                 seen.stored.append(msgspec.json.encode(uses).decode())
     return seen
 
@@ -177,7 +177,7 @@ async def test_a_record_made_before_secrets_were_masked_is_sent_and_shown_withou
     seen = await played(writer, tmp_path / "config.yaml", "keep", "none")
     for record in seen.records.values():
         allowed = as_allowed(record, "mask")
-        told = msgspec.json.encode([allowed, working_set.unpacked(allowed.uses)]).decode()
+        told = msgspec.json.encode([allowed, working_set.unpack_names(allowed.uses)]).decode()
         assert not secrets_in(told)
         assert as_allowed(allowed, "mask") is allowed
         assert as_allowed(record, "keep") is record

@@ -14,7 +14,7 @@ from policies.ladder import StatedLimit, next_rung, refused_budget
 from policies.plan import ActiveCheckpoint, Compact, Reuse, decide, decide_ahead, limits_of
 from policies.record.actions import file_changes, key_actions
 from policies.record.bisect import SummarizeCall
-from policies.record.lineage import Lineage, compacted, failed, shown
+from policies.record.lineage import Lineage, after_compaction, after_failure, after_showing
 from policies.record.prompting import Continuity, fill
 from policies.record.record import Segment
 from policies.record.texts import language_of, texts_for
@@ -264,8 +264,8 @@ def test_what_happened_to_a_file_is_told_by_the_last_tool_that_changed_it(
 
 
 def test_a_failure_counts_one_and_a_record_is_judged_once_however_it_went() -> None:
-    assert failed(failed(FRESH)).failures == 2
-    judge = partial(shown, threshold=0.8, history_tokens=50_000, now=1.0)
+    assert after_failure(after_failure(FRESH)).failures == 2
+    judge = partial(after_showing, threshold=0.8, history_tokens=50_000, now=1.0)
     helped = judge(msgspec.structs.replace(FRESH, ineffective=1), "a", share=0.5)
     assert (helped.judged, helped.ineffective, judge(helped, "a", share=0.9)) == ("a", 0, helped)
     vain = judge(FRESH, "b", share=0.9)
@@ -276,7 +276,7 @@ def test_a_failure_counts_one_and_a_record_is_judged_once_however_it_went() -> N
 
 def test_a_compaction_is_remembered_with_what_it_was() -> None:
     record = made(generation(0))
-    (entry,) = compacted(FRESH, record, messages=50, now=7.0).history
+    (entry,) = after_compaction(FRESH, record, messages=50, now=7.0).history
     making = record.making
     assert (entry.at, entry.algorithm, entry.generation, entry.calls) == (7.0, making.algorithm, 1, making.calls)
 

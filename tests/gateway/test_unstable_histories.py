@@ -11,7 +11,7 @@ import pytest
 
 from policies.budget import budget_of
 from policies.outline import links_of
-from policies.slide import begun, followed
+from policies.slide import begun, follow_slides
 from policies.stamps import is_harness, without_stamps, without_wrappers
 from policies.trail import (
     Restarts,
@@ -19,10 +19,10 @@ from policies.trail import (
     Trail,
     began_anew,
     changed_at,
+    find_resumption,
     is_unstable,
     joined_digests,
     newest_of,
-    resumed,
     suffix_of,
     trail_of,
 )
@@ -391,7 +391,7 @@ def trail(body: Sequence[PolicyMessage], came: Resumed | None = None, anchor: in
 def goes_on(made: Trail, messages: Sequence[Message], *, behind: int = 1) -> Resumed | None:
     """How these messages, with so many more behind them, go on from what was covered."""
     body = described([*messages, *[user("What now?")] * behind])
-    return resumed(made, body, digests_of(body), len(messages))
+    return find_resumption(made, body, digests_of(body), len(messages))
 
 
 TRAIL = trail(described(COVERED))
@@ -441,7 +441,7 @@ def test_what_is_said_again_and_again_between_other_things_hides_no_slide() -> N
     slides, window = begun(described([*said, user("Go on.")])), [*said, user("Go on.")]
     for number in range(8, 11):
         window = [*window[2:], assistant(f"Step {number} is done."), user("Go on.")]
-        slides = followed(slides, described(window))
+        slides = follow_slides(slides, described(window))
     assert slides[0].is_seen
 
 

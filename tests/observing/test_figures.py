@@ -51,8 +51,8 @@ def test_latency_lies_between_two_bounds_and_adds_up(
 def test_costs_are_in_dollars_and_what_was_saved_may_be_negative() -> None:
     tally = Tally(cost=3_000_000_000, cost_received=5_000_000_000, cost_summaries=500_000_000)
     assert (figures.cost_of_answers(tally), figures.cost_of_summaries(tally)) == (3.0, 0.5)
-    assert (figures.cost_as_received(tally), figures.saved(tally)) == (5.0, 1.5)
-    assert figures.saved(Tally(cost_summaries=500_000_000)) == -0.5
+    assert (figures.cost_as_received(tally), figures.usd_saved(tally)) == (5.0, 1.5)
+    assert figures.usd_saved(Tally(cost_summaries=500_000_000)) == -0.5
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from policies.ladder import StatedLimit, is_plausible
-from proxy.overflow.entitlements import unentitled
+from proxy.overflow.entitlements import unentitled_limit
 
 EXTRA = "Extra usage is required for long context requests."
 
@@ -18,7 +18,7 @@ def body(words: str) -> bytes:
 
 @pytest.mark.parametrize("status", [403, 429])
 def test_the_window_of_every_account_is_what_is_learned_and_its_size_decides(status: int) -> None:
-    stated = unentitled(status, body(EXTRA))
+    stated = unentitled_limit(status, body(EXTRA))
     assert stated == StatedLimit(200_000, kind="input", action="inspect")
     assert is_plausible(stated, 230_000, 1_000_000)
     assert is_plausible(stated, 230_000, None)
@@ -37,9 +37,9 @@ def test_the_window_of_every_account_is_what_is_learned_and_its_size_decides(sta
     ],
 )
 def test_any_other_is_none(status: int, words: str) -> None:
-    assert unentitled(status, body(words)) is None
+    assert unentitled_limit(status, body(words)) is None
 
 
 def test_what_a_request_has_said_is_not_read() -> None:
     echoed = {"error": {"message": "Overloaded", "request": {"messages": [{"role": "user", "content": EXTRA}]}}}
-    assert unentitled(429, json.dumps(echoed).encode()) is None
+    assert unentitled_limit(429, json.dumps(echoed).encode()) is None

@@ -367,7 +367,7 @@ def _seconds(work: Callable[[], object]) -> float:
 @given(st.lists(st.sampled_from(HOSTILE), min_size=1, max_size=40), st.integers(1, 400))
 def test_patterns_see_only_so_much(parts: list[str], times: int) -> None:
     body = written({"errors": [{"message": part * times, "a": {"b": part}} for part in parts]})
-    said = error_parts.said(error_parts.error_part(body, failed=True))
+    said = error_parts.strings_of(error_parts.error_part(body, failed=True))
     assert len(said) <= 64
     sentences = error_parts.sentences(said)
     assert len(sentences) <= 24

@@ -9,11 +9,11 @@ from policies.experience import (
     FIRST_CEILING_TTL,
     LEARNED_TTL,
     ModelProfile,
-    billed,
-    overflowed,
+    after_bill,
+    after_overflow,
+    after_success,
     rose,
     shrunk,
-    succeeded,
     was_cut_off,
 )
 from policies.ladder import StatedLimit
@@ -24,7 +24,7 @@ NOTHING = ModelProfile()
 def learned(*limits: int, kind: str = "window", now: float = 0) -> ModelProfile:
     known = NOTHING
     for limit in limits:
-        known = overflowed(known, StatedLimit(limit, kind=kind), 10_000, now)  # type: ignore[arg-type]
+        known = after_overflow(known, StatedLimit(limit, kind=kind), 10_000, now)  # type: ignore[arg-type]
     return known
 
 
@@ -52,7 +52,7 @@ def test_the_newest_lesson_holds_and_nonsense_teaches_nothing() -> None:
 def test_a_refusal_teaches_what_it_states_and_no_more(
     stated: StatedLimit, limit: int | None, ratios: tuple[float, ...]
 ) -> None:
-    known = overflowed(NOTHING, stated, 10_000, now=1)
+    known = after_overflow(NOTHING, stated, 10_000, now=1)
     assert (known.limit, known.ratios) == (limit, ratios)
 
 
@@ -71,7 +71,7 @@ def test_an_answer_that_the_limit_would_not_have_let_through_disproves_it(
     kind: str, prompt: int, output: int, holds: bool
 ) -> None:
     known = learned(8_192, kind=kind)
-    assert succeeded(known, prompt, output, now=1).limit_at(1) == (8_192 if holds else None)
+    assert after_success(known, prompt, output, now=1).limit_at(1) == (8_192 if holds else None)
 
 
 @pytest.mark.requirement("R3 7.1 four")
@@ -96,7 +96,7 @@ def test_estimates_are_corrected_by_the_worst_of_what_was_lately_seen_but_one(
 ) -> None:
     known = NOTHING
     for estimated, real in observed:
-        known = billed(known, estimated, real)
+        known = after_bill(known, estimated, real)
     assert known.calibration == pytest.approx(factor)
 
 
@@ -108,7 +108,7 @@ def test_a_prompt_that_was_billed_at_less_than_half_was_not_read_whole(
     estimated: int, real: int, cut_off: bool
 ) -> None:
     assert was_cut_off(estimated, real) == cut_off
-    assert billed(NOTHING, estimated, real).cut_off == cut_off
+    assert after_bill(NOTHING, estimated, real).cut_off == cut_off
 
 
 def test_it_survives_being_stored() -> None:
@@ -139,7 +139,7 @@ def test_what_was_refused_without_a_number_is_a_ceiling_for_an_hour_and_for_a_da
 def test_of_several_ceilings_the_lowest_holds_and_a_calibration_goes_with_it() -> None:
     assert refused(40_000, 30_000).ceiling_at(1) == 27_000
     assert refused(30_000, 90_000).ceiling_at(1) == 27_000
-    assert billed(refused(40_000), 1_000, 1_500).ceiling_at(1) == 54_000
+    assert after_bill(refused(40_000), 1_000, 1_500).ceiling_at(1) == 54_000
 
 
 def test_a_refusal_that_states_its_limit_makes_no_ceiling() -> None:
@@ -179,15 +179,15 @@ def test_a_larger_prompt_is_tried_again_after_minutes_and_later_after_every_refu
         assert not known.is_trial_due(now + wait - 1)
         assert known.is_trial_due(now + wait)
         now += wait
-        known = overflowed(known, StatedLimit(8_192), 10_000, now)
+        known = after_overflow(known, StatedLimit(8_192), 10_000, now)
     for _ in range(20):
         now += LEARNED_TTL - 1
-        known = overflowed(known, StatedLimit(8_192), 10_000, now)
+        known = after_overflow(known, StatedLimit(8_192), 10_000, now)
     assert known.is_trial_due(now + LEARNED_TTL)
 
 
 def test_refusals_while_a_lesson_holds_put_no_trial_off_twice() -> None:
-    known = overflowed(learned(8_192, now=0), StatedLimit(8_192), 10_000, 10)
+    known = after_overflow(learned(8_192, now=0), StatedLimit(8_192), 10_000, 10)
     assert (known.trials, known.is_trial_due(310)) == (0, True)
 
 
@@ -199,9 +199,9 @@ def test_a_refusal_without_a_number_is_tried_again_likewise() -> None:
 
 
 def test_a_larger_prompt_that_is_taken_ends_the_waiting() -> None:
-    known = overflowed(learned(8_192, now=0), StatedLimit(8_192), 10_000, 300)
+    known = after_overflow(learned(8_192, now=0), StatedLimit(8_192), 10_000, 300)
     assert known.trials == 1
-    known = succeeded(known, 9_000, 10, 1_000)
+    known = after_success(known, 9_000, 10, 1_000)
     assert (known.limit, known.trials) == (None, 0)
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from policies.budget import budget_of
 from policies.conversation import Conversation
 from policies.cuts import legal_cuts
-from policies.plan import Compact, Weight, decide, decide_ahead, fitted, limits_of
+from policies.plan import Compact, Weight, decide, decide_ahead, fit_cut, limits_of
 from policies.settings import PolicySettings
 from tests.support.conversations import conversation, rounds, user
 
@@ -34,7 +34,7 @@ def planned(room: int, weight: Weight, *, size: int = 400, policy: PolicySetting
     view = task(bisect_left(range(5 * room // size), True, lo=2, key=is_full))
     plan = decide(view, limits, policy, None)
     assert isinstance(plan, Compact)
-    return fitted(plan, view, policy, weight)
+    return fit_cut(plan, view, policy, weight)
 
 
 @pytest.mark.parametrize("room", [7_000, 14_000, 28_000, pytest.param(112_000, marks=pytest.mark.slow)])
@@ -81,7 +81,7 @@ def test_the_tail_of_a_record_made_ahead_is_as_long_once_the_record_is_needed(
     plan = decide_ahead(view, limits, DEFAULTS, None)
     assert plan is not None
     growth = DEFAULTS.compaction_threshold - DEFAULTS.soft_threshold
-    kept = fitted(plan, view, DEFAULTS, weight).cut.kept
+    kept = fit_cut(plan, view, DEFAULTS, weight).cut.kept
     assert kept >= ((small if room < 28_000 else large) - growth) * room
     assert kept <= (0.5 - growth) * room
 
@@ -94,7 +94,7 @@ def test_a_request_that_is_not_full_stays_as_planned() -> None:
     view = conversation([user("task"), *rounds(20)])
     plan = decide(view, limits_of(budget_of(7_000, 7_000), DEFAULTS, 0), DEFAULTS, None, force=True)
     assert isinstance(plan, Compact)
-    assert fitted(plan, view, DEFAULTS, LITTLE) is plan
+    assert fit_cut(plan, view, DEFAULTS, LITTLE) is plan
 
 
 @given(st.integers(4_000, 60_000), st.integers(40, 6_000), st.integers(0, 20_000), st.integers(0, 20_000))
@@ -106,7 +106,7 @@ def test_a_fitted_cut_is_legal_no_newer_and_within_half_of_the_room(
     plan = decide(view, limits_of(budget_of(room, room), DEFAULTS, 0), DEFAULTS, None)
     if not isinstance(plan, Compact):
         return
-    weighed = fitted(plan, view, DEFAULTS, Weight(text, names))
+    weighed = fit_cut(plan, view, DEFAULTS, Weight(text, names))
     assert weighed.cut.position in legal_cuts(view)
     assert weighed.cut.position <= plan.cut.position
     assert weighed.budget.record <= plan.budget.record

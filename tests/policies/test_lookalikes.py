@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policies.lookalikes import folded
+from policies.lookalikes import fold_lookalikes
 from policies.transcript import escape
 
 
@@ -27,12 +27,12 @@ from policies.transcript import escape
     ],
 )
 def test_what_looks_like_a_sign_is_compared_as_that_sign(text: str, plain: str) -> None:
-    assert folded(text) == plain
+    assert fold_lookalikes(text) == plain
 
 
 @given(st.text())
 def test_folding_keeps_every_place(text: str) -> None:
-    assert len(folded(text)) == len(text)
+    assert len(fold_lookalikes(text)) == len(text)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policies.secrets import masked, masked_in
+from policies.secrets import mask_secrets, masked_in
 from policies.transcript import ToolCall, Utterance
 from tests.policies.secrets_table import (
     HELD_OUT_LOOKALIKES,
@@ -70,7 +70,7 @@ CONTEXTS = [
 @pytest.mark.parametrize("context", CONTEXTS)
 @pytest.mark.parametrize(("secret", "kind"), SECRETS.items(), ids=SECRETS.values())
 def test_a_providers_key_is_masked_wherever_it_stands(context: str, secret: str, kind: str) -> None:
-    assert masked(context.format(secret)) == context.format(f"[secret:{kind}:{secret[-4:]}]")
+    assert mask_secrets(context.format(secret)) == context.format(f"[secret:{kind}:{secret[-4:]}]")
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ def test_a_providers_key_is_masked_wherever_it_stands(context: str, secret: str,
     ],
 )
 def test_a_value_beside_the_name_of_a_secret_is_masked(text: str, expected: str) -> None:
-    assert masked(text) == expected
+    assert mask_secrets(text) == expected
 
 
 @pytest.mark.parametrize(
@@ -99,27 +99,27 @@ def test_a_value_beside_the_name_of_a_secret_is_masked(text: str, expected: str)
     ],
 )
 def test_what_only_looks_like_one_stays(text: str) -> None:
-    assert masked(text) == text
+    assert mask_secrets(text) == text
 
 
 @pytest.mark.parametrize("text", [*TEXTS, *HELD_OUT_SECRETS])
 def test_of_a_text_with_a_secret_the_words_around_it_stay(text: str) -> None:
     before, secret, after = broken_up(text)
-    found = masked(before + secret + after)
+    found = mask_secrets(before + secret + after)
     assert re.fullmatch(rf"{re.escape(before)}\[secret:[a-z_]+:\S{{0,4}}\]{re.escape(after)}", found), found
-    assert masked(found) == found
+    assert mask_secrets(found) == found
 
 
 @pytest.mark.parametrize("text", [*LOOKALIKES, *HELD_OUT_LOOKALIKES])
 def test_a_text_without_secrets_stays_as_it_is(text: str) -> None:
-    assert masked(whole(text)) == whole(text)
+    assert mask_secrets(whole(text)) == whole(text)
 
 
 @pytest.mark.parametrize("around", ["{}", "see:\n{}\nend", "第一行\n{}\n完", "> {}", "  {}  "])
 @pytest.mark.parametrize("text", [*TEXTS, *HELD_OUT_SECRETS])
 def test_no_part_of_a_secret_is_left_wherever_its_text_stands(text: str, around: str) -> None:
     before, secret, after = broken_up(text)
-    found = masked(around.format(f"{before}{secret}{after}"))
+    found = mask_secrets(around.format(f"{before}{secret}{after}"))
     assert secret not in found
     assert "[secret:" in found
 
@@ -130,7 +130,7 @@ def test_a_secret_in_an_escaped_text_is_masked_and_the_text_can_still_be_read(te
     before, secret, after = broken_up(text)
     once = json.dumps({"command": before + secret + after}, ensure_ascii=False)
     for told in (once, json.dumps({"arguments": once}, ensure_ascii=False)):
-        found = masked(told)
+        found = mask_secrets(told)
         assert secret.splitlines()[-1][:16] not in found
         assert "[secret:" in json.dumps(json.loads(found))
 
@@ -139,14 +139,14 @@ def test_a_secret_in_an_escaped_text_is_masked_and_the_text_can_still_be_read(te
 def test_a_name_that_is_escaped_is_read_as_it_is(text: str) -> None:
     once = json.dumps({"command": text})
     for told in (once, json.dumps({"arguments": once})):
-        found = masked(told)
+        found = mask_secrets(told)
         assert "[secret:value:" in found
-        assert masked(found) == found
+        assert mask_secrets(found) == found
         json.loads(found)
 
 
 def test_escapes_stay_where_no_secret_is() -> None:
-    assert masked(told := json.dumps({"text": "密码不能为空", "n": 1})) == told
+    assert mask_secrets(told := json.dumps({"text": "密码不能为空", "n": 1})) == told
 
 
 def test_reasoning_and_arguments_are_masked_with_the_text() -> None:
@@ -155,13 +155,13 @@ def test_reasoning_and_arguments_are_masked_with_the_text() -> None:
 
 
 def test_a_short_secret_shows_none_of_its_characters() -> None:
-    assert masked("redis://:pw9@h") == "redis://:[secret:dsn:]@h"
+    assert mask_secrets("redis://:pw9@h") == "redis://:[secret:dsn:]@h"
 
 
 @given(st.lists(st.sampled_from([*SECRETS, "password: ", "=", " ", "token", "://u:", "@", "x", '"', "Bearer "])))
 def test_masking_again_changes_nothing(parts: list[str]) -> None:
-    once = masked("".join(parts))
-    assert masked(once) == once
+    once = mask_secrets("".join(parts))
+    assert mask_secrets(once) == once
 
 
 @pytest.mark.parametrize(
@@ -170,5 +170,5 @@ def test_masking_again_changes_nothing(parts: list[str]) -> None:
 def test_no_text_takes_long_to_be_masked(unit: str) -> None:
     text = unit * (160_000 // len(unit))
     began = time.process_time()
-    masked(text)
+    mask_secrets(text)
     assert time.process_time() - began < 2

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import pytest
 from redis.asyncio import Redis
 
-from policies.chain import INSTRUCTIONS, hash_tag, labelled, mark_of, prefix_digests, set_apart
+from policies.chain import INSTRUCTIONS, hash_tag, link_of_label, mark_of, prefix_digests, set_apart
 from proxy.callers.tenants import Tenants
 from proxy.commands.cli import app
 from proxy.config.loading import load
@@ -172,7 +172,7 @@ async def races(store: Store, others: Store) -> int:
 
     async def race() -> int:
         first, mark = first_link(), secrets.token_bytes(16)
-        link, beside = labelled(first, mark), labelled(first, secrets.token_bytes(16))
+        link, beside = link_of_label(first, mark), link_of_label(first, secrets.token_bytes(16))
         await publish(beside, 0)
         publishing = asyncio.create_task(publish(link, chance.randrange(8)))
         for _ in range(chance.randrange(8)):
@@ -277,7 +277,7 @@ def first_link_of(caller: Header, config: Config) -> bytes:
 def tag_of_session(caller: Header, config: Config, label: bytes = LABEL[1]) -> str:
     """Under which everything of `LONG` lies, for this caller and label."""
     mark = mark_of(Tenants(config).identify(caller[1]).labels, label.decode())
-    return hash_tag(labelled(first_link_of(caller, config), mark))
+    return hash_tag(link_of_label(first_link_of(caller, config), mark))
 
 
 def labels_of(sessions: list[dict[str, object]]) -> list[object]:
@@ -601,7 +601,7 @@ class Trips(MemoryStore):
 @pytest.mark.parametrize("mark", [b"", b"m" * 16], ids=["without a label", "with a label"])
 async def test_where_a_session_that_was_never_erased_lies_is_one_look_and_nothing_written(mark: bytes) -> None:
     store, first = Trips(), first_link()
-    assert await Erasures(store, TTL, Clock()).link(first + mark) == labelled(first, mark)
+    assert await Erasures(store, TTL, Clock()).link(first + mark) == link_of_label(first, mark)
     assert (store.reads, store.enrolled) == (1, [])
 
 

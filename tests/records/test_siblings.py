@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from policies.chain import hash_tag, labelled, mark_of
+from policies.chain import hash_tag, link_of_label, mark_of
 from proxy.callers.tenants import Tenants
 from proxy.commands.sessions import listed
 from proxy.stores.base import StoreError, tag_of
@@ -59,7 +59,7 @@ async def tags(config: Config) -> set[str]:
     caller = Tenants(config).named("default")
     assert caller is not None
     sessions = await listed(config, caller)
-    return {hash_tag(labelled(bytes.fromhex(s.id), mark_of(caller.labels, s.label))) for s in sessions}
+    return {hash_tag(link_of_label(bytes.fromhex(s.id), mark_of(caller.labels, s.label))) for s in sessions}
 
 
 @pytest.mark.parametrize("wished", ["off", "shadow", "on", "force"])

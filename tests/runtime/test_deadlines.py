@@ -17,7 +17,7 @@ from proxy.observing.log import open_log
 from proxy.records.locks import Lock, poll
 from proxy.runtime import deadlines
 from proxy.runtime.background import Background
-from proxy.runtime.deadlines import ended, repeated, within
+from proxy.runtime.deadlines import end_tasks, repeated, within
 from proxy.server.exchange import ClientGoneError, Exchange
 from proxy.stores import open_store
 from proxy.stores.memory import MemoryStore
@@ -108,7 +108,7 @@ async def test_an_outer_deadline_passes_through_an_inner_one() -> None:
 async def test_tasks_that_lose_cancellations_are_ended() -> None:
     tasks = [asyncio.create_task(losing(lost)) for lost in (0, 1, 2)]
     await asyncio.sleep(0)
-    await ended(tasks)
+    await end_tasks(tasks)
     assert all(task.cancelled() for task in tasks)
 
 
@@ -178,7 +178,7 @@ async def test_polling_a_real_server_ends_for_everybody(valkey_url: str) -> None
 
     tasks = [asyncio.create_task(polling()) for _ in range(300)]
     done, late = await asyncio.wait(tasks, timeout=2 * PATIENCE)
-    await ended(late)
+    await end_tasks(late)
     await store.close()
     assert (len(done), len(late)) == (300, 0)
 

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from proxy.runtime.stepping import in_task, started
+from proxy.runtime.stepping import in_task, start
 from tests.support.upstreams import TWO_WAYS, backends
 
 pytestmark = pytest.mark.anyio
@@ -21,7 +21,7 @@ async def test_what_waits_for_nothing_ends_at_once_and_needs_no_task() -> None:
         seen.append(asyncio.current_task() is outer)
 
     outer = asyncio.current_task()
-    assert started(work(), asyncio.get_running_loop()) is None
+    assert start(work(), asyncio.get_running_loop()) is None
     assert seen == [True]
 
 
@@ -33,7 +33,7 @@ async def test_what_waits_goes_on_as_a_task_with_what_it_waited_for() -> None:
         seen.append(await first)
         seen.append(await second)
 
-    task = started(work(), loop)
+    task = start(work(), loop)
     assert task is not None
     first.set_result(1)
     await asyncio.sleep(0)
@@ -55,7 +55,7 @@ async def test_a_cancellation_reaches_what_it_waits_in(turns: int) -> None:
             await asyncio.sleep(0)
             seen.append("ended in order")
 
-    task = started(work(), loop)
+    task = start(work(), loop)
     assert task is not None
     for _ in range(turns):
         await asyncio.sleep(0)
@@ -74,7 +74,7 @@ async def test_an_error_that_is_waited_for_is_raised_where_it_waits() -> None:
         except KeyError as error:
             seen.append(str(error))
 
-    task = started(work(), loop)
+    task = start(work(), loop)
     assert task is not None
     failing.set_exception(KeyError("it"))
     await task
@@ -88,7 +88,7 @@ async def test_what_needs_a_task_gets_one() -> None:
         found.append(await in_task())
 
     def step() -> None:  # a callback of the loop, as data that comes
-        found.append(started(work(), loop))
+        found.append(start(work(), loop))
 
     loop.call_soon(step)
     while len(found) < 2:  # noqa: ASYNC110 - nothing tells

@@ -335,7 +335,7 @@ class Written:
         return [
             said
             for position, (first, last) in enumerate(self.parsed.spans)
-            for item in json_array.split(self.body[first:last])
+            for item in json_array.split_items(self.body[first:last])
             for said in self.dialect.items.utterances(json.loads(item), position, tools[position])
         ]
 

@@ -15,7 +15,7 @@ from compaction_kit.generated import build_generated_session
 from compaction_kit.semantic_corpus import build_semantic_heldout_session, build_semantic_session
 from compaction_kit.session import build_seeded_session
 
-from policies.ledger.ledger import Entry, merge, numbered, statements_in, supersede
+from policies.ledger.ledger import Entry, merge, numbered_lines, statements_in, supersede
 from policies.transcript import Utterance
 from proxy.demo.model_server import ModelServer
 from tests.support.natural_sessions import SESSIONS, NaturalSession
@@ -188,7 +188,7 @@ def test_a_summarizer_that_names_superseded_statements_leaves_no_stale_value(cor
         judged = corpus(seed)
 
         def names(entries: list[Entry], judged: Judged = judged) -> str:
-            lines = [line.split(". ", 1) for line in numbered(entries)]
+            lines = [line.split(". ", 1) for line in numbered_lines(entries)]
             canaries = {canary.id: canary.content for canary in judged.canaries}
             pairs = [
                 f"{earlier} -> {later}"

@@ -136,7 +136,7 @@ def view_of(record: Record, against: Record | None) -> View:
         entries=record.entries,
         actions=tuple(action if action.sure else structs.replace(action, ok=None) for action in record.actions),
         files=record.files,
-        names=len(working_set.unpacked(record.uses)),
+        names=len(working_set.unpack_names(record.uses)),
         comparison=None if against is None else compared(against, record),
     )
 

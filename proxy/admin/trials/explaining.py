@@ -17,7 +17,7 @@ from proxy.admin.trials.turn import Turn
 from proxy.callers.tenants import Caller
 from proxy.dialects.reader import CountedRequest
 from proxy.dialects.table import DEFAULT_DIALECT, shown_paths, written_in
-from proxy.engine.case import pasted
+from proxy.engine.case import context_of_pasted
 from proxy.engine.compactor import CompactionError
 from proxy.engine.explaining.explainer import Explainer
 from proxy.engine.explaining.explanation import Explanation, MessageFate
@@ -104,7 +104,7 @@ class Explaining:
         explainer = context.engine.explainer if session else context.engine.explainer.without_store()
         router, found = context.active().router, []
         for each in callers:
-            case = pasted(router, each, each.policy.mode, request, session)
+            case = context_of_pasted(router, each, each.policy.mode, request, session)
             found.append(_explained(await explainer.explain(case, request)))
         if session is not None:
             self._tell(visitor, "session_explained", caller, session)
@@ -123,7 +123,7 @@ class Explaining:
     ) -> Made:
         """What the summarizer writes when it is asked; nobody keeps it."""
         engine, name = self._find().engine, caller.policy_name
-        case = pasted(self._find().active().router, caller, caller.policy.mode, request, session)
+        case = context_of_pasted(self._find().active().router, caller, caller.policy.mode, request, session)
         with self._asking.taken():
             job = await explainer.due(case)
             if job is None:

@@ -11,13 +11,13 @@ from rich.console import Console
 from rich.text import Text
 
 from proxy.commands import running
-from proxy.commands.common import chosen, counted, name_of, output, plain
+from proxy.commands.common import chosen, count_settings, name_of, output, plain
 from proxy.commands.doctor import store, upstreams
 from proxy.commands.doctor.finding import Finding, ok, warning, wrong
 from proxy.commands.doctor.upstreams import Looked
 from proxy.commands.models import named_models, sources
 from proxy.commands.parameters import AsJson, ConfigPath
-from proxy.config.loading import Config, ConfigError, digest_of, load, notes, unshared
+from proxy.config.loading import Config, ConfigError, digest_of, load, notes, unshared_problem
 from proxy.config.settings import DEFAULT
 from proxy.server.addresses import address, leading_back, of_proxy
 from proxy.server.process import listen
@@ -38,12 +38,12 @@ def doctor(config: ConfigPath = None, *, spend: str | None = None, as_json: AsJs
             wrong("config", str(problem), "correct it; `concertina schema` helps editors") for problem in error.problems
         ]
     else:
-        found = asyncio.run(examined(loaded, name_of(config), spend))
+        found = asyncio.run(examine_config(loaded, name_of(config), spend))
     output(found, show, as_json=as_json, indent=2)
     sys.exit(any(finding.state == "wrong" for finding in found))
 
 
-async def examined(config: Config, name: str, spend: str | None) -> list[Finding]:
+async def examine_config(config: Config, name: str, spend: str | None) -> list[Finding]:
     """What is to be said of a valid config; `name` is what it is called."""
     found = [*of_config(config, name), *of_proxy_there(config)]
     loops = {name: list(_leading_back(config, name)) for name in config.upstreams}
@@ -58,8 +58,8 @@ async def examined(config: Config, name: str, spend: str | None) -> list[Finding
 
 
 def of_config(config: Config, name: str) -> Iterator[Finding]:
-    yield ok("config", f"{name}: {counted(config)}")
-    if (problem := unshared(config)) is not None:
+    yield ok("config", f"{name}: {count_settings(config)}")
+    if (problem := unshared_problem(config)) is not None:
         yield wrong(*_parted(problem))
     for note in notes(config):
         yield warning(*_parted(note))

@@ -165,7 +165,7 @@ async def spent(config: Config, model: str) -> Finding:
     key = _key(config, upstream)
     if not key or upstream.provider == "litellm":
         return wrong(about, f"{name} has no key of its own to ask with here", f"set upstreams.{name}.api_key")
-    dialect = next(table.named(name) for name in table.names() if name in upstream.spoken)
+    dialect = next(table.dialect_named(name) for name in table.names() if name in upstream.spoken)
     body = dialect.questions.ask(model, _PROMPT, (dialect.questions.OUTPUT_KEY, 1), None)
     url = resource_url(upstream.base_url, dialect.question_path(model))
     try:
@@ -218,7 +218,7 @@ async def _answered(
 
 def _said(upstream: Upstream) -> Headers:
     """What requests need beside their key in any of its dialects; others do not mind."""
-    return [header for name in upstream.spoken for header in table.named(name).questions.HEADERS]
+    return [header for name in upstream.spoken for header in table.dialect_named(name).questions.HEADERS]
 
 
 def _key(config: Config, upstream: Upstream) -> str:

@@ -5,7 +5,7 @@ import webbrowser
 from urllib.parse import quote
 
 from proxy.callers import admin_token
-from proxy.commands.common import loaded
+from proxy.commands.common import load_config
 from proxy.commands.parameters import ConfigPath, Flag
 from proxy.commands.watching.running_proxy import Url, url_of
 from proxy.config.loading import Config
@@ -16,13 +16,13 @@ def opened(*, url: Url = None, config: ConfigPath = None, show: Flag = False) ->
 
     :param show: Print the link instead.
     """
-    link = link_of(loaded(config), url)
+    link = link_of(load_config(config), url)
     if show or not webbrowser.open(link):
         sys.stdout.write(f"{link}\n")
 
 
 def link_of(config: Config, url: str | None) -> str:
     """A configured token is for the form there, and never stands in a link."""
-    is_made = url is None and admin_token.configured(config) is None
-    token = admin_token.known(config) if is_made else None
+    is_made = url is None and admin_token.configured_token(config) is None
+    token = admin_token.known_token(config) if is_made else None
     return f"{url_of(config, url)}/admin/" + (f"?token={quote(token)}" if token else "")

@@ -31,7 +31,9 @@ class UnansweredError(Exception):
     """The proxy did not answer, or refused; the text says why, and the way out."""
 
 
-def answered(config: Config, url: str | None, name: str, query: Mapping[str, str], seconds: float) -> Iterator[bytes]:
+def answer_lines(
+    config: Config, url: str | None, name: str, query: Mapping[str, str], seconds: float
+) -> Iterator[bytes]:
     """The lines of what an endpoint under /admin/api answers, none of which may take more than so many seconds; raises
     UnansweredError."""
     address, token = f"{url_of(config, url)}/admin/api/{name}", _token(config, url)
@@ -60,4 +62,4 @@ def url_of(config: Config, url: str | None) -> str:
 
 def _token(config: Config, url: str | None) -> str | None:
     """The token of the config's proxy; what is at another address may be anybody's, and gets one that was named."""
-    return os.environ.get(_TOKEN) or (admin_token.known(config) if url is None else None)
+    return os.environ.get(_TOKEN) or (admin_token.known_token(config) if url is None else None)

@@ -15,9 +15,9 @@ from rich.live import Live
 
 from proxy.admin.overview import DAY, SPANS, Overview
 from proxy.admin.recent import Page
-from proxy.commands.common import console, fail, loaded
+from proxy.commands.common import console, fail, load_config
 from proxy.commands.parameters import ConfigPath
-from proxy.commands.watching.running_proxy import UnansweredError, Url, answered, url_of
+from proxy.commands.watching.running_proxy import UnansweredError, Url, answer_lines, url_of
 from proxy.commands.watching.screen import Shown, screen
 from proxy.config.loading import Config
 
@@ -30,15 +30,15 @@ def top(*, url: Url = None, config: ConfigPath = None) -> None:
 
     p pauses, s changes the span of the figures. Elsewhere than on a terminal it is printed once.
     """
-    known = loaded(config)
+    known = load_config(config)
     out = console()
     try:
-        first = asked(known, url, DAY.name)
+        first = ask_proxy(known, url, DAY.name)
         if not (out.is_terminal and sys.stdin.isatty()):
             out.print(screen(first))
             return
         with _keys() as pressed, Live(screen(first), console=out, screen=True, auto_refresh=False) as live:
-            for shown in screens(first, lambda span: asked(known, url, span), pressed):
+            for shown in screens(first, lambda span: ask_proxy(known, url, span), pressed):
                 live.update(screen(shown), refresh=True)
     except UnansweredError as error:
         fail(str(error))
@@ -46,11 +46,11 @@ def top(*, url: Url = None, config: ConfigPath = None) -> None:
         return
 
 
-def asked(config: Config, url: str | None, span: str) -> Shown:
+def ask_proxy(config: Config, url: str | None, span: str) -> Shown:
     """What the proxy says now; raises UnansweredError."""
 
     def get(name: str, **query: str) -> bytes:
-        return b"".join(answered(config, url, name, query, _PATIENCE))
+        return b"".join(answer_lines(config, url, name, query, _PATIENCE))
 
     try:
         overview = msgspec.json.decode(get("overview", range=span), type=Overview)

@@ -7,9 +7,9 @@ import msgspec
 from policies.record.prompting import Prompt
 from policies.record.validation import SummaryAnswer
 from proxy.dialects.base import Fields
-from proxy.dialects.cache_marks import marked, marks_in, takes_another
+from proxy.dialects.cache_marks import marks_in, takes_another, with_cache_mark
 from proxy.dialects.chat.answers import completion, usage
-from proxy.dialects.json_array import members_of, scalar, split, text_at, with_fields
+from proxy.dialects.json_array import members_of, scalar, split_items, text_at, with_fields
 from proxy.dialects.riding import Json, has_tools, is_harmless, left_behind
 
 OUTPUT_KEY = "max_tokens"
@@ -71,8 +71,8 @@ def _is_clients(tool: Json) -> bool:
 
 def _questioned(body: bytes) -> bytes:
     """The messages, of which the last is the question, from which the cache is looked for."""
-    *messages, question = split(members_of(body)["messages"].partition(b":")[2].strip()[1:-1])
-    return b"[" + b",".join([*messages, marked(question) if takes_another(body) else question]) + b"]"
+    *messages, question = split_items(members_of(body)["messages"].partition(b":")[2].strip()[1:-1])
+    return b"[" + b",".join([*messages, with_cache_mark(question) if takes_another(body) else question]) + b"]"
 
 
 def read(body: bytes) -> SummaryAnswer | None:

@@ -1,7 +1,7 @@
 """Marks of ours behind head and record: of a prompt without any, Anthropic's cache holds nothing."""
 
 from proxy.dialects.cache_marks import MARK
-from proxy.dialects.json_array import decode, members_of, split, with_fields
+from proxy.dialects.json_array import decode, members_of, split_items, with_fields
 from proxy.dialects.messages.forms import closed, opened
 from proxy.dialects.messages.kinds import Json, blocks_of, text_of
 from proxy.dialects.surrogates import readable
@@ -30,7 +30,7 @@ def _marked(value: bytes) -> bytes | None:
         value = b'[{"type":"text","text":%b}]' % value
     if not value.startswith(b"["):
         return None
-    blocks = split(value[1:-1])
+    blocks = split_items(value[1:-1])
     read = [next(iter(blocks_of(decode(readable(b"[%b]" % block)))), None) for block in blocks]
     last = next((at for at in reversed(range(len(blocks))) if _takes_mark(read[at])), None)
     if last is None:

@@ -7,7 +7,7 @@ import msgspec
 from policies.assembly import Injected
 from policies.voices.parts import Part, parts_by_block, typed_in_result
 from policies.voices.tables import Voice
-from proxy.dialects.json_array import decode, members_of, split
+from proxy.dialects.json_array import decode, members_of, split_items
 from proxy.dialects.messages.kinds import THINKING, Json, blocks_of, is_result, kind_of, shown_in, text_of
 from proxy.dialects.surrogates import readable
 from proxy.dialects.texts import cut, cut_values
@@ -119,7 +119,7 @@ def opened(raw: bytes | memoryview) -> tuple[dict[str, bytes], list[bytes]]:
     members = members_of(bytes(raw))
     content = members.get("content", b"").partition(b":")[2].strip()
     if content.startswith(b"["):
-        return members, split(content[1:-1])
+        return members, split_items(content[1:-1])
     is_text = content.startswith(b'"') and content != b'""'
     return members, [b'{"type":"text","text":' + content + b"}"] if is_text else []
 

@@ -7,8 +7,8 @@ import msgspec
 from policies.record.prompting import Prompt
 from policies.record.validation import SummaryAnswer
 from proxy.dialects.base import Fields
-from proxy.dialects.cache_marks import marked, marks_in, takes_another
-from proxy.dialects.json_array import members_of, scalar, split, text_at, with_fields
+from proxy.dialects.cache_marks import marks_in, takes_another, with_cache_mark
+from proxy.dialects.json_array import members_of, scalar, split_items, text_at, with_fields
 from proxy.dialects.messages.answers import answered, usage
 from proxy.dialects.messages.kinds import is_call, text_of
 from proxy.dialects.messages.requests import thinking_of
@@ -88,7 +88,7 @@ def _questioned(body: bytes, fields: Fields) -> bytes:
     The cache is found from a mark on it, where the client's own stand on what is left out. What is written up to there
     is read by nobody, and is no more than what came between the client's last mark before the cut and the cut.
     """
-    *messages, question = split(members_of(body)["messages"].partition(b":")[2].strip()[1:-1])
+    *messages, question = split_items(members_of(body)["messages"].partition(b":")[2].strip()[1:-1])
     end = len(messages)
     while end and text_at(msgspec.Raw(readable(messages[end - 1])), ("role",)) == "system":
         end -= 1
@@ -96,7 +96,7 @@ def _questioned(body: bytes, fields: Fields) -> bytes:
     if behind:
         question = _behind([text for message in behind for text in _texts_of(message)], question)
     if not fields["cache_control"] and takes_another(body):
-        question = marked(question)
+        question = with_cache_mark(question)
     return b"[" + b",".join([*messages[:end], question]) + b"]"
 
 

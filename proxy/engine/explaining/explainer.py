@@ -22,7 +22,7 @@ from proxy.dialects.reader import CountedRequest
 from proxy.engine.case import CompactionContext
 from proxy.engine.cooler import Cooler
 from proxy.engine.decider import Decider, Decision, bypass_reason
-from proxy.engine.draft import Draft, untouched
+from proxy.engine.draft import Draft, untouched_draft
 from proxy.engine.explaining import explanation
 from proxy.engine.explaining.fates import Sent, fates, indexes_of
 from proxy.engine.fitting import fitted_job
@@ -126,7 +126,7 @@ class Explainer:
         case = await self._placed(case)
         decision = await self._decider().decide(case)
         if case.mode == "shadow" and decision.view is not None:
-            return untouched(case.request, "shadow", decision.would)
+            return untouched_draft(case.request, "shadow", decision.would)
         plan = decision.plan
         if isinstance(plan, Compact):
             plan = Forward("counted") if plan.standing is None else Reuse(plan.standing, "counted")
@@ -227,7 +227,7 @@ def _checkpoint(record: Record) -> explanation.Checkpoint:
         trigger=record.making.trigger,
         title=record.title,
         timeline=tuple(segment.text for segment in record.segments),
-        names=len(working_set.unpacked(record.uses)),
+        names=len(working_set.unpack_names(record.uses)),
     )
 
 

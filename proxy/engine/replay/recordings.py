@@ -57,7 +57,7 @@ class _Entry:
         return message is not None and message.role != "assistant"
 
 
-def read(path: Path, model: str | None) -> list[Recording]:
+def read_recordings(path: Path, model: str | None) -> list[Recording]:
     """The sessions of a file, for `model` where one is named; raises RecordingError."""
     try:
         return read_from(path.name, path.read_bytes(), model)

@@ -17,7 +17,7 @@ from proxy.config.settings import ModelRule
 from proxy.dialects.base import Dialect, Usage
 from proxy.dialects.reader import CountedRequest
 from proxy.engine.ahead import is_worth_following
-from proxy.engine.case import CompactionContext, case_of, learned
+from proxy.engine.case import CompactionContext, case_of, with_newest_lessons
 from proxy.engine.draft import Draft
 from proxy.engine.engine import Engine
 from proxy.engine.replay.figures import LEAST_CACHED, NO_PROXY, Replayed, Tally, session_of, total_of
@@ -210,7 +210,7 @@ class _Player:
         """What the gateway has done in the background; here it is done before the next request."""
         if case.mode != "off" and not _overflows(case, draft.tokens) and is_worth_following(case, draft):
             self._engine.ahead.learn(case, draft, usage)
-            await self._engine.ahead.after(learned(case, self._router), draft, usage)
+            await self._engine.ahead.after(with_newest_lessons(case, self._router), draft, usage)
 
     async def _add_call(
         self, tally: Tally, call: Call, case: CompactionContext, sent: CountedRequest, before: CountedRequest | None

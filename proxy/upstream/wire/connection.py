@@ -14,7 +14,7 @@ from proxy.errors import ProxyError, UpstreamConnectionError, UpstreamTimeoutErr
 from proxy.upstream.response import Sink, TruncatedError, is_event_stream
 from proxy.upstream.wire.answer import AnswerReader, NotHTTPError
 from proxy.upstream.wire.heads import Body
-from proxy.upstream.wire.tunnels import UNAUTHORIZED, unauthorized
+from proxy.upstream.wire.tunnels import UNAUTHORIZED, unauthorized_error
 
 # Up to here head and body go out in one piece; copying more costs more than the second write.
 _JOINED = 64 * 1024
@@ -287,7 +287,7 @@ class PendingResponse:
                 raise self._error
             await self._news()
         if self._proxy is not None and self.reader.status == UNAUTHORIZED:
-            raise unauthorized(self._proxy)
+            raise unauthorized_error(self._proxy)
 
     @property
     def _is_nearly_whole(self) -> bool:

@@ -12,7 +12,7 @@ from typing import TypeVar
 from proxy.config.proxies import Proxy
 from proxy.errors import OutOfFilesError, ProxyError, UpstreamConnectionError
 from proxy.runtime.descriptors import are_used_up
-from proxy.upstream.wire.tunnels import tunnel, unreached
+from proxy.upstream.wire.tunnels import tunnel, unreached_error
 
 # Before the next address is tried beside the one that has not answered (RFC 8305, section 8).
 _HEAD_START = 0.25
@@ -82,7 +82,9 @@ async def _tunnelled(origin: Origin, proxy: Proxy) -> socket.socket:
             connected.close()
             raise
     except (OSError, UnicodeError) as error:
-        raise OutOfFilesError() if isinstance(error, OSError) and are_used_up(error) else unreached(proxy) from None
+        raise (
+            OutOfFilesError() if isinstance(error, OSError) and are_used_up(error) else unreached_error(proxy)
+        ) from None
     return connected
 
 

@@ -26,12 +26,12 @@ async def tunnel(connected: socket.socket, host: str, port: int, proxy: Proxy) -
         read = await loop.sock_recv(connected, _READ)
         answer += read
         if not read or len(answer) > _MAX_HEAD:
-            raise unreached(proxy)
+            raise unreached_error(proxy)
     status = _STATUS.match(answer)
     if status is None or (status[1].startswith(b"2") and not answer.endswith(_END)):
-        raise unreached(proxy)
+        raise unreached_error(proxy)
     if int(status[1]) == UNAUTHORIZED:
-        raise unauthorized(proxy)
+        raise unauthorized_error(proxy)
     if not status[1].startswith(b"2"):
         raise UpstreamConnectionError(
             f"The proxy before the upstream refuses a tunnel to it ({status[1].decode()});"
@@ -40,7 +40,7 @@ async def tunnel(connected: socket.socket, host: str, port: int, proxy: Proxy) -
         )
 
 
-def unreached(proxy: Proxy) -> UpstreamConnectionError:
+def unreached_error(proxy: Proxy) -> UpstreamConnectionError:
     """The proxy is not there, or is none."""
     return UpstreamConnectionError(
         f"The proxy before the upstream cannot be reached; does it run, and is {proxy.source} right? {_AROUND}.",
@@ -48,7 +48,7 @@ def unreached(proxy: Proxy) -> UpstreamConnectionError:
     )
 
 
-def unauthorized(proxy: Proxy) -> UpstreamConnectionError:
+def unauthorized_error(proxy: Proxy) -> UpstreamConnectionError:
     """The proxy wants other credentials, or any."""
     return UpstreamConnectionError(
         f"The proxy before the upstream refuses us without credentials that it knows ({UNAUTHORIZED});"

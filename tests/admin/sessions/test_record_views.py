@@ -10,7 +10,7 @@ import pytest
 from msgspec import structs
 
 from policies.ledger.entries import Entry
-from policies.record.lineage import Lineage, compacted
+from policies.record.lineage import Lineage, after_compaction
 from policies.record.reports import Report
 from policies.record.rules import RuleFile
 from policies.work.browsing import BrowserStep
@@ -105,7 +105,7 @@ async def test_records_that_a_lineage_tells_of_are_read_together() -> None:
     for parent, digest in zip([None, *digests[:-1]], digests, strict=True):
         key, each = f"cp:{{tag}}:{RECORD.version}:{digest}", structs.replace(RECORD, digest=digest, parent=parent)
         await store.put(key, sealer.seal(key, msgspec.json.encode(each)), 600)
-        lineage = compacted(lineage, each, messages=9, now=1.0)
+        lineage = after_compaction(lineage, each, messages=9, now=1.0)
     await Sessions(SealedStore(store, sealer, 600), Memory()).lineages.save("tag", RECORD, lineage)
     session = Session(id="a" * 64, label="", model="m", seen=0.0, record=("tag", digests[-1]))
     store.asked = 0

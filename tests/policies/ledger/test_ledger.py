@@ -18,14 +18,14 @@ from policies.ledger.ledger import (
     fit,
     line,
     merge,
-    numbered,
+    numbered_lines,
     statements_in,
     supersede,
     without_superseded_section,
 )
 from policies.ledger.scanning import _matches, _part, scan
 from policies.ledger.sentences import _END
-from policies.ledger.statements import read
+from policies.ledger.statements import read_statement
 from policies.ledger.superseding import repeats, replaces, share_subject
 from policies.transcript import ToolCall, Utterance
 from policies.voices.tables import Voice
@@ -299,7 +299,7 @@ NAMED = merge(
 
 
 def test_statements_are_shown_with_numbers() -> None:
-    lines = numbered(NAMED)
+    lines = numbered_lines(NAMED)
     assert lines[0] == "1. [0] Put every timestamp in UTC."
     assert lines[3].startswith("4. [6] ")
 
@@ -416,7 +416,7 @@ def test_what_fits_the_budget_survives_any_summarizer_and_what_was_replaced_stay
 
 @given(st.text(max_size=400))
 def test_any_text_can_be_read(text: str) -> None:
-    read(text)
+    read_statement(text)
     supersede(NAMED, f"## Superseded\n{text}")
     without_superseded_section(text)
 
@@ -433,7 +433,7 @@ def test_hostile_text_takes_time_in_proportion_to_its_length(unit: str) -> None:
         text = unit * (size // len(unit))
         best = 9.0
         for _ in range(3):
-            read.forget()
+            read_statement.forget()
             started = time.process_time()
             merge((), said(text))
             supersede(NAMED, text)
@@ -533,7 +533,7 @@ def test_what_is_replaced_or_repeated_shares_its_subject_or_is_named() -> None:
         for pair in group
         for sentence in pair
     }
-    statements = [read(sentence) for sentence in sorted(said)]
+    statements = [read_statement(sentence) for sentence in sorted(said)]
     for later in statements:
         if not (later.permits or later.old or later.label):
             for earlier in statements:
@@ -541,8 +541,8 @@ def test_what_is_replaced_or_repeated_shares_its_subject_or_is_named() -> None:
 
 
 def test_a_sentence_is_read_once_however_many_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    remembering = lru_cache(maxsize=16)(statements.read.function)
-    monkeypatch.setattr("policies.ledger.ledger.read", remembering)
+    remembering = lru_cache(maxsize=16)(statements.read_statement.function)
+    monkeypatch.setattr("policies.ledger.ledger.read_statement", remembering)
     utterances = history([f"The port of server{i} is {8000 + i}." for i in range(200)])
     entries = merge((), statements_in(utterances, (), first_user=None))
     assert (len(entries), remembering.cache_info().misses) == (200, 200)
@@ -603,7 +603,9 @@ def test_what_a_sentence_holds_beside_the_value_that_is_given_anew_stands(
 
 def test_clauses_of_a_replaced_statement_are_read_only_beside_its_value(monkeypatch: pytest.MonkeyPatch) -> None:
     reading: list[str] = []
-    monkeypatch.setattr("policies.ledger.ledger.read", lambda sentence: reading.append(sentence) or read(sentence))
+    monkeypatch.setattr(
+        "policies.ledger.ledger.read_statement", lambda sentence: reading.append(sentence) or read_statement(sentence)
+    )
     merge(said("The budget is $500, in total, for all of it."), said("The budget is now $900.", 9))
     assert "The budget is $500" not in reading
     texts = [

@@ -9,7 +9,7 @@ import pytest
 
 from policies.budget import budget_of
 from policies.record.actions import KeyAction, Work, work_behind
-from policies.record.call_lines import action_line, action_lines, call_of, call_text, outdated
+from policies.record.call_lines import action_line, action_lines, call_of, call_text, outdated_checks
 from policies.record.masking import as_allowed
 from policies.record.state import attempt_line, file_line
 from policies.record.texts import texts_for
@@ -48,7 +48,7 @@ def told(actions: Sequence[KeyAction], texts: Texts = EN) -> list[str]:
 
 def notes(*steps: tuple[str, object, str]) -> list[str]:
     work = work_behind(Work(), said(*steps))
-    before = outdated(work.actions, work.files)
+    before = outdated_checks(work.actions, work.files)
     lines = (action_line(action, EN, before.get(call_of(action))) for action in work.actions)
     return [line.partition("; ")[2] for line in lines if "pytest" in line or "lint" in line]
 
@@ -82,7 +82,7 @@ def test_a_check_that_is_older_than_the_last_change_says_so(
 
 def test_it_says_so_beside_what_was_tried_in_vain_and_in_the_conversations_language() -> None:
     work = work_behind(Work(), said(FAILED, edit()))
-    change = outdated(work.actions, work.files)[call_of(work.attempts[0])]
+    change = outdated_checks(work.actions, work.files)[call_of(work.attempts[0])]
     assert attempt_line(work.attempts[0], EN, change).endswith(f"30 passed in 2.10s; {NOT_RERUN}")
     assert attempt_line(work.attempts[0], ZH, change).endswith(
         "2.10s；早于最近一次已知的改动（[2] a.py），此后未再运行"
@@ -92,11 +92,11 @@ def test_it_says_so_beside_what_was_tried_in_vain_and_in_the_conversations_langu
 def test_a_change_in_a_later_span_makes_an_earlier_check_old() -> None:
     checked = work_behind(Work(), said(PASSED))
     work = work_behind(checked, [*said(PASSED, edit())][2:])
-    assert list(outdated(work.actions, work.files)) == [call_of(work.actions[0])]
+    assert list(outdated_checks(work.actions, work.files)) == [call_of(work.actions[0])]
     seen = work_behind(Work(), said(read("b.py"), edit()))
-    assert outdated(seen.actions, seen.files) == {}
+    assert outdated_checks(seen.actions, seen.files) == {}
     old = [msgspec.structs.replace(action, sort="", about="") for action in work.actions]
-    assert outdated(old, work.files) == {}
+    assert outdated_checks(old, work.files) == {}
 
 
 def test_reads_of_one_file_are_one_line_also_across_records() -> None:

@@ -9,12 +9,12 @@ from policies.budget import budget_of
 from policies.record.lineage import (
     HISTORY,
     Lineage,
-    compacted,
-    failed,
+    after_compaction,
+    after_failure,
+    after_showing,
     may_ask_model,
     may_gain,
     may_rebuild,
-    shown,
     without_gain,
 )
 from policies.record.record import Written
@@ -26,7 +26,7 @@ NOW = 1_700_000_000.0
 
 def vain(lineage: Lineage, tokens: int = 50_000, now: float = NOW) -> Lineage:
     digest = str(lineage.ineffective)
-    return shown(lineage, digest, share=0.85, threshold=0.8, history_tokens=tokens, now=now)
+    return after_showing(lineage, digest, share=0.85, threshold=0.8, history_tokens=tokens, now=now)
 
 
 @pytest.mark.requirement("R3 4.1 resetState")
@@ -56,20 +56,20 @@ def test_after_two_compactions_in_vain_models_are_left_alone_for_a_while(
 
 
 def test_one_compaction_that_helped_ends_the_count() -> None:
-    lineage = shown(vain(vain(Lineage(NOW))), "third", share=0.79, threshold=0.8, history_tokens=1, now=NOW)
+    lineage = after_showing(vain(vain(Lineage(NOW))), "third", share=0.79, threshold=0.8, history_tokens=1, now=NOW)
     assert lineage.ineffective == 0
 
 
 def test_a_record_is_judged_once() -> None:
     once = vain(Lineage(NOW))
-    assert shown(once, once.judged, share=0.1, threshold=0.8, history_tokens=1, now=NOW) == once
+    assert after_showing(once, once.judged, share=0.1, threshold=0.8, history_tokens=1, now=NOW) == once
 
 
 @pytest.mark.requirement("R3 3.2 state", "R3 3.2 history", "R3 3.3 messages", "R3 4.1 stats")
 @pytest.mark.parametrize("written", [NONSENSE, None])
 def test_the_state_counts_what_r3_counts(written: Written | None) -> None:
     record = made(generation(0), written=written)
-    state = compacted(failed(Lineage(first_seen=NOW)), record, messages=30, now=NOW + 5)
+    state = after_compaction(after_failure(Lineage(first_seen=NOW)), record, messages=30, now=NOW + 5)
     assert (state.compactions, state.last_compaction, state.failures) == (1, NOW + 5, 0)
     assert state.calls == (0 if written is None else 1)
     (entry,) = state.history
@@ -83,7 +83,7 @@ def test_the_history_is_bounded() -> None:
     state = Lineage(first_seen=NOW)
     for number in range(HISTORY + 20):
         record = msgspec.structs.replace(made(generation(0)), digest=str(number))
-        state = compacted(state, record, messages=9, now=NOW)
+        state = after_compaction(state, record, messages=9, now=NOW)
     assert (len(state.history), state.history[-1].digest, state.compactions) == (HISTORY, "119", 120)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from policies.record.recall import Quotation, budget_for, question_in, quotation
-from policies.record.search import Index, Passage, names_of, terms, unaccented
+from policies.record.search import Index, Passage, names_of, terms, without_accents
 from policies.record.texts import Language
 from policies.settings import RecallSettings
 from policies.transcript import Utterance
@@ -29,7 +29,9 @@ def quoted(
     index = Index(
         Utterance(at, "assistant" if at % 2 else "user", text) for at, text in enumerate([*FILLER, *said, *FILLER])
     )
-    return quotation(index, message, unaccented(known), told or set(), language=language, budget=budget, count=count)
+    return quotation(
+        index, message, without_accents(known), told or set(), language=language, budget=budget, count=count
+    )
 
 
 @pytest.mark.parametrize(

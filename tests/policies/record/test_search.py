@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policies.record.search import LONGEST, Index, joined, places, terms, unaccented
+from policies.record.search import LONGEST, Index, join_blocks, places, terms, without_accents
 from policies.transcript import Utterance
 
 
@@ -25,7 +25,7 @@ FILLER = tuple(f"Part {number} of the story goes on and nothing much happens in 
 
 @given(st.text())
 def test_folding_keeps_every_place(text: str) -> None:
-    assert len(unaccented(text)) == len(text)
+    assert len(without_accents(text)) == len(text)
 
 
 @pytest.mark.parametrize(
@@ -33,7 +33,7 @@ def test_folding_keeps_every_place(text: str) -> None:
     [("Crème BRÛLÉE", "creme brulee"), ("İstanbul", "istanbul"), ("ПЛАН ё", "план е"), ("Ünïcödé ﬁ", "unicode ﬁ")],
 )
 def test_case_and_accents_make_no_difference(text: str, plain: str) -> None:
-    assert unaccented(text) == plain
+    assert without_accents(text) == plain
 
 
 @pytest.mark.parametrize(
@@ -57,7 +57,7 @@ def test_what_was_said_is_found_in_any_language_whatever_its_words_end_in(said: 
 
 
 def test_short_words_and_numbers_stand_for_themselves() -> None:
-    plain = unaccented("An article on arts, and art 10 of 100.")
+    plain = without_accents("An article on arts, and art 10 of 100.")
     assert [plain[at:][:4] for at in places("art", plain)] == ["arts", "art "]
     assert len(list(places("10", plain))) == 1
 
@@ -77,7 +77,7 @@ def test_an_answer_is_found_by_its_question() -> None:
 
 @given(st.lists(st.text(max_size=30)), st.integers(1, 40))
 def test_blocks_are_the_texts_in_order_and_bounded(texts: list[str], most: int) -> None:
-    blocks = [*joined(texts, most)]
+    blocks = [*join_blocks(texts, most)]
     assert "\n".join(blocks) == "\n".join(texts)
     assert all(len(block) <= most or block in texts for block in blocks)
 

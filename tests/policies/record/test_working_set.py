@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from policies.budget import budget_of
 from policies.plan import with_names
-from policies.record.working_set import Use, packed, shown, unpacked, used, without
+from policies.record.working_set import Use, name_lines, pack_names, unpack_names, used, without
 from policies.settings import PolicySettings
 from policies.transcript import ToolCall, Utterance
 from tests.support.conversations import count
@@ -58,7 +58,7 @@ def test_a_line_comes_with_the_file_it_is_from_and_what_stands_elsewhere_is_not_
         *read(0, "rows.py", "import csv\ndef parse_row(line, dialect_name):\n    pass"),
         *read(2, "log", "error E1234x"),
     ]
-    lines, bare = shown(used((), said, 4), 60, 4, {"E1234x"}.__contains__, count)
+    lines, bare = name_lines(used((), said, 4), 60, 4, {"E1234x"}.__contains__, count)
     assert lines == ["rows.py:", "- def parse_row(line, dialect_name):"]
     assert bare == []
 
@@ -77,7 +77,7 @@ def test_lines_of_one_source_stand_under_its_name_once_however_the_work_went_bac
         *read(2, "cells.py", "def parse_cell(text):"),
         *read(4, "rows.py", "def write_row(cells):"),
     ]
-    lines, _ = shown(used((), said, 6), 400, 6, nothing, count)
+    lines, _ = name_lines(used((), said, 6), 400, 6, nothing, count)
     assert lines == [
         *("cells.py:", "- def parse_cell(text):"),
         *("rows.py:", "- def parse_row(line):", "- def write_row(cells):"),
@@ -89,7 +89,7 @@ def test_lines_leave_the_room_that_names_alone_want_and_take_it_where_those_want
     alone = [Use(f"alone_{at}", 1, 1, 0, at) for at in range(200)]
 
     def share(uses: list[Use]) -> float:
-        lines, _ = shown(uses, 600, 60, nothing, count)
+        lines, _ = name_lines(uses, 600, 60, nothing, count)
         return count("\n".join(lines)) / 600
 
     assert 0.3 < share([*told, *alone]) <= 0.42
@@ -98,7 +98,7 @@ def test_lines_leave_the_room_that_names_alone_want_and_take_it_where_those_want
 
 def test_a_number_that_only_tools_have_shown_gives_way_to_all_other_names() -> None:
     uses = [Use("1034", 1, 0, 0, 9), Use("fold_rows", 1, 0, 0, 9), Use("9443", 1, 1, 0, 9)]
-    kept = [sorted(shown(uses, room, 9, nothing, count)[1]) for room in range(8, 30)]
+    kept = [sorted(name_lines(uses, room, 9, nothing, count)[1]) for room in range(8, 30)]
     assert [names for at, names in enumerate(kept) if at == 0 or names != kept[at - 1]] == [
         ["9443"],
         ["9443", "fold_rows"],
@@ -113,13 +113,13 @@ def test_a_name_that_stands_in_a_longer_one_is_not_said_beside_it() -> None:
         Use("self.rows.append_all", 1, 1, 0, 9),
         Use("self.row", 1, 1, 0, 9),
     ]
-    assert shown(uses, 60, 9, nothing, count)[1] == ["self.row", "self.rows.append_all"]
+    assert name_lines(uses, 60, 9, nothing, count)[1] == ["self.row", "self.rows.append_all"]
 
 
 @pytest.mark.parametrize("room", [0, 20, 60, 200, 1_000])
 def test_the_room_is_kept(room: int) -> None:
     said = [Utterance(at, "tool", f"value_{at} = compute_{at}(input_{at})\n" * 3) for at in range(100)]
-    lines, bare = shown(used((), said, 100), room, 100, nothing, count)
+    lines, bare = name_lines(used((), said, 100), room, 100, nothing, count)
     assert sum(count(line) + 1 for line in lines) + count(" ".join(bare)) <= room + 8
 
 
@@ -129,7 +129,7 @@ def test_names_alone_are_the_shortest_of_those_worth_as_much_and_used_names_come
         Use("a_b", 1, 0, 0, 9),
         Use("used_by_agent", 3, 3, 0, 9),
     ]
-    bare = [set(shown(uses, room, 9, nothing, count)[1]) for room in range(8, 30)]
+    bare = [set(name_lines(uses, room, 9, nothing, count)[1]) for room in range(8, 30)]
     assert [sorted(names) for at, names in enumerate(bare) if at == 0 or names != bare[at - 1]] == [
         ["used_by_agent"],
         ["a_b", "used_by_agent"],
@@ -147,15 +147,15 @@ def test_it_is_stored_whole_and_bounded() -> None:
     uses = used((), said, 3_000)
     assert len(uses) == 2_000
     assert sum(bool(use.line) for use in uses) == 400
-    assert unpacked(packed(uses)) == uses
-    assert (unpacked(b""), packed([])) == ([], b"")
+    assert unpack_names(pack_names(uses)) == uses
+    assert (unpack_names(b""), pack_names([])) == ([], b"")
 
 
 @pytest.mark.parametrize(
-    "data", [b"not packed", packed([Use("a_name", 1, 1, 0, 0)])[:-9], zlib.compress(b" " * 5_000_000)]
+    "data", [b"not packed", pack_names([Use("a_name", 1, 1, 0, 0)])[:-9], zlib.compress(b" " * 5_000_000)]
 )
 def test_what_cannot_be_read_is_nothing(data: bytes) -> None:
-    assert unpacked(data) == []
+    assert unpack_names(data) == []
 
 
 def test_what_the_user_replaced_is_neither_named_nor_quoted() -> None:

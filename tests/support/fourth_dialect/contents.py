@@ -12,7 +12,7 @@ from policies.stamps import without_stamps, without_wrappers
 from policies.transcript import CountTokens, ToolCall, Utterance
 from policies.voices.foreign import brings_foreign_text
 from policies.voices.tables import Voice
-from proxy.dialects.json_array import decode, members_of, split
+from proxy.dialects.json_array import decode, members_of, split_items
 from proxy.dialects.surrogates import readable
 from proxy.dialects.texts import cut, cut_values, id_of, texts_of_voice, with_voices
 from proxy.models.media import media_tokens
@@ -212,7 +212,7 @@ def without_thinking(raw: bytes | memoryview) -> bytes | None:
 
 def _opened(raw: bytes | memoryview) -> tuple[dict[str, bytes], list[bytes]]:
     members = members_of(bytes(raw))
-    return members, split(members["parts"].partition(b":")[2].strip()[1:-1])
+    return members, split_items(members["parts"].partition(b":")[2].strip()[1:-1])
 
 
 def _closed(members: Mapping[str, bytes], parts: Sequence[bytes]) -> bytes:
