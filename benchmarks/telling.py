@@ -16,7 +16,7 @@ from proxy.config.loading import load
 from proxy.config.settings import Upstream
 from proxy.demo.model_server import MODELS, ModelServer
 from proxy.demo.serving import serving
-from proxy.gateway import line
+from proxy.gateway import pipeline
 from proxy.gateway.report import ended_event
 from proxy.observing.events import RequestEnded
 from proxy.observing.hooks import Hooks
@@ -29,7 +29,7 @@ from proxy.upstream.http import UpstreamClient
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from proxy.gateway.incoming import Incoming
+    from proxy.gateway.stages import Progress
 
 _CONFIG = 'store: {{url: "memory://"}}\nupstreams: {{main: {{base_url: "{upstream}/v1"}}}}\nlogging: {{level: error}}\n'
 _BODY = json.dumps({"model": MODELS[0], "messages": [{"role": "user", "content": "Is it done?"}]}).encode()
@@ -38,17 +38,17 @@ _TIMES, _REPEATS = 5_000, 7
 
 def measure() -> dict[str, float]:
     """Name to milliseconds a request, the best of 7."""
-    incoming = asyncio.run(_answered())
+    progress = asyncio.run(_answered())
     with Path("/dev/null").open("wb") as nowhere:
         lines, tallies = LogLines(Log("info", time.time, nowhere, "json")), Tallies(time.time)
         pages = Hooks(Recent(), SessionTrails(), fault=_fault)
-        observe, event = Hooks(lines, tallies, pages, fault=_fault), ended_event(incoming, None)
+        observe, event = Hooks(lines, tallies, pages, fault=_fault), ended_event(progress, None)
         return {
-            "making the event of a request": _best(lambda: ended_event(incoming, None)),
+            "making the event of a request": _best(lambda: ended_event(progress, None)),
             "… its line in the log": _best(lambda: lines(event)),
             "… folding it into the tallies": _best(lambda: tallies(event)),
             "… keeping it for the pages": _best(lambda: pages(event)),
-            "… all of it": _best(lambda: observe(ended_event(incoming, None))),
+            "… all of it": _best(lambda: observe(ended_event(progress, None))),
         }
 
 
@@ -60,15 +60,15 @@ def _fault(_: str, error: BaseException) -> None:
     raise error
 
 
-async def _answered() -> Incoming:
+async def _answered() -> Progress:
     """A request that the proxy has answered."""
-    kept: list[Incoming] = []
+    kept: list[Progress] = []
 
-    def keep(incoming: Incoming, error: BaseException | None) -> RequestEnded:
-        kept.append(incoming)
-        return ended_event(incoming, error)
+    def keep(progress: Progress, error: BaseException | None) -> RequestEnded:
+        kept.append(progress)
+        return ended_event(progress, error)
 
-    line.ended = keep
+    pipeline.ended_event = keep
     try:
         with TemporaryDirectory() as directory:
             async with serving(ModelServer()) as upstream, UpstreamClient() as client:
@@ -80,5 +80,5 @@ async def _answered() -> Incoming:
                     response = await client.send(Upstream(base_url=f"{address}/v1"), "POST", url, headers, _BODY)
                     await response.read(100_000)
     finally:
-        line.ended = ended_event
+        pipeline.ended_event = ended_event
     return kept[0]

@@ -87,7 +87,7 @@ FAULTS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
     "looking at the answer": lambda patch: patch.setattr(forwarding, "look_at", broken),
     "what a stream says": lambda patch: patch.setattr(CHAT.answers, "says_something", broken),
     "its first event": lambda patch: patch.setattr(answers, "_may_report", broken),
-    "whether it is refused": lambda patch: patch.setattr(answers.Answer, "is_refusal", property(broken)),
+    "whether it is refused": lambda patch: patch.setattr(answers.UpstreamAnswer, "is_refusal", property(broken)),
     "shortening headers": lambda patch: patch.setattr(forwarding, "without", broken),
 }
 

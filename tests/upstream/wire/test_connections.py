@@ -331,7 +331,7 @@ async def test_what_came_right_before_an_answer_broke_off_is_given_to_the_sink()
     go_on = asyncio.Event()
     async with asking(script) as (asker, _):
         response = await asker.send()
-        assert isinstance(response.body, connection.Answer)
+        assert isinstance(response.body, connection.PendingResponse)
         sink = Taking()
         pouring = asyncio.create_task(response.body.pour(sink))
         await asyncio.sleep(0)
@@ -406,7 +406,7 @@ async def test_an_answer_that_nobody_took_for_a_while_flows_on_into_a_sink_that_
     async with asking(script) as (asker, _):
         response = await asker.send()
         flowing = response.body
-        assert isinstance(flowing, connection.Answer)
+        assert isinstance(flowing, connection.PendingResponse)
         while not flowing.is_paused:  # noqa: ASYNC110 - it tells nobody
             await asyncio.sleep(0)
         sink = Taking()
