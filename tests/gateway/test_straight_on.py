@@ -314,7 +314,13 @@ async def test_a_fault_of_ours_breaks_no_request(tmp_path: Path, monkeypatch: py
     def broken(*_: object, **__: object) -> object:
         raise KeyError("a fault of ours")
 
-    places = ("sender.label_of", "pipeline.named_as", "forwarder.look_at", "pipeline.headers_of", "pipeline.ended")
+    places = (
+        "sender.label_of",
+        "pipeline.named_as",
+        "forwarder.look_at",
+        "pipeline.headers_of",
+        "pipeline.ended_event",
+    )
     for place in (f"proxy.gateway.{place}" for place in places):
         with monkeypatch.context() as patched:
             patched.setattr(place, broken)
