@@ -129,22 +129,20 @@ class Gateway:
     async def _converse(self, progress: Progress) -> None:
         """A request of a conversation: receive, identify, read, decide, send, look at the answer, relay, learn."""
         received = await self._receive(progress)
-        prepared = await self._fail_open.run(self._prepare(received), None)
-        if prepared is None:
-            prepared = _as_it_came(received, "failed-open", "internal_error")
-        progress.sent = delivery = delivery_of(received, prepared)
+        delivery = await self._make_ready(progress, received, self._prepare(received))
         self._fail_open.call(lambda: self._list_session(delivery), None)
-        answer = await self._forward(progress, delivery)
+        _refuse_if_closed(delivery)
+        answer = await self._forward(delivery, self._forwarder.forward(delivery), _refuse_if_closed)
         await self._relay(delivery, answer)
         # Nothing may wait from here on: the server takes a client that has its answer for one that left.
         self._fail_open.call(lambda: self._lessons.take(delivery), None)
 
-    async def _receive(self, progress: Progress) -> Received:
-        """The whole request of a caller that is let in and may go upstream."""
+    async def _receive(self, progress: Progress, *, goes_upstream: bool = True) -> Received:
+        """The whole request of a caller that is let in, and may ask for it if it goes upstream."""
         exchange, active = progress.exchange, progress.active
         exchange.memo = sender = sender_of(progress.head, active, exchange.memo)
         admitted = self._admit(progress, sender.caller)
-        if not sender.is_allowed:
+        if goes_upstream and not sender.is_allowed:
             active.router.check_path(progress.head, sender.caller)
             sender.is_allowed = True
         body = await exchange.request.read(active.server.max_body_bytes, admitted.hold)
@@ -158,6 +156,12 @@ class Gateway:
         most_bytes = max(server.max_buffered_bytes, 2 * server.max_body_bytes)
         progress.admitted = self.admission.admit(caller.tenant, active.max_requests, caller.max_requests, most_bytes)
         return progress.admitted
+
+    async def _make_ready(self, progress: Progress, received: Received, preparing: Awaitable[Prepared]) -> Delivery:
+        """What is sent: what was prepared, or after a fault of ours the client's bytes."""
+        prepared = await self._fail_open.run(preparing, None)
+        progress.sent = delivery = delivery_of(received, prepared or _failed_open(received))
+        return delivery
 
     async def _prepare(self, received: Received) -> Prepared:
         """What is sent for it, which waits for nothing while it is far below its window."""
@@ -187,13 +191,20 @@ class Gateway:
                 draft = await engine.drafter.first(case)
         return Prepared(case.route, draft, case, way.template, _stages(draft, began, read, placed))
 
-    async def _forward(self, progress: Progress, delivery: Delivery) -> UpstreamAnswer:
-        """The answer that the client gets, of which nothing has reached it; raises what there is none for."""
-        _refuse_if_closed(delivery)
-        forwarded = await self._fail_open.run(self._forwarder.forward(delivery), None)
+    async def _forward(
+        self,
+        delivery: Delivery,
+        forwarding: Awaitable[tuple[UpstreamAnswer, Draft]],
+        check: Callable[[Delivery], None] = lambda _: None,
+    ) -> UpstreamAnswer:
+        """The answer that the client gets, of which nothing has reached it; raises what there is none for.
+
+        After a fault of ours the client's bytes are sent, unless `check` raises.
+        """
+        forwarded = await self._fail_open.run(forwarding, None)
         if forwarded is None:
-            progress.sent = delivery = _without_us(delivery)
-            _refuse_if_closed(delivery)
+            delivery.start_over(_failed_open(delivery.received))
+            check(delivery)
             forwarded = await self._forwarder.unread(delivery)
         answer, delivery.draft = forwarded
         delivery.begin_answer(answer.response.status)
@@ -215,16 +226,8 @@ class Gateway:
     async def _count(self, progress: Progress) -> None:
         """The upstream's count of what `_converse` would send now: nothing is made for it, and nothing written."""
         received = await self._receive(progress)
-        prepared = await self._fail_open.run(self._stand(received), None)
-        if prepared is None:
-            prepared = _as_it_came(received, "failed-open", "internal_error")
-        progress.sent = delivery = delivery_of(received, prepared)
-        counted = await self._fail_open.run(self._forwarder.once(delivery), None)
-        if counted is None:
-            progress.sent = delivery = _without_us(delivery)
-            counted = await self._forwarder.unread(delivery)
-        answer, delivery.draft = counted
-        delivery.begin_answer(answer.response.status)
+        delivery = await self._make_ready(progress, received, self._stand(received))
+        answer = await self._forward(delivery, self._forwarder.once(delivery))
         await relay(answer, delivery.exchange, self._fail_open.call(lambda: headers_of(delivery), []))
 
     async def _stand(self, received: Received) -> Prepared:
@@ -239,13 +242,10 @@ class Gateway:
 
     async def _explain(self, progress: Progress) -> None:
         """What `_converse` would do with this request now, and why; nothing goes upstream."""
-        exchange, active = progress.exchange, progress.active
-        if exchange.head.method != "POST":
+        exchange = progress.exchange
+        if progress.head.method != "POST":
             raise errors.MethodNotAllowedError("Send the request that is to be explained by POST.", "POST")
-        sender = sender_of(progress.head, active, exchange.memo)
-        admitted = self._admit(progress, sender.caller)
-        body = await exchange.request.read(active.server.max_body_bytes, admitted.hold)
-        received = Received(exchange, progress.head, active, sender, body, admitted)
+        received = await self._receive(progress, goes_upstream=False)
         explanation = await self._fail_open.run(self._explanation(received), None)
         if explanation is None:
             raise errors.ProxyError("The request could not be explained; the log says where it failed.")
@@ -347,11 +347,8 @@ def _as_it_came(received: Received, outcome: Outcome, reason: str) -> Prepared:
     return Prepared(route, Draft(received.body, 0, outcome, reason))
 
 
-def _without_us(delivery: Delivery) -> Delivery:
-    """The same after a fault of ours."""
-    return delivery_of(
-        delivery.received, _as_it_came(delivery.received, "failed-open", "internal_error"), replaced=delivery
-    )
+def _failed_open(received: Received) -> Prepared:
+    return _as_it_came(received, "failed-open", "internal_error")
 
 
 def _refuse_if_closed(delivery: Delivery) -> None:

@@ -118,6 +118,14 @@ class Delivery(Sent, kw_only=True, eq=False):
     usage: Usage | None = None
     warning: str | None = None
 
+    def start_over(self, prepared: Prepared) -> None:
+        """Something else is sent, in place of what was sent in vain."""
+        self.route, self.named, self.template = prepared.route, prepared.named, prepared.template
+        self.first = self.draft = prepared.draft
+        self.stages, self.prepared = prepared.stages, time.perf_counter()
+        self.waited += prepared.draft.waited
+        self.own = self.prepared - self.exchange.began - self.waited
+
     @property
     def active(self) -> Active:
         return self.received.active
@@ -142,25 +150,22 @@ class Delivery(Sent, kw_only=True, eq=False):
         return case
 
 
-def delivery_of(received: Received, prepared: Prepared, replaced: Delivery | None = None) -> Delivery:
-    """A request that is ready to be sent; `replaced`: what was sent for it in vain before."""
-    exchange, draft, ready = received.exchange, prepared.draft, time.perf_counter()
-    waited = draft.waited + (replaced.waited if replaced else 0.0)
+def delivery_of(received: Received, prepared: Prepared) -> Delivery:
+    """A request that is ready to be sent."""
+    draft, ready = prepared.draft, time.perf_counter()
     return Delivery(
-        exchange,
+        received.exchange,
         received.head,
         prepared.route,
         ready,
-        replaced.attempts if replaced else 0,
         received=received,
         first=draft,
         draft=draft,
         named=prepared.named,
         template=prepared.template,
         stages=prepared.stages,
-        own=ready - exchange.began - waited,
-        waited=waited,
-        responses=replaced.responses if replaced else [],
+        own=ready - received.exchange.began - draft.waited,
+        waited=draft.waited,
     )
 
 

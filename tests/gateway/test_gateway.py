@@ -322,6 +322,19 @@ async def test_a_fault_of_ours_does_not_keep_an_answer_back(
         check_failed_open(play)
 
 
+async def test_a_fault_of_ours_while_it_is_sent_is_told_to_the_client_as_to_the_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("proxy.gateway.forwarder.look_at", explode)
+    async with stage(tmp_path) as play:
+        reply = await play.send(DUE)
+        assert (reply.status, outcome(reply)) == (200, ("failed-open", "internal_error"))
+        assert play.sent[-1].body == DUE
+        (line,) = play.logged("request")
+        assert (line["compaction"], line["reason"], line["status"]) == ("failed-open", "internal_error", 200)
+        assert line["first_byte_ms"]
+
+
 async def test_a_fault_of_ours_in_a_retry_leaves_the_upstreams_own_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
