@@ -17,8 +17,7 @@ from typing import Annotated, Literal
 from cyclopts import App, Parameter
 from cyclopts.validators import Number
 
-from proxy.commands.common import caller_of, chosen, console, count_settings, err, fail, name_of, output
-from proxy.commands.common import load_config as loaded_config
+from proxy.commands.common import caller_of, chosen, console, count_settings, err, fail, load_config, name_of, output
 from proxy.commands.parameters import AsJson, ConfigPath, DialectName, Flag
 from proxy.commands.session_commands import sessions
 from proxy.config.loading import Config, json_schema, notes, preset_names, unshared_problem
@@ -74,7 +73,7 @@ def serve(config: ConfigPath = None, *, host: str | None = None, port: Port = No
     from proxy.stores import StoreError, check_file
 
     read_from = source(chosen(config), os.environ)
-    loaded = _served(loaded_config(config), host=host, port=port, workers=workers)
+    loaded = _served(load_config(config), host=host, port=port, workers=workers)
     if (problem := unshared_problem(loaded)) is not None:
         fail(problem)
     for note in notes(loaded):
@@ -126,7 +125,7 @@ def demo(*, once: bool = False, dialect: DialectName = "chat") -> None:
 @app.command
 def check(file: ConfigPath = None) -> None:
     """Validate a config file: one line a problem with file, line, YAML path and the way out; exit code 0 or 1."""
-    loaded = loaded_config(file)
+    loaded = load_config(file)
     _refuse_itself(loaded, loaded.server.host, loaded.server.port)
     if (problem := unshared_problem(loaded)) is not None:
         fail(problem)
@@ -154,7 +153,7 @@ def models(
     """
     from proxy.commands.models import merge_models, named_models, of_running, show, sources
 
-    loaded = loaded_config(config)
+    loaded = load_config(config)
     caller_of(loaded, tenant)
     chosen = names or tuple(named_models(loaded))
     if not chosen:
@@ -193,7 +192,7 @@ def explain(
     from proxy.errors import InvalidJSONError
     from proxy.stores import StoreError
 
-    loaded = loaded_config(config)
+    loaded = load_config(config)
     caller = caller_of(loaded, tenant, policy)
     name, body = read_request(file)
     spoken = dialect_named(dialect) if dialect else written_in(body) or DEFAULT_DIALECT
@@ -234,7 +233,7 @@ def replay(
     from proxy.commands.replay import found, run, show
     from proxy.engine.replay.memory import Memory
 
-    loaded = loaded_config(config)
+    loaded = load_config(config)
     callers = [caller_of(loaded, DEFAULT, name) for name in dict.fromkeys(policy or preset_names())]
 
     def skipped(why: str) -> None:
@@ -257,7 +256,7 @@ def mcp(*, tenant: str = DEFAULT, config: ConfigPath = None) -> None:
         from proxy.commands.mcp_server import serve_mcp
     except ModuleNotFoundError:
         fail("the package mcp is not installed; pip install 'concertina[mcp]'")
-    loaded = loaded_config(config)
+    loaded = load_config(config)
     serve_mcp(loaded, caller_of(loaded, tenant))
 
 

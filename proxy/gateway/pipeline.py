@@ -173,11 +173,10 @@ class Gateway:
         engine, router, sender = self._engine, received.active.router, received.sender
         sender.repeated = request.repeated
         request = behind_separator(request, sender.caller, sender.mode)
-        if request.tokens >= WORTH_LOOKING_UP:
-            place = router.place(received.head, sender.caller, request.settings.model)
-            if not engine.windows.is_looked_up(place):
-                await engine.windows.look_up(place)
         way = sender.way(received.head, request.settings.model, self._client, read)
+        if request.tokens >= WORTH_LOOKING_UP and not engine.windows.is_looked_up(way.route.place):
+            await engine.windows.look_up(way.route.place)
+            way = sender.way(received.head, request.settings.model, self._client, read)
         label = sender.label(received.head) or label_given(request)
         named = named_as(request, sender.caller, sender.mode, label, way.route, way.experience)
         named = await engine.as_asked(named)

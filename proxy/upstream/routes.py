@@ -178,10 +178,6 @@ class Router:
             return self._config.upstream_for(tenant, model)
         return self._config.speaker_for(tenant, model, spoken)
 
-    def place(self, head: ApiHead, caller: Caller, model: str) -> ModelKey:
-        """Where a caller's requests for this model go, as lessons are kept."""
-        return self._goes_to(head, caller, model)[2]
-
     def experience(self, place: ModelKey) -> ModelProfile:
         return self._windows.experience(place)
 
