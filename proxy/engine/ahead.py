@@ -10,10 +10,10 @@ from policies.record.record import Record
 from proxy.dialects.base import Usage
 from proxy.engine.case import CompactionContext, RoutedRequest
 from proxy.engine.compactions import Compactions
-from proxy.engine.cooler import PromptView
 from proxy.engine.draft import Draft, standing_of
 from proxy.engine.excerpts import Excerpts
 from proxy.engine.job import Job
+from proxy.engine.prompt_view import PromptView
 from proxy.engine.standing import StandingRecords
 from proxy.engine.trails import Trails
 from proxy.models.windows import Windows
@@ -92,7 +92,7 @@ class Ahead:
             target = None
         if sent.warning == "unstable_history" or (target is None and not is_fading):
             return
-        view = sent.view or PromptView(case.conversation, {})
+        view = sent.view or PromptView(case.conversation)
         if target is not None and (positions := _worth_an_excerpt(case, sent, view)):
             await self._excerpts.prepare(case, target, positions)
         if total >= soft_share(case.limits.budget, policy) or is_fading:

@@ -4,24 +4,20 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice
 from typing import NamedTuple
 
-from msgspec import structs
-
 from policies.chain import Chain
-from policies.conversation import Conversation, MessageIndex
-from policies.cool_zone import Batch, Coming, is_short_enough, short_form, zone_of
+from policies.conversation import MessageIndex
+from policies.cool_zone import Batch, is_short_enough, short_form, zone_of
 from policies.price import Payoff, payoff_of
-from policies.record.recall import Quotation
 from policies.transcript import CountTokens
 from proxy.dialects import json_array
-from proxy.dialects.reader import CountedRequest
 from proxy.dialects.surrogates import readable
 from proxy.dialects.texts import cut, with_less_harness
 from proxy.engine.case import CompactionContext
+from proxy.engine.prompt_view import PromptView, Step
 from proxy.memory import Cache, Memory
 from proxy.models.tokenizer import Tokenizer
 from proxy.records.shelf import Shelf
@@ -34,43 +30,6 @@ _CUT_MARGIN = 0.05
 _MOST_CUTS = 4
 
 _Texts = tuple[str | None, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class PromptView:
-    """A conversation in which large messages weigh what their short forms do.
-
-    replaced: index of a message -> its other bytes. next: what the next batch takes.
-    is_cut: whether some are contents that would not have fitted, cut to their beginning and end.
-    quotations: index of a message -> what is quoted in front of it.
-    payoff: of the batches that no request had carried before this one; None without any.
-    """
-
-    conversation: Conversation
-    replaced: dict[MessageIndex, bytes]
-    next: tuple[Coming, ...] = ()
-    is_cut: bool = False
-    quotations: Mapping[MessageIndex, Quotation] = field(default_factory=dict)
-    payoff: Payoff | None = None
-
-    def rewritten(self, others: Mapping[MessageIndex, tuple[bytes, int]], *, is_cut: bool = False) -> PromptView:
-        """The same with other bytes, of so many tokens, for these messages."""
-        messages = list(self.conversation.messages)
-        for index, (_, tokens) in others.items():
-            messages[index] = structs.replace(messages[index], tokens=tokens)
-        described = self.conversation.with_messages(messages)
-        replaced = self.replaced | {index: raw for index, (raw, _) in others.items()}
-        return replace(self, conversation=described, replaced=replaced, is_cut=self.is_cut or is_cut)
-
-    def quoting(self, request: CountedRequest, quotations: Mapping[MessageIndex, Quotation]) -> PromptView:
-        """The same with these in front of messages of the request."""
-        others = {}
-        for index, one in quotations.items():
-            # Items that say nothing of their own stand before the message that they were read with.
-            *silent, said = json_array.split_items(self.replaced.get(index) or request.message_bytes(index))
-            raw = b",".join([*silent, request.dialect.items.merged(one.text, said)])
-            others[index] = raw, self.conversation.messages[index].tokens + one.tokens
-        return replace(self.rewritten(others), quotations=quotations)
 
 
 class Cooler:
@@ -96,9 +55,9 @@ class Cooler:
             batch for batch in zone.batches if batch.members[-1] >= covered and (until is None or batch.seen < until)
         ]
         if not batches:
-            return PromptView(conversation, {}, following)
+            return PromptView(conversation, next=following)
         forms, fresh = await self._forms(case, batches)
-        view = PromptView(conversation, {}, following, payoff=_together(fresh))
+        view = PromptView(conversation, next=following, payoff=_together(fresh))
         return await self._workers.run(self._replaced, case, view, forms)
 
     def counter(self, case: CompactionContext) -> CountTokens:
@@ -109,12 +68,12 @@ class Cooler:
         return await self._workers.run(self._cut, case, view, limits)
 
     async def rewritten(
-        self, case: CompactionContext, view: PromptView, change: Callable[[], Mapping[MessageIndex, bytes]]
+        self, case: CompactionContext, view: PromptView, step: Step, change: Callable[[], Mapping[MessageIndex, bytes]]
     ) -> PromptView:
         """The conversation with other bytes for some messages, of which a worker makes them."""
 
         def work() -> PromptView:
-            return view.rewritten(self._weighed(case, change()))
+            return view.rewritten(step, self._weighed(case, change()))
 
         return await self._workers.run(work)
 
@@ -174,13 +133,13 @@ class Cooler:
         with_texts = case.request.dialect.items.with_texts
         at = {case.conversation.index(position): texts for position, texts in forms.items()}
         raws = {index: with_texts(case.request.message_bytes(index), texts) for index, texts in at.items()}
-        return view.rewritten(self._weighed(case, raws))
+        return view.rewritten(Step.SHORT_FORM, self._weighed(case, raws))
 
     def _cut(self, case: CompactionContext, view: PromptView, limits: Mapping[MessageIndex, int]) -> PromptView:
         messages = view.conversation.messages
         cut = {i: self._cut_one(case, view, i, limit) for i, limit in limits.items()}
         smaller = {i: (raw, tokens) for i, (raw, tokens) in cut.items() if tokens < messages[i].tokens}
-        return view.rewritten(smaller, is_cut=True)
+        return view.rewritten(Step.CUT, smaller)
 
     def _cut_one(self, case: CompactionContext, view: PromptView, index: MessageIndex, limit: int) -> tuple[bytes, int]:
         """A message with its tokens: what is no user's word is cut first, and words only where that is not enough."""

@@ -11,8 +11,9 @@ from policies.oversize import kept_behind, least_tokens, oversized_messages
 from policies.plan import Compact, Forward, Plan, Reuse, decide, needs_attention
 from policies.record.record import Record, with_left_out
 from proxy.engine.case import CompactionContext, Outcome
-from proxy.engine.cooler import Cooler, PromptView
+from proxy.engine.cooler import Cooler
 from proxy.engine.draft import Draft, draft_of, standing_of, untouched_draft
+from proxy.engine.prompt_view import PromptView
 from proxy.engine.quoter import Quoter
 from proxy.engine.standing import StandingRecords
 from proxy.engine.thinking import Thinking, Use
@@ -99,7 +100,7 @@ class Decider:
         if not (case.binds_thinking and await self._thinking.is_removed(case)):
             return None
         use = await self._thinking.use(case, None)
-        return await self._thinking.left_out(case, None, PromptView(case.conversation, {}), use)
+        return await self._thinking.left_out(case, None, PromptView(case.conversation), use)
 
     def _whole(self, case: CompactionContext, record: Record | None) -> Record | None:
         """The record, with what it leaves out where that is no longer sent beside it."""
@@ -119,7 +120,7 @@ class Decider:
     async def _fitting(self, case: CompactionContext, record: Record | None, use: Use | None) -> PromptView:
         """The conversation with its thinking, large messages cooled and what would not fit cut."""
         if case.route.window is None:
-            return PromptView(case.conversation, {})
+            return PromptView(case.conversation)
         window = case.route.window.tokens
         view = await self._cooler.cool(case, record.covered if record else 0, use.first if use else None)
         if not case.cannot_take(least_tokens(view.conversation)):

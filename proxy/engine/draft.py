@@ -13,7 +13,7 @@ from policies.record.record import Record
 from proxy.dialects.cache_marks import may_be_cached
 from proxy.dialects.reader import CountedRequest
 from proxy.engine.case import CompactionContext, Outcome
-from proxy.engine.cooler import PromptView
+from proxy.engine.prompt_view import PromptView
 
 
 @dataclass(frozen=True, slots=True)

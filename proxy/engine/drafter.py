@@ -14,10 +14,10 @@ from policies.record.texts import texts_for
 from proxy.engine.case import CompactionContext, Outcome, RoutedRequest
 from proxy.engine.compactions import Compactions
 from proxy.engine.compactor import CompactionError
-from proxy.engine.cooler import PromptView
 from proxy.engine.decider import Bypass, Decider, Decision, bypass_reason, small_reason, worthwhile
 from proxy.engine.draft import Copy, Draft, body_of, draft_of, standing_of, untouched_draft, with_output
 from proxy.engine.job import Job
+from proxy.engine.prompt_view import PromptView
 from proxy.engine.standing import StandingRecords
 from proxy.engine.trails import Trails
 from proxy.models.tokenizer import Tokenizer

@@ -16,7 +16,7 @@ from policies.trail import beside
 from policies.transcript import Utterance
 from policies.work.calls import Judge, judge_call
 from proxy.engine.case import CompactionContext
-from proxy.engine.cooler import PromptView
+from proxy.engine.prompt_view import PromptView
 from proxy.upstream.routes import SummaryTarget
 
 

@@ -16,7 +16,7 @@ from policies.record.record import Record
 from policies.record.search import Index, Passage, without_accents
 from policies.settings import Secrets
 from proxy.engine.case import CompactionContext
-from proxy.engine.cooler import PromptView
+from proxy.engine.prompt_view import PromptView
 from proxy.memory import Cache
 from proxy.models.tokenizer import Tokenizer
 from proxy.observing.events import Hook, Recalled

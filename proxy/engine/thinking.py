@@ -13,7 +13,8 @@ import msgspec
 from policies.conversation import MessageIndex
 from policies.record.record import Record
 from proxy.engine.case import CompactionContext
-from proxy.engine.cooler import Cooler, PromptView
+from proxy.engine.cooler import Cooler
+from proxy.engine.prompt_view import PromptView, Step
 from proxy.memory import Cache, Memory
 from proxy.records.shelf import Shelf
 from proxy.stores.sealing import SealedStore
@@ -90,7 +91,7 @@ class Thinking:
         bound = [conversation.index(i) for i in sent if conversation.body[i].signed == "bound"]
         if not bound:
             return view
-        return await self._cooler.rewritten(case, view, partial(_without_thinking, case, view, bound))
+        return await self._cooler.rewritten(case, view, Step.THINKING, partial(_without_thinking, case, view, bound))
 
 
 def _without_thinking(

@@ -10,6 +10,7 @@ import pytest
 
 from proxy.dialects.table import CHAT, DIALECTS, MESSAGES, RESPONSES
 from proxy.engine.explaining.explanation import Explanation
+from proxy.engine.prompt_view import Step
 from tests.support.plain_talk import path_of, turns, written
 from tests.support.scenarios import MODEL, prose
 from tests.support.stages import Stage, ours, outcome, stage
@@ -152,6 +153,40 @@ async def test_every_message_of_the_covered_part_is_explained_by_what_is_sent_of
     assert call(0) in sent
     assert loads(0, "search") in sent
     assert call(1) not in sent
+
+
+def thinking(number: int) -> Json:
+    """A model's turn with a block that is bound to what stood before it."""
+    content = [{"type": "thinking", "thinking": prose(number, 20), "signature": f"s{number}"}, *call(number)["content"]]
+    return {"role": "assistant", "content": content}
+
+
+async def test_thinking_that_a_record_unbinds_is_told_as_what_it_is(tmp_path: Path) -> None:
+    """What changes a message is the step that is named for it, not another one."""
+    talk: list[Json] = [{"role": "user", "content": "Never delete src/main.py."}]
+    for number in range(30):
+        talk += [thinking(number), result(number)]
+    model = "claude-opus-5-5"
+    body = written(MESSAGES, talk, model=model)
+    async with stage(tmp_path, models=[{"match": model, "context_window": 12_000}]) as play:
+        assert outcome(await play.send(body, FORCE, path=path_of(MESSAGES)))[0] == "applied"
+        found = await explained(play, body, query="?dialect=messages")
+        sent = play.sent[-1].body
+    assert found.checkpoint is not None
+    behind = [message for message in found.messages if message.role == "assistant" and message.fate == "kept"]
+    assert behind
+    assert {message.why for message in behind} == {f"after the checkpoint, {Step.THINKING.value}"}
+    assert all(message.tokens_after < message.tokens for message in behind)
+    assert b'"thinking"' not in sent
+
+
+async def test_a_content_that_no_window_takes_is_told_to_be_cut(tmp_path: Path) -> None:
+    talk: list[Json] = [{"role": "user", "content": "Read it."}, call(0), result(0, words=9_000)]
+    async with stage(tmp_path) as play:
+        found = await explained(play, written(MESSAGES, talk), query="?dialect=messages")
+        reply = await play.send(written(MESSAGES, talk), path=path_of(MESSAGES))
+    assert (found.outcome, found.reason) == outcome(reply) == ("cooled", "too_large")
+    assert [(message.fate, message.why) for message in found.messages[2:]] == [("cooled", Step.CUT.value)]
 
 
 @pytest.mark.parametrize(

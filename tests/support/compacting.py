@@ -25,8 +25,8 @@ from proxy.dialects.reader import CountedRequest, RequestReader
 from proxy.dialects.table import CHAT
 from proxy.engine.case import CompactionContext
 from proxy.engine.compactor import Compactor
-from proxy.engine.cooler import PromptView
 from proxy.engine.job import Job
+from proxy.engine.prompt_view import PromptView
 from proxy.engine.writer import Writer
 from proxy.models.table import ModelTable
 from proxy.models.tokenizer import DEFAULT_ENCODING, Tokenizer
@@ -162,5 +162,5 @@ async def job(
     route = Route("elsewhere", upstream, [], place)
     case = CompactionContext(request, caller, "on", route, chain, "", ModelProfile(), None, target)
     plan = replace(plan, must=must, budget=budget)
-    cooled = PromptView(request.conversation, {})
+    cooled = PromptView(request.conversation)
     return Job(case, cooled, plan, parent, target, started=1e9, deadline=policy.summarizer.timeout)

@@ -11,6 +11,7 @@ from proxy.dialects.reader import CountedRequest
 from proxy.engine.case import CompactionContext
 from proxy.engine.draft import Draft
 from proxy.engine.explaining import explanation
+from proxy.engine.prompt_view import Step
 
 # Why a message is sent as it is, by the reason of a request that goes on without a new record.
 _AS_IT_CAME = {
@@ -119,9 +120,8 @@ def _fate(
         is_ours = message.role in INSTRUCTION_ROLES
         return "head", message.tokens, f"{message.role} message: always sent" if is_ours else _COMPACTED
     view, cut = sent.draft.view, sent.covered
-    is_short = view is not None and (cut or sent.draft.outcome == "cooled") and view.replaced.get(MessageIndex(place))
-    tokens = view.conversation.messages[place].tokens if view is not None and is_short else message.tokens
-    quotation = view.quotations.get(MessageIndex(place)) if view is not None and sent.plan is None else None
+    steps = _steps(sent, MessageIndex(place))
+    tokens = view.conversation.messages[place].tokens if view is not None and steps else message.tokens
     if position < cut:
         if position not in staying:
             return _replaced(sent, position)
@@ -129,11 +129,26 @@ def _fate(
         if message.words and position in conversation.repeated(cut):
             tokens = message.words
         return fate, 0 if fate == "dropped" else tokens, why
-    if quotation is not None:
-        return "kept", tokens, f"{_why_kept(sent)}, behind {len(quotation.passages)} quotations from before it"
-    if is_short:
-        return "cooled", tokens, f"large, older than {case.caller.policy.large_messages.hot_rounds} rounds"
-    return "kept", tokens, _why_kept(sent)
+    if not steps or view is None:
+        return "kept", tokens, _why_kept(sent)
+    quotation = view.quotations.get(MessageIndex(place))
+    hot, passages = case.caller.policy.large_messages.hot_rounds, len(quotation.passages) if quotation else 0
+    whys = [step.value.format(hot_rounds=hot, passages=passages) for step in steps]
+    if _SHORTER & {*steps}:
+        return "cooled", tokens, ", ".join(whys)
+    return "kept", tokens, ", ".join([_why_kept(sent), *whys])
+
+
+_SHORTER = {Step.SHORT_FORM, Step.CUT}
+
+
+def _steps(sent: Sent, index: MessageIndex) -> tuple[Step, ...]:
+    """What changes a message; quotations depend on the record, which may not be made yet."""
+    view = sent.draft.view
+    if view is None or not (sent.covered or sent.draft.copy or sent.draft.outcome == "cooled"):
+        return ()
+    steps = view.steps.get(index, ())
+    return steps if sent.plan is None else tuple(step for step in steps if step is not Step.QUOTATION)
 
 
 def _replaced(sent: Sent, position: int) -> tuple[explanation.Fate, int, str]:

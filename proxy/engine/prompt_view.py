@@ -1,0 +1,75 @@
+"""The conversation as it is sent, and the index of all that may change a message of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from enum import Enum
+
+from msgspec import structs
+
+from policies.conversation import Conversation, MessageIndex
+from policies.cool_zone import Coming
+from policies.price import Payoff
+from policies.record.recall import Quotation
+from proxy.dialects import json_array
+from proxy.dialects.reader import CountedRequest
+
+
+class Step(Enum):
+    """What may change a message that is sent, in the order in which it is done.
+
+    What a record covers is left out before them (`draft_of`). The value says why, to those who explain a request.
+    """
+
+    SHORT_FORM = "large, older than {hot_rounds} rounds"
+    """`Cooler.cool`, for good."""
+    CUT = "no window takes it whole: its beginning and its end"
+    """`Cooler.cut`: before it is first sent, and down the ladder."""
+    THINKING = "without thinking that belongs to another prompt"
+    """`Thinking.left_out`, for good."""
+    QUOTATION = "behind {passages} quotations from before it"
+    """`Quoter.quoted`."""
+
+
+@dataclass(frozen=True, slots=True)
+class PromptView:
+    """A conversation in which changed messages weigh what is sent of them.
+
+    replaced: index of a message -> its other bytes. steps: index of a message -> what has changed it.
+    next: what the next batch of short forms takes.
+    is_cut: whether contents were cut that would not have fitted.
+    quotations: index of a message -> what is quoted in front of it.
+    payoff: of the batches that no request had carried before this one; None without any.
+    """
+
+    conversation: Conversation
+    replaced: dict[MessageIndex, bytes] = field(default_factory=dict)
+    steps: Mapping[MessageIndex, tuple[Step, ...]] = field(default_factory=dict)
+    next: tuple[Coming, ...] = ()
+    is_cut: bool = False
+    quotations: Mapping[MessageIndex, Quotation] = field(default_factory=dict)
+    payoff: Payoff | None = None
+
+    def rewritten(self, step: Step, others: Mapping[MessageIndex, tuple[bytes, int]]) -> PromptView:
+        """The same with other bytes, of so many tokens, for these messages."""
+        messages = list(self.conversation.messages)
+        for index, (_, tokens) in others.items():
+            messages[index] = structs.replace(messages[index], tokens=tokens)
+        return replace(
+            self,
+            conversation=self.conversation.with_messages(messages),
+            replaced=self.replaced | {index: raw for index, (raw, _) in others.items()},
+            steps={**self.steps, **{index: (*self.steps.get(index, ()), step) for index in others}},
+            is_cut=self.is_cut or step is Step.CUT,
+        )
+
+    def quoting(self, request: CountedRequest, quotations: Mapping[MessageIndex, Quotation]) -> PromptView:
+        """The same with these in front of messages of the request."""
+        others = {}
+        for index, one in quotations.items():
+            # Items that say nothing of their own stand before the message that they were read with.
+            *silent, said = json_array.split_items(self.replaced.get(index) or request.message_bytes(index))
+            raw = b",".join([*silent, request.dialect.items.merged(one.text, said)])
+            others[index] = raw, self.conversation.messages[index].tokens + one.tokens
+        return replace(self.rewritten(Step.QUOTATION, others), quotations=quotations)
