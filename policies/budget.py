@@ -28,7 +28,7 @@ class Budget:
 
     usable: B, the input that fits. record: the most the injected text may take. fixed: what of B every request takes
     whatever is cut, its tools and its head. names: what the working set may take beside the rest of the record, and of
-    what that leaves.
+    what that leaves. rules: what files of rules may take; None for a share of what is usable.
     """
 
     window: int
@@ -36,6 +36,7 @@ class Budget:
     record: int
     fixed: int = 0
     names: int = 0
+    rules: int | None = None
 
     @property
     def injected(self) -> int:

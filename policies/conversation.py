@@ -68,11 +68,12 @@ class Conversation:
         pinned: tuple[int, ...] = (),
         rooms: Rooms = NO_LIMITS,
         outline: Outline | None = None,
+        carried: int | None = None,
     ) -> None:
         """`instructions_covered`: system and developer messages of the body are summarized like all others.
 
         `pinned`: positions of user messages that go upstream whatever is covered. `outline`: of these messages, where
-        it is there already.
+        it is there already. `carried`: position of a record of ours that the client carries, of what is before it.
         """
         self.messages = messages
         self.tools_tokens = tools_tokens
@@ -80,6 +81,7 @@ class Conversation:
         self.instructions_covered = instructions_covered
         self.pinned = pinned
         self.rooms = rooms
+        self.carried = carried
         self.outline = outline or Outline().longer(messages)
         self.head_length = self.outline.head
         self.body = messages[self.head_length :]
@@ -94,6 +96,7 @@ class Conversation:
             pinned=self.pinned,
             rooms=self.rooms,
             outline=self.outline,
+            carried=self.carried,
         )
 
     @property

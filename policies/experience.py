@@ -6,7 +6,7 @@ expire.
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import Final, Literal, NamedTuple
 
 import msgspec
 
@@ -46,6 +46,21 @@ _NEVER = (1_000, 0)
 _NAMED = re.compile(r"claude-(?P<family>[a-z]+)-(?P<major>\d{1,2})(?:[.-](?P<minor>\d{1,2}))?(?!\d)")
 
 
+Protocol = Literal["endpoint", "trigger", "field", "demand", "item"]
+"""A way in which clients ask for compactions that their provider makes; `item`: what it has made is read."""
+
+# Seconds for which it holds that an upstream answers one, and that it does not.
+ANSWERS_NATIVELY, ANSWERS_NOT = 7 * 24 * 3600.0, 24 * 3600.0
+
+
+class Native(NamedTuple):
+    """Whether an upstream answers a protocol itself, as far as it was tried; until Unix seconds."""
+
+    protocol: Protocol
+    answers: bool
+    until: float
+
+
 class ModelProfile(msgspec.Struct, frozen=True, omit_defaults=True):
     """`learned_at` is Unix seconds.
 
@@ -62,6 +77,7 @@ class ModelProfile(msgspec.Struct, frozen=True, omit_defaults=True):
     ceiling_until: Unix seconds until which it holds.
     refused_at:   Unix seconds at which a prompt was last refused as too long; trials: larger ones since then that were
                   refused when they were due.
+    natives:      which protocols of compaction it answers itself.
     """
 
     limit: int | None = None
@@ -79,6 +95,11 @@ class ModelProfile(msgspec.Struct, frozen=True, omit_defaults=True):
     ceiling_until: float = 0.0
     refused_at: float = 0.0
     trials: int = 0
+    natives: tuple[Native, ...] = ()
+
+    def answers_natively(self, protocol: Protocol, now: float) -> bool | None:
+        """Whether it answers a protocol itself; None where that was not tried lately."""
+        return next((each.answers for each in self.natives if each.protocol == protocol and now < each.until), None)
 
     def limit_at(self, now: float) -> int | None:
         return self.limit if now - self.learned_at < LEARNED_TTL else None
@@ -100,6 +121,13 @@ class ModelProfile(msgspec.Struct, frozen=True, omit_defaults=True):
             return self.guessed
         worst = sorted(self.ratios)
         return worst[-2] if len(worst) >= _ENOUGH else worst[-1]
+
+
+def after_trial(known: ModelProfile, protocol: Protocol, now: float, *, answers: bool) -> ModelProfile:
+    """After an upstream was seen to answer a protocol itself, or not to."""
+    others = (each for each in known.natives if each.protocol != protocol)
+    native = Native(protocol, answers, now + (ANSWERS_NATIVELY if answers else ANSWERS_NOT))
+    return msgspec.structs.replace(known, natives=(*others, native))
 
 
 def binds_thinking(model: str) -> bool:

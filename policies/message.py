@@ -45,6 +45,7 @@ class Message(msgspec.Struct, frozen=True, gc=False):
     rules:   names of the files of rules in it, which count `rule_tokens`. is_summary: the client's own summary.
     stored:  refers to what only the provider has. barrier: the provider's own compaction of what stands before it.
     bypass:  why a request that holds it goes out as it came; None for no reason.
+    compacts: holds what only a provider's compaction knows: an item that it has made, or a question for one.
     """
 
     role: Role
@@ -71,6 +72,7 @@ class Message(msgspec.Struct, frozen=True, gc=False):
     stored: bool = False
     barrier: bool = False
     bypass: str | None = None
+    compacts: bool = False
 
     @property
     def is_user(self) -> bool:

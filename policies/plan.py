@@ -10,7 +10,7 @@ from policies.half_window import Cut, by_target, choose_cut, least_kept, longer_
 from policies.price import Payoff, payoff_of
 from policies.settings import PolicySettings
 
-Trigger = Literal["proactive", "tool_execution", "overflow_retry", "manual", "background"]
+Trigger = Literal["proactive", "tool_execution", "overflow_retry", "manual", "background", "client"]
 
 # Messages from which a request of unknown window is compacted, and the least such a summary must cover.
 _MESSAGE_LIMIT = 50

@@ -13,6 +13,11 @@ from proxy.callers.spending import Spending
 from proxy.config.loading import Config
 from proxy.dialects.reader import RequestReader
 from proxy.engine.ahead import Ahead
+from proxy.engine.client_compaction.clients import ClientCompactions
+from proxy.engine.client_compaction.expansion import Expander
+from proxy.engine.client_compaction.making import ItemMaker
+from proxy.engine.client_compaction.natives import Natives
+from proxy.engine.client_compaction.sealed_items import ItemSealer
 from proxy.engine.compactions import Compactions
 from proxy.engine.compactor import Compactor
 from proxy.engine.cooler import Cooler
@@ -91,12 +96,16 @@ async def open_engine(
     reader = RequestReader(tokenizer, workers, memory)
     drafter = Drafter(decider, standing, compactions, sessions, trails, tokenizer, observe)
     ahead = Ahead(standing, compactions, excerpts, summarizer, lineages, trails, windows, observe)
+    items = ItemSealer(sealed.sealer, Cache(memory, "items"))
+    clients = ClientCompactions(
+        Expander(items), ItemMaker(standing, compactions, cooler, lineages, items, time.time), Natives(windows)
+    )
     _watch_memory(metrics, memory)
     _watch_store(metrics, store, sealed.sealer, observe)
     _watch_work(metrics, background, standing, summarizer, spending)
     _watch_sinks(metrics, log, told)
     return Engine(
-        tokenizer, windows, tallies, metrics, observe, reader, drafter, ahead,
+        tokenizer, windows, tallies, metrics, observe, reader, clients, drafter, ahead,
         Compositions(observe, workers, time.time), Explainer(sessions, tokenizer, workers),
         compactor.aside(sessions.read_only().checkpoints), spending, sessions, background, workers, memory,
     )  # fmt: skip

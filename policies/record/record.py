@@ -316,11 +316,15 @@ def _draw(
         attempts=work.attempts, running=work.running, plan=work.plan, steps=work.steps, reports=reports,
         forgotten=_forgotten(parent, statements), budget=budget, settings=settings, count=count,
     )  # fmt: skip
-    files = files_block(texts.rules, rules, texts, budget.usable // _RULES_SHARE - span.rules_sent, count)
+    files = files_block(texts.rules, rules, texts, _room_for_rules(budget) - span.rules_sent, count)
     told = [entry.text for entry in entries if entry.opening or entry.kind in ("task", "directive", "message")]
     briefs = briefs_in(parent.briefs if parent else (), span.utterances, told)
     files += files_block(texts.briefs, briefs, texts, min(_BRIEFS, budget.record), count)
     return _Drawn(text, files, written, entries, timeline, work, reports, rules, briefs)
+
+
+def _room_for_rules(budget: Budget) -> int:
+    return budget.usable // _RULES_SHARE if budget.rules is None else budget.rules
 
 
 def _uses(

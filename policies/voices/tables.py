@@ -106,6 +106,8 @@ ELEMENTS: Mapping[str, Voice] = {
     "REPOSITORY_INSTRUCTIONS": "instructions",
     "EXTRA_INFO": "harness",
     "CURRENT_TASK": "harness",
+    # ours, from an item that a client has brought back
+    "conversation_record": "report",
     # compactions
     "summary": "summary",
     "conversation_summary": "summary",
@@ -135,6 +137,7 @@ ALONE = frozenset(
         *("task-notification", "teammate-message", "cross-session-message", "subagent_notification", "tool_use_error"),
         *("background-task-output", "user-prompt-submit-hook", "session-start-hook", "post-tool-use-hook", "stop-hook"),
         *("mcp-resource", "mcp-resource-update", "mcp-polling-update", "hook_context", "agent_history"),
+        "conversation_record",
     }
 )
 # In front of what a person answered to a tool of Cline's and its kin.

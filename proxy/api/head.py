@@ -60,9 +60,15 @@ class ApiHead(RequestHead):
     def conversation(self) -> Dialect | None:
         """That of a request of a conversation; None for any other request."""
         found = self.reading.found
-        if self.method != "POST" or found is None or found.path.does != "converse":
+        if self.method != "POST" or found is None or found.path.does == "count":
             return None
         return found.dialect
+
+    @property
+    def is_compact(self) -> bool:
+        """Whether it asks for a compaction, and no answer."""
+        found = self.reading.found
+        return self.method == "POST" and found is not None and found.path.does == "compact"
 
     @property
     def is_count(self) -> bool:

@@ -43,7 +43,7 @@ _IMPLIED = {"GET": ("HEAD", *_ALWAYS)}
 _POSTS = (
     *(f"/v1/{path.pattern}" for dialect in DIALECTS for path in dialect.paths),
     # Others of OpenAI's, by whomever they are served
-    *("/v1/completions", "/v1/responses/compact", "/v1/embeddings", "/v1/moderations"),
+    *("/v1/completions", "/v1/embeddings", "/v1/moderations"),
     *("/v1/audio/speech", "/v1/audio/transcriptions", "/v1/audio/translations"),
     *("/v1/images/generations", "/v1/images/edits", "/v1/images/variations"),
     # Azure's and Google's

@@ -196,6 +196,10 @@ class Upstream(Settings):
     litellm_provider: Words | None = None
     """litellm's name of the provider, such as anthropic or gemini; unset: the model's name begins with it."""
 
+    native_compaction: Literal["auto", "yes", "no"] = "auto"
+    """Whether it answers the compaction protocols of OpenAI and Anthropic itself; `auto`: by its address, else it is
+    tried once."""
+
     connect_timeout: Seconds = Field(default=10.0, gt=0, le=300)
     """Time to connect, TLS included."""
 

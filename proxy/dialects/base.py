@@ -20,6 +20,7 @@ from policies.record.prompting import Prompt
 from policies.record.validation import SummaryAnswer
 from policies.transcript import CountTokens, Utterance
 from proxy.dialects import json_array
+from proxy.dialects.compaction import ClearingForms, CompactEndpoint, Compacting
 from proxy.dialects.json_array import Array, Parsed
 from proxy.dialects.paths import DialectPath
 
@@ -41,6 +42,8 @@ class Settings(msgspec.Struct, frozen=True, gc=False):
     order:        what its upstream takes of a conversation of which a part is left out.
     least_output: the least that its output's limit may be lowered to.
     strips_thinking: whether its upstream itself leaves out thinking that was made for another prompt.
+    compacts:     whether the provider is asked to compact its prompt, or to clear something out of it.
+    is_stored:    whether its answer may be named by a later request, instead of being sent again.
     """
 
     model: str
@@ -55,6 +58,8 @@ class Settings(msgspec.Struct, frozen=True, gc=False):
     order: Order = CHAT_ORDER
     least_output: int = 1
     strips_thinking: bool = False
+    compacts: bool = False
+    is_stored: bool = False
 
 
 class Items(Protocol):
@@ -237,6 +242,8 @@ class Dialect:
     breakpoints: for providers that cache only what is marked; None where none speaks it.
     has_sockets: whether its clients ask for a WebSocket on its path.
     with_output: a body with another limit for its answer, by the `output_key` of its settings.
+    compacting: how its clients ask for compactions of the provider's; None where they do not. compact_endpoint: the
+                answer of the path for that; clearing: what is left of results that they want cleared.
     model:      what the path of these requests names; empty where it names none.
     """
 
@@ -258,6 +265,9 @@ class Dialect:
     breakpoints: Breakpoints | None = None
     has_sockets: bool = False
     with_output: Callable[[bytes, str, int], bytes] = json_array.with_field
+    compacting: Compacting | None = None
+    compact_endpoint: CompactEndpoint | None = None
+    clearing: ClearingForms | None = None
     model: str = ""
 
     @property

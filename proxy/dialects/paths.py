@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Literal
 from urllib.parse import quote
 
-Does = Literal["converse", "count"]
+Does = Literal["converse", "count", "compact"]
 
 _MODEL = "{model}"
 # What a segment may hold as it is (RFC 3986, section 3.3).

@@ -16,6 +16,7 @@ from policies.assembly import with_instructions
 from policies.cached import cached_property
 from policies.conversation import Conversation, MessageIndex
 from policies.message import Message
+from policies.record.record import Record
 from policies.stamps import harness_spans
 from policies.transcript import Utterance
 from policies.voices.parts import parts_of
@@ -72,11 +73,20 @@ class _Learnt(NamedTuple):
     text: int
 
 
+class Carried(msgspec.Struct, frozen=True):
+    """A record that a client carries in its own history, in a compaction item; `index`: of the message that says it."""
+
+    index: MessageIndex
+    record: Record
+
+
 class CountedRequest(msgspec.Struct, frozen=True, dict=True):
     """A counted request of a conversation. `messages[i]` stands at `parsed.spans[i]` of `body`.
 
-    dropped_tokens: what stood before the manual separator and is not sent; 0 without one.
+    dropped_tokens: what the client sent and is not sent on: before its separator, or in the place of a compaction item.
     repeated: what stands around its items, for the next request; None where nobody has asked for that.
+    carried: the newest record among its messages; None without one.
+    is_ours: whether its body is no longer the client's.
     """
 
     dialect: Dialect
@@ -88,6 +98,13 @@ class CountedRequest(msgspec.Struct, frozen=True, dict=True):
     encoding: str
     dropped_tokens: int = 0
     repeated: Repeated | None = None
+    carried: Carried | None = None
+    is_ours: bool = False
+
+    @property
+    def compacts(self) -> bool:
+        """Whether it asks for a provider's compaction, or holds what one has made."""
+        return self.history.compacts or self.settings.compacts
 
     @property
     def messages(self) -> list[Message]:
@@ -151,7 +168,11 @@ class CountedRequest(msgspec.Struct, frozen=True, dict=True):
         messages = [self.messages[i] for i in items]
         dropped = self.tokens - self.tools_tokens - sum(message.tokens for message in messages)
         *_, history = NO_HISTORY.longer(messages, ())
-        return replace(self, body=body, parsed=parsed, history=history, dropped_tokens=dropped)
+        carried = self.carried
+        if carried is not None:
+            at = items.index(carried.index) if carried.index in items else None
+            carried = None if at is None else replace(carried, index=MessageIndex(at))
+        return replace(self, body=body, parsed=parsed, history=history, dropped_tokens=dropped, carried=carried)
 
     def _says(self, position: int, text: str) -> bool:
         raw = self.readable_bytes(self.conversation.index(position))

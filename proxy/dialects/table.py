@@ -10,12 +10,16 @@ from proxy.dialects.base import Dialect
 from proxy.dialects.chat import answers, messages, questions, recorded, requests
 from proxy.dialects.messages import answers as messages_answers
 from proxy.dialects.messages import breakpoints
+from proxy.dialects.messages import clearing as messages_clearing
+from proxy.dialects.messages import compaction as messages_compaction
 from proxy.dialects.messages import items as messages_items
 from proxy.dialects.messages import questions as messages_questions
 from proxy.dialects.messages import recorded as messages_recorded
 from proxy.dialects.messages import requests as messages_requests
 from proxy.dialects.paths import DialectPath
 from proxy.dialects.responses import answers as responses_answers
+from proxy.dialects.responses import compact_endpoint as responses_endpoint
+from proxy.dialects.responses import compaction as responses_compaction
 from proxy.dialects.responses import items as responses_items
 from proxy.dialects.responses import questions as responses_questions
 from proxy.dialects.responses import recorded as responses_recorded
@@ -36,7 +40,11 @@ CHAT = Dialect(
 )
 RESPONSES = Dialect(
     "responses",
-    (DialectPath(("responses",)), DialectPath(("responses", "input_tokens"), "count")),
+    (
+        DialectPath(("responses",)),
+        DialectPath(("responses", "input_tokens"), "count"),
+        DialectPath(("responses", "compact"), "compact"),
+    ),
     responses_requests.ARRAY,
     responses_requests.settings,
     responses_items,
@@ -46,6 +54,8 @@ RESPONSES = Dialect(
     provider="openai",
     home="api.openai.com",
     has_sockets=True,
+    compacting=responses_compaction,
+    compact_endpoint=responses_endpoint,
 )
 MESSAGES = Dialect(
     "messages",
@@ -61,6 +71,8 @@ MESSAGES = Dialect(
     header=b"anthropic-version",
     key_header=b"x-api-key",
     breakpoints=breakpoints,
+    compacting=messages_compaction,
+    clearing=messages_clearing,
 )
 DIALECTS: tuple[Dialect, ...] = (CHAT, RESPONSES, MESSAGES)
 # What is read and answered in where nothing tells.

@@ -117,14 +117,19 @@ class Ahead:
             return
         started = self._lineages.seen(case.chain.first_link)
         rebuild = await self._is_rebuilt(case, standing, target, plan)
-        job = Job(case, view, plan, standing, target, started, _DEADLINE, rebuild)
+        job = Job(case, view, plan, standing or case.carried, target, started, _DEADLINE, rebuild)
         await self._compactions.ahead(job)
 
     async def _is_rebuilt(
         self, case: CompactionContext, standing: Record | None, target: SummaryTarget | None, plan: Compact
     ) -> bool:
         """Whether a chain of summaries of summaries is old enough to begin anew, and it costs no more than promised."""
-        if standing is None or target is None or not (standing.generation >= _REBUILD_AT or standing.making.truncated):
+        if (
+            standing is None
+            or case.carried is not None
+            or target is None
+            or not (standing.generation >= _REBUILD_AT or standing.making.truncated)
+        ):
             return False
         return may_rebuild(
             await self._lineages.of(case.chain.tag, standing),

@@ -150,7 +150,42 @@ class CompactionContext(RoutedRequest, frozen=True, dict=True):
             pinned=self.resumed.changed if self.resumed else (),
             rooms=self._rooms,
             outline=self.request.history.outline,
+            carried=self._carried_at,
         )
+
+    @property
+    def _carried_at(self) -> int | None:
+        """The position of the record that the client carries; None without one."""
+        carried = self.request.carried
+        return None if carried is None else carried.index - self.request.history.head
+
+    @cached_property
+    def carried(self) -> Record | None:
+        """The record that the client carries, as one of the messages up to it; None without one."""
+        at = self._carried_at
+        if at is None or self.request.carried is None:
+            return None
+        return self.allowed(replace(self.request.carried.record, covered=at + 1))
+
+    @cached_property
+    def shift(self) -> int:
+        """By how much positions in what is kept of this conversation are larger than those in this request: messages
+        have vanished from its front, or a record stands for them."""
+        if self.resumed is not None:
+            return self.resumed.shift
+        if self.carried is None or self.request.carried is None:
+            return 0
+        known = max((entry.position for entry in self.carried.entries), default=-1) + 1
+        return max(0, max(known, self.request.carried.record.covered) - self.carried.covered)
+
+    def absolute(self, position: int) -> int:
+        """The place of a message in the conversation as it began."""
+        return position + self.shift
+
+    def relative(self, place: int) -> int | None:
+        """The position of a message in this request; None for one that it no longer holds."""
+        behind = self.carried.covered if self.carried else 0
+        return place - self.shift if place - self.shift >= behind else None
 
     @property
     def _rooms(self) -> Rooms:

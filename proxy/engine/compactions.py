@@ -64,6 +64,10 @@ class Compactions:
                 firm = True
         return await self._landed(self._begin(job))
 
+    async def unpublished(self, job: Job) -> Record:
+        """A record that covers nothing which any other request could begin with; raises CompactionError."""
+        return await self._compactor.make(job)
+
     async def ahead(self, job: Job) -> None:
         """Make a record that nobody waits for yet, unless one is under way."""
         if self._joinable(job) is None and not self._is_overtaken(job):

@@ -131,7 +131,9 @@ class Compactor:
         """One that saves next to nothing is thrown away."""
         record = await (self._build(job, None) if job.target is None else self._summarized(job, job.target, bill))
         tokens, fixed = record.making.tokens, job.cooled.conversation.fixed_tokens
-        if job.plan.trigger != "overflow_retry" and tokens.after - fixed > _MOST_LEFT * (tokens.before - fixed):
+        if job.plan.trigger not in ("overflow_retry", "client") and tokens.after - fixed > _MOST_LEFT * (
+            tokens.before - fixed
+        ):
             raise CompactionError("no_gain")
         return record
 
@@ -279,7 +281,7 @@ def _threshold(job: Job) -> float | None:
         case "proactive" | "tool_execution":
             due = job.policy.compaction_threshold
             return due if job.plan.budget.share(job.plan.tokens_before) >= due else None  # due by its messages
-        case "manual" | "overflow_retry":
+        case "manual" | "overflow_retry" | "client":
             return None
         case _:
             assert_never(job.plan.trigger)

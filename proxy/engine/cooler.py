@@ -188,7 +188,7 @@ class Cooler:
             if weight <= limit or able <= 0:
                 break
             made = shorter(max(0.0, 1 - (tokens - aim) / able))
-            weight = self._tokens(case, made)
+            weight = self.tokens(case, made)
             aim -= 1.1 * (weight - limit)
         return made, weight
 
@@ -196,9 +196,9 @@ class Cooler:
         self, case: CompactionContext, raws: Mapping[MessageIndex, bytes]
     ) -> dict[MessageIndex, tuple[bytes, int]]:
         """Messages with their tokens, by index."""
-        return {index: (raw, self._tokens(case, raw)) for index, raw in raws.items()}
+        return {index: (raw, self.tokens(case, raw)) for index, raw in raws.items()}
 
-    def _tokens(self, case: CompactionContext, raw: bytes) -> int:
+    def tokens(self, case: CompactionContext, raw: bytes) -> int:
         """Of one message, which may be more than one item."""
         count, describe = self.counter(case), case.request.dialect.items.describe
         described = (describe(json_array.decode(item), count) for item in json_array.split_items(readable(raw)))

@@ -54,7 +54,7 @@ class Draft(msgspec.Struct, frozen=True):
 
 def untouched_draft(request: CountedRequest, outcome: Outcome, reason: str, view: PromptView | None = None) -> Draft:
     """The request as the client sent it, behind its separator if it has one."""
-    if request.dropped_tokens and outcome == "none":
+    if request.dropped_tokens and outcome == "none" and not request.is_ours:
         outcome, reason = "applied", "separator"
     return Draft(request.body, request.tokens, outcome, reason, view=view)
 

@@ -57,6 +57,10 @@ class Drafter:
         self._sessions.lineages.seen(named.chain.first_link)
         return untouched_draft(named.request, "none", "below_floor")
 
+    async def decision(self, case: CompactionContext) -> Decision:
+        """What is to be done with it; nothing is."""
+        return await self._decider.decide(case)
+
     async def first(self, case: CompactionContext) -> Draft:
         """The draft before anything was sent; its output's limit fits beside it where that is known."""
         began = time.perf_counter()
@@ -234,7 +238,7 @@ class Drafter:
         target: SummaryTarget | None,
     ) -> Job:
         started, deadline = self._sessions.lineages.seen(case.chain.first_link), case.caller.policy.summarizer.timeout
-        return Job(case, view, plan, record, target, started, deadline)
+        return Job(case, view, plan, record or case.carried, target, started, deadline)
 
     async def _cut_contents(
         self, case: CompactionContext, view: PromptView, draft: Draft, record: Record | None, rung: ladder.Rung

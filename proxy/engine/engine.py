@@ -9,6 +9,7 @@ from proxy.config.loading import Config
 from proxy.dialects.reader import RequestReader
 from proxy.engine.ahead import Ahead
 from proxy.engine.case import RoutedRequest
+from proxy.engine.client_compaction.clients import ClientCompactions
 from proxy.engine.compactor import Compactor
 from proxy.engine.drafter import Drafter
 from proxy.engine.explaining.compositions import Compositions
@@ -36,6 +37,7 @@ class Engine:
     metrics: Metrics
     observe: Hook
     reader: RequestReader
+    clients: ClientCompactions
     drafter: Drafter
     ahead: Ahead
     compositions: Compositions

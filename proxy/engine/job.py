@@ -24,7 +24,8 @@ from proxy.upstream.routes import SummaryTarget
 class Job:
     """One compaction that was decided on.
 
-    cooled:   the conversation as it is sent. parent: the standing record that this one continues.
+    cooled:   the conversation as it is sent. parent: the record that this one continues: the standing one, else the one
+              that the client carries.
     target:   which model summarizes; None for the deterministic record only.
     started:  when the conversation was first seen, in Unix seconds.
     deadline: seconds that all calls together may take.
@@ -76,6 +77,7 @@ class Job:
     def span(self) -> Span:
         """The newly covered messages, decoded once; instructions among them go upstream as they are."""
         digests, cut, conversation = self.case.chain.digests, self.plan.cut.position, self.cooled.conversation
+        ruled = conversation.rules(cut)
         return Span(
             utterances=self._utterances(self.covered),
             cut=self.plan.cut,
@@ -83,8 +85,8 @@ class Job:
             first_digest=digests[min(self.covered + 1, cut)].hex(),
             last_digest=digests[cut].hex(),
             first_user=self._first_user,
-            repeated=beside(conversation, cut, self.case.resumed),
-            ruled=(ruled := conversation.rules(cut)),
+            repeated=self._beside(cut),
+            ruled=[self.case.absolute(at) for at in ruled],
             rules_sent=sum(conversation.body[i].rule_tokens for i in ruled),
         )
 
@@ -111,14 +113,18 @@ class Job:
         found = self.case.utterances(start, self.plan.cut.position, self.said, answered=True)
         if not self.cooled.conversation.instructions_covered:
             found = [u for u in found if u.role not in INSTRUCTION_ROLES]
-        resumed = self.case.resumed
-        if resumed is None:
+        if not self.case.shift:
             return tuple(found)
-        return tuple(replace(u, position=resumed.absolute(u.position)) for u in found)
+        return tuple(replace(u, position=self.case.absolute(u.position)) for u in found)
+
+    def _beside(self, cut: int) -> list[int]:
+        """The messages that the record leaves out; of what a carried record stands for, it is not known which."""
+        case, positions = self.case, beside(self.cooled.conversation, cut, self.case.resumed)
+        if case.carried is None:
+            return positions
+        return [case.absolute(at) for at in positions if at >= case.carried.covered]
 
     @property
     def _first_user(self) -> int | None:
         """The message with the task; None where it is none of those that are left."""
-        first, resumed = self.cooled.conversation.first_spoken(), self.case.resumed
-        vanished = resumed is not None and first is not None and resumed.absolute(first) != first
-        return None if vanished else first
+        return None if self.case.shift else self.cooled.conversation.first_spoken()

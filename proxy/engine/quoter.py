@@ -117,6 +117,6 @@ def _asked(case: CompactionContext, record: Record) -> list[int]:
 
 
 def _index(case: CompactionContext, record: Record) -> Index:
-    """Of all that a record covers, but for messages that have changed since."""
-    changed = case.resumed.changed if case.resumed else ()
+    """Of all that a record covers, but for messages that have changed since, and what a carried record says."""
+    changed = [*(case.resumed.changed if case.resumed else ()), *([case.carried.covered - 1] if case.carried else ())]
     return Index(one for one in case.utterances(0, record.covered) if one.position not in changed)

@@ -307,7 +307,7 @@ def _aligned_body(work: _Work, instruction: str) -> bytes | None:
     if not may_be_cached(request.body, request.settings.model):
         return None
     items: Sequence[Item] = conversation.indexes
-    if job.parent is not None:
+    if job.parent is not None and job.parent is not job.case.carried:
         items = assemble(conversation, job.covered, job.parent.text, job.case.experience.shape)
     end = conversation.index(job.plan.cut.position)
     upto = [item for item in items if isinstance(item, Injected | Merged | Words | Rules) or item < end]

@@ -228,7 +228,7 @@ class Forwarder:
         headers, body = delivery.route.headers, draft.body
         if body is delivery.received.body or (case := delivery.case) is None:
             return await self._request(delivery, headers, delivery.received.body)
-        if body is case.request.body and not case.request.dropped_tokens:
+        if body is case.request.body and not (case.request.dropped_tokens or case.request.is_ours):
             return await self._request(delivery, headers, delivery.received.body)
         # A compressed request that was compacted goes out as it is.
         headers = without(headers, b"content-encoding")

@@ -7,6 +7,7 @@ from functools import partial
 from urllib.parse import parse_qs
 
 import msgspec
+from msgspec.structs import replace
 
 from proxy import errors
 from proxy.api.head import ApiHead, api_head
@@ -17,21 +18,47 @@ from proxy.callers.tenants import Caller
 from proxy.dialects import table
 from proxy.dialects.base import Dialect
 from proxy.dialects.bounds import most_unpacked
+from proxy.dialects.compaction import AT_ONCE, NOTHING, CompactionRequestError
 from proxy.dialects.reader import CountedRequest
 from proxy.engine.ahead import is_worth_following
-from proxy.engine.case import CompactionContext, Outcome, behind_separator, case_of, named_as, with_lessons
+from proxy.engine.case import (
+    CompactionContext,
+    Outcome,
+    RoutedRequest,
+    behind_separator,
+    case_of,
+    named_as,
+    with_lessons,
+)
+from proxy.engine.client_compaction.clients import ClientCompaction
+from proxy.engine.client_compaction.expansion import Settled
+from proxy.engine.client_compaction.sealed_items import PREFIX_IN_JSON
 from proxy.engine.draft import Draft
 from proxy.engine.engine import Engine
 from proxy.engine.explaining.explanation import Explanation
+from proxy.gateway import trial
 from proxy.gateway.answers import UpstreamAnswer
+from proxy.gateway.client_compaction import (
+    CompactionAnswers,
+    ItemUnavailableError,
+    compaction_of,
+    counted_before,
+    for_settled,
+    is_full,
+    item_headers,
+    rewriting,
+)
 from proxy.gateway.forwarder import Forwarder
 from proxy.gateway.identify import identify
 from proxy.gateway.lessons import WORTH_LOOKING_UP, Lessons
 from proxy.gateway.open_requests import OpenRequests
 from proxy.gateway.relay import relay
+from proxy.gateway.remembered_responses import RememberedResponses, names_response
 from proxy.gateway.report import commenting, ended_event, headers_of
 from proxy.gateway.sender import sender_of
 from proxy.gateway.stages import Delivery, Prepared, Progress, Received, Sent, delivery_of
+from proxy.gateway.trial import BEYOND, ItemSeen
+from proxy.memory import Cache
 from proxy.observing.hooks import observe_traced
 from proxy.observing.trace import Tracing
 from proxy.runtime.deadlines import within
@@ -41,7 +68,7 @@ from proxy.server.exchange import Exchange
 from proxy.server.headers import Headers
 from proxy.upstream.active import Active
 from proxy.upstream.asker import WindowAsker
-from proxy.upstream.http import TruncatedError, UpstreamClient
+from proxy.upstream.http import RequestTemplate, TruncatedError, UpstreamClient
 
 _UNROUTABLE = (
     "The request body unpacks to more than is read here, and the model in it decides where it goes;"
@@ -64,7 +91,9 @@ class Gateway:
         self._engine = engine
         self._client = client
         self._fail_open = fail_open
-        self._lessons = Lessons(engine, asker)
+        self._responses = RememberedResponses(Cache(engine.memory, "responses"))
+        self._lessons = Lessons(engine, asker, self._responses)
+        self._compaction = CompactionAnswers(engine)
         self._forwarder = Forwarder(engine.drafter, engine.windows, client, fail_open, engine.observe)
 
     async def answer(self, exchange: Exchange) -> None:
@@ -132,7 +161,17 @@ class Gateway:
         delivery = await self._make_ready(progress, received, self._prepare(received))
         self._fail_open.call(lambda: self._list_session(delivery), None)
         _refuse_if_closed(delivery)
-        answer = await self._forward(delivery, self._forwarder.forward(delivery), _refuse_if_closed)
+        answer, compaction = None, delivery.compaction
+        if compaction is not None and compaction.is_trial:
+            answer = await self._try(delivery, compaction)
+            compaction = delivery.compaction
+        if compaction is not None and compaction.is_alone:
+            await self._compact(delivery, compaction)
+            return
+        if answer is None:
+            answer = await self._forward(delivery, self._forwarder.forward(delivery), _refuse_if_closed)
+        if compaction is None and received.head.is_compact:
+            self._check_endpoint(delivery, answer)
         await self._relay(delivery, answer)
         # Nothing may wait from here on: the server takes a client that has its answer for one that left.
         self._fail_open.call(lambda: self._lessons.take(delivery), None)
@@ -169,26 +208,98 @@ class Gateway:
         request = await self._read(received)
         read = time.perf_counter()
         if request is None:
+            self._check_readable(received)
             return _as_it_came(received, "bypass", "unknown_shape")
         engine, router, sender = self._engine, received.active.router, received.sender
         sender.repeated = request.repeated
+        way, settled = sender.way(received.head, request.settings.model, self._client, read), None
+        if request.compacts or received.head.is_compact:
+            request, settled = await self._compaction.settled(received, request, way.route)
         request = behind_separator(request, sender.caller, sender.mode)
-        way = sender.way(received.head, request.settings.model, self._client, read)
         if request.tokens >= WORTH_LOOKING_UP and not engine.windows.is_looked_up(way.route.place):
             await engine.windows.look_up(way.route.place)
             way = sender.way(received.head, request.settings.model, self._client, read)
         label = sender.label(received.head) or label_given(request)
         named = named_as(request, sender.caller, sender.mode, label, way.route, way.experience)
         named = await engine.as_asked(named)
+        if settled is not None:
+            return await self._prepare_compaction(received, named, settled)
         if named.is_plain and not router.has_overflowed(named.place, named.chain):
             return Prepared(named.route, engine.drafter.plain(named), named, way.template)
+        return await self._drafted(received, named, way.template, began, read)
+
+    async def _drafted(
+        self, received: Received, named: RoutedRequest, template: RequestTemplate | None, began: float, read: float
+    ) -> Prepared:
+        """What is sent for a request that may have to be compacted; the times are those of the stages before."""
         async with within(received.patience):
-            case = with_lessons(named, router)
+            case = with_lessons(named, received.active.router)
             with commenting(received.exchange, case, self._fail_open):
-                case = await engine.drafter.placed(case)
+                case = await self._engine.drafter.placed(case)
                 placed = time.perf_counter()
-                draft = await engine.drafter.first(case)
-        return Prepared(case.route, draft, case, way.template, _stages(draft, began, read, placed))
+                draft = await self._engine.drafter.first(case)
+        return Prepared(case.route, draft, case, template, _stages(draft, began, read, placed))
+
+    async def _prepare_compaction(self, received: Received, named: RoutedRequest, settled: Settled) -> Prepared:
+        """The same of a request whose client asks for a compaction, or brings one back."""
+        began, dialect, router = time.perf_counter(), named.request.dialect, received.active.router
+        compaction = compaction_of(settled, named.request, received.exchange)
+        if compaction.is_trial:
+            case = await self._engine.drafter.placed(with_lessons(named, router))
+            if compaction.how in AT_ONCE or not is_full(case):
+                draft = Draft(case.request.body, case.request.tokens, "bypass", "provider_compaction")
+                return Prepared(named.route, draft, case, compaction=compaction)
+            self._engine.clients.natives.saw(named.route, compaction.tried, answers=False)
+            return await self._prepare(received)
+        named = replace(named, route=for_settled(named.route, dialect) if named.request.is_ours else named.route)
+        if compaction.how in AT_ONCE:
+            case = await self._engine.drafter.placed(with_lessons(named, router))
+            draft = Draft(case.request.body, case.request.tokens, "applied", "client_request", warning=settled.warning)
+            return Prepared(case.route, draft, case, compaction=compaction)
+        if settled.asked != NOTHING:
+            async with within(received.patience):
+                case = with_lessons(named, router)
+                with commenting(received.exchange, case, self._fail_open):
+                    case = await self._engine.drafter.placed(case)
+                    compaction, case = await self._compaction.edited(received, case, compaction)
+            if compaction.made is not None:
+                draft = Draft(case.request.body, case.request.tokens, "applied", "client_threshold")
+                return Prepared(case.route, replace(draft, warning=settled.warning), case, compaction=compaction)
+            named = case
+        prepared = await self._drafted(received, named, None, began, began)
+        draft = prepared.draft
+        if draft.outcome == "none" and compaction.cleared is not None:
+            draft = replace(draft, outcome="applied", reason="cleared")
+        return replace(prepared, draft=replace(draft, warning=settled.warning or draft.warning), compaction=compaction)
+
+    async def _try(self, delivery: Delivery, compaction: ClientCompaction) -> UpstreamAnswer | None:
+        """The answer of an upstream that may answer by itself what is asked of a provider; None if it does not, and the
+        request is prepared as one that is ours."""
+        answer = await self._forward(delivery, self._forwarder.once(delivery))
+        verdict = await trial.answers(answer, compaction.how, delivery.counted.request.dialect)
+        if answer.overflow is not None:
+            verdict = False
+        if verdict is not None:
+            self._engine.clients.natives.saw(delivery.route, compaction.tried, answers=verdict)
+        if verdict is not False:
+            return answer
+        answer.response.close()
+        prepared = await self._fail_open.run(self._prepare(delivery.received), None)
+        delivery.start_over(prepared or _failed_open(delivery.received))
+        return None
+
+    async def _compact(self, delivery: Delivery, compaction: ClientCompaction) -> None:
+        """Answer with a compaction and nothing else."""
+
+        def headers() -> Headers:
+            told: Headers = self._fail_open.call(lambda: headers_of(delivery), [])
+            return [*told, (b"x-compaction-item", b"made")]
+
+        delivery.begin_answer(200)
+        answering = self._compaction.answer_alone(delivery.exchange, delivery.counted, compaction, headers)
+        delivery.compaction = await self._fail_open.run(answering, None)
+        if delivery.compaction is None:
+            raise errors.ProxyError("The conversation could not be compacted; the log says where it failed.")
 
     async def _forward(
         self,
@@ -214,20 +325,49 @@ class Gateway:
         if answer.overflow is not None:
             is_left_alone = delivery.named is not None and delivery.named.mode in ("off", "shadow")
             delivery.overflow = "observed" if is_left_alone else "passed_on"
+        compaction = delivery.compaction
+        if compaction is not None:
+            delivery.warning = compaction.settled.warning
         tap = self._fail_open.call(lambda: self._lessons.tap(delivery, answer), None)
         if tap is not None:
-            delivery.warning = self._fail_open.call(lambda: self._lessons.warning(delivery, answer), None)
+            warning = self._fail_open.call(lambda: self._lessons.warning(delivery, answer), None)
+            delivery.warning = warning or delivery.warning
         exchange = delivery.exchange
         headers: Headers = self._fail_open.call(lambda: headers_of(delivery), [])
+        rewritten = None if compaction is None else rewriting(delivery, compaction, answer)
+        headers += item_headers(compaction, rewritten) if compaction is not None else []
         _reword_overflow(delivery, answer, headers)
-        await relay(answer, exchange, headers, tap, delivery.head.dialect.answers)
+        await relay(answer, exchange, headers, tap, delivery.head.dialect.answers, rewritten)
+        if isinstance(rewritten, ItemSeen) and compaction is not None:
+            self._fail_open.call(lambda: self._learn_native(delivery, compaction, rewritten), None)
+
+    def _check_endpoint(self, delivery: Delivery, answer: UpstreamAnswer) -> None:
+        """Raise what a client is told of a response that nobody knows, where its upstream has no such endpoint."""
+        natives, dialect = self._engine.clients.natives, delivery.head.dialect
+        if answer.response.status in trial.UNKNOWN and not natives.is_native(delivery.route, dialect.name):
+            natives.saw(delivery.route, "endpoint", answers=False)
+            self._responses.spelled_out(delivery.caller.scope, delivery.received.body)
+
+    def _learn_native(self, delivery: Delivery, compaction: ClientCompaction, seen: ItemSeen) -> None:
+        """Whether an upstream compacts by itself, by what it has billed and answered."""
+        usage, threshold = (
+            delivery.tap.usage() if delivery.tap is not None else None,
+            compaction.settled.asked.threshold,
+        )
+        natives = self._engine.clients.natives
+        if seen.is_there:
+            natives.saw(delivery.route, compaction.tried, answers=True)
+        elif usage is not None and threshold is not None and usage.prompt_tokens >= BEYOND * threshold:
+            natives.saw(delivery.route, compaction.tried, answers=False)
 
     async def _count(self, progress: Progress) -> None:
         """The upstream's count of what `_converse` would send now: nothing is made for it, and nothing written."""
         received = await self._receive(progress)
         delivery = await self._make_ready(progress, received, self._stand(received))
         answer = await self._forward(delivery, self._forwarder.once(delivery))
-        await relay(answer, delivery.exchange, self._fail_open.call(lambda: headers_of(delivery), []))
+        counting = None if delivery.compaction is None else counted_before(delivery, delivery.compaction)
+        headers: Headers = self._fail_open.call(lambda: headers_of(delivery), [])
+        await relay(answer, delivery.exchange, headers, rewritten=counting)
 
     async def _stand(self, received: Received) -> Prepared:
         """What there is already to be sent."""
@@ -237,7 +377,16 @@ class Gateway:
                 return _as_it_came(received, "bypass", "unknown_shape")
             head, router = received.head, received.active.router
             case = case_of(head, router, received.caller, received.mode, request)
-            return Prepared(case.route, await self._engine.explainer.standing(case), case)
+            if not request.compacts:
+                return Prepared(case.route, await self._engine.explainer.standing(case), case)
+            request, settled = await self._compaction.settled(received, request, case.route)
+            case = case_of(head, router, received.caller, received.mode, request)
+            if request.is_ours:
+                case = replace(case, route=for_settled(case.route, request.dialect))
+            compaction, case = await self._compaction.cleared(
+                received, case, compaction_of(settled, request, received.exchange)
+            )
+            return Prepared(case.route, await self._engine.explainer.standing(case), case, compaction=compaction)
 
     async def _explain(self, progress: Progress) -> None:
         """What `_converse` would do with this request now, and why; nothing goes upstream."""
@@ -260,7 +409,17 @@ class Gateway:
         request = body and await self._engine.reader.read(body, caller.scope, router.encoding, head.dialect)
         if not request:
             return Explanation(head.model_of(received.body), caller.policy_name, "bypass", "unknown_shape")
-        return await self._engine.explainer.explain(case_of(head, router, caller, received.mode, request), request)
+        case = case_of(head, router, caller, received.mode, request)
+        if not request.compacts:
+            return await self._engine.explainer.explain(case, request)
+        request, settled = await self._compaction.settled(received, request, case.route)
+        case = case_of(head, router, caller, received.mode, request)
+        compaction, case = await self._compaction.cleared(
+            received, case, compaction_of(settled, request, received.exchange)
+        )
+        explained = await self._engine.explainer.explain(case, case.request)
+        verdict = await self._compaction.verdict(case, compaction)
+        return explained if verdict is None else replace(explained, outcome=verdict[0], reason=verdict[1])
 
     async def _pass_through(self, progress: Progress) -> None:
         """Any other request: relayed untouched, both bodies streamed."""
@@ -292,7 +451,34 @@ class Gateway:
             return None
         sender, router = received.sender, received.active.router
         dialect = received.head.dialect
+        if received.head.is_compact:
+            body = self._spelled_out(received, body)
         return await self._engine.reader.read(body, sender.caller.scope, router.encoding, dialect, sender.repeated)
+
+    def _check_readable(self, received: Received) -> None:
+        """Raise what a request is refused with that has to be read, and cannot be."""
+        if PREFIX_IN_JSON in received.body:
+            raise errors.InvalidRequestError("The request holds a compaction item, and cannot be read.", param="input")
+        if received.head.is_compact and not names_response(received.body):
+            route = received.active.router.plain(received.head, received.caller)
+            if not self._engine.clients.natives.is_native(route, received.head.dialect.name):
+                raise CompactionRequestError("It must be a text, or a list of items that is not empty.", param="input")
+
+    def _spelled_out(self, received: Received, body: bytes) -> bytes:
+        """A question for a compaction with the items that it names by a response, if the upstream does not know it."""
+        if received.mode in ("off", "shadow"):
+            return body
+        head, dialect = received.head, received.head.dialect
+        route = received.active.router.conversation(head, received.caller, dialect.model_of(body))
+        answers = self._engine.clients.natives.answers(route, dialect.name, "endpoint")
+        if answers:
+            return body
+        try:
+            return self._responses.spelled_out(received.caller.scope, body)
+        except CompactionRequestError:
+            if answers is False:
+                raise
+            return body
 
     async def _unpacked(self, received: Received) -> bytes | None:
         """What the body says; None for a coding that is not read here, and for what is not read at all."""
@@ -347,6 +533,8 @@ def _as_it_came(received: Received, outcome: Outcome, reason: str) -> Prepared:
 
 
 def _failed_open(received: Received) -> Prepared:
+    if PREFIX_IN_JSON in received.body:
+        raise ItemUnavailableError
     return _as_it_came(received, "failed-open", "internal_error")
 
 

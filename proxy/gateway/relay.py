@@ -1,5 +1,7 @@
 """Passing an answer on: the upstream's status, headers and bytes, chunk by chunk, with the client's back-pressure."""
 
+from collections.abc import Callable
+
 from proxy.dialects.base import Answers
 from proxy.errors import UpstreamAnswerError, UpstreamConnectionError
 from proxy.gateway.answers import UpstreamAnswer, error_of
@@ -15,20 +17,25 @@ _EVENT_ENDS = (b"\n\n", b"\r\n\r\n", b"\r\r")
 _MOST_DECODED = 16 * 1024 * 1024
 
 
+Chosen = Callable[..., bytes]
+"""What is passed on of an answer: called with what has come of it, and `is_last`."""
+
+
 async def relay(
     answer: UpstreamAnswer,
     exchange: Exchange,
     extra: Headers,
     tap: UsageTap | None = None,
     reads: Answers | None = None,
+    rewritten: Chosen | None = None,
 ) -> None:
     """Send an answer to the client. `extra` are headers of ours; `tap` is fed with what passes; `reads` is needed to
-    hide the usage that we have asked for.
+    hide the usage that we have asked for; `rewritten` is passed on in its place.
 
     An answer that breaks off is never ended cleanly: event streams get an error event, and the connection is closed
     without the end a complete answer has. Raises TruncatedError.
     """
-    chosen = WithoutUsage(reads) if answer.hides_usage and reads is not None else None
+    chosen = rewritten or (WithoutUsage(reads) if answer.hides_usage and reads is not None else None)
     if exchange.end_comments():
         await _go_on(answer, exchange, tap, chosen)
         return
@@ -43,9 +50,7 @@ async def relay(
 class RelaySink:
     """Where the bytes of an answer go, in the callback that brings them: to the client, then to the tap."""
 
-    def __init__(
-        self, exchange: Exchange, answer: UpstreamAnswer, tap: UsageTap | None, chosen: WithoutUsage | None
-    ) -> None:
+    def __init__(self, exchange: Exchange, answer: UpstreamAnswer, tap: UsageTap | None, chosen: Chosen | None) -> None:
         """`chosen`: what is passed on of them; None for all."""
         self._exchange = exchange
         self._body = answer.response.body
@@ -94,7 +99,7 @@ class RelaySink:
         return self._takes_events and self._tail.endswith(_EVENT_ENDS)
 
 
-async def _go_on(answer: UpstreamAnswer, exchange: Exchange, tap: UsageTap | None, chosen: WithoutUsage | None) -> None:
+async def _go_on(answer: UpstreamAnswer, exchange: Exchange, tap: UsageTap | None, chosen: Chosen | None) -> None:
     """Go on with a stream that comments have begun.
 
     Its status and headers are with the client, so those of the upstream are not: of its answer only the events are

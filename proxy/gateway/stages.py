@@ -9,6 +9,7 @@ from proxy.callers.admission import Admitted
 from proxy.callers.tenants import Caller
 from proxy.dialects.base import Usage
 from proxy.engine.case import CompactionContext, Mode, RoutedRequest, with_lessons
+from proxy.engine.client_compaction.clients import ClientCompaction
 from proxy.engine.draft import Draft
 from proxy.gateway.sender import Sender
 from proxy.gateway.usage import UsageTap
@@ -56,6 +57,7 @@ class Prepared(msgspec.Struct, frozen=True):
     named:    None if it was not understood, or a fault of ours struck.
     template: for the request as it came; None if there is none.
     stages:   milliseconds of our own by what was done in them, if more was done than to count it.
+    compaction: what it has to do with a compaction of its client; None for nothing.
     """
 
     route: Route
@@ -63,6 +65,7 @@ class Prepared(msgspec.Struct, frozen=True):
     named: RoutedRequest | None = None
     template: RequestTemplate | None = None
     stages: dict[str, float] | None = None
+    compaction: ClientCompaction | None = None
 
 
 class Sent(msgspec.Struct, eq=False):
@@ -111,6 +114,7 @@ class Delivery(Sent, kw_only=True, eq=False):
     named: RoutedRequest | None
     template: RequestTemplate | None
     stages: dict[str, float] | None
+    compaction: ClientCompaction | None
     own: float
     waited: float
     overflow: Overflow | None = None
@@ -123,6 +127,7 @@ class Delivery(Sent, kw_only=True, eq=False):
         self.route, self.named, self.template = prepared.route, prepared.named, prepared.template
         self.first = self.draft = prepared.draft
         self.stages, self.prepared = prepared.stages, time.perf_counter()
+        self.compaction = prepared.compaction
         self.waited += prepared.draft.waited
         self.own = self.prepared - self.exchange.began - self.waited
 
@@ -164,6 +169,7 @@ def delivery_of(received: Received, prepared: Prepared) -> Delivery:
         named=prepared.named,
         template=prepared.template,
         stages=prepared.stages,
+        compaction=prepared.compaction,
         own=ready - received.exchange.began - draft.waited,
         waited=draft.waited,
     )

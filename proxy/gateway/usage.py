@@ -26,7 +26,10 @@ _decode = msgspec.json.Decoder(msgspec.Raw).decode
 class UsageTap:
     """Keeps the ends of an answer while it is relayed, of which it is fed every chunk. What is odd is no usage."""
 
-    def __init__(self, answer: UpstreamAnswer, reads: Answers) -> None:
+    def __init__(self, answer: UpstreamAnswer, reads: Answers, *, most_kept: int = 0) -> None:
+        """`most_kept`: bytes up to which all that passes is kept (`whole`)."""
+        self._most_kept = most_kept
+        self._kept: list[bytes] = []
         self._reads = reads
         self._is_event_stream = answer.is_event_stream
         self._decoder = content_coding.decoder(answer.response.header(b"content-encoding"), _PIECE)
@@ -40,11 +43,27 @@ class UsageTap:
         if self._is_known:
             self._told = (answer.usage,)
 
+    @property
+    def whole(self) -> bytes | None:
+        """All that has passed, as it was read; None where that is not kept, or too long."""
+        return b"".join(self._kept) if self._most_kept else None
+
+    def _keep(self, chunk: bytes) -> None:
+        self._kept.append(chunk)
+        self._most_kept -= len(chunk)
+        if self._most_kept <= 0:
+            self._most_kept = 0
+            self._kept.clear()
+
     def feed(self, chunk: bytes) -> None:
-        if self._is_known:
+        if self._is_known and not self._most_kept:
             return
         if self._decoder is not bytes:
             chunk = self._decoded(chunk)
+        if self._most_kept:
+            self._keep(chunk)
+        if self._is_known:
+            return
         if not chunk:
             return
         self._lately.append(chunk)

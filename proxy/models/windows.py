@@ -9,7 +9,7 @@ import msgspec
 
 from policies import experience as lessons
 from policies.assembly import Shape
-from policies.experience import LEARNED_TTL, ModelProfile
+from policies.experience import LEARNED_TTL, ModelProfile, Protocol
 from policies.ladder import StatedLimit
 from policies.price import Price
 from proxy.lru import remember
@@ -241,6 +241,14 @@ class Windows:
     def saw_thinking_bound(self, place: ModelKey) -> None:
         """Take that thinking holds only behind the prompt that it was made for."""
         self._take(place, msgspec.structs.replace(self.experience(place), binds_thinking=True))
+
+    def saw_native(self, place: ModelKey, protocol: Protocol, *, answers: bool) -> None:
+        """Take whether a protocol of compaction was answered there."""
+        self._take(place, lessons.after_trial(self.experience(place), protocol, self._clock(), answers=answers))
+
+    def answers_natively(self, place: ModelKey, protocol: Protocol) -> bool | None:
+        """Whether it is; None where it was not tried lately."""
+        return self.experience(place).answers_natively(protocol, self._clock())
 
     def saw_copy_refused(self, place: ModelKey) -> None:
         """Take that a copy of ours was refused where the client's own request was not."""

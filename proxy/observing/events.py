@@ -98,8 +98,8 @@ class RequestEnded(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 
     @property
     def is_answered(self) -> bool:
-        """Whether the upstream has answered it with 2xx."""
-        return self.attempts > 0 and 200 <= self.status < 300
+        """Whether the upstream has answered it with 2xx, or a client got the compaction that it asked for."""
+        return (self.attempts > 0 or self.reason == "client_request") and 200 <= self.status < 300
 
     @property
     def received(self) -> int | None:
@@ -299,6 +299,15 @@ class ThinkingRemoved(msgspec.Struct, frozen=True, gc=False):
     model: str
 
 
+class ItemHandled(msgspec.Struct, frozen=True, gc=False):
+    """A compaction item for a client was made, one of ours was read or could not be, or one was made elsewhere."""
+
+    tenant: str
+    upstream: str
+    model: str
+    what: Literal["made", "read", "refused", "foreign"]
+
+
 class Recalled(msgspec.Struct, frozen=True, gc=False):
     """Passages that a record covers were quoted for the first time, in front of a message that comes back to them."""
 
@@ -389,6 +398,7 @@ Event = (
     | ShapeLearned
     | CopyRefused
     | ThinkingRemoved
+    | ItemHandled
     | Recalled
     | Irreducible
     | UnstableHistory

@@ -49,6 +49,7 @@ _COUNTERS: Mapping[str, tuple[str, Labels]] = {
     "prompts_cut_off": ("Prompts of which the upstream read less than half, without an error", _SET),
     "copies_refused": ("Compacted requests that were refused where the client's own was taken", _SET),
     "thinking_removed": ("Requests refused for thinking bound to another prompt, and sent again without any", _SET),
+    "items": ("Compaction items of clients", (*_SET, "what")),
     "recalled": ("Messages of users that got quotations of what a summary covers in front of them", _SET),
     "recalled_tokens": ("Tokens of these quotations, each counted once", _SET),
     "config_reloads": ("Times that the config was read again, and taken or refused", ("result",)),

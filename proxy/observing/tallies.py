@@ -115,6 +115,7 @@ class Tallies:
             events.CopyRefused: self._copy_refused,
             events.ThinkingRemoved: self._thinking_removed,
             events.Recalled: self._recalled,
+            events.ItemHandled: self._item,
             events.ConfigReloaded: self._reloaded,
         }
 
@@ -242,6 +243,10 @@ class Tallies:
     def _recalled(self, event: events.Recalled) -> None:
         self._count("recalled", event)
         self._count("recalled_tokens", event, event.tokens)
+
+    def _item(self, event: events.ItemHandled) -> None:
+        model = self._named(event.upstream, event.model)
+        self.counts.add("items", (event.tenant, event.upstream, model, event.what))
 
     def _reloaded(self, event: events.ConfigReloaded) -> None:
         self.counts.add("config_reloads", ("success" if event.is_taken else "failed",))

@@ -20,7 +20,7 @@ from proxy.server.headers import REQUEST_ID, Headers, first
 _JOINED = 64 * 1024
 _GIVEN_ID = b"x-request-id"
 _FIT = re.compile(rb"[A-Za-z0-9][A-Za-z0-9._:/=-]{0,127}")
-_EVENTS: Headers = [(b"content-type", b"text/event-stream"), (b"cache-control", b"no-cache")]
+EVENTS: Headers = [(b"content-type", b"text/event-stream"), (b"cache-control", b"no-cache")]
 
 
 class Connection(request_body.Connection, Protocol):
@@ -150,7 +150,7 @@ class Exchange:
 
     @contextmanager
     def commenting(self, interval: float, headers: Callable[[], Headers]) -> Iterator[None]:
-        """When what is done inside takes over `interval` seconds, begin an event stream with a comment.
+        """When what is done inside takes over `interval` seconds, write a comment, with which an event stream begins.
 
         Further ones follow at that interval until `end_comments`. `headers` are asked for when they are needed.
         """
@@ -172,8 +172,9 @@ class Exchange:
 
     async def _comment(self, interval: float, headers: Callable[[], Headers]) -> None:
         """Cancelled while it waits, and no later: what it began to write is written."""
-        await self.start(200, [*_EVENTS, *headers()])
-        self._begun = True
+        if not self.response_started:
+            await self.start(200, [*EVENTS, *headers()])
+            self._begun = True
         while True:
             await self.write(self._errors.WAITING, more=True)
             self.comments += 1

@@ -204,7 +204,7 @@ async def test_a_content_that_no_window_takes_is_told_to_be_cut(tmp_path: Path) 
     ],
 )
 async def test_what_goes_out_as_it_came_says_why(tmp_path: Path, dialect: Dialect, more: Json, why: str) -> None:
-    async with stage(tmp_path) as play:
+    async with stage(tmp_path, native="yes") as play:
         found = await explained(play, written(dialect, LONG, **more), query=f"?dialect={dialect.name}")
         reply = await play.send(written(dialect, LONG, **more), path=path_of(dialect))
     assert (found.outcome, found.reason) == outcome(reply)

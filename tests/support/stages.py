@@ -85,9 +85,11 @@ async def stage(
     *,
     level: str = "debug",
     log: io.BytesIO | None = None,
+    native: str = "auto",
     **settings: object,
 ) -> AsyncIterator[Stage]:
-    """A stage; `settings` are sections of the config, laid over the ones that every stage has."""
+    """A stage; `settings` are sections of the config, laid over the ones that every stage has. `native`: of its
+    upstream, as `native_compaction`."""
     model = model or ModelServer(window=WINDOW)
     log = log or io.BytesIO()
     async with serve(model) as upstream, asyncio.timeout(_PATIENCE):
@@ -95,7 +97,7 @@ async def stage(
             directory,
             {
                 "store": {"url": "memory://"},
-                "upstreams": {"main": {"base_url": f"{upstream}/v1"}},
+                "upstreams": {"main": {"base_url": f"{upstream}/v1", "native_compaction": native}},
                 "models": [{"match": MODEL, "context_window": WINDOW}],
                 **settings,
             },

@@ -42,10 +42,14 @@ class _Counts(msgspec.Struct):
     output_tokens: Tokens | None = None
 
 
+class _Iteration(_Counts):
+    type: str | None = None
+
+
 class _Billed(_Counts):
     """What an answer cost; `iterations`: where the provider asked the model several times, each of them."""
 
-    iterations: list[_Counts] | None = None
+    iterations: list[_Iteration] | None = None
 
 
 class Answered(msgspec.Struct):
@@ -146,7 +150,8 @@ def _counts(told: object) -> _Counts | None:
         billed = msgspec.convert(told or {}, _Billed)
     except msgspec.ValidationError:
         return None
-    return billed.iterations[-1] if billed.iterations else billed
+    answered = [each for each in billed.iterations or () if each.type != "compaction"]
+    return answered[-1] if answered else billed
 
 
 def _prompt(counts: _Counts) -> int | None:
@@ -165,7 +170,9 @@ def error_body(error: object, status: int) -> bytes:
     inner = error.get("error", error) if isinstance(error, dict) else error
     message = inner.get("message") if isinstance(inner, dict) else inner
     text = message if isinstance(message, str) else msgspec.json.encode(inner).decode()
-    described = {"type": _type(inner, status), "message": text}
+    described: dict[str, object] = {"type": _type(inner, status), "message": text}
+    if isinstance(inner, dict) and isinstance(details := inner.get("details"), dict) and "error_code" in details:
+        described["details"] = details
     return msgspec.json.encode({"type": "error", "error": described, "request_id": None})
 
 

@@ -73,7 +73,7 @@ def _of_user(message: Json, blocks: Sequence[Json], weigh: _Weigh) -> Message:
     rest = [block for block in blocks if not is_result(block)]
     heard = heard_in([text for block in rest if (text := text_of(block)) is not None])
     weight = partial(_text_weight, weigh=weigh)
-    told = Message("user", tokens, digest)
+    told = Message("user", tokens, digest, compacts=any(kind_of(block) == "compaction" for block in blocks))
     if not results:
         media = any(text_of(block) is None for block in blocks)
         told = msgspec.structs.replace(told, media=media, loose=loose_digest(message))
@@ -118,6 +118,7 @@ def _of_model(message: Json, blocks: Sequence[Json], weigh: _Weigh) -> Message:
         media=not _MEDIA.isdisjoint(kinds),
         loads=_names(tools_loaded, results),
         barrier=any(map(is_compaction, blocks)),
+        compacts="compaction" in kinds,
     )
 
 

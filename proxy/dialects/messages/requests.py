@@ -77,7 +77,7 @@ def settings(fields: Fields) -> Settings:
     limit = scalar(fields["max_tokens"])
     max_output = limit if isinstance(limit, int) and limit > 0 else None
     thinking = thinking_of(fields)
-    budget = thinking.budget
+    budget, is_managed = thinking.budget, _is_managed(fields["context_management"])
     return Settings(
         model=model if isinstance(model, str) else "",
         stream=scalar(fields["stream"]) is True,
@@ -86,13 +86,14 @@ def settings(fields: Fields) -> Settings:
         definitions=(fields["system"], fields["tools"], fields["output_config"], fields["output_format"]),
         usage_fields={},
         passthrough=_passthrough(fields),
-        reactive="provider_context_management" if _is_managed(fields["context_management"]) else None,
+        reactive="provider_context_management" if is_managed else None,
         label=_label(fields),
         order=Order("leading" if thinking.type == "enabled" else "free", "behind"),
         # Where thinking may go on between calls, its budget may be over the limit.
         least_output=min(budget + 1, max_output or budget + 1),
         strips_thinking=thinking.block_binding is not None
         and thinking.block_binding.prefix_mismatch_behavior == "drop_block",
+        compacts=is_managed or _is_given(fields["compaction"]),
     )
 
 

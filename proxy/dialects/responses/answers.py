@@ -195,15 +195,16 @@ def error_event(error: object, _status: int, *, ends: bool) -> bytes:
     said = error if isinstance(error, Mapping) else {"message": str(error)}
     code = said.get("code") or said.get("type")
     fields = {"code": None if code is None else str(code), "message": said.get("message") or "", "param": None}
-    event = _event("error", {**fields, "param": said.get("param"), "sequence_number": 0, "error": error})
+    event = event_of("error", {**fields, "param": said.get("param"), "sequence_number": 0, "error": error})
     return event + _failed(fields) if ends else event
 
 
 def _failed(fields: Mapping[str, object]) -> bytes:
     error = {"code": fields["code"] or "server_error", "message": fields["message"]}
     answer = {"id": _FAILED_ID, "object": "response", "created_at": 0, "status": "failed", "error": error}
-    return _event("response.failed", {"sequence_number": 1, "response": {**answer, "output": [], "usage": None}})
+    return event_of("response.failed", {"sequence_number": 1, "response": {**answer, "output": [], "usage": None}})
 
 
-def _event(name: str, fields: Mapping[str, object]) -> bytes:
+def event_of(name: str, fields: Mapping[str, object]) -> bytes:
+    """One of a stream, by its type."""
     return b"event: %b\ndata: %b\n\n" % (name.encode(), msgspec.json.encode({"type": name, **fields}))

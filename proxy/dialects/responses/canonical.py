@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from policies.chain import digest_of
 from policies.stamps import without_stamps, without_wrappers
 from policies.voices.arguments import UnreadError, read
+from proxy.dialects.responses.kinds import COMPACTIONS
 
 Json = Mapping[str, object]
 _Text = Callable[[str], str]
@@ -38,6 +39,8 @@ def loose_digest(item: Json, kind: str) -> bytes:
 def _digest(item: Json, kind: str, text: _Text) -> bytes:
     if kind == "reasoning":
         return digest_of(_SEED, [kind])
+    if kind in COMPACTIONS:  # by what it holds alone: clients add who has made it, and when
+        return digest_of(_SEED, ["compaction", item.get("encrypted_content")])
     dropped = _VOLATILE - {"id"} if kind == "item_reference" else _VOLATILE
     kept = {
         key: _value(key, value, text)

@@ -12,6 +12,7 @@ from proxy.dialects.responses.canonical import MARKS, Json, item_digest, loose_d
 from proxy.dialects.responses.kinds import (
     COMPACTIONS,
     HOSTED,
+    TRIGGER,
     asked_in,
     call_id,
     calls_of,
@@ -57,7 +58,8 @@ def describe(item: object, count: CountTokens, family: str = "") -> Message | No
         loads=tools_of(item, kind),
         stored=kind == "item_reference",
         barrier=kind in COMPACTIONS,
-        bypass="provider_compaction" if kind == "compaction_trigger" else None,
+        bypass="provider_compaction" if kind == TRIGGER else None,
+        compacts=kind in COMPACTIONS or kind == TRIGGER,
     )
     if is_message(item, kind) or is_result(item, kind):
         return with_voices(described, _texts(item, kind), count, has_media=described.media)

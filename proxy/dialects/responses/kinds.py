@@ -28,9 +28,11 @@ HOSTED = frozenset(
 )
 # What the provider makes of a history: it cannot be read. Codex knows the second and the third name too.
 COMPACTIONS = frozenset({"compaction", "compaction_summary", "context_compaction"})
+# The client's question for one.
+TRIGGER = "compaction_trigger"
 DEFINING = frozenset({"additional_tools", "mcp_list_tools", "tool_search_output"})
 _RESULTS = frozenset({"mcp_approval_response"})
-_MODELS = HOSTED | COMPACTIONS | _CALLS | {"reasoning", "item_reference", "mcp_list_tools", "compaction_trigger"}
+_MODELS = HOSTED | COMPACTIONS | _CALLS | {"reasoning", "item_reference", "mcp_list_tools", TRIGGER}
 # Where the provider searches for tools itself, neither side of it has an id.
 _NAMELESS = {"tool_search_call": "tool_search", "tool_search_output": "tool_search"}
 _ASKED = ("arguments", "input", "action", "actions", "operation", "queries", "code")

@@ -10,7 +10,7 @@ ARRAY = Array(
     "input",
     (
         *("model", "stream", "max_output_tokens", "instructions", "tools", "text", "previous_response_id"),
-        *("conversation", "context_management", "prompt_cache_key", "metadata"),
+        *("conversation", "context_management", "prompt_cache_key", "metadata", "store"),
     ),
     or_text=True,
 )
@@ -44,10 +44,12 @@ def settings(fields: Fields) -> Settings:
         definitions=(fields["instructions"], fields["tools"], fields["text"]),
         usage_fields={},
         passthrough=_passthrough(fields),
-        reactive="provider_context_management" if _is_managed(fields["context_management"]) else None,
+        reactive="provider_context_management" if (is_managed := _is_managed(fields["context_management"])) else None,
         label=label_in(fields, _LABELS),
         order=_ORDER,
         least_output=_LEAST_OUTPUT,
+        compacts=is_managed,
+        is_stored=scalar(fields["store"]) is not False,
     )
 
 

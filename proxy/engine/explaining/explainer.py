@@ -114,8 +114,8 @@ class Explainer:
 
     def _job(self, case: CompactionContext, decision: Decision, plan: Compact) -> Job:
         target = case.summarizer if plan.with_model else None
-        started = self._sessions.lineages.seen(case.chain.first_link)
-        return Job(case, decision.cooled, plan, decision.record, target, started, case.caller.policy.summarizer.timeout)
+        started, parent = self._sessions.lineages.seen(case.chain.first_link), decision.record or case.carried
+        return Job(case, decision.cooled, plan, parent, target, started, case.caller.policy.summarizer.timeout)
 
     def without_store(self) -> "Explainer":
         """One that looks at no store, as if nothing had been stored."""
@@ -209,7 +209,7 @@ def _verdict(case: CompactionContext, outlook: _Outlook, expected: explanation.V
 
 def _index(case: CompactionContext, indexes: Sequence[int], position: int) -> int | None:
     """Of a message of the body by its place in the conversation; None where the client sends it no more."""
-    place = position if case.chain.origin is None else case.chain.origin.resumed.relative(position)
+    place = case.relative(position)
     return None if place is None else indexes[case.conversation.head_length + place]
 
 
@@ -243,7 +243,7 @@ def _carried(case: CompactionContext, outlook: _Outlook, count: CountTokens) -> 
     """What the record shows of the user's statements, and how many tool calls and changed files it knows of."""
     record, plan = outlook.record, outlook.plan
     if plan is not None:
-        job = Job(case, outlook.decision.cooled, plan, record, target=None, started=0.0, deadline=0.0)
+        job = Job(case, outlook.decision.cooled, plan, record or case.carried, target=None, started=0.0, deadline=0.0)
         said, spoken, budget = job.statements.entries, job.span.utterances, plan.budget
     elif outlook.covered and record is not None:
         said, spoken, budget = list(record.entries), (), case.limits.budget

@@ -1,0 +1,44 @@
+"""Leaving old results of tools out, as Anthropic's edit `clear_tool_uses_20250919` does."""
+
+from collections.abc import Collection
+
+import msgspec
+
+from proxy.dialects.json_array import decode
+from proxy.dialects.messages.compaction import CLEAR
+from proxy.dialects.messages.forms import closed, opened
+from proxy.dialects.messages.kinds import Json, blocks_of, is_call, is_result
+from proxy.dialects.surrogates import readable
+
+_CLEARED = "[cleared: an older result, which is no longer shown]"
+_decode = msgspec.json.Decoder().decode
+
+
+def cleared(raw: bytes, results: Collection[int], calls: Collection[str]) -> bytes:
+    members, blocks = opened(raw)
+    number = -1
+    for at, written in enumerate(blocks):
+        block = next(iter(blocks_of(decode(readable(written)))), {})
+        if is_result(block):
+            number += 1
+            if number in results:
+                blocks[at] = msgspec.json.encode({**block, "content": _CLEARED})
+        elif is_call(block) and block.get("id") in calls:
+            blocks[at] = msgspec.json.encode({**block, "input": {}})
+    return closed(members, blocks)
+
+
+def applied(uses: int, tokens: int) -> Json:
+    """What is told of results that were cleared."""
+    return {"type": CLEAR, "cleared_tool_uses": uses, "cleared_input_tokens": tokens}
+
+
+def with_original(counted: bytes, tokens: int) -> bytes:
+    """As `context_management.original_input_tokens`."""
+    try:
+        told = _decode(counted)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+        return counted
+    if not isinstance(told, dict) or not isinstance(now := told.get("input_tokens"), int):
+        return counted
+    return msgspec.json.encode({**told, "context_management": {"original_input_tokens": now + tokens}})

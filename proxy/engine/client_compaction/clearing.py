@@ -1,0 +1,86 @@
+"""Carrying out a client's edit that leaves out old results of tools (`policies/clearing.py`)."""
+
+from dataclasses import dataclass
+
+from policies.budget import Budget
+from policies.clearing import STEP, ToolUse, cleared
+from policies.conversation import MessageIndex
+from proxy.dialects import json_array
+from proxy.dialects.compaction import Clearing
+from proxy.dialects.reader import CountedRequest
+
+# What a result and a call weigh without their content, about, in tokens.
+_LEFT = 12
+
+
+@dataclass(frozen=True, slots=True)
+class Cleared:
+    """A request without some results. uses: how many; tokens: that this has freed."""
+
+    body: bytes
+    uses: int
+    tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where the result of a use stands, and which of the message's results it is; the id of its call, and its tool."""
+
+    index: MessageIndex
+    number: int
+    call: str
+    tool: str | None
+
+
+def clear(request: CountedRequest, clearing: Clearing, budget: Budget) -> Cleared | None:
+    """The request with what the client wants to be cleared; None where nothing is."""
+    conversation = request.conversation
+    places: list[_Place] = []
+    uses: list[ToolUse] = []
+    inputs: dict[str, int] = {}
+    for position, message in enumerate(conversation.body):
+        for call in message.calls:
+            inputs[call.id] = message.tokens // max(1, len(message.calls)) if _loses_input(clearing, call.tool) else 0
+        if not message.results:
+            continue
+        texts = [len(said.text) for said in request.said_in(position)]
+        tokens = message.tokens - message.words
+        for number, (call_id, tool) in enumerate(
+            zip(message.results, conversation.tools_answered[position], strict=True)
+        ):
+            share = texts[number] / max(1, sum(texts)) if len(texts) > number else 0
+            frees = int(tokens * share) - _LEFT + max(0, inputs.get(call_id, 0) - _LEFT)
+            places.append(_Place(conversation.index(position), number, call_id, tool))
+            uses.append(ToolUse(frees, tool in clearing.excluded))
+    amount = request.tokens if clearing.counts == "input_tokens" else len(uses)
+    if amount < clearing.at:
+        return None
+    step = clearing.at_least or int(STEP * budget.movable)
+    gone = cleared(uses, clearing.keep, step)
+    if not gone:
+        return None
+    return Cleared(
+        _without(request, clearing, [places[at] for at in gone]), len(gone), sum(uses[at].frees for at in gone)
+    )
+
+
+def _loses_input(clearing: Clearing, tool: str) -> bool:
+    return clearing.inputs if isinstance(clearing.inputs, bool) else tool in clearing.inputs
+
+
+def _without(request: CountedRequest, clearing: Clearing, places: list[_Place]) -> bytes:
+    forms, messages = request.dialect.clearing, request.messages
+    assert forms is not None  # noqa: S101 - a dialect without them asks for no clearing
+    results: dict[MessageIndex, set[int]] = {}
+    for place in places:
+        results.setdefault(place.index, set()).add(place.number)
+    calls = {place.call for place in places if place.tool is not None and _loses_input(clearing, place.tool)}
+    changed: dict[MessageIndex, bytes] = {}
+    for at, message in enumerate(messages):
+        index = MessageIndex(at)
+        numbers = results.get(index, set())
+        asked = calls.intersection(call.id for call in message.calls)
+        if numbers or asked:
+            changed[index] = forms.cleared(bytes(request.message_bytes(index)), numbers, asked)
+    items = (changed.get(index, index) for index in request.conversation.indexes)
+    return json_array.rebuild(request.body, request.parsed, items)

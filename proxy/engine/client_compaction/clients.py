@@ -1,0 +1,71 @@
+"""The parts that answer clients' questions for compactions, as one value."""
+
+from dataclasses import dataclass, replace
+
+from proxy.dialects.base import Dialect
+from proxy.dialects.compaction import AT_ONCE, Answer, How, Inserter, Spent
+from proxy.engine.client_compaction.clearing import Cleared
+from proxy.engine.client_compaction.expansion import Expander, Settled
+from proxy.engine.client_compaction.making import ItemMaker, Made
+from proxy.engine.client_compaction.natives import Natives
+
+
+@dataclass(frozen=True, slots=True)
+class ClientCompactions:
+    expander: Expander
+    maker: ItemMaker
+    natives: Natives
+
+
+@dataclass(frozen=True, slots=True)
+class ClientCompaction:
+    """What a request has to do with a compaction of its client.
+
+    settled: it, without that. began: Unix seconds. made: the item that it gets. cleared: what was left out of it.
+    """
+
+    settled: Settled
+    model: str
+    name: str
+    began: int
+    made: Made | None = None
+    cleared: Cleared | None = None
+
+    @property
+    def is_trial(self) -> bool:
+        """Whether its upstream is asked first if it answers by itself."""
+        return self.settled.is_trial
+
+    @property
+    def tried(self) -> How | None:
+        """What is tried then."""
+        return self.how or ("edit" if self.settled.asked.clearing is not None else None)
+
+    @property
+    def how(self) -> How | None:
+        return self.settled.asked.how
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether the answer is a compaction and nothing else."""
+        if self.is_trial:
+            return False
+        return self.how in AT_ONCE or (self.made is not None and self.settled.asked.pauses)
+
+    def inserter(self, dialect: Dialect) -> Inserter | None:
+        """What tells of it in a model's answer; None where there is nothing to be told."""
+        if (self.made is None and self.cleared is None) or dialect.compacting is None:
+            return None
+        return dialect.compacting.inserter(self.answer(dialect))
+
+    def answer(self, dialect: Dialect) -> Answer:
+        """What the client gets; without an item as long as none is made."""
+        edits = []
+        if self.cleared is not None and dialect.clearing is not None:
+            edits.append(dialect.clearing.applied(self.cleared.uses, self.cleared.tokens))
+        answer = Answer(self.name, self.began, self.model, how=self.how, edits=edits)
+        if self.made is None or dialect.compacting is None:
+            return answer
+        item = dialect.compacting.item_of(self.made.sealed, self.made.item.record.text, self.name, self.how)
+        spent = Spent(self.made.spent.prompt_tokens, self.made.spent.completion_tokens)
+        return replace(answer, item=item, spent=spent)

@@ -1,0 +1,212 @@
+"""Making a compaction item: a record of what is older, and word for word what the model needs to go on."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import msgspec
+from msgspec import structs
+
+from policies.budget import Budget
+from policies.conversation import Conversation, Rooms
+from policies.cuts import legal_cuts
+from policies.half_window import Cut
+from policies.message import INSTRUCTION_ROLES
+from policies.oversize import limits_for
+from policies.plan import ActiveCheckpoint, Compact, tokens_with
+from policies.record import working_set
+from policies.record.record import Record, Spent
+from proxy.dialects.json_array import split_items
+from proxy.engine.case import CompactionContext
+from proxy.engine.client_compaction.sealed_items import VERSION, CompactionItem, ItemSealer, text_digest
+from proxy.engine.compactions import Compactions
+from proxy.engine.cooler import Cooler
+from proxy.engine.draft import standing_of
+from proxy.engine.job import Job
+from proxy.engine.prompt_view import PromptView
+from proxy.engine.standing import StandingRecords
+from proxy.records.lineages import Lineages
+
+# What an item expands into, as a share of what asked for it beside its head: its client asks again as soon as its own
+# window, which may be far below ours, is as full again. The parts of that: names and all else of a record, files of
+# rules; what they leave is the tail's.
+_SHARE = 1 / 4
+_RECORD, _RULES = 0.5, 0.25
+_LEAST_RECORD, _LEAST_TAIL = 400, 200
+# Of M, and tokens, that the tail takes at most.
+_TAIL_SHARE, _MOST_TAIL = 0.1, 8_000
+# Characters of an item, and how many for each token that it expands into, from which on names go.
+_LONG, _PER_TOKEN = 21_000, 8
+# Characters of a client's own instructions for a summary.
+_MOST_INSTRUCTIONS = 20_000
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """An item of ours. tokens: that it expands into. spent: of the calls that were made for it."""
+
+    item: CompactionItem
+    sealed: str
+    tokens: int
+    spent: Spent
+
+
+@dataclass(frozen=True, slots=True)
+class _Room:
+    """Tokens that the parts of an item may take."""
+
+    budget: Budget
+    all: int
+    tail: int
+
+
+@dataclass(eq=False, repr=False)
+class ItemMaker:
+    """Makes items; one per process. `clock` tells Unix seconds."""
+
+    _standing: StandingRecords
+    _compactions: Compactions
+    _cooler: Cooler
+    _lineages: Lineages
+    _items: ItemSealer
+    _clock: Callable[[], float] = time.time
+
+    def is_short_behind(self, case: CompactionContext, record: Record) -> bool:
+        """Whether all that stands behind a record fits into a tail."""
+        room = _room_of(case)
+        return _with_rooms(case.conversation, room).kept_tokens(record.covered) <= room.tail
+
+    async def make(self, case: CompactionContext, covers: str, instructions: str = "") -> Made:
+        """An item for the history of a request, which `covers` names.
+
+        instructions: for the summarizer, in place of the policy's own prompt; empty for none.
+        """
+        began = self._clock()
+        if instructions:
+            case = _instructed(case, instructions)
+        standing = await self._standing.newest(case)
+        room = _room_of(case)
+        view = PromptView(_with_rooms(case.conversation, room))
+        record = await self._record(case, view, room, standing or case.carried)
+        tail, anchors = await self._tail(case, view, record.covered, max(_LEAST_TAIL, room.all - record.text_tokens))
+        conversation = view.conversation
+        told = [*conversation.indexes[: conversation.head_length]]
+        told += [conversation.index(at) for at in conversation.covered_instructions(record.covered)]
+        head = [
+            bytes(case.request.message_bytes(at)) for at in told if conversation.messages[at].role in INSTRUCTION_ROLES
+        ]
+        item = CompactionItem(
+            VERSION,
+            case.request.dialect.name,
+            began,
+            record,
+            _raws(head),
+            _raws(tail),
+            anchors,
+            covers,
+            text_digest(record.text),
+        )
+        tokens = record.text_tokens + sum(self._cooler.tokens(case, raw) for raw in tail)
+        sealed, item = self._sealed(case, item, tokens)
+        spent = record.making.spent if record.compacted >= began else Spent()
+        return Made(item, sealed, tokens, spent)
+
+    async def _record(self, case: CompactionContext, view: PromptView, room: _Room, parent: Record | None) -> Record:
+        covered = parent.covered if parent else 0
+        if parent is not None and view.conversation.kept_tokens(covered) <= room.tail:
+            return parent
+        cut = _cut_of(view.conversation, covered, room.tail)
+        if cut is None and parent is not None:
+            return parent
+        now = tokens_with(case.conversation, standing_of(parent if parent is not case.carried else None))
+        position = 0 if cut is None else cut
+        chosen = Cut(position, "L1", "round-boundary", view.conversation.kept_tokens(position))
+        plan = Compact(chosen, room.budget, _active(parent), True, "client", now)
+        started, deadline = self._lineages.seen(case.chain.first_link), case.caller.policy.summarizer.timeout
+        job = Job(case, view, plan, parent, case.summarizer if cut is not None else None, started, deadline)
+        return await (self._compactions.next(job) if cut is not None else self._compactions.unpublished(job))
+
+    async def _tail(
+        self, case: CompactionContext, view: PromptView, covered: int, most: int
+    ) -> tuple[list[bytes], int]:
+        """What is sent behind the record, each as it was written or cut to fit; and how many stood before the cut."""
+        conversation, request = view.conversation, case.request
+        before = [*dict.fromkeys([*conversation.loading(covered), *conversation.repeated(covered)])]
+        positions = [*before, *range(covered, len(conversation.body))]
+        weight = sum(conversation.body[at].tokens for at in positions)
+        if weight > most:
+            limits = limits_for(conversation, positions, most, request.harness_shares(positions))
+            view = await self._cooler.cut(case, view, limits)
+        raws = []
+        for at in positions:
+            index = conversation.index(at)
+            raw = bytes(view.replaced.get(index) or request.message_bytes(index))
+            if at in before and conversation.body[at].results and at not in conversation.loading(covered):
+                raw = request.dialect.items.words(raw)
+            if conversation.body[at].signed == "bound":
+                raw = request.dialect.rewritten(raw, request.dialect.items.without_thinking)
+            raws.append(raw)
+        # One by one: a message may be several items.
+        first = [one for raw in raws[: len(before)] if raw for one in split_items(raw)]
+        return [*first, *(one for raw in raws[len(before) :] if raw for one in split_items(raw))], len(first)
+
+    def _sealed(self, case: CompactionContext, item: CompactionItem, tokens: int) -> tuple[str, CompactionItem]:
+        """The item as it is sent; one that is long for what it expands into has fewer names to go on with."""
+        tenant = case.caller.tenant
+        sealed = self._items.seal(tenant, item)
+        names = working_set.unpack_names(item.record.uses)
+        while len(sealed) > max(_LONG, _PER_TOKEN * tokens) and names:
+            names = names[len(names) - len(names) // 2 :] if len(names) > 1 else []
+            item = structs.replace(item, record=structs.replace(item.record, uses=working_set.pack_names(names)))
+            sealed = self._items.seal(tenant, item)
+        return sealed, item
+
+
+def _instructed(case: CompactionContext, instructions: str) -> CompactionContext:
+    """The case of a caller whose policy has this prompt."""
+    policy = case.caller.policy
+    summarizer = policy.summarizer.model_copy(update={"prompt": instructions[:_MOST_INSTRUCTIONS]})
+    caller = replace(case.caller, policy=policy.model_copy(update={"summarizer": summarizer}))
+    return structs.replace(case, caller=caller)
+
+
+def _room_of(case: CompactionContext) -> _Room:
+    budget = case.limits.budget
+    most = max(_LEAST_RECORD + _LEAST_TAIL, int(_SHARE * case.conversation.tokens_from[0]))
+    injected = max(_LEAST_RECORD, int(_RECORD * most))
+    record = min(budget.record, injected)
+    budget = replace(budget, record=record, names=min(budget.names, injected - record), rules=int(_RULES * most))
+    tail = min(most - injected, int(_TAIL_SHARE * budget.movable), _MOST_TAIL)
+    return _Room(budget, most, max(_LEAST_TAIL, tail))
+
+
+def _with_rooms(conversation: Conversation, room: _Room) -> Conversation:
+    """The conversation, of which a record repeats what has room in a tail; files of rules are in the record."""
+    half = room.tail // 2
+    return Conversation(
+        conversation.messages,
+        conversation.tools_tokens,
+        conversation.order,
+        instructions_covered=conversation.instructions_covered,
+        pinned=conversation.pinned,
+        rooms=Rooms(loading=half, task=half, rules=0, oversize=half),
+        outline=conversation.outline,
+        carried=conversation.carried,
+    )
+
+
+def _cut_of(conversation: Conversation, covered: int, room: int) -> int | None:
+    """The oldest cut behind which no more stays than has room, else the newest; None without any."""
+    cuts = [cut for cut in legal_cuts(conversation) if cut > covered]
+    fitting = (cut for cut in cuts if conversation.kept_tokens(cut) <= room)
+    return next(fitting, cuts[-1] if cuts else None)
+
+
+def _active(parent: Record | None) -> ActiveCheckpoint | None:
+    return None if parent is None else ActiveCheckpoint(parent.covered, parent.text_tokens)
+
+
+def _raws(items: Sequence[bytes]) -> tuple[msgspec.Raw, ...]:
+    return tuple(map(msgspec.Raw, items))

@@ -1,0 +1,316 @@
+"""Requests in which a client asks for a compaction by a provider's protocol, or brings one of ours back."""
+
+import time
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
+from dataclasses import replace
+from typing import Literal
+
+import msgspec
+from msgspec import structs
+
+from policies.plan import Compact, tokens_with
+from proxy.api.headers import betas_of
+from proxy.dialects import json_array
+from proxy.dialects.base import Dialect
+from proxy.dialects.compaction import AT_ONCE, CompactionRequest, CompactionRequestError
+from proxy.dialects.reader import CountedRequest
+from proxy.engine.case import CompactionContext, Outcome, named_as, with_lessons
+from proxy.engine.client_compaction.clearing import clear
+from proxy.engine.client_compaction.clients import ClientCompaction
+from proxy.engine.client_compaction.expansion import Settled
+from proxy.engine.client_compaction.making import Made
+from proxy.engine.draft import standing_of
+from proxy.engine.engine import Engine
+from proxy.errors import InvalidRequestError, ProxyError
+from proxy.gateway.answers import UpstreamAnswer
+from proxy.gateway.item_in_answer import ItemInAnswer, WholeRewritten
+from proxy.gateway.stages import Delivery, Received
+from proxy.gateway.trial import ItemSeen
+from proxy.observing.events import ItemHandled
+from proxy.server.exchange import Exchange
+from proxy.server.headers import Headers, without
+from proxy.upstream.routes import Route
+
+_BETAS = b"anthropic-beta"
+_STORED = ("previous_response_id", "conversation")
+What = Literal["made", "read", "refused", "foreign"]
+_FAILED = "The conversation could not be compacted."
+# What of the user's messages the endpoint's answer repeats, in tokens and as a share of M.
+_MOST_KEPT, _KEPT_SHARE = 20_000, 0.2
+_ELSEWHERE = (
+    "The history lies with the provider ({field}), and this upstream compacts none; send it in the request itself."
+)
+
+
+class ItemUnavailableError(ProxyError):
+    """A fault of ours while an item was opened, which nobody else can do."""
+
+    status = 503
+    code = "compaction_item_unavailable"
+    retryable = True
+    retry_after = 2
+    message = "The compaction item could not be opened just now; send the request again."
+
+
+class CompactionAnswers:
+    """Answers what is asked for; one per process."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._natives = engine.clients.natives
+
+    async def settled(
+        self, received: Received, request: CountedRequest, route: Route
+    ) -> tuple[CountedRequest, Settled]:
+        """The request without what it has to do with a compaction, and what that was; as it came, but for items of
+        ours, if that is the upstream's to answer or its answer has to be tried.
+
+        Raises CompactionRequestError for what no provider takes.
+        """
+        tenant, model, settled = received.caller.tenant, request.settings.model, None
+        answers: bool | None = True
+        if not (received.mode in ("off", "shadow") or self._natives.is_native(route, request.dialect.name)):
+            try:
+                settled = await self._settled_here(received, request)
+            except CompactionRequestError:
+                self._observe(route, tenant, model, "refused")
+                raise
+            answers = self._answers(route, request.dialect, settled)
+        if settled is None or answers is not False:
+            asked = CompactionRequest() if settled is None else settled.asked
+            settled = await self._settle(received, request, is_ours=False)
+            settled = replace(settled, asked=asked, is_trial=answers is None)
+        if settled.read:
+            self._observe(route, tenant, model, "read")
+        if settled.foreign:
+            self._observe(route, tenant, model, "foreign")
+        if settled.body == request.body:
+            return request, settled
+        return settled.carried_in(await self._reread(received, request, settled.body)), settled
+
+    async def _settled_here(self, received: Received, request: CountedRequest) -> Settled:
+        """The same if nothing is left to the upstream."""
+        settled = await self._settle(received, request, is_ours=True)
+        if received.head.is_compact:
+            settled = replace(settled, asked=replace(settled.asked, how="endpoint"))
+        if settled.asked.how in AT_ONCE:
+            _check_whole(request, settled)
+        if settled.asked.how == "threshold" and request.settings.passthrough in _STORED:
+            return replace(settled, asked=CompactionRequest(), is_ignored=True)
+        return settled
+
+    async def _settle(self, received: Received, request: CountedRequest, *, is_ours: bool) -> Settled:
+        caller, expander = received.caller, self._engine.clients.expander
+        is_strict = caller.policy.fail == "closed"
+        return await self._engine.workers.run(
+            lambda: expander.settle(request, caller.tenant, is_ours=is_ours, is_strict=is_strict)
+        )
+
+    def _observe(self, route: Route, tenant: str, model: str, what: What) -> None:
+        self._engine.observe(ItemHandled(tenant, route.name, model, what))
+
+    def _answers(self, route: Route, dialect: Dialect, settled: Settled) -> bool | None:
+        """Whether the upstream answers what is asked; None if it has to be tried, False if there is nothing to."""
+        asked = settled.asked
+        how = asked.how or ("edit" if asked.clearing is not None else None)
+        if how is None and not settled.foreign:
+            return False
+        return self._natives.answers(route, dialect.name, how)
+
+    async def _reread(self, received: Received, request: CountedRequest, body: bytes) -> CountedRequest:
+        """The request with another body."""
+        encoding = received.active.router.encoding
+        read = await self._engine.reader.read(body, received.caller.scope, encoding, request.dialect)
+        if read is None:
+            raise InvalidRequestError("The request cannot be read with its compaction items in place.")
+        return structs.replace(read, is_ours=True)
+
+    async def _with_body(self, received: Received, case: CompactionContext, read: CountedRequest) -> CompactionContext:
+        """The case of the request that was read in the place of its own."""
+        dropped = case.request.received_tokens - read.tokens
+        request = structs.replace(read, dropped_tokens=max(0, dropped))
+        named = named_as(request, case.caller, case.mode, case.label, case.route, case.experience)
+        return await self._engine.drafter.placed(with_lessons(named, received.active.router))
+
+    async def edited(
+        self, received: Received, case: CompactionContext, compaction: ClientCompaction
+    ) -> tuple[ClientCompaction, CompactionContext]:
+        """The request as its client wants it to be edited: without old results, and if it is as long as that, with an
+        item, as the next one will be."""
+        settled = compaction.settled
+        compaction, case = await self.cleared(received, case, compaction)
+        if settled.asked.how is None or not await self._is_due(case, settled):
+            return compaction, case
+        made = await self.make(case, settled)
+        expanded = self._engine.clients.expander.expanded(case.request, made.item)
+        read = expanded.carried_in(await self._reread(received, case.request, expanded.body))
+        return replace(compaction, made=made), await self._with_body(received, case, read)
+
+    async def cleared(
+        self, received: Received, case: CompactionContext, compaction: ClientCompaction
+    ) -> tuple[ClientCompaction, CompactionContext]:
+        """The request without the old results that its client wants to be left out."""
+        clearing, request = compaction.settled.asked.clearing, case.request
+        if clearing is None or compaction.is_trial:
+            return compaction, case
+        budget = case.limits.budget
+        cleared = await self._engine.workers.run(lambda: clear(request, clearing, budget))
+        if cleared is None:
+            return compaction, case
+        read = structs.replace(await self._reread(received, request, cleared.body), carried=request.carried)
+        return replace(compaction, cleared=cleared), await self._with_body(received, case, read)
+
+    async def verdict(self, case: CompactionContext, compaction: ClientCompaction) -> tuple[Outcome, str] | None:
+        """Outcome and reason of a request that is answered with a compaction, or in which something is cleared; None
+        for what would be done with any other."""
+        if compaction.is_trial:
+            return "bypass", "provider_compaction"
+        if compaction.how in AT_ONCE:
+            return "applied", "client_request"
+        if compaction.how is not None and await self._is_due(case, compaction.settled):
+            return "applied", "client_threshold"
+        return None
+
+    async def _is_due(self, case: CompactionContext, settled: Settled) -> bool:
+        """Whether the prompt is as long as the client wants it, or as long as we would have it, at most; and if it goes
+        out behind a record that the client does not know of."""
+        decision = await self._engine.drafter.decision(case)
+        if isinstance(decision.plan, Compact):
+            return True
+        if decision.record is not None and self._engine.clients.maker.is_short_behind(case, decision.record):
+            return True
+        threshold = settled.asked.threshold
+        if threshold is None:
+            return False
+        conversation = decision.view.conversation if decision.view else case.conversation
+        return case.real_tokens(tokens_with(conversation, standing_of(decision.record))) >= threshold
+
+    async def make(self, case: CompactionContext, settled: Settled) -> Made:
+        """An item for the history of a request."""
+        made = await self._engine.clients.maker.make(case, settled.covers, settled.asked.instructions)
+        self._observe(case.route, case.caller.tenant, case.request.settings.model, "made")
+        return made
+
+    async def answer_alone(
+        self, exchange: Exchange, case: CompactionContext, compaction: ClientCompaction, headers: Callable[[], Headers]
+    ) -> ClientCompaction:
+        """Write the answer that is a compaction alone; returns it with the item that was made."""
+        compacting = case.request.dialect.compacting
+        assert compacting is not None  # noqa: S101 - it was asked for one
+        if case.request.settings.stream and compaction.how != "endpoint":
+            return await self._stream(exchange, case, compaction, headers)
+        made = compaction.made or await self.make(case, compaction.settled)
+        compaction = replace(compaction, made=made)
+        answer = compaction.answer(case.request.dialect)
+        endpoint = case.request.dialect.compact_endpoint if compaction.how == "endpoint" else None
+        body = endpoint.compacted(answer, _kept(case)) if endpoint is not None else compacting.whole(answer)
+        length = (b"content-length", b"%d" % len(body))
+        if exchange.end_comments():
+            return compaction
+        await exchange.start(200, [(b"content-type", b"application/json"), length, *headers()])
+        await exchange.write(body, more=False)
+        return compaction
+
+    async def _stream(
+        self, exchange: Exchange, case: CompactionContext, compaction: ClientCompaction, headers: Callable[[], Headers]
+    ) -> ClientCompaction:
+        """The same as events, which begin at once."""
+        dialect, interval = case.request.dialect, case.caller.policy.keepalive
+        compacting = dialect.compacting
+        assert compacting is not None  # noqa: S101 - as above
+        begun = compaction.answer(dialect)
+        await exchange.start(
+            200, [(b"content-type", b"text/event-stream"), (b"cache-control", b"no-cache"), *headers()]
+        )
+        is_told = case.summarizer is not None and compaction.made is None
+        opening = b"".join(compacting.opening(begun)) + (compacting.at_work(begun) if is_told else b"")
+        await exchange.write(opening, more=True)
+        try:
+            with exchange.commenting(interval, list) if interval else nullcontext():
+                made = compaction.made or await self.make(case, compaction.settled)
+            exchange.end_comments()
+        except Exception:
+            await exchange.write(compacting.failing(begun, _FAILED, is_told=is_told), more=False)
+            raise
+        compaction = replace(compaction, made=made)
+        await exchange.write(b"".join(compacting.closing(compaction.answer(dialect), is_told=is_told)), more=False)
+        return compaction
+
+
+def compaction_of(settled: Settled, request: CountedRequest, exchange: Exchange) -> ClientCompaction:
+    return ClientCompaction(settled, request.settings.model, exchange.id, int(time.time()))
+
+
+def for_settled(route: Route, dialect: Dialect) -> Route:
+    """The route without the names of what was taken out of a request, and for an answer that may be written into."""
+    headers = [*without(route.headers, b"accept-encoding"), (b"accept-encoding", b"identity")]
+    names = tuple(name.encode() for name in dialect.compacting.BETAS) if dialect.compacting else ()
+    betas = betas_of(headers)
+    left = [beta for beta in betas if not (names and beta.startswith(names))]
+    if len(left) < len(betas):
+        headers = without(headers, _BETAS)
+        headers += [(_BETAS, b",".join(left))] if left else []
+    return structs.replace(route, headers=headers)
+
+
+def rewriting(
+    delivery: Delivery, compaction: ClientCompaction, answer: UpstreamAnswer
+) -> ItemInAnswer | ItemSeen | None:
+    """What is passed on of a model's answer in its place; None for all of it as it is."""
+    if not 200 <= delivery.status < 300 or answer.response.header(b"content-encoding") not in (None, b"identity"):
+        return None
+    if compaction.is_trial:
+        return ItemSeen()
+    inserter = compaction.inserter(delivery.head.dialect)
+    return None if inserter is None else ItemInAnswer(inserter, is_stream=answer.is_event_stream)
+
+
+def counted_before(delivery: Delivery, compaction: ClientCompaction) -> WholeRewritten | None:
+    """What is passed on of a count: with what it was before something was cleared."""
+    clearing, cleared = delivery.head.dialect.clearing, compaction.cleared
+    if clearing is None or cleared is None or delivery.status != 200:
+        return None
+    return WholeRewritten(lambda counted: clearing.with_original(counted, cleared.tokens))
+
+
+def is_full(case: CompactionContext) -> bool:
+    """Whether a request is so long that it would be compacted whoever asks for it."""
+    return case.limits.known and case.request.tokens >= case.limits.budget.at(case.caller.policy.compaction_threshold)
+
+
+def item_headers(compaction: ClientCompaction, rewritten: ItemInAnswer | ItemSeen | None) -> Headers:
+    """`x-compaction-item`, if the answer has one or the request had."""
+    if compaction.made is not None and rewritten is not None:
+        return [(b"x-compaction-item", b"made")]
+    return [(b"x-compaction-item", b"read")] if compaction.settled.read else []
+
+
+def _check_whole(request: CountedRequest, settled: Settled) -> None:
+    """Raise CompactionRequestError for a history that cannot be compacted as a whole."""
+    compacting, passthrough = request.dialect.compacting, request.settings.passthrough
+    assert compacting is not None  # noqa: S101 - it was asked for one
+    if passthrough in _STORED:
+        raise CompactionRequestError(_ELSEWHERE.format(field=passthrough), param=passthrough)
+    items = msgspec.json.decode(settled.body).get(request.dialect.array.name)
+    if isinstance(items, list) and (refusal := compacting.unfinished(items)) is not None:
+        raise refusal
+
+
+def _kept(case: CompactionContext) -> list[Mapping[str, object]]:
+    """The user's newest messages as items, in their order."""
+    request, endpoint = case.request, case.request.dialect.compact_endpoint
+    assert endpoint is not None  # noqa: S101 - it was asked for
+    left = min(_MOST_KEPT, int(_KEPT_SHARE * case.limits.budget.movable))
+    found: list[Mapping[str, object]] = []
+    for position in reversed(case.conversation.users):
+        index, message = case.conversation.index(position), case.conversation.body[position]
+        is_ours = request.carried is not None and request.carried.index == index
+        item = json_array.decode(json_array.split_items(request.readable_bytes(index))[-1])
+        if is_ours or (kept := endpoint.kept_user(item, position)) is None:
+            continue
+        left -= message.tokens
+        if left < 0:
+            break
+        found.append(kept)
+    return found[::-1]

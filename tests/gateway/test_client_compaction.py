@@ -1,0 +1,400 @@
+"""Clients that ask for compactions by OpenAI's and Anthropic's protocols, before an upstream that has none."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.support.items import HEAD, TASK, TRIGGER, asked, called, rounds, said, told, uses
+from tests.support.stages import Stage, ours, outcome, stage
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.support.conversations import Json
+    from tests.support.upstreams import Reply
+
+pytestmark = pytest.mark.anyio
+
+RESPONSES, COMPACT, MESSAGES = "/v1/responses", "/v1/responses/compact", "/v1/messages"
+HISTORY = [HEAD, said(TASK), *rounds(12)]
+RECORD = "<conversation_record>"
+THRESHOLD = [{"type": "compaction", "compact_threshold": 2_000}]
+
+
+def sent(play: Stage) -> list[Json]:
+    body = json.loads(play.sent[-1].body)
+    return body["input"] if "input" in body else body["messages"]
+
+
+def events(reply: Reply) -> list[Json]:
+    lines = reply.body.decode().splitlines()
+    return [json.loads(line[6:]) for line in lines if line.startswith("data: {")]
+
+
+def error(reply: Reply) -> tuple[int, str, object]:
+    body = json.loads(reply.body)["error"]
+    return (
+        reply.status,
+        body.get("code") or body.get("details", {}).get("error_code") or body["type"],
+        body.get("param"),
+    )
+
+
+def is_record(item: Json) -> bool:
+    return item.get("role") == "user" and RECORD in json.dumps(item["content"])
+
+
+async def item_of(play: Stage, items: list[Json] = HISTORY) -> list[Json]:
+    """What the endpoint answers: the user's messages, and the item."""
+    reply = await play.send(asked(items), path=COMPACT)
+    assert reply.status == 200, reply.body
+    return list(json.loads(reply.body)["output"])
+
+
+async def test_the_endpoint_answers_with_the_users_messages_and_one_item(tmp_path: Path) -> None:
+    async with stage(tmp_path, native="no") as play:
+        reply = await play.send(asked(HISTORY), path=COMPACT)
+        assert not play.sent
+    answer = json.loads(reply.body)
+    assert (reply.status, answer["object"], outcome(reply)) == (
+        200,
+        "response.compaction",
+        ("applied", "client_request"),
+    )
+    *kept, item = answer["output"]
+    assert [(one["role"], one["status"], one["content"]) for one in kept] == [
+        ("user", "completed", said(TASK)["content"])
+    ]
+    assert all(one["id"] for one in answer["output"])
+    assert item["type"] == "compaction"
+    assert item["encrypted_content"].startswith("ccn1.")
+    assert answer["usage"]["total_tokens"] > 0
+    assert ours(reply)["item"] == "made"
+
+
+async def test_what_the_item_stands_for_goes_upstream_in_its_place(tmp_path: Path) -> None:
+    """The client's own message where it was, the record as a user's, and the result that has no answer yet."""
+    async with stage(tmp_path, native="no") as play:
+        output = await item_of(play)
+        reply = await play.send(asked([HEAD, *output]), path=RESPONSES)
+        items = sent(play)
+    assert (reply.status, ours(reply)["item"]) == (200, "read")
+    assert items[:2] == [HEAD, output[0]]
+    assert is_record(items[2])
+    assert "Never touch legacy/." in json.dumps(items[2])
+    assert items[3:] == called(11)
+
+
+async def test_a_trigger_is_answered_by_one_item_that_streams_at_once(tmp_path: Path) -> None:
+    async with stage(tmp_path, native="no") as play:
+        reply = await play.send(asked([*HISTORY, TRIGGER], stream=True), path=RESPONSES)
+        whole = await play.send(asked([*HISTORY, TRIGGER]), path=RESPONSES)
+        assert not play.sent
+    found = events(reply)
+    assert [event["type"] for event in found] == [
+        "response.created",
+        "response.in_progress",
+        "response.compaction.compacting",
+        "response.output_item.added",
+        "response.output_item.done",
+        "response.completed",
+    ]
+    assert [event["sequence_number"] for event in found] == [*range(6)]
+    (item,) = found[-1]["response"]["output"]
+    assert found[3]["item"] == found[4]["item"] == item
+    assert [one["type"] for one in json.loads(whole.body)["output"]] == ["compaction"]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_beyond_the_threshold_the_answer_begins_with_an_item(tmp_path: Path, stream: bool) -> None:
+    """What is sent then is what the next request will be expanded into: its beginning is in the provider's cache."""
+    async with stage(tmp_path, native="no") as play:
+        reply = await play.send(asked(HISTORY, stream=stream, context_management=THRESHOLD), path=RESPONSES)
+        assert outcome(reply) == ("applied", "client_threshold")
+        assert b"context_management" not in play.sent[-1].body
+        before = sent(play)
+        output = json.loads(reply.body)["output"] if not stream else events(reply)[-1]["response"]["output"]
+        assert [item["type"] for item in output] == ["compaction", "message"]
+        more = [*HISTORY, *output, said("And now the docs.")]
+        following = await play.send(asked(more, context_management=THRESHOLD), path=RESPONSES)
+        after = sent(play)
+    assert ours(following)["item"] == "read"
+    assert after[: len(before)] == before
+    assert after[len(before) :] == [output[1], said("And now the docs.")]
+    assert is_record(before[1])
+    if stream:
+        found = events(reply)
+        assert [event["sequence_number"] for event in found] == [*range(len(found))]
+        indexes = [event["output_index"] for event in found if "output_index" in event]
+        assert indexes == sorted(indexes)
+        assert set(indexes) == {0, 1}
+
+
+async def test_below_the_threshold_nothing_happens_but_that_the_field_is_gone(tmp_path: Path) -> None:
+    async with stage(tmp_path, native="no") as play:
+        managed = [{"type": "compaction", "compact_threshold": 50_000}]
+        reply = await play.send(asked(HISTORY, context_management=managed), path=RESPONSES)
+        assert json.loads(play.sent[-1].body) == json.loads(asked(HISTORY))
+    assert outcome(reply) == ("none", "below_floor")
+    assert "item" not in ours(reply)
+
+
+CONVERSATION = [{"role": "user", "content": TASK}, *uses(12)]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_on_demand_one_signed_block_stands_for_all_messages(tmp_path: Path, stream: bool) -> None:
+    async with stage(tmp_path, native="no") as play:
+        body = told(CONVERSATION, stream=stream, compaction={"type": "summarize"})
+        reply = await play.send(body, (b"anthropic-beta", b"compact-2026-09-04"), path=MESSAGES)
+        assert not play.sent
+        if stream:
+            found = events(reply)
+            assert [event["type"] for event in found] == [
+                *("message_start", "content_block_start", "content_block_delta", "content_block_stop"),
+                *("message_delta", "message_stop"),
+            ]
+            assert found[4]["delta"]["stop_reason"] == "compaction"
+            block = {**found[1]["content_block"], "content": found[2]["delta"]["content"]}
+        else:
+            answer = json.loads(reply.body)
+            (block,) = answer["content"]
+            assert answer["stop_reason"] == "compaction"
+        following = told([{"role": "assistant", "content": [block]}, {"role": "user", "content": "Go on."}])
+        reply = await play.send(following, (b"anthropic-beta", b"compact-2026-09-04,other"), path=MESSAGES)
+        items = sent(play)
+        betas = dict(play.sent[-1].headers)[b"anthropic-beta"]
+    assert (reply.status, ours(reply)["item"], betas) == (200, "read", b"other")
+    assert is_record(items[0])
+    assert items[1:] == [CONVERSATION[0], *CONVERSATION[-2:], {"role": "user", "content": "Go on."}]
+
+
+EDIT = {"edits": [{"type": "compact_20260112", "trigger": {"type": "input_tokens", "value": 50_000}}]}
+LONG = [{"role": "user", "content": TASK}, *uses(60)]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_an_edit_puts_a_block_in_front_of_the_answer(tmp_path: Path, stream: bool) -> None:
+    """Our own compaction was due first: the window is smaller than the client's trigger."""
+    async with stage(tmp_path, native="no") as play:
+        body = told(LONG, stream=stream, context_management=EDIT)
+        reply = await play.send(body, path=MESSAGES)
+        assert outcome(reply) == ("applied", "client_threshold")
+        before = sent(play)
+        if stream:
+            found = events(reply)
+            assert [e["index"] for e in found if e["type"] == "content_block_start"] == [0, 1]
+            assert found[1]["content_block"]["type"] == "compaction"
+            delta = found[2]["delta"]
+            block = {"type": "compaction", "content": delta["content"], "encrypted_content": delta["encrypted_content"]}
+            content = [block, {"type": "text", "text": "Noted."}]
+            usage = found[-2]["usage"]
+        else:
+            answer = json.loads(reply.body)
+            content, usage = answer["content"], answer["usage"]
+        assert [entry["type"] for entry in usage["iterations"]] == ["compaction", "message"]
+        more = [*LONG, {"role": "assistant", "content": content}, {"role": "user", "content": "Next."}]
+        await play.send(told(more, context_management=EDIT), path=MESSAGES)
+        after = sent(play)
+    assert after[: len(before)] == before
+    assert after[len(before) :] == [{"role": "assistant", "content": content[1:]}, {"role": "user", "content": "Next."}]
+
+
+async def test_with_a_pause_no_model_is_asked(tmp_path: Path) -> None:
+    edit = {"edits": [{**EDIT["edits"][0], "pause_after_compaction": True}]}
+    async with stage(tmp_path, native="no") as play:
+        reply = await play.send(told(LONG, context_management=edit), path=MESSAGES)
+        assert not play.sent
+    answer = json.loads(reply.body)
+    assert (answer["stop_reason"], [block["type"] for block in answer["content"]]) == ("compaction", ["compaction"])
+    assert [entry["type"] for entry in answer["usage"]["iterations"]] == ["compaction"]
+
+
+CLEARING = {
+    "edits": [
+        {
+            "type": "clear_tool_uses_20250919",
+            "trigger": {"type": "tool_uses", "value": 5},
+            "clear_at_least": {"type": "input_tokens", "value": 1_500},
+        }
+    ]
+}
+
+
+async def test_old_results_are_cleared_and_the_client_is_told(tmp_path: Path) -> None:
+    async with stage(tmp_path, native="no") as play:
+        reply = await play.send(told(CONVERSATION, context_management=CLEARING), path=MESSAGES)
+        first = sent(play)
+        longer = [*CONVERSATION, *uses(1, 50, 5)]
+        await play.send(told(longer, context_management=CLEARING), path=MESSAGES)
+        second = sent(play)
+        count = await play.send(told(CONVERSATION, context_management=CLEARING), path=MESSAGES + "/count_tokens")
+    assert outcome(reply) == ("applied", "cleared")
+    (applied,) = json.loads(reply.body)["context_management"]["applied_edits"]
+    cleared = [message for message in first if "[cleared:" in json.dumps(message)]
+    assert applied["cleared_tool_uses"] == len(cleared) >= 5
+    assert applied["cleared_input_tokens"] >= 1_500
+    assert first[-6:] == CONVERSATION[-6:]
+    assert second[: len(first)] == first
+    counted = json.loads(count.body)
+    assert counted["context_management"]["original_input_tokens"] > counted["input_tokens"] + 1_000
+
+
+CALL, RESULT = called(99)
+BAD_RESPONSES: dict[str, tuple[str, bytes, tuple[int, str, object]]] = {
+    "a call without its output": (RESPONSES, asked([*HISTORY, CALL, TRIGGER]), (400, "invalid_value", "input")),
+    "a call without its output, at the endpoint": (COMPACT, asked([*HISTORY, CALL]), (400, "invalid_value", "input")),
+    "a trigger that is not last": (
+        RESPONSES, asked([said(TASK), TRIGGER, said("x")]), (400, "invalid_value", "input[1]")
+    ),
+    "two triggers": (RESPONSES, asked([said(TASK), TRIGGER, TRIGGER]), (400, "invalid_value", "input[1]")),
+    "a trigger alone": (RESPONSES, asked([TRIGGER]), (400, "invalid_value", "input[0]")),
+    "a trigger with a history elsewhere": (
+        RESPONSES,
+        asked([said(TASK), TRIGGER], previous_response_id="resp_1"),
+        (400, "invalid_value", "previous_response_id"),
+    ),
+    "a threshold that is too low": (
+        RESPONSES,
+        asked(HISTORY, context_management=[{"type": "compaction", "compact_threshold": 999}]),
+        (400, "invalid_value", "context_management[0].compact_threshold"),
+    ),
+    "an entry of another type": (
+        RESPONSES,
+        asked(HISTORY, context_management=[{"type": "compaction"}, {"type": "clear"}]),
+        (400, "invalid_value", "context_management[1].type"),
+    ),
+    "no input": (COMPACT, asked(None), (400, "invalid_value", "input")),
+    "a number": (COMPACT, asked(7), (400, "invalid_value", "input")),
+    "an empty list": (COMPACT, asked([]), (400, "invalid_value", "input")),
+    "no JSON": (COMPACT, b"{", (400, "invalid_json", None)),
+    "a response that nobody knows": (
+        COMPACT,
+        b'{"model": "gpt-4o", "previous_response_id": "resp_x"}',
+        (400, "previous_response_not_found", "previous_response_id"),
+    ),
+    "an item without anything sealed": (
+        RESPONSES,
+        asked([said(TASK), {"type": "compaction"}]),
+        (400, "invalid_value", "input[1].encrypted_content"),
+    ),
+    "an item with a number": (
+        RESPONSES,
+        asked([said(TASK), {"type": "compaction", "encrypted_content": 7}]),
+        (400, "invalid_value", "input[1].encrypted_content"),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", BAD_RESPONSES)
+async def test_bad_input_of_responses_is_refused_and_goes_nowhere(tmp_path: Path, case: str) -> None:
+    path, body, expected = BAD_RESPONSES[case]
+    async with stage(tmp_path, native="no") as play:
+        reply = await play.send(body, path=path)
+        assert error(reply) == expected
+        assert not play.sent
+
+
+def edited(**edit: object) -> bytes:
+    return told(CONVERSATION, context_management={"edits": [edit]})
+
+
+COMPACTS, CLEARS = "compact_20260112", "clear_tool_uses_20250919"
+PLACE = "context_management.edits.0"
+BAD_MESSAGES: dict[str, tuple[bytes, str]] = {
+    "a trigger that is too low": (
+        edited(type=COMPACTS, trigger={"type": "input_tokens", "value": 49_999}), f"{PLACE}.trigger.value"
+    ),
+    "a trigger of another type": (
+        edited(type=COMPACTS, trigger={"type": "tool_uses", "value": 60_000}), f"{PLACE}.trigger.type"
+    ),
+    "less than nothing to keep": (edited(type=CLEARS, keep={"type": "tool_uses", "value": -1}), f"{PLACE}.keep.value"),
+    "an amount of another type": (
+        edited(type=CLEARS, clear_at_least={"type": "tool_uses", "value": 5}), f"{PLACE}.clear_at_least.type"
+    ),
+    "an unknown edit": (edited(type="compact_2030"), f"{PLACE}.type"),
+    "both at once": (
+        told(CONVERSATION, compaction={"type": "summarize"}, context_management=EDIT), "context_management"
+    ),
+    "an unfinished turn": (told(CONVERSATION[:-1], compaction={"type": "summarize"}), "compaction_incomplete_turn"),
+    "nothing but instructions": (
+        told([{"role": "system", "content": "x"}], compaction={"type": "summarize"}),
+        "compaction_nothing_to_summarize",
+    ),
+    "an empty content": (
+        told([{"role": "assistant", "content": [{"type": "compaction", "content": ""}]}, *CONVERSATION]), "content"
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", BAD_MESSAGES)
+async def test_bad_input_of_messages_is_refused_and_goes_nowhere(tmp_path: Path, case: str) -> None:
+    body, named = BAD_MESSAGES[case]
+    async with stage(tmp_path, native="no") as play:
+        reply = await play.send(body, path=MESSAGES)
+        assert (reply.status, json.loads(reply.body)["error"]["type"]) == (400, "invalid_request_error")
+        assert named.encode() in reply.body
+        assert not play.sent
+
+
+async def test_an_item_that_cannot_be_opened_is_refused_as_openai_does(tmp_path: Path) -> None:
+    async with stage(tmp_path, native="no") as play:
+        *kept, item = await item_of(play)
+        sealed = item["encrypted_content"]
+        damaged = [sealed[:-1], sealed[:60], sealed + "A", sealed + sealed, sealed[:80] + "x" + sealed[81:], "ccn1."]
+        for content in damaged:
+            reply = await play.send(asked([*kept, {**item, "encrypted_content": content}]), path=RESPONSES)
+            assert error(reply) == (400, "invalid_encrypted_content", "input[1].encrypted_content"), content
+        assert not play.sent
+
+
+async def test_what_is_no_item_is_text(tmp_path: Path) -> None:
+    async with stage(tmp_path, native="no") as play:
+        reply = await play.send(asked([said("ccn1.abc"), said("What is this?")]), path=RESPONSES)
+        assert reply.status == 200
+        assert sent(play)[0] == said("ccn1.abc")
+
+
+async def test_an_item_that_was_made_elsewhere_becomes_a_note_or_is_refused(tmp_path: Path) -> None:
+    foreign = {"type": "compaction", "encrypted_content": "gAAAAABpM0Yj"}
+    closed = {"policies": {"default": {"fail": "closed"}}}
+    async with stage(tmp_path, native="no") as play:
+        reply = await play.send(asked([said(TASK), foreign, said("Go on.")]), path=RESPONSES)
+        items = sent(play)
+    assert (reply.status, ours(reply)["warning"]) == (200, "foreign_compaction")
+    assert items[::2] == [said(TASK), said("Go on.")]
+    assert "compacted elsewhere" in json.dumps(items[1])
+    async with stage(tmp_path, native="no", **closed) as play:
+        reply = await play.send(asked([said(TASK), foreign]), path=RESPONSES)
+        assert error(reply)[1] == "invalid_encrypted_content"
+
+
+@pytest.mark.parametrize("mode", [b"off", b"shadow"])
+async def test_items_of_ours_are_expanded_whatever_else_is_off(tmp_path: Path, mode: bytes) -> None:
+    async with stage(tmp_path, native="no") as play:
+        output = await item_of(play)
+        reply = await play.send(asked([HEAD, *output]), (b"x-compaction", mode), path=RESPONSES)
+        assert reply.status == 200
+        assert b"ccn1." not in play.sent[-1].body
+        assert is_record(sent(play)[2])
+
+
+async def test_the_answer_to_a_response_that_is_remembered_is_compacted(tmp_path: Path) -> None:
+    async with stage(tmp_path, native="no") as play:
+        first = json.loads((await play.send(asked(HISTORY), path=RESPONSES)).body)
+        await play.settled()
+        body = json.dumps({"model": "gpt-4o", "previous_response_id": first["id"]}).encode()
+        reply = await play.send(body, path=COMPACT)
+    output = json.loads(reply.body)["output"]
+    assert [item["type"] for item in output] == ["message", "compaction"]
+
+
+async def test_a_history_elsewhere_passes_without_the_field(tmp_path: Path) -> None:
+    async with stage(tmp_path, native="no") as play:
+        body = asked([said(TASK)], previous_response_id="resp_1", context_management=THRESHOLD)
+        reply = await play.send(body, path=RESPONSES)
+        assert ours(reply)["warning"] == "context_management_ignored"
+        assert b"context_management" not in play.sent[-1].body
