@@ -51,6 +51,19 @@ def codex(task: str, settings: str = "") -> Arguments:
     return arguments
 
 
+def codex_built_in(task: str, window: int) -> Arguments:
+    """On its own provider, which is moved to the server: its requests are those that OpenAI gets. window: of the model,
+    as it is told."""
+
+    def arguments(home: Path, address: str) -> list[str]:
+        (home / ".codex").mkdir()
+        chosen = f'model = "gpt-5"\nopenai_base_url = "{address}/v1"\nmodel_context_window = {window}\n'
+        (home / ".codex" / "config.toml").write_text(chosen)
+        return ["exec", "--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox", task]
+
+    return arguments
+
+
 def opencode(task: str, model: str, context: int) -> Arguments:
     """context: the model's window, as it is told."""
 
