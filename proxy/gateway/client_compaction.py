@@ -78,7 +78,7 @@ class CompactionAnswers:
                 raise
             answers = self._answers(route, request.dialect, settled)
         if settled is None or answers is not False:
-            asked = CompactionRequest() if settled is None else settled.asked
+            asked = CompactionRequest() if settled is None or answers else settled.asked
             settled = await self._settle(received, request, is_ours=False)
             settled = replace(settled, asked=asked, is_trial=answers is None)
         if settled.read:
@@ -94,6 +94,8 @@ class CompactionAnswers:
         settled = await self._settle(received, request, is_ours=True)
         if received.head.is_compact:
             settled = replace(settled, asked=replace(settled.asked, how="endpoint"))
+        if received.head.is_count and settled.asked.how == "demand":
+            return replace(settled, asked=CompactionRequest())
         if settled.asked.how in AT_ONCE:
             _check_whole(request, settled)
         if settled.asked.how == "threshold" and request.settings.passthrough in _STORED:
@@ -190,6 +192,9 @@ class CompactionAnswers:
         """An item for the history of a request."""
         made = await self._engine.clients.maker.make(case, settled.covers, settled.asked.instructions)
         self._observe(case.route, case.caller.tenant, case.request.settings.model, "made")
+        engine, model = self._engine, case.request.settings.model
+        listing = engine.sessions.add(case.caller, case.chain, case.label, model, made.item.record)
+        engine.background.start("enroll", listing)
         return made
 
     async def answer_alone(

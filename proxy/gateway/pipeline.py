@@ -244,9 +244,10 @@ class Gateway:
         """The same of a request whose client asks for a compaction, or brings one back."""
         began, dialect, router = time.perf_counter(), named.request.dialect, received.active.router
         compaction = compaction_of(settled, named.request, received.exchange)
-        if compaction.is_trial:
+        is_theirs = received.head.is_compact and compaction.how is None
+        if compaction.is_trial or is_theirs:
             case = await self._engine.drafter.placed(with_lessons(named, router))
-            if compaction.how in AT_ONCE or not is_full(case):
+            if is_theirs or compaction.how in AT_ONCE or not is_full(case):
                 draft = Draft(case.request.body, case.request.tokens, "bypass", "provider_compaction")
                 return Prepared(named.route, draft, case, compaction=compaction)
             self._engine.clients.natives.saw(named.route, compaction.tried, answers=False)

@@ -87,6 +87,7 @@ class Windows:
         self._max_entries = max_entries
         self._known: OrderedDict[ModelKey, _Known] = OrderedDict()
         self._asked: OrderedDict[str, tuple[float, Mapping[str, int]]] = OrderedDict()
+        self._natives: OrderedDict[str, Mapping[str, Mapping[Protocol, bool]]] = OrderedDict()
         self._answers: OrderedDict[tuple[ModelKey, bytes], tuple[int, ...]] = OrderedDict()
         self._overflowed: OrderedDict[tuple[ModelKey, bytes], None] = OrderedDict()
         self.changes = 0
@@ -247,8 +248,13 @@ class Windows:
         self._take(place, lessons.after_trial(self.experience(place), protocol, self._clock(), answers=answers))
 
     def answers_natively(self, place: ModelKey, protocol: Protocol) -> bool | None:
-        """Whether it is; None where it was not tried lately."""
-        return self.experience(place).answers_natively(protocol, self._clock())
+        """Whether it is, by what the upstream says of itself, else as it was seen; None where neither is known."""
+        told = self._natives.get(place.base_url, {}).get(place.model, {}).get(protocol)
+        return self.experience(place).answers_natively(protocol, self._clock()) if told is None else told
+
+    def natives_from_upstream(self, base_url: str, natives: Mapping[str, Mapping[Protocol, bool]]) -> None:
+        """Take what an upstream says of its models' own compaction; nothing is an answer too."""
+        remember(self._natives, base_url, natives, self._max_entries)
 
     def saw_copy_refused(self, place: ModelKey) -> None:
         """Take that a copy of ours was refused where the client's own request was not."""
