@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from typing import TYPE_CHECKING
 
 import pytest
 
+from proxy.demo.model_server import ModelServer
+from proxy.engine.client_compaction.expansion import Expander
 from tests.support.items import HEAD, TASK, TRIGGER, asked, called, rounds, said, told, uses
+from tests.support.scenarios import WINDOW
 from tests.support.stages import Stage, ours, outcome, stage
 
 if TYPE_CHECKING:
@@ -398,3 +402,81 @@ async def test_a_history_elsewhere_passes_without_the_field(tmp_path: Path) -> N
         reply = await play.send(body, path=RESPONSES)
         assert ours(reply)["warning"] == "context_management_ignored"
         assert b"context_management" not in play.sent[-1].body
+
+
+async def test_our_own_compaction_goes_on_from_the_record_that_the_client_carries(tmp_path: Path) -> None:
+    """Nothing is compacted twice: one record stands for the item, and for what has come since."""
+    async with stage(tmp_path, native="no") as play:
+        output = await item_of(play, [HEAD, said(TASK), said("Call the release Heron."), *rounds(12)])
+        kept = [HEAD, *output, *rounds(26, 100)]
+        reply = await play.send(asked(kept), path=RESPONSES)
+        first = sent(play)
+        longer = await play.send(asked([*kept, *rounds(24, 200)]), path=RESPONSES)
+        second = sent(play)
+    assert outcome(reply)[0] == outcome(longer)[0] == "applied"
+    for items in (first, second):
+        (record,) = [item for item in items if is_record(item)]
+        text = json.dumps(record)
+        assert "Never touch legacy/." in text or TASK in json.dumps(items)
+        assert "Heron" in json.dumps(items)
+        assert text.count(RECORD) == 1, "no record is quoted in another"
+    made = [line["generation"] for line in play.logged("compaction") if line.get("generation")]
+    assert made == [1, 2, 3]
+
+
+async def test_an_item_opens_at_another_replica_and_after_a_restart(tmp_path: Path) -> None:
+    async with stage(tmp_path, native="no") as play:
+        output = await item_of(play)
+    async with stage(tmp_path, native="no") as other:
+        reply = await other.send(asked([HEAD, *output]), path=RESPONSES)
+        assert ours(reply)["item"] == "read"
+        assert is_record(sent(other)[2])
+
+
+@pytest.mark.parametrize("summaries", ["down", "useless", "garbage", "refuse"])
+async def test_there_is_an_item_whatever_becomes_of_the_summary(tmp_path: Path, summaries: str) -> None:
+    model = ModelServer(window=WINDOW, summaries=summaries)  # type: ignore[arg-type]
+    async with stage(tmp_path, model, native="no") as play:
+        output = await item_of(play)
+        await play.send(asked([HEAD, *output]), path=RESPONSES)
+        assert "Never touch legacy/." in json.dumps(sent(play))
+
+
+async def test_of_another_tenant_an_item_is_not_read(tmp_path: Path) -> None:
+    keys = {name: f"sk-{name}-0123456789abcdef" for name in "ab"}
+    hashed = {name: hashlib.sha256(key.encode()).hexdigest() for name, key in keys.items()}
+    tenants = {name: {"keys": [f"sha256:{digest}"]} for name, digest in hashed.items()}
+    first, second = ((b"authorization", f"Bearer {key}".encode()) for key in keys.values())
+    async with stage(tmp_path, native="no", tenants=tenants) as play:
+        reply = await play.send(asked(HISTORY), first, path=COMPACT)
+        output = json.loads(reply.body)["output"]
+        assert (await play.send(asked([HEAD, *output]), first, path=RESPONSES)).status == 200
+        refused = await play.send(asked([HEAD, *output]), second, path=RESPONSES)
+        assert error(refused)[1] == "invalid_encrypted_content"
+
+
+async def test_a_fault_of_ours_never_sends_an_item_upstream(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with stage(tmp_path, native="no") as play:
+        output = await item_of(play)
+
+        def broken(*_: object, **__: object) -> None:
+            raise RuntimeError
+
+        monkeypatch.setattr(Expander, "settle", broken)
+        reply = await play.send(asked([HEAD, *output]), path=RESPONSES)
+        assert (error(reply)[:2], dict(reply.headers)[b"retry-after"]) == ((503, "compaction_item_unavailable"), b"2")
+        assert not play.sent
+        # What holds none is sent as it came.
+        reply = await play.send(asked(HISTORY, context_management=THRESHOLD), path=RESPONSES)
+        assert outcome(reply) == ("failed-open", "internal_error")
+
+
+async def test_explain_opens_items_and_says_what_is_asked(tmp_path: Path) -> None:
+    explain = "/v1/compaction/explain?dialect=responses"
+    async with stage(tmp_path, native="no") as play:
+        output = await item_of(play)
+        found = json.loads((await play.send(asked([HEAD, *output]), path=explain)).body)
+        asks = json.loads((await play.send(asked([*HISTORY, TRIGGER]), path=explain)).body)
+        assert not play.sent
+    assert [message["role"] for message in found["messages"]] == ["developer", "user", "user", "assistant", "tool"]
+    assert (asks["outcome"], asks["reason"]) == ("applied", "client_request")

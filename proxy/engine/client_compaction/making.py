@@ -34,7 +34,8 @@ from proxy.records.lineages import Lineages
 # rules; what they leave is the tail's.
 _SHARE = 1 / 4
 _RECORD, _RULES = 0.5, 0.25
-_LEAST_RECORD, _LEAST_TAIL = 400, 200
+# Whatever else it weighs: a record of less has no room for what the user said.
+_LEAST_RECORD, _LEAST_TAIL = 1_000, 200
 # Of M, and tokens, that the tail takes at most.
 _TAIL_SHARE, _MOST_TAIL = 0.1, 8_000
 # Characters of an item, and how many for each token that it expands into, from which on names go.
@@ -174,8 +175,9 @@ def _instructed(case: CompactionContext, instructions: str) -> CompactionContext
 
 def _room_of(case: CompactionContext) -> _Room:
     budget = case.limits.budget
-    most = max(_LEAST_RECORD + _LEAST_TAIL, int(_SHARE * case.conversation.tokens_from[0]))
-    injected = max(_LEAST_RECORD, int(_RECORD * most))
+    weight = case.conversation.tokens_from[0]
+    most = max(min(_LEAST_RECORD, weight // 2) + _LEAST_TAIL, int(_SHARE * weight))
+    injected = max(min(_LEAST_RECORD, weight // 2), int(_RECORD * most))
     record = min(budget.record, injected)
     budget = replace(budget, record=record, names=min(budget.names, injected - record), rules=int(_RULES * most))
     tail = min(most - injected, int(_TAIL_SHARE * budget.movable), _MOST_TAIL)
