@@ -271,6 +271,13 @@ def rewriting(
     return None if inserter is None else ItemInAnswer(inserter, is_stream=answer.is_event_stream)
 
 
+def item_in(compaction: ClientCompaction, rewritten: ItemInAnswer | ItemSeen | None) -> Literal["made", "read"] | None:
+    """Whether an answer has an item of ours, or the request had; None for neither."""
+    if compaction.made is not None and rewritten is not None:
+        return "made"
+    return "read" if compaction.settled.read else None
+
+
 def counted_before(delivery: Delivery, compaction: ClientCompaction) -> WholeRewritten | None:
     """What is passed on of a count: with what it was before something was cleared."""
     clearing, cleared = delivery.head.dialect.clearing, compaction.cleared
@@ -282,13 +289,6 @@ def counted_before(delivery: Delivery, compaction: ClientCompaction) -> WholeRew
 def is_full(case: CompactionContext) -> bool:
     """Whether a request is so long that it would be compacted whoever asks for it."""
     return case.limits.known and case.request.tokens >= case.limits.budget.at(case.caller.policy.compaction_threshold)
-
-
-def item_headers(compaction: ClientCompaction, rewritten: ItemInAnswer | ItemSeen | None) -> Headers:
-    """`x-compaction-item`, if the answer has one or the request had."""
-    if compaction.made is not None and rewritten is not None:
-        return [(b"x-compaction-item", b"made")]
-    return [(b"x-compaction-item", b"read")] if compaction.settled.read else []
 
 
 def _check_whole(request: CountedRequest, settled: Settled) -> None:

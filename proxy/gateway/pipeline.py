@@ -45,7 +45,7 @@ from proxy.gateway.client_compaction import (
     counted_before,
     for_settled,
     is_full,
-    item_headers,
+    item_in,
     rewriting,
 )
 from proxy.gateway.forwarder import Forwarder
@@ -54,7 +54,7 @@ from proxy.gateway.lessons import WORTH_LOOKING_UP, Lessons
 from proxy.gateway.open_requests import OpenRequests
 from proxy.gateway.relay import relay
 from proxy.gateway.remembered_responses import RememberedResponses, names_response
-from proxy.gateway.report import commenting, ended_event, headers_of
+from proxy.gateway.report import commenting, ended_event, headers_of, item_headers
 from proxy.gateway.sender import sender_of
 from proxy.gateway.stages import Delivery, Prepared, Progress, Received, Sent, delivery_of
 from proxy.gateway.trial import BEYOND, ItemSeen
@@ -294,7 +294,7 @@ class Gateway:
 
         def headers() -> Headers:
             told: Headers = self._fail_open.call(lambda: headers_of(delivery), [])
-            return [*told, (b"x-compaction-item", b"made")]
+            return [*told, *item_headers("made")]
 
         delivery.begin_answer(200)
         answering = self._compaction.answer_alone(delivery.exchange, delivery.counted, compaction, headers)
@@ -336,7 +336,8 @@ class Gateway:
         exchange = delivery.exchange
         headers: Headers = self._fail_open.call(lambda: headers_of(delivery), [])
         rewritten = None if compaction is None else rewriting(delivery, compaction, answer)
-        headers += item_headers(compaction, rewritten) if compaction is not None else []
+        if compaction is not None and (item := item_in(compaction, rewritten)) is not None:
+            headers += item_headers(item)
         _reword_overflow(delivery, answer, headers)
         await relay(answer, exchange, headers, tap, delivery.head.dialect.answers, rewritten)
         if isinstance(rewritten, ItemSeen) and compaction is not None:

@@ -2,6 +2,7 @@
 
 import time
 from contextlib import AbstractContextManager, nullcontext
+from typing import Literal
 
 from proxy.engine.case import CompactionContext, RoutedRequest
 from proxy.engine.draft import Draft
@@ -53,6 +54,11 @@ def _known_headers(draft: Draft, named: RoutedRequest | None, route: Route) -> H
     if route.window is not None:
         headers.append((b"x-compaction-window", b"%d" % route.window.tokens))
     return headers
+
+
+def item_headers(how: Literal["made", "read"]) -> Headers:
+    """`x-compaction-item`: whether the answer has an item, or the request had."""
+    return [(b"x-compaction-item", how.encode())]
 
 
 def commenting(exchange: Exchange, case: CompactionContext, fail_open: FailOpen) -> AbstractContextManager[None]:
