@@ -15,6 +15,7 @@ from proxy.callers.tenants import Caller
 from proxy.config.loading import Config
 from proxy.config.settings import ModelRule
 from proxy.dialects.base import Dialect, Usage
+from proxy.dialects.compaction import CompactionRequestError
 from proxy.dialects.reader import CountedRequest
 from proxy.engine.ahead import is_worth_following
 from proxy.engine.case import CompactionContext, case_of, with_newest_lessons
@@ -29,6 +30,11 @@ from proxy.models.tokenizer import Tokenizer
 from proxy.observing.events import CompactionEnded, Event, Hook
 from proxy.upstream.routes import Router
 from proxy.upstream.summarizer import Summarizer
+
+_SEALED = (
+    "it holds a compaction item that this config's store.encryption_key does not open, or that another has made; it"
+    " counts as what it weighs sealed"
+)
 
 
 class Paid(Protocol):
@@ -86,6 +92,9 @@ async def replay(
                 skipped(f"{recording.name}: {error}")
             else:
                 played.append((recording.name, tallies))
+            if player.has_sealed:
+                skipped(f"{recording.name}: {_SEALED}")
+                player.has_sealed = False
     names = [caller.policy_name for caller in everyone]
     total = {name: sum((tallies[name] for _, tallies in played), Tally()) for name in names}
     return Replayed(
@@ -111,6 +120,7 @@ class _Player:
     ) -> None:
         self.windows: dict[str, int | None] = {}
         self.unpriced: set[str] = set()
+        self.has_sealed = False
         self._engine = engine
         self._router = router
         self._stand_in = stand_in
@@ -162,10 +172,20 @@ class _Player:
             yield current, None
 
     async def _read(self, body: bytes, caller: Caller, dialect: Dialect) -> CountedRequest | None:
+        read, encoding = self._engine.reader.read, self._router.encoding
         try:
-            return await self._engine.reader.read(body, caller.scope, self._router.encoding, dialect)
+            request = await read(body, caller.scope, encoding, dialect)
         except InvalidJSONError:
             return None
+        if request is None or not request.compacts:
+            return request
+        try:
+            settled = self._engine.clients.expander.settle(request, caller.tenant, is_ours=True)
+        except CompactionRequestError:
+            self.has_sealed = True
+            return request
+        expanded = await read(settled.body, caller.scope, encoding, dialect)
+        return request if expanded is None else settled.carried_in(expanded)
 
     async def _drafted(self, case: CompactionContext) -> Draft:
         """What is sent in the end: where the first draft would overflow, smaller ones are tried as the gateway does."""
