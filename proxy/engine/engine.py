@@ -1,12 +1,16 @@
 """The parts that compact conversations, as one value."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from msgspec.structs import replace
 
 from proxy.callers.spending import Spending
+from proxy.callers.tenants import Caller
 from proxy.config.loading import Config
-from proxy.dialects.reader import RequestReader
+from proxy.dialects.base import Dialect
+from proxy.dialects.compaction import CompactionRequestError
+from proxy.dialects.reader import CountedRequest, RequestReader
 from proxy.engine.ahead import Ahead
 from proxy.engine.case import RoutedRequest
 from proxy.engine.client_compaction.clients import ClientCompactions
@@ -55,6 +59,21 @@ class Engine:
         if named.mode == "on" and manual.may_be_due(chain) and await manual.take(chain.session):
             return replace(named, mode="force")
         return named
+
+    async def read(
+        self, body: bytes, caller: Caller, encoding_of: Callable[[str], str], dialect: Dialect
+    ) -> CountedRequest | None:
+        """A request that somebody shows, with the compaction items in it expanded as far as they can be opened; what
+        cannot stays sealed. Raises as `RequestReader.read`."""
+        request = await self.reader.read(body, caller.scope, encoding_of, dialect)
+        if request is None or not request.compacts:
+            return request
+        try:
+            settled = self.clients.expander.settle(request, caller.tenant, is_ours=True)
+        except CompactionRequestError:
+            return request
+        read = await self.reader.read(settled.body, caller.scope, encoding_of, dialect)
+        return request if read is None else settled.carried_in(read)
 
     def router(self, config: Config) -> Router:
         return Router(config, self.windows, self.tokenizer)

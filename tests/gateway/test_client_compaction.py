@@ -480,3 +480,78 @@ async def test_explain_opens_items_and_says_what_is_asked(tmp_path: Path) -> Non
         assert not play.sent
     assert [message["role"] for message in found["messages"]] == ["developer", "user", "user", "assistant", "tool"]
     assert (asks["outcome"], asks["reason"]) == ("applied", "client_request")
+
+
+async def block_of(play: Stage, **asks: object) -> Json:
+    """A block of ours, made on demand or by an edit."""
+    messages = CONVERSATION if "compaction" in asks else LONG
+    reply = await play.send(told(messages, **asks), path=MESSAGES)
+    return dict(json.loads(reply.body)["content"][0])
+
+
+GO_ON: Json = {"role": "user", "content": "Go on."}
+
+
+def behind(block: Json, *before: Json) -> bytes:
+    return told([*before, {"role": "assistant", "content": [block]}, GO_ON])
+
+
+async def test_a_signed_block_that_is_not_as_it_was_made_is_refused_by_its_code(tmp_path: Path) -> None:
+    async with stage(tmp_path, native="no") as play:
+        block = await block_of(play, compaction={"type": "summarize"})
+        asked_before = len(play.sent)
+        signature = block["signature"]
+        bodies = {
+            "compaction_signature_invalid": behind({**block, "signature": signature[:-4] + "AAAA"}),
+            "compaction_content_mismatch": behind({**block, "content": block["content"] + " And more."}),
+            "compaction_block_misplaced": behind(block, {"role": "user", "content": "Before it."}),
+            "compaction_block_ambiguous": behind(block, {"role": "assistant", "content": [block]}),
+        }
+        for code, body in bodies.items():
+            reply = await play.send(body, path=MESSAGES)
+            found = json.loads(reply.body)["error"]
+            assert (reply.status, found["type"], found["details"]) == (
+                400,
+                "invalid_request_error",
+                {"error_code": code},
+            )
+        assert len(play.sent) == asked_before
+
+
+async def test_of_a_block_that_cannot_be_opened_the_text_is_used(tmp_path: Path) -> None:
+    """Damaged, or made by Anthropic; what stands before it is dropped, as Anthropic does."""
+    async with stage(tmp_path, native="no") as play:
+        block = await block_of(play, context_management=EDIT)
+        damaged = {**block, "encrypted_content": block["encrypted_content"][:-4] + "AAAA"}
+        reply = await play.send(behind(damaged, *CONVERSATION[:3]), path=MESSAGES)
+        assert (reply.status, ours(reply)["warning"]) == (200, "item_unreadable")
+        assert [is_record(item) for item in sent(play)] == [True, False]
+        theirs = {"type": "compaction", "content": "They ported it.", "encrypted_content": "EqQBtheirs"}
+        reply = await play.send(behind(theirs, *CONVERSATION[:3]), path=MESSAGES)
+        assert reply.status == 200
+        assert "They ported it." in json.dumps(sent(play)[0])
+        assert sent(play)[1:] == [GO_ON]
+
+
+async def test_a_block_that_failed_is_no_block(tmp_path: Path) -> None:
+    async with stage(tmp_path, native="no") as play:
+        failed: Json = {"type": "compaction", "content": None}
+        messages = [*CONVERSATION, {"role": "assistant", "content": [failed, {"type": "text", "text": "Hm."}]}, GO_ON]
+        reply = await play.send(told(messages), path=MESSAGES)
+        assert reply.status == 200
+        assert sent(play) == [*CONVERSATION, {"role": "assistant", "content": [{"type": "text", "text": "Hm."}]}, GO_ON]
+
+
+async def test_a_mark_on_a_block_goes_with_its_record(tmp_path: Path) -> None:
+    async with stage(tmp_path, native="no") as play:
+        block = await block_of(play, context_management=EDIT)
+        await play.send(behind({**block, "cache_control": {"type": "ephemeral"}}), path=MESSAGES)
+        assert sent(play)[0]["content"][0]["cache_control"] == {"type": "ephemeral"}
+
+
+async def test_a_count_ignores_a_compaction_on_demand(tmp_path: Path) -> None:
+    async with stage(tmp_path, native="no") as play:
+        body = told(CONVERSATION, compaction={"type": "summarize"})
+        reply = await play.send(body, path=MESSAGES + "/count_tokens")
+        assert json.loads(reply.body)["input_tokens"] > 1_000
+        assert json.loads(play.sent[-1].body) == json.loads(told(CONVERSATION))

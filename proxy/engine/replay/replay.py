@@ -15,7 +15,6 @@ from proxy.callers.tenants import Caller
 from proxy.config.loading import Config
 from proxy.config.settings import ModelRule
 from proxy.dialects.base import Dialect, Usage
-from proxy.dialects.compaction import CompactionRequestError
 from proxy.dialects.reader import CountedRequest
 from proxy.engine.ahead import is_worth_following
 from proxy.engine.case import CompactionContext, case_of, with_newest_lessons
@@ -172,20 +171,12 @@ class _Player:
             yield current, None
 
     async def _read(self, body: bytes, caller: Caller, dialect: Dialect) -> CountedRequest | None:
-        read, encoding = self._engine.reader.read, self._router.encoding
         try:
-            request = await read(body, caller.scope, encoding, dialect)
+            request = await self._engine.read(body, caller, self._router.encoding, dialect)
         except InvalidJSONError:
             return None
-        if request is None or not request.compacts:
-            return request
-        try:
-            settled = self._engine.clients.expander.settle(request, caller.tenant, is_ours=True)
-        except CompactionRequestError:
-            self.has_sealed = True
-            return request
-        expanded = await read(settled.body, caller.scope, encoding, dialect)
-        return request if expanded is None else settled.carried_in(expanded)
+        self.has_sealed = self.has_sealed or (request is not None and request.history.compacts)
+        return request
 
     async def _drafted(self, case: CompactionContext) -> Draft:
         """What is sent in the end: where the first draft would overflow, smaller ones are tried as the gateway does."""

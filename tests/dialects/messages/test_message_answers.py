@@ -78,6 +78,7 @@ FULL = "model_context_window_exceeded"
 TEXT: Json = {"type": "text", "text": "Fine."}
 CACHED: Json = {"input_tokens": 5, "cache_read_input_tokens": 100, "cache_creation_input_tokens": 20}
 FOR_AN_HOUR = {"ephemeral_5m_input_tokens": 5, "ephemeral_1h_input_tokens": 15}
+COMPACTED = {"type": "compaction", "input_tokens": 160_000, "output_tokens": 900}
 ITERATIONS = [{"input_tokens": 900, "output_tokens": 4}, {**CACHED, "output_tokens": 7}]
 
 
@@ -138,6 +139,8 @@ def test_a_window_that_was_full_before_anything_was_said_is_an_overflow(data: by
             [ended("end_turn", output_tokens=50, iterations=ITERATIONS), begun(input_tokens=900)],
             Usage(125, 7, 100, 20),
         ),
+        # Of a compaction that was made on the way nothing is the prompt's, even where it came last.
+        ([ended("end_turn", iterations=[*ITERATIONS, COMPACTED]), begun(input_tokens=900)], Usage(125, 7, 100, 20)),
         ([ended("end_turn", iterations=None, output_tokens=9), begun(**CACHED)], Usage(125, 9, 100, 20)),
         ([ended("end_turn", output_tokens=-1), begun(**CACHED)], None),
         ([whole(TEXT)], None),
