@@ -138,7 +138,8 @@ class Answers(Protocol):
     USAGE_KEY:  under which an answer reports its usage, quotes included.
     STREAM:     what a stream is: server-sent events, or an array of JSON, which is passed on and read as an answer is
                 that comes in pieces, and has no place for what is ours.
-    WAITING:    what a stream of events may begin with while nothing is there to be said.
+    WAITING:    what a stream of events may begin with, or stand between two of them, while nothing is there to be said.
+    KEEPALIVE:  an event that says so to clients who do not hear comments; empty where all do.
     TOO_LONG:   of an overflow, in the words that clients know; holds `{limit}` and `{tokens}`.
     TOO_LONG_FOR_IT: likewise, where no limit is known.
     """
@@ -147,6 +148,7 @@ class Answers(Protocol):
     USAGE_KEY: bytes
     STREAM: StreamForm
     WAITING: bytes
+    KEEPALIVE: bytes
     TOO_LONG: str
     TOO_LONG_FOR_IT: str
 

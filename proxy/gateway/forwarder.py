@@ -10,7 +10,8 @@ from proxy.engine.draft import Draft, reshaped_drafts, untouched_draft
 from proxy.engine.drafter import Drafter
 from proxy.errors import ProxyError, UpstreamConnectionError
 from proxy.gateway.answers import UpstreamAnswer, look_at
-from proxy.gateway.report import commenting
+from proxy.gateway.report import comment_in, commenting
+from proxy.gateway.silence import BEFORE_HEAD, BEHIND_HEAD
 from proxy.gateway.stages import Delivery
 from proxy.models.windows import Windows
 from proxy.observing.events import CopyRefused, Hook, RetriesExhausted, ShapeLearned, ThinkingRemoved
@@ -20,6 +21,7 @@ from proxy.overflow.output_refusals import most_output
 from proxy.runtime.fail_open import FailOpen
 from proxy.server.headers import Headers, without
 from proxy.upstream.http import TruncatedError, UpstreamClient, UpstreamResponse
+from proxy.upstream.response import is_event_stream
 from proxy.upstream.routes import conversation_url
 
 _FAILED = 400
@@ -249,7 +251,11 @@ class Forwarder:
         return json_array.with_fields(draft.body, case.request.settings.usage_fields, without=())
 
     async def _request(self, delivery: Delivery, headers: Headers, body: bytes) -> UpstreamAnswer:
+        if (named := delivery.named) is not None:
+            comment_in(delivery.exchange, named, BEFORE_HEAD, self._fail_open)
         response = await self._respond(delivery, headers, body)
+        if named is not None and response.status == 200 and is_event_stream(response.headers):
+            comment_in(delivery.exchange, named, BEHIND_HEAD, self._fail_open)
         window = delivery.route.window
         try:
             return await look_at(response, delivery.head.dialect.answers, window.tokens if window else None)

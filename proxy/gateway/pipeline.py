@@ -54,7 +54,7 @@ from proxy.gateway.lessons import WORTH_LOOKING_UP, Lessons
 from proxy.gateway.open_requests import OpenRequests
 from proxy.gateway.relay import relay
 from proxy.gateway.remembered_responses import RememberedResponses, names_response
-from proxy.gateway.report import commenting, ended_event, headers_of, item_headers
+from proxy.gateway.report import between_events, commenting, ended_event, headers_of, item_headers
 from proxy.gateway.sender import sender_of
 from proxy.gateway.stages import Delivery, Prepared, Progress, Received, Sent, delivery_of
 from proxy.gateway.trial import BEYOND, ItemSeen
@@ -339,7 +339,8 @@ class Gateway:
         if compaction is not None and (item := item_in(compaction, rewritten)) is not None:
             headers += item_headers(item)
         _reword_overflow(delivery, answer, headers)
-        await relay(answer, exchange, headers, tap, delivery.head.dialect.answers, rewritten)
+        pauses = partial(between_events, delivery, answer)
+        await relay(answer, exchange, headers, tap, delivery.head.dialect.answers, rewritten, pauses)
         if isinstance(rewritten, ItemSeen) and compaction is not None:
             self._fail_open.call(lambda: self._learn_native(delivery, compaction, rewritten), None)
 

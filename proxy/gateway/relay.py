@@ -5,6 +5,7 @@ from collections.abc import Callable
 from proxy.dialects.base import Answers
 from proxy.errors import UpstreamAnswerError, UpstreamConnectionError
 from proxy.gateway.answers import UpstreamAnswer, error_of
+from proxy.gateway.silence import BetweenEvents
 from proxy.gateway.usage import UsageTap, WithoutUsage
 from proxy.server import content_coding
 from proxy.server.exchange import Exchange
@@ -12,6 +13,7 @@ from proxy.server.headers import Headers, to_client, without
 from proxy.upstream.http import TruncatedError
 
 _CUT_OFF = UpstreamConnectionError("The upstream's answer was cut off.")
+_FAILED = 400
 _EVENT_ENDS = (b"\n\n", b"\r\n\r\n", b"\r\r")
 # No piece of a stream says more than this.
 _MOST_DECODED = 16 * 1024 * 1024
@@ -19,6 +21,8 @@ _MOST_DECODED = 16 * 1024 * 1024
 
 Chosen = Callable[..., bytes]
 """What is passed on of an answer: called with what has come of it, and `is_last`."""
+Pauses = Callable[[Callable[[], bool]], BetweenEvents | None] | None
+"""Makes what speaks in the pauses of an answer, for what says whether it may."""
 
 
 async def relay(
@@ -28,23 +32,34 @@ async def relay(
     tap: UsageTap | None = None,
     reads: Answers | None = None,
     rewritten: Chosen | None = None,
+    pauses: Pauses = None,
 ) -> None:
     """Send an answer to the client. `extra` are headers of ours; `tap` is fed with what passes; `reads` is needed to
-    hide the usage that we have asked for; `rewritten` is passed on in its place.
+    hide the usage that we have asked for; `rewritten` is passed on in its place; `pauses` makes what
+    speaks while nothing comes.
 
     An answer that breaks off is never ended cleanly: event streams get an error event, and the connection is closed
     without the end a complete answer has. Raises TruncatedError.
     """
     chosen = rewritten or (WithoutUsage(reads) if answer.hides_usage and reads is not None else None)
     if exchange.end_comments():
-        await _go_on(answer, exchange, tap, chosen)
+        await _go_on(answer, exchange, tap, chosen, pauses)
         return
     headers = to_client(answer.response.headers)
     if chosen is not None:  # less is passed on than has come
         headers = without(headers, b"content-length")
     await exchange.drained()
     exchange.begin(answer.response.status, [*headers, *extra])
-    await RelaySink(exchange, answer, tap, chosen).relay()
+    sink = RelaySink(exchange, answer, tap, chosen)
+    speaking = pauses(sink.may_speak) if pauses is not None else None
+    if speaking is None:
+        await sink.relay()
+        return
+    sink.heard = speaking.heard
+    try:
+        await sink.relay()
+    finally:
+        speaking.stop()
 
 
 class RelaySink:
@@ -59,6 +74,7 @@ class RelaySink:
         self._takes_events = _takes_events(answer)
         self._has_ended = False
         self._tail = b""
+        self.heard: Callable[[], None] | None = None
 
     async def relay(self) -> None:
         """Pass on what has come and is to come; raises TruncatedError."""
@@ -86,6 +102,8 @@ class RelaySink:
     def take(self, chunk: bytes, *, is_last: bool) -> bool:
         passed = chunk if self._chosen is None else self._chosen(chunk, is_last=is_last)
         self._has_ended = is_last
+        if self.heard is not None:
+            self.heard()
         if self._takes_events and passed:
             self._tail = (self._tail + passed)[-4:] if len(passed) < len(_EVENT_ENDS[1]) else passed[-4:]
         more = self._exchange.put(passed, more=not is_last)
@@ -94,12 +112,18 @@ class RelaySink:
             self._tap.feed(chunk)
         return more
 
+    def may_speak(self) -> bool:
+        """Whether something of ours may stand here: between two events, and not behind the last."""
+        return self._is_between_events and not self._has_ended and not (self._tap is not None and self._tap.is_whole)
+
     @property
     def _is_between_events(self) -> bool:
         return self._takes_events and self._tail.endswith(_EVENT_ENDS)
 
 
-async def _go_on(answer: UpstreamAnswer, exchange: Exchange, tap: UsageTap | None, chosen: Chosen | None) -> None:
+async def _go_on(
+    answer: UpstreamAnswer, exchange: Exchange, tap: UsageTap | None, chosen: Chosen | None, pauses: Pauses
+) -> None:
     """Go on with a stream that comments have begun.
 
     Its status and headers are with the client, so those of the upstream are not: of its answer only the events are
@@ -107,13 +131,21 @@ async def _go_on(answer: UpstreamAnswer, exchange: Exchange, tap: UsageTap | Non
     """
     status, response = answer.response.status, answer.response
     decoder = content_coding.decoder(response.header(b"content-encoding"), _MOST_DECODED)
-    if status >= 400 or not answer.is_event_stream or decoder is None:
+    if status >= _FAILED or not answer.is_event_stream or decoder is None:
         told = UpstreamAnswerError(f"The upstream answered {status}, and not with a stream of events.")
-        await exchange.end_with_error(error_of(answer) or told.fields(), status)
+        error = error_of(answer)
+        await exchange.end_with_error(told.fields() if error is None else _with_status(error, answer), status)
         return
     tail = _EVENT_ENDS[0]
+
+    def may() -> bool:
+        return tail.endswith(_EVENT_ENDS) and not (tap is not None and tap.is_whole)
+
+    speaking = pauses(may) if pauses is not None else None
     try:
         async for chunk in response.chunks():
+            if speaking is not None:
+                speaking.heard()
             is_last = response.body.is_complete
             passed = _decoded(chunk, decoder)
             passed = passed if chosen is None else chosen(passed, is_last=is_last)
@@ -126,8 +158,21 @@ async def _go_on(answer: UpstreamAnswer, exchange: Exchange, tap: UsageTap | Non
         if tail.endswith(_EVENT_ENDS):
             await exchange.write_error(_CUT_OFF)
         raise
+    finally:
+        if speaking is not None:
+            speaking.stop()
     if not exchange.response_complete:
         await exchange.write(b"" if chosen is None else chosen(b"", is_last=True), more=False)
+
+
+def _with_status(error: object, answer: UpstreamAnswer) -> object:
+    """An error with what its client would have read off its head: status, and when to come again."""
+    is_told = answer.response.status < _FAILED or answer.overflow is not None
+    if is_told or not isinstance(error, dict) or not isinstance(said := error.get("message"), str):
+        return error
+    after = (answer.response.header(b"retry-after") or b"").decode("latin-1")
+    wait = f", retry after {after} s" if after.isdigit() else ""
+    return {**error, "message": f"{said} (the upstream's status {answer.response.status}{wait})"}
 
 
 def _decoded(chunk: bytes, decoder: content_coding.Decoder) -> bytes:

@@ -1,12 +1,15 @@
 """What is said of a request: headers to the client, an event to those who observe. No content, no keys."""
 
 import time
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Literal
 
 from proxy.engine.case import CompactionContext, RoutedRequest
 from proxy.engine.draft import Draft
 from proxy.errors import ClientGoneError, ProxyError, RequestDeadlineError, ShuttingDownError
+from proxy.gateway.answers import UpstreamAnswer
+from proxy.gateway.silence import BetweenEvents, signs
 from proxy.gateway.stages import Delivery, Progress, Sent
 from proxy.models.table import MAX_NAME
 from proxy.observing.events import End, RequestEnded
@@ -63,15 +66,38 @@ def item_headers(how: Literal["made", "read"]) -> Headers:
 
 def commenting(exchange: Exchange, case: CompactionContext, fail_open: FailOpen) -> AbstractContextManager[None]:
     """A streaming client that waits for us inside gets comments, as often as its policy says."""
-    interval = case.caller.policy.keepalive
-
-    def headers() -> Headers:
-        draft = Draft(b"", case.request.tokens, "pending", "compacting")
-        return fail_open.call(lambda: _known_headers(draft, case, case.route), [])
-
-    if not (interval and case.request.settings.stream and case.request.dialect.answers.STREAM == "events"):
+    interval = _interval(case)
+    if not interval:
         return nullcontext()
-    return exchange.commenting(interval, headers)
+    answers = case.request.dialect.answers
+    return exchange.commenting(interval, _pending(case, "compacting", fail_open), signs(answers, interval))
+
+
+def comment_in(exchange: Exchange, named: RoutedRequest, silences: int, fail_open: FailOpen) -> None:
+    """The same after so many intervals in which its upstream says nothing."""
+    if interval := _interval(named):
+        sign = signs(named.request.dialect.answers, interval)
+        exchange.comment_in(silences * interval, interval, _pending(named, "waiting", fail_open), sign)
+
+
+def between_events(delivery: Delivery, answer: UpstreamAnswer, may: Callable[[], bool]) -> BetweenEvents | None:
+    """What speaks in the pauses of an answer; None where nothing may."""
+    named = delivery.named
+    if named is None or delivery.status != 200 or not answer.is_event_stream or not (interval := _interval(named)):
+        return None
+    return BetweenEvents(delivery.exchange, named.request.dialect.answers, interval, may)
+
+
+def _interval(named: RoutedRequest) -> float:
+    """Seconds after which its client wants a sign of life; 0 for none."""
+    is_heard = named.request.settings.stream and named.request.dialect.answers.STREAM == "events"
+    return named.caller.policy.keepalive if is_heard else 0.0
+
+
+def _pending(named: RoutedRequest, reason: str, fail_open: FailOpen) -> Callable[[], Headers]:
+    """The headers of an answer that comments begin."""
+    draft = Draft(b"", named.request.tokens, "pending", reason)
+    return lambda: fail_open.call(lambda: _known_headers(draft, named, named.route), [])
 
 
 def ended_event(progress: Progress, error: BaseException | None) -> RequestEnded:

@@ -85,6 +85,7 @@ class Exchange:
         self._is_worked_on = False
         self._begun = False
         self._commenting: asyncio.Task[None] | None = None
+        self._comment_timer: asyncio.TimerHandle | None = None
 
     @property
     def _errors(self) -> ErrorShape:
@@ -149,34 +150,54 @@ class Exchange:
     # comments
 
     @contextmanager
-    def commenting(self, interval: float, headers: Callable[[], Headers]) -> Iterator[None]:
+    def commenting(
+        self, interval: float, headers: Callable[[], Headers], sign: Callable[[], bytes] | None = None
+    ) -> Iterator[None]:
         """When what is done inside takes over `interval` seconds, write a comment, with which an event stream begins.
 
-        Further ones follow at that interval until `end_comments`. `headers` are asked for when they are needed.
+        Further ones follow at that interval until `end_comments`. `headers` are asked for when they are needed; `sign`
+        says what is written, a comment unless given.
         """
-        begin = asyncio.get_running_loop().call_later(interval, self._begin, interval, headers)
+        begin = asyncio.get_running_loop().call_later(interval, self._begin, interval, headers, sign)
         try:
             yield
         finally:
             begin.cancel()
 
+    def comment_in(
+        self, seconds: float, interval: float, headers: Callable[[], Headers], sign: Callable[[], bytes]
+    ) -> None:
+        """Begin comments after so many seconds, unless they end before that; a later call puts it off."""
+        if self._comment_timer is not None:
+            self._comment_timer.cancel()
+        if self._commenting is None:
+            self._comment_timer = asyncio.get_running_loop().call_later(seconds, self._begin, interval, headers, sign)
+
     def end_comments(self) -> bool:
         """Nothing but the answer is written from now on; tells whether comments have begun it."""
+        if self._comment_timer is not None:
+            self._comment_timer.cancel()
         if self._commenting is not None:
             self._commenting.cancel()
         return self._begun
 
-    def _begin(self, interval: float, headers: Callable[[], Headers]) -> None:
-        if self._commenting is None:
-            self._commenting = asyncio.create_task(self._comment(interval, headers))
+    def comment(self, sign: bytes) -> None:
+        """Write one where an answer pauses, if it has not ended."""
+        if self.response_started and not self.response_complete:
+            self.put(sign, more=True)
+            self.comments += 1
 
-    async def _comment(self, interval: float, headers: Callable[[], Headers]) -> None:
+    def _begin(self, interval: float, headers: Callable[[], Headers], sign: Callable[[], bytes] | None) -> None:
+        if self._commenting is None:
+            self._commenting = asyncio.create_task(self._comment(interval, headers, sign))
+
+    async def _comment(self, interval: float, headers: Callable[[], Headers], sign: Callable[[], bytes] | None) -> None:
         """Cancelled while it waits, and no later: what it began to write is written."""
         if not self.response_started:
             await self.start(200, [*EVENTS, *headers()])
             self._begun = True
         while True:
-            await self.write(self._errors.WAITING, more=True)
+            await self.write(self._errors.WAITING if sign is None else sign(), more=True)
             self.comments += 1
             self.takes_event = True
             await asyncio.sleep(interval)

@@ -10,6 +10,7 @@ from types import FrameType
 
 import uvicorn
 
+from proxy.server.keep_alive import keep_alive
 from proxy.server.protocol import ClientConnection
 from proxy.server.served import Served
 
@@ -55,6 +56,7 @@ def listen(host: str, port: int) -> socket.socket:
     """
     listener = socket.create_server((host, port), backlog=_BACKLOG, family=_family(host))
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    keep_alive(listener)
     return listener
 
 
@@ -79,6 +81,7 @@ def _shared(host: str, port: int) -> socket.socket:
     made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
     made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    keep_alive(made)
     if made.family == socket.AF_INET6:
         made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
     made.bind((host, port))

@@ -247,7 +247,7 @@ async def test_a_stream_that_comments_began_ends_with_the_event_and_without_an_e
         await running.end()
         reply = await asking
         held.goes_on.set()  # the summary is seen through
-    assert reply.body.endswith(b": compacting\n" + LAST_EVENT)
+    assert reply.body.endswith(b": waiting\n" + LAST_EVENT)
     assert not reply.complete
 
 

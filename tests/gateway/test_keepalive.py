@@ -45,21 +45,24 @@ from tests.support.upstreams import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable
+    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
     from pathlib import Path
 
     from proxy.config.loading import Config
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
-COMMENT = b": compacting\n"
+COMMENT = b": waiting\n"
 DONE = b"data: [DONE]\n\n"
 STREAM = delta("Hello") + delta(" 你好") + DONE
 STREAMED = head(200, EVENTS, CHUNKED) + chunk(STREAM) + chunk(b"")
 WAITING = LONG.replace(b'"model"', b'"stream": true, "model"')
 # Of another model, so that one summarizer's failure is not held against the other.
 ANOTHER = WAITING.replace(b'"m"', b'"m2"').replace(b'"0 some', b'"another of some')
-TOO_LONG = {"message": "prompt is too long: 19000 tokens > 18000 maximum", "code": "context_length_exceeded"}
+TOO_LONG: dict[str, object] = {
+    "message": "prompt is too long: 19000 tokens > 18000 maximum",
+    "code": "context_length_exceeded",
+}
 OVERFLOW = answer(400, json.dumps({"error": TOO_LONG}).encode(), JSON)
 SUMMARY = answer(200, OK_BODY, JSON)
 
@@ -195,42 +198,99 @@ async def test_comments_come_while_a_smaller_request_is_made_after_an_overflow(t
     assert line.items() >= {"compaction": "applied", "reason": "overflow_retry", "status": 200}.items()
 
 
-async def test_an_upstream_that_thinks_gets_no_comments_when_we_were_quick(tmp_path: Path) -> None:
-    """Its own headers can still be passed on then."""
+SMALL = json.dumps({"model": "m", "stream": True, "messages": [{"role": "user", "content": "hi"}]}).encode()
+
+
+async def test_an_upstream_that_thinks_is_waited_for_with_comments(tmp_path: Path) -> None:
+    """Twice the interval goes by before the first, since its headers cannot be passed on then."""
+    go_on = asyncio.Event()
 
     async def think(call: Call) -> None:
-        async with connected(play.address) as other:
-            await two_comments(other)  # so much time goes by
+        await go_on.wait()
         await call.send(STREAMED)
 
-    async with playing(tmp_path, think) as play:
-        reply = await ask(play.address, "POST", CHAT, [JSON], b'{"model":"m","stream":true,"messages":[]}')
-        assert (reply.status, reply.body, reply.header(b"x-compaction")) == (200, STREAM, b"bypass")
-        small = json.dumps({"model": "m", "stream": True, "messages": [{"role": "user", "content": "hi"}]}).encode()
-        reply = await ask(play.address, "POST", CHAT, [JSON], small)
-        assert (reply.status, reply.body, reply.header(b"x-compaction")) == (200, STREAM, b"none")
+    async with playing(tmp_path, think) as play, connected(play.address) as client:
+        chunks = await two_comments(client, SMALL)
+        go_on.set()
+        assert b"".join([part async for part in chunks]).replace(COMMENT, b"") == STREAM
+        (line,) = play.lines
+        assert line["comments"] >= 2
+        assert line["status"] == 200
 
 
-async def test_no_comments_come_after_the_first_byte(tmp_path: Path) -> None:
-    first, go_on = asyncio.Event(), asyncio.Event()
+@pytest.mark.parametrize("keepalive", ["20ms", "10s"])
+async def test_a_quick_answer_keeps_its_status_and_headers(tmp_path: Path, keepalive: str) -> None:
+    said = b'{"error": {"message": "Slow down.", "code": "rate_limit_exceeded"}}'
+    limited = answer(429, said, JSON, (b"Retry-After", b"20"))
+    async with playing(tmp_path, sends(limited), keepalive=keepalive) as play:
+        reply = await ask(play.address, "POST", CHAT, [JSON], SMALL)
+        assert (reply.status, reply.header(b"retry-after")) == (429, b"20")
+
+
+async def test_of_a_late_refusal_status_and_time_are_told_in_its_words(tmp_path: Path) -> None:
+    go_on = asyncio.Event()
+
+    async def refuse(call: Call) -> None:
+        await go_on.wait()
+        said = b'{"error": {"message": "Slow down.", "code": "rate_limit_exceeded"}}'
+        await call.send(answer(429, said, JSON, (b"Retry-After", b"20")))
+
+    async with playing(tmp_path, refuse) as play, connected(play.address) as client:
+        chunks = await two_comments(client, SMALL)
+        go_on.set()
+        told = b"".join([part async for part in chunks])
+        assert b"Slow down. (the upstream's status 429, retry after 20 s)" in told
+
+
+@pytest.mark.parametrize("is_begun", [True, False], ids=["between events", "inside of one"])
+async def test_comments_come_where_an_answer_pauses_between_events_and_nowhere_else(
+    tmp_path: Path, is_begun: bool
+) -> None:
+    go_on, half = asyncio.Event(), delta("b")[:20]
 
     async def pause(call: Call) -> None:
         await call.send(head(200, EVENTS, CHUNKED), chunk(delta("a")))
-        first.set()
+        if not is_begun:
+            await call.send(chunk(half))
         await go_on.wait()
-        await call.send(chunk(DONE), chunk(b""))
+        await call.send(chunk(delta("b") if is_begun else delta("b")[20:]), chunk(DONE), chunk(b""))
 
     async with playing(tmp_path, pause) as play, connected(play.address) as client:
-        chunks = await two_comments(client)
+        await client.send(request("POST", CHAT, [HOST, JSON], SMALL))
+        assert await client.head() == 200
+        chunks = client.chunks()
+        read = await anext(chunks)
+        while not is_begun and not read.endswith(half):
+            read += await anext(chunks)
+        if is_begun:
+            assert [await anext(chunks), await anext(chunks)] == [COMMENT, COMMENT]
+        else:
+            async with connected(play.address) as other:  # so much time goes by
+                await two_comments(other, ANOTHER)
         play.finish.set()
-        while (part := await anext(chunks)) == COMMENT:
-            pass
-        assert part == delta("a")
-        play.finish.clear()
-        async with connected(play.address) as other:
+        go_on.set()
+        rest = b"".join([part async for part in chunks])
+        assert (read + rest).replace(COMMENT, b"") == delta("a") + delta("b") + DONE
+        assert is_begun or COMMENT not in rest
+
+
+async def test_no_comment_stands_behind_the_end(tmp_path: Path) -> None:
+    go_on = asyncio.Event()
+
+    async def linger(call: Call) -> None:
+        await call.send(head(200, EVENTS, CHUNKED), chunk(STREAM))
+        await go_on.wait()
+        await call.send(chunk(b""))
+
+    async with playing(tmp_path, linger) as play, connected(play.address) as client:
+        await client.send(request("POST", CHAT, [HOST, JSON], SMALL))
+        assert await client.head() == 200
+        chunks = client.chunks()
+        read = await anext(chunks)
+        async with connected(play.address) as other:  # so much time goes by
             await two_comments(other, ANOTHER)
         go_on.set()
-        assert b"".join([part async for part in chunks]) == DONE
+        assert read + b"".join([part async for part in chunks]) == STREAM
 
 
 @pytest.mark.parametrize(("body", "keepalive"), [(LONG, "20ms"), (WAITING, 0)], ids=["no stream", "never"])
@@ -264,15 +324,26 @@ def no_stream(status: int) -> dict[str, object]:
     return ours(f"The upstream answered {status}, and not with a stream of events.")
 
 
-LIMITED = {"message": "Rate limit\nreached.", "type": "requests", "param": None, "code": "rate_limit", "more": [1, 2]}
+def with_status(error: Mapping[str, object], status: str) -> dict[str, object]:
+    """As it is told behind comments, where its head is not."""
+    return {**error, "message": f"{error['message']} (the upstream's status {status})"}
+
+
+LIMITED = {
+    "message": "Rate limit\nreached.",
+    "type": "requests",
+    "param": None,
+    "code": "rate_limit",
+    "more": [1, 2],
+}
 LIMIT = json.dumps({"error": LIMITED}, indent=2).replace("\n", "\r\n").encode()
 
 
 @pytest.mark.parametrize(
     ("content", "told", "status"),
     [
-        (answer(429, LIMIT, JSON, (b"Retry-After", b"7")), LIMITED, 429),
-        (answer(429, gzip.compress(LIMIT), JSON, GZIP), LIMITED, 429),
+        (answer(429, LIMIT, JSON, (b"Retry-After", b"7")), with_status(LIMITED, "429, retry after 7 s"), 429),
+        (answer(429, gzip.compress(LIMIT), JSON, GZIP), with_status(LIMITED, "429"), 429),
         (answer(200, LIMIT, JSON), LIMITED, 200),
         (OVERFLOW, TOO_LONG, 400),
         (answer(404, b'{"error":"no such model"}', JSON), "no such model", 404),

@@ -12,7 +12,8 @@ ANSWER_KEY = b'"choices"'
 USAGE_KEY = b'"usage"'
 STREAM: StreamForm = "events"
 # One newline: after an empty line some SDKs take what stood before it for an event (openai-python#2722).
-WAITING = b": compacting\n"
+WAITING = b": waiting\n"
+KEEPALIVE = b""
 TOO_LONG = (
     "This model's maximum context length is {limit} tokens."
     " However, your messages resulted in {tokens} tokens. Please reduce the length of the messages."

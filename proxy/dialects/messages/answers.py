@@ -14,6 +14,7 @@ ANSWER_KEY = b'"assistant"'
 USAGE_KEY = b'"usage"'
 STREAM: StreamForm = "events"
 WAITING = b'event: ping\ndata: {"type": "ping"}\n\n'
+KEEPALIVE = b""
 TOO_LONG = "prompt is too long: {tokens} tokens > {limit} maximum"
 TOO_LONG_FOR_IT = "prompt is too long"
 

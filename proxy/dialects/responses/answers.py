@@ -13,7 +13,9 @@ from proxy.dialects.texts import speaks
 ANSWER_KEY = b'"created_at"'
 USAGE_KEY = b'"usage"'
 STREAM: StreamForm = "events"
-WAITING = b": compacting\n"
+WAITING = b": waiting\n"
+# As OpenAI's own, which helpers of its SDKs take between events.
+KEEPALIVE = b'event: keepalive\ndata: {"type":"keepalive","sequence_number":0}\n\n'
 TOO_LONG_FOR_IT = "Your input exceeds the context window of this model. Please adjust your input and try again."
 TOO_LONG = f"{TOO_LONG_FOR_IT} It has {{tokens}} tokens; the limit is {{limit}}."
 _ANNOUNCEMENTS = frozenset({"response.created", "response.in_progress", "response.queued", "ping", "keepalive"})

@@ -5,12 +5,14 @@ import socket
 import struct
 import sys
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from functools import partial
 from typing import Protocol, cast
 
 from proxy.config.proxies import Proxy
 from proxy.config.settings import Upstream
 from proxy.errors import ProxyError, UpstreamConnectionError, UpstreamTimeoutError
+from proxy.server.keep_alive import keep_alive
 from proxy.upstream.response import Sink, TruncatedError, is_event_stream
 from proxy.upstream.wire.answer import AnswerReader, NotHTTPError
 from proxy.upstream.wire.heads import Body
@@ -143,6 +145,8 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # uvloop's is one by its methods alone
         self._is_encrypted = transport.get_extra_info("ssl_object") is not None
+        with suppress(AttributeError, OSError):  # no socket, or one that is closed already
+            keep_alive(transport.get_extra_info("socket"))
         self._taken = _acknowledged(self._transport)
         self.is_open = True
 

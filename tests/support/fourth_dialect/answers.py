@@ -11,6 +11,7 @@ ANSWER_KEY = b'"candidates"'
 USAGE_KEY = b'"usageMetadata"'
 STREAM: StreamForm = "array"
 WAITING = b""
+KEEPALIVE = b""
 TOO_LONG = "The input token count ({tokens}) exceeds the maximum number of tokens allowed ({limit})."
 TOO_LONG_FOR_IT = "The input token count exceeds the maximum number of tokens allowed."
 _STATUSES = {
