@@ -263,7 +263,8 @@ async def test_comments_come_where_an_answer_pauses_between_events_and_nowhere_e
         while not is_begun and not read.endswith(half):
             read += await anext(chunks)
         if is_begun:
-            assert [await anext(chunks), await anext(chunks)] == [COMMENT, COMMENT]
+            while read.count(COMMENT) < 2:
+                read += await anext(chunks)
         else:
             async with connected(play.address) as other:  # so much time goes by
                 await two_comments(other, ANOTHER)
