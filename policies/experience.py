@@ -174,7 +174,8 @@ def after_overflow(known: ModelProfile, stated: StatedLimit, estimated: int, now
     if stated.limit is None or stated.limit <= 0 or not stated.learnable:
         return _refused(known, None, now)
     known = _refused(known, known.limit_at(now), now)
-    return msgspec.structs.replace(known, limit=stated.limit, of_prompt=stated.kind == "input", learned_at=now)
+    learned_at = now if stated.holds is None else now - LEARNED_TTL + stated.holds
+    return msgspec.structs.replace(known, limit=stated.limit, of_prompt=stated.kind == "input", learned_at=learned_at)
 
 
 def shrunk(known: ModelProfile, stated: StatedLimit, refused: int, now: float) -> ModelProfile:

@@ -49,6 +49,10 @@ class StatedLimit:
     learnable:      whether `limit` may be remembered as the model's.
     action:         lower_output where the prompt alone would have fitted; inspect where it is an overflow only if our
                     own estimate says that the window was full.
+    from_share:     share of `limit` from which on it is, for what is to be inspected.
+    holds:          seconds for which it may be remembered; None: as any lesson.
+    is_uncached:    whether what a provider's cache serves does not count.
+    with_model:     whether a summarizer would not be refused for the same reason.
     """
 
     limit: int | None = None
@@ -58,6 +62,10 @@ class StatedLimit:
     is_lower_bound: bool = False
     learnable: bool = True
     action: OverflowAction = "compact"
+    from_share: float = _FULL
+    holds: float | None = None
+    is_uncached: bool = False
+    with_model: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +128,7 @@ def is_plausible(stated: StatedLimit, sent_tokens: int, window: int | None) -> b
     if stated.action != "inspect":
         return True
     window = stated.limit or window
-    return window is not None and sent_tokens >= _FULL * window
+    return window is not None and sent_tokens >= stated.from_share * window
 
 
 def lowered_output(

@@ -128,7 +128,7 @@ class Drafter:
         )
         waited = 0.0
         if rung.cut is not None:
-            target = case.summarizer if rung.with_model else None
+            target = case.summarizer if rung.with_model and stated.with_model else None
             plan = Compact(rung.cut, rung.budget, standing_of(record), True, "overflow_retry", refused.tokens)
             began = time.perf_counter()
             record = await self._compactions.next(self._job(case, view, plan, record, target))

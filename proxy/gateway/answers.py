@@ -9,6 +9,7 @@ import msgspec
 
 from policies.ladder import StatedLimit
 from proxy.dialects.base import Answers, Usage
+from proxy.overflow.account_limits import account_limit
 from proxy.overflow.classify import (
     ERROR_EVENTS,
     MAX_ERROR_BYTES,
@@ -17,7 +18,6 @@ from proxy.overflow.classify import (
     classify_event,
     full_window,
 )
-from proxy.overflow.entitlements import unentitled_limit
 from proxy.server import content_coding
 from proxy.server.sse import EVENT_END, LONGEST_END, data_of, name_of
 from proxy.upstream.http import UpstreamResponse
@@ -96,7 +96,7 @@ async def look_at(
     try:
         if response.status >= _FAILED:
             read = await beginning.read_until(_is_failure)
-            overflow = classify(response.status, read) or unentitled_limit(response.status, read)
+            overflow = account_limit(response.status, read) or classify(response.status, read)
             return UpstreamAnswer(response, overflow, read)
         if not is_event_stream(response.headers):
             read = await beginning.read_until(partial(_is_clear, reads))
@@ -174,7 +174,9 @@ class _Beginning:
 def _event(response: UpstreamResponse, seen: "_EventSeen", reads: Answers, window: int | None) -> UpstreamAnswer:
     """By the first event that says something."""
     data = seen.data
-    overflow = classify_event(data, seen.name) if seen.name or _may_report(data, reads) else None
+    overflow = None
+    if seen.name or _may_report(data, reads):
+        overflow = account_limit(200, data) or classify_event(data, seen.name)
     overflow = overflow or full_answer(data, reads, window)
     return UpstreamAnswer(response, overflow, data if overflow or _reports_error(data, reads) else b"")
 
@@ -184,7 +186,7 @@ def _object(response: UpstreamResponse, read: bytes, reads: Answers, window: int
     usage = reads.usage((read,)) if is_whole else None
     overflow = None
     if is_error or (is_whole and _may_report(read, reads)):
-        overflow = classify(response.status, read)
+        overflow = account_limit(response.status, read) or classify(response.status, read)
     if overflow is None and (is_error or is_whole) and (usage is None or usage.completion_tokens <= NEXT_TO_NOTHING):
         overflow = full_answer(read, reads, window)
     return UpstreamAnswer(response, overflow, read if overflow or is_error else b"", usage=usage)

@@ -190,7 +190,7 @@ class Forwarder:
         refusal = await self._send(delivery, draft)
         if not refusal.is_refusal or (case := delivery.case) is None:
             return refusal, draft
-        if refusal.overflow is not None and not _is_plausible(case, draft, refusal.overflow):
+        if refusal.overflow is not None and not self._is_plausible(case, draft, refusal.overflow):
             return structs.replace(refusal, overflow=None), draft
         if refuses_thinking(refusal.error, refusal.response.header):
             return await self._without_thinking(delivery, refusal, draft)
@@ -207,6 +207,13 @@ class Forwarder:
                 self._observe(ShapeLearned(case.route.name, case.caller.tenant, shape))
                 return answer, other
         return refusal, draft
+
+    def _is_plausible(self, case: CompactionContext, draft: Draft, stated: StatedLimit) -> bool:
+        """Whether a refusal is one for size: not where a cache serves so much that only the rest counted."""
+        if stated.is_uncached and self._windows.was_answered_lately(case.place, case.chain.session):
+            return False
+        window = case.route.window
+        return is_plausible(stated, case.real_tokens(draft.tokens), window.tokens if window else None)
 
     async def _without_thinking(
         self, delivery: Delivery, refusal: UpstreamAnswer, draft: Draft
@@ -277,8 +284,3 @@ class Forwarder:
 def _plain(headers: Headers) -> Headers:
     """For an answer of which something is left out: compressed events do not allow that."""
     return [*without(headers, b"accept-encoding"), (b"accept-encoding", b"identity")]
-
-
-def _is_plausible(case: CompactionContext, draft: Draft, stated: StatedLimit) -> bool:
-    window = case.route.window
-    return is_plausible(stated, case.real_tokens(draft.tokens), window.tokens if window else None)

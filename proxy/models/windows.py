@@ -11,7 +11,7 @@ from policies import experience as lessons
 from policies.assembly import Shape
 from policies.experience import LEARNED_TTL, ModelProfile, Protocol
 from policies.ladder import StatedLimit
-from policies.price import Price
+from policies.price import CACHE_TTL, Price
 from proxy.lru import remember
 from proxy.models.table import MAX_ENTRIES, MAX_NAME, ModelTable, Window
 from proxy.stores.sealing import SealedStore
@@ -89,6 +89,7 @@ class Windows:
         self._asked: OrderedDict[str, tuple[float, Mapping[str, int]]] = OrderedDict()
         self._natives: OrderedDict[str, Mapping[str, Mapping[Protocol, bool]]] = OrderedDict()
         self._answers: OrderedDict[tuple[ModelKey, bytes], tuple[int, ...]] = OrderedDict()
+        self._answered: OrderedDict[tuple[ModelKey, bytes], float] = OrderedDict()
         self._overflowed: OrderedDict[tuple[ModelKey, bytes], None] = OrderedDict()
         self.changes = 0
         """Goes up whenever something is known that was not, of any place."""
@@ -213,6 +214,7 @@ class Windows:
     def saw_answer(self, place: ModelKey, session: bytes, estimated: int, prompt: int, output: int) -> None:
         """Take what a session's answer, of `output` tokens to a prompt of `estimated` of which `prompt` were billed,
         taught."""
+        remember(self._answered, (place, session), self._clock(), _SESSIONS)
         known = lessons.after_bill(self.experience(place), estimated, prompt)
         known = lessons.rose(lessons.after_success(known, prompt, output, self._clock()), estimated, prompt)
         if output > 0:
@@ -220,6 +222,10 @@ class Windows:
             remember(self._answers, key, lessons.with_answer(self._answers.get(key, ()), output), _SESSIONS)
             known = lessons.after_answer(known, output)
         self._take(place, known)
+
+    def was_answered_lately(self, place: ModelKey, session: bytes) -> bool:
+        """Whether a session had an answer within the time for which a provider's cache holds its prompt."""
+        return self._clock() - self._answered.get((place, session), 0.0) < CACHE_TTL
 
     def may_try_larger(self, place: ModelKey) -> bool:
         """Whether it is so long since a prompt was refused here as too long that one as large may be sent again."""

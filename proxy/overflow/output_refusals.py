@@ -4,12 +4,15 @@ They borrow the words of overflows ("reduce the length", "context window", a max
 belong to decides: the output's own make no overflow, however the rest is worded; those of the prompt, or of both, do.
 """
 
+import re
 from itertools import product
 
 from proxy.overflow import error_parts
 from proxy.overflow.rules import ASKS_FOR_LESS_OUTPUT, NEVER, VETOES, matches, patterns
 
 _FAILED, _SERVER_ERROR = 400, 500
+_UNPAID = 402
+_CAN_AFFORD = re.compile(r"\bfewer max tokens\b.{0,120}?\bcan only afford (\d+)\b")
 _WORDS = {
     "OUT": r"\b(?:max(?:imum)? (?:(?:completion|new|output|response) )?tokens|max(?:imum)? output|[nm]um predict"
     r"|n predict|tokens to (?:be )?generated?|(?:completion|output|response|generation|answer) (?:tokens?|length|limit)"
@@ -75,6 +78,14 @@ _MOST = patterns(
 )
 
 
+def _affordable(body: bytes) -> int | None:
+    """What a credit has left for an answer (OpenRouter): a shorter one is better than none."""
+    for _, text in error_parts.strings_of(error_parts.error_part(body, failed=True)):
+        if (found := _CAN_AFFORD.search(error_parts.plain(text[:2_000]))) is not None:
+            return int(found[1]) or None
+    return None
+
+
 def refuses_output(sentences: list[str]) -> bool:
     """Whether an error is about the output's limit and about nothing else."""
     if any(matches(_OF_THE_PROMPT, sentence) for sentence in sentences):
@@ -91,6 +102,8 @@ def _names_output(said: error_parts.Said, sentences: list[str]) -> bool:
 
 def most_output(status: int, body: bytes) -> int | None:
     """The output that such an error allows; None where it states none, or is something else."""
+    if status == _UNPAID:
+        return _affordable(body)
     if status in NEVER or status >= _SERVER_ERROR:
         return None
     error = error_parts.error_part(body, failed=not 200 <= status < _FAILED)
