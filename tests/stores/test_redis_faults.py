@@ -34,7 +34,8 @@ if TYPE_CHECKING:
 
     from tests.support.redis_servers import Server
 
-pytestmark = pytest.mark.anyio
+# Real servers that freeze, die and come back, and what waits for them: seconds each.
+pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
 # A pause is never longer, so 5 s after the end of any trouble the store is asked again.
 LONGEST_PAUSE = 4.0
