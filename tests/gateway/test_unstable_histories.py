@@ -235,6 +235,7 @@ async def test_no_record_is_found_for_another_key_or_label(tmp_path: Path, heade
         assert play.model.summary_calls > calls
 
 
+@pytest.mark.usefixtures("one_replica")
 async def test_nothing_of_an_erased_conversation_is_found(tmp_path: Path) -> None:
     agent = long_history()
     async with logged_stage(tmp_path, server={"admin_token": "t-1"}) as play:

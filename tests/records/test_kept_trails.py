@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 
     from proxy.stores.base import OpenedStore
 
-pytestmark = pytest.mark.anyio
+# The processes here learn of an erasure when the test says so.
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("one_replica")]
 
 TTL = 600.0
 SEALER = Sealer(b"0123456789abcdef")

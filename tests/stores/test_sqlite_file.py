@@ -135,6 +135,7 @@ async def test_many_stores_agree_on_a_file_that_is_deleted_over_and_over(tmp_pat
         await store.close()
 
 
+@pytest.mark.usefixtures("one_replica")
 async def test_what_a_lost_file_held_is_erased_where_it_is_remembered(tmp_path: Path) -> None:
     path, caller = tmp_path / "store.db", bearer("one")
     async with (

@@ -35,6 +35,7 @@ def thoughtful(said: list[Json]) -> list[Json]:
     ]
 
 
+@pytest.mark.usefixtures("one_replica")
 @pytest.mark.parametrize("dialect", DIALECTS, ids=lambda dialect: dialect.name)
 async def test_an_erased_session_of_any_dialect_leaves_nothing_but_its_mark(
     tmp_path: Path, dialect: Dialect, valkey_url: str

@@ -147,6 +147,7 @@ async def test_nobody_is_shown_no_session(tmp_path: Path) -> None:
             assert (await show.play.send("GET", f"/admin/{path}", *BROWSER)).status == 401, path
 
 
+@pytest.mark.usefixtures("one_replica")
 async def test_a_session_is_erased_from_its_page_and_nothing_of_it_is_shown_any_more(tmp_path: Path) -> None:
     async with shown(tmp_path) as show:
         signed = await show.play.send(
