@@ -50,6 +50,7 @@ gc.disable()
 def pytest_collection_finish() -> None:
     """Garbage is looked for from now on, and not among what was collected."""
     gc.freeze()
+    gc.set_threshold(10_000, 10, 10)
     gc.enable()
 
 
