@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from copy import deepcopy
 from dataclasses import dataclass, field
+from functools import lru_cache
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -52,12 +53,14 @@ _WORDS = re.findall(
 _SIGNS = "队列主题消费者偏移批次重试模式字段索引缓存分片副本租约令牌游标窗口延迟处理解析缓冲线程提交分支模块记录"
 
 
+@lru_cache(4_096, typed=True)
 def prose(seed: object, words: int) -> str:
     """Deterministic text, about 1.1 tokens a word."""
     chosen = random.Random(str(seed)).choices(_WORDS, k=words)
     return "\n".join(" ".join(chosen[start : start + 12]) for start in range(0, words, 12))
 
 
+@lru_cache(4_096, typed=True)
 def chinese(seed: object, signs: int) -> str:
     """Deterministic text, about one token a sign."""
     return "".join(random.Random(str(seed)).choices(_SIGNS, k=signs)) + "。"
