@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 
 from starlette.requests import Request
 
+from proxy.admin.roles import Role
 from proxy.callers.admin_token import AdminToken
 from proxy.config.settings import Config
 from proxy.errors import AuthenticationError, ContentHiddenError, NotAllowedError, ProxyError, TooManyFailuresError
@@ -66,7 +67,6 @@ def _is_loopback(address: str) -> bool:
         return False
 
 
-Role = Literal["nobody", "owner", "operator", "tenant"]
 SignedIn = Literal["owner", "operator", "tenant"]
 
 LIFETIME = 12 * 3600
@@ -112,12 +112,6 @@ def read_cookie(value: str, token: str, now: float) -> Ticket | None:
 def _mark(token: str, told: str) -> str:
     return hmac.digest(token.encode(), b"concertina admin cookie " + told.encode("utf-8", "replace"), "sha256").hex()
 
-
-# Figures are not for a tenant's viewers: they are of all tenants. What names sessions is for nobody without a sign-in.
-FIGURES: frozenset[Role] = frozenset({"nobody", "owner", "operator"})
-SIGNED_IN: frozenset[Role] = frozenset({"owner", "operator", "tenant"})
-OPERATORS: frozenset[Role] = frozenset({"owner", "operator"})
-EVERYBODY: frozenset[Role] = FIGURES | SIGNED_IN
 
 _READING = ("GET", "HEAD")
 _MOST_FAILURES = 5

@@ -10,7 +10,9 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route as Path
 
 from proxy.admin import rendering
-from proxy.admin.access import LIFETIME, Access, Role, Visitor, check_origin, cookie_of
+from proxy.admin.access import LIFETIME, Access, Visitor, check_origin, cookie_of
+from proxy.admin.endpoints import ADMIN, API
+from proxy.admin.roles import Role
 from proxy.dialects.table import DEFAULT_DIALECT
 from proxy.errors import (
     AuthenticationError,
@@ -24,8 +26,6 @@ from proxy.errors import (
 Page = Callable[[Request, Visitor], Awaitable[Response]]
 Endpoint = Callable[[Request], Awaitable[Response]]
 
-ADMIN = "/admin/"
-API = f"{ADMIN}api/"
 SIGN_IN = "sign-in"
 _MOST_AT_ONCE = 32
 _HEADINGS = {404: "There is no such page", 410: "It is gone", 403: "This is not shown", 405: "This cannot be done"}

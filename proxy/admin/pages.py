@@ -6,12 +6,11 @@ from typing import get_args
 
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
-from starlette.routing import Route as Path
 
 from proxy.admin import overview, rendering, setup
-from proxy.admin.access import EVERYBODY, FIGURES, OPERATORS, SIGNED_IN, Visitor
+from proxy.admin.access import Visitor
 from proxy.admin.context import AdminContext, viewed_tenant
-from proxy.admin.guard import ADMIN, Entrance, Guard, form_of
+from proxy.admin.guard import form_of
 from proxy.admin.recent import page_of
 from proxy.admin.rendering import Frame
 from proxy.admin.sessions.one_request import request_view, unknown_request
@@ -35,22 +34,13 @@ from proxy.engine.case import Outcome
 
 
 class HtmlPages:
-    """The views, each with its template."""
+    """The views, each with its template, named as their rows in the table of pages."""
 
-    def __init__(self, context: Callable[[], AdminContext], guard: Guard) -> None:
+    def __init__(self, context: Callable[[], AdminContext]) -> None:
         self._find = context
-        self._guard = guard
         self._frame = Frame(context)
 
-    def routes(self) -> list[Path]:
-        only = self._guard.only
-        return [
-            *Entrance(self._guard, only(self._overview, EVERYBODY)).routes(),
-            Path(f"{ADMIN}live", only(self._live, SIGNED_IN)),
-            Path(f"{ADMIN}requests/{{request}}", only(self._request, SIGNED_IN)),
-        ]
-
-    async def _overview(self, request: Request, visitor: Visitor) -> Response:
+    async def overview(self, request: Request, visitor: Visitor) -> Response:
         tenant = viewed_tenant(request, visitor, self._find())
         view = await overview_of(self._find(), visitor, tenant, span_of(request), time.time())
         values = {
@@ -65,14 +55,14 @@ class HtmlPages:
         }
         return await self._frame.page("overview.html", request, visitor, values)
 
-    async def _live(self, request: Request, visitor: Visitor) -> Response:
+    async def live(self, request: Request, visitor: Visitor) -> Response:
         wanted, before = asked_of(request, visitor)
         found = page_of(self._find().recent, wanted.holds, before)
         tenants, outcomes = self._tenants(visitor), get_args(Outcome)
         values = {"view": found, "wishes": wanted, "tenants": tenants, "outcomes": outcomes}
         return await self._frame.page("live.html", request, visitor, values)
 
-    async def _request(self, request: Request, visitor: Visitor) -> Response:
+    async def request(self, request: Request, visitor: Visitor) -> Response:
         context, name = self._find(), request.path_params["request"]
         view = request_view(context, visitor, name)
         unknown = await unknown_request(context, name) if view is None else None
@@ -84,78 +74,61 @@ class HtmlPages:
 
 
 class SetupPages:
-    """Models, tenants, store and config, each with its template."""
+    """Models, tenants, store and config: as above."""
 
-    def __init__(self, context: Callable[[], AdminContext], guard: Guard) -> None:
+    def __init__(self, context: Callable[[], AdminContext]) -> None:
         self._find = context
-        self._guard = guard
         self._frame = Frame(context)
 
-    def routes(self) -> list[Path]:
-        only = self._guard.only
-        return [
-            Path(f"{ADMIN}models", only(self._models, FIGURES)),
-            Path(f"{ADMIN}models.csv", only(self._models_csv, FIGURES)),
-            Path(f"{ADMIN}models/forget", only(self._forget, OPERATORS), methods=["POST"]),
-            Path(f"{ADMIN}tenants", only(self._tenants, EVERYBODY)),
-            Path(f"{ADMIN}tenants.csv", only(self._tenants_csv, EVERYBODY)),
-            Path(f"{ADMIN}tenants/{{tenant}}", only(self._tenant, EVERYBODY)),
-            Path(f"{ADMIN}store", only(self._store, FIGURES)),
-            Path(f"{ADMIN}store/probe", only(self._probe, OPERATORS), methods=["POST"]),
-            Path(f"{ADMIN}replicas", only(self._replicas, FIGURES)),
-            Path(f"{ADMIN}config", only(self._config, FIGURES)),
-            Path(f"{ADMIN}config/reload", only(self._reload, OPERATORS), methods=["POST"]),
-        ]
-
-    async def _models(self, request: Request, visitor: Visitor) -> Response:
+    async def models(self, request: Request, visitor: Visitor) -> Response:
         used = await self._used(request, visitor, by_model=True)
         values = {"models": models_of(self._find()), "used": used, **_asked(request)}
         return await self._frame.page("models.html", request, visitor, values)
 
-    async def _models_csv(self, request: Request, visitor: Visitor) -> Response:
+    async def models_csv(self, request: Request, visitor: Visitor) -> Response:
         return _csv("models", request, await self._used(request, visitor, by_model=True))
 
     async def _used(self, request: Request, visitor: Visitor, *, by_model: bool) -> Used:
         return await used_of(self._find(), visitor, span_of(request), sort_of(request), by_model=by_model)
 
-    async def _forget(self, request: Request, visitor: Visitor) -> Response:
+    async def forget_model(self, request: Request, visitor: Visitor) -> Response:
         form = await form_of(request)
         await forget_learned(
             self._find(), visitor, form.get("tenant", ""), form.get("upstream", ""), form.get("model", "")
         )
         return RedirectResponse(f"{rendering.root_of(request)}models", 303)
 
-    async def _tenants(self, request: Request, visitor: Visitor) -> Response:
+    async def tenants(self, request: Request, visitor: Visitor) -> Response:
         used = await self._used(request, visitor, by_model=False)
         values = {"rows": tenants_of(self._find(), used), "used": used, **_asked(request)}
         return await self._frame.page("tenants.html", request, visitor, values)
 
-    async def _tenants_csv(self, request: Request, visitor: Visitor) -> Response:
+    async def tenants_csv(self, request: Request, visitor: Visitor) -> Response:
         return _csv("tenants", request, await self._used(request, visitor, by_model=False))
 
-    async def _tenant(self, request: Request, visitor: Visitor) -> Response:
-        view = await tenant_view(self._find(), visitor, request.path_params["tenant"], span_of(request))
+    async def tenant(self, request: Request, visitor: Visitor) -> Response:
+        view = await tenant_view(self._find(), visitor, request.path_params["name"], span_of(request))
         return await self._frame.page("tenant.html", request, visitor, {"view": view, **_asked(request)})
 
-    async def _store(self, request: Request, visitor: Visitor) -> Response:
+    async def store(self, request: Request, visitor: Visitor) -> Response:
         return await self._frame.page(
             "store.html", request, visitor, {"view": await store_view(self._find()), "probe": None}
         )
 
-    async def _probe(self, request: Request, visitor: Visitor) -> Response:
+    async def probe_store(self, request: Request, visitor: Visitor) -> Response:
         probe = await probe_store(self._find())
         values = {"view": await store_view(self._find()), "probe": probe}
         return await self._frame.page("store.html", request, visitor, values)
 
-    async def _replicas(self, request: Request, visitor: Visitor) -> Response:
+    async def replicas(self, request: Request, visitor: Visitor) -> Response:
         replicas = await self._find().replicas.every()
         return await self._frame.page("replicas.html", request, visitor, {"replicas": replicas})
 
-    async def _config(self, request: Request, visitor: Visitor) -> Response:
+    async def config(self, request: Request, visitor: Visitor) -> Response:
         values = {"view": setup.config(self._find().reloader), "reloaded": None}
         return await self._frame.page("config.html", request, visitor, values)
 
-    async def _reload(self, request: Request, visitor: Visitor) -> Response:
+    async def reload_config(self, request: Request, visitor: Visitor) -> Response:
         reloaded = await reload_config(self._find(), visitor)
         values = {"view": setup.config(self._find().reloader), "reloaded": reloaded}
         return await self._frame.page("config.html", request, visitor, values)

@@ -22,8 +22,9 @@ from collections.abc import Callable
 from importlib.metadata import version
 from typing import NamedTuple
 
-from proxy.admin.access import EVERYBODY, FIGURES, SIGNED_IN, Role, Visitor
+from proxy.admin.access import Visitor
 from proxy.admin.context import AdminContext
+from proxy.admin.endpoints import ADMIN, Page, find_page
 
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self';"
@@ -88,7 +89,7 @@ async def page(template: str, request: Request, values: Mapping[str, object], st
 def root_of(request: Request) -> str:
     """A relative address of /admin/."""
     path: str = request.scope["raw_path"].decode("latin-1")
-    return "../" * path.partition("/admin/")[2].count("/") or "./"
+    return "../" * path.partition(ADMIN)[2].count("/") or "./"
 
 
 def wants_html(request: Request) -> bool:
@@ -97,12 +98,11 @@ def wants_html(request: Request) -> bool:
 
 
 class Link(NamedTuple):
-    """A view in the navigation. path: below /admin/. key: goes there, after g."""
+    """A page in the navigation. key: goes there, after g."""
 
-    path: str
+    page: Page
     text: str
     key: str
-    roles: frozenset[Role]
 
 
 class About(NamedTuple):
@@ -115,24 +115,24 @@ class About(NamedTuple):
 
 _NAVIGATION = (
     (
-        Link("", "Overview", "o", EVERYBODY),
-        Link("live", "Live", "l", SIGNED_IN),
-        Link("sessions", "Sessions", "s", SIGNED_IN),
+        Link(find_page("overview"), "Overview", "o"),
+        Link(find_page("live"), "Live", "l"),
+        Link(find_page("sessions"), "Sessions", "s"),
     ),
-    (Link("explain", "Explain", "e", SIGNED_IN),),
+    (Link(find_page("explain"), "Explain", "e"),),
     (
-        Link("models", "Models", "m", FIGURES),
-        Link("tenants", "Tenants", "t", EVERYBODY),
-        Link("store", "Store", "r", FIGURES),
-        Link("replicas", "Replicas", "p", FIGURES),
-        Link("config", "Config", "c", FIGURES),
+        Link(find_page("models"), "Models", "m"),
+        Link(find_page("tenants"), "Tenants", "t"),
+        Link(find_page("store"), "Store", "r"),
+        Link(find_page("replicas"), "Replicas", "p"),
+        Link(find_page("config"), "Config", "c"),
     ),
 )
 
 
 def navigation(visitor: Visitor) -> list[list[Link]]:
     """The views that this visitor may see, in groups."""
-    groups = ([link for link in group if visitor.role in link.roles] for group in _NAVIGATION)
+    groups = ([link for link in group if visitor.role in link.page.roles] for group in _NAVIGATION)
     return [group for group in groups if group]
 
 

@@ -10,11 +10,15 @@ from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.routing import Route as Path
 
 from proxy.admin import rendering
-from proxy.admin.access import FIGURES, Access
-from proxy.admin.api import SESSIONS_PATH, Api
+from proxy.admin.access import Access
+from proxy.admin.api import GeneralEndpoints
 from proxy.admin.context import AdminContext
+from proxy.admin.endpoints import API, ENDPOINTS, METRICS, PAGES, READY
 from proxy.admin.guard import Guard, error_page, protected, told
 from proxy.admin.pages import HtmlPages, SetupPages
+from proxy.admin.roles import FIGURES
+from proxy.admin.routing import api_routes, handlers_of, page_routes
+from proxy.admin.sessions.endpoints import SessionEndpoints
 from proxy.admin.sessions.pages import SessionPages
 from proxy.admin.trials.endpoints import TrialEndpoints
 from proxy.admin.trials.explaining import Explaining
@@ -22,7 +26,7 @@ from proxy.admin.trials.pages import TrialPages
 from proxy.errors import MethodNotAllowedError, NotFoundError, ProxyError
 from proxy.server.served import Receive, Scope, Send
 
-_NAMES = f"{SESSIONS_PATH}/"
+_NAMES = f"{API}sessions/"
 _WELCOME = {
     "name": "concertina",
     "message": "A reverse proxy for OpenAI's and Anthropic's APIs. Point OpenAI's clients at this address followed by"
@@ -43,23 +47,26 @@ class Pages:
         self._find = context
         self._is_draining = is_draining
         self.access = Access(lambda: self._opened.config, lambda: self._opened.active().admin_token)
-        guard = Guard(self.access, lambda: self._opened.config.server.admin)
-        explaining = Explaining(lambda: self._opened, self.access)
-        self.api = Api(lambda: self._opened, guard, TrialEndpoints(explaining))
+
+        def opened() -> AdminContext:
+            return self._opened
+
+        guard = Guard(self.access, lambda: opened().config.server.admin)
+        explaining = Explaining(opened, self.access)
+        endpoints = (GeneralEndpoints(opened), SessionEndpoints(opened, self.access), TrialEndpoints(explaining))
+        sessions, trials = SessionPages(opened, self.access), TrialPages(opened, explaining)
+        pages = handlers_of(PAGES, (HtmlPages(opened), SetupPages(opened), sessions, trials))
+        self.handlers = handlers_of(ENDPOINTS, endpoints)
         self._app = Starlette(
             routes=[
                 Path("/", _welcome),
                 Path("/api/hello", _welcome),
                 Path("/favicon.ico", _no_icon),
                 Path("/livez", _alive),
-                Path("/readyz", self._ready),
-                Path("/metrics", self._metrics),
-                *HtmlPages(lambda: self._opened, guard).routes(),
-                *SessionPages(lambda: self._opened, guard).routes(),
-                *SetupPages(lambda: self._opened, guard).routes(),
-                *TrialPages(lambda: self._opened, guard, explaining).routes(),
-                self.api.described(),
-                *self.api.routes(),
+                Path(READY, self._ready),
+                Path(METRICS, self._metrics),
+                *page_routes(guard, pages),
+                *api_routes(guard, self.handlers),
             ],
             exception_handlers={HTTPException: _refused, 500: _failed},
             lifespan=lifespan,

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import msgspec
 import pytest
 
-from proxy.admin.guard import API
+from proxy.admin.endpoints import API, ENDPOINTS
+from proxy.admin.openapi import answer_type, body_type
 from tests.support.admin import BROWSER, CONFIGURED, played
 from tests.support.long_conversations import LONG, SMALL_WINDOW, bearer
 from tests.support.upstreams import CHAT, JSON, ask
@@ -41,17 +42,17 @@ async def test_what_is_described_is_what_is_answered(tmp_path: Path) -> None:
         listed = (await play.send("GET", f"{API}sessions/{session}/records", token)).json()["records"]
         names = {"{id}": session, "{digest}": listed[0]["digest"], "{name}": "default", "{request}": trail.last.id}  # type: ignore[index]
         bodies = {"explain": {"body": json.loads(LONG)}}
-        for each in play.app._pages.api.endpoints():
+        for each, handler in play.app._pages.handlers.items():
             # There is no file to read again here.
-            if each.answer in (str, None) or each.method == "DELETE" or each.path == "config/reload":
+            if answer_type(handler) in (str, None) or each.method == "DELETE" or each.path == "config/reload":
                 continue
             path = each.path
             for name, value in names.items():
                 path = path.replace(name, str(value))
-            body = json.dumps(bodies[path]).encode() if each.takes else b"" if each.method == "POST" else None
+            body = json.dumps(bodies[path]).encode() if body_type(handler) else b"" if each.method == "POST" else None
             reply = await play.send(each.method, API + path, token, body=body)
             assert reply.status == each.status, path
-            msgspec.json.decode(reply.body, type=each.answer)
+            msgspec.json.decode(reply.body, type=answer_type(handler))
 
 
 async def test_it_is_an_openapi_document_for_everybody_that_is_whole(tmp_path: Path) -> None:
@@ -60,8 +61,7 @@ async def test_it_is_an_openapi_document_for_everybody_that_is_whole(tmp_path: P
         assert reply.status == 200
         document = reply.json()
         described = {(method.upper(), path) for path, methods in document["paths"].items() for method in methods}  # type: ignore[union-attr]
-        table = play.app._pages.api.endpoints()
-        assert described == {(each.method, API + each.path.replace(":path", "")) for each in table}
+        assert described == {(each.method, API + each.path.replace(":path", "")) for each in ENDPOINTS}
         assert references(document) <= document["components"]["schemas"].keys()  # type: ignore[index,union-attr]
     async with played(tmp_path, CONFIGURED, server={"admin": False}) as play:
         assert (await play.send("GET", "/openapi.json")).status == 404

@@ -1,15 +1,15 @@
 """What programs read and do about sessions, under /admin/api/sessions."""
 
 from collections.abc import Callable, Sequence
+from typing import Annotated
 
 import msgspec
 from starlette.requests import Request
+from starlette.responses import Response
 
-from proxy.admin.access import OPERATORS, SIGNED_IN, Access, Visitor
+from proxy.admin.access import Access, Visitor
 from proxy.admin.context import AdminContext, tenant_of
 from proxy.admin.guard import as_json, limit_of
-from proxy.admin.openapi import Endpoint
-from proxy.admin.sessions import records
 from proxy.admin.sessions.actions import compact_next, erase, erase_named, export
 from proxy.admin.sessions.asking import (
     answered,
@@ -22,8 +22,8 @@ from proxy.admin.sessions.asking import (
     wishes_of,
 )
 from proxy.admin.sessions.details import Mark, SessionView, marks
-from proxy.admin.sessions.listing import ID_DIGITS, PAGE, Cursor, Listing, Wishes, cursor_of
-from proxy.admin.sessions.records import Exported
+from proxy.admin.sessions.listing import ID_DIGITS, PAGE, Cursor, Listing, cursor_of
+from proxy.admin.sessions.records import Exported, Row, View
 from proxy.errors import InvalidRequestError
 from proxy.observing.events import AdminActed, PromptComposed
 from proxy.records.index import Session, Target
@@ -49,7 +49,7 @@ class Fates(msgspec.Struct, frozen=True):
 
 
 class Records(msgspec.Struct, frozen=True):
-    records: list[records.Row]
+    records: list[Row]
 
 
 class Asked(msgspec.Struct, frozen=True):
@@ -65,44 +65,13 @@ class Erased(msgspec.Struct, frozen=True):
 
 
 class SessionEndpoints:
-    """The endpoints of sessions; every answer is JSON."""
+    """The handlers, named as their rows in the table of endpoints."""
 
     def __init__(self, context: Callable[[], AdminContext], access: Access) -> None:
         self._find = context
         self._access = access
 
-    def endpoints(self) -> list[Endpoint]:
-        """The table; of two paths that fit the first holds."""
-        one, which = "sessions/{id}", ("tenant", "label")
-        return [
-            Endpoint(
-                "GET", "sessions", SIGNED_IN, self._sessions, Stored, "Stored sessions", ("tenant", "limit", "cursor")
-            ),
-            Endpoint(
-                *("GET", "search", SIGNED_IN, self._search, Listing),
-                *("Sessions by label, id, request id, model or tenant, of all that there are", Wishes._fields),
-            ),
-            Endpoint("DELETE", "sessions", SIGNED_IN, self._erase_all, Erased, "Erase all", ("tenant", "all")),
-            Endpoint("GET", one, SIGNED_IN, self._session, SessionView, "A session", which),
-            Endpoint("GET", f"{one}/trail", SIGNED_IN, self._trail, Trail, "Its requests as points", which),
-            Endpoint("GET", f"{one}/fates", SIGNED_IN, self._fates, Fates, "What became of its messages", which),
-            Endpoint("GET", f"{one}/records", SIGNED_IN, self._records, Records, "Its records", which),
-            Endpoint(
-                *("GET", f"{one}/records/{{digest}}", SIGNED_IN, self._record, records.View),
-                *("A record, and what it took over from another", (*which, "against")),
-            ),
-            Endpoint(
-                *("POST", f"{one}/compact", OPERATORS, self._compact, Asked),
-                *("Have it compacted with its next request", which, None, 202),
-            ),
-            Endpoint("GET", f"{one}/export", SIGNED_IN, self._export, Exported, "All that is stored of it", which),
-            Endpoint(
-                *("DELETE", "sessions/{name:path}", SIGNED_IN, self._erase, Erased),
-                *("Erase the sessions with this label or id", ("tenant",)),
-            ),
-        ]
-
-    async def _sessions(self, request: Request, visitor: Visitor) -> object:
+    async def sessions(self, request: Request, visitor: Visitor) -> Stored:
         """Of a tenant, the conversations of which something is stored."""
         caller = tenant_of(request, visitor, self._find())
         before = cursor_of(request.query_params.get("cursor", "")).members.get(caller.tenant)
@@ -111,25 +80,25 @@ class SessionEndpoints:
         cursor = None if is_last or not entries else Cursor(members={caller.tenant: entries[-1][0]}).text
         return Stored([session for _, session in entries if session is not None], cursor)
 
-    async def _search(self, request: Request, visitor: Visitor) -> object:
+    async def search(self, request: Request, visitor: Visitor) -> Listing:
         return await list_sessions(self._find(), visitor, wishes_of(request))
 
-    async def _erase_all(self, request: Request, visitor: Visitor) -> object:
+    async def erase_all(self, request: Request, visitor: Visitor) -> Erased:
         context, caller = self._find(), tenant_of(request, visitor, self._find())
         if request.query_params.get("all") != "true":
             raise InvalidRequestError("Name the session in the path, or say ?all=true to erase all.", param="all")
         return _erased(await erase(context, visitor, caller, await answered(context.engine.sessions.every(caller))))
 
-    async def _erase(self, request: Request, visitor: Visitor) -> object:
+    async def erase(self, request: Request, visitor: Visitor) -> Erased:
         """Erase the conversations of a tenant that this names: all with the label, or the one with the id."""
         caller = tenant_of(request, visitor, self._find())
         return _erased(await erase_named(self._find(), visitor, caller, request.path_params["name"]))
 
-    async def _session(self, request: Request, visitor: Visitor) -> object:
+    async def session(self, request: Request, visitor: Visitor) -> SessionView:
         view, _ = await self._view(request, visitor)
         return view
 
-    async def _trail(self, request: Request, visitor: Visitor) -> object:
+    async def trail(self, request: Request, visitor: Visitor) -> Trail:
         caller = tenant_of(request, visitor, self._find())
         label = request.query_params.get("label")
         found, stored = await trail_view(self._find(), caller, request.path_params["id"], label)
@@ -138,17 +107,17 @@ class SessionEndpoints:
         points = found.points if found else []
         return Trail([point._asdict() for point in points], marks(points))
 
-    async def _fates(self, request: Request, visitor: Visitor) -> object:
+    async def fates(self, request: Request, visitor: Visitor) -> Fates:
         _, prompt = await self._view(request, visitor)
         messages = [message._asdict() for message in prompt.messages] if prompt else []
         return Fates(prompt.at if prompt else None, messages)
 
-    async def _records(self, request: Request, visitor: Visitor) -> object:
+    async def records(self, request: Request, visitor: Visitor) -> Records:
         caller = tenant_of(request, visitor, self._find())
         name, label = request.path_params["id"], request.query_params.get("label", "")
         return Records(await record_rows(self._find(), caller, name, label))
 
-    async def _record(self, request: Request, visitor: Visitor) -> object:
+    async def record(self, request: Request, visitor: Visitor) -> View:
         caller = tenant_of(request, visitor, self._find())
         self._access.check_content(visitor, caller.tenant)
         name, label = request.path_params["id"], request.query_params.get("label", "")
@@ -157,13 +126,13 @@ class SessionEndpoints:
         self._find().engine.observe(AdminActed(visitor.role, "record_read", caller.tenant, name))
         return view
 
-    async def _compact(self, request: Request, visitor: Visitor) -> object:
+    async def compact(self, request: Request, visitor: Visitor) -> Asked:
         caller = tenant_of(request, visitor, self._find())
         name, label = request.path_params["id"], request.query_params.get("label", "")
         await compact_next(self._find(), visitor, caller, name, label)
         return Asked(name)
 
-    async def _export(self, request: Request, visitor: Visitor) -> object:
+    async def export(self, request: Request, visitor: Visitor) -> Annotated[Response, Exported]:
         caller = tenant_of(request, visitor, self._find())
         name, label = request.path_params["id"], request.query_params.get("label", "")
         is_shown = self._access.may_read(visitor, caller.tenant)

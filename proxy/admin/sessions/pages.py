@@ -4,13 +4,12 @@ from collections.abc import Callable
 
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
-from starlette.routing import Route as Path
 
 from proxy.admin import chart, rendering
-from proxy.admin.access import OPERATORS, SIGNED_IN, Access, Visitor
+from proxy.admin.access import Access, Visitor
 from proxy.admin.context import AdminContext, tenant_of
-from proxy.admin.guard import ADMIN, Guard
 from proxy.admin.rendering import Frame
+from proxy.admin.roles import OPERATORS
 from proxy.admin.sessions.actions import compact_next, erase_named, is_compacted_next
 from proxy.admin.sessions.asking import list_sessions, record_rows, record_view, session_view, wishes_of
 from proxy.admin.sessions.details import SessionView
@@ -25,27 +24,12 @@ _LISTED = 100
 class SessionPages:
     """The views of sessions, each with its template."""
 
-    def __init__(self, context: Callable[[], AdminContext], guard: Guard) -> None:
+    def __init__(self, context: Callable[[], AdminContext], access: Access) -> None:
         self._find = context
-        self._guard = guard
+        self._access = access
         self._frame = Frame(context)
 
-    @property
-    def _access(self) -> Access:
-        return self._guard.access
-
-    def routes(self) -> list[Path]:
-        only = self._guard.only
-        session = f"{ADMIN}sessions/{{id}}"
-        return [
-            Path(f"{ADMIN}sessions", only(self._sessions, SIGNED_IN)),
-            Path(session, only(self._session, SIGNED_IN)),
-            Path(f"{session}/compact", only(self._compact, OPERATORS), methods=["POST"]),
-            Path(f"{session}/erase", only(self._erase, SIGNED_IN), methods=["POST"]),
-            Path(f"{session}/records/{{digest}}", only(self._record, SIGNED_IN)),
-        ]
-
-    async def _sessions(self, request: Request, visitor: Visitor) -> Response:
+    async def sessions(self, request: Request, visitor: Visitor) -> Response:
         wishes = wishes_of(request)
         listed = await list_sessions(self._find(), visitor, wishes)
         values = {
@@ -57,7 +41,7 @@ class SessionPages:
         }
         return await self._frame.page("sessions.html", request, visitor, values)
 
-    async def _session(self, request: Request, visitor: Visitor) -> Response:
+    async def session(self, request: Request, visitor: Visitor) -> Response:
         context, caller = self._find(), tenant_of(request, visitor, self._find())
         name, label = request.path_params["id"], request.query_params.get("label")
         view, prompt = await session_view(context, caller, name, label)
@@ -76,7 +60,7 @@ class SessionPages:
         }
         return await self._frame.page("session.html", request, visitor, values)
 
-    async def _record(self, request: Request, visitor: Visitor) -> Response:
+    async def record(self, request: Request, visitor: Visitor) -> Response:
         context, caller = self._find(), tenant_of(request, visitor, self._find())
         label, name = request.query_params.get("label", ""), request.path_params["id"]
         values: dict[str, object] = {"session": (caller.tenant, name, label), "is_shown": False, "view": None}
@@ -87,13 +71,13 @@ class SessionPages:
             values |= {"is_shown": True, "view": view, "records": await record_rows(context, caller, name, label)}
         return await self._frame.page("record.html", request, visitor, values, 200 if values["is_shown"] else 403)
 
-    async def _compact(self, request: Request, visitor: Visitor) -> Response:
+    async def compact(self, request: Request, visitor: Visitor) -> Response:
         caller = tenant_of(request, visitor, self._find())
         name, label = request.path_params["id"], request.query_params.get("label", "")
         await compact_next(self._find(), visitor, caller, name, label)
         return _back(request)
 
-    async def _erase(self, request: Request, visitor: Visitor) -> Response:
+    async def erase(self, request: Request, visitor: Visitor) -> Response:
         caller = tenant_of(request, visitor, self._find())
         name = f"{request.path_params['id']}:{request.query_params.get('label', '')}"
         await erase_named(self._find(), visitor, caller, name)

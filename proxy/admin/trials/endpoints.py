@@ -1,11 +1,12 @@
 """What programs have tried: POST /admin/api/explain."""
 
+from typing import Annotated
+
 import msgspec
 from starlette.requests import Request
 
-from proxy.admin.access import SIGNED_IN, Visitor
+from proxy.admin.access import Visitor
 from proxy.admin.guard import body_of
-from proxy.admin.openapi import Endpoint
 from proxy.admin.trials.explaining import MOST_EXPLAINED, Explaining, Made, Question
 from proxy.dialects.surrogates import readable
 from proxy.engine.explaining.explanation import Explanation
@@ -21,20 +22,12 @@ class Explanations(msgspec.Struct, frozen=True):
 
 
 class TrialEndpoints:
-    """The endpoints; every answer is JSON."""
+    """The handler, named as its row in the table of endpoints."""
 
     def __init__(self, explaining: Explaining) -> None:
         self._explaining = explaining
 
-    def endpoints(self) -> list[Endpoint]:
-        return [
-            Endpoint(
-                *("POST", "explain", SIGNED_IN, self._explain, Explanations),
-                *("What would be done with the request in `body`, under `policies`, for `tenant`", (), Question),
-            ),
-        ]
-
-    async def _explain(self, request: Request, visitor: Visitor) -> object:
+    async def explain(self, request: Annotated[Request, Question], visitor: Visitor) -> Explanations:
         try:
             asked = msgspec.json.decode(readable(await body_of(request, MOST_EXPLAINED)), type=Question)
         except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):

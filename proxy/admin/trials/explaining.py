@@ -7,9 +7,10 @@ from itertools import groupby
 import msgspec
 
 from proxy.admin import chart
-from proxy.admin.access import OPERATORS, Access, Visitor
+from proxy.admin.access import Access, Visitor
 from proxy.admin.chart import Cell
 from proxy.admin.context import AdminContext, named_tenant, under
+from proxy.admin.roles import OPERATORS
 from proxy.admin.sessions import records, why
 from proxy.admin.sessions.asking import answered
 from proxy.admin.sessions.listing import ID_DIGITS

@@ -5,12 +5,12 @@ from collections.abc import Callable
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route as Path
 
-from proxy.admin.access import OPERATORS, SIGNED_IN, Visitor
+from proxy.admin.access import Visitor
 from proxy.admin.context import AdminContext
-from proxy.admin.guard import ADMIN, Guard, form_of
+from proxy.admin.guard import form_of
 from proxy.admin.rendering import Frame
+from proxy.admin.roles import OPERATORS
 from proxy.admin.trials.explaining import MOST_EXPLAINED, Answer, Explaining, Question, example
 from proxy.errors import ProxyError
 
@@ -20,16 +20,12 @@ _BLANK = {"body": "", "tenant": "", "session": "", "policy": "", "other": ""}
 class TrialPages:
     """The views of what is tried, each with its template."""
 
-    def __init__(self, context: Callable[[], AdminContext], guard: Guard, explaining: Explaining) -> None:
+    def __init__(self, context: Callable[[], AdminContext], explaining: Explaining) -> None:
         self._find = context
-        self._guard = guard
         self._frame = Frame(context)
         self._explaining = explaining
 
-    def routes(self) -> list[Path]:
-        return [Path(f"{ADMIN}explain", self._guard.only(self._explain, SIGNED_IN), methods=["GET", "POST"])]
-
-    async def _explain(self, request: Request, visitor: Visitor) -> Response:
+    async def explain(self, request: Request, visitor: Visitor) -> Response:
         if request.method == "GET":
             asked = {name: request.query_params.get(name, "") for name in ("session", "tenant")}
             body = example() if request.query_params.get("example") else ""
