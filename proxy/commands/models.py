@@ -9,6 +9,7 @@ import msgspec
 from rich.console import Console
 from rich.table import Table
 
+from proxy.admin.endpoints import find_endpoint
 from proxy.api.headers import credential
 from proxy.callers.tenants import Tenants
 from proxy.commands.common import plain
@@ -63,7 +64,7 @@ def of_running(config: Config, tenant: str) -> list[Sources]:
     if of_proxy(as_running(config)) is None:
         return []
     try:
-        text = b"".join(answer_lines(config, None, "models", {}, _PATIENCE))
+        text = b"".join(answer_lines(config, None, find_endpoint("models"), {}, _PATIENCE))
         known = msgspec.json.decode(text, type=_Models).models
     except (UnansweredError, msgspec.DecodeError):
         return []

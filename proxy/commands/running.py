@@ -8,11 +8,12 @@ from contextlib import contextmanager, suppress
 from http.client import HTTPException
 from pathlib import Path
 from urllib.error import HTTPError
-from urllib.parse import quote, urlencode
+from urllib.parse import urlencode
 
 import msgspec
 from prometheus_client.parser import text_string_to_metric_families
 
+from proxy.admin.endpoints import METRICS, READY, find_endpoint
 from proxy.callers import admin_token
 from proxy.commands.common import chosen, err, fail
 from proxy.config.loading import Config, ConfigError, load
@@ -95,14 +96,14 @@ class NotDoneError(Exception):
 
 def readiness(url: str) -> str:
     """What a proxy says of itself; raises OSError, ValueError or HTTPException where it is not ready or none."""
-    with DIRECT.open(f"{url.rstrip('/')}/readyz", timeout=_READY_SECONDS) as answer:
+    with DIRECT.open(f"{url.rstrip('/')}{READY}", timeout=_READY_SECONDS) as answer:
         text: str = answer.read().decode()
         return text
 
 
 def version_and_digest(config: Config, url: str) -> tuple[str, str]:
     """Of the running proxy and of its config; raises as `readiness` does, and LookupError where it does not tell."""
-    request = urllib.request.Request(f"{url}/metrics", headers=_authorization(config))  # noqa: S310 - is http
+    request = urllib.request.Request(f"{url}{METRICS}", headers=_authorization(config))  # noqa: S310 - is http
     with DIRECT.open(request, timeout=_READY_SECONDS) as answer:
         families = [*text_string_to_metric_families(answer.read().decode())]
     labels = {sample.name: sample.labels for family in families for sample in family.samples}
@@ -118,9 +119,9 @@ def erase_sessions(config: Config, tenant: str, name: str | None) -> list[str] |
     if url is None:
         return None
     query = {"tenant": tenant} | ({"all": "true"} if name is None else {})
-    path = "/admin/api/sessions" + ("" if name is None else f"/{quote(name, safe='')}")
-    address = f"{url}{path}?{urlencode(query)}"
-    request = urllib.request.Request(address, method="DELETE", headers=_authorization(config))  # noqa: S310 - is http
+    row = find_endpoint("erase_all" if name is None else "erase")
+    address = f"{url}{row.path_for(name=name or '')}?{urlencode(query)}"
+    request = urllib.request.Request(address, method=row.method, headers=_authorization(config))  # noqa: S310 - is http
     try:
         with DIRECT.open(request, timeout=_ERASE_SECONDS) as answer:
             ids: list[str] = json.load(answer)["erased"]

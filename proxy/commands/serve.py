@@ -14,6 +14,7 @@ from tempfile import TemporaryDirectory
 
 from rich.console import Console
 
+from proxy.admin.endpoints import ADMIN
 from proxy.app import App
 from proxy.callers import admin_token
 from proxy.callers.admin_token import AdminToken
@@ -145,7 +146,7 @@ def announcement(config: Config, host: str, port: int) -> Iterator[str]:
 
 def admin_line(token: AdminToken, host: str, port: int, *, is_private: bool) -> str:
     """How an operator opens /admin; a token that was made is shown where the output is private, as on a terminal."""
-    pages = f"admin pages http://{reachable(host, port)}/admin/"
+    pages = f"admin pages http://{reachable(host, port)}{ADMIN}"
     if token.is_configured:
         return f"{pages}, with server.admin_token"
     if is_private:

@@ -13,6 +13,7 @@ from tempfile import TemporaryDirectory
 import msgspec
 from rich.console import Console
 
+from proxy.admin.endpoints import ADMIN, find_endpoint
 from proxy.app import App
 from proxy.config.loading import Config, load
 from proxy.config.settings import Upstream
@@ -93,7 +94,7 @@ class Stage:
         """The address of the dashboard, with the token that opens it."""
         token = self.app.admin_token
         assert token is not None  # noqa: S101 - the app is open while there is a stage
-        return f"{self.address}/admin/?token={token.value}"
+        return f"{self.address}{ADMIN}?token={token.value}"
 
     async def play(self) -> AsyncIterator[Step]:
         """Every request of the story, through the proxy, and directly until that fails."""
@@ -118,7 +119,7 @@ class Stage:
 
     async def summary_tokens(self) -> int:
         """What summaries took so far, as the dashboard has it."""
-        upstream, url = Upstream(base_url=f"{self.address}/v1"), f"{self.address}/admin/api/overview"
+        upstream, url = Upstream(base_url=f"{self.address}/v1"), self.address + find_endpoint("overview").path_for()
         response = await self._client.send(upstream, "GET", url, [], None)
         try:
             return msgspec.json.decode(await response.read(_MOST) or b"", type=_Overview).figures.summaries

@@ -4,6 +4,7 @@ import sys
 import webbrowser
 from urllib.parse import quote
 
+from proxy.admin.endpoints import ADMIN
 from proxy.callers import admin_token
 from proxy.commands.common import load_config
 from proxy.commands.parameters import ConfigPath, Flag
@@ -25,4 +26,4 @@ def link_of(config: Config, url: str | None) -> str:
     """A configured token is for the form there, and never stands in a link."""
     is_made = url is None and admin_token.configured_token(config) is None
     token = admin_token.known_token(config) if is_made else None
-    return f"{url_of(config, url)}/admin/" + (f"?token={quote(token)}" if token else "")
+    return f"{url_of(config, url)}{ADMIN}" + (f"?token={quote(token)}" if token else "")

@@ -10,6 +10,7 @@ from urllib.parse import urlencode
 
 from cyclopts import Parameter
 
+from proxy.admin.endpoints import Endpoint
 from proxy.callers import admin_token
 from proxy.commands.common import fail
 from proxy.commands.running import DIRECT, as_running
@@ -32,11 +33,11 @@ class UnansweredError(Exception):
 
 
 def answer_lines(
-    config: Config, url: str | None, name: str, query: Mapping[str, str], seconds: float
+    config: Config, url: str | None, endpoint: Endpoint, query: Mapping[str, str], seconds: float
 ) -> Iterator[bytes]:
-    """The lines of what an endpoint under /admin/api answers, none of which may take more than so many seconds; raises
+    """The lines of what an endpoint answers, none of which may take more than so many seconds; raises
     UnansweredError."""
-    address, token = f"{url_of(config, url)}/admin/api/{name}", _token(config, url)
+    address, token = f"{url_of(config, url)}{endpoint.path_for()}", _token(config, url)
     headers = {"Authorization": f"Bearer {token}"} if token else {}
     request = urllib.request.Request(f"{address}?{urlencode(query)}", headers=headers)  # noqa: S310 - is http
     try:

@@ -7,6 +7,7 @@ from datetime import datetime
 
 import msgspec
 
+from proxy.admin.endpoints import find_endpoint
 from proxy.commands.common import err, fail, load_config
 from proxy.commands.parameters import AsJson, ConfigPath
 from proxy.commands.watching.running_proxy import UnansweredError, Url, answer_lines
@@ -24,7 +25,7 @@ def tail(session: str = "", *, url: Url = None, config: ConfigPath = None, as_js
     :param as_json: Print all that is known of each, as JSON.
     """
     try:
-        stream = answer_lines(load_config(config), url, "live", {"session": session}, _QUIET_SECONDS)
+        stream = answer_lines(load_config(config), url, find_endpoint("live"), {"session": session}, _QUIET_SECONDS)
         for line in lines(stream, as_json=as_json):
             sys.stdout.write(f"{line}\n")
             sys.stdout.flush()

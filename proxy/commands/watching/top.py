@@ -13,6 +13,7 @@ from dataclasses import replace
 import msgspec
 from rich.live import Live
 
+from proxy.admin.endpoints import Endpoint, find_endpoint
 from proxy.admin.overview import DAY, SPANS, Overview
 from proxy.admin.recent import Page
 from proxy.commands.common import console, fail, load_config
@@ -49,12 +50,12 @@ def top(*, url: Url = None, config: ConfigPath = None) -> None:
 def ask_proxy(config: Config, url: str | None, span: str) -> Shown:
     """What the proxy says now; raises UnansweredError."""
 
-    def get(name: str, **query: str) -> bytes:
-        return b"".join(answer_lines(config, url, name, query, _PATIENCE))
+    def get(endpoint: Endpoint, **query: str) -> bytes:
+        return b"".join(answer_lines(config, url, endpoint, query, _PATIENCE))
 
     try:
-        overview = msgspec.json.decode(get("overview", range=span), type=Overview)
-        page = msgspec.json.decode(get("requests"), type=Page)
+        overview = msgspec.json.decode(get(find_endpoint("overview"), range=span), type=Overview)
+        page = msgspec.json.decode(get(find_endpoint("requests")), type=Page)
     except msgspec.DecodeError as error:
         raise UnansweredError(f"{url_of(config, url)} is no Concertina of this version: {error}") from None
     return Shown(url_of(config, url), time.time(), overview, page.requests)
