@@ -188,6 +188,13 @@ def _data(inner: object) -> str:
     return next((text for text in found if isinstance(text, str)), "")
 
 
+def data_of(part: Json) -> tuple[str, str]:
+    """The URL or the base64 of a part of a content, and its media type where it is told beside; empty for none."""
+    inner = part.get(str(part.get("type")), part.get("source", part))
+    told = inner.get("media_type") if isinstance(inner, dict) else None
+    return _data(inner), told if isinstance(told, str) else ""
+
+
 _DATA_KEYS: Final = ("url", "data", "file_data", "image_url", "file_url")
 
 

@@ -159,7 +159,8 @@ LOCAL = (
 async def test_a_key_for_a_server_of_ones_own_opens_what_such_servers_have(tmp_path: Path) -> None:
     async with proxied(tmp_path, OK, main=KEYED["main"]) as (address, behind):
         for method, target in LOCAL:
-            assert (await ask(address, method, target, body=b"{}" if method == "POST" else None)).status == 200, target
+            body = b'{"previous_response_id": "r"}' if method == "POST" else None
+            assert (await ask(address, method, target, body=body)).status == 200, target
         assert len(behind.calls) == len(LOCAL)
         refused = await ask(address, "DELETE", "/api/delete")
         assert "DELETE /api/delete is not among" in refused.body.decode()

@@ -46,7 +46,7 @@ def test_what_a_request_has_said_is_not_read() -> None:
     assert account_limit(429, json.dumps(echoed).encode()) is None
 
 
-TPM = "Request too large for gpt-4o in organization org-x on tokens per min (TPM): Limit {limit}, Requested {asked}. Reduce."
+TPM = "Request too large for gpt-4o in organization o on tokens per min (TPM): Limit {limit}, Requested {asked}."
 MINUTE = (
     "This request would exceed your organization's rate limit of 40,000 input tokens per minute (org: 0, model: m)."
 )
@@ -66,8 +66,8 @@ def test_what_no_minute_has_room_for_is_a_window(status: int) -> None:
 @pytest.mark.parametrize(
     "words",
     [
-        "Rate limit reached for gpt-4o on tokens per min (TPM): Limit 30000, Used 28770, Requested 6020. Try again in 9s.",
-        "Requests have exceeded token rate limit of your current OpenAI S0 pricing tier. Please retry after 86400 seconds.",
+        "Rate limit reached on tokens per min (TPM): Limit 30000, Used 28770, Requested 6020. Try again in 9s.",
+        "Requests have exceeded token rate limit of your current S0 pricing tier. Please retry after 86400 seconds.",
         "Too many tokens, please wait before trying again.",
         "Overloaded",
     ],

@@ -40,6 +40,10 @@ REASONS: Mapping[str, str] = MappingProxyType(
         "refused": "The upstream refused a copy lately, so it was sent as it came.",
         "unknown_shape": "Its shape is not understood, so it was relayed as it came.",
         "pending": "Its summary is being made elsewhere, and it still fits.",
+        "client_request": "The client asked for a compaction, and got one.",
+        "client_threshold": "It was as long as its client lets it become, so it got a compaction before its answer.",
+        "cleared": "Its client wants old results of tools to be left out.",
+        "waiting": "Its upstream said nothing for so long that the client was sent signs of life.",
         "compacting": "Its summary was being made while the client waited.",
         "over_budget": "The tenant's budget for summaries is spent for today.",
         "internal_error": "A fault of ours: it was forwarded as it came. The log says where.",
@@ -59,6 +63,7 @@ _TRIGGERS: Mapping[str, str] = MappingProxyType(
         "many": "a request of many messages filled {used} of its room",
         "background": "the upstream reported {used} of the room used (prepared from {threshold})",
         "manual": "a compaction was asked for at {used} of the room",
+        "client": "the client asked for it at {used} of the room",
         "overflow_retry": "the upstream refused a request as too long at {used} of the room that we believed in",
     }
 )

@@ -1,0 +1,97 @@
+"""Pictures, papers and recordings inside of an item, in whichever dialect, and the item without some of them."""
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+import msgspec
+
+from proxy.dialects.json_array import decode
+from proxy.dialects.surrogates import readable
+from proxy.models.images import image_size, is_data
+from proxy.models.media import KINDS, data_of
+
+# A picture of one grey point: what takes a screenshot and nothing else is sent this.
+GREY = (
+    "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAAAAAA6fptVAAAACklEQVR4nGNoAAAAggCBd81ytgAAAABJRU5ErkJggg=="
+)
+_LISTS = ("content", "output")
+_RESULT = "tool_result"
+_NAMES = {"input_image": "image", "image_url": "image", "input_file": "document", "file": "document"}
+_DIGEST = 8
+
+
+class Part(NamedTuple):
+    """A medium in an item. size: bytes of it on the wire, 0 for one that is only named. what: for people."""
+
+    kind: str
+    size: int
+    what: str
+    digest: bytes
+    is_of_result: bool
+
+
+def parts_of(item: object) -> list[Part]:
+    """Those of a decoded item, in their order."""
+    return [_described(part, is_of_result=is_of_result) for part, is_of_result in _found(item)]
+
+
+def without_parts(raw: bytes | memoryview, notes: Mapping[int, str], text_kind: str) -> bytes:
+    """The item with texts in the place of some of its media, by their number; all else says what it said."""
+    item = decode(readable(bytes(raw)))
+    numbered = {id(part): number for number, (part, _) in enumerate(_found(item))}
+
+    def replaced(value: object) -> object:
+        if isinstance(value, list):
+            return [replaced(each) for each in value]
+        if not isinstance(value, dict):
+            return value
+        note = notes.get(numbered.get(id(value), -1))
+        if note is None:
+            return {key: replaced(each) if key in _LISTS else each for key, each in value.items()}
+        if _is_screenshot(value):
+            return {**value, "image_url": GREY}
+        mark = {"cache_control": value["cache_control"]} if "cache_control" in value else {}
+        return {"type": text_kind, "text": note, **mark}
+
+    return msgspec.json.encode(replaced(item))
+
+
+def _found(item: object) -> Iterator[tuple[dict[str, object], bool]]:
+    """Media of an item, and whether they stand in a result."""
+    if not isinstance(item, dict):
+        return
+    is_result = str(item.get("type")).endswith("_output") or item.get("role") == "tool"
+    for key in _LISTS:
+        content = item.get(key)
+        if isinstance(content, dict) and _is_screenshot(content):
+            yield content, True
+        for part in content if isinstance(content, list) else ():
+            if not isinstance(part, dict):
+                continue
+            if part.get("type") == _RESULT:
+                inner = part.get("content")
+                yield from ((one, True) for one in (inner if isinstance(inner, list) else ()) if _is_medium(one))
+            elif _is_medium(part):
+                yield part, is_result
+
+
+def _is_medium(part: object) -> bool:
+    return isinstance(part, dict) and isinstance(kind := part.get("type"), str) and kind in KINDS
+
+
+def _is_screenshot(part: Mapping[str, object]) -> bool:
+    return part.get("type") == "computer_screenshot" and isinstance(part.get("image_url"), str)
+
+
+def _described(part: Mapping[str, object], *, is_of_result: bool) -> Part:
+    data, media_type = data_of(part)
+    kind = _NAMES.get(str(part.get("type")), str(part.get("type"))) if not _is_screenshot(part) else "image"
+    is_inline = is_data(data) or bool(media_type)
+    size = len(data) if is_inline else 0
+    url = data if is_data(data) else f"data:{media_type or 'image/png'};base64,{data}"
+    form = (media_type or url[5 : url.find(";")]).rpartition("/")[2].upper()[:12] if is_inline else ""
+    sides = image_size(url) if is_inline and kind == "image" else None
+    told = [form, f"{sides[0]} x {sides[1]}" if sides else ""]
+    digest = hashlib.sha256(data.encode("utf-8", "surrogatepass")).digest()[:_DIGEST]
+    return Part(kind, size, " ".join(filter(None, told)), digest, is_of_result)
