@@ -158,15 +158,17 @@ async def test_on_demand_one_signed_block_stands_for_all_messages(tmp_path: Path
         if stream:
             found = events(reply)
             assert [event["type"] for event in found] == [
-                *("message_start", "content_block_start", "content_block_delta", "content_block_stop"),
+                *("message_start", "content_block_start", "content_block_stop"),
                 *("message_delta", "message_stop"),
             ]
-            assert found[4]["delta"]["stop_reason"] == "compaction"
-            block = {**found[1]["content_block"], "content": found[2]["delta"]["content"]}
+            assert found[3]["delta"]["stop_reason"] == "compaction"
+            block, usage = found[1]["content_block"], found[3]["usage"]
         else:
             answer = json.loads(reply.body)
-            (block,) = answer["content"]
+            (block,), usage = answer["content"], answer["usage"]
             assert answer["stop_reason"] == "compaction"
+        assert (usage["input_tokens"], [entry["type"] for entry in usage["iterations"]]) == (0, ["compaction"])
+        assert usage["iterations"][0]["input_tokens"] > 0
         following = told([{"role": "assistant", "content": [block]}, {"role": "user", "content": "Go on."}])
         reply = await play.send(following, (b"anthropic-beta", b"compact-2026-09-04,other"), path=MESSAGES)
         items = sent(play)

@@ -209,9 +209,7 @@ def _usage(spent: Spent) -> dict[str, object]:
 
 
 def _usage_alone(answer: Answer) -> dict[str, object]:
-    """Of an edit the top level tells nothing of the compaction."""
-    if answer.how == "demand":
-        return _usage(answer.spent)
+    """The top level tells nothing of the compaction."""
     return {**_usage(Spent()), "iterations": [{"type": "compaction", **_usage(answer.spent)}]}
 
 
@@ -253,15 +251,17 @@ def failing(_answer: Answer, message: str, *, is_told: bool) -> bytes:  # noqa: 
 
 
 def _block_events(item: Json) -> list[dict[str, object]]:
-    """The whole text comes in one piece."""
-    delta = {"type": "compaction_delta", "content": item.get("content")}
-    begun = {key: value for key, value in item.items() if key != "encrypted_content"} | {"content": None}
-    if (sealed := item.get("encrypted_content")) is not None:
-        delta["encrypted_content"] = sealed
+    """The whole text comes in one piece: with the beginning of a block that was made on demand, else as one delta."""
+    begun = {"type": "content_block_start", "index": 0, "content_block": item}
+    end: dict[str, object] = {"type": "content_block_stop", "index": 0}
+    if "signature" in item:
+        return [begun, end]
+    delta = {**item, "type": "compaction_delta"}
+    empty = {"type": item["type"], "content": None}
     return [
-        {"type": "content_block_start", "index": 0, "content_block": begun},
+        {**begun, "content_block": empty},
         {"type": "content_block_delta", "index": 0, "delta": delta},
-        {"type": "content_block_stop", "index": 0},
+        end,
     ]
 
 
