@@ -203,8 +203,9 @@ class Compacting(Protocol):
 class CompactEndpoint(Protocol):
     """Writes what the endpoint answers."""
 
-    def kept_user(self, item: object, number: int, /) -> Mapping[str, object] | None:
-        """A user's message as the answer of the endpoint repeats it; None for any other item."""
+    def kept_user(self, item: object, /) -> Mapping[str, object] | None:
+        """A user's message as the answer of the endpoint repeats it, with an id only if it has one; None for any other
+        item."""
 
     def compacted(self, answer: Answer, kept: Sequence[Mapping[str, object]], /) -> bytes:
         """The answer of the endpoint."""

@@ -312,7 +312,7 @@ def _kept(case: CompactionContext) -> list[Mapping[str, object]]:
         index, message = case.conversation.index(position), case.conversation.body[position]
         is_ours = request.carried is not None and request.carried.index == index
         item = json_array.decode(json_array.split_items(request.readable_bytes(index))[-1])
-        if is_ours or (kept := endpoint.kept_user(item, position)) is None:
+        if is_ours or (kept := endpoint.kept_user(item)) is None:
             continue
         left -= message.tokens
         if left < 0:

@@ -79,6 +79,17 @@ async def test_the_endpoint_answers_with_the_users_messages_and_one_item(tmp_pat
     assert ours(reply)["item"] == "made"
 
 
+async def test_what_is_kept_has_an_id_that_no_other_answer_gives(tmp_path: Path) -> None:
+    """A client sends on what several have kept, and OpenAI refuses a request in which two items have one id."""
+    async with stage(tmp_path, native="no") as play:
+        one, other = await item_of(play), await item_of(play, [HEAD, said("Write the docs."), *rounds(12, 20)])
+        again = await item_of(play, [*one, said("And now the tests."), *rounds(4, 40)])
+    ids = [{str(item["id"]) for item in output} for output in (one, other, again)]
+    assert [len(each) for each in ids] == [2, 2, 3]
+    assert ids[0].isdisjoint(ids[1])
+    assert again[0] == one[0], "what has an id keeps it"
+
+
 async def test_what_the_item_stands_for_goes_upstream_in_its_place(tmp_path: Path) -> None:
     """The client's own message where it was, the record as a user's, and the result that has no answer yet."""
     async with stage(tmp_path, native="no") as play:

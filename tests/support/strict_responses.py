@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 
 Json = dict[str, object]
@@ -137,6 +138,12 @@ def _marks(value: object) -> int:
     if isinstance(value, dict):
         return ("prompt_cache_breakpoint" in value) + sum(map(_marks, value.values()))
     return sum(map(_marks, value)) if isinstance(value, list) else 0
+
+
+def repeated_ids(items: Sequence[Json]) -> list[str]:
+    """Why OpenAI refuses items that share an id; a result may be told by that of its call."""
+    names = Counter(str(item["id"]) for item in items if item.get("id") and _kind(item) not in _ANSWERS)
+    return [f"Duplicate item found with id {name}." for name, count in names.items() if count > 1]
 
 
 def parted(before: Sequence[Json], after: Sequence[Json]) -> list[str]:

@@ -10,16 +10,20 @@ from proxy.dialects.responses.compaction import usage_of
 from proxy.dialects.responses.kinds import is_message, kind_of
 
 
-def kept_user(item: object, number: int) -> Json | None:
+def kept_user(item: object) -> Json | None:
     """A user's message as it stands in the answer to `/responses/compact`; None for any other item."""
     if not isinstance(item, dict) or not is_message(item, kind_of(item)) or item.get("role") != "user":
         return None
     content = item.get("content")
     parts = [{"type": "input_text", "text": content}] if isinstance(content, str) else content
-    return {"id": f"msg_{number}", "status": "completed", **item, "type": "message", "content": parts}
+    return {"status": "completed", **item, "type": "message", "content": parts}
 
 
 def compacted(answer: Answer, kept: Sequence[Json]) -> bytes:
-    """The answer to `/responses/compact`."""
+    """The answer to `/responses/compact`.
+
+    Ids are no other answer's: what is kept is sent again, and OpenAI refuses two items of one id.
+    """
+    users = [{**item, "id": item.get("id") or f"msg_{answer.name}_{at}"} for at, item in enumerate(kept)]
     body = {"id": f"resp_{answer.name}", "object": "response.compaction", "created_at": answer.at}
-    return msgspec.json.encode({**body, "output": [*kept, answer.item], "usage": usage_of(answer.spent)})
+    return msgspec.json.encode({**body, "output": [*users, answer.item], "usage": usage_of(answer.spent)})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.support.conversations import Json
-from tests.support.strict_responses import defects, parted
+from tests.support.strict_responses import defects, parted, repeated_ids
 
 GO: Json = {"role": "user", "content": "go"}
 SO: Json = {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "so"}]}
@@ -77,3 +77,9 @@ def test_an_answer_is_there_whole_or_not_at_all() -> None:
     before = [GO, THOUGHT, SO, CALL, RESULT, {**SO, "id": "last"}]
     assert parted(before, before) == parted(before, [GO, before[-1]]) == []
     assert parted([GO, THOUGHT, CALL, RESULT], [CALL, RESULT]) == ["an answer of 2 items, of which 1 are there"]
+
+
+def test_items_of_one_id_are_found() -> None:
+    shell: Json = {"type": "local_shell_call_output", "id": "rs_1", "output": "x"}
+    assert repeated_ids([GO, THOUGHT, SO, GO, shell]) == []
+    assert repeated_ids([THOUGHT, SO, THOUGHT, SO]) == ["Duplicate item found with id rs_1."]
