@@ -455,7 +455,7 @@ class Gateway:
         sender, router = received.sender, received.active.router
         dialect = received.head.dialect
         if received.head.is_compact:
-            body = self._spelled_out(received, body)
+            body = await self._spelled_out(received, body)
         return await self._engine.reader.read(body, sender.caller.scope, router.encoding, dialect, sender.repeated)
 
     def _check_readable(self, received: Received) -> None:
@@ -467,7 +467,7 @@ class Gateway:
             if not self._engine.clients.natives.is_native(route, received.head.dialect.name):
                 raise CompactionRequestError("It must be a text, or a list of items that is not empty.", param="input")
 
-    def _spelled_out(self, received: Received, body: bytes) -> bytes:
+    async def _spelled_out(self, received: Received, body: bytes) -> bytes:
         """A question for a compaction with the items that it names by a response, if the upstream does not know it."""
         if received.mode in ("off", "shadow"):
             return body
@@ -476,6 +476,8 @@ class Gateway:
         answers = self._engine.clients.natives.answers(route, dialect.name, "endpoint")
         if answers:
             return body
+        # A client names a response as soon as it has it.
+        await self._engine.background.ended("remember")
         try:
             return self._responses.spelled_out(received.caller.scope, body)
         except CompactionRequestError:

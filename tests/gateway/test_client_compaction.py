@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
+import threading
 from typing import TYPE_CHECKING
 
 import pytest
 
 from proxy.demo.model_server import ModelServer
 from proxy.engine.client_compaction.expansion import Expander
+from proxy.gateway.remembered_responses import RememberedResponses
 from tests.support.items import HEAD, TASK, TRIGGER, asked, called, rounds, said, told, uses
 from tests.support.scenarios import WINDOW
 from tests.support.stages import Stage, ours, outcome, stage
@@ -407,6 +410,27 @@ async def test_the_answer_to_a_response_that_is_remembered_is_compacted(tmp_path
         reply = await play.send(body, path=COMPACT)
     output = json.loads(reply.body)["output"]
     assert [item["type"] for item in output] == ["message", "compaction"]
+
+
+async def test_a_response_is_known_as_soon_as_its_client_has_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What keeps it, in a thread, may take longer than the client's next request."""
+    go_on, remember = threading.Event(), RememberedResponses.remember
+
+    def hold(self: RememberedResponses, scope: bytes, body: bytes, answer: bytes) -> None:
+        assert go_on.wait(60)
+        remember(self, scope, body, answer)
+
+    monkeypatch.setattr(RememberedResponses, "remember", hold)
+    async with stage(tmp_path, native="no") as play:
+        first = json.loads((await play.send(asked(HISTORY), path=RESPONSES)).body)
+        body = json.dumps({"model": "gpt-4o", "previous_response_id": first["id"]}).encode()
+        asking = asyncio.create_task(play.send(body, path=COMPACT))
+        await asyncio.wait([asking], timeout=0.2)
+        go_on.set()
+        reply = await asking
+    assert reply.status == 200, reply.body
 
 
 async def test_a_history_elsewhere_passes_without_the_field(tmp_path: Path) -> None:
