@@ -26,7 +26,7 @@ PLAIN: dict[str, Json] = {
 each = pytest.mark.parametrize("dialect", [CHAT, MESSAGES, RESPONSES], ids=lambda dialect: dialect.name)
 
 
-def question(dialect: Dialect, items: list[Json] | None = None, **fields: object) -> Json | None:
+def question(dialect: Dialect, items: list[Json] | None = None, /, **fields: object) -> Json | None:
     body = json.dumps({"model": "m", dialect.array.name: [*(items or []), ASKED], **fields}).encode()
     asked = dialect.questions.continued(body, dialect.array.envelope(body).fields, (dialect.questions.OUTPUT_KEY, 5))
     return None if asked is None else json.loads(asked)
