@@ -34,7 +34,7 @@ test-quick: $(VENV)/.ready-dev ## tests for another Python: make test-quick PYTH
 test-real: $(VENV)/.ready-dev var/real/.ready ## the proxy before a real llama.cpp server and a small model (minutes)
 	@CONCERTINA_REAL=var/real $(BIN)/python -m pytest tests/real $(ARGS)
 
-agents: $(VENV)/.ready-dev var/agents/.ready ## install the agents that tests/agents runs through the proxy; needs Node 20
+agents: $(VENV)/.ready-dev var/agents/.ready var/clients/.ready ## install the agents that tests/agents runs through the proxy; needs Node 20
 	@cd tests/agents && npm ci --silent --no-audit --no-fund --ignore-scripts
 
 check: $(VENV)/.ready-dev ## format, lint, types, layers
@@ -87,4 +87,10 @@ var/real/.ready: tests/real/requirements.txt | $(VENV)/bin/python
 var/agents/.ready: tests/agents/requirements.txt | $(VENV)/bin/python
 	@echo "installing an agent into var/agents (20 MB, once) ..."
 	@$(PIP) install --no-deps --only-binary :all: --require-hashes --upgrade --target var/agents -r $<
+	@touch $@
+
+# Apart from the others: they need newer SDKs of the providers than requirements-dev.lock has.
+var/clients/.ready: tests/agents/clients/requirements.txt | $(VENV)/bin/python
+	@echo "installing libraries for agents into var/clients (110 MB, once) ..."
+	@$(PIP) install --no-deps --only-binary :all: --require-hashes --upgrade --target var/clients -r $<
 	@touch $@

@@ -128,10 +128,10 @@ class Responses:
     frame = staticmethod(_named)
 
     def answer(self, said: Said, tokens: Tokens) -> Json:
-        return self._response("completed", _items(said), tokens)
+        return self._response(said, "completed", _items(said), tokens)
 
     def events(self, said: Said, tokens: Tokens) -> Iterator[Json]:
-        yield {"type": "response.created", "response": self._response("in_progress", [], None)}
+        yield {"type": "response.created", "response": self._response(said, "in_progress", [], None)}
         for index, item in enumerate(_items(said)):
             begun = {**item, "status": "in_progress"}
             yield {"type": "response.output_item.added", "output_index": index, "item": begun}
@@ -139,9 +139,9 @@ class Responses:
                 delta: Json = {"item_id": item["id"], "output_index": index, "content_index": 0, "delta": said.text}
                 yield {"type": "response.output_text.delta", **delta}
             yield {"type": "response.output_item.done", "output_index": index, "item": item}
-        yield {"type": "response.completed", "response": self._response("completed", _items(said), tokens)}
+        yield {"type": "response.completed", "response": self._response(said, "completed", _items(said), tokens)}
 
-    def _response(self, status: str, output: list[Json], tokens: Tokens | None) -> Json:
+    def _response(self, said: Said, status: str, output: list[Json], tokens: Tokens | None) -> Json:
         usage = tokens and {
             "input_tokens": tokens.prompt,
             "input_tokens_details": {"cached_tokens": tokens.cached},
@@ -149,7 +149,8 @@ class Responses:
             "output_tokens_details": {"reasoning_tokens": 0},
             "total_tokens": tokens.prompt + tokens.output,
         }
-        fields: Json = {"id": "resp_1", "object": "response", "created_at": 1, "status": status, "error": None}
+        name = f"resp_{said.number}"
+        fields: Json = {"id": name, "object": "response", "created_at": 1, "status": status, "error": None}
         return {**fields, "incomplete_details": None, "model": "m", "output": output, "usage": usage}
 
     def too_long(self, tokens: int, window: int) -> Json:
@@ -160,7 +161,11 @@ class Responses:
         return {"error": {"message": message, "type": "invalid_request_error", "param": "input", "code": code}}
 
     def defects(self, body: Json) -> Sequence[str]:
-        return strict_responses.defects(body)
+        items = body["input"]
+        return [
+            *strict_responses.defects(body),
+            *(strict_responses.repeated_ids(items) if isinstance(items, list) else ()),
+        ]
 
 
 def _items(said: Said) -> list[Json]:

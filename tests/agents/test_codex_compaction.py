@@ -11,7 +11,7 @@ from proxy.demo.serving import serving as serve
 from tests.agents.running import ended, lines_of, parts, run
 from tests.agents.speaking import Responses
 from tests.agents.starting import CODEX, KEY, codex_built_in, installed
-from tests.agents.working import Answered, WorkingServer, refused
+from tests.agents.without_protocols import WithoutProtocols
 from tests.support.upstreams import config_for, serving
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
@@ -19,18 +19,6 @@ pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 ROUNDS, WINDOW, OURS = 70, 40_000, 200_000
 TASK = "Read every part, in order. Never change a part. Call the release Heron."
 RULES = ("Never change a part.", "Call the release Heron.")
-
-
-class WithoutProtocols(WorkingServer):
-    """Refuses a question for a compaction, as servers do that know no such item."""
-
-    triggers = 0
-
-    def _answered(self, method: str, path: str, raw: bytes) -> Answered:
-        if b'"compaction_trigger"' in raw:
-            self.triggers += 1
-            return refused(self.speech.refusal("Unknown item type: 'compaction_trigger'"))
-        return super()._answered(method, path, raw)
 
 
 async def test_codex_goes_on_behind_its_own_compactions(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -60,7 +48,7 @@ async def test_codex_goes_on_behind_its_own_compactions(tmp_path: Path, capfd: p
     made = [line for line in lines if line["event"] == "compaction_item" and line["what"] == "made"]
     assert (code, upstream.problems, upstream.overflows) == (0, [], 0), said[-2_000:]
     assert (work / "journal.txt").read_text().split() == [str(number) for number in range(1, ROUNDS + 1)]
-    assert upstream.triggers == 1, "a server without the protocol is asked once"
+    assert upstream.asked == {"compaction_trigger": 1}, "a server without the protocol is asked once"
     assert 2 <= len(made) <= 8
     last = json.dumps(upstream.received[-1])
     assert all(rule in last for rule in RULES)

@@ -93,9 +93,8 @@ class WorkingServer:
             self.beside += 1
             return Said(0, "Reading parts")
         self.received.append(body)
-        last = body[self.speech.array][-3:]  # type: ignore[index]
-        if self.done and self.marker(self.done) not in json.dumps(last):
-            self.problems.append(f"after round {self.done} its result is not at the end: {json.dumps(last)[-300:]}")
+        if (said := self._worked(body)) is not None:
+            return said
         self.done += 1
         asked = body.get("thinking")
         thought: Json | None = None
@@ -106,6 +105,13 @@ class WorkingServer:
             return Said(self.done, "All parts are read.", thought=thought)
         name, arguments = self.tool(self.command(self.done))
         return Said(self.done, tool=name, arguments=arguments, thought=thought)
+
+    def _worked(self, body: Json) -> Said | None:
+        """Check that the result of the round before is there; what is said to it, if not the next call."""
+        last = body[self.speech.array][-3:]  # type: ignore[index]
+        if self.done and self.marker(self.done) not in json.dumps(last):
+            self.problems.append(f"after round {self.done} its result is not at the end: {json.dumps(last)[-300:]}")
+        return None
 
 
 def answered(speech: Speech, said: Said, tokens: Tokens, *, streams: bool) -> Answered:
