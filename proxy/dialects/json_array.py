@@ -12,6 +12,7 @@ from itertools import islice
 import msgspec
 
 from proxy.dialects import bounds, surrogates
+from proxy.dialects.skeleton import Skeleton, skeleton_of
 from proxy.dialects.spans import Span
 from proxy.errors import InvalidJSONError
 
@@ -127,6 +128,22 @@ def parse(body: bytes, array: Array) -> Parsed | None:
 
     Raises InvalidJSONError for anything that is not JSON, which is how strict readers see lone surrogates.
     """
+    if len(body) > bounds.MOST_READ:
+        skeleton = skeleton_of(body)
+        parsed = _parse(skeleton.text, array)
+        return None if parsed is None else _in_body(parsed, body, skeleton)
+    return _parse(body, array)
+
+
+def _in_body(parsed: Parsed, body: bytes, skeleton: Skeleton) -> Parsed:
+    """What was parsed of a skeleton, with the places in the body."""
+    original = skeleton.original
+    spans = [(original(first), original(last)) for first, last in parsed.spans]
+    first, last = parsed.array
+    return msgspec.structs.replace(parsed, text=body, spans=spans, array=(original(first), original(last)))
+
+
+def _parse(body: bytes, array: Array) -> Parsed | None:
     if not bounds.is_readable(body):
         return None
     try:
