@@ -12,6 +12,7 @@ import msgspec
 
 from policies.assembly import Shape
 from policies.ladder import StatedLimit
+from policies.media import Limits
 
 LEARNED_TTL = 24 * 3600.0
 # Seconds for which no copy is sent to where one was refused for a reason that nobody foresaw.
@@ -46,6 +47,10 @@ _NEVER = (1_000, 0)
 _NAMED = re.compile(r"claude-(?P<family>[a-z]+)-(?P<major>\d{1,2})(?:[.-](?P<minor>\d{1,2}))?(?!\d)")
 
 
+NO_MEDIA_LIMITS = Limits()
+# Media that are remembered as refused by themselves.
+_REFUSED_MEDIA = 32
+
 Protocol = Literal["endpoint", "trigger", "field", "demand", "item"]
 """A way in which clients ask for compactions that their provider makes; `item`: what it has made is read."""
 
@@ -78,6 +83,8 @@ class ModelProfile(msgspec.Struct, frozen=True, omit_defaults=True):
     refused_at:   Unix seconds at which a prompt was last refused as too long; trials: larger ones since then that were
                   refused when they were due.
     natives:      which protocols of compaction it answers itself.
+    media_bytes, pictures: what it takes of a request with media; refused_media: digests of those that it takes in none.
+    media_at:     Unix seconds of the newest of these lessons.
     """
 
     limit: int | None = None
@@ -96,6 +103,14 @@ class ModelProfile(msgspec.Struct, frozen=True, omit_defaults=True):
     refused_at: float = 0.0
     trials: int = 0
     natives: tuple[Native, ...] = ()
+    media_bytes: int | None = None
+    pictures: int | None = None
+    refused_media: tuple[str, ...] = ()
+    media_at: float = 0.0
+
+    def media_limits(self, now: float) -> Limits:
+        """What it takes of media, as far as that was learned lately."""
+        return Limits(self.media_bytes, self.pictures) if now - self.media_at < LEARNED_TTL else NO_MEDIA_LIMITS
 
     def answers_natively(self, protocol: Protocol, now: float) -> bool | None:
         """Whether it answers a protocol itself; None where that was not tried lately."""
@@ -121,6 +136,17 @@ class ModelProfile(msgspec.Struct, frozen=True, omit_defaults=True):
             return self.guessed
         worst = sorted(self.ratios)
         return worst[-2] if len(worst) >= _ENOUGH else worst[-1]
+
+
+def after_media_refusal(
+    known: ModelProfile, now: float, *, size: int | None = None, pictures: int | None = None, refused: str | None = None
+) -> ModelProfile:
+    """After a request was taken with fewer media than one that was refused: of so many bytes, or so many; or after one
+    medium was refused by itself, by its digest."""
+    limits = known.media_limits(now)
+    least = [min(filter(None, pair), default=None) for pair in ((limits.bytes, size), (limits.pictures, pictures))]
+    digests = known.refused_media if refused is None else (*known.refused_media, refused)[-_REFUSED_MEDIA:]
+    return msgspec.structs.replace(known, media_bytes=least[0], pictures=least[1], refused_media=digests, media_at=now)
 
 
 def after_trial(known: ModelProfile, protocol: Protocol, now: float, *, answers: bool) -> ModelProfile:

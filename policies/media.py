@@ -24,6 +24,10 @@ class Medium(NamedTuple):
     is_of_tool: bool
     is_refused: bool = False
 
+    @property
+    def place(self) -> tuple[int, int]:
+        return self.position, self.number
+
 
 class Limits(NamedTuple):
     """What an upstream takes of one request; None for anything. bytes: of the whole body. pictures: media in it."""
@@ -62,11 +66,12 @@ def aged(media: Sequence[Medium], outline: Outline, limits: Limits) -> set[Mediu
         return gone
     for end, hot, user in zip(outline.ends, outline.hot, outline.users, strict=True):
         there = [medium for medium in media if medium.position <= end and medium not in gone]
+        kept_from = _hot(there, hot, limits)
         load = Limits(_bytes(outline, end, gone), len(there))
         for at, (limit, loaded) in enumerate(zip(limits, load, strict=True)):
             if limit is None or loaded is None or loaded <= _valve(limit, is_count=at == 1):
                 continue
-            gone.update(_batch(there, loaded, limit, hot, user, is_count=at == 1))
+            gone.update(_batch(there, loaded, limit, kept_from, user, is_count=at == 1))
             break
     return gone
 
@@ -91,6 +96,18 @@ def shed(media: Sequence[Medium], outline: Outline, most: Limits, *, hot_too: bo
         gone.add(medium)
         load = Limits((load.bytes or 0) - medium.size, (load.pictures or 0) - 1)
     return gone
+
+
+def _hot(there: Sequence[Medium], hot: int, limits: Limits) -> int:
+    """From which position on media of tools are kept: fewer where those would take more than half of what may be."""
+    size = number = 0
+    for medium in reversed(there):
+        if medium.is_of_tool and medium.position >= hot:
+            size, number = size + medium.size, number + 1
+            is_much = limits.bytes is not None and size > RELIEF * limits.bytes
+            if number > 1 and (is_much or (limits.pictures is not None and number > max(1, limits.pictures // 2))):
+                return medium.position + 1
+    return hot
 
 
 def _valve(limit: int, *, is_count: bool) -> int:

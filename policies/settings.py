@@ -73,6 +73,16 @@ class MinGain(Settings):
     """Share of the request's tokens that a compaction must free at least."""
 
 
+class Media(Settings):
+    """When pictures and papers give way to a note, since an upstream takes no more bytes or no more of them."""
+
+    mode: Literal["on", "off"] = "on"
+    """`off`: none is left out, and refusals of media are passed on."""
+
+    keep_rounds: int | None = Field(default=None, ge=1)
+    """Newest rounds whose media stay; unset: as many as `large_messages.hot_rounds`."""
+
+
 class LargeMessages(Settings):
     """When single large tool results are replaced by short forms (the cool zone)."""
 
@@ -260,6 +270,9 @@ class PolicySettings(Settings):
 
     large_messages: LargeMessages = LargeMessages()
     """When single large tool results are replaced by short forms."""
+
+    media: Media = Media()
+    """When pictures and papers give way to a note."""
 
     summarizer: SummarizerSettings = SummarizerSettings()
     """Which model writes the summaries, and how."""

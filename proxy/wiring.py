@@ -27,6 +27,7 @@ from proxy.engine.engine import Engine
 from proxy.engine.excerpts import Excerpts
 from proxy.engine.explaining.compositions import Compositions
 from proxy.engine.explaining.explainer import Explainer
+from proxy.engine.media import MediaAger
 from proxy.engine.quoter import Quoter
 from proxy.engine.standing import StandingRecords
 from proxy.engine.thinking import Thinking
@@ -92,9 +93,10 @@ async def open_engine(
     compactor = Compactor(checkpoints, summarizer, writer, spending, tokenizer, workers, observe, time.time)
     compactions = Compactions(standing, compactor, trails, sessions, background)
     quoter = Quoter(tokenizer, workers, observe, Cache(memory, "quotations"), Cache(memory, "indexes"))
-    decider = Decider(standing, cooler, Thinking(sealed, cooler, memory), quoter, lineages)
+    media = MediaAger(cooler, workers, Cache(memory, "media"))
+    decider = Decider(standing, cooler, media, Thinking(sealed, cooler, memory), quoter, lineages)
     reader = RequestReader(tokenizer, workers, memory)
-    drafter = Drafter(decider, standing, compactions, sessions, trails, tokenizer, observe)
+    drafter = Drafter(decider, standing, compactions, sessions, trails, media, tokenizer, observe)
     ahead = Ahead(standing, compactions, excerpts, summarizer, lineages, trails, windows, observe)
     items = ItemSealer(sealed.sealer, Cache(memory, "items"))
     clients = ClientCompactions(

@@ -57,7 +57,7 @@ class Server(Settings):
     workers: int = Field(default=1, ge=1, le=256)
     """Processes that serve, at most one for each processor; more than one need a store that they share."""
 
-    max_body_bytes: int = Field(default=64 * 1024 * 1024, ge=1024)
+    max_body_bytes: int = Field(default=128 * 1024 * 1024, ge=1024)
     """Bytes that a request body may have, as sent and after decompression."""
 
     max_buffered_bytes: int = Field(default=512 * 1024 * 1024, ge=1024)
@@ -235,6 +235,12 @@ class ModelRule(Settings):
 
     context_window: int | None = Field(default=None, ge=256, le=100_000_000)
     """Tokens of their context window; unset: learned, asked for or looked up."""
+
+    max_request_bytes: int | None = Field(default=None, ge=100_000)
+    """Bytes of a request that their server takes; unset: as learned, and as Anthropic says of its own."""
+
+    max_pictures: int | None = Field(default=None, ge=1)
+    """Pictures and papers of a request that they take; unset: as above."""
 
     encoding: EncodingName | None = None
     """Tokenizer that counts: o200k_base, cl100k_base, claude (2), or a tokenizer.json's path; unset: by their name."""

@@ -242,6 +242,7 @@ class Dialect:
     home:       the host that made it. also_at: other hosts that are known to speak it.
     model_key:  the field of a body that names the model; None where the path alone does.
     breakpoints: for providers that cache only what is marked; None where none speaks it.
+    text_kind:  the type of a part of a user's content that is text.
     has_sockets: whether its clients ask for a WebSocket on its path.
     with_output: a body with another limit for its answer, by the `output_key` of its settings.
     compacting: how its clients ask for compactions of the provider's; None where they do not. compact_endpoint: the
@@ -265,6 +266,7 @@ class Dialect:
     also_at: tuple[str, ...] = ()
     model_key: str | None = "model"
     breakpoints: Breakpoints | None = None
+    text_kind: str = "text"
     has_sockets: bool = False
     with_output: Callable[[bytes, str, int], bytes] = json_array.with_field
     compacting: Compacting | None = None

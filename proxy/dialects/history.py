@@ -21,7 +21,7 @@ class History(msgspec.Struct, frozen=True, dict=True):
     head:      how many of them stand before the body. is_signed: whether any carries what providers verify.
     tokens:    of the messages, without those before a provider's own compaction.
     bypass:    why a request that holds these goes out as it came; None for no reason.
-    compacts:  whether any holds what only a provider's compaction knows.
+    compacts:  whether any holds what only a provider's compaction knows. has_media: whether any holds more than text.
     digests:   of the messages that other requests may begin with too.
     begun:     the outline of as many of its first messages as somebody has asked for; None for none.
     remembered: what it goes on from, and other requests may too: it keeps what is worked out; None for nothing.
@@ -34,6 +34,7 @@ class History(msgspec.Struct, frozen=True, dict=True):
     tokens: int = 0
     bypass: str | None = None
     compacts: bool = False
+    has_media: bool = False
     digests: Digests = msgspec.field(default_factory=Digests)
     begun: Outline | None = None
     remembered: History | None = None
@@ -70,15 +71,15 @@ class History(msgspec.Struct, frozen=True, dict=True):
     def _on(self, messages: list[Message], ends: list[int], *, is_last: bool) -> History:
         """The history of these, which begin with its own. is_last: no request goes on from it."""
         head, is_signed, tokens, bypass = self.head, self.is_signed, self.tokens, self.bypass
-        compacts = self.compacts
+        compacts, has_media = self.compacts, self.has_media
         for message in messages[len(self.messages) :]:
             is_signed = is_signed or message.signed != "none"
             tokens = message.tokens if message.barrier else tokens + message.tokens
             bypass = bypass or message.bypass
-            compacts = compacts or message.compacts
+            compacts, has_media = compacts or message.compacts, has_media or message.media
         if has_another_head(head, len(self.messages), messages):
             head, _ = head_of(messages)
-        told = (head, is_signed, tokens, bypass, compacts)
+        told = (head, is_signed, tokens, bypass, compacts, has_media)
         # Behind a provider's own compaction there is another body: of the old one nothing is known of it.
         digests = self.digests if head == self.head and self.ends else Digests()
         if is_last:

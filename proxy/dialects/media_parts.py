@@ -81,7 +81,8 @@ def _is_medium(part: object) -> bool:
 
 
 def _is_screenshot(part: Mapping[str, object]) -> bool:
-    return part.get("type") == "computer_screenshot" and isinstance(part.get("image_url"), str)
+    """Whether it is one that was not left out before."""
+    return part.get("type") == "computer_screenshot" and isinstance(url := part.get("image_url"), str) and url != GREY
 
 
 def _described(part: Mapping[str, object], *, is_of_result: bool) -> Part:

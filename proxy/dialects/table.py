@@ -53,6 +53,7 @@ RESPONSES = Dialect(
     responses_recorded,
     provider="openai",
     home="api.openai.com",
+    text_kind="input_text",
     has_sockets=True,
     compacting=responses_compaction,
     compact_endpoint=responses_endpoint,

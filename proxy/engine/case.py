@@ -11,8 +11,9 @@ from policies.cached import cached_property
 from policies.chain import Chain, mark_of
 from policies.conversation import NO_LIMITS, Conversation, Rooms
 from policies.cuts import legal_cuts
-from policies.experience import ModelProfile, binds_thinking
+from policies.experience import NO_MEDIA_LIMITS, ModelProfile, binds_thinking
 from policies.ladder import ESTIMATE_MARGIN, TARGETS
+from policies.media import Limits as MediaLimits
 from policies.plan import Limits, is_far_below, limits_of
 from policies.record import text_protocol
 from policies.record.masking import as_allowed
@@ -99,6 +100,8 @@ class RoutedRequest(msgspec.Struct, frozen=True, dict=True):
             return False
         if request.dropped_tokens or request.history.is_signed:
             return False
+        if request.history.has_media and (self.route.media.is_any or self.experience.media_at):
+            return False
         if self.experience.originals_until or not self.is_far_below(request.tokens):
             return False
         return self.real_tokens(request.tokens) + (settings.max_output or 0) <= window.tokens
@@ -131,6 +134,7 @@ class CompactionContext(RoutedRequest, frozen=True, dict=True):
     overflowed:  whether its session has overflowed there, so that a record may stand whatever its size.
     may_try_larger: whether it is long enough since a prompt was refused there as too long.
     kin:         the tag of a conversation that ends alike, where no record holds for it; empty without one.
+    learned_media: what was learned of how many media its upstream takes.
     """
 
     last_answer: int | None
@@ -139,6 +143,7 @@ class CompactionContext(RoutedRequest, frozen=True, dict=True):
     overflowed: bool = False
     may_try_larger: bool = False
     kin: str = ""
+    learned_media: MediaLimits = NO_MEDIA_LIMITS
 
     @cached_property
     def conversation(self) -> Conversation:
@@ -186,6 +191,14 @@ class CompactionContext(RoutedRequest, frozen=True, dict=True):
         """The position of a message in this request; None for one that it no longer holds."""
         behind = self.carried.covered if self.carried else 0
         return place - self.shift if place - self.shift >= behind else None
+
+    @property
+    def media_limits(self) -> MediaLimits:
+        """What its upstream takes of media, as far as that is known; nothing where its policy wants none left out."""
+        if self.caller.policy.media.mode == "off":
+            return NO_MEDIA_LIMITS
+        pairs = zip(self.route.media, self.learned_media, strict=True)
+        return MediaLimits(*(min((one for one in pair if one is not None), default=None) for pair in pairs))
 
     @property
     def _rooms(self) -> Rooms:
@@ -407,6 +420,7 @@ def with_lessons(named: RoutedRequest, router: Router) -> CompactionContext:
         is_copied=router.takes_copies(named.place),
         overflowed=router.has_overflowed(named.place, named.chain),
         may_try_larger=router.may_try_larger(named.place),
+        learned_media=router.media_limits(named.place),
     )
 
 
@@ -415,6 +429,7 @@ def with_newest_lessons(case: CompactionContext, router: Router) -> CompactionCo
     return replace(
         case,
         experience=router.experience(case.place),
+        learned_media=router.media_limits(case.place),
         last_answer=router.longest_answer(case.place, case.chain.session),
         summarizer=router.summary_target(case.caller, case.request, router.measured(case.route)),
     )

@@ -13,6 +13,7 @@ from policies.record.record import Record, with_left_out
 from proxy.engine.case import CompactionContext, Outcome
 from proxy.engine.cooler import Cooler
 from proxy.engine.draft import Draft, draft_of, standing_of, untouched_draft
+from proxy.engine.media import MediaAger
 from proxy.engine.prompt_view import PromptView
 from proxy.engine.quoter import Quoter
 from proxy.engine.standing import StandingRecords
@@ -64,7 +65,9 @@ class Decision:
         if self.view is None:
             return untouched_draft(case.request, "bypass" if isinstance(plan, Bypass) else "none", plan.reason)
         outcome = self.standing_outcome
-        reason = "too_large" if outcome == "cooled" and self.view.is_cut else plan.reason
+        reason = plan.reason
+        if outcome == "cooled":
+            reason = "too_large" if self.view.is_cut else "media_aged" if self.view.is_of_media else reason
         return worthwhile(case, draft_of(case, self.view, self.record, outcome, reason))
 
 
@@ -72,10 +75,17 @@ class Decider:
     """Looks at what stands and decides; one per store."""
 
     def __init__(
-        self, standing: StandingRecords, cooler: Cooler, thinking: Thinking, quoter: Quoter, lineages: Lineages
+        self,
+        standing: StandingRecords,
+        cooler: Cooler,
+        media: MediaAger,
+        thinking: Thinking,
+        quoter: Quoter,
+        lineages: Lineages,
     ) -> None:
         self._standing = standing
         self._cooler = cooler
+        self._media = media
         self._thinking = thinking
         self._quoter = quoter
         self._lineages = lineages
@@ -96,11 +106,12 @@ class Decider:
         return Decision(plan, record, view)
 
     async def _small(self, case: CompactionContext) -> PromptView | None:
-        """A request that goes out as it came, but for the thinking that it had lost before it became small."""
-        if not (case.binds_thinking and await self._thinking.is_removed(case)):
-            return None
-        use = await self._thinking.use(case, None)
-        return await self._thinking.left_out(case, None, PromptView(case.conversation), use)
+        """A request that goes out as it came, but for media that its upstream has no room for, and for the thinking
+        that it had lost before it became small."""
+        view = await self._media.aged(case, PromptView(case.conversation))
+        if case.binds_thinking and await self._thinking.is_removed(case):
+            return await self._thinking.left_out(case, None, view, await self._thinking.use(case, None))
+        return view if view.left_out else None
 
     def _whole(self, case: CompactionContext, record: Record | None) -> Record | None:
         """The record, with what it leaves out where that is no longer sent beside it."""
@@ -120,9 +131,10 @@ class Decider:
     async def _fitting(self, case: CompactionContext, record: Record | None, use: Use | None) -> PromptView:
         """The conversation with its thinking, large messages cooled and what would not fit cut."""
         if case.route.window is None:
-            return PromptView(case.conversation)
+            return await self._media.aged(case, PromptView(case.conversation))
         window = case.route.window.tokens
         view = await self._cooler.cool(case, record.covered if record else 0, use.first if use else None)
+        view = await self._media.aged(case, view)
         if not case.cannot_take(least_tokens(view.conversation)):
             return view
         newest = view.conversation.units[-1] if view.conversation.units else 0

@@ -17,11 +17,13 @@ from proxy.engine.compactor import CompactionError
 from proxy.engine.decider import Bypass, Decider, Decision, bypass_reason, small_reason, worthwhile
 from proxy.engine.draft import Copy, Draft, body_of, draft_of, standing_of, untouched_draft, with_output
 from proxy.engine.job import Job
+from proxy.engine.media import MediaAger
 from proxy.engine.prompt_view import PromptView
 from proxy.engine.standing import StandingRecords
 from proxy.engine.trails import Trails
 from proxy.models.tokenizer import Tokenizer
 from proxy.observing.events import Hook, Irreducible, UnstableHistory
+from proxy.overflow.media_refusals import MediaRefusal
 from proxy.records.sessions import Sessions
 from proxy.upstream.routes import SummaryTarget
 
@@ -38,6 +40,7 @@ class Drafter:
     _compactions: Compactions
     _sessions: Sessions
     _trails: Trails
+    _media: MediaAger
     _tokenizer: Tokenizer
     _observe: Hook
 
@@ -154,6 +157,28 @@ class Drafter:
             return None
         draft = draft_of(case, await self._decider.without_thinking(case, record), record, "applied", refused.reason)
         return structs.replace(draft, max_output=None, warning="thinking_removed")
+
+    async def shed(
+        self, case: CompactionContext, refused: Draft, refusal: MediaRefusal, *, attempt: int
+    ) -> Draft | None:
+        """What was refused for its media, with fewer of them; None if they are not the reason, or none may go."""
+        if case.is_let_through or case.caller.policy.media.mode == "off" or not case.request.history.has_media:
+            return None
+        record = refused.record
+        covered = record.covered if record else 0
+        view, sent = refused.view or PromptView(case.conversation), len(refused.body)
+        lighter = await self._media.shed(case, view, refusal, covered=covered, sent=sent, attempt=attempt)
+        if lighter is None:
+            return None
+        outcome: Outcome = "cooled" if record is None else refused.outcome
+        return self._fitted(case, draft_of(case, lighter, record, outcome, "media_shed"))
+
+    async def refused_medium(self, case: CompactionContext, refused: Draft, refusal: MediaRefusal) -> str | None:
+        """The digest of the medium that an upstream takes in no request; None if none can be told."""
+        if case.is_let_through or not case.request.history.has_media:
+            return None
+        view = refused.view or PromptView(case.conversation)
+        return await self._media.refused_one(case, view, refusal, refused.record.covered if refused.record else 0)
 
     def _fitted(self, case: CompactionContext, draft: Draft, stated: int | None = None) -> Draft:
         """The draft with a lower limit for its output, where an upstream that adds both up would refuse it.

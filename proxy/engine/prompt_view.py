@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
@@ -10,6 +10,7 @@ from msgspec import structs
 
 from policies.conversation import Conversation, MessageIndex
 from policies.cool_zone import Coming
+from policies.media import Medium
 from policies.price import Payoff
 from policies.record.recall import Quotation
 from proxy.dialects import json_array
@@ -26,6 +27,8 @@ class Step(Enum):
     """`Cooler.cool`, for good."""
     CUT = "no window takes it whole: its beginning and its end"
     """`Cooler.cut`: before it is first sent, and down the ladder."""
+    MEDIA = "pictures or papers of it left out, for which its upstream has no room"
+    """`MediaAger.aged`, for good, and `MediaAger.shed` after a refusal."""
     THINKING = "without thinking that belongs to another prompt"
     """`Thinking.left_out`, for good."""
     QUOTATION = "behind {passages} quotations from before it"
@@ -41,6 +44,7 @@ class PromptView:
     is_cut: whether contents were cut that would not have fitted.
     quotations: index of a message -> what is quoted in front of it.
     payoff: of the batches that no request had carried before this one; None without any.
+    media: of its body, in their order, if any was left out; left_out: the places of those that were.
     """
 
     conversation: Conversation
@@ -50,6 +54,13 @@ class PromptView:
     is_cut: bool = False
     quotations: Mapping[MessageIndex, Quotation] = field(default_factory=dict)
     payoff: Payoff | None = None
+    media: Sequence[Medium] = ()
+    left_out: frozenset[tuple[int, int]] = frozenset()
+
+    @property
+    def is_of_media(self) -> bool:
+        """Whether nothing but media was left out."""
+        return bool(self.steps) and all({*steps} == {Step.MEDIA} for steps in self.steps.values())
 
     def rewritten(self, step: Step, others: Mapping[MessageIndex, tuple[bytes, int]]) -> PromptView:
         """The same with other bytes, of so many tokens, for these messages."""

@@ -18,6 +18,7 @@ from proxy.overflow.classify import (
     classify_event,
     full_window,
 )
+from proxy.overflow.media_refusals import MediaRefusal, media_refusal
 from proxy.server import content_coding
 from proxy.server.sse import EVENT_END, LONGEST_END, data_of, name_of
 from proxy.upstream.http import UpstreamResponse
@@ -51,7 +52,7 @@ class _Reported(msgspec.Struct):
 class UpstreamAnswer(msgspec.Struct, frozen=True):
     """An upstream's answer of which enough has come to tell what it is; nothing of its body is taken.
 
-    overflow:    what it states, None if it is none.
+    overflow:    what it states, None if it is none. media: what it states of media, if it may be a refusal of those.
     error:       the decoded body of what reports an error; empty if nothing does.
     hides_usage: a stream that was asked for its usage by us, and not by the client.
     usage:       what the upstream has billed, if that is known already.
@@ -59,6 +60,7 @@ class UpstreamAnswer(msgspec.Struct, frozen=True):
 
     response: UpstreamResponse
     overflow: StatedLimit | None = None
+    media: MediaRefusal | None = None
     error: bytes = b""
     hides_usage: bool = False
     usage: Usage | None = None
@@ -66,7 +68,7 @@ class UpstreamAnswer(msgspec.Struct, frozen=True):
     @property
     def is_refusal(self) -> bool:
         """Whether it is an overflow, or reports an error."""
-        return self.overflow is not None or bool(self.error)
+        return self.overflow is not None or self.media is not None or bool(self.error)
 
     @property
     def is_event_stream(self) -> bool:
@@ -97,7 +99,7 @@ async def look_at(
         if response.status >= _FAILED:
             read = await beginning.read_until(_is_failure)
             overflow = account_limit(response.status, read) or classify(response.status, read)
-            return UpstreamAnswer(response, overflow, read)
+            return UpstreamAnswer(response, overflow, media_refusal(response.status, read), error=read)
         if not is_event_stream(response.headers):
             read = await beginning.read_until(partial(_is_clear, reads))
             if not _has_events(read):
@@ -178,7 +180,7 @@ def _event(response: UpstreamResponse, seen: "_EventSeen", reads: Answers, windo
     if seen.name or _may_report(data, reads):
         overflow = account_limit(200, data) or classify_event(data, seen.name)
     overflow = overflow or full_answer(data, reads, window)
-    return UpstreamAnswer(response, overflow, data if overflow or _reports_error(data, reads) else b"")
+    return UpstreamAnswer(response, overflow, error=data if overflow or _reports_error(data, reads) else b"")
 
 
 def _object(response: UpstreamResponse, read: bytes, reads: Answers, window: int | None) -> UpstreamAnswer:
@@ -189,7 +191,7 @@ def _object(response: UpstreamResponse, read: bytes, reads: Answers, window: int
         overflow = account_limit(response.status, read) or classify(response.status, read)
     if overflow is None and (is_error or is_whole) and (usage is None or usage.completion_tokens <= NEXT_TO_NOTHING):
         overflow = full_answer(read, reads, window)
-    return UpstreamAnswer(response, overflow, read if overflow or is_error else b"", usage=usage)
+    return UpstreamAnswer(response, overflow, error=read if overflow or is_error else b"", usage=usage)
 
 
 def full_answer(data: bytes, reads: Answers, window: int | None) -> StatedLimit | None:

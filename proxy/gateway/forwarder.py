@@ -8,6 +8,7 @@ from proxy.dialects import json_array
 from proxy.engine.case import CompactionContext, with_newest_lessons
 from proxy.engine.draft import Draft, reshaped_drafts, untouched_draft
 from proxy.engine.drafter import Drafter
+from proxy.engine.media import MOST_SHED, learned_from, media_sent
 from proxy.errors import ProxyError, UpstreamConnectionError
 from proxy.gateway.answers import UpstreamAnswer, look_at
 from proxy.gateway.report import comment_in, commenting
@@ -17,6 +18,7 @@ from proxy.models.windows import Windows
 from proxy.observing.events import CopyRefused, Hook, RetriesExhausted, ShapeLearned, ThinkingRemoved
 from proxy.overflow.error_parts import words_of
 from proxy.overflow.form_refusals import refuses_roles, refuses_thinking, refuses_usage
+from proxy.overflow.media_refusals import MediaRefusal
 from proxy.overflow.output_refusals import most_output
 from proxy.runtime.fail_open import FailOpen
 from proxy.server.headers import Headers, without
@@ -25,6 +27,8 @@ from proxy.upstream.response import is_event_stream
 from proxy.upstream.routes import conversation_url
 
 _FAILED = 400
+# Bytes of a request from which on "too long" may be said of them.
+_MUCH = 10_000_000
 _CUT_OFF = "The upstream closed the connection in the middle of its answer."
 _REFUSED = (400, 422)
 # The client's own request has overflowed already.
@@ -79,7 +83,7 @@ class Forwarder:
         The last error of a ladder in vain is the first. Where the output's limit alone was refused, it is lowered once,
         and the prompt stays unless that overflows.
         """
-        answer, sent = first = await self._deliver(delivery, delivery.first)
+        answer, sent = first = await self._lighter(delivery, await self._deliver(delivery, delivery.first))
         if not answer.is_refusal or (case := delivery.case) is None or not case.retries:
             return first
         most = None
@@ -89,6 +93,54 @@ class Forwarder:
                 return answer, sent
             most = sent.max_output
         return await self._smaller(delivery, sent, answer.overflow, most) or first
+
+    async def _lighter(self, delivery: Delivery, refused: tuple[UpstreamAnswer, Draft]) -> tuple[UpstreamAnswer, Draft]:
+        """The first answer to fewer media that does not refuse them; where there is none, and where they were not
+        refused, what is given."""
+        (answer, sent), case = refused, delivery.case
+        if case is None or not (case.retries and self._windows.may_send_fewer_media(case.place)):
+            return refused
+        refusal = _refusal_of_media(case, answer, sent)
+        attempt, patience = 0, delivery.received.patience
+        while refusal is not None and attempt < MOST_SHED:
+            if refusal.what == "one":
+                await self._learn_medium(delivery, sent, refusal)
+            shed = self._drafter.shed(delivery.counted, sent, refusal, attempt=attempt)
+            fewer = await self._fail_open.run(shed, None, patience)
+            if fewer is None:
+                return refused
+            smallest, taught, attempt = sent, refusal, attempt + 1
+            try:
+                answer, sent = await self._deliver(delivery, fewer)
+            except ProxyError:
+                return refused
+            refusal = _refusal_of_media(delivery.counted, answer, sent)
+            if answer.response.status < _FAILED and not answer.error:
+                self._learn_media(delivery, taught, smallest, sent)
+        if refusal is None:
+            return answer, sent
+        self._windows.saw_media_in_vain(delivery.counted.place)
+        return refused
+
+    async def _learn_medium(self, delivery: Delivery, sent: Draft, refusal: MediaRefusal) -> None:
+        case = delivery.counted
+        finding = self._drafter.refused_medium(case, sent, refusal)
+        found = await self._fail_open.run(finding, None, delivery.received.patience)
+        if found is not None:
+            self._windows.saw_media_refused(case.place, refused=found)
+            delivery.named = with_newest_lessons(case, delivery.active.router)
+
+    def _learn_media(self, delivery: Delivery, refusal: MediaRefusal, refused: Draft, taken: Draft) -> None:
+        case = delivery.counted
+
+        def learn() -> CompactionContext:
+            media = taken.view.media if taken.view else ()
+            lesson = learned_from(refusal, len(refused.body), media_sent(refused, media))
+            if lesson is not None:
+                self._windows.saw_media_refused(case.place, **lesson)
+            return with_newest_lessons(case, delivery.active.router)
+
+        delivery.named = self._fail_open.call(learn, case)
 
     async def once(self, delivery: Delivery) -> tuple[UpstreamAnswer, Draft]:
         """Send the draft, and the original where only the draft is refused; no other follows an overflow."""
@@ -279,6 +331,16 @@ class Forwarder:
             response = await self._client.send(delivery.route.upstream, "POST", url, headers, body)
         delivery.responses.append(response)
         return response
+
+
+def _refusal_of_media(case: CompactionContext, answer: UpstreamAnswer, sent: Draft) -> MediaRefusal | None:
+    """What an answer states of media; also what says of a few tokens that they are too many."""
+    if answer.media is not None or answer.overflow is None:
+        return answer.media
+    window = case.route.window
+    if answer.overflow.limit is not None or window is None or len(sent.body) < _MUCH:
+        return None
+    return MediaRefusal("bytes", is_certain=False) if case.real_tokens(sent.tokens) < window.tokens / 2 else None
 
 
 def _plain(headers: Headers) -> Headers:

@@ -1,6 +1,7 @@
 """The window to plan with for every model at every upstream, and what traffic has taught about them."""
 
 import hashlib
+import math
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -11,6 +12,7 @@ from policies import experience as lessons
 from policies.assembly import Shape
 from policies.experience import LEARNED_TTL, ModelProfile, Protocol
 from policies.ladder import StatedLimit
+from policies.media import Limits
 from policies.price import CACHE_TTL, Price
 from proxy.lru import remember
 from proxy.models.table import MAX_ENTRIES, MAX_NAME, ModelTable, Window
@@ -23,6 +25,8 @@ ASKED_TTL = 6 * 3600.0
 
 _OWNER_DIGITS = 32
 # Sessions whose answers are remembered, and those that overflowed, in this process alone.
+# Seconds for which nothing is tried with fewer media where they were refused in vain.
+_MEDIA_IN_VAIN = 600.0
 _SESSIONS = 5_000
 
 _encode = msgspec.json.Encoder().encode
@@ -91,6 +95,7 @@ class Windows:
         self._answers: OrderedDict[tuple[ModelKey, bytes], tuple[int, ...]] = OrderedDict()
         self._answered: OrderedDict[tuple[ModelKey, bytes], float] = OrderedDict()
         self._overflowed: OrderedDict[tuple[ModelKey, bytes], None] = OrderedDict()
+        self._media_in_vain: OrderedDict[ModelKey, float] = OrderedDict()
         self.changes = 0
         """Goes up whenever something is known that was not, of any place."""
 
@@ -248,6 +253,26 @@ class Windows:
     def saw_thinking_bound(self, place: ModelKey) -> None:
         """Take that thinking holds only behind the prompt that it was made for."""
         self._take(place, msgspec.structs.replace(self.experience(place), binds_thinking=True))
+
+    def saw_media_refused(
+        self, place: ModelKey, *, size: int | None = None, pictures: int | None = None, refused: str | None = None
+    ) -> None:
+        """Take what a refusal of media has taught, once a request with fewer was taken."""
+        known = self.experience(place)
+        learned = lessons.after_media_refusal(known, self._clock(), size=size, pictures=pictures, refused=refused)
+        self._take(place, learned)
+
+    def saw_media_in_vain(self, place: ModelKey) -> None:
+        """Take that fewer media were refused too."""
+        remember(self._media_in_vain, place, self._clock(), _SESSIONS)
+
+    def may_send_fewer_media(self, place: ModelKey) -> bool:
+        """Whether that was not in vain lately."""
+        return self._clock() - self._media_in_vain.get(place, -math.inf) >= _MEDIA_IN_VAIN
+
+    def media_limits(self, place: ModelKey) -> Limits:
+        """What was learned of media there."""
+        return self.experience(place).media_limits(self._clock())
 
     def saw_native(self, place: ModelKey, protocol: Protocol, *, answers: bool) -> None:
         """Take whether a protocol of compaction was answered there."""

@@ -2,11 +2,13 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from urllib.parse import urlsplit
 
 import msgspec
 
 from policies.chain import Chain
-from policies.experience import ModelProfile
+from policies.experience import NO_MEDIA_LIMITS, ModelProfile
+from policies.media import Limits
 from proxy.api.head import ApiHead
 from proxy.api.headers import KEY_HEADERS, credential, for_questions, is_login, to_upstream, window_beta
 from proxy.api.paths import MODEL_PATHS, NO_MOUNT, Mount, allows, reading, resource, resource_url
@@ -23,6 +25,8 @@ from proxy.observing.trace import Trace
 from proxy.server.headers import Headers, first, without
 
 NO_MODEL = "none"
+_ANTHROPIC, _ANTHROPIC_BYTES = "api.anthropic.com", 32 * 1024 * 1024
+_ANTHROPIC_PICTURES, _ANTHROPIC_LARGE, _LARGE = 100, 600, 200_000
 _REMEMBERED_MODELS = 1_000
 
 
@@ -34,6 +38,7 @@ class Route(msgspec.Struct, frozen=True):
     exact:  counted with the model's own tokenizer.
     trace:  that the request belongs to; None where it is not traced.
     mount:  where its client has its API.
+    media:  what of them it takes, by the config or as its maker says.
     """
 
     name: str
@@ -44,6 +49,7 @@ class Route(msgspec.Struct, frozen=True):
     exact: bool = False
     trace: Trace | None = None
     mount: Mount = NO_MOUNT
+    media: Limits = NO_MEDIA_LIMITS
 
     @property
     def is_login(self) -> bool:
@@ -145,7 +151,23 @@ class Router:
         """The route with what is known of its model's window now."""
         window, model = self._window(route.place), route.place.model
         is_exact = window is not None and self._model(model).exact
-        return msgspec.structs.replace(route, window=window, exact=is_exact)
+        media = self._media(route, window)
+        return msgspec.structs.replace(route, window=window, exact=is_exact, media=media)
+
+    def _media(self, route: Route, window: Window | None) -> Limits:
+        """By the model's rule, else as Anthropic says of its own address (platform.claude.com, "Vision")."""
+        rule = self._config.rule_for(route.place.model)
+        known = NO_MEDIA_LIMITS
+        if urlsplit(route.upstream.base_url).hostname == _ANTHROPIC:
+            is_large = window is not None and window.tokens > _LARGE
+            known = Limits(_ANTHROPIC_BYTES, _ANTHROPIC_LARGE if is_large else _ANTHROPIC_PICTURES)
+        if rule is None:
+            return known
+        return Limits(rule.max_request_bytes or known.bytes, rule.max_pictures or known.pictures)
+
+    def media_limits(self, place: ModelKey) -> Limits:
+        """What was learned of media there."""
+        return self._windows.media_limits(place)
 
     @property
     def changes(self) -> int:

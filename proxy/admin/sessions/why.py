@@ -25,6 +25,8 @@ REASONS: Mapping[str, str] = MappingProxyType(
         "overflow_retry": "The upstream refused it as too long, so it was compacted and sent again.",
         "halved": "Nothing else was left: half of the history gave way to a note.",
         "separator": "It begins behind the separator that its policy names.",
+        "media_aged": "Its upstream takes no more pictures, so the oldest of them gave way to notes.",
+        "media_shed": "The upstream refused its pictures, so it was sent again with fewer of them.",
         "too_large": "A single message was larger than the window, so its content was cut.",
         "would_reuse": "In shadow mode: a summary would have been used again.",
         "would_cool": "In shadow mode: large tool results would have been shortened.",

@@ -101,7 +101,7 @@ def _has_media(item: Json, kind: str) -> bool:
     if is_message(item, kind):
         return content is not None and any(_text(part) is None for part in _listed(content))
     if is_result(item, kind):
-        return any(_text(part) is None for part in _listed(content))
+        return isinstance(content, dict) or any(_text(part) is None for part in _listed(content))
     return kind == "image_generation_call"
 
 

@@ -27,6 +27,7 @@ from proxy.engine.explaining import explanation
 from proxy.engine.explaining.fates import Sent, fates, indexes_of
 from proxy.engine.fitting import fitted_job
 from proxy.engine.job import Job
+from proxy.engine.media import MediaAger
 from proxy.engine.quoter import Quoter
 from proxy.engine.standing import StandingRecords
 from proxy.engine.thinking import Thinking
@@ -141,7 +142,8 @@ class Explainer:
         """What is not frozen yet may look otherwise when it is: a cooler must not remember it."""
         cooler = Cooler(self._sessions.sealed, self._tokenizer, self._workers, Memory())
         thinking = Thinking(self._sessions.sealed, cooler, Memory())
-        return Decider(self._standing, cooler, thinking, self._quoter, self._sessions.lineages)
+        media = MediaAger(cooler, self._workers, Cache(Memory(), "media"))
+        return Decider(self._standing, cooler, media, thinking, self._quoter, self._sessions.lineages)
 
 
 def _outlook(case: CompactionContext, decision: Decision, would: str) -> _Outlook:

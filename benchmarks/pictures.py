@@ -1,0 +1,139 @@
+"""Sessions of screenshots behind a server that takes so much: `python -m benchmarks.pictures`.
+
+For each session, of one more picture a request: errors that its client got, refusals by the upstream, how often the
+beginning of a request was another than that of the one before, and which share of all bytes a provider's cache could
+serve; beside keeping the newest three, and keeping all, which no server takes. Then what one body of many pictures
+costs: our own milliseconds, and how long the loop stood still at most.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import tempfile
+import time
+from itertools import pairwise, takewhile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.table import Table
+
+from proxy.demo.model_server import ModelServer
+from tests.support.pictures import FORMS, Limit, picture, pictures_in
+from tests.support.stages import stage
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tests.support.conversations import Json
+
+_MB = 1_000_000
+_ENDLESS = 100_000_000
+# Pictures of a session, bytes of each, and what its server takes.
+_SESSIONS = (
+    (60, _MB, {"bytes": 32 * _MB}),
+    (150, 300_000, {"bytes": 20 * _MB}),
+    (300, 100_000, {"pictures": 100}),
+)
+_WORDS = {"bytes": (413, "Request exceeds the maximum size"), "pictures": (400, "Too many images: at most 100 images.")}
+_KEPT = 3
+_PICTURES = 80
+_TICK = 0.001
+
+
+class _Played:
+    """What became of a session: pictures of each request that was taken, errors to the client, refusals."""
+
+    def __init__(self) -> None:
+        self.shown: list[tuple[str, ...]] = []
+        self.errors = self.refused = 0
+
+
+async def _session(directory: Path, form: str, rounds: int, size: int, most: dict[str, int]) -> _Played:
+    played, kind = _Played(), FORMS[form]
+    limit = Limit(*next(_WORDS[key] for key in most), **most)  # type: ignore[arg-type]
+    messages: list[Json] = [{"role": "user", "content": "Click until the light is green."}]
+    models = [{"match": "pictures", "context_window": _ENDLESS}]
+    async with stage(directory, ModelServer(window=_ENDLESS, script=limit), models=models) as play:
+        for number in range(rounds):
+            data = picture(number, size)
+            messages += kind.round_of(data, number)
+            reply = await play.send(kind.body(messages), path=kind.path)
+            shown = pictures_in(play.sent[-1].body)
+            played.errors += reply.status != 200 or data not in shown
+            played.shown.append(tuple(one[-64:] for one in shown))
+            play.model.received.clear()
+    played.refused = limit.refused
+    return played
+
+
+def _breaks(shown: Sequence[tuple[str, ...]]) -> int:
+    return sum(now[: len(before)] != before for before, now in pairwise(shown))
+
+
+def _reads(shown: Sequence[tuple[str, ...]]) -> float:
+    """Pictures alone count: all else weighs next to nothing."""
+    read = sum(
+        sum(1 for _ in takewhile(lambda both: both[0] == both[1], zip(before, now, strict=False)))
+        for before, now in pairwise(shown)
+    )
+    return read / sum(map(len, shown))
+
+
+async def _sessions(console: Console, form: str) -> None:
+    table = Table(
+        "pictures", "of bytes", "server takes", "errors", "refused", "breaks", "from cache", "keep 3", "keep all"
+    )
+    for rounds, size, most in _SESSIONS:
+        with tempfile.TemporaryDirectory() as directory:
+            played = await _session(Path(directory), form, rounds, size, most)
+        everything = [tuple(map(str, range(n + 1))) for n in range(rounds)]
+        newest = [one[-_KEPT:] for one in everything]
+        table.add_row(
+            f"{rounds}", f"{size:,}", ", ".join(f"{most[key]:,} {key}" for key in most), f"{played.errors}",
+            f"{played.refused}", f"{_breaks(played.shown)}", f"{_reads(played.shown):.2f}",
+            f"{_breaks(newest)}, {_reads(newest):.2f}", f"{_breaks(everything)}, {_reads(everything):.2f}",
+        )  # fmt: skip
+    console.print(form, table)
+
+
+async def _one_body(console: Console) -> None:
+    """A cold body and the next one of its session, which is known but for its last round."""
+    kind, table = FORMS["messages, tool"], Table("body", "MB", "own ms", "loop stood still, ms")
+    messages: list[Json] = [{"role": "user", "content": "Click."}]
+    for number in range(_PICTURES):
+        messages += kind.round_of(picture(number, _MB), number)
+    bodies = {"first": kind.body(messages[:-2]), "second": kind.body(messages)}
+    models = [{"match": "pictures", "context_window": _ENDLESS, "max_pictures": _PICTURES // 2}]
+    with tempfile.TemporaryDirectory() as directory:
+        async with stage(Path(directory), ModelServer(window=_ENDLESS), models=models) as play:
+            for name, body in bodies.items():
+                longest = 0.0
+
+                async def watched() -> None:
+                    nonlocal longest
+                    while True:
+                        began = time.perf_counter()
+                        await asyncio.sleep(_TICK)
+                        longest = max(longest, time.perf_counter() - began - _TICK)
+
+                watching = asyncio.ensure_future(watched())
+                reply = await play.send(body, path=kind.path)
+                watching.cancel()
+                own = (reply.header(b"x-compaction-overhead-ms") or b"").decode()
+                table.add_row(name, f"{len(body) / _MB:.0f}", own, f"{longest * 1_000:.0f}")
+    console.print("one body (client, proxy and server in one process)", table)
+
+
+async def _main(forms: Sequence[str]) -> None:
+    console = Console(width=140)
+    for form in forms:
+        await _sessions(console, form)
+    await _one_body(console)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--form", action="append", choices=[*FORMS], help="unset: all")
+    asyncio.run(_main(parser.parse_args().form or [*FORMS]))

@@ -1,0 +1,256 @@
+"""Carrying out what `policies/media.py` decides: pictures and papers that give way to a note."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TypedDict
+
+from policies import media as policy
+from policies.conversation import MessageIndex
+from policies.media import Limits, Medium, Outline
+from proxy.dialects import json_array
+from proxy.dialects.media_parts import Part, parts_of, without_parts
+from proxy.dialects.surrogates import readable
+from proxy.engine.case import CompactionContext
+from proxy.engine.cooler import Cooler
+from proxy.engine.draft import Draft
+from proxy.engine.prompt_view import PromptView, Step
+from proxy.memory import Cache
+from proxy.overflow.media_refusals import MediaRefusal
+from proxy.runtime.workers import Workers
+
+_PART_BYTES = 300
+# Of what a request weighs that was refused, what its media weigh at least to be the reason.
+_HALF = 0.5
+# What is aimed at after one refusal and two: shares of the limit, or of what was refused.
+_TARGETS = (0.5, 0.25)
+_LAST = 2
+MOST_SHED = 3
+"""Sends after the first."""
+_MB = 1_000_000
+_ORDINALS = {1: "st", 2: "nd", 3: "rd"}
+
+
+@dataclass(frozen=True, slots=True)
+class FoundMedia:
+    """Those of a conversation, in their order, each with what an item says of it."""
+
+    all: list[Medium]
+    parts: Mapping[Medium, Part]
+    outline: Outline
+
+    @property
+    def bytes(self) -> int:
+        return sum(medium.size for medium in self.all)
+
+
+@dataclass(eq=False, repr=False)
+class MediaAger:
+    """Leaves media out; one per process."""
+
+    _cooler: Cooler
+    _workers: Workers
+    _known: Cache[bytes, tuple[Part, ...]]
+
+    async def aged(self, case: CompactionContext, view: PromptView) -> PromptView:
+        """The conversation without what its upstream has no room for, as far as that is known; the same view where it
+        has room for all."""
+        limits = case.media_limits
+        if not (limits.is_any or case.experience.refused_media) or not case.request.history.has_media:
+            return view
+        return await self._workers.run(self._aged, case, view, limits)
+
+    def _aged(self, case: CompactionContext, view: PromptView, limits: Limits) -> PromptView:
+        media = self.of(case, view)
+        return self._without(case, view, media, policy.aged(media.all, media.outline, limits))
+
+    async def shed(
+        self,
+        case: CompactionContext,
+        view: PromptView,
+        refusal: MediaRefusal,
+        *,
+        covered: int,
+        sent: int,
+        attempt: int,
+    ) -> PromptView | None:
+        """The conversation with fewer media than was refused, of `sent` bytes; None if they are not the reason, or none
+        may go. attempt: how often that was done for this request."""
+        return await self._workers.run(self._shed, case, view, refusal, covered, sent, attempt)
+
+    def _shed(
+        self, case: CompactionContext, view: PromptView, refusal: MediaRefusal, covered: int, sent: int, attempt: int
+    ) -> PromptView | None:
+        media = self.of(case, view)
+        left = [medium for medium in media.all if medium.position >= covered and medium.place not in view.left_out]
+        if refusal.what == "one":
+            gone = {medium for medium in left if medium.is_refused and not _is_of_user_now(media.outline, medium)}
+            return self._without(case, view, media, gone) if gone else None
+        size = sum(medium.size for medium in left)
+        is_bytes = refusal.what == "bytes"
+        if not left or ((is_bytes or not refusal.is_certain) and size < _HALF * sent):
+            return None
+        limit = refusal.limit if refusal.what in ("bytes", "pictures") else None
+        there = sent if is_bytes else len(left)
+        limit = min(limit or there, there)
+        share = _TARGETS[attempt] if attempt < _LAST else 0.0
+        most = Limits(int(share * limit)) if is_bytes else Limits(pictures=int(share * limit))
+        outline = media.outline._replace(sizes=[0] * covered + [*media.outline.sizes[covered:]])
+        gone = policy.shed(left, outline, most, hot_too=attempt >= _LAST)
+        return self._without(case, view, media, gone) if gone else None
+
+    async def refused_one(
+        self, case: CompactionContext, view: PromptView, refusal: MediaRefusal, covered: int
+    ) -> str | None:
+        """The digest of the medium that a provider refuses by itself: of the item that it names, else the largest."""
+        return await self._workers.run(self._refused_one, case, view, refusal, covered)
+
+    def _refused_one(
+        self, case: CompactionContext, view: PromptView, refusal: MediaRefusal, covered: int
+    ) -> str | None:
+        media = self.of(case, view)
+        left = [medium for medium in media.all if medium.position >= covered and medium.place not in view.left_out]
+        if refusal.at is not None and not covered:
+            left = [one for one in left if case.conversation.index(one.position) == refusal.at] or left
+        largest = max(left, key=lambda medium: medium.size, default=None)
+        return None if largest is None else media.parts[largest].digest.hex()
+
+    def of(self, case: CompactionContext, view: PromptView) -> FoundMedia:
+        """The media of a conversation; each message is looked into once."""
+        conversation, request = case.conversation, case.request
+        found: list[Medium] = []
+        parts: dict[Medium, Part] = {}
+        refused = {*case.experience.refused_media}
+        for position, message in enumerate(conversation.body):
+            if not message.media:
+                continue
+            for number, part in enumerate(self._parts(case, position)):
+                is_of_tool = part.is_of_result or message.role == "tool"
+                is_refused = part.digest.hex() in refused
+                medium = Medium(position, number, part.size, is_of_tool, is_refused)
+                found.append(medium)
+                parts[medium] = part
+        sizes = [len(request.message_bytes(conversation.index(at))) for at in range(len(conversation.body))]
+        for index, raw in view.replaced.items():
+            if (at := index - conversation.head_length) >= 0:
+                sizes[at] = min(sizes[at], len(raw))
+        return FoundMedia(found, parts, _outline(case, sizes))
+
+    def _parts(self, case: CompactionContext, position: int) -> tuple[Part, ...]:
+        message = case.conversation.body[position]
+        known = self._known.get(message.digest)
+        if known is not None:
+            return known
+        raw = case.request.readable_bytes(case.conversation.index(position))
+        items = (json_array.decode(item) for item in json_array.split_items(raw))
+        found = tuple(part for item in items for part in parts_of(item))
+        return self._known.keep(message.digest, found, _PART_BYTES * (1 + len(found)))
+
+    def _without(
+        self, case: CompactionContext, view: PromptView, media: FoundMedia, gone: Collection[Medium]
+    ) -> PromptView:
+        """The view with a note in the place of these, unless there is one."""
+        of_messages: dict[int, list[tuple[int, Medium]]] = {}
+        for number, medium in enumerate(media.all, 1):
+            if medium.place not in view.left_out:
+                of_messages.setdefault(medium.position, []).append((number, medium))
+        others: dict[MessageIndex, tuple[bytes, int]] = {}
+        for position in sorted({medium.position for medium in gone}):
+            there = of_messages.get(position, [])
+            notes = {
+                at: _note(case, medium, media.parts[medium], number)
+                for at, (number, medium) in enumerate(there)
+                if medium in gone
+            }
+            index = case.conversation.index(position)
+            raw = bytes(view.replaced.get(index) or case.request.message_bytes(index))
+            if notes:
+                other = _noted(raw, notes, case.request.dialect.text_kind)
+                others[index] = other, self._cooler.tokens(case, other)
+        rewritten = view.rewritten(Step.MEDIA, others) if others else view
+        return replace(rewritten, media=media.all, left_out=view.left_out | {medium.place for medium in gone})
+
+
+def _is_of_user_now(outline: Outline, medium: Medium) -> bool:
+    """Whether it belongs to what the user has said last."""
+    return not medium.is_of_tool and medium.position >= (outline.users[-1] if outline.users else 0)
+
+
+def _noted(raw: bytes, notes: Mapping[int, str], kind: str) -> bytes:
+    """A message of one item or of several, whose media are numbered through."""
+    changed, before = [], 0
+    for item in json_array.split_items(raw):
+        there = len(parts_of(json_array.decode(readable(item))))
+        own = {number - before: note for number, note in notes.items() if before <= number < before + there}
+        changed.append(without_parts(item, own, kind) if own else item)
+        before += there
+    return b",".join(changed)
+
+
+def _note(case: CompactionContext, medium: Medium, part: Part, number: int) -> str:
+    """What stands in its place: which it was, what, and how to have it again; the same for as long as it is gone."""
+    size = f"{part.size / _MB:.1f} MB" if part.size >= _MB / 20 else f"{max(1, part.size // 1_000)} kB"
+    what = ", ".join(filter(None, [part.what, size if part.size else ""]))
+    tools = case.conversation.tools_answered[medium.position]
+    tool = next(filter(None, tools), None) if medium.is_of_tool else None
+    whose = f"result of {tool}; call it again if you need it" if tool else "sent by the user"
+    if medium.is_of_tool and tool is None:
+        whose = "of a result; ask for it again if you need it"
+    if medium.is_refused:
+        return f"[{part.kind} refused by the provider: {what}, {whose}]"
+    return f"[{part.kind} left out by the gateway: the {_ordinal(number)} of this conversation, {what}, {whose}]"
+
+
+def _ordinal(number: int) -> str:
+    suffix = "th" if number % 100 in (11, 12, 13) else _ORDINALS.get(number % 10, "th")
+    return f"{number}{suffix}"
+
+
+def _outline(case: CompactionContext, sizes: list[int]) -> Outline:
+    conversation, request = case.conversation, case.request
+    body, units = conversation.body, conversation.units
+    ends = [
+        at
+        for at in range(len(body))
+        if body[at].role in ("user", "tool") and (at + 1 == len(body) or body[at + 1].role == "assistant")
+    ]
+    ends = ends if ends and ends[-1] == len(body) - 1 else [*ends, len(body) - 1]
+    rounds = case.caller.policy.media.keep_rounds or case.caller.policy.large_messages.hot_rounds
+    hot, users = [], []
+    for end in ends:
+        begun = bisect_right(units, end)
+        hot.append(units[max(0, begun - rounds)] if units else 0)
+        spoken = [at for at in conversation.users if at <= end and body[at].role == "user"]
+        users.append(spoken[-1] if spoken else 0)
+    fixed = len(request.body) - sum(last - first for first, last in request.parsed.spans)
+    head = sum(len(request.message_bytes(MessageIndex(at))) for at in range(conversation.head_length))
+    return Outline(sizes, fixed + head, ends, hot, users)
+
+
+def media_sent(draft: Draft, media: Sequence[Medium]) -> int:
+    """How many of these are in a draft."""
+    covered = draft.record.covered if draft.record else 0
+    left_out = draft.view.left_out if draft.view else frozenset()
+    return sum(medium.position >= covered and medium.place not in left_out for medium in media)
+
+
+class Lesson(TypedDict, total=False):
+    """As `Windows.saw_media_refused` takes it."""
+
+    size: int
+    pictures: int
+
+
+def learned_from(refusal: MediaRefusal, sent: int, left: int) -> Lesson | None:
+    """What a refusal of so many bytes and so many media has taught; None for one that is about a single medium."""
+    match refusal.what:
+        case "bytes":
+            return {"size": min(refusal.limit or sent, sent) - 1}
+        case "pictures":
+            return {"pictures": refusal.limit or max(1, left - 1)}
+        case "wide" | "pages":
+            return {"pictures": max(1, left - 1)}
+        case "one":
+            return None

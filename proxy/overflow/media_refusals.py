@@ -1,0 +1,99 @@
+"""Refusals of a request's bytes or pictures, though its tokens fit: what there was too much of, and how much may be.
+
+The words are those of Anthropic, Bedrock, OpenAI, Azure, Copilot, vLLM and what stands in front of servers, as of
+November 2026. Only the part of an answer that reports an error is read.
+"""
+
+import re
+from dataclasses import dataclass
+from typing import Literal
+
+from proxy.overflow import error_parts
+from proxy.overflow.rules import normal_code
+
+What = Literal["bytes", "pictures", "wide", "one", "pages"]
+"""`wide`: pictures over a side, once there are many. `one`: a medium by itself. `pages`: of all papers."""
+
+TOO_LARGE = 413
+_FAILED = 400
+# vLLM's and others' say it with a fault of theirs.
+_STATUSES = frozenset({400, 413, 422, 500})
+_MOST_READ = 64 * 1024
+_UNITS = {"kb": 10**3, "kib": 2**10, "mb": 10**6, "mib": 2**20, "gb": 10**9, "gib": 2**30}
+_SIZE = r"(?P<limit>\d+(?:\.\d+)?) ?(?P<unit>bytes|[kmg]i?b|b)\b"
+_SENTENCE = 200
+# The first that fits; `limit` and `given` where a refusal states them.
+_ROWS: tuple[tuple[What, str], ...] = (
+    ("wide", r"dimensions? exceeds? max allowed size for many.image requests:? (?P<limit>\d+)"),
+    ("one", r"(?:image )?dimensions? exceeds? max allowed size:? (?P<limit>\d+)"),
+    ("one", rf"\bimage exceeds {_SIZE} max"),
+    ("one", r"\bimage exceeds .{0,40}max(?:imum)?:? (?P<given>\d+) bytes > (?P<limit>\d+) bytes"),
+    ("pages", r"\bmax(?:imum)? of (?P<limit>\d+) pdf pages"),
+    ("pages", r"\btoo much media:? (?P<given>[1-9]\d*) document pages \+ \d+ images > (?P<limit>\d+)"),
+    ("pictures", r"\btoo much media:? \d+ document pages \+ (?P<given>\d+) images > (?P<limit>\d+)"),
+    ("pictures", r"\btoo many images and documents:? (?P<given>\d+) \+ \d+ > (?P<limit>\d+)"),
+    ("pictures", r"\bexceeded max(?:imum)? number of images \(?(?P<limit>\d+)"),
+    ("pictures", r"\bat most (?P<limit>\d+) (?:image|picture|photo)"),
+    ("pictures", r"\btoo many images\b.{0,40}?(?P<given>\d+) images? provided.{0,60}?max(?:imum)? of (?P<limit>\d+)"),
+    ("pictures", r"\bmax(?:imum)? (?:of|is|number of images is)? ?(?P<limit>\d+) images"),
+    ("pictures", r"\btoo many images\b.{0,40}?\bmax(?:imum)?(?: is| of|:)? (?P<limit>\d+)"),
+    ("pictures", r"\bimages?\b.{0,60}\bmax(?:imum)? allowed is (?P<limit>\d+)|\btoo many (?:images|pictures|media)\b"),
+    ("bytes", r"\bmax(?:imum)? bytes to request body ?:? (?P<limit>\d+)"),
+    ("bytes", rf"\bimages? content cannot exceed {_SIZE}"),
+    ("bytes", rf"\b(?:request|body|payload)\b.{{0,60}}\b(?:exceeds?|larger than|over|limit)\b.{{0,30}}?{_SIZE}"),
+    ("bytes", r"\brequest exceeds the max(?:imum)? (?:allowed )?size|\brequest entity too large|\bpayload too large"),
+    ("bytes", r"\b(?:request |body )?(?:body|entity|payload|content) (?:is )?too large|\blength limit exceeded"),
+)
+_PATTERNS = tuple((what, re.compile(pattern)) for what, pattern in _ROWS)
+_CODES = frozenset({"requesttoolarge", "payloadtoolarge", "requestentitytoolarge", "contenttoolarge"})
+_PLACE = re.compile(r"\b(?:messages|input)[.\[](?P<at>\d+)\]?")
+
+
+@dataclass(frozen=True, slots=True)
+class MediaRefusal:
+    """limit, given: as stated; None where they are not. at: the item that an error names; None for none.
+
+    is_certain: whether its words say so; else only a request of which media are a good part is refused for them.
+    sentence: the provider's own, in one line.
+    """
+
+    what: What
+    limit: int | None = None
+    given: int | None = None
+    at: int | None = None
+    is_certain: bool = True
+    sentence: str = ""
+
+
+def media_refusal(status: int, body: bytes) -> MediaRefusal | None:
+    """What such an error states; None for any other."""
+    if status not in _STATUSES or len(body) > _MOST_READ:
+        return None
+    if not body.strip():
+        return MediaRefusal("bytes", is_certain=False) if status == TOO_LARGE else None
+    error = error_parts.error_part(body, failed=True)
+    said = error_parts.strings_of(error)
+    texts = [text for _, text in said] or ([error] if isinstance(error, str) else [])
+    for text in texts:
+        plain = error_parts.plain(text[:2_000])
+        for what, pattern in _PATTERNS:
+            if (found := pattern.search(plain)) is not None:
+                return _stated(what, found, text)
+    codes = {normal_code(value) for _, value in said}
+    if status == TOO_LARGE or codes & _CODES:
+        return MediaRefusal("bytes", is_certain=bool(codes & _CODES))
+    return None
+
+
+def _stated(what: What, found: re.Match[str], text: str) -> MediaRefusal:
+    groups = found.groupdict()
+    limit, given = groups.get("limit"), groups.get("given")
+    unit = _UNITS.get(groups.get("unit") or "", 1) if what == "bytes" else 1
+    place = _PLACE.search(text)
+    return MediaRefusal(
+        what,
+        int(float(limit) * unit) or None if limit else None,
+        int(given) if given else None,
+        int(place["at"]) if place else None,
+        sentence=" ".join(text.split())[:_SENTENCE],
+    )
