@@ -8,16 +8,16 @@ from bisect import bisect_right
 from collections.abc import Iterator
 from typing import NamedTuple
 
-# What stands before base64 in one of the dialects: the value of a data URL, of a source or of a recording, and what an
-# image model has made.
-_ANCHORS = (b";base64,", b'"data":', b'"result":')
-_URL = _ANCHORS[0]
+# What stands before base64 inside of a text, and the keys of what is base64 alone.
+_URL = b";base64,"
+_LONGEST_TYPE = 128
+_KEYS = (b'"data":', b'"result":')
+_LONGEST_KEY = 64
 _LEAST = 32 * 1024
 _MOST = 4_000
 _BASE64 = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/=-_\\")
 _LOOKED_AT = 64
 _BACKSLASH = ord("\\")
-_SPACES = b" \t\r\n"
 
 
 class Skeleton(NamedTuple):
@@ -48,28 +48,25 @@ def skeleton_of(body: bytes) -> Skeleton:
 
 
 def _values(body: bytes) -> Iterator[tuple[int, int]]:
-    """Where the insides of large values in base64 lie."""
-    position = 0
-    places = {anchor: body.find(anchor) for anchor in _ANCHORS}
-    while there := [(at, anchor) for anchor, at in places.items() if at >= 0]:
-        at, anchor = min(there)
-        first = at + len(anchor) if anchor is _URL else _opened(body, at + len(anchor))
-        position = at + len(anchor)
-        if first > 0:
-            last = body.find(b'"', first)
-            if last - first >= _LEAST and _is_base64(body, first, last):
-                yield first, last
-                position = last
-        for each, found in places.items():
-            if 0 <= found < position:
-                places[each] = body.find(each, position)
+    """Where the insides of large values in base64 lie. Each covers a block of half its size, and no quote is in it."""
+    block, last = _LEAST // 2, 0
+    for position in range(0, len(body), block):
+        if position < last or body.find(b'"', position, position + block) >= 0:
+            continue
+        opening, last = body.rfind(b'"', last, position), body.find(b'"', position)
+        if last < 0:
+            return
+        first = _begin(body, opening, last)
+        if opening >= 0 and last - first >= _LEAST and _is_base64(body, first, last):
+            yield first, last
 
 
-def _opened(body: bytes, position: int) -> int:
-    """Behind the quote that opens a value; -1 if another value stands there."""
-    while body[position : position + 1] in _SPACES and position < len(body):
-        position += 1
-    return position + 1 if body[position : position + 1] == b'"' else -1
+def _begin(body: bytes, opening: int, last: int) -> int:
+    """Where base64 begins behind a quote; at the end if none does."""
+    url = body.find(_URL, opening, min(last, opening + _LONGEST_TYPE))
+    if url >= 0:
+        return url + len(_URL)
+    return opening + 1 if body[max(0, opening - _LONGEST_KEY) : opening].rstrip().endswith(_KEYS) else last
 
 
 def _is_base64(body: bytes, first: int, last: int) -> bool:

@@ -22,6 +22,9 @@ from proxy.overflow.media_refusals import MediaRefusal
 from proxy.runtime.workers import Workers
 
 _PART_BYTES = 300
+_MOST_KEPT = 64 * 1024
+# A message's digest, the tokenizer, and its notes by the number of a medium.
+_NotesKey = tuple[bytes, str, tuple[tuple[int, str], ...]]
 # Of what a request weighs that was refused, what its media weigh at least to be the reason.
 _HALF = 0.5
 # What is aimed at after one refusal and two: shares of the limit, or of what was refused.
@@ -53,6 +56,7 @@ class MediaAger:
     _cooler: Cooler
     _workers: Workers
     _known: Cache[bytes, tuple[Part, ...]]
+    _rewritten: Cache[_NotesKey, tuple[bytes, int]]
 
     async def aged(self, case: CompactionContext, view: PromptView) -> PromptView:
         """The conversation without what its upstream has no room for, as far as that is known; the same view where it
@@ -164,13 +168,25 @@ class MediaAger:
                 for at, (number, medium) in enumerate(there)
                 if medium in gone
             }
-            index = case.conversation.index(position)
-            raw = bytes(view.replaced.get(index) or case.request.message_bytes(index))
             if notes:
-                other = _noted(raw, notes, case.request.dialect.text_kind)
-                others[index] = other, self._cooler.tokens(case, other)
+                index = case.conversation.index(position)
+                others[index] = self._noted(case, index, view.replaced.get(index), notes)
         rewritten = view.rewritten(Step.MEDIA, others) if others else view
         return replace(rewritten, media=media.all, left_out=view.left_out | {medium.place for medium in gone})
+
+    def _noted(
+        self, case: CompactionContext, index: MessageIndex, changed: bytes | None, notes: Mapping[int, str]
+    ) -> tuple[bytes, int]:
+        """A message with these notes, and its tokens. What is small then, as the client sent it, is made once."""
+        key = case.conversation.messages[index].digest, case.request.encoding, tuple(sorted(notes.items()))
+        if changed is None and (known := self._rewritten.get(key)) is not None:
+            return known
+        raw = changed if changed is not None else bytes(case.request.message_bytes(index))
+        other = _with_notes(raw, notes, case.request.dialect.text_kind)
+        made = other, self._cooler.tokens(case, other)
+        if changed is None and len(other) <= _MOST_KEPT:
+            self._rewritten.keep(key, made, len(other) + _PART_BYTES * len(notes))
+        return made
 
 
 def _is_of_user_now(outline: Outline, medium: Medium) -> bool:
@@ -178,7 +194,7 @@ def _is_of_user_now(outline: Outline, medium: Medium) -> bool:
     return not medium.is_of_tool and medium.position >= (outline.users[-1] if outline.users else 0)
 
 
-def _noted(raw: bytes, notes: Mapping[int, str], kind: str) -> bytes:
+def _with_notes(raw: bytes, notes: Mapping[int, str], kind: str) -> bytes:
     """A message of one item or of several, whose media are numbered through."""
     changed, before = [], 0
     for item in json_array.split_items(raw):
