@@ -240,6 +240,7 @@ class Dialect:
     header:     by which its clients are known on paths of no dialect; None where they are not.
     key_header: where its clients put their key.
     home:       the host that made it. also_at: other hosts that are known to speak it.
+    compacts_at: hosts that answer its compaction protocols; all below a name that begins with a dot.
     model_key:  the field of a body that names the model; None where the path alone does.
     breakpoints: for providers that cache only what is marked; None where none speaks it.
     text_kind:  the type of a part of a user's content that is text.
@@ -264,6 +265,7 @@ class Dialect:
     key_header: bytes = b"authorization"
     home: str = ""
     also_at: tuple[str, ...] = ()
+    compacts_at: tuple[str, ...] = ()
     model_key: str | None = "model"
     breakpoints: Breakpoints | None = None
     text_kind: str = "text"

@@ -70,7 +70,7 @@ class CompactionAnswers:
         """
         tenant, model, settled = received.caller.tenant, request.settings.model, None
         answers: bool | None = True
-        if not (received.mode in ("off", "shadow") or self._natives.is_native(route, request.dialect.name)):
+        if not (received.mode in ("off", "shadow") or self._natives.is_native(route, request.dialect)):
             try:
                 settled = await self._settled_here(received, request)
             except CompactionRequestError:
@@ -118,7 +118,7 @@ class CompactionAnswers:
         how = asked.how or ("edit" if asked.clearing is not None else None)
         if how is None and not settled.foreign:
             return False
-        return self._natives.answers(route, dialect.name, how)
+        return self._natives.answers(route, dialect, how)
 
     async def _reread(self, received: Received, request: CountedRequest, body: bytes) -> CountedRequest:
         """The request with another body."""

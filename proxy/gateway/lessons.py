@@ -36,7 +36,7 @@ class Lessons:
         request = named.request
         if not request.settings.is_stored or len(delivery.received.body) > MOST_BODY:
             return False
-        return not self._engine.clients.natives.is_native(delivery.route, request.dialect.name)
+        return not self._engine.clients.natives.is_native(delivery.route, request.dialect)
 
     def _remember(self, delivery: Delivery, named: RoutedRequest) -> None:
         answer = delivery.tap.whole if delivery.tap is not None else None

@@ -347,7 +347,7 @@ class Gateway:
     def _check_endpoint(self, delivery: Delivery, answer: UpstreamAnswer) -> None:
         """Raise what a client is told of a response that nobody knows, where its upstream has no such endpoint."""
         natives, dialect = self._engine.clients.natives, delivery.head.dialect
-        if answer.response.status in trial.UNKNOWN and not natives.is_native(delivery.route, dialect.name):
+        if answer.response.status in trial.UNKNOWN and not natives.is_native(delivery.route, dialect):
             natives.saw(delivery.route, "endpoint", answers=False)
             self._responses.spelled_out(delivery.caller.scope, delivery.received.body)
 
@@ -464,7 +464,7 @@ class Gateway:
             raise errors.InvalidRequestError("The request holds a compaction item, and cannot be read.", param="input")
         if received.head.is_compact and not names_response(received.body):
             route = received.active.router.plain(received.head, received.caller)
-            if not self._engine.clients.natives.is_native(route, received.head.dialect.name):
+            if not self._engine.clients.natives.is_native(route, received.head.dialect):
                 raise CompactionRequestError("It must be a text, or a list of items that is not empty.", param="input")
 
     async def _spelled_out(self, received: Received, body: bytes) -> bytes:
@@ -473,7 +473,7 @@ class Gateway:
             return body
         head, dialect = received.head, received.head.dialect
         route = received.active.router.conversation(head, received.caller, dialect.model_of(body))
-        answers = self._engine.clients.natives.answers(route, dialect.name, "endpoint")
+        answers = self._engine.clients.natives.answers(route, dialect, "endpoint")
         if answers:
             return body
         # A client names a response as soon as it has it.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from proxy.config.settings import Upstream
+from proxy.dialects.table import MESSAGES, RESPONSES
 from proxy.engine.client_compaction.natives import Natives
 from proxy.models.table import ModelTable
 from proxy.models.windows import Windows, place_of
@@ -44,30 +45,30 @@ def test_makers_are_known_by_their_address(
     natives: Natives, url: str, responses: bool | None, messages: bool | None
 ) -> None:
     asked = route(url)
-    assert natives.answers(asked, "responses", "trigger") is responses
-    assert natives.answers(asked, "messages", "edit") is messages
-    assert natives.is_native(asked, "responses") is bool(responses)
+    assert natives.answers(asked, RESPONSES, "trigger") is responses
+    assert natives.answers(asked, MESSAGES, "edit") is messages
+    assert natives.is_native(asked, RESPONSES) is bool(responses)
     for told in ("yes", "no"):
-        assert natives.answers(route(url, native_compaction=told), "responses", "trigger") is (told == "yes")
+        assert natives.answers(route(url, native_compaction=told), RESPONSES, "trigger") is (told == "yes")
 
 
 def test_litellm_answers_none(natives: Natives) -> None:
-    assert natives.answers(route("https://api.openai.com/v1", provider="litellm"), "responses", "trigger") is False
+    assert natives.answers(route("https://api.openai.com/v1", provider="litellm"), RESPONSES, "trigger") is False
 
 
 def test_what_a_trial_has_taught_holds_for_a_while(natives: Natives) -> None:
     asked = route("http://127.0.0.1:8000/v1")
     natives.saw(asked, "trigger", answers=False)
     natives.saw(asked, "endpoint", answers=True)
-    assert [natives.answers(asked, "responses", how) for how in ("trigger", "endpoint", "demand")] == [
+    assert [natives.answers(asked, RESPONSES, how) for how in ("trigger", "endpoint", "demand")] == [
         False,
         True,
         None,
     ]
     NOW[0] += 24 * 3600 + 1
-    assert [natives.answers(asked, "responses", how) for how in ("trigger", "endpoint")] == [None, True]
+    assert [natives.answers(asked, RESPONSES, how) for how in ("trigger", "endpoint")] == [None, True]
     NOW[0] += 6 * 24 * 3600
-    assert natives.answers(asked, "responses", "endpoint") is None
+    assert natives.answers(asked, RESPONSES, "endpoint") is None
 
 
 def test_a_list_of_models_says_it_for_each() -> None:

@@ -3,13 +3,11 @@
 from urllib.parse import urlsplit
 
 from policies.experience import Protocol
+from proxy.dialects.base import Dialect
 from proxy.dialects.compaction import How
 from proxy.models.windows import Windows
 from proxy.upstream.routes import Route
 
-# Who made them, and who serves their models under the same API.
-_OPENAIS = ("api.openai.com", "chatgpt.com", ".openai.azure.com", ".services.ai.azure.com")
-_MAKERS = {"responses": _OPENAIS, "messages": ("api.anthropic.com",)}
 _PROTOCOLS: dict[How | None, Protocol] = {
     None: "item",
     "endpoint": "endpoint",
@@ -26,7 +24,7 @@ class Natives:
     def __init__(self, windows: Windows) -> None:
         self._windows = windows
 
-    def answers(self, route: Route, dialect: str, how: How | None) -> bool | None:
+    def answers(self, route: Route, dialect: Dialect, how: How | None) -> bool | None:
         """Whether the model at this upstream answers it; None if that has to be tried. `how` is None for what was made
         before."""
         upstream = route.upstream
@@ -38,16 +36,16 @@ class Natives:
             return True
         return self._windows.answers_natively(route.place, _PROTOCOLS[how])
 
-    def is_native(self, route: Route, dialect: str) -> bool:
+    def is_native(self, route: Route, dialect: Dialect) -> bool:
         """Whether it is known to answer whatever is asked."""
         native = route.upstream.native_compaction
         return native == "yes" or (native == "auto" and self.is_maker(route, dialect))
 
     @staticmethod
-    def is_maker(route: Route, dialect: str) -> bool:
-        """Whether the upstream is that of the protocols' own maker."""
+    def is_maker(route: Route, dialect: Dialect) -> bool:
+        """Whether the upstream is that of the protocols' own maker, or serves the maker's models under the same API."""
         host = urlsplit(route.upstream.base_url).hostname or ""
-        return any(host == maker or (maker[0] == "." and host.endswith(maker)) for maker in _MAKERS.get(dialect, ()))
+        return any(host == maker or (maker[0] == "." and host.endswith(maker)) for maker in dialect.compacts_at)
 
     def saw(self, route: Route, how: How | None, *, answers: bool) -> None:
         """Take what a trial has taught."""
