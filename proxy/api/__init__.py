@@ -1,1 +1,1 @@
-"""What a request asks for, in the terms of the providers' APIs: above HTTP, and below what is done about it."""
+"""What a request asks of providers, in the terms of their APIs: above HTTP. Of us: `proxy/gateway/identify.py`."""
