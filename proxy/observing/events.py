@@ -146,6 +146,7 @@ class CompactionEnded(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     refused:    why answers of the model were of no use; `login` where none may be asked for.
     cut, strategy, fallback_reason, adjustment, adjustment_delta, rounds, rounds_kept, covered: where it was cut (R0).
     tokens_in, tokens_out, usd: what the model's answers cost, useless ones too.
+    tokens_summary: of the whole record; what a model wrote is a part of it.
     removed, rewritten, pays_after: what the record saves and breaks, an estimate (`price.Payoff`).
     digest, parent: of the record and the one that it continues; checkpoint: the first digits of `digest`.
     """
