@@ -5,6 +5,8 @@ from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import Protocol
 
+from proxy.engine.explaining.explanation import MediaLeftOut
+
 UNKNOWN = "–"
 LONGEST_NAME = 128
 _UNITS = ((1e9, "G"), (1e6, "M"), (1e3, "k"))
@@ -134,6 +136,15 @@ def payoff(each: Weighed) -> str:
     return f"By estimate every later request is {exact(each.removed)} tokens smaller, and {broken}: {pays}."
 
 
+def media(told: MediaLeftOut) -> str:
+    """How many of a request's media are left out, and why."""
+    most = [f"{size(told.max_bytes)} a request"] if told.max_bytes is not None else []
+    most += [plural(told.max_pictures, "picture")] if told.max_pictures is not None else []
+    limit = f", of which its upstream takes {' and '.join(most)}" if most else ""
+    of = f"{plural(told.received, 'picture')} and papers" if told.received != 1 else "1 picture or paper"
+    return f"Of {of}, {size(told.bytes)} together{limit}, {told.left_out} give way to notes."
+
+
 FILTERS: Mapping[str, Callable[..., str]] = MappingProxyType(
     {
         "exact": exact,
@@ -148,6 +159,7 @@ FILTERS: Mapping[str, Callable[..., str]] = MappingProxyType(
         "name": name,
         "plural": plural,
         "payoff": payoff,
+        "media": media,
         "setting": setting,
     }
 )

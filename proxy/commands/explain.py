@@ -154,6 +154,8 @@ def _cut(explanation: Explanation) -> Iterator[str]:
         )
     if explanation.payoff is not None:
         yield f"{'the record' if cut else 'new short forms'}: {words.payoff(explanation.payoff)}"
+    if explanation.media is not None:
+        yield words.media(explanation.media)
     for one in explanation.recalled:
         yield f"message {one.index} behind {one.passages} quotations of what that covers, {one.tokens} tokens"
 

@@ -157,3 +157,24 @@ async def test_pictures_of_the_users_last_message_stay(tmp_path: Path) -> None:
     async with stage(tmp_path, ModelServer(window=10_000_000, script=limit), **SETTINGS) as play:
         reply = await play.send(FORMS["messages, user"].body([{"role": "user", "content": content}]), path=MESSAGES)
         assert (reply.status, limit.refused) == (400, 1)
+
+
+async def test_explain_says_what_would_be_left_out_and_why(tmp_path: Path) -> None:
+    kind, messages = FORMS["messages, tool"], [TASK]
+    for number in range(16):
+        messages += kind.round_of(picture(number, SIZE), number)
+    settings = {"models": [{"match": "pictures", "context_window": 10_000_000, "max_pictures": 15}]}
+    async with stage(tmp_path, ModelServer(window=10_000_000), **settings) as play:
+        reply = await play.send(kind.body(messages), path="/v1/compaction/explain?dialect=messages")
+        assert not play.sent
+    told = json.loads(reply.body)
+    assert (told["outcome"], told["reason"]) == ("cooled", "media_aged")
+    gone = [message["fate"] for message in told["messages"] if message["fate"] != "kept"]
+    assert told["media"] == {
+        "received": 16,
+        "left_out": len(gone),
+        "bytes": sum(len(picture(number, SIZE)) for number in range(16)),
+        "max_bytes": None,
+        "max_pictures": 15,
+    }
+    assert 0 < len(gone) < 11, "newest rounds keep theirs"

@@ -63,6 +63,13 @@ class _Outlook:
         view = self.draft.view
         return view.payoff if view is not None and self.draft.copy is not None else None
 
+    def media(self, case: CompactionContext) -> explanation.MediaLeftOut | None:
+        view = self.draft.view
+        if view is None or not view.left_out:
+            return None
+        weight, most = sum(medium.size for medium in view.media), case.media_limits
+        return explanation.MediaLeftOut(len(view.media), len(view.left_out), weight, most.bytes, most.pictures)
+
     @property
     def record(self) -> Record | None:
         return self.decision.record
@@ -191,6 +198,7 @@ def _explanation(
         tokens_tools=case.request.tools_tokens,
         record_tokens=outlook.record_tokens,
         payoff=outlook.payoff,
+        media=outlook.media(case),
         cut=None if outlook.plan is None else _cut(outlook.plan.cut, indexes[head + outlook.plan.cut.position]),
         checkpoint=None if outlook.record is None else _checkpoint(outlook.record),
         messages=list(fates(case, received, outlook.sent, indexes)),

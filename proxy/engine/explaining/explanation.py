@@ -107,6 +107,19 @@ class Pinned(msgspec.Struct, frozen=True):
     text: str
 
 
+class MediaLeftOut(msgspec.Struct, frozen=True):
+    """Pictures and papers of a request, of so many bytes together; left_out: how many of them a note stands for.
+
+    max_bytes, max_pictures: what the upstream takes of a request, as far as that is known.
+    """
+
+    received: int
+    left_out: int
+    bytes: int
+    max_bytes: int | None = None
+    max_pictures: int | None = None
+
+
 class Explanation(msgspec.Struct, frozen=True):
     """What would be done with this very request now.
 
@@ -119,6 +132,7 @@ class Explanation(msgspec.Struct, frozen=True):
              and if making it fails, the request goes out without it, unless it must shrink.
     record_tokens: of the record in tokens_sent, None without one.
     payoff:  of the compaction, else of the short forms, that no request has carried before; an estimate.
+    media:   if some of its pictures or papers would give way to notes.
     lineage: how the compactions of this conversation went so far, None before the first.
     recalled: what is quoted in front of messages that come back to covered ones.
     pinned:  what the user said that the record carries; actions, files: tool calls and changed files that it knows of.
@@ -138,6 +152,7 @@ class Explanation(msgspec.Struct, frozen=True):
     tokens_tools: int = 0
     record_tokens: int | None = None
     payoff: Payoff | None = None
+    media: MediaLeftOut | None = None
     cut: CutMade | None = None
     checkpoint: Checkpoint | None = None
     lineage: Lineage | None = None

@@ -139,7 +139,7 @@ def _fate(
     return "kept", tokens, ", ".join([_why_kept(sent), *whys])
 
 
-_SHORTER = {Step.SHORT_FORM, Step.CUT}
+_SHORTER = {Step.SHORT_FORM, Step.CUT, Step.MEDIA}
 
 
 def _steps(sent: Sent, index: MessageIndex) -> tuple[Step, ...]:
