@@ -102,7 +102,9 @@ class MediaAger:
         share = _TARGETS[attempt] if attempt < _LAST else 0.0
         most = Limits(int(share * limit)) if is_bytes else Limits(pictures=int(share * limit))
         outline = media.outline._replace(sizes=[0] * covered + [*media.outline.sizes[covered:]])
-        gone = policy.shed(left, outline, most, hot_too=attempt >= _LAST)
+        gone = policy.shed(left, outline, most, hot_too=attempt >= _LAST) or policy.shed(
+            left, outline, most, hot_too=True
+        )
         return self._without(case, view, media, gone) if gone else None
 
     async def refused_one(

@@ -29,6 +29,9 @@ from proxy.upstream.routes import conversation_url
 _FAILED = 400
 # Bytes of a request from which on "too long" may be said of them.
 _MUCH = 10_000_000
+# From so many on an upstream that hangs up without a word may mean them; as the connection's errors call that.
+_LARGE = 1_000_000
+_HUNG_UP = ("reset", "closed")
 _CUT_OFF = "The upstream closed the connection in the middle of its answer."
 _REFUSED = (400, 422)
 # The client's own request has overflowed already.
@@ -83,7 +86,7 @@ class Forwarder:
         The last error of a ladder in vain is the first. Where the output's limit alone was refused, it is lowered once,
         and the prompt stays unless that overflows.
         """
-        answer, sent = first = await self._lighter(delivery, await self._deliver(delivery, delivery.first))
+        answer, sent = first = await self._lighter(delivery, await self._first(delivery))
         if not answer.is_refusal or (case := delivery.case) is None or not case.retries:
             return first
         most = None
@@ -93,6 +96,20 @@ class Forwarder:
                 return answer, sent
             most = sent.max_output
         return await self._smaller(delivery, sent, answer.overflow, most) or first
+
+    async def _first(self, delivery: Delivery) -> tuple[UpstreamAnswer, Draft]:
+        """The answer to the first draft; where the upstream hangs up on a large one, that to half of its media."""
+        try:
+            return await self._deliver(delivery, delivery.first)
+        except UpstreamConnectionError as error:
+            case, draft = delivery.case, delivery.first
+            if error.cause not in _HUNG_UP or case is None or not case.retries or len(draft.body) < _LARGE:
+                raise
+            shed = self._drafter.shed(case, draft, MediaRefusal("bytes", is_certain=False), attempt=0)
+            fewer = await self._fail_open.run(shed, None, delivery.received.patience)
+            if fewer is None:
+                raise
+            return await self._deliver(delivery, fewer)
 
     async def _lighter(self, delivery: Delivery, refused: tuple[UpstreamAnswer, Draft]) -> tuple[UpstreamAnswer, Draft]:
         """The first answer to fewer media that does not refuse them; where there is none, and where they were not

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -178,3 +179,45 @@ async def test_explain_says_what_would_be_left_out_and_why(tmp_path: Path) -> No
         "max_pictures": 15,
     }
     assert 0 < len(gone) < 11, "newest rounds keep theirs"
+
+
+async def test_newest_rounds_give_way_where_nothing_else_is_left(tmp_path: Path) -> None:
+    """But for the newest picture: an upstream that takes two has no room for five rounds."""
+    limit = Limit(413, "Request exceeds the maximum size", bytes=2 * SIZE)
+    kind, messages = FORMS["messages, tool"], [TASK]
+    for number in range(4):
+        messages += kind.round_of(picture(number, SIZE), number)
+    async with stage(tmp_path, ModelServer(window=10_000_000, script=limit), **SETTINGS) as play:
+        reply = await play.send(kind.body(messages), path=kind.path)
+        assert (reply.status, outcome(reply)) == (200, ("cooled", "media_shed"))
+        assert pictures_in(play.sent[-1].body) == [picture(3, SIZE)]
+
+
+async def test_an_upstream_that_hangs_up_on_a_large_body_gets_half_of_its_media(tmp_path: Path) -> None:
+    kind, messages, heard = FORMS["messages, tool"], [TASK], []
+    for number in range(12):
+        messages += kind.round_of(picture(number, 10 * SIZE), number)
+
+    async def serve_one(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = await reader.readuntil(b"\r\n\r\n")
+        length = int(head.lower().partition(b"content-length:")[2].split()[0])
+        heard.append(length)
+        if length > 1_500_000:
+            writer.transport.abort()
+            return
+        await reader.readexactly(length)
+        said = {"id": "m", "type": "message", "role": "assistant", "content": [], "stop_reason": "end_turn"}
+        answer = json.dumps({**said, "usage": {"input_tokens": 9, "output_tokens": 1}}).encode()
+        writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n" % len(answer))
+        writer.write(answer)
+        await writer.drain()
+        writer.close()
+
+    server = await asyncio.start_server(serve_one, "127.0.0.1", 0)
+    async with server:
+        port = server.sockets[0].getsockname()[1]
+        upstreams = {"main": {"base_url": f"http://127.0.0.1:{port}/v1"}}
+        async with stage(tmp_path, upstreams=upstreams, **SETTINGS) as play:
+            reply = await play.send(kind.body(messages), path=kind.path)
+    assert (reply.status, outcome(reply)) == (200, ("cooled", "media_shed"))
+    assert len(heard) == 2
