@@ -60,6 +60,7 @@ async def relay(
         await sink.relay()
     finally:
         speaking.stop()
+        sink.heard = None  # each would keep the other, and all that they hold, until the garbage collector comes
 
 
 class RelaySink:
