@@ -265,15 +265,18 @@ async def world(
     replicas: int = 1,
     signer: strict_messages.Signer | None = None,
     more: Script | None = None,
+    native: str = "auto",
     **settings: object,
 ) -> AsyncIterator[World]:
-    """A world with one proxy, or several replicas; `settings` are sections of the config."""
+    """A world with one proxy, or several replicas; `settings` are sections of the config. `native`: whether the
+    upstream answers compactions itself."""
     async with AsyncExitStack() as opened:
         server = server or ModelServer(window=WINDOW)
         provider = Provider(writer.dialect, signer, more)
         server._script = provider.script
         upstream = await opened.enter_async_context(serve(server))
-        config = configured(directory, defaults(directory, upstream) | settings)
+        upstreams = {"main": {"base_url": f"{upstream}/v1", "native_compaction": native}}
+        config = configured(directory, defaults(directory, upstream) | {"upstreams": upstreams} | settings)
         addresses = [await opened.enter_async_context(proxy(config)) for _ in range(replicas)]
         client = await opened.enter_async_context(Client())
         yield World(writer, provider, server, addresses, client)

@@ -52,11 +52,7 @@ BUDGET: Json = {"task_budget": {"type": "tokens", "total": 9_000, "remaining": 4
         ("responses", {"previous_response_id": "resp_1"}, [], [], "previous_response_id"),
         ("responses", {"conversation": "conv_1"}, [], [], "conversation"),
         ("responses", {"conversation": {"id": "conv_1"}}, [], [], "conversation"),
-        ("responses", {}, [], [TRIGGER], "provider_compaction"),
         ("responses", {}, [REFERENCE], [], "stored_items"),
-        ("responses", {"context_management": [{"type": "compaction"}]}, [], [], "provider_context_management"),
-        ("messages", {"compaction": {"type": "auto"}}, [], [], "provider_compaction"),
-        ("messages", {"context_management": CLEARING}, [], [], "provider_context_management"),
         ("messages", {"fallback_credit_token": "t"}, [], [], "bound_body"),
         ("messages", {"output_config": BUDGET}, [], [], "bound_body"),
     ],
@@ -64,14 +60,68 @@ BUDGET: Json = {"task_budget": {"type": "tokens", "total": 9_000, "remaining": 4
 async def test_what_lies_with_the_provider_goes_as_it_came(
     tmp_path: Path, name: str, fields: Json, first: list[Json], last: list[Json], reason: str
 ) -> None:
-    talk = long(50)
     async with world(tmp_path, OF[name], ModelServer(window=100_000)) as play:
-        body = play.body([*first, *talk.history, *last], **fields)
-        reply = await play.post(body)
-        assert (reply.status, told(reply)) == (200, ("bypass", reason))
-        assert play.sent[-1].received.body == json.dumps(body).encode()
-        assert reply.received > WINDOW
-        assert play.calls == 0
+        await goes_as_it_came(play, [*first, *long(50).history, *last], fields, reason)
+
+
+@pytest.mark.requirement("D 11")
+@pytest.mark.parametrize(
+    ("name", "fields", "last", "reason"),
+    [
+        ("responses", {}, [TRIGGER], "provider_compaction"),
+        ("responses", {"context_management": [{"type": "compaction"}]}, [], "provider_context_management"),
+        ("messages", {"compaction": {"type": "auto"}}, [], "provider_compaction"),
+        ("messages", {"context_management": CLEARING}, [], "provider_context_management"),
+    ],
+)
+async def test_what_a_provider_that_compacts_is_asked_for_goes_as_it_came(
+    tmp_path: Path, name: str, fields: Json, last: list[Json], reason: str
+) -> None:
+    async with world(tmp_path, OF[name], ModelServer(window=100_000), native="yes") as play:
+        await goes_as_it_came(play, [*long(50).history, *last], fields, reason)
+
+
+async def goes_as_it_came(play: World, history: list[Json], fields: Json, reason: str) -> None:
+    body = play.body(history, **fields)
+    reply = await play.post(body)
+    assert (reply.status, told(reply)) == (200, ("bypass", reason))
+    assert play.sent[-1].received.body == json.dumps(body).encode()
+    assert reply.received > WINDOW
+    assert play.calls == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "fields", "last", "outcome", "items", "copies"),
+    [
+        ("responses", {}, [TRIGGER], ("applied", "client_request"), 1, 0),
+        ("responses", {"context_management": [{"type": "compaction"}]}, [], ("applied", "client_threshold"), 1, 1),
+        ("messages", {"compaction": {"type": "summarize"}}, [], ("applied", "client_request"), 1, 0),
+        ("messages", {"context_management": CLEARING}, [], ("applied", "tool_execution"), 0, 1),
+    ],
+)
+async def test_what_a_provider_that_does_not_compact_is_asked_for_is_answered_here(
+    tmp_path: Path, name: str, fields: Json, last: list[Json], outcome: tuple[str, str], items: int, copies: int
+) -> None:
+    """copies: how many requests go on to the model, none with the question in it."""
+    async with world(tmp_path, OF[name], ModelServer(window=100_000), native="no") as play:
+        reply = await play.post(play.body([*long(50).history, *last], **fields))
+        assert (reply.status, told(reply)) == (200, outcome)
+        assert reply.body.count(b'"ccn1.') == items
+        assert reply.headers.get("x-compaction-item") == ("made" if items else None)
+        assert play.calls > 0
+        assert len(play.sent) == copies
+        for sent in play.sent:
+            assert not {*fields} & {*sent.body}
+            assert sent.received.prompt_tokens < WINDOW
+            assert all(rule in sent.texts for rule in RULES)
+
+
+async def test_a_question_that_no_provider_takes_is_refused_before_one_that_does_not_compact(tmp_path: Path) -> None:
+    async with world(tmp_path, OF["messages"], ModelServer(window=100_000), native="no") as play:
+        reply = await play.post(play.body(long(50).history, compaction={"type": "auto"}))
+        assert reply.status == 400
+        assert json.loads(reply.body)["error"]["message"] == "compaction.type: Input should be 'summarize'"
+        assert not play.model.received
 
 
 async def test_a_reference_in_the_kept_tail_is_no_obstacle(tmp_path: Path) -> None:
@@ -98,15 +148,18 @@ async def test_what_is_no_reason_for_anything(tmp_path: Path, name: str, fields:
         assert told(reply)[0] == "applied"
 
 
+def compacted_by_the_provider(name: str) -> Json:
+    sealed = {"type": "compaction", "encrypted_content": "sealed"}
+    block = {"type": "compaction", "content": "What was said before."}
+    return sealed if name == "responses" else {"role": "assistant", "content": [block]}
+
+
 @in_two
 async def test_what_the_provider_compacted_is_left_alone_and_what_comes_after_is_ours(
     tmp_path: Path, name: str
 ) -> None:
-    sealed = {"type": "compaction", "encrypted_content": "sealed"}
-    block = {"type": "compaction", "content": "What was said before."}
-    barrier: Json = sealed if name == "responses" else {"role": "assistant", "content": [block]}
-    talk = Talk()
-    async with world(tmp_path, OF[name]) as play:
+    talk, barrier = Talk(), compacted_by_the_provider(name)
+    async with world(tmp_path, OF[name], native="yes") as play:
         for history in session(talk, requests=8):
             await play.send(history)
         talk.history += [barrier]
@@ -117,6 +170,32 @@ async def test_what_the_provider_compacted_is_left_alone_and_what_comes_after_is
         assert play.calls > 0
         assert play.sent[-1].items[:behind] == play.items(talk.history)[:behind]
         assert len(play.sent[-1].items) < len(play.items(talk.history))
+
+
+@in_two
+async def test_what_was_compacted_elsewhere_is_a_note_to_a_provider_that_does_not_compact(
+    tmp_path: Path, name: str
+) -> None:
+    """Of Responses with what stood before it, which the client may have kept; a block stands for that."""
+    talk = Talk()
+    async with world(tmp_path, OF[name], native="no") as play:
+        for history in session(talk, requests=8):
+            await play.send(history)
+        before = play.items(talk.history)
+        talk.history += [compacted_by_the_provider(name)]
+        reply = await play.post(play.body(talk.says("Go on.")))
+        assert reply.status == 200
+        assert reply.headers.get("x-compaction-warning") == ("foreign_compaction" if name == "responses" else None)
+        kept = before if name == "responses" else []
+        *first, note, newest = play.sent[-1].items
+        assert (first, newest) == (kept, play.items(talk.history)[-1])
+        assert "<conversation_record>" in json.dumps(note)
+        assert ("What was said before." in json.dumps(note)) == (name == "messages")
+        for _ in range(60):
+            reply = await play.post(play.body(talk.works()))
+            assert (reply.status, play.provider.invalid) == (200, [])
+        assert play.calls > 0
+        assert play.sent[-1].received.prompt_tokens < WINDOW
 
 
 # Overflows.
