@@ -41,6 +41,7 @@ __all__ = [
     "numbered_lines",
     "rank_of",
     "said_in",
+    "sentence_of_user",
     "statements",
     "statements_in",
     "supersede",
@@ -137,6 +138,11 @@ def _entry(entry: Entry, directives: Sequence[str], arguments: set[str], *, firs
     if _is_fact(statement):
         return Entry("fact", *place, used=not arguments.isdisjoint(statement.texts), opening=first)
     return Entry(entry.kind, *place)
+
+
+def sentence_of_user(text: str, position: int, order: int, *, first: bool) -> Entry:
+    """The entry of one sentence alone; `first`: of the first message in which a person speaks."""
+    return _entry(Entry("task" if first else "message", text, position, order, WEAK), (), set(), first=first)
 
 
 def _rank(statement: Statement) -> int | None:

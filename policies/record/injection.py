@@ -19,7 +19,7 @@ from policies.record.call_lines import (
 from policies.record.names import Names, NamesOf, names_in
 from policies.record.reports import Report, report_lines
 from policies.record.state import attempt_line, file_line, running_line, state_blocks
-from policies.record.texts import Texts
+from policies.record.texts import ALL_TEXTS, Texts
 from policies.record.titles import is_carried
 from policies.record.working_set import Use, name_lines
 from policies.settings import LedgerSettings
@@ -44,6 +44,7 @@ _FLOOR_SHARE = 5
 # Tokens of room from which it is said what the numbers in brackets are.
 _EXPLAINING = 500
 _NO_PLAN = Plan()
+_SAID = tuple(f"## {texts.said}" for texts in ALL_TEXTS)
 # Characters of what was started by which its call is known; a longer command is cut at different places.
 _COMPARED = 100
 
@@ -101,7 +102,7 @@ def render(
         said, left, ledger_left = [*said, *fitted], left - cost, ledger_left - cost
     told = _told(summary, said, left, count)
     left -= count(told) + 2 - floor
-    timeline = _block(texts.timeline, [f"- {escape(segment)}" for segment in segments], left // 4, count)
+    timeline = _block(texts.timeline, [f"- {_of_a_model(segment)}" for segment in segments], left // 4, count)
     left -= cost_of(timeline, count)
     changed = _block(texts.files, changed, max(left // 3, floor // 2), count)
     left -= cost_of(changed, count)
@@ -204,10 +205,18 @@ def _told(summary: str, said: Sequence[Entry], room: int, count: CountTokens) ->
     """The summary without lines that stand in the ledger word for word, cut to the room that is left."""
     verbatim = {" ".join(entry.text.split()) for entry in said}
     lines = [line for line in summary.splitlines() if without_place(" ".join(line.split())) not in verbatim]
-    text = escape("\n".join(lines).strip())
+    text = _of_a_model("\n".join(lines).strip())
     while text and count(text) + 2 > room:
         text = shorten(text, len(text) * 3 // 4) if len(text) > _LEAST_PROSE else ""
     return text
+
+
+def _of_a_model(text: str) -> str:
+    """Prose without the heading of the user's words: what stands below that is read back as the user's."""
+    text = escape(text)
+    if not any(heading in text for heading in _SAID):
+        return text
+    return "\n".join(line for line in text.split("\n") if line.strip() not in _SAID)
 
 
 def _block(title: str, lines: Sequence[str], room: int, count: CountTokens) -> list[str]:

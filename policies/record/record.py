@@ -351,14 +351,21 @@ def _replaced(statements: Statements, entries: Sequence[Entry]) -> tuple[list[st
 
 def with_left_out(record: Record, position: int, most: int, count: CountTokens) -> Record:
     """The record with what it leaves out because that message is sent beside it: for when it no longer is."""
-    texts = texts_for(record.language)
     said = [entry for entry in record.entries if entry.position == position and entry.kind != "message"]
+    text = text_with(record, said, most, count)
+    if text == record.text:
+        return record
+    return msgspec.structs.replace(record, text=text, text_tokens=count(text) + MESSAGE_TOKENS)
+
+
+def text_with(record: Record, said: Sequence[Entry], most: int, count: CountTokens) -> str:
+    """The record's text with further statements of the user, as many as fit into so many tokens."""
+    texts = texts_for(record.language)
     lines = [escape(ledger.line(entry)) for entry in ledger.fit(said, most, count)]
     if not lines:
-        return record
+        return record.text
     told = "\n".join([f"## {texts.said}", *lines])
-    text = f"{record.text.removesuffix(texts.closing)}\n{told}\n{texts.closing}"
-    return msgspec.structs.replace(record, text=text, text_tokens=count(text) + MESSAGE_TOKENS)
+    return f"{record.text.removesuffix(texts.closing)}\n{told}\n{texts.closing}"
 
 
 def statements_of(span: Span, parent: Record | None, settings: LedgerSettings) -> Statements:

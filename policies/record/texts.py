@@ -186,6 +186,7 @@ _ZH = Texts(
 )
 _BY_LANGUAGE: Mapping[Language, Texts] = {"en": _EN, "zh": _ZH}
 ALL_TEXTS = tuple(_BY_LANGUAGE.values())
+ALL_LANGUAGES = tuple(_BY_LANGUAGE)
 
 
 def texts_for(language: Language) -> Texts:

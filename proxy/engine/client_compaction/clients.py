@@ -66,6 +66,6 @@ class ClientCompaction:
         answer = Answer(self.name, self.began, self.model, how=self.how, edits=edits)
         if self.made is None or dialect.compacting is None:
             return answer
-        item = dialect.compacting.item_of(self.made.sealed, self.made.item.record.text, self.name, self.how)
+        item = dialect.compacting.item_of(self.made.sealed, self.made.text, self.name, self.how)
         spent = Spent(self.made.spent.prompt_tokens, self.made.spent.completion_tokens)
         return replace(answer, item=item, spent=spent)

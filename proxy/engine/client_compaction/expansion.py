@@ -12,6 +12,7 @@ from policies.assembly import Injected
 from policies.compaction_item import covers, without_kept, without_tail
 from policies.conversation import MessageIndex
 from policies.message import INSTRUCTION_ROLES, Message
+from policies.record.reading import record_in
 from policies.record.record import Record
 from policies.record.texts import texts_for
 from proxy.dialects import json_array
@@ -66,7 +67,10 @@ class Settled:
             return request
         end, record = self.record
         ends = [span[1] - request.parsed.array[0] for span in request.parsed.spans]
-        return structs.replace(request, carried=Carried(MessageIndex(bisect_left(ends, end)), record))
+        index = MessageIndex(bisect_left(ends, end))
+        if not record.text_tokens:  # it was read from its text
+            record = structs.replace(record, text_tokens=request.messages[index].tokens)
+        return structs.replace(request, carried=Carried(index, record))
 
 
 @dataclass(slots=True)
@@ -110,12 +114,22 @@ class _Expansion:
             kept = [*(self._described(bytes(raw)) for raw in item.head), *kept]
         digests = frozenset(message.digest for message in before)
         sent = without_kept(messages, item.anchors, digests, behind)
-        raw = self.dialect.items.injected(Injected(item.record.text))
+        self.pieces = [*kept, self._piece_of(item.record, mark), *(tail[at] for at in sent)]
+        self.read += 1
+
+    def put_text(self, text: str, mark: object) -> None:
+        """In the place of an item that cannot be opened: the record whose text this is, or a note with the text."""
+        record = record_in(text)
+        if record is None:
+            self.put_note(_SUMMARIZED.format(text=text))
+            return
+        self.pieces = [*(piece for piece in self.pieces if piece.is_instruction), self._piece_of(record, mark)]
+
+    def _piece_of(self, record: Record, mark: object) -> _Piece:
+        raw = self.dialect.items.injected(Injected(record.text))
         if mark is not None and self.dialect.breakpoints is not None:
             raw = self.dialect.breakpoints.behind_record(raw)
-        record = _Piece(raw, record=item.record)
-        self.pieces = [*kept, record, *(tail[at] for at in sent)]
-        self.read += 1
+        return _Piece(raw, record=record)
 
     def put_note(self, text: str) -> None:
         """In the place of what cannot be read as an item of ours."""
@@ -208,8 +222,8 @@ class Expander:
             behind = frozenset(each.digest for each in messages[at + 1 :])
             found.put_record(item, covers(messages[:at]), behind, held.mark)
         elif held.text is not None:
-            found.put_note(_SUMMARIZED.format(text=held.text))
-            found.unreadable += item != "foreign"
+            found.put_text(held.text, held.mark)
+            found.unreadable += item != "foreign" or found.pieces[-1].record is not None
         elif item == "foreign":
             if found.is_strict:
                 raise found.compacting.unreadable(at, "it was made elsewhere", held.how)

@@ -13,11 +13,12 @@ from policies.budget import Budget
 from policies.conversation import Conversation, Rooms
 from policies.cuts import legal_cuts
 from policies.half_window import Cut
+from policies.ledger import ledger
 from policies.message import INSTRUCTION_ROLES
 from policies.oversize import limits_for
 from policies.plan import ActiveCheckpoint, Compact, tokens_with
 from policies.record import working_set
-from policies.record.record import Record, Spent
+from policies.record.record import Record, Spent, text_with
 from proxy.dialects.json_array import split_items
 from proxy.engine.case import CompactionContext
 from proxy.engine.client_compaction.sealed_items import VERSION, CompactionItem, ItemSealer, text_digest
@@ -46,9 +47,11 @@ _MOST_INSTRUCTIONS = 20_000
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """An item of ours. tokens: that it expands into. spent: of the calls that were made for it."""
+    """An item of ours. text: what can be read of it. tokens: that it expands into. spent: of the calls that were made
+    for it."""
 
     item: CompactionItem
+    text: str
     sealed: str
     tokens: int
     spent: Spent
@@ -92,6 +95,7 @@ class ItemMaker:
         view = PromptView(_with_rooms(case.conversation, room))
         record = await self._record(case, view, room, standing or case.carried)
         tail, anchors = await self._tail(case, view, record.covered, max(_LEAST_TAIL, room.all - record.text_tokens))
+        text = self._readable(case, view, record, room)
         conversation = view.conversation
         told = [*conversation.indexes[: conversation.head_length]]
         told += [conversation.index(at) for at in conversation.covered_instructions(record.covered)]
@@ -107,12 +111,12 @@ class ItemMaker:
             _raws(tail),
             anchors,
             covers,
-            text_digest(record.text),
+            text_digest(text),
         )
         tokens = record.text_tokens + sum(self._cooler.tokens(case, raw) for raw in tail)
         sealed, item = self._sealed(case, item, tokens)
         spent = record.making.spent if record.compacted >= began else Spent()
-        return Made(item, sealed, tokens, spent)
+        return Made(item, text, sealed, tokens, spent)
 
     async def _record(self, case: CompactionContext, view: PromptView, room: _Room, parent: Record | None) -> Record:
         covered = parent.covered if parent else 0
@@ -134,7 +138,7 @@ class ItemMaker:
     ) -> tuple[list[bytes], int]:
         """What is sent behind the record, each as it was written or cut to fit; and how many stood before the cut."""
         conversation, request = view.conversation, case.request
-        before = [*dict.fromkeys([*conversation.loading(covered), *conversation.repeated(covered)])]
+        before = _anchors(conversation, covered)
         positions = [*before, *range(covered, len(conversation.body))]
         weight = sum(conversation.body[at].tokens for at in positions)
         if weight > most:
@@ -152,6 +156,17 @@ class ItemMaker:
         # One by one: a message may be several items.
         first = [one for raw in raws[: len(before)] if raw for one in split_items(raw)]
         return [*first, *(one for raw in raws[len(before) :] if raw for one in split_items(raw))], len(first)
+
+    def _readable(self, case: CompactionContext, view: PromptView, record: Record, room: _Room) -> str:
+        """The record's text with what the user says in the tail: some clients bring back nothing else of an item."""
+        conversation, covered = view.conversation, record.covered
+        told = case.utterances(covered, len(conversation.body))
+        told = [replace(said, position=case.absolute(said.position)) for said in told]
+        first = None if case.shift else conversation.first_spoken()
+        newer = ledger.said_in(told, case.caller.policy.ledger.directives, first_user=first).entries
+        beside = {*map(case.absolute, _anchors(conversation, covered)), *(entry.position for entry in newer)}
+        said = [entry for entry in ledger.merge(record.entries, newer) if entry.position in beside]
+        return text_with(record, said, room.all, self._cooler.counter(case))
 
     def _sealed(self, case: CompactionContext, item: CompactionItem, tokens: int) -> tuple[str, CompactionItem]:
         """The item as it is sent; one that is long for what it expands into has fewer names to go on with."""
@@ -204,6 +219,11 @@ def _cut_of(conversation: Conversation, covered: int, room: int) -> int | None:
     cuts = [cut for cut in legal_cuts(conversation) if cut > covered]
     fitting = (cut for cut in cuts if conversation.kept_tokens(cut) <= room)
     return next(fitting, cuts[-1] if cuts else None)
+
+
+def _anchors(conversation: Conversation, covered: int) -> list[int]:
+    """What is sent beside the record of what it covers."""
+    return [*dict.fromkeys([*conversation.loading(covered), *conversation.repeated(covered)])]
 
 
 def _active(parent: Record | None) -> ActiveCheckpoint | None:
