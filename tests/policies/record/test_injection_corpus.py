@@ -144,7 +144,7 @@ _END = "Write the record now."
 _REMINDER = "Your last answer could not be used: "
 _OPENED = "＜﹤〈⟨‹〈"
 _SPEAKER = re.compile(
-    r"^\s*\[(\d+)\] (?:user|harness|report|rules|client's summary|assistant|system|tool result)\b", re.MULTILINE
+    r"^\s*\[(\d+)\] (user|harness|report|rules|client's summary|assistant|system|tool result)\b", re.MULTILINE
 )
 _STATEMENT = re.compile(r"- \[\d+\] (.*)")
 _LEFT_OUT = re.compile(r"\[… [\d,]+ characters left out …\]|…")
@@ -294,7 +294,10 @@ def check_prompt(body: Json) -> None:
     assert unseen(asked) == set()
     assert _SPECIAL.findall(plain(asked)) == []
     transcript = asked.partition("<transcript>")[2]
-    spoken = [int(number) for number in _SPEAKER.findall(transcript)]
+    # A tag of ours that is pasted is read as a report, which stands below what the user says in the same message.
+    said = [(int(number), who) for number, who in _SPEAKER.findall(transcript)]
+    beside = {(number, "report") for number, who in said if who == "user"}
+    spoken = [number for number, who in said if (number, who) not in beside]
     assert spoken == list(range(spoken[0], spoken[-1] + 1))
     assert "\n  called deploy" not in transcript
 
