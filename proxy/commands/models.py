@@ -9,7 +9,9 @@ import msgspec
 from rich.console import Console
 from rich.table import Table
 
+from policies.experience import ModelProfile
 from proxy.admin.endpoints import find_endpoint
+from proxy.admin.words import size
 from proxy.api.headers import credential
 from proxy.callers.tenants import Tenants
 from proxy.commands.common import plain
@@ -107,12 +109,20 @@ def show(found: Sequence[Sources], console: Console) -> None:
         console.width = _WIDE
     table = Table(box=None, pad_edge=False)
     table.add_column("model", overflow="fold")
-    for name in ("window", "config", "learned", "asked", "table", "counted"):
+    for name in ("window", "config", "learned", "asked", "table", "media", "counted"):
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("upstream", overflow="fold")
     for one in found:
         window = "unknown" if one.window is None else f"{one.window.tokens:,} ({one.window.source})"
         stated = (one.configured, one.learned, one.asked, one.listed)
         sizes = ["-" if tokens is None else f"{tokens:,}" for tokens in stated]
-        table.add_row(plain(one.place.model), window, *sizes, f"x {one.calibration:g}", one.place.base_url)
+        place, known = one.place, one.experience
+        table.add_row(plain(place.model), window, *sizes, _media(known), f"x {one.calibration:g}", place.base_url)
     console.print(table)
+
+
+def _media(known: ModelProfile) -> str:
+    """What refusals have taught of a request's media."""
+    told = [size(known.media_bytes)] if known.media_bytes is not None else []
+    told += [f"{known.pictures:,} of them"] if known.pictures is not None else []
+    return ", ".join(told) or "-"

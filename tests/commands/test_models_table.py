@@ -1,0 +1,30 @@
+"""What `concertina models` prints of what was learned."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from rich.console import Console
+
+from policies.experience import ModelProfile
+from proxy.commands.models import show
+from proxy.models.windows import ModelKey, Sources
+
+
+@pytest.mark.parametrize(
+    ("known", "media"),
+    [
+        (ModelProfile(), "-"),
+        (ModelProfile(media_bytes=32_000_000), "32.0 MB"),
+        (ModelProfile(pictures=100), "100 of them"),
+        (ModelProfile(media_bytes=5_000_000, pictures=20), "5.00 MB, 20 of them"),
+    ],
+)
+def test_limits_of_media_are_in_the_table(known: ModelProfile, media: str) -> None:
+    out = io.StringIO()
+    place = ModelKey("t", "0", "http://127.0.0.1:1/v1", "m", "")
+    show([Sources(place, None, None, None, None, None, 1.0, known)], Console(file=out))
+    heads, row = out.getvalue().splitlines()
+    first = heads.index("media") + len("media") - len(media)
+    assert row[first : first + len(media)] == media
