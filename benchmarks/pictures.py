@@ -3,15 +3,17 @@
 For each session, of one more picture a request: errors that its client got, refusals by the upstream, how often the
 beginning of a request was another than that of the one before, and which share of all bytes a provider's cache could
 serve; beside keeping the newest three, and keeping all, which no server takes. Then what one body of many pictures
-costs: our own milliseconds, and how long the loop stood still at most.
+costs, and how long small requests take beside such.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import http.client
+import statistics
 import tempfile
-import time
+from concurrent.futures import ProcessPoolExecutor
 from itertools import pairwise, takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,6 +21,8 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks import servers
+from benchmarks.viewers import paced
 from proxy.demo.model_server import ModelServer
 from tests.support.pictures import FORMS, Limit, picture, pictures_in
 from tests.support.stages import stage
@@ -39,7 +43,7 @@ _SESSIONS = (
 _WORDS = {"bytes": (413, "Request exceeds the maximum size"), "pictures": (400, "Too many images: at most 100 images.")}
 _KEPT = 3
 _PICTURES = 80
-_TICK = 0.001
+_LARGE = 6
 
 
 class _Played:
@@ -98,42 +102,56 @@ async def _sessions(console: Console, form: str) -> None:
     console.print(form, table)
 
 
-async def _one_body(console: Console) -> None:
-    """A cold body and the next one of its session, which is known but for its last round."""
-    kind, table = FORMS["messages, tool"], Table("body", "MB", "own ms", "loop stood still, ms")
+def _large(port: int) -> list[tuple[str, float]]:
+    """Send a session of 80 pictures, of which nothing was known, and more of it, known but for its last round; what was
+    sent, with our own milliseconds."""
+    kind, told = FORMS["chat, user"], list[tuple[str, float]]()
     messages: list[Json] = [{"role": "user", "content": "Click."}]
     for number in range(_PICTURES):
         messages += kind.round_of(picture(number, _MB), number)
-    bodies = {"first": kind.body(messages[:-2]), "second": kind.body(messages)}
-    models = [{"match": "pictures", "context_window": _ENDLESS, "max_pictures": _PICTURES // 2}]
-    with tempfile.TemporaryDirectory() as directory:
-        async with stage(Path(directory), ModelServer(window=_ENDLESS), models=models) as play:
-            for name, body in bodies.items():
-                longest = 0.0
+    for number in range(_LARGE):
+        messages += kind.round_of(picture(number, 100_000), _PICTURES + number)
+        body = kind.body(messages)
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+        connection.request("POST", kind.path, body, {"content-type": "application/json"})
+        answer = connection.getresponse()
+        answer.read()
+        own = float(answer.headers["x-compaction-overhead-ms"])
+        told.append((f"{len(body) / _MB:.0f} MB, {answer.status}, {answer.headers['x-compaction-media']}", own))
+        connection.close()
+    return told
 
-                async def watched() -> None:
-                    nonlocal longest
-                    while True:
-                        began = time.perf_counter()
-                        await asyncio.sleep(_TICK)
-                        longest = max(longest, time.perf_counter() - began - _TICK)
 
-                watching = asyncio.ensure_future(watched())
-                reply = await play.send(body, path=kind.path)
-                watching.cancel()
-                own = (reply.header(b"x-compaction-overhead-ms") or b"").decode()
-                table.add_row(name, f"{len(body) / _MB:.0f}", own, f"{longest * 1_000:.0f}")
-    console.print("one body (client, proxy and server in one process)", table)
+def _one_body(console: Console) -> None:
+    """Small requests at a steady pace, alone and beside large ones."""
+    settings = f"models: [{{match: '*', context_window: {_ENDLESS}, max_pictures: {_PICTURES // 2}}}]\n"
+    with (
+        servers.upstream() as target,
+        servers.proxy(target, settings, store="memory://") as server,
+        ProcessPoolExecutor(2) as pool,
+    ):
+        alone = pool.submit(paced, server.port).result()
+        beside, large = pool.submit(paced, server.port), pool.submit(_large, server.port)
+        told, taken = large.result(), beside.result()
+    table = Table("large", "own ms")
+    for name, own in told:
+        table.add_row(name, f"{own:.0f}")
+    console.print(table)
+    table = Table("small requests", "p50 ms", "p95", "p99", "most")
+    for name, seconds in (("alone", alone), ("beside large ones", taken)):
+        cuts = statistics.quantiles(seconds, n=100)
+        table.add_row(name, *(f"{1_000 * one:.1f}" for one in (cuts[49], cuts[94], cuts[98], max(seconds))))
+    console.print(table)
 
 
 async def _main(forms: Sequence[str]) -> None:
     console = Console(width=140)
     for form in forms:
         await _sessions(console, form)
-    await _one_body(console)
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--form", action="append", choices=[*FORMS], help="unset: all")
     asyncio.run(_main(parser.parse_args().form or [*FORMS]))
+    _one_body(Console(width=140))

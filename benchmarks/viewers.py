@@ -48,7 +48,7 @@ def _proxy(target: servers.Server) -> Iterator[servers.Server]:
             yield servers.Server("concertina", port, pid)
 
 
-def _paced(port: int) -> list[float]:
+def paced(port: int) -> list[float]:
     """Seconds from when each request was due to the end of its answer."""
     return asyncio.run(_asked(port))
 
@@ -119,9 +119,9 @@ def _compared(port: int) -> None:
     alone, watched = found.values()
     with ProcessPoolExecutor(2) as workers:
         for number in range(_ROUNDS):
-            alone.append(workers.submit(_paced, port).result())
+            alone.append(workers.submit(paced, port).result())
             looking = workers.submit(_looked_at, port, _SECONDS + _WARM)
-            watched.append(workers.submit(_paced, port).result())
+            watched.append(workers.submit(paced, port).result())
             sent, scrapes = looking.result()
             print(f"round {number + 1}: a viewer was sent {sent / 1e6:.1f} MB, {scrapes} scrapes", flush=True)
     medians = {}
