@@ -66,21 +66,14 @@ class CompactionAnswers:
         """The request without what it has to do with a compaction, and what that was; as it came, but for items of
         ours, if that is the upstream's to answer or its answer has to be tried.
 
-        Raises CompactionRequestError for what no provider takes.
+        Raises CompactionRequestError for what no provider takes, if the upstream is known not to answer.
         """
-        tenant, model, settled = received.caller.tenant, request.settings.model, None
-        answers: bool | None = True
-        if not (received.mode in ("off", "shadow") or self._natives.is_native(route, request.dialect)):
-            try:
-                settled = await self._settled_here(received, request)
-            except CompactionRequestError:
-                self._observe(route, tenant, model, "refused")
-                raise
-            answers = self._answers(route, request.dialect, settled)
-        if settled is None or answers is not False:
-            asked = CompactionRequest() if settled is None or answers else settled.asked
-            settled = await self._settle(received, request, is_ours=False)
-            settled = replace(settled, asked=asked, is_trial=answers is None)
+        tenant, model = received.caller.tenant, request.settings.model
+        try:
+            settled = await self._decided(received, request, route)
+        except CompactionRequestError:
+            self._observe(route, tenant, model, "refused")
+            raise
         if settled.read:
             self._observe(route, tenant, model, "read")
         if settled.foreign:
@@ -88,6 +81,25 @@ class CompactionAnswers:
         if settled.body == request.body:
             return request, settled
         return settled.carried_in(await self._reread(received, request, settled.body)), settled
+
+    async def _decided(self, received: Received, request: CountedRequest, route: Route) -> Settled:
+        """The same, by who answers."""
+        asked, is_trial = CompactionRequest(), False
+        if not (received.mode in ("off", "shadow") or self._natives.is_native(route, request.dialect)):
+            try:
+                settled = await self._settled_here(received, request)
+            except CompactionRequestError:
+                # An upstream that may answer by itself may take what we do not.
+                if not self._natives.is_untried(route, request.dialect):
+                    raise
+            else:
+                answers = self._answers(route, request.dialect, settled)
+                if answers is False:
+                    return settled
+                if answers is None:
+                    asked, is_trial = settled.asked, True
+        settled = await self._settle(received, request, is_ours=False)
+        return replace(settled, asked=asked, is_trial=is_trial)
 
     async def _settled_here(self, received: Received, request: CountedRequest) -> Settled:
         """The same if nothing is left to the upstream."""

@@ -198,3 +198,25 @@ async def test_an_item_of_theirs_that_is_refused_becomes_a_note(tmp_path: Path) 
         reply = await play.send(body, path=RESPONSES)
         assert (reply.status, ours(reply)["warning"]) == (200, "foreign_compaction")
         assert b"gAAAAABtheirs" not in play.sent[-1].body
+
+
+UNKNOWN = {
+    "on demand": (MESSAGES, told(TALK, compaction={"type": "auto"})),
+    "edit": (MESSAGES, told(TALK, context_management={"edits": [{"type": "compact_20991231"}]})),
+}
+
+
+@pytest.mark.parametrize("how", UNKNOWN)
+async def test_what_we_do_not_know_may_be_known_to_an_upstream_that_was_not_tried(tmp_path: Path, how: str) -> None:
+    path, body = UNKNOWN[how]
+    async with stage(tmp_path, server(json_answer(message(WORDS)))) as play:
+        assert (await play.send(body, path=path)).status == 200
+        assert play.sent[0].body == body
+
+
+@pytest.mark.parametrize("how", UNKNOWN)
+async def test_what_we_do_not_know_is_refused_before_an_upstream_that_does_not_answer(tmp_path: Path, how: str) -> None:
+    path, body = UNKNOWN[how]
+    async with stage(tmp_path, native="no") as play:
+        assert (await play.send(body, path=path)).status == 400
+        assert not play.sent

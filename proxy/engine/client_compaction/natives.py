@@ -41,6 +41,10 @@ class Natives:
         native = route.upstream.native_compaction
         return native == "yes" or (native == "auto" and self.is_maker(route, dialect))
 
+    def is_untried(self, route: Route, dialect: Dialect) -> bool:
+        """Whether nothing is known of what it answers."""
+        return all(self.answers(route, dialect, how) is None for how in _PROTOCOLS)
+
     @staticmethod
     def is_maker(route: Route, dialect: Dialect) -> bool:
         """Whether the upstream is that of the protocols' own maker, or serves the maker's models under the same API."""
