@@ -6,6 +6,10 @@ bytes. What is over a bound is relayed as it came.
 
 import re
 from itertools import islice
+from typing import Literal
+
+Bound = Literal["body_too_large", "too_many_values"]
+"""As `x-compaction-reason` says it."""
 
 # Bytes, escapes counted four times: they are slower to read.
 MOST_READ = 24 * 1024 * 1024
@@ -36,14 +40,16 @@ def most_unpacked(size: int) -> int:
     return min(MOST_READ, MOST_SKIPPED + 100 * size)
 
 
-def is_readable(body: bytes) -> bool:
-    """Whether a body can be read without holding up others; takes a millisecond a megabyte."""
+def bound_over(body: bytes) -> Bound | None:
+    """Which bound keeps a body from being read without holding up others, None if none does; takes a millisecond a
+    megabyte."""
     if len(body) <= QUICK:
-        return True
+        return None
     if len(body) > MOST_READ or len(body) + _ESCAPE * body.count(b"\\") > MOST_READ:
-        return False
+        return "body_too_large"
     if body.count(b",") <= MOST_COMMAS:
-        return True
+        return None
     if len(body) > MOST_SKIPPED:
-        return False
-    return sum(1 for found in islice(_commas(body), MOST_COMMAS + 1) if found[1]) <= MOST_COMMAS
+        return "too_many_values"
+    commas = sum(1 for found in islice(_commas(body), MOST_COMMAS + 1) if found[1])
+    return "too_many_values" if commas > MOST_COMMAS else None

@@ -135,6 +135,11 @@ def parse(body: bytes, array: Array) -> Parsed | None:
     return _parse(body, array)
 
 
+def bound_over(body: bytes) -> bounds.Bound | None:
+    """Which bound keeps a body from being read, without what its media weigh; None if none does."""
+    return bounds.bound_over(skeleton_of(body).text if len(body) > bounds.MOST_READ else body)
+
+
 def _in_body(parsed: Parsed, body: bytes, skeleton: Skeleton) -> Parsed:
     """What was parsed of a skeleton, with the places in the body."""
     original = skeleton.original
@@ -144,7 +149,7 @@ def _in_body(parsed: Parsed, body: bytes, skeleton: Skeleton) -> Parsed:
 
 
 def _parse(body: bytes, array: Array) -> Parsed | None:
-    if not bounds.is_readable(body):
+    if bounds.bound_over(body) is not None:
         return None
     try:
         envelope = array.envelope(body)

@@ -86,7 +86,10 @@ class Forwarder:
         The last error of a ladder in vain is the first. Where the output's limit alone was refused, it is lowered once,
         and the prompt stays unless that overflows.
         """
-        answer, sent = first = await self._lighter(delivery, await self._first(delivery))
+        first = await self._first(delivery)
+        if not first[0].is_refusal:
+            return first
+        answer, sent = first = await self._lighter(delivery, first)
         if not answer.is_refusal or (case := delivery.case) is None or not case.retries:
             return first
         most = None

@@ -15,7 +15,7 @@ from proxy.api.paths import EXPLAIN, resource, upstream_url
 from proxy.callers.admission import Admission, Admitted
 from proxy.callers.session_label import label_given
 from proxy.callers.tenants import Caller
-from proxy.dialects import table
+from proxy.dialects import json_array, table
 from proxy.dialects.base import Dialect
 from proxy.dialects.bounds import most_unpacked
 from proxy.dialects.compaction import AT_ONCE, NOTHING, CompactionRequestError
@@ -70,6 +70,8 @@ from proxy.upstream.active import Active
 from proxy.upstream.asker import WindowAsker
 from proxy.upstream.http import RequestTemplate, TruncatedError, UpstreamClient
 
+# Share of `server.max_body_bytes` from which on a body is told to be large.
+_LARGE = 0.75
 _UNROUTABLE = (
     "The request body unpacks to more than is read here, and the model in it decides where it goes;"
     " send it uncompressed."
@@ -209,7 +211,7 @@ class Gateway:
         read = time.perf_counter()
         if request is None:
             self._check_readable(received)
-            return _as_it_came(received, "bypass", "unknown_shape")
+            return _as_it_came(received, "bypass", await self._unread_reason(received))
         engine, router, sender = self._engine, received.active.router, received.sender
         sender.repeated = request.repeated
         way, settled = sender.way(received.head, request.settings.model, self._client, read), None
@@ -333,6 +335,8 @@ class Gateway:
         if tap is not None:
             warning = self._fail_open.call(lambda: self._lessons.warning(delivery, answer), None)
             delivery.warning = warning or delivery.warning
+        if len(delivery.received.body) >= _LARGE * delivery.active.server.max_body_bytes:
+            delivery.warning = delivery.warning or "large_body"
         exchange = delivery.exchange
         headers: Headers = self._fail_open.call(lambda: headers_of(delivery), [])
         rewritten = None if compaction is None else rewriting(delivery, compaction, answer)
@@ -377,7 +381,7 @@ class Gateway:
         async with within(received.patience):
             request = await self._read(received)
             if request is None:
-                return _as_it_came(received, "bypass", "unknown_shape")
+                return _as_it_came(received, "bypass", await self._unread_reason(received))
             head, router = received.head, received.active.router
             case = case_of(head, router, received.caller, received.mode, request)
             if not request.compacts:
@@ -411,7 +415,8 @@ class Gateway:
         head = head.asking(_explained_as(head) or table.written_in(body or b"") or head.dialect)
         request = body and await self._engine.reader.read(body, caller.scope, router.encoding, head.dialect)
         if not request:
-            return Explanation(head.model_of(received.body), caller.policy_name, "bypass", "unknown_shape")
+            reason = await self._unread_reason(received)
+            return Explanation(head.model_of(received.body), caller.policy_name, "bypass", reason)
         case = case_of(head, router, caller, received.mode, request)
         if not request.compacts:
             return await self._engine.explainer.explain(case, request)
@@ -484,6 +489,12 @@ class Gateway:
             if answers is False:
                 raise
             return body
+
+    async def _unread_reason(self, received: Received) -> str:
+        """Why a request was not read: a bound that it is over, or its shape."""
+        if received.head.header(b"content-encoding") is not None:
+            return "unknown_shape"
+        return await self._engine.workers.run(json_array.bound_over, received.body) or "unknown_shape"
 
     async def _unpacked(self, received: Received) -> bytes | None:
         """What the body says; None for a coding that is not read here, and for what is not read at all."""

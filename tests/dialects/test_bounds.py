@@ -61,7 +61,7 @@ def said(text: bytes) -> bytes:
     ],
 )
 def test_bodies_that_are_read(body: bytes, readable: bool) -> None:
-    assert bounds.is_readable(body) == readable
+    assert (bounds.bound_over(body) is None) == readable
 
 
 HOSTILE: dict[str, Callable[[], bytes]] = {
@@ -273,3 +273,23 @@ async def test_what_cannot_be_told_where_it_goes_does_not_go_elsewhere(tmp_path:
     async with proxied(tmp_path, script) as (address, behind):
         assert (await ask(address, "POST", CHAT, [JSON, coded], packed)).status == 200
         assert behind.calls[0].body == packed
+
+
+@pytest.mark.parametrize(
+    ("make", "reason"),
+    [
+        (lambda: said(b"hello " * 5_000_000), "body_too_large"),
+        (lambda: said(rb"\n" * 7_000_000), "body_too_large"),
+        (lambda: of_messages(b"1," * 5_000_000 + b"1"), "too_many_values"),
+        (lambda: of_messages(b"1," * 250_000 + b"1"), "too_many_values"),
+        (lambda: of_messages(b"1"), "unknown_shape"),
+    ],
+)
+async def test_the_bound_that_a_body_is_over_is_told(tmp_path: Path, make: Callable[[], bytes], reason: str) -> None:
+    body = make()
+    async with stage(tmp_path, ModelServer(window=None)) as play:
+        reply = await play.send(body)
+        assert (reply.status, outcome(reply)) == (200, ("bypass", reason))
+        assert play.sent[-1].body == body
+        explained = await play.send(body, path="/v1/compaction/explain")
+        assert json.loads(explained.body)["reason"] == reason

@@ -19,6 +19,7 @@ from proxy.demo.model_server import Fault, ModelServer
 from proxy.dialects.base import Usage
 from proxy.dialects.json_array import model_of
 from proxy.engine.ahead import Ahead
+from proxy.gateway import stages
 from proxy.gateway.usage import UsageTap
 from proxy.runtime.background import Background
 from proxy.stores import CircuitBreaker
@@ -693,3 +694,23 @@ async def test_where_no_record_can_be_made_half_of_the_history_makes_room(
         assert "messages were left out" in note["content"]
         assert play.model.defects == 0
         assert CONTENT not in str(play.log)
+
+
+@pytest.mark.parametrize(("share", "warning"), [(0.7, None), (0.76, b"large_body")])
+async def test_a_body_that_is_nearly_too_large_is_told(tmp_path: Path, share: float, warning: bytes | None) -> None:
+    async with stage(tmp_path, server={"max_body_bytes": 100_000}) as play:
+        said = [{"role": "user", "content": "x" * int(share * 100_000)}]
+        reply = await play.send(json.dumps({"model": MODEL, "messages": said}).encode())
+        assert (reply.status, reply.header(b"x-compaction-warning")) == (200, warning)
+
+
+async def test_an_answer_to_a_small_request_costs_no_look_at_what_was_learned(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Thirty microseconds of a request that is far below its window went there once."""
+    looked: list[object] = []
+    monkeypatch.setattr(stages, "with_lessons", lambda named, router: looked.append(named))
+    async with stage(tmp_path) as play:
+        assert outcome(await play.send(SMALL)) == ("none", "below_floor")
+        await play.settled()
+    assert not looked

@@ -40,6 +40,8 @@ REASONS: Mapping[str, str] = MappingProxyType(
         "provider_context_management": "The provider shortens it, so it is compacted after an overflow only.",
         "bound_body": "It counts on the bytes that were sent before, so it was relayed as it came.",
         "refused": "The upstream refused a copy lately, so it was sent as it came.",
+        "body_too_large": "It is too large to be read without holding up others, so it was relayed as it came.",
+        "too_many_values": "It holds more values than are read without holding up others: relayed as it came.",
         "unknown_shape": "Its shape is not understood, so it was relayed as it came.",
         "pending": "Its summary is being made elsewhere, and it still fits.",
         "client_request": "The client asked for a compaction, and got one.",

@@ -16,6 +16,8 @@ from proxy.engine.prompt_view import Step
 # Why a message is sent as it is, by the reason of a request that goes on without a new record.
 _AS_IT_CAME = {
     "several_choices": "n > 1: relayed as it came",
+    "body_too_large": "it is too large to be read: relayed as it came",
+    "too_many_values": "it holds too many values to be read: relayed as it came",
     "unknown_shape": "its shape is not understood: relayed as it came",
     "previous_response_id": "the upstream holds the history: relayed as it came",
     "conversation": "the upstream holds the history: relayed as it came",
