@@ -35,7 +35,7 @@ from tests.support.servers import configured
 
 if TYPE_CHECKING:
     from proxy.config.loading import Config
-    from proxy.engine.client_compaction.making import Made
+    from proxy.engine.client_compaction.making import MadeItem
     from proxy.engine.engine import Engine
     from tests.support.conversations import Json
 
@@ -69,7 +69,7 @@ def history(tokens: int) -> list[Json]:
     return [*items, TRIGGER]
 
 
-async def _made(engine: Engine, config: Config, items: list[Json]) -> tuple[Made, int, float]:
+async def _made(engine: Engine, config: Config, items: list[Json]) -> tuple[MadeItem, int, float]:
     caller, router = Tenants(config).identify(None), engine.router(config)
     raw = await engine.reader.read(asked(items), caller.scope, router.encoding, RESPONSES)
     assert raw is not None

@@ -12,7 +12,7 @@ import msgspec
 
 from policies.assembly import Shape
 from policies.ladder import StatedLimit
-from policies.media import Limits
+from policies.media import MediaLimits
 
 LEARNED_TTL = 24 * 3600.0
 # Seconds for which no copy is sent to where one was refused for a reason that nobody foresaw.
@@ -47,7 +47,7 @@ _NEVER = (1_000, 0)
 _NAMED = re.compile(r"claude-(?P<family>[a-z]+)-(?P<major>\d{1,2})(?:[.-](?P<minor>\d{1,2}))?(?!\d)")
 
 
-NO_MEDIA_LIMITS = Limits()
+NO_MEDIA_LIMITS = MediaLimits()
 # Media that are remembered as refused by themselves.
 _REFUSED_MEDIA = 32
 
@@ -108,9 +108,9 @@ class ModelProfile(msgspec.Struct, frozen=True, omit_defaults=True):
     refused_media: tuple[str, ...] = ()
     media_at: float = 0.0
 
-    def media_limits(self, now: float) -> Limits:
+    def media_limits(self, now: float) -> MediaLimits:
         """What it takes of media, as far as that was learned lately."""
-        return Limits(self.media_bytes, self.pictures) if now - self.media_at < LEARNED_TTL else NO_MEDIA_LIMITS
+        return MediaLimits(self.media_bytes, self.pictures) if now - self.media_at < LEARNED_TTL else NO_MEDIA_LIMITS
 
     def answers_natively(self, protocol: Protocol, now: float) -> bool | None:
         """Whether it answers a protocol itself; None where that was not tried lately."""

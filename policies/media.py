@@ -29,7 +29,7 @@ class Medium(NamedTuple):
         return self.position, self.number
 
 
-class Limits(NamedTuple):
+class MediaLimits(NamedTuple):
     """What an upstream takes of one request; None for anything. bytes: of the whole body. pictures: media in it."""
 
     bytes: int | None = None
@@ -39,12 +39,12 @@ class Limits(NamedTuple):
     def is_any(self) -> bool:
         return self.bytes is not None or self.pictures is not None
 
-    def half(self, share: float) -> "Limits":
+    def half(self, share: float) -> "MediaLimits":
         """A share of them, of at least one."""
-        return Limits(*(None if each is None else max(1, int(share * each)) for each in self))
+        return MediaLimits(*(None if each is None else max(1, int(share * each)) for each in self))
 
 
-class Outline(NamedTuple):
+class MediaOutline(NamedTuple):
     """What of a body decides which media go.
 
     sizes: bytes of every message; fixed: of all around them. ends: positions of messages at which requests ended, those
@@ -59,7 +59,7 @@ class Outline(NamedTuple):
     users: Sequence[int]
 
 
-def aged(media: Sequence[Medium], outline: Outline, limits: Limits) -> set[Medium]:
+def aged(media: Sequence[Medium], outline: MediaOutline, limits: MediaLimits) -> set[Medium]:
     """What is left out of the newest request, by what every request before it was."""
     gone = {medium for medium in media if medium.is_refused}
     if not limits.is_any:
@@ -67,7 +67,7 @@ def aged(media: Sequence[Medium], outline: Outline, limits: Limits) -> set[Mediu
     for end, hot, user in zip(outline.ends, outline.hot, outline.users, strict=True):
         there = [medium for medium in media if medium.position <= end and medium not in gone]
         kept_from = _hot(there, hot, limits)
-        load = Limits(_bytes(outline, end, gone), len(there))
+        load = MediaLimits(_bytes(outline, end, gone), len(there))
         for at, (limit, loaded) in enumerate(zip(limits, load, strict=True)):
             if limit is None or loaded is None or loaded <= _valve(limit, is_count=at == 1):
                 continue
@@ -76,7 +76,7 @@ def aged(media: Sequence[Medium], outline: Outline, limits: Limits) -> set[Mediu
     return gone
 
 
-def shed(media: Sequence[Medium], outline: Outline, most: Limits, *, hot_too: bool) -> set[Medium]:
+def shed(media: Sequence[Medium], outline: MediaOutline, most: MediaLimits, *, hot_too: bool) -> set[Medium]:
     """What is left out of the newest request to come below these, whatever was sent before; with `hot_too` all but the
     newest result's, and what the user sent last."""
     gone = {medium for medium in media if medium.is_refused}
@@ -86,7 +86,7 @@ def shed(media: Sequence[Medium], outline: Outline, most: Limits, *, hot_too: bo
     end, user = len(outline.sizes) - 1, outline.users[-1] if outline.users else 0
     newest = max((medium.position for medium in there if medium.is_of_tool), default=-1)
     hot = newest if hot_too else outline.hot[-1] if outline.hot else 0
-    load = Limits(_bytes(outline, end, gone), len(there))
+    load = MediaLimits(_bytes(outline, end, gone), len(there))
     for medium in _order(there, hot, user, newest):
         is_over = [
             limit is not None and have is not None and have > limit for limit, have in zip(most, load, strict=True)
@@ -94,11 +94,11 @@ def shed(media: Sequence[Medium], outline: Outline, most: Limits, *, hot_too: bo
         if not any(is_over):
             break
         gone.add(medium)
-        load = Limits((load.bytes or 0) - medium.size, (load.pictures or 0) - 1)
+        load = MediaLimits((load.bytes or 0) - medium.size, (load.pictures or 0) - 1)
     return gone
 
 
-def _hot(there: Sequence[Medium], hot: int, limits: Limits) -> int:
+def _hot(there: Sequence[Medium], hot: int, limits: MediaLimits) -> int:
     """From which position on media of tools are kept: fewer where those would take more than half of what may be."""
     size = number = 0
     for medium in reversed(there):
@@ -114,7 +114,7 @@ def _valve(limit: int, *, is_count: bool) -> int:
     return limit if is_count and limit <= _FEW else int(VALVE * limit)
 
 
-def _bytes(outline: Outline, end: int, gone: Collection[Medium]) -> int:
+def _bytes(outline: MediaOutline, end: int, gone: Collection[Medium]) -> int:
     left_out = sum(medium.size for medium in gone if medium.position <= end)
     return outline.fixed + sum(outline.sizes[: end + 1]) - left_out
 

@@ -101,7 +101,7 @@ class Held:
 
 
 @dataclass(frozen=True, slots=True)
-class Spent:
+class CompactionCost:
     """Tokens of the calls that made an item; 0 where no model was asked."""
 
     prompt: int = 0
@@ -110,7 +110,7 @@ class Spent:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class CompactionAnswer:
     """What is answered in the place of a model.
 
     name:  of the answer. at: Unix seconds. model: that was asked for. how: in which way.
@@ -121,7 +121,7 @@ class Answer:
     at: int
     model: str
     item: Mapping[str, object] = field(default_factory=dict)
-    spent: Spent = Spent()
+    spent: CompactionCost = CompactionCost()
     how: How | None = None
     edits: Sequence[Mapping[str, object]] = ()
 
@@ -181,22 +181,22 @@ class Compacting(Protocol):
     def item_of(self, sealed: str, text: str, name: str, how: How | None, /) -> Mapping[str, object]:
         """An item of ours as it is answered; `text` is the record's."""
 
-    def whole(self, answer: Answer, /) -> bytes:
+    def whole(self, answer: CompactionAnswer, /) -> bytes:
         """An answer that is a compaction alone, as JSON."""
 
-    def opening(self, answer: Answer, /) -> Iterator[bytes]:
+    def opening(self, answer: CompactionAnswer, /) -> Iterator[bytes]:
         """How the stream of one begins, before there is an item."""
 
-    def at_work(self, answer: Answer, /) -> bytes:
+    def at_work(self, answer: CompactionAnswer, /) -> bytes:
         """What the stream says while a model is asked; empty for nothing."""
 
-    def closing(self, answer: Answer, /, *, is_told: bool) -> Iterator[bytes]:
+    def closing(self, answer: CompactionAnswer, /, *, is_told: bool) -> Iterator[bytes]:
         """How it ends; `is_told`: whether `at_work` stood before it."""
 
-    def inserter(self, answer: Answer, /) -> Inserter:
+    def inserter(self, answer: CompactionAnswer, /) -> Inserter:
         """Puts the item of an answer in front of what a model says."""
 
-    def failing(self, answer: Answer, message: str, /, *, is_told: bool) -> bytes:
+    def failing(self, answer: CompactionAnswer, message: str, /, *, is_told: bool) -> bytes:
         """How it ends where no item could be made."""
 
 
@@ -207,7 +207,7 @@ class CompactEndpoint(Protocol):
         """A user's message as the answer of the endpoint repeats it, with an id only if it has one; None for any other
         item."""
 
-    def compacted(self, answer: Answer, kept: Sequence[Mapping[str, object]], /) -> bytes:
+    def compacted(self, answer: CompactionAnswer, kept: Sequence[Mapping[str, object]], /) -> bytes:
         """The answer of the endpoint."""
 
 

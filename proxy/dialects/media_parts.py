@@ -21,7 +21,7 @@ _NAMES = {"input_image": "image", "image_url": "image", "input_file": "document"
 _DIGEST = 8
 
 
-class Part(NamedTuple):
+class MediaPart(NamedTuple):
     """A medium in an item. size: bytes of it on the wire, 0 for one that is only named. what: for people."""
 
     kind: str
@@ -31,7 +31,7 @@ class Part(NamedTuple):
     is_of_result: bool
 
 
-def parts_of(item: object) -> list[Part]:
+def parts_of(item: object) -> list[MediaPart]:
     """Those of a decoded item, in their order."""
     return [_described(part, is_of_result=is_of_result) for part, is_of_result in _found(item)]
 
@@ -85,7 +85,7 @@ def _is_screenshot(part: Mapping[str, object]) -> bool:
     return part.get("type") == "computer_screenshot" and isinstance(url := part.get("image_url"), str) and url != GREY
 
 
-def _described(part: Mapping[str, object], *, is_of_result: bool) -> Part:
+def _described(part: Mapping[str, object], *, is_of_result: bool) -> MediaPart:
     data, media_type = data_of(part)
     kind = _NAMES.get(str(part.get("type")), str(part.get("type"))) if not _is_screenshot(part) else "image"
     is_inline = is_data(data) or bool(media_type)
@@ -95,4 +95,4 @@ def _described(part: Mapping[str, object], *, is_of_result: bool) -> Part:
     sides = image_size(url) if is_inline and kind == "image" else None
     told = [form, f"{sides[0]} x {sides[1]}" if sides else ""]
     digest = hashlib.sha256(data.encode("utf-8", "surrogatepass")).digest()[:_DIGEST]
-    return Part(kind, size, " ".join(filter(None, told)), digest, is_of_result)
+    return MediaPart(kind, size, " ".join(filter(None, told)), digest, is_of_result)

@@ -9,9 +9,9 @@ from typing import TypedDict
 
 from policies import media as policy
 from policies.conversation import MessageIndex
-from policies.media import Limits, Medium, Outline
+from policies.media import MediaLimits, MediaOutline, Medium
 from proxy.dialects import json_array
-from proxy.dialects.media_parts import Part, parts_of, without_parts
+from proxy.dialects.media_parts import MediaPart, parts_of, without_parts
 from proxy.dialects.surrogates import readable
 from proxy.engine.case import CompactionContext
 from proxy.engine.cooler import Cooler
@@ -41,8 +41,8 @@ class FoundMedia:
     """Those of a conversation, in their order, each with what an item says of it."""
 
     all: list[Medium]
-    parts: Mapping[Medium, Part]
-    outline: Outline
+    parts: Mapping[Medium, MediaPart]
+    outline: MediaOutline
 
     @property
     def bytes(self) -> int:
@@ -55,7 +55,7 @@ class MediaAger:
 
     _cooler: Cooler
     _workers: Workers
-    _known: Cache[bytes, tuple[Part, ...]]
+    _known: Cache[bytes, tuple[MediaPart, ...]]
     _rewritten: Cache[_NotesKey, tuple[bytes, int]]
 
     async def aged(self, case: CompactionContext, view: PromptView) -> PromptView:
@@ -66,7 +66,7 @@ class MediaAger:
             return view
         return await self._workers.run(self._aged, case, view, limits)
 
-    def _aged(self, case: CompactionContext, view: PromptView, limits: Limits) -> PromptView:
+    def _aged(self, case: CompactionContext, view: PromptView, limits: MediaLimits) -> PromptView:
         media = self.of(case, view)
         return self._without(case, view, media, policy.aged(media.all, media.outline, limits))
 
@@ -100,7 +100,7 @@ class MediaAger:
         there = sent if is_bytes else len(left)
         limit = min(limit or there, there)
         share = _TARGETS[attempt] if attempt < _LAST else 0.0
-        most = Limits(int(share * limit)) if is_bytes else Limits(pictures=int(share * limit))
+        most = MediaLimits(int(share * limit)) if is_bytes else MediaLimits(pictures=int(share * limit))
         outline = media.outline._replace(sizes=[0] * covered + [*media.outline.sizes[covered:]])
         gone = policy.shed(left, outline, most, hot_too=attempt >= _LAST) or policy.shed(
             left, outline, most, hot_too=True
@@ -127,7 +127,7 @@ class MediaAger:
         """The media of a conversation; each message is looked into once."""
         conversation, request = case.conversation, case.request
         found: list[Medium] = []
-        parts: dict[Medium, Part] = {}
+        parts: dict[Medium, MediaPart] = {}
         refused = {*case.experience.refused_media}
         for position, message in enumerate(conversation.body):
             if not message.media:
@@ -144,7 +144,7 @@ class MediaAger:
                 sizes[at] = min(sizes[at], len(raw))
         return FoundMedia(found, parts, _outline(case, sizes))
 
-    def _parts(self, case: CompactionContext, position: int) -> tuple[Part, ...]:
+    def _parts(self, case: CompactionContext, position: int) -> tuple[MediaPart, ...]:
         message = case.conversation.body[position]
         known = self._known.get(message.digest)
         if known is not None:
@@ -191,7 +191,7 @@ class MediaAger:
         return made
 
 
-def _is_of_user_now(outline: Outline, medium: Medium) -> bool:
+def _is_of_user_now(outline: MediaOutline, medium: Medium) -> bool:
     """Whether it belongs to what the user has said last."""
     return not medium.is_of_tool and medium.position >= (outline.users[-1] if outline.users else 0)
 
@@ -207,7 +207,7 @@ def _with_notes(raw: bytes, notes: Mapping[int, str], kind: str) -> bytes:
     return b",".join(changed)
 
 
-def _note(case: CompactionContext, medium: Medium, part: Part, number: int) -> str:
+def _note(case: CompactionContext, medium: Medium, part: MediaPart, number: int) -> str:
     """What stands in its place: which it was, what, and how to have it again; the same for as long as it is gone."""
     size = f"{part.size / _MB:.1f} MB" if part.size >= _MB / 20 else f"{max(1, part.size // 1_000)} kB"
     what = ", ".join(filter(None, [part.what, size if part.size else ""]))
@@ -226,7 +226,7 @@ def _ordinal(number: int) -> str:
     return f"{number}{suffix}"
 
 
-def _outline(case: CompactionContext, sizes: list[int]) -> Outline:
+def _outline(case: CompactionContext, sizes: list[int]) -> MediaOutline:
     conversation, request = case.conversation, case.request
     body, units = conversation.body, conversation.units
     ends = [
@@ -244,7 +244,7 @@ def _outline(case: CompactionContext, sizes: list[int]) -> Outline:
         users.append(spoken[-1] if spoken else 0)
     fixed = len(request.body) - sum(last - first for first, last in request.parsed.spans)
     head = sum(len(request.message_bytes(MessageIndex(at))) for at in range(conversation.head_length))
-    return Outline(sizes, fixed + head, ends, hot, users)
+    return MediaOutline(sizes, fixed + head, ends, hot, users)
 
 
 def media_sent(draft: Draft, media: Sequence[Medium]) -> int:

@@ -19,7 +19,7 @@ from proxy.engine.case import CompactionContext, Outcome, named_as, with_lessons
 from proxy.engine.client_compaction.clearing import clear
 from proxy.engine.client_compaction.clients import ClientCompaction
 from proxy.engine.client_compaction.expansion import Settled
-from proxy.engine.client_compaction.making import Made
+from proxy.engine.client_compaction.making import MadeItem
 from proxy.engine.draft import standing_of
 from proxy.engine.engine import Engine
 from proxy.errors import InvalidRequestError, ProxyError
@@ -200,7 +200,7 @@ class CompactionAnswers:
         conversation = decision.view.conversation if decision.view else case.conversation
         return case.real_tokens(tokens_with(conversation, standing_of(decision.record))) >= threshold
 
-    async def make(self, case: CompactionContext, settled: Settled) -> Made:
+    async def make(self, case: CompactionContext, settled: Settled) -> MadeItem:
         """An item for the history of a request."""
         made = await self._engine.clients.maker.make(case, settled.covers, settled.asked.instructions)
         self._observe(case.route, case.caller.tenant, case.request.settings.model, "made")

@@ -12,7 +12,7 @@ from policies import experience as lessons
 from policies.assembly import Shape
 from policies.experience import LEARNED_TTL, ModelProfile, Protocol
 from policies.ladder import StatedLimit
-from policies.media import Limits
+from policies.media import MediaLimits
 from policies.price import CACHE_TTL, Price
 from proxy.lru import remember
 from proxy.models.table import MAX_ENTRIES, MAX_NAME, ModelTable, Window
@@ -270,7 +270,7 @@ class Windows:
         """Whether that was not in vain lately."""
         return self._clock() - self._media_in_vain.get(place, -math.inf) >= _MEDIA_IN_VAIN
 
-    def media_limits(self, place: ModelKey) -> Limits:
+    def media_limits(self, place: ModelKey) -> MediaLimits:
         """What was learned of media there."""
         return self.experience(place).media_limits(self._clock())
 

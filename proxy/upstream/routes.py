@@ -8,7 +8,7 @@ import msgspec
 
 from policies.chain import Chain
 from policies.experience import NO_MEDIA_LIMITS, ModelProfile
-from policies.media import Limits
+from policies.media import MediaLimits
 from proxy.api.head import ApiHead
 from proxy.api.headers import KEY_HEADERS, credential, for_questions, is_login, to_upstream, window_beta
 from proxy.api.paths import MODEL_PATHS, NO_MOUNT, Mount, allows, reading, resource, resource_url
@@ -49,7 +49,7 @@ class Route(msgspec.Struct, frozen=True):
     exact: bool = False
     trace: Trace | None = None
     mount: Mount = NO_MOUNT
-    media: Limits = NO_MEDIA_LIMITS
+    media: MediaLimits = NO_MEDIA_LIMITS
 
     @property
     def is_login(self) -> bool:
@@ -154,18 +154,18 @@ class Router:
         media = self._media(route, window)
         return msgspec.structs.replace(route, window=window, exact=is_exact, media=media)
 
-    def _media(self, route: Route, window: Window | None) -> Limits:
+    def _media(self, route: Route, window: Window | None) -> MediaLimits:
         """By the model's rule, else as Anthropic says of its own address (platform.claude.com, "Vision")."""
         rule = self._config.rule_for(route.place.model)
         known = NO_MEDIA_LIMITS
         if urlsplit(route.upstream.base_url).hostname == _ANTHROPIC:
             is_large = window is not None and window.tokens > _LARGE
-            known = Limits(_ANTHROPIC_BYTES, _ANTHROPIC_LARGE if is_large else _ANTHROPIC_PICTURES)
+            known = MediaLimits(_ANTHROPIC_BYTES, _ANTHROPIC_LARGE if is_large else _ANTHROPIC_PICTURES)
         if rule is None:
             return known
-        return Limits(rule.max_request_bytes or known.bytes, rule.max_pictures or known.pictures)
+        return MediaLimits(rule.max_request_bytes or known.bytes, rule.max_pictures or known.pictures)
 
-    def media_limits(self, place: ModelKey) -> Limits:
+    def media_limits(self, place: ModelKey) -> MediaLimits:
         """What was learned of media there."""
         return self._windows.media_limits(place)
 

@@ -27,7 +27,7 @@ from proxy.dialects.base import Dialect
 from proxy.dialects.table import MESSAGES, RESPONSES
 from proxy.engine.case import CompactionContext, case_of
 from proxy.engine.client_compaction.expansion import Settled
-from proxy.engine.client_compaction.making import Made
+from proxy.engine.client_compaction.making import MadeItem
 from proxy.observing.log import Log
 from proxy.stores.memory import MemoryStore
 from proxy.upstream.http import UpstreamClient
@@ -75,7 +75,7 @@ class Bench:
         head = ApiHead("POST", "/", []).asking(dialect)
         return json.loads(settled.body)[dialect.array.name], case_of(head, router, caller, "on", request), settled
 
-    def made(self, case: CompactionContext, settled: Settled) -> Made:
+    def made(self, case: CompactionContext, settled: Settled) -> MadeItem:
         return asyncio.run(self.engine.clients.maker.make(case, settled.covers))
 
 

@@ -8,16 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policies.media import Limits, Medium, Outline, aged, shed
+from policies.media import MediaLimits, MediaOutline, Medium, aged, shed
 
 KINDS = st.sampled_from(["tool", "tool", "user", "both", "text"])
 LIMITS = st.builds(
-    Limits, st.none() | st.integers(500, 20_000), st.none() | st.integers(1, 40)
+    MediaLimits, st.none() | st.integers(500, 20_000), st.none() | st.integers(1, 40)
 ).filter(lambda limits: limits.is_any)  # fmt: skip
 HOT = 3
 
 
-def session(kinds: list[str], sizes: list[int]) -> tuple[list[Medium], Outline]:
+def session(kinds: list[str], sizes: list[int]) -> tuple[list[Medium], MediaOutline]:
     """For each kind an assistant's message, then what came of it. `both`: a user's picture beside a result."""
     media, ends, hot, users, weights = [], [], [], [], []
     said = 0
@@ -33,14 +33,14 @@ def session(kinds: list[str], sizes: list[int]) -> tuple[list[Medium], Outline]:
         ends.append(position)
         hot.append(max(0, position - 2 * HOT + 1))
         users.append(said)
-    return media, Outline(weights, 100, ends, hot, users)
+    return media, MediaOutline(weights, 100, ends, hot, users)
 
 
-def shorter(media: list[Medium], outline: Outline, rounds: int) -> tuple[list[Medium], Outline]:
+def shorter(media: list[Medium], outline: MediaOutline, rounds: int) -> tuple[list[Medium], MediaOutline]:
     end = outline.ends[rounds - 1]
     first = slice(0, rounds)
     parts = outline.ends[first], outline.hot[first], outline.users[first]
-    return [one for one in media if one.position <= end], Outline(outline.sizes[: end + 1], outline.fixed, *parts)
+    return [one for one in media if one.position <= end], MediaOutline(outline.sizes[: end + 1], outline.fixed, *parts)
 
 
 sessions = st.lists(st.tuples(KINDS, st.integers(1, 2_000)), min_size=1, max_size=40).map(
@@ -50,7 +50,7 @@ sessions = st.lists(st.tuples(KINDS, st.integers(1, 2_000)), min_size=1, max_siz
 
 @given(sessions, LIMITS, st.data())
 def test_a_longer_history_leaves_out_what_a_shorter_one_did(
-    told: tuple[list[Medium], Outline], limits: Limits, data: st.DataObject
+    told: tuple[list[Medium], MediaOutline], limits: MediaLimits, data: st.DataObject
 ) -> None:
     media, outline = told
     rounds = data.draw(st.integers(1, len(outline.ends)))
@@ -58,7 +58,7 @@ def test_a_longer_history_leaves_out_what_a_shorter_one_did(
 
 
 @given(sessions, LIMITS)
-def test_what_is_needed_now_stays(told: tuple[list[Medium], Outline], limits: Limits) -> None:
+def test_what_is_needed_now_stays(told: tuple[list[Medium], MediaOutline], limits: MediaLimits) -> None:
     media, outline = told
     newest = max((one.position for one in media if one.is_of_tool), default=-1)
     for hot_too in (False, True):
@@ -68,7 +68,9 @@ def test_what_is_needed_now_stays(told: tuple[list[Medium], Outline], limits: Li
 
 
 @given(sessions, LIMITS)
-def test_what_may_go_is_enough_where_there_is_enough_of_it(told: tuple[list[Medium], Outline], limits: Limits) -> None:
+def test_what_may_go_is_enough_where_there_is_enough_of_it(
+    told: tuple[list[Medium], MediaOutline], limits: MediaLimits
+) -> None:
     media, outline = told
     gone = shed(media, outline, limits, hot_too=True)
     left = [one for one in media if one not in gone]
@@ -80,20 +82,20 @@ def test_what_may_go_is_enough_where_there_is_enough_of_it(told: tuple[list[Medi
 
 
 @given(sessions)
-def test_without_a_limit_nothing_goes(told: tuple[list[Medium], Outline]) -> None:
-    assert aged(*told, Limits()) == set()
+def test_without_a_limit_nothing_goes(told: tuple[list[Medium], MediaOutline]) -> None:
+    assert aged(*told, MediaLimits()) == set()
 
 
 @pytest.mark.parametrize(
     ("limits", "size", "counts", "cuts"),
     [
-        (Limits(pictures=20), 1, [16, 8], 5),
-        (Limits(pictures=5), 1, [5, 2], 14),
-        (Limits(pictures=1), 1, [1, 1], 59),
-        (Limits(bytes=32_000), 1_000, [24, 10], 3),
+        (MediaLimits(pictures=20), 1, [16, 8], 5),
+        (MediaLimits(pictures=5), 1, [5, 2], 14),
+        (MediaLimits(pictures=1), 1, [1, 1], 59),
+        (MediaLimits(bytes=32_000), 1_000, [24, 10], 3),
     ],
 )
-def test_batches_begin_and_end_where_they_should(limits: Limits, size: int, counts: list[int], cuts: int) -> None:
+def test_batches_begin_and_end_where_they_should(limits: MediaLimits, size: int, counts: list[int], cuts: int) -> None:
     """The most and, once a batch was cut, the fewest media that a session of results sends."""
     media, outline = session(["tool"] * 60, [size] * 60)
     shown = []
@@ -108,4 +110,4 @@ def test_batches_begin_and_end_where_they_should(limits: Limits, size: int, coun
 def test_what_a_provider_refuses_goes_whatever_it_is() -> None:
     refused = Medium(1, 0, 100, is_of_tool=True, is_refused=True)
     _, outline = session(["tool"], [100])
-    assert aged([refused], outline, Limits()) == {refused}
+    assert aged([refused], outline, MediaLimits()) == {refused}

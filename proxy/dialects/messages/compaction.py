@@ -9,7 +9,15 @@ from typing import Any, Literal
 
 import msgspec
 
-from proxy.dialects.compaction import Answer, Clearing, CompactionRequest, CompactionRequestError, Held, How, Spent
+from proxy.dialects.compaction import (
+    Clearing,
+    CompactionAnswer,
+    CompactionCost,
+    CompactionRequest,
+    CompactionRequestError,
+    Held,
+    How,
+)
 from proxy.dialects.messages.forms import closed, opened
 from proxy.dialects.messages.kinds import Json, blocks_of, is_call, is_result, kind_of
 
@@ -199,7 +207,7 @@ def item_of(sealed: str, text: str, _name: str, how: How | None) -> Json:
     return {"type": "compaction", "content": text, key: sealed}
 
 
-def _usage(spent: Spent) -> dict[str, object]:
+def _usage(spent: CompactionCost) -> dict[str, object]:
     return {
         "input_tokens": spent.prompt,
         "output_tokens": spent.output,
@@ -208,17 +216,17 @@ def _usage(spent: Spent) -> dict[str, object]:
     }
 
 
-def _usage_alone(answer: Answer) -> dict[str, object]:
+def _usage_alone(answer: CompactionAnswer) -> dict[str, object]:
     """The top level tells nothing of the compaction."""
-    return {**_usage(Spent()), "iterations": [{"type": "compaction", **_usage(answer.spent)}]}
+    return {**_usage(CompactionCost()), "iterations": [{"type": "compaction", **_usage(answer.spent)}]}
 
 
-def whole(answer: Answer) -> bytes:
+def whole(answer: CompactionAnswer) -> bytes:
     told = _message(answer, [answer.item], "compaction", _usage_alone(answer))
     return msgspec.json.encode(told)
 
 
-def _message(answer: Answer, content: Sequence[Json], reason: str | None, usage: Json) -> dict[str, object]:
+def _message(answer: CompactionAnswer, content: Sequence[Json], reason: str | None, usage: Json) -> dict[str, object]:
     return {
         "id": f"msg_{answer.name}",
         "type": "message",
@@ -231,22 +239,22 @@ def _message(answer: Answer, content: Sequence[Json], reason: str | None, usage:
     }
 
 
-def opening(answer: Answer) -> Iterator[bytes]:
-    yield _event({"type": "message_start", "message": _message(answer, [], None, _usage(Spent()))})
+def opening(answer: CompactionAnswer) -> Iterator[bytes]:
+    yield _event({"type": "message_start", "message": _message(answer, [], None, _usage(CompactionCost()))})
 
 
-def at_work(_answer: Answer) -> bytes:
+def at_work(_answer: CompactionAnswer) -> bytes:
     return b""
 
 
-def closing(answer: Answer, *, is_told: bool) -> Iterator[bytes]:  # noqa: ARG001 - nothing is told before
+def closing(answer: CompactionAnswer, *, is_told: bool) -> Iterator[bytes]:  # noqa: ARG001 - nothing is told before
     yield from map(_event, _block_events(answer.item))
     delta = {"stop_reason": "compaction", "stop_sequence": None}
     yield _event({"type": "message_delta", "delta": delta, "usage": _usage_alone(answer)})
     yield _event({"type": "message_stop"})
 
 
-def failing(_answer: Answer, message: str, *, is_told: bool) -> bytes:  # noqa: ARG001 - as above
+def failing(_answer: CompactionAnswer, message: str, *, is_told: bool) -> bytes:  # noqa: ARG001 - as above
     return _event({"type": "error", "error": {"type": "api_error", "message": message}})
 
 
@@ -272,7 +280,7 @@ def _event(fields: Mapping[str, object]) -> bytes:
 class inserter:  # noqa: N801 - a function to those who use it
     """The block stands at index 0, and those of the model behind it; what was edited is told with the end."""
 
-    def __init__(self, answer: Answer) -> None:
+    def __init__(self, answer: CompactionAnswer) -> None:
         self._answer = answer
         self._begun: Mapping[str, object] = {}
 

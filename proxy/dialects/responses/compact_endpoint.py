@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from proxy.dialects.compaction import Answer
+from proxy.dialects.compaction import CompactionAnswer
 from proxy.dialects.responses.canonical import Json
 from proxy.dialects.responses.compaction import usage_of
 from proxy.dialects.responses.kinds import is_message, kind_of
@@ -19,7 +19,7 @@ def kept_user(item: object) -> Json | None:
     return {"status": "completed", **item, "type": "message", "content": parts}
 
 
-def compacted(answer: Answer, kept: Sequence[Json]) -> bytes:
+def compacted(answer: CompactionAnswer, kept: Sequence[Json]) -> bytes:
     """The answer to `/responses/compact`.
 
     Ids are no other answer's: what is kept is sent again, and OpenAI refuses two items of one id.

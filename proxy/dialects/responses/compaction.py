@@ -7,7 +7,14 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
-from proxy.dialects.compaction import Answer, CompactionRequest, CompactionRequestError, Held, How, Spent
+from proxy.dialects.compaction import (
+    CompactionAnswer,
+    CompactionCost,
+    CompactionRequest,
+    CompactionRequestError,
+    Held,
+    How,
+)
 from proxy.dialects.responses.answers import event_of
 from proxy.dialects.responses.canonical import Json
 from proxy.dialects.responses.kinds import COMPACTIONS, TRIGGER, call_id, calls_of, is_result, kind_of
@@ -122,7 +129,7 @@ def item_of(sealed: str, _text: str, name: str, _how: How | None) -> Json:
     return {"id": f"cmp_{name}", "type": "compaction", "encrypted_content": sealed}
 
 
-def usage_of(spent: Spent) -> Json:
+def usage_of(spent: CompactionCost) -> Json:
     return {
         "input_tokens": spent.prompt,
         "input_tokens_details": {"cached_tokens": spent.cached},
@@ -132,23 +139,23 @@ def usage_of(spent: Spent) -> Json:
     }
 
 
-def whole(answer: Answer) -> bytes:
+def whole(answer: CompactionAnswer) -> bytes:
     """The answer to a trigger."""
     return msgspec.json.encode(_response(answer, "completed", [answer.item]))
 
 
-def opening(answer: Answer) -> Iterator[bytes]:
+def opening(answer: CompactionAnswer) -> Iterator[bytes]:
     """How the stream of one begins, before there is an item."""
     for number, (kind, status) in enumerate((("created", "in_progress"), ("in_progress", "in_progress"))):
         yield _event(f"response.{kind}", number, response=_response(answer, status, []))
 
 
-def at_work(answer: Answer) -> bytes:
+def at_work(answer: CompactionAnswer) -> bytes:
     """A model is asked for a summary."""
     return _event("response.compaction.compacting", 2, item_id=answer.item_id, output_index=0)
 
 
-def closing(answer: Answer, *, is_told: bool) -> Iterator[bytes]:
+def closing(answer: CompactionAnswer, *, is_told: bool) -> Iterator[bytes]:
     """How it ends; `is_told`: whether `at_work` stood before it."""
     number = 3 if is_told else 2
     yield _event("response.output_item.added", number, output_index=0, item=answer.item)
@@ -156,7 +163,7 @@ def closing(answer: Answer, *, is_told: bool) -> Iterator[bytes]:
     yield _event("response.completed", number + 2, response=_response(answer, "completed", [answer.item]))
 
 
-def failing(answer: Answer, message: str, *, is_told: bool) -> bytes:
+def failing(answer: CompactionAnswer, message: str, *, is_told: bool) -> bytes:
     """How it ends where no item could be made."""
     error = {"code": "server_error", "message": message}
     return _event("response.failed", 3 if is_told else 2, response=_response(answer, "failed", []) | {"error": error})
@@ -165,7 +172,7 @@ def failing(answer: Answer, message: str, *, is_told: bool) -> bytes:
 class inserter:  # noqa: N801 - a function to those who use it
     """The item stands first, behind the announcements; what follows is counted on."""
 
-    def __init__(self, answer: Answer) -> None:
+    def __init__(self, answer: CompactionAnswer) -> None:
         self._answer = answer
         self._is_told = False
         self._last = -1
@@ -200,7 +207,7 @@ class inserter:  # noqa: N801 - a function to those who use it
         return {**changed, "response": self.whole(response)} if isinstance(response, dict) else changed
 
 
-def _response(answer: Answer, status: str, output: Sequence[Json]) -> dict[str, object]:
+def _response(answer: CompactionAnswer, status: str, output: Sequence[Json]) -> dict[str, object]:
     return {
         "id": f"resp_{answer.name}",
         "object": "response",

@@ -3,10 +3,10 @@
 from dataclasses import dataclass, replace
 
 from proxy.dialects.base import Dialect
-from proxy.dialects.compaction import AT_ONCE, Answer, How, Inserter, Spent
+from proxy.dialects.compaction import AT_ONCE, CompactionAnswer, CompactionCost, How, Inserter
 from proxy.engine.client_compaction.clearing import Cleared
 from proxy.engine.client_compaction.expansion import Expander, Settled
-from proxy.engine.client_compaction.making import ItemMaker, Made
+from proxy.engine.client_compaction.making import ItemMaker, MadeItem
 from proxy.engine.client_compaction.natives import Natives
 
 
@@ -28,7 +28,7 @@ class ClientCompaction:
     model: str
     name: str
     began: int
-    made: Made | None = None
+    made: MadeItem | None = None
     cleared: Cleared | None = None
 
     @property
@@ -58,14 +58,14 @@ class ClientCompaction:
             return None
         return dialect.compacting.inserter(self.answer(dialect))
 
-    def answer(self, dialect: Dialect) -> Answer:
+    def answer(self, dialect: Dialect) -> CompactionAnswer:
         """What the client gets; without an item as long as none is made."""
         edits = []
         if self.cleared is not None and dialect.clearing is not None:
             edits.append(dialect.clearing.applied(self.cleared.uses, self.cleared.tokens))
-        answer = Answer(self.name, self.began, self.model, how=self.how, edits=edits)
+        answer = CompactionAnswer(self.name, self.began, self.model, how=self.how, edits=edits)
         if self.made is None or dialect.compacting is None:
             return answer
         item = dialect.compacting.item_of(self.made.sealed, self.made.text, self.name, self.how)
-        spent = Spent(self.made.spent.prompt_tokens, self.made.spent.completion_tokens)
+        spent = CompactionCost(self.made.spent.prompt_tokens, self.made.spent.completion_tokens)
         return replace(answer, item=item, spent=spent)

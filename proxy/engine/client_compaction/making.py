@@ -46,7 +46,7 @@ _MOST_INSTRUCTIONS = 20_000
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
+class MadeItem:
     """An item of ours. text: what can be read of it. tokens: that it expands into. spent: of the calls that were made
     for it."""
 
@@ -82,7 +82,7 @@ class ItemMaker:
         room = _room_of(case)
         return _with_rooms(case.conversation, room).kept_tokens(record.covered) <= room.tail
 
-    async def make(self, case: CompactionContext, covers: str, instructions: str = "") -> Made:
+    async def make(self, case: CompactionContext, covers: str, instructions: str = "") -> MadeItem:
         """An item for the history of a request, which `covers` names.
 
         instructions: for the summarizer, in place of the policy's own prompt; empty for none.
@@ -116,7 +116,7 @@ class ItemMaker:
         tokens = record.text_tokens + sum(self._cooler.tokens(case, raw) for raw in tail)
         sealed, item = self._sealed(case, item, tokens)
         spent = record.making.spent if record.compacted >= began else Spent()
-        return Made(item, text, sealed, tokens, spent)
+        return MadeItem(item, text, sealed, tokens, spent)
 
     async def _record(self, case: CompactionContext, view: PromptView, room: _Room, parent: Record | None) -> Record:
         covered = parent.covered if parent else 0
