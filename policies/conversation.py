@@ -88,13 +88,20 @@ class Conversation:
 
     def with_messages(self, messages: Sequence[Message]) -> "Conversation":
         """The same conversation with other weights."""
+        return self._with(messages, self.rooms)
+
+    def with_rooms(self, rooms: Rooms) -> "Conversation":
+        """The same conversation, of which as much is repeated as these have room for."""
+        return self._with(self.messages, rooms)
+
+    def _with(self, messages: Sequence[Message], rooms: Rooms) -> "Conversation":
         return Conversation(
             messages,
             self.tools_tokens,
             self.order,
             instructions_covered=self.instructions_covered,
             pinned=self.pinned,
-            rooms=self.rooms,
+            rooms=rooms,
             outline=self.outline,
             carried=self.carried,
         )

@@ -138,15 +138,18 @@ class ModelProfile(msgspec.Struct, frozen=True, omit_defaults=True):
         return worst[-2] if len(worst) >= _ENOUGH else worst[-1]
 
 
-def after_media_refusal(
-    known: ModelProfile, now: float, *, size: int | None = None, pictures: int | None = None, refused: str | None = None
-) -> ModelProfile:
-    """After a request was taken with fewer media than one that was refused: of so many bytes, or so many; or after one
-    medium was refused by itself, by its digest."""
-    limits = known.media_limits(now)
-    least = [min(filter(None, pair), default=None) for pair in ((limits.bytes, size), (limits.pictures, pictures))]
-    digests = known.refused_media if refused is None else (*known.refused_media, refused)[-_REFUSED_MEDIA:]
-    return msgspec.structs.replace(known, media_bytes=least[0], pictures=least[1], refused_media=digests, media_at=now)
+def after_media_refusal(known: ModelProfile, learned: MediaLimits, now: float) -> ModelProfile:
+    """After a request was taken with fewer media than one that was refused, which has taught this."""
+    most = known.media_limits(now).at_most(learned)
+    return msgspec.structs.replace(known, media_bytes=most.bytes, pictures=most.pictures, media_at=now)
+
+
+def after_medium_refusal(known: ModelProfile, digest: str, now: float) -> ModelProfile:
+    """After one medium was refused by itself."""
+    limits, digests = known.media_limits(now), (*known.refused_media, digest)[-_REFUSED_MEDIA:]
+    return msgspec.structs.replace(
+        known, media_bytes=limits.bytes, pictures=limits.pictures, refused_media=digests, media_at=now
+    )
 
 
 def after_trial(known: ModelProfile, protocol: Protocol, now: float, *, answers: bool) -> ModelProfile:

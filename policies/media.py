@@ -5,7 +5,8 @@ every request, and costs more than keeping all. What is left out follows from th
 never takes back what was left out of a shorter one.
 """
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from itertools import accumulate
 from typing import NamedTuple
 
 # Shares of a limit at which a batch begins, and at which it ends; and down to which a user's own media go.
@@ -39,9 +40,10 @@ class MediaLimits(NamedTuple):
     def is_any(self) -> bool:
         return self.bytes is not None or self.pictures is not None
 
-    def half(self, share: float) -> "MediaLimits":
-        """A share of them, of at least one."""
-        return MediaLimits(*(None if each is None else max(1, int(share * each)) for each in self))
+    def at_most(self, other: "MediaLimits") -> "MediaLimits":
+        """What both allow."""
+        pairs = zip(self, other, strict=True)
+        return MediaLimits(*(min((one for one in pair if one is not None), default=None) for pair in pairs))
 
 
 class MediaOutline(NamedTuple):
@@ -60,18 +62,26 @@ class MediaOutline(NamedTuple):
 
 
 def aged(media: Sequence[Medium], outline: MediaOutline, limits: MediaLimits) -> set[Medium]:
-    """What is left out of the newest request, by what every request before it was."""
+    """What is left out of the newest request, by what every request before it was; `media` in their order."""
     gone = {medium for medium in media if medium.is_refused}
     if not limits.is_any:
         return gone
+    weights = [*accumulate(outline.sizes, initial=outline.fixed)]
+    there: list[Medium] = []
+    left_out = seen = 0
     for end, hot, user in zip(outline.ends, outline.hot, outline.users, strict=True):
-        there = [medium for medium in media if medium.position <= end and medium not in gone]
-        kept_from = _hot(there, hot, limits)
-        load = MediaLimits(_bytes(outline, end, gone), len(there))
+        while seen < len(media) and (medium := media[seen]).position <= end:
+            left_out += medium.size if medium in gone else 0
+            there += [] if medium in gone else [medium]
+            seen += 1
+        load = MediaLimits(weights[end + 1] - left_out, len(there))
         for at, (limit, loaded) in enumerate(zip(limits, load, strict=True)):
             if limit is None or loaded is None or loaded <= _valve(limit, is_count=at == 1):
                 continue
-            gone.update(_batch(there, loaded, limit, kept_from, user, is_count=at == 1))
+            batch = {*_batch(there, loaded, limit, _hot(there, hot, limits), user, is_count=at == 1)}
+            there = [medium for medium in there if medium not in batch]
+            left_out += sum(medium.size for medium in batch)
+            gone |= batch
             break
     return gone
 
@@ -83,10 +93,11 @@ def shed(media: Sequence[Medium], outline: MediaOutline, most: MediaLimits, *, h
     there = [medium for medium in media if medium not in gone]
     if not there:
         return gone
-    end, user = len(outline.sizes) - 1, outline.users[-1] if outline.users else 0
+    user = outline.users[-1] if outline.users else 0
     newest = max((medium.position for medium in there if medium.is_of_tool), default=-1)
     hot = newest if hot_too else outline.hot[-1] if outline.hot else 0
-    load = MediaLimits(_bytes(outline, end, gone), len(there))
+    weight = outline.fixed + sum(outline.sizes) - sum(medium.size for medium in gone)
+    load = MediaLimits(weight, len(there))
     for medium in _order(there, hot, user, newest):
         is_over = [
             limit is not None and have is not None and have > limit for limit, have in zip(most, load, strict=True)
@@ -112,11 +123,6 @@ def _hot(there: Sequence[Medium], hot: int, limits: MediaLimits) -> int:
 
 def _valve(limit: int, *, is_count: bool) -> int:
     return limit if is_count and limit <= _FEW else int(VALVE * limit)
-
-
-def _bytes(outline: MediaOutline, end: int, gone: Collection[Medium]) -> int:
-    left_out = sum(medium.size for medium in gone if medium.position <= end)
-    return outline.fixed + sum(outline.sizes[: end + 1]) - left_out
 
 
 def _batch(there: Sequence[Medium], load: int, limit: int, hot: int, user: int, *, is_count: bool) -> Iterator[Medium]:

@@ -79,6 +79,11 @@ class CompactionRequest:
     leaves: Mapping[str, object] = field(default_factory=dict)
     """Of the fields that ask for it, what goes upstream all the same."""
 
+    @property
+    def protocol(self) -> How | None:
+        """What an upstream that answers by itself has to know; None for nothing."""
+        return self.how or ("edit" if self.clearing is not None else None)
+
 
 NOTHING = CompactionRequest()
 

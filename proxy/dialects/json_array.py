@@ -123,6 +123,15 @@ def decode_text(raw: msgspec.Raw) -> str | None:
         return None
 
 
+def decode_object(raw: bytes) -> dict[str, object] | None:
+    """An object of JSON, lone surrogates made readable; None for anything else."""
+    try:
+        found = msgspec.json.decode(surrogates.readable(raw))
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
 def parse(body: bytes, array: Array) -> Parsed | None:
     """Parse a body; None for valid JSON of a shape we do not understand, and for what is not read at all.
 

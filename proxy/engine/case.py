@@ -197,8 +197,7 @@ class CompactionContext(RoutedRequest, frozen=True, dict=True):
         """What its upstream takes of media, as far as that is known; nothing where its policy wants none left out."""
         if self.caller.policy.media.mode == "off":
             return NO_MEDIA_LIMITS
-        pairs = zip(self.route.media, self.learned_media, strict=True)
-        return MediaLimits(*(min((one for one in pair if one is not None), default=None) for pair in pairs))
+        return self.route.media.at_most(self.learned_media)
 
     @property
     def _rooms(self) -> Rooms:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TypedDict
 
 from policies import media as policy
 from policies.conversation import MessageIndex
@@ -44,9 +43,9 @@ class FoundMedia:
     parts: Mapping[Medium, MediaPart]
     outline: MediaOutline
 
-    @property
-    def bytes(self) -> int:
-        return sum(medium.size for medium in self.all)
+    def left(self, view: PromptView, covered: int) -> list[Medium]:
+        """Those that are sent behind a record of so many messages."""
+        return [medium for medium in self.all if medium.position >= covered and medium.place not in view.left_out]
 
 
 @dataclass(eq=False, repr=False)
@@ -88,7 +87,7 @@ class MediaAger:
         self, case: CompactionContext, view: PromptView, refusal: MediaRefusal, covered: int, sent: int, attempt: int
     ) -> PromptView | None:
         media = self.of(case, view)
-        left = [medium for medium in media.all if medium.position >= covered and medium.place not in view.left_out]
+        left = media.left(view, covered)
         if refusal.what == "one":
             gone = {medium for medium in left if medium.is_refused and not _is_of_user_now(media.outline, medium)}
             return self._without(case, view, media, gone) if gone else None
@@ -117,7 +116,7 @@ class MediaAger:
         self, case: CompactionContext, view: PromptView, refusal: MediaRefusal, covered: int
     ) -> str | None:
         media = self.of(case, view)
-        left = [medium for medium in media.all if medium.position >= covered and medium.place not in view.left_out]
+        left = media.left(view, covered)
         if refusal.at is not None and not covered:
             left = [one for one in left if case.conversation.index(one.position) == refusal.at] or left
         largest = max(left, key=lambda medium: medium.size, default=None)
@@ -236,12 +235,9 @@ def _outline(case: CompactionContext, sizes: list[int]) -> MediaOutline:
     ]
     ends = ends if ends and ends[-1] == len(body) - 1 else [*ends, len(body) - 1]
     rounds = case.caller.policy.media.keep_rounds or case.caller.policy.large_messages.hot_rounds
-    hot, users = [], []
-    for end in ends:
-        begun = bisect_right(units, end)
-        hot.append(units[max(0, begun - rounds)] if units else 0)
-        spoken = [at for at in conversation.users if at <= end and body[at].role == "user"]
-        users.append(spoken[-1] if spoken else 0)
+    spoken = [0, *(at for at in conversation.users if body[at].role == "user")]
+    hot = [units[max(0, bisect_right(units, end) - rounds)] if units else 0 for end in ends]
+    users = [spoken[bisect_right(spoken, end) - 1] for end in ends]
     fixed = len(request.body) - sum(last - first for first, last in request.parsed.spans)
     head = sum(len(request.message_bytes(MessageIndex(at))) for at in range(conversation.head_length))
     return MediaOutline(sizes, fixed + head, ends, hot, users)
@@ -254,21 +250,14 @@ def media_sent(draft: Draft, media: Sequence[Medium]) -> int:
     return sum(medium.position >= covered and medium.place not in left_out for medium in media)
 
 
-class Lesson(TypedDict, total=False):
-    """As `Windows.saw_media_refused` takes it."""
-
-    size: int
-    pictures: int
-
-
-def learned_from(refusal: MediaRefusal, sent: int, left: int) -> Lesson | None:
-    """What a refusal of so many bytes and so many media has taught; None for one that is about a single medium."""
+def learned_from(refusal: MediaRefusal, sent: int, left: int) -> MediaLimits:
+    """What a refusal of so many bytes and so many media has taught; nothing if it is about a single medium."""
     match refusal.what:
         case "bytes":
-            return {"size": min(refusal.limit or sent, sent) - 1}
+            return MediaLimits(bytes=min(refusal.limit or sent, sent) - 1)
         case "pictures":
-            return {"pictures": refusal.limit or max(1, left - 1)}
+            return MediaLimits(pictures=refusal.limit or max(1, left - 1))
         case "wide" | "pages":
-            return {"pictures": max(1, left - 1)}
+            return MediaLimits(pictures=max(1, left - 1))
         case "one":
-            return None
+            return MediaLimits()

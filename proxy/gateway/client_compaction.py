@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import replace
+from functools import partial
 from typing import Literal
 
 import msgspec
@@ -24,7 +25,7 @@ from proxy.engine.draft import standing_of
 from proxy.engine.engine import Engine
 from proxy.errors import InvalidRequestError, ProxyError
 from proxy.gateway.answers import UpstreamAnswer
-from proxy.gateway.item_in_answer import ItemInAnswer, WholeRewritten
+from proxy.gateway.item_in_answer import ItemInAnswer, WholeRewritten, with_item
 from proxy.gateway.stages import Delivery, Received
 from proxy.gateway.trial import ItemSeen
 from proxy.observing.events import ItemHandled
@@ -34,6 +35,7 @@ from proxy.upstream.routes import Route
 
 _BETAS = b"anthropic-beta"
 _STORED = ("previous_response_id", "conversation")
+Rewriting = ItemInAnswer | WholeRewritten | ItemSeen
 What = Literal["made", "read", "refused", "foreign"]
 _FAILED = "The conversation could not be compacted."
 # What of the user's messages the endpoint's answer repeats, in tokens and as a share of M.
@@ -126,8 +128,7 @@ class CompactionAnswers:
 
     def _answers(self, route: Route, dialect: Dialect, settled: Settled) -> bool | None:
         """Whether the upstream answers what is asked; None if it has to be tried, False if there is nothing to."""
-        asked = settled.asked
-        how = asked.how or ("edit" if asked.clearing is not None else None)
+        how = settled.asked.protocol
         if how is None and not settled.foreign:
             return False
         return self._natives.answers(route, dialect, how)
@@ -271,19 +272,19 @@ def for_settled(route: Route, dialect: Dialect) -> Route:
     return structs.replace(route, headers=headers)
 
 
-def rewriting(
-    delivery: Delivery, compaction: ClientCompaction, answer: UpstreamAnswer
-) -> ItemInAnswer | ItemSeen | None:
+def rewriting(delivery: Delivery, compaction: ClientCompaction, answer: UpstreamAnswer) -> Rewriting | None:
     """What is passed on of a model's answer in its place; None for all of it as it is."""
     if not 200 <= delivery.status < 300 or answer.response.header(b"content-encoding") not in (None, b"identity"):
         return None
     if compaction.is_trial:
         return ItemSeen()
     inserter = compaction.inserter(delivery.head.dialect)
-    return None if inserter is None else ItemInAnswer(inserter, is_stream=answer.is_event_stream)
+    if inserter is None:
+        return None
+    return ItemInAnswer(inserter) if answer.is_event_stream else WholeRewritten(partial(with_item, inserter=inserter))
 
 
-def item_in(compaction: ClientCompaction, rewritten: ItemInAnswer | ItemSeen | None) -> Literal["made", "read"] | None:
+def item_in(compaction: ClientCompaction, rewritten: Rewriting | None) -> Literal["made", "read"] | None:
     """Whether an answer has an item of ours, or the request had; None for neither."""
     if compaction.made is not None and rewritten is not None:
         return "made"

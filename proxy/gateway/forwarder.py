@@ -147,7 +147,7 @@ class Forwarder:
         finding = self._drafter.refused_medium(case, sent, refusal)
         found = await self._fail_open.run(finding, None, delivery.received.patience)
         if found is not None:
-            self._windows.saw_media_refused(case.place, refused=found)
+            self._windows.saw_medium_refused(case.place, found)
             delivery.named = with_newest_lessons(case, delivery.active.router)
 
     def _learn_media(self, delivery: Delivery, refusal: MediaRefusal, refused: Draft, taken: Draft) -> None:
@@ -155,9 +155,8 @@ class Forwarder:
 
         def learn() -> CompactionContext:
             media = taken.view.media if taken.view else ()
-            lesson = learned_from(refusal, len(refused.body), media_sent(refused, media))
-            if lesson is not None:
-                self._windows.saw_media_refused(case.place, **lesson)
+            learned = learned_from(refusal, len(refused.body), media_sent(refused, media))
+            self._windows.saw_media_refused(case.place, learned)
             return with_newest_lessons(case, delivery.active.router)
 
         delivery.named = self._fail_open.call(learn, case)

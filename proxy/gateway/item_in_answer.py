@@ -5,40 +5,27 @@ from collections.abc import Callable
 import msgspec
 
 from proxy.dialects.compaction import Inserter
-from proxy.dialects.surrogates import readable
-from proxy.server.sse import EVENT_END, data_of
+from proxy.dialects.json_array import decode_object
+from proxy.server.sse import data_of, whole_events
 
 _DATA = b"data:"
 
 
 class ItemInAnswer:
-    """What is passed on of an answer, in place of what has come of it: whole events, or all of it at the end."""
+    """What is passed on of a stream, in place of what has come of it: whole events."""
 
-    def __init__(self, inserter: Inserter, *, is_stream: bool) -> None:
+    def __init__(self, inserter: Inserter) -> None:
         self._inserter = inserter
-        self._is_stream = is_stream
-        self._held = bytearray()
+        self._held = b""
 
     def __call__(self, chunk: bytes, *, is_last: bool) -> bytes:
-        self._held += chunk
-        if not self._is_stream:
-            return self._whole() if is_last else b""
-        ends = [found.end() for found in EVENT_END.finditer(self._held)]
-        if is_last and (not ends or ends[-1] < len(self._held)):
-            ends.append(len(self._held))
-        passed, start = [], 0
-        for end in ends:
-            passed.append(self._event(bytes(self._held[start:end])))
-            start = end
-        del self._held[:start]
-        return b"".join(passed)
-
-    def _whole(self) -> bytes:
-        answer = _decoded(bytes(self._held))
-        return bytes(self._held) if answer is None else msgspec.json.encode(self._inserter.whole(answer))
+        events, self._held = whole_events(self._held + chunk)
+        if is_last and self._held:
+            events.append(self._held)
+        return b"".join(map(self._event, events))
 
     def _event(self, event: bytes) -> bytes:
-        told = _decoded(data_of(event))
+        told = decode_object(data_of(event))
         if told is None:
             return event
         beside = [line for line in event.splitlines() if line and not line.startswith((_DATA, b"event:"))]
@@ -58,13 +45,11 @@ class WholeRewritten:
         return self._change(bytes(self._held)) if is_last else b""
 
 
+def with_item(answer: bytes, inserter: Inserter) -> bytes:
+    """A whole answer with the item; itself if it is no object."""
+    told = decode_object(answer)
+    return answer if told is None else msgspec.json.encode(inserter.whole(told))
+
+
 def _written(event: dict[str, object]) -> bytes:
     return b"event: %b\ndata: %b\n\n" % (str(event.get("type")).encode(), msgspec.json.encode(event))
-
-
-def _decoded(data: bytes) -> dict[str, object] | None:
-    try:
-        found = msgspec.json.decode(readable(data))
-    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
-        return None
-    return found if isinstance(found, dict) else None

@@ -252,7 +252,7 @@ class Gateway:
             if is_theirs or compaction.how in AT_ONCE or not is_full(case):
                 draft = Draft(case.request.body, case.request.tokens, "bypass", "provider_compaction")
                 return Prepared(named.route, draft, case, compaction=compaction)
-            self._engine.clients.natives.saw(named.route, compaction.tried, answers=False)
+            self._engine.clients.natives.saw(named.route, compaction.settled.asked.protocol, answers=False)
             return await self._prepare(received)
         named = replace(named, route=for_settled(named.route, dialect) if named.request.is_ours else named.route)
         if compaction.how in AT_ONCE:
@@ -283,7 +283,7 @@ class Gateway:
         if answer.overflow is not None:
             verdict = False
         if verdict is not None:
-            self._engine.clients.natives.saw(delivery.route, compaction.tried, answers=verdict)
+            self._engine.clients.natives.saw(delivery.route, compaction.settled.asked.protocol, answers=verdict)
         if verdict is not False:
             return answer
         answer.response.close()
@@ -357,15 +357,12 @@ class Gateway:
 
     def _learn_native(self, delivery: Delivery, compaction: ClientCompaction, seen: ItemSeen) -> None:
         """Whether an upstream compacts by itself, by what it has billed and answered."""
-        usage, threshold = (
-            delivery.tap.usage() if delivery.tap is not None else None,
-            compaction.settled.asked.threshold,
-        )
-        natives = self._engine.clients.natives
+        usage = delivery.tap.usage() if delivery.tap is not None else None
+        threshold, natives = compaction.settled.asked.threshold, self._engine.clients.natives
         if seen.is_there:
-            natives.saw(delivery.route, compaction.tried, answers=True)
+            natives.saw(delivery.route, compaction.settled.asked.protocol, answers=True)
         elif usage is not None and threshold is not None and usage.prompt_tokens >= BEYOND * threshold:
-            natives.saw(delivery.route, compaction.tried, answers=False)
+            natives.saw(delivery.route, compaction.settled.asked.protocol, answers=False)
 
     async def _count(self, progress: Progress) -> None:
         """The upstream's count of what `_converse` would send now: nothing is made for it, and nothing written."""
@@ -386,13 +383,7 @@ class Gateway:
             case = case_of(head, router, received.caller, received.mode, request)
             if not request.compacts:
                 return Prepared(case.route, await self._engine.explainer.standing(case), case)
-            request, settled = await self._compaction.settled(received, request, case.route)
-            case = case_of(head, router, received.caller, received.mode, request)
-            if request.is_ours:
-                case = replace(case, route=for_settled(case.route, request.dialect))
-            compaction, case = await self._compaction.cleared(
-                received, case, compaction_of(settled, request, received.exchange)
-            )
+            compaction, case = await self._without_compaction(received, case)
             return Prepared(case.route, await self._engine.explainer.standing(case), case, compaction=compaction)
 
     async def _explain(self, progress: Progress) -> None:
@@ -420,14 +411,21 @@ class Gateway:
         case = case_of(head, router, caller, received.mode, request)
         if not request.compacts:
             return await self._engine.explainer.explain(case, request)
-        request, settled = await self._compaction.settled(received, request, case.route)
-        case = case_of(head, router, caller, received.mode, request)
-        compaction, case = await self._compaction.cleared(
-            received, case, compaction_of(settled, request, received.exchange)
-        )
+        compaction, case = await self._without_compaction(received, case)
         explained = await self._engine.explainer.explain(case, case.request)
         verdict = await self._compaction.verdict(case, compaction)
         return explained if verdict is None else replace(explained, outcome=verdict[0], reason=verdict[1])
+
+    async def _without_compaction(
+        self, received: Received, case: CompactionContext
+    ) -> tuple[ClientCompaction, CompactionContext]:
+        """A request that is counted or explained alone, without what it has to do with a compaction; what that was."""
+        request, settled = await self._compaction.settled(received, case.request, case.route)
+        case = case_of(received.head, received.active.router, received.caller, received.mode, request)
+        if request.is_ours:
+            case = replace(case, route=for_settled(case.route, request.dialect))
+        compaction = compaction_of(settled, request, received.exchange)
+        return await self._compaction.cleared(received, case, compaction)
 
     async def _pass_through(self, progress: Progress) -> None:
         """Any other request: relayed untouched, both bodies streamed."""

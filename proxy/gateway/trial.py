@@ -1,13 +1,11 @@
 """Whether an upstream answers what a client asks of a provider's compaction, by its answer to one request."""
 
-import msgspec
-
 from proxy.dialects.base import Dialect
 from proxy.dialects.compaction import AT_ONCE, How
-from proxy.dialects.surrogates import readable
+from proxy.dialects.json_array import decode_object
 from proxy.gateway.answers import UpstreamAnswer
 from proxy.server.content_coding import UndecodableError, decoder
-from proxy.server.sse import EVENT_END, data_of
+from proxy.server.sse import data_of, whole_events
 
 UNKNOWN = frozenset({404, 405, 501})
 _REFUSED = frozenset({400, 422})
@@ -50,39 +48,29 @@ async def answers(answer: UpstreamAnswer, how: How | None, dialect: Dialect) -> 
 async def _has_item(answer: UpstreamAnswer, dialect: Dialect) -> bool:
     """Whether the first item that is finished, and no reasoning, is a compaction: nothing else is of use to a client
     that asked for one."""
-    body, read, raw = answer.response.body, b"", b""
+    compacting = dialect.compacting
+    assert compacting is not None  # noqa: S101 - nothing else is tried
+    body, raw, left, size = answer.response.body, bytearray(), b"", 0
     decode = decoder(answer.response.header(b"content-encoding"), _MOST) or bytes
     found: bool | None = None
     try:
-        while found is None and len(read) < _MOST:
+        while found is None and size < _MOST:
             chunk = body.taken()
             raw += chunk
-            read += decode(chunk) if chunk else b""
-            found = _told(read, dialect, is_stream=answer.is_event_stream, is_whole=body.is_complete)
+            read = decode(chunk) if chunk else b""
+            size, left = size + len(read), left + read
+            if answer.is_event_stream:
+                events, left = whole_events(left)
+                told = (compacting.is_made_by(decode_object(data_of(event)) or {}) for event in events)
+                found = next((made for made in told if made is not None), None)
+            elif body.is_complete and (whole := decode_object(left)) is not None:
+                found = compacting.is_made_in(whole)
             if found is None and (body.is_complete or (not chunk and not await body.more(None))):
                 break
     except UndecodableError:
         found = None
-    body.untake(raw)
+    body.untake(bytes(raw))
     return bool(found)
-
-
-def _told(read: bytes, dialect: Dialect, *, is_stream: bool, is_whole: bool) -> bool | None:
-    compacting = dialect.compacting
-    assert compacting is not None  # noqa: S101 - nothing else is tried
-    if not is_stream:
-        answer = _decoded(read) if is_whole else None
-        return None if answer is None else compacting.is_made_in(answer)
-    events = (_decoded(data_of(event)) or {} for event in EVENT_END.split(read)[:-1])
-    return next((made for event in events if (made := compacting.is_made_by(event)) is not None), None)
-
-
-def _decoded(data: bytes) -> dict[str, object] | None:
-    try:
-        found = msgspec.json.decode(readable(data))
-    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
-        return None
-    return found if isinstance(found, dict) else None
 
 
 class ItemSeen:

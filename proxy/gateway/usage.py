@@ -8,7 +8,7 @@ import msgspec
 from proxy.dialects.base import Answers, Usage
 from proxy.gateway.answers import UpstreamAnswer
 from proxy.server import content_coding
-from proxy.server.sse import EVENT_END, LONGEST_END, data_of, split_events
+from proxy.server.sse import EVENT_END, LONGEST_END, data_of, split_events, whole_events
 
 # Usage stands at the end: after the choices, or in the last event that carries any; in some streams in the first too.
 _TAIL = 64 * 1024
@@ -200,11 +200,10 @@ def _whole(read: bytearray) -> int:
 def _wanted(events: bytes, reads: Answers) -> bytes:
     if reads.USAGE_KEY not in events:
         return events
-    passed = []
-    start = 0
-    for end in [*(end.end() for end in EVENT_END.finditer(events)), len(events)]:
-        data = data_of(events[start:end])
-        if reads.USAGE_KEY not in data or not reads.is_usage_alone(data):
-            passed.append(events[start:end])
-        start = end
-    return b"".join(passed)
+    whole, rest = whole_events(events)
+    return b"".join(event for event in [*whole, rest] if not _is_usage_alone(event, reads))
+
+
+def _is_usage_alone(event: bytes, reads: Answers) -> bool:
+    data = data_of(event)
+    return reads.USAGE_KEY in data and reads.is_usage_alone(data)

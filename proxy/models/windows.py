@@ -254,13 +254,14 @@ class Windows:
         """Take that thinking holds only behind the prompt that it was made for."""
         self._take(place, msgspec.structs.replace(self.experience(place), binds_thinking=True))
 
-    def saw_media_refused(
-        self, place: ModelKey, *, size: int | None = None, pictures: int | None = None, refused: str | None = None
-    ) -> None:
+    def saw_media_refused(self, place: ModelKey, learned: MediaLimits) -> None:
         """Take what a refusal of media has taught, once a request with fewer was taken."""
-        known = self.experience(place)
-        learned = lessons.after_media_refusal(known, self._clock(), size=size, pictures=pictures, refused=refused)
-        self._take(place, learned)
+        if learned.is_any:
+            self._take(place, lessons.after_media_refusal(self.experience(place), learned, self._clock()))
+
+    def saw_medium_refused(self, place: ModelKey, digest: str) -> None:
+        """Take that a medium is refused by itself."""
+        self._take(place, lessons.after_medium_refusal(self.experience(place), digest, self._clock()))
 
     def saw_media_in_vain(self, place: ModelKey) -> None:
         """Take that fewer media were refused too."""

@@ -21,7 +21,6 @@ _STATUSES = frozenset({400, 413, 422, 500})
 _MOST_READ = 64 * 1024
 _UNITS = {"kb": 10**3, "kib": 2**10, "mb": 10**6, "mib": 2**20, "gb": 10**9, "gib": 2**30}
 _SIZE = r"(?P<limit>\d+(?:\.\d+)?) ?(?P<unit>bytes|[kmg]i?b|b)\b"
-_SENTENCE = 200
 # The first that fits; `limit` and `given` where a refusal states them.
 _ROWS: tuple[tuple[What, str], ...] = (
     ("wide", r"dimensions? exceeds? max allowed size for many.image requests:? (?P<limit>\d+)"),
@@ -54,7 +53,6 @@ class MediaRefusal:
     """limit, given: as stated; None where they are not. at: the item that an error names; None for none.
 
     is_certain: whether its words say so; else only a request of which media are a good part is refused for them.
-    sentence: the provider's own, in one line.
     """
 
     what: What
@@ -62,7 +60,6 @@ class MediaRefusal:
     given: int | None = None
     at: int | None = None
     is_certain: bool = True
-    sentence: str = ""
 
 
 def media_refusal(status: int, body: bytes) -> MediaRefusal | None:
@@ -95,5 +92,4 @@ def _stated(what: What, found: re.Match[str], text: str) -> MediaRefusal:
         int(float(limit) * unit) or None if limit else None,
         int(given) if given else None,
         int(place["at"]) if place else None,
-        sentence=" ".join(text.split())[:_SENTENCE],
     )

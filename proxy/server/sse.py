@@ -13,6 +13,15 @@ def split_events(read: bytes) -> list[bytes]:
     return EVENT_END.split(read)
 
 
+def whole_events(read: bytes | bytearray) -> tuple[list[bytes], bytes]:
+    """The complete events of what has come, each with its end, and what is left behind them."""
+    events, start = [], 0
+    for found in EVENT_END.finditer(read):
+        events.append(bytes(read[start : found.end()]))
+        start = found.end()
+    return events, bytes(read[start:])
+
+
 def data_of(event: bytes | bytearray) -> bytes:
     """What an event says; empty where it has no data."""
     return b"\n".join(_values(event, b"data:"))

@@ -37,11 +37,6 @@ class ClientCompaction:
         return self.settled.is_trial
 
     @property
-    def tried(self) -> How | None:
-        """What is tried then."""
-        return self.how or ("edit" if self.settled.asked.clearing is not None else None)
-
-    @property
     def how(self) -> How | None:
         return self.settled.asked.how
 

@@ -16,7 +16,7 @@ from policies.half_window import Cut
 from policies.ledger import ledger
 from policies.message import INSTRUCTION_ROLES
 from policies.oversize import limits_for
-from policies.plan import ActiveCheckpoint, Compact, tokens_with
+from policies.plan import Compact, tokens_with
 from policies.record import working_set
 from policies.record.record import Record, Spent, text_with
 from proxy.dialects.json_array import split_items
@@ -128,7 +128,7 @@ class ItemMaker:
         now = tokens_with(case.conversation, standing_of(parent if parent is not case.carried else None))
         position = 0 if cut is None else cut
         chosen = Cut(position, "L1", "round-boundary", view.conversation.kept_tokens(position))
-        plan = Compact(chosen, room.budget, _active(parent), True, "client", now)
+        plan = Compact(chosen, room.budget, standing_of(parent), True, "client", now)
         started, deadline = self._lineages.seen(case.chain.first_link), case.caller.policy.summarizer.timeout
         job = Job(case, view, plan, parent, case.summarizer if cut is not None else None, started, deadline)
         return await (self._compactions.next(job) if cut is not None else self._compactions.unpublished(job))
@@ -202,16 +202,7 @@ def _room_of(case: CompactionContext) -> _Room:
 def _with_rooms(conversation: Conversation, room: _Room) -> Conversation:
     """The conversation, of which a record repeats what has room in a tail; files of rules are in the record."""
     half = room.tail // 2
-    return Conversation(
-        conversation.messages,
-        conversation.tools_tokens,
-        conversation.order,
-        instructions_covered=conversation.instructions_covered,
-        pinned=conversation.pinned,
-        rooms=Rooms(loading=half, task=half, rules=0, oversize=half),
-        outline=conversation.outline,
-        carried=conversation.carried,
-    )
+    return conversation.with_rooms(Rooms(loading=half, task=half, rules=0, oversize=half))
 
 
 def _cut_of(conversation: Conversation, covered: int, room: int) -> int | None:
@@ -224,10 +215,6 @@ def _cut_of(conversation: Conversation, covered: int, room: int) -> int | None:
 def _anchors(conversation: Conversation, covered: int) -> list[int]:
     """What is sent beside the record of what it covers."""
     return [*dict.fromkeys([*conversation.loading(covered), *conversation.repeated(covered)])]
-
-
-def _active(parent: Record | None) -> ActiveCheckpoint | None:
-    return None if parent is None else ActiveCheckpoint(parent.covered, parent.text_tokens)
 
 
 def _raws(items: Sequence[bytes]) -> tuple[msgspec.Raw, ...]:
