@@ -275,7 +275,7 @@ def is_crowded(item: bytes | memoryview) -> bool:
     """
     if not MAX_VALUES < len(item) <= bounds.MOST_OF_MESSAGE:
         return len(item) > MAX_VALUES
-    text = bytes(item)
+    text = skeleton_of(bytes(item)).text
     if text.count(b"{") + text.count(b"[") <= MAX_VALUES:
         return False
     return sum(1 for found in islice(_openings(text), MAX_VALUES + 1) if found[1]) > MAX_VALUES

@@ -21,7 +21,7 @@ def readable(body: bytes) -> bytes:
 
     The result has the length of the body, so offsets found in it hold for the client's bytes.
     """
-    if _SURROGATES.search(body) is None:
+    if b"\\" not in body or _SURROGATES.search(body) is None:  # the first alone is quick, as for pictures
         return body
     changed = bytearray(body)  # changed in place: one substitution over megabytes would hold up others
     for match in _SURROGATES.finditer(body):
