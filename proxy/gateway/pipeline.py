@@ -137,6 +137,7 @@ class Gateway:
             exchange.end_work()
             self.open_requests.remove(exchange)
             self._close(progress, error)
+            error = None  # it leads back here, and with it what was received would wait for the garbage collector
 
     def _close(self, progress: Progress, error: BaseException | None) -> None:
         if progress.admitted is not None:

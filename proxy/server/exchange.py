@@ -134,6 +134,7 @@ class Exchange:
     def end_work(self) -> None:
         """Nothing is done for it any more but to write its answer."""
         self._is_worked_on = False
+        self.ended_by = None  # by which it would lead back to itself, once it is raised
         if self._ending is not None:
             self._ending.stop()
             self._ending = None

@@ -606,6 +606,45 @@ async def test_nothing_is_kept_of_what_was_answered(tmp_path: Path) -> None:
             gc.enable()
 
 
+@pytest.mark.parametrize("number", [1, 3])
+@pytest.mark.parametrize("how", ["invalid", "too_large", "closed", "refused", "leaves"])
+async def test_nothing_is_kept_of_what_has_failed(tmp_path: Path, how: str, number: int) -> None:
+    """An error that leads back to what it passed would keep a body of any size until somebody looks for cycles."""
+    gc.collect()
+    others = {id(each) for each in gc.get_objects() if isinstance(each, Progress)}
+
+    async def script(call: Call) -> None:
+        await call.read()
+        came.set()
+        if how == "leaves":
+            await asyncio.Event().wait()
+        elif how == "closed":
+            call.close()
+        else:
+            await call.send(answer(429, b"{}", JSON))
+
+    came = asyncio.Event()
+    text = "8,y;" * (40_000 if how == "too_large" else 10_000)
+    body = chat(text)[:-5] if how == "invalid" else chat(text)
+    async with warm(tmp_path, script, server={"max_body_bytes": 100_000}) as stage:
+        gc.collect()
+        gc.disable()
+        try:
+            for _ in range(number):
+                async with connected(stage.address) as client:
+                    await client.send(b"".join(cut(body)))
+                    if how == "leaves":
+                        await came.wait()
+                    else:
+                        await client.reply()
+            for _ in range(40):
+                await asyncio.sleep(0)
+            held = [each for each in gc.get_objects() if isinstance(each, Progress) and id(each) not in others]
+            assert not held
+        finally:
+            gc.enable()
+
+
 async def test_what_was_read_of_a_request_that_is_refused_is_not_kept(tmp_path: Path) -> None:
     async def script(call: Call) -> None:
         await call.read()

@@ -287,11 +287,19 @@ class PendingResponse:
 
     async def _head(self) -> None:
         while not self.reader.is_begun or self._is_nearly_whole:
-            if self._error is not None:
-                raise self._error
+            self._raise_failure()
             await self._news()
         if self._proxy is not None and self.reader.status == UNAUTHORIZED:
             raise unauthorized_error(self._proxy)
+
+    def _raise_failure(self) -> None:
+        """Raise what has prevented it, if something has; it is not kept, since it leads back here then."""
+        error, self._error = self._error, None
+        try:
+            if error is not None:
+                raise error
+        finally:
+            del error
 
     @property
     def _is_nearly_whole(self) -> bool:
