@@ -152,12 +152,10 @@ class PrefixCache:
 def _parse_rest(prefix: Prefix, body: bytes, array: Array) -> Parsed | None:
     """Parse from the prefix on; None where anything is odd, and the body is parsed as a whole."""
     start = rest_position(body, prefix.length)
-    if start < 0:
+    if start < 0 or len(body) - start > QUICK:  # as a whole it is read off the event loop
         return None
     opening = b"{" + array.key + b":["
     rest = opening + body[start:]
-    if len(rest) > QUICK:  # as a whole it is read off the event loop
-        return None
     try:
         envelope = array.envelope(rest)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
