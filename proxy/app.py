@@ -18,6 +18,9 @@ from proxy.admin.site import Pages
 from proxy.api.head import ApiHead, api_head
 from proxy.callers import admin_token, store_secret
 from proxy.callers.admin_token import AdminToken
+from proxy.callers.issued_keys import LOOK_EVERY as LOOK_FOR_KEYS_EVERY
+from proxy.callers.issued_keys import KeyRing, KeyShelf
+from proxy.callers.key_usage import COUNT_EVERY, KeyUsage
 from proxy.callers.tenants import Caller, Tenants
 from proxy.config.imports import import_function
 from proxy.config.loading import Config, digest_of
@@ -80,6 +83,7 @@ class App(Served):
         self._log = log or open_log(config.logging.level, time.time, form=config.logging.format)
         self._opened: AdminContext | None = None
         self._gateway: Gateway
+        self._keys: KeyRing
         self._made_token: AdminToken | None = None
         super().__init__(Pages(lambda: self._opened, lambda: self.is_draining, lifespan=lambda _: self.opened()))
 
@@ -121,14 +125,16 @@ class App(Served):
             opened.push_async_callback(store.close)
             client = await opened.enter_async_context(UpstreamClient(config.upstreams, os.environ))
             started, name = time.time(), config.server.name or f"{socket.gethostname()}:{config.server.port}"
-            recent, trails = Recent(), SessionTrails()
+            recent, trails, key_usage = Recent(), SessionTrails(), KeyUsage(store, time.time)
             spans = await opened.enter_async_context(_spans(config.telemetry.traces, name))
-            hooks = [import_function(name) for name in config.hooks]
-            engine = await open_engine(config, store, client, workers, self._log, recent, trails, *spans, *hooks)
+            hooks: list[Hook] = [key_usage, *spans, *(import_function(name) for name in config.hooks)]
+            engine = await open_engine(config, store, client, workers, self._log, recent, trails, *hooks)
             engine.memory.most = self._share_of(config.server).memory
             opened.push_async_callback(engine.background.drain, _DRAIN_SECONDS)
             asker, fail_open = WindowAsker(client, engine.windows, time.monotonic), FailOpen(self._log.fault)
-            gateway = Gateway(self._activate(config, engine), engine, asker, client, fail_open)
+            keys = self._keys = KeyRing(KeyShelf(engine.sessions.sealed), engine.sessions.is_up)
+            await fail_open.run(keys.look(), None)
+            gateway = Gateway(self._activate(config, engine), engine, asker, client, fail_open, key_usage)
             reloader = Reloader(self._source, config, self._swap, engine.observe, self._log)
             self._watch(engine.metrics, gateway, reloader)
             opened.enter_context(lag_told(engine.tallies.lagged))
@@ -152,6 +158,8 @@ class App(Served):
             opened.callback(watching.cancel)
             look_after = repeated(lambda: fail_open.run(_look_after(engine, kept, recent), None), LOOK_EVERY)
             await opened.enter_async_context(look_after)
+            await opened.enter_async_context(repeated(lambda: fail_open.run(keys.look(), None), LOOK_FOR_KEYS_EVERY))
+            await opened.enter_async_context(_counted(key_usage, fail_open.named("key_usage_failed")))
             await opened.enter_async_context(_told(figures, replicas, fail_open.named("figures_failed")))
             if kept is not None:
                 await opened.enter_async_context(_written(kept, fail_open.named("trails_failed")))
@@ -234,7 +242,7 @@ class App(Served):
         traces = config.telemetry.traces
         tracing = Tracing(traces.sample, traces.propagate) if traces.endpoint else None
         most = most_requests(server.max_requests)
-        return Active(Tenants(config), engine.router(config), server, most, token, tracing)
+        return Active(Tenants(config, self._keys), engine.router(config), server, most, token, tracing)
 
     def _share_of(self, server: Server) -> Server:
         """What this process may use of what all workers may."""
@@ -280,6 +288,14 @@ async def _told(figures: KeptFigures, replicas: Replicas, fail_open: FailOpen) -
         yield
     await fail_open.run(figures.write(), None)
     await fail_open.run(replicas.leave(), None)
+
+
+@asynccontextmanager
+async def _counted(usage: KeyUsage, fail_open: FailOpen) -> AsyncIterator[None]:
+    """The store is told every second what issued keys have used, and once more at the end."""
+    async with repeated(lambda: fail_open.run(usage.count(), None), COUNT_EVERY):
+        yield
+    await fail_open.run(usage.count(), None)
 
 
 @asynccontextmanager

@@ -285,6 +285,41 @@ class TooManyRequestsError(ProxyError):
     retry_after = 1
 
 
+class KeyRateError(TooManyRequestsError):
+    """An issued key has used in a minute what it may (`concertina keys add`)."""
+
+    def __init__(self, limit: str, retry_after: int) -> None:
+        """`limit`: as people read it. `retry_after` is in seconds."""
+        super().__init__(f"This API key is limited to {limit}; try again in {retry_after} s.")
+        self.retry_after = retry_after
+
+
+class BudgetSpentError(ProxyError):
+    """An issued key has used what it may in a day or a month of UTC.
+
+    The code is OpenAI's for an account without credit, which clients do not repeat.
+    """
+
+    status = 429
+    code = "insufficient_quota"
+    type = "insufficient_quota"
+
+    def __init__(self, limit: str, retry_after: int) -> None:
+        """As above."""
+        super().__init__(f"This API key has used its {limit}; ask the operator of this proxy for more.")
+        self.retry_after = retry_after
+
+
+class KeysUnknownError(ProxyError):
+    """Issued keys lie in the store, which has not answered since the start: whose this one is cannot be told."""
+
+    status = 503
+    code = "store_unavailable"
+    retryable = True
+    message = "API keys cannot be looked up here at the moment; try again."
+    retry_after = 2
+
+
 class EndedError(ProxyError):
     """Ends a request that is not done, also in the middle of its answer."""
 

@@ -1,1 +1,1 @@
-"""Who is calling: tenants and their keys, the admin token, admission, spending, session labels."""
+"""Who is calling: tenants and their keys, issued ones and what they use, the admin token, admission, spending, session labels."""

@@ -10,8 +10,9 @@ import xxhash
 
 from policies.settings import PolicySettings
 from proxy.callers import store_secret
+from proxy.callers.issued_keys import PREFIX, IssuedKey, KeyRing
 from proxy.config.settings import DEFAULT, Config, Tenant
-from proxy.errors import AuthenticationError, NotAllowedError
+from proxy.errors import AuthenticationError, KeysUnknownError, NotAllowedError
 
 # Without a configured secret, sessions are still kept apart; only their addresses can be computed by outsiders.
 
@@ -21,6 +22,8 @@ _INDEX = b"index"
 _LABELS = b"labels"
 
 _UNKNOWN = "the API key is not known here; ask the operator of this proxy for one and send it as a Bearer token"
+_ISSUED = PREFIX.encode()
+_NO_TENANT = "the tenant of this API key is not in the config of this proxy any more; ask its operator"
 _VIEWERS = "this key opens pages under /admin, and is no API key"
 _NOT_ALLOWED = "x-compaction-policy does not name a policy that this key may use"
 
@@ -45,15 +48,20 @@ class Caller:
     max_requests: int | None = None
     key_header: bytes | None = None
     """The header whose key made the caller known here; None for a caller without a known key."""
+    issued: IssuedKey | None = None
+    """The key, if a command has issued it."""
 
 
 class Tenants:
     """The callers that one config knows; a reload makes a new one."""
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Config, issued: KeyRing | None = None) -> None:
+        """`issued`: keys beside those of the config."""
+        self._issued = issued or KeyRing()
         self._policies = config.policies
         self._closed = config.closed
         self._seen: dict[bytes, Caller] = {}
+        self._seen_version = 0
         self._seed = secrets.randbits(64)
         self._secret = store_secret.secret_in_force(config)
         self._shared = {name for name, tenant in config.tenants.items() if tenant.sessions_of == "tenant"}
@@ -63,6 +71,11 @@ class Tenants:
             digest: (digest, name) for name, tenant in config.tenants.items() for digest in map(_digest, tenant.keys)
         }
         self._viewers = {_digest(key) for tenant in config.tenants.values() for key in tenant.viewer_keys}
+
+    @property
+    def version(self) -> int:
+        """Another one whenever a key may stand for somebody else than before."""
+        return self._issued.version
 
     def identify(
         self,
@@ -76,6 +89,8 @@ class Tenants:
         refused when the config is closed; those with different keys are kept apart, by the first one that they have
         sent.
         """
+        if self._seen_version != self._issued.version:
+            self._seen, self._seen_version = {}, self._issued.version
         # Remembered under a keyed hash, so that no key is kept; only callers that were let in are.
         sent = (authorization or b"", api_key_header or b"", *(part for other in others for part in other))
         seen = xxhash.xxh3_128_digest(b"\0".join(sent), self._seed)
@@ -96,6 +111,12 @@ class Tenants:
         for header, digest in digests.items():
             if (name := self._owner(digest)) is not None:
                 return replace(self._scoped(name, digest), key_header=header)
+            if (issued := self._issued.find(digest)) is not None:
+                if issued.tenant not in self._callers:
+                    raise AuthenticationError(_NO_TENANT)
+                return replace(self._scoped(issued.tenant, digest), key_header=header, issued=issued)
+        if not self._issued.is_loaded and any(key and key.startswith(_ISSUED) for _, key in sent):
+            raise KeysUnknownError
         if self._closed:
             raise AuthenticationError(_UNKNOWN)
         return self._scoped(DEFAULT, next(iter(digests.values()), b""))

@@ -7,6 +7,7 @@ import os
 import secrets
 import signal
 import sys
+import time
 from functools import partial
 from http.client import HTTPException
 from importlib.metadata import version as installed_version
@@ -54,6 +55,8 @@ _KEY_PREFIX = "ck-"
 _LEAST_WINDOW = 256
 
 Port = Annotated[int | None, Parameter(validator=Number(gte=0, lte=65535))]
+Amount = Annotated[int | None, Parameter(validator=Number(gt=0))]
+Dollars = Annotated[float | None, Parameter(validator=Number(gt=0))]
 Workers = Annotated[int | None, Parameter(validator=Number(gte=1, lte=256))]
 
 
@@ -272,13 +275,98 @@ def new_key(tenant: str, *, viewer: Flag = False) -> None:
 
     :param viewer: A key for a person who looks at the tenant's pages under /admin, and sends no requests.
     """
-    if tenant == DEFAULT and not viewer:
-        fail(f"tenant {DEFAULT} has no keys: it stands for callers without a known one; name another")
+    if not viewer:
+        _refuse_default(tenant)
     key = _KEY_PREFIX + secrets.token_urlsafe(32)
     digest = hashlib.sha256(key.encode()).hexdigest()
     setting = "viewer_keys" if viewer else "keys"
     print(f"The key of tenant {tenant}, shown this once:\n\n  {key}\n")
     print(f'Put its hash into the config:\n\ntenants:\n  {tenant}:\n    {setting}: ["sha256:{digest}"]')
+
+
+@keys.command(name="add")
+def add_key(
+    tenant: str,
+    *,
+    name: str = "",
+    expires: str | None = None,
+    tokens_per_day: Amount = None,
+    tokens_per_month: Amount = None,
+    usd_per_day: Dollars = None,
+    usd_per_month: Dollars = None,
+    requests_per_minute: Amount = None,
+    tokens_per_minute: Amount = None,
+    config: ConfigPath = None,
+) -> None:
+    """Issue a key of a tenant, kept in the store beside the config's, and print it once; replicas know it within 2 s.
+
+    Tokens and dollars are those of prompts, answers and summaries, by list prices; days and months are of UTC.
+
+    :param name: What to call it in lists.
+    :param expires: How long it is good for, as in 12h, 30d or 2w, or its last day, as in 2027-01-31.
+    """
+    from proxy.callers import store_secret
+    from proxy.callers.issued_keys import LOOK_EVERY, KeyLimits
+    from proxy.commands.keys import add, expiry
+    from proxy.stores import StoreError
+
+    _refuse_default(tenant)
+    loaded = load_config(config)
+    caller_of(loaded, tenant)
+    limits = KeyLimits(
+        tokens_per_day=tokens_per_day,
+        tokens_per_month=tokens_per_month,
+        usd_per_day=usd_per_day,
+        usd_per_month=usd_per_month,
+        requests_per_minute=requests_per_minute,
+        tokens_per_minute=tokens_per_minute,
+    )
+    store_secret.make(loaded)  # before there is a store, which would be one without it
+    try:
+        until = expiry(expires, time.time())
+    except ValueError as error:
+        fail(f"--expires {expires}: {error}")
+    try:
+        key, key_id = asyncio.run(add(loaded, tenant, name=name, expires=until, limits=limits))
+    except StoreError as error:
+        fail(str(error))
+    print(f"The key {key_id} of tenant {tenant}, shown this once:\n\n  {key}\n")
+    print(f"Running proxies of this store take it within {LOOK_EVERY:g} s.")
+
+
+@keys.command(name="list")
+def list_keys(tenant: str, *, config: ConfigPath = None, as_json: AsJson = False) -> None:
+    """List the issued keys of a tenant, what they have used and what they may; those of the config are in the config.
+
+    :param as_json: Print them as JSON.
+    """
+    from proxy.commands.keys import listed, show
+    from proxy.stores import StoreError
+
+    loaded = load_config(config)
+    caller_of(loaded, tenant)
+    try:
+        output(asyncio.run(listed(loaded, tenant)), show, as_json=as_json)
+    except StoreError as error:
+        fail(str(error))
+
+
+@keys.command(name="revoke")
+def revoke_key(tenant: str, key: str, *, config: ConfigPath = None) -> None:
+    """Have an issued key be refused from now on, by every replica within 2 s; nothing of its sessions is erased.
+
+    :param key: Its id, or how that begins, or its name.
+    """
+    from proxy.commands.keys import revoke
+    from proxy.stores import StoreError
+
+    loaded = load_config(config)
+    caller_of(loaded, tenant)
+    try:
+        gone = asyncio.run(revoke(loaded, tenant, key))
+    except StoreError as error:
+        fail(str(error))
+    print(f"revoked {gone.id}{f' ({gone.name})' if gone.name else ''}")
 
 
 @app.command
@@ -308,6 +396,11 @@ def healthcheck(url: str | None = None, *, config: ConfigPath = None) -> None:
 def version() -> None:
     """Print the version."""
     print(VERSION)
+
+
+def _refuse_default(tenant: str) -> None:
+    if tenant == DEFAULT:
+        fail(f"tenant {DEFAULT} has no keys: it stands for callers without a known one; name another")
 
 
 def _served(config: Config, **chosen: str | int | None) -> Config:

@@ -13,6 +13,7 @@ from proxy import errors
 from proxy.api.head import ApiHead, api_head
 from proxy.api.paths import EXPLAIN, resource, upstream_url
 from proxy.callers.admission import Admission, Admitted
+from proxy.callers.key_usage import KeyUsage
 from proxy.callers.session_label import label_given
 from proxy.callers.tenants import Caller
 from proxy.dialects import json_array, table
@@ -85,9 +86,16 @@ class Gateway:
     """
 
     def __init__(
-        self, active: Active, engine: Engine, asker: WindowAsker, client: UpstreamClient, fail_open: FailOpen
+        self,
+        active: Active,
+        engine: Engine,
+        asker: WindowAsker,
+        client: UpstreamClient,
+        fail_open: FailOpen,
+        key_usage: KeyUsage,
     ) -> None:
         self.active = active
+        self._key_usage = key_usage
         self.admission = Admission()
         self.open_requests = OpenRequests()
         self._engine = engine
@@ -194,6 +202,8 @@ class Gateway:
         """Have it count as one that is under way, if there is room; raises what it is refused with."""
         active, server = progress.active, progress.active.server
         progress.caller = caller
+        if caller.issued is not None:
+            self._key_usage.admit(caller.issued)
         # At least one body, and what it unpacks to.
         most_bytes = max(server.max_buffered_bytes, 2 * server.max_body_bytes)
         progress.admitted = self.admission.admit(caller.tenant, active.max_requests, caller.max_requests, most_bytes)

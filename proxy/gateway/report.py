@@ -115,6 +115,7 @@ def ended_event(progress: Progress, error: BaseException | None) -> RequestEnded
     window, spoken = route.window if route else None, head.conversation
     return RequestEnded(
         at=round(time.time(), 3), end=end, tenant=caller.tenant if caller else None,
+        key=caller.issued.id if caller and caller.issued else None,
         policy=caller.policy_name if caller else None, method=head.method,
         path=head.shown_path, route=head.reading.route, wire=spoken.name if spoken else "relay",
         stream=named.request.settings.stream if named else None, id=exchange.id, client_request_id=exchange.client_id,

@@ -32,7 +32,7 @@ class ModelRoute:
 
 @dataclass(slots=True)
 class Sender:
-    """headers: without the length of the body, and ways by model.
+    """headers: without the length of the body, and ways by model. keys: the version of the keys that it was found by.
     is_allowed: whether its path was found to be among those that the caller may ask for.
     repeated: what stood around the items of its last request.
     """
@@ -43,10 +43,15 @@ class Sender:
     headers: Headers
     caller: Caller
     mode: Mode
+    keys: int
     is_allowed: bool = False
     repeated: Repeated | None = None
     ways: dict[str, ModelRoute] = field(default_factory=dict)
     _label: str | None = None
+
+    def is_up_to_date(self, active: Active) -> bool:
+        """Whether the same head has the same sender now."""
+        return self.active is active and self.keys == active.tenants.version
 
     def label(self, head: ApiHead) -> str:
         """What the head calls the session; empty if it has no name for it."""
@@ -72,10 +77,11 @@ class Sender:
 
 def sender_of(head: ApiHead, active: Active, before: object) -> Sender:
     """Who sends this request; `before`: who sent the last one of its connection. Raises what it is refused with."""
-    if isinstance(before, Sender) and before.active is active and before.origin is head.origin:
-        return before
+    known = before if isinstance(before, Sender) and before.is_up_to_date(active) else None
+    if known is not None and known.origin is head.origin:
+        return known
     headers = [header for header in head.headers if header[0] != b"content-length"]
-    if isinstance(before, Sender) and (before.active, before.target, before.headers) == (active, head.target, headers):
-        return before
+    if known is not None and (known.target, known.headers) == (head.target, headers):
+        return known
     caller, mode = identify(head, active)
-    return Sender(active, head.origin, head.target, headers, caller, mode)
+    return Sender(active, head.origin, head.target, headers, caller, mode, active.tenants.version)

@@ -21,6 +21,7 @@ class RequestEnded(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 
     at:          when it ended, in Unix seconds.
     id:          ours, as `x-concertina-request-id` tells the client. client_request_id, upstream_request_id: theirs.
+    key:         the id of an issued key, of which nothing else can be told (`concertina keys list`).
     trace_id:    of the trace that it belongs to, where spans are made of it.
     wire:        the dialect of a request of a conversation; `relay` of any other.
     route:       what its path asks for, by a name of a fixed list. path: as the client wrote it.
@@ -45,6 +46,7 @@ class RequestEnded(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     at: float
     end: End
     tenant: str | None = None
+    key: str | None = None
     policy: str | None = None
     method: str
     path: str
@@ -204,6 +206,7 @@ class SummarizerCalled(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     result: what came of it: `reminded` is fine after a reminder, `timeout` was ended before it was answered.
     tokens_in, tokens_out: as billed, or as estimated where that was not said; 0 without an answer.
     cached, cache_written: of tokens_in. usd: at list price, None where that is not known.
+    key:    the id of the issued key whose conversation it is for.
     """
 
     tenant: str
@@ -217,6 +220,7 @@ class SummarizerCalled(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     cached: int = 0
     cache_written: int = 0
     usd: float | None = None
+    key: str | None = None
 
 
 class SummarizerPaused(msgspec.Struct, frozen=True, kw_only=True, gc=False):

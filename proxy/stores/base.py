@@ -4,7 +4,7 @@ Everything in a store can be rebuilt from the client's next request, so nothing 
 may vanish at any time, and no caller may be wrong, only slower, when one does.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 import msgspec
@@ -95,6 +95,12 @@ class Store(Protocol):
         A `ttl` of 0 lets go of it, if it is one.
         """
 
+    async def count(self, key: str, added: Mapping[str, int], ttl: float) -> dict[str, int] | None:
+        """Add to an entry's counters, which begin at 0, all at once, and let it live for `ttl` from now.
+
+        Returns all counters of the entry, those of other replicas too; None if it could not be done.
+        """
+
     async def lock(self, key: str, token: str, ttl: float) -> bool:
         """Take the lock for at most `ttl`; whether it was free. It saves duplicate work; correctness never hangs on it.
 
@@ -151,6 +157,15 @@ def check_sizes(items: Sequence[bytes]) -> None:
     """The same for each item of a list."""
     for item in items:
         check_size(item)
+
+
+def add_counts(value: bytes | None, added: Mapping[str, int]) -> dict[str, int]:
+    """Counters as one value, for stores that have only those, and what is added to them."""
+    try:
+        there = {} if value is None else msgspec.json.decode(value, type=dict[str, int])
+    except msgspec.MsgspecError:
+        there = {}
+    return {name: there.get(name, 0) + added.get(name, 0) for name in {**there, **added}}
 
 
 def pack_list(items: Sequence[bytes]) -> bytes:

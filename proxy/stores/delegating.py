@@ -1,7 +1,7 @@
 """A store over another one: every operation of it passes through one place, where it is carried out or not."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final, TypeVar
 
 from proxy.stores.base import Member, Store
@@ -52,6 +52,9 @@ class DelegatingStore(ABC):
 
     async def enroll(self, index: str, member: str, ttl: float) -> None:
         await self._delegate("enroll" if ttl else "strike", lambda: self._store.enroll(index, member, ttl), None)
+
+    async def count(self, key: str, added: Mapping[str, int], ttl: float) -> dict[str, int] | None:
+        return await self._delegate("count", lambda: self._store.count(key, added, ttl), None)
 
     async def lock(self, key: str, token: str, ttl: float) -> bool:
         return await self._delegate("acquire" if ttl else "release", lambda: self._store.lock(key, token, ttl), True)

@@ -2,14 +2,17 @@
 
 import time
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+
+import msgspec
 
 from proxy.lru import remember
 from proxy.stores.base import (
     MAX_MEMBERS,
     Facts,
     Member,
+    add_counts,
     check_size,
     check_sizes,
     kind_of,
@@ -74,6 +77,11 @@ class MemoryStore:
             remember(self._indexes.setdefault(index, OrderedDict()), member, self._clock() + ttl, MAX_MEMBERS)
         else:
             self._indexes.get(index, OrderedDict()).pop(member, None)
+
+    async def count(self, key: str, added: Mapping[str, int], ttl: float) -> dict[str, int]:
+        counts = add_counts(self._get(key), added)
+        self._replace(key, msgspec.json.encode(counts), ttl)
+        return counts
 
     async def lock(self, key: str, token: str, ttl: float) -> bool:
         if ttl:

@@ -10,11 +10,13 @@ import asyncio
 import math
 import sqlite3
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TypeVar
+
+import msgspec
 
 from proxy.runtime.deadlines import within
 from proxy.stores.base import (
@@ -25,6 +27,7 @@ from proxy.stores.base import (
     Member,
     RefusedError,
     StoreError,
+    add_counts,
     check_size,
     check_sizes,
     pack_list,
@@ -108,6 +111,9 @@ class SqliteStore:
     async def enroll(self, index: str, member: str, ttl: float) -> None:
         key = f"{index}:{member}"
         await self._run(lambda: self._replace(key, b"", ttl) if ttl else self._delete(key, b""))
+
+    async def count(self, key: str, added: Mapping[str, int], ttl: float) -> dict[str, int]:
+        return await self._run(lambda: self._count(key, added, ttl))
 
     async def lock(self, key: str, token: str, ttl: float) -> bool:
         if ttl:
@@ -210,6 +216,14 @@ class SqliteStore:
             if not self._is_erased(key, now):
                 kept = [*unpack_list(self._select([key])[0]), *items]
                 self._connection.execute(_PUT, {"key": key, "value": pack_list(kept[-limit:]), "expires": now + ttl})
+
+    def _count(self, key: str, added: Mapping[str, int], ttl: float) -> dict[str, int]:
+        now = self._clock()
+        with self._transaction():
+            self._purge(now)
+            counts = add_counts(self._select([key])[0], added)
+            self._connection.execute(_PUT, {"key": key, "value": msgspec.json.encode(counts), "expires": now + ttl})
+        return counts
 
     def _put_tombstones(self, tag: str, mark: bytes, ttl: float) -> bytes:
         grave, now = tombstone(tag), self._clock()

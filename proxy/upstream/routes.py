@@ -68,6 +68,7 @@ class SummaryTarget:
     output_key:  the field that limits an answer, as the model's clients name it.
     trace:       of the request that it summarizes for; None where that is not traced.
     mount:       where it is asked.
+    key:         the id of the issued key whose conversation it summarizes.
     """
 
     dialect: Dialect
@@ -82,6 +83,7 @@ class SummaryTarget:
     temperature: float | None
     trace: Trace | None = None
     mount: Mount = NO_MOUNT
+    key: str | None = None
 
     @property
     def model(self) -> str:
@@ -267,6 +269,7 @@ class Router:
             temperature=settings.temperature,
             trace=route.trace,
             mount=route.mount if name == route.name and dialect is request.dialect else NO_MOUNT,
+            key=caller.issued.id if caller.issued else None,
         )
 
     def _window(self, place: ModelKey) -> Window | None:

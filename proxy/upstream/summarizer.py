@@ -128,6 +128,7 @@ class Summarizer:
             tokens_out=used.output,
             cached=used.cached,
             cache_written=used.written + used.written_long,
+            key=target.key,
         )
         observe_traced(self._observe, called, target.trace)
 

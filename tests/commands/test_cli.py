@@ -397,6 +397,44 @@ def test_the_tenant_for_callers_without_a_key_gets_none(run: Run) -> None:
     assert run("keys", "new", "default") == Ended(1, "", said)
 
 
+def test_issued_keys_are_added_listed_and_revoked(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text(
+        "tenants: {acme: {}}\nstore: {url: 'sqlite:///k.db'}\nupstreams: {main: {base_url: 'http://127.0.0.1:1/v1'}}\n"
+    )
+    added = run("keys", "add", "acme", "--name", "ci", "--expires", "30d", "--usd-per-month", "5.5")
+    assert (added.code, added.err) == (0, "")
+    (key,) = re.findall(r"^  (ck-[\w-]{43})$", added.out, re.MULTILINE)
+    (row,) = json.loads(run("keys", "list", "acme", "--json").out)
+    assert (row["name"], row["state"], row["limits"]) == ("ci", "active", {"usd_per_month": 5.5})
+    assert row["used"] == {"tokens_today": 0, "tokens_month": 0, "usd_today": 0, "usd_month": 0, "unpriced": 0}
+    assert row["expires"] - row["created"] == pytest.approx(30 * 86_400, abs=5)
+    assert key not in run("keys", "list", "acme").out
+    run("keys", "add", "acme", "--name", "other")
+    assert run("keys", "revoke", "acme", "nothing").err == (
+        "tenant acme has no such key: nothing; `concertina keys list acme` lists them\n"
+    )
+    assert run("keys", "revoke", "acme", row["id"][:6]).out == f"revoked {row['id']} (ci)\n"
+    assert [one["state"] for one in json.loads(run("keys", "list", "acme", "--json").out)] == ["revoked", "active"]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("default",), "tenant default has no keys"),
+        (("nobody",), "--tenant nobody: no tenant has this name"),
+        (("acme", "--expires", "soon"), "--expires soon: write how long, as in 12h, 30d or 2w, or the last day"),
+        (("acme", "--expires", "2020-01-01"), "--expires 2020-01-01: 2020-01-01 is over already"),
+        (("acme", "--tokens-per-day", "0"), 'Invalid value "0" for --tokens-per-day'),
+        (("acme",), "memory:// lies inside the running proxy"),
+    ],
+)
+def test_what_no_key_can_be_issued_for(run: Run, tmp_path: Path, words: tuple[str, ...], said: str) -> None:
+    (tmp_path / "config.yaml").write_text("tenants: {acme: {}}\nstore: {url: 'memory://'}\n")
+    ended = run("keys", "add", *words)
+    assert ended.code in (1, 2)
+    assert said in ended.err
+
+
 def test_serve_prints_the_address_the_line_to_paste_and_the_policy_in_force() -> None:
     with serving() as served, served.connected() as connection:
         assert get(connection, "/livez") == (200, {"status": "alive"})

@@ -62,6 +62,7 @@ def every_operation(store: Store) -> list[Awaitable[object]]:
         store.lock("lock", "token", 0),
         store.items("list", [b"v"], limit=9, ttl=TTL),
         store.items("list"),
+        store.count("count", {"t": 1}, TTL),
     ]
 
 
@@ -123,7 +124,7 @@ class TestRedis:
         store = RedisStore(refused_url, timeout=60)
         async with asyncio.timeout(30):
             outcomes = await asyncio.gather(*every_operation(store), return_exceptions=True)
-        assert [type(outcome) for outcome in outcomes] == [StoreError] * 7
+        assert [type(outcome) for outcome in outcomes] == [StoreError] * 8
         await store.close()
 
     async def test_gives_up_on_a_frozen_server_after_one_timeout_and_recovers(self, own_valkey: ValkeyServer) -> None:
@@ -133,7 +134,7 @@ class TestRedis:
             with impatient(store, 1):
                 async with asyncio.timeout(4.5):  # each after another would take five
                     outcomes = await asyncio.gather(*every_operation(store), return_exceptions=True)
-            assert [type(outcome) for outcome in outcomes] == [StoreError] * 7
+            assert [type(outcome) for outcome in outcomes] == [StoreError] * 8
         assert await store.get_many(["key"]) == [b"v"]
         await store.close()
 
@@ -347,7 +348,7 @@ class TestSentinel:
     async def test_is_down_without_any_sentinel_and_says_so(self, refused_url: str) -> None:
         store = RedisStore(refused_url.replace("redis://", "redis+sentinel://").replace("/0", "/mymaster"))
         outcomes = await asyncio.gather(*every_operation(store), return_exceptions=True)
-        assert [type(outcome) for outcome in outcomes] == [StoreError] * 7
+        assert [type(outcome) for outcome in outcomes] == [StoreError] * 8
         await store.close()
 
 
@@ -449,7 +450,7 @@ class TestCluster:
         async with served(nonsense) as url:
             store = RedisStore(url.replace("redis", "redis+cluster"))
             outcomes = await asyncio.gather(*every_operation(store), return_exceptions=True)
-            assert [type(outcome) for outcome in outcomes] == [StoreError] * 7
+            assert [type(outcome) for outcome in outcomes] == [StoreError] * 8
             await store.close()
 
 
@@ -535,9 +536,9 @@ class TestGuard:
     async def test_never_raises_and_answers_as_an_empty_store_with_free_locks(self, refused_url: str) -> None:
         store = CircuitBreaker(RedisStore(refused_url), time.monotonic)
         for _ in range(2):
-            assert await asyncio.gather(*every_operation(store)) == [[None], None, None, True, True, None, None]
+            assert await asyncio.gather(*every_operation(store)) == [[None], None, None, True, True, None, None, None]
         assert not store.available
-        assert store.errors.total() == 7  # all at once at first, none after
+        assert store.errors.total() == 8  # all at once at first, none after
         await store.close()
 
     async def test_costs_one_timeout_with_a_frozen_server_and_nothing_after(self, own_valkey: ValkeyServer) -> None:

@@ -226,6 +226,14 @@ class TestEveryStore:
         assert sorted(member.name for member in found) == sorted(names)
         assert found == sorted(found, reverse=True)
 
+    async def test_counts_for_all_who_add(self, store: OpenedStore) -> None:
+        key = f"used:{secrets.token_hex(8)}:2026-11"
+        assert await store.count(key, {}, TTL) == {}
+        assert await store.count(key, {"t": 3}, TTL) == {"t": 3}
+        await asyncio.gather(*(store.count(key, {"t": 2, "r": 1}, TTL) for _ in range(20)))
+        assert await store.count(key, {}, TTL) == {"t": 43, "r": 20}
+        assert await store.count(key, {"t": -3}, TTL) == {"t": 40, "r": 20}
+
     async def test_appends_to_lists_and_keeps_their_newest_items(self, store: OpenedStore) -> None:
         key, plain = f"trail:{{{secrets.token_hex(8)}}}", f"figures:{secrets.token_hex(8)}"
         assert await store.items(key) == []

@@ -3,7 +3,7 @@
 redis-py's exceptions stop here. Nothing is retried, and an operation has one deadline.
 """
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 
 from redis.exceptions import AskError, ClusterDownError, ReadOnlyError, ResponseError, TryAgainError
@@ -130,6 +130,14 @@ class RedisStore:
             await self._eval(_ENROLL, (index,), member, _milliseconds(ttl), MAX_MEMBERS)
         else:
             await self._run(index, "ZREM", index, member)
+
+    async def count(self, key: str, added: Mapping[str, int], ttl: float) -> dict[str, int]:
+        key = self._at(key)
+        words: list[Words] = [("HINCRBY", key, name, number) for name, number in added.items()]
+        async with self._deadline():
+            *_, found = await self._in_turn(key, [*words, ("PEXPIRE", key, _milliseconds(ttl)), ("HGETALL", key)])
+        parts = [part for part in found if isinstance(part, bytes)] if isinstance(found, list) else []
+        return {_text(name): int(number) for name, number in zip(parts[::2], parts[1::2], strict=True)}
 
     async def lock(self, key: str, token: str, ttl: float) -> bool:
         key = self._at(key)

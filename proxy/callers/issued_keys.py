@@ -1,0 +1,157 @@
+"""Keys that were issued by a command instead of written into the config: kept in the store, hashed, for all replicas.
+
+A key is a random secret, of which the store has the SHA-256 alone, sealed like every value. Each process knows them all
+and looks for changes every `LOOK_EVERY` seconds, so that no request waits for the store.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from collections.abc import Callable, Mapping
+from dataclasses import replace as with_changes
+from datetime import UTC, datetime
+
+import msgspec
+from msgspec.structs import replace
+
+from proxy.records.shelf import Shelf
+from proxy.stores.base import names_in
+from proxy.stores.sealing import SealedStore
+
+LOOK_EVERY = 2.0
+"""Seconds until a process knows a key that was issued, changed or revoked elsewhere."""
+
+PREFIX = "ck-"
+MOST = 10_000
+_INDEX = "index:issued"
+_STAMP = "issued:stamp"
+_TTL = 10 * 366 * 86_400.0
+_ID_DIGITS = 12
+
+
+class KeyLimits(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """What a key may use: tokens of prompts and answers, US dollars by list prices, in a day and a month of UTC, and
+    requests and tokens in any minute. None is no limit."""
+
+    tokens_per_day: int | None = None
+    tokens_per_month: int | None = None
+    usd_per_day: float | None = None
+    usd_per_month: float | None = None
+    requests_per_minute: int | None = None
+    tokens_per_minute: int | None = None
+
+
+NO_LIMITS = KeyLimits()
+
+
+class IssuedKey(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """A key of a tenant. id: the first digits of `digest`, the SHA-256 of the key in hex, by which people name it.
+
+    created, expires, revoked: Unix seconds.
+    """
+
+    id: str
+    digest: str
+    tenant: str
+    created: float
+    name: str = ""
+    expires: float | None = None
+    revoked: float | None = None
+    limits: KeyLimits = NO_LIMITS
+
+    def why_not(self, now: float) -> str | None:
+        """Why it may not be used any more; None if it may."""
+        if self.revoked is not None:
+            return "the API key was revoked"
+        if self.expires is not None and now >= self.expires:
+            return f"the API key has expired ({datetime.fromtimestamp(self.expires, UTC):%Y-%m-%d %H:%M} UTC)"
+        return None
+
+
+def new_key(
+    tenant: str, now: float, *, name: str = "", expires: float | None = None, limits: KeyLimits = NO_LIMITS
+) -> tuple[str, IssuedKey]:
+    """A secret, which is shown once, and what is kept of it."""
+    secret = PREFIX + secrets.token_urlsafe(32)
+    digest = hashlib.sha256(secret.encode()).hexdigest()
+    key = IssuedKey(
+        id=digest[:_ID_DIGITS], digest=digest, tenant=tenant, created=now, name=name, expires=expires, limits=limits
+    )
+    return secret, key
+
+
+class KeyShelf:
+    """The keys in the store."""
+
+    def __init__(self, sealed: SealedStore) -> None:
+        self._store = sealed.store
+        self._shelf = Shelf(with_changes(sealed, ttl=_TTL), IssuedKey)
+
+    async def put(self, key: IssuedKey) -> None:
+        """Store a key, new or changed, and have every process look again."""
+        await self._shelf.put(_at(key.id), key)
+        await self._store.enroll(_INDEX, key.id, _TTL)
+        await self._store.put(_STAMP, secrets.token_bytes(16), _TTL)
+
+    async def every(self) -> list[IssuedKey] | None:
+        """All of them, revoked ones too, the oldest first; None if they could not be looked up."""
+        names = await names_in(self._store, _INDEX)
+        if names is None:
+            return None
+        found = await self._shelf.look_up([_at(name) for name in names[:MOST]])
+        return sorted(filter(None, found), key=lambda key: (key.created, key.id))
+
+    async def stamp(self) -> bytes | None:
+        """Another one after every change; None if no key was ever issued, or the store does not answer."""
+        (stamp,) = await self._store.get_many([_STAMP])
+        return stamp
+
+
+class KeyRing:
+    """The issued keys as this process knows them.
+
+    version: goes up with every change of any. is_loaded: whether the store has answered since the start.
+    """
+
+    def __init__(self, shelf: KeyShelf | None = None, is_up: Callable[[], bool] = lambda: True) -> None:
+        """`is_up`: whether the store answers."""
+        self.version = 0
+        self.is_loaded = shelf is None
+        self._shelf = shelf
+        self._is_up = is_up
+        self._stamp: bytes | None = None
+        self._by_digest: Mapping[bytes, IssuedKey] = {}
+        self._by_id: Mapping[str, IssuedKey] = {}
+
+    def find(self, digest: bytes) -> IssuedKey | None:
+        """The key with this SHA-256."""
+        return self._by_digest.get(digest)
+
+    def named(self, key_id: str) -> IssuedKey | None:
+        return self._by_id.get(key_id)
+
+    async def look(self) -> None:
+        """Learn what has changed in the store. Keys stay known while it does not answer, or has lost them."""
+        if self._shelf is None:
+            return
+        stamp = await self._shelf.stamp()
+        if stamp is None or stamp == self._stamp:
+            self.is_loaded = self.is_loaded or self._is_up()
+            return
+        keys = await self._shelf.every()
+        if keys is None:
+            return
+        self.is_loaded = True
+        self._stamp = stamp
+        self._by_digest = {bytes.fromhex(key.digest): key for key in keys}
+        self._by_id = {key.id: key for key in keys}
+        self.version += 1
+
+
+def revoked(key: IssuedKey, now: float) -> IssuedKey:
+    return key if key.revoked is not None else replace(key, revoked=now)
+
+
+def _at(key_id: str) -> str:
+    return f"issued:{key_id}"

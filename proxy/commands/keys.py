@@ -1,0 +1,152 @@
+"""What `concertina keys` does in the store: issue, list and revoke keys of tenants."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+
+import msgspec
+from rich.console import Console
+from rich.table import Table
+
+from proxy.callers.issued_keys import IssuedKey, KeyLimits, KeyShelf, new_key, revoked
+from proxy.callers.key_usage import Used, used_by
+from proxy.commands.common import fail, plain
+from proxy.commands.sessions import moment
+from proxy.config.loading import Config
+from proxy.stores import StoreError, open_store
+from proxy.stores.base import Store
+
+_UNITS = {"h": 3_600, "d": 86_400, "w": 7 * 86_400}
+_DURATION = re.compile(r"([1-9][0-9]{0,4})([hdw])")
+_WIDE = 200
+
+
+class KeyRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A key as it is listed. state: active, expired or revoked. used: None if the store did not say."""
+
+    id: str
+    tenant: str
+    name: str
+    state: str
+    created: float
+    expires: float | None
+    limits: KeyLimits
+    used: Used | None
+
+
+async def add(config: Config, tenant: str, *, name: str, expires: float | None, limits: KeyLimits) -> tuple[str, str]:
+    """Issue a key; returns the secret and the key's id. Raises StoreError."""
+    async with _store(config) as store:
+        secret, key = new_key(tenant, time.time(), name=name, expires=expires, limits=limits)
+        await KeyShelf(config.store.sealed(store)).put(key)
+        return secret, key.id
+
+
+async def listed(config: Config, tenant: str) -> list[KeyRow]:
+    """A tenant's keys, the oldest first. Raises StoreError."""
+    async with _store(config) as store:
+        now = time.time()
+        keys = await _keys_of(config, store, tenant)
+        return [_row(key, await used_by(store, key, now), now) for key in keys]
+
+
+async def revoke(config: Config, tenant: str, name: str) -> IssuedKey:
+    """Revoke the key of this id, or how it begins, or of this name; ends the command where there is none, or several.
+
+    Raises StoreError.
+    """
+    async with _store(config) as store:
+        keys = await _keys_of(config, store, tenant)
+        found = [key for key in keys if key.id.startswith(name) or key.name == name]
+        if not found:
+            fail(f"tenant {tenant} has no such key: {name}; `concertina keys list {tenant}` lists them")
+        if len(found) > 1:
+            fail(f"several keys are called {name}; name one: {', '.join(key.id for key in found)}")
+        gone = revoked(found[0], time.time())
+        await KeyShelf(config.store.sealed(store)).put(gone)
+        return gone
+
+
+async def _keys_of(config: Config, store: Store, tenant: str) -> list[IssuedKey]:
+    keys = await KeyShelf(config.store.sealed(store)).every()
+    return [key for key in keys or () if key.tenant == tenant]
+
+
+def expiry(text: str | None, now: float) -> float | None:
+    """When `30d`, `12h`, `2w` or `2027-01-31` is over, in Unix seconds; a day ends with its last moment in UTC.
+
+    Raises ValueError for another text, and for what is over already.
+    """
+    if text is None:
+        return None
+    if (found := _DURATION.fullmatch(text)) is not None:
+        return now + int(found[1]) * _UNITS[found[2]]
+    try:
+        day = datetime.strptime(text, "%Y-%m-%d").replace(tzinfo=UTC)
+    except ValueError:
+        raise ValueError("write how long, as in 12h, 30d or 2w, or the last day, as in 2027-01-31") from None
+    end = day.timestamp() + _UNITS["d"]
+    if end <= now:
+        raise ValueError(f"{text} is over already")
+    return end
+
+
+def show(rows: Sequence[KeyRow], console: Console) -> None:
+    if not console.is_terminal:  # a file or another program gets whole lines
+        console.width = _WIDE
+    table = Table(box=None, pad_edge=False)
+    for heading in ("ID", "NAME", "STATE", "CREATED", "EXPIRES"):
+        table.add_column(heading)
+    for heading in ("TODAY", "THIS MONTH"):
+        table.add_column(heading, justify="right")
+    table.add_column("LIMITS")
+    for row in rows:
+        expires = "-" if row.expires is None else moment(row.expires)
+        used = ("?", "?") if row.used is None else (_today(row.used), _month(row.used))
+        table.add_row(
+            row.id, plain(row.name) or "-", row.state, moment(row.created), expires, *used, _limits(row.limits)
+        )
+    console.print(table)
+
+
+def _today(used: Used) -> str:
+    return f"{used.tokens_today:,} tokens, ${used.usd_today:,.2f}"
+
+
+def _month(used: Used) -> str:
+    unknown = f" + {used.unpriced:,} without a price" if used.unpriced else ""
+    return f"{used.tokens_month:,} tokens, ${used.usd_month:,.2f}{unknown}"
+
+
+def _limits(limits: KeyLimits) -> str:
+    told = msgspec.structs.asdict(limits)
+    return (
+        ", ".join(f"{value:,} {name.replace('_', ' ')}" for name, value in told.items() if value is not None) or "none"
+    )
+
+
+def _row(key: IssuedKey, used: Used | None, now: float) -> KeyRow:
+    state = "revoked" if key.revoked is not None else "expired" if key.why_not(now) else "active"
+    return KeyRow(
+        id=key.id, tenant=key.tenant, name=key.name, state=state, created=key.created, expires=key.expires,
+        limits=key.limits, used=used,
+    )  # fmt: skip
+
+
+@asynccontextmanager
+async def _store(config: Config) -> AsyncIterator[Store]:
+    """The store that the proxy has too, which is made if it is a file; raises StoreError."""
+    if config.store.url.startswith("memory:"):
+        raise StoreError(
+            "store.url: memory:// lies inside the running proxy, where no command can issue keys; take sqlite or redis,"
+            " or `concertina keys new` for a key in the config"
+        )
+    store = open_store(config.store.url, config.store.timeout, config.store.prefix)
+    try:
+        yield store
+    finally:
+        await store.close()

@@ -1,0 +1,322 @@
+"""Keys that a command issues: who they stand for, how long, and what they may use, over all replicas."""
+
+from __future__ import annotations
+
+import hashlib
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import pytest
+
+from proxy.callers.issued_keys import IssuedKey, KeyLimits, KeyRing, KeyShelf, new_key, revoked
+from proxy.callers.key_usage import KeyUsage, Used, used_by
+from proxy.callers.tenants import Tenants
+from proxy.config.loading import Config, load
+from proxy.errors import AuthenticationError, BudgetSpentError, KeyRateError, KeysUnknownError
+from proxy.observing.events import RequestEnded, SummarizerCalled
+from proxy.stores.base import Store, StoreError
+from proxy.stores.breaker import CircuitBreaker
+from proxy.stores.memory import MemoryStore
+from proxy.stores.sealing import SealedStore, Sealer
+from tests.support.clock import Clock
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+pytestmark = pytest.mark.anyio
+
+NOW = datetime(2026, 11, 26, 7, 30, 15, tzinfo=UTC).timestamp()
+MIDNIGHT, DECEMBER = (datetime(2026, *day, tzinfo=UTC).timestamp() for day in ((11, 27), (12, 1)))
+FILE = "tenants: {acme: {}, beta: {}}\nclosed: %s\nstore: {secret: pepper}\n"
+
+
+def sealed(store: Store) -> SealedStore:
+    return SealedStore(store, Sealer(b"k" * 32), 60.0)
+
+
+def config(folder: Path, closed: str = "true") -> Config:
+    path = folder / "config.yaml"
+    path.write_text(FILE % closed)
+    return load(path, {})
+
+
+def bearer(secret: str) -> bytes:
+    return b"Bearer " + secret.encode()
+
+
+def ended(key: IssuedKey, **more: object) -> RequestEnded:
+    facts: dict[str, object] = {
+        "at": NOW, "end": "complete", "tenant": "acme", "key": key.id, "method": "POST", "path": "/", "wire": "chat",
+        "id": "1", "ms": 1.0, "bytes": 1, "status": 200, "attempts": 1, "billed": 100, "output": 20, "usd": 0.5, **more,
+    }  # fmt: skip
+    return RequestEnded(**facts)  # type: ignore[arg-type]
+
+
+class Replica:
+    """A process with its own memory."""
+
+    def __init__(self, store: Store, clock: Clock, config: Config) -> None:
+        self.ring = KeyRing(KeyShelf(sealed(store)))
+        self.usage = KeyUsage(store, clock)
+        self.tenants = Tenants(config, self.ring)
+
+
+class TestWhoItIs:
+    async def test_an_issued_key_stands_for_its_tenant_in_every_process(self, tmp_path: Path) -> None:
+        store, clock = MemoryStore(), Clock(NOW)
+        one, two = (Replica(store, clock, config(tmp_path)) for _ in range(2))
+        with pytest.raises(AuthenticationError):
+            one.tenants.identify(b"Bearer other")
+        secret, key = new_key("acme", NOW, name="ci")
+        await KeyShelf(sealed(store)).put(key)
+        for replica in (one, two):
+            before = replica.tenants.version
+            await replica.ring.look()
+            assert replica.tenants.version > before
+            caller = replica.tenants.identify(bearer(secret))
+            assert (caller.tenant, caller.issued) == ("acme", key)
+            assert replica.tenants.identify(None, secret.encode()).key_header == b"x-api-key"
+
+    async def test_two_keys_of_a_tenant_share_no_scope(self, tmp_path: Path) -> None:
+        store = MemoryStore()
+        replica, scopes = Replica(store, Clock(NOW), config(tmp_path)), set()
+        for _ in range(2):
+            secret, key = new_key("acme", NOW)
+            await KeyShelf(sealed(store)).put(key)
+            await replica.ring.look()
+            scopes.add(replica.tenants.identify(bearer(secret)).scope)
+        assert len(scopes) == 2
+
+    async def test_what_was_remembered_of_a_caller_is_forgotten_with_a_change(self, tmp_path: Path) -> None:
+        """An open proxy takes an unknown key for the default tenant's, until it knows better."""
+        store = MemoryStore()
+        replica = Replica(store, Clock(NOW), config(tmp_path, "false"))
+        secret, key = new_key("acme", NOW)
+        await replica.ring.look()
+        assert replica.tenants.identify(bearer(secret)).tenant == "default"
+        await KeyShelf(sealed(store)).put(key)
+        await replica.ring.look()
+        assert replica.tenants.identify(bearer(secret)).tenant == "acme"
+
+    async def test_a_key_whose_tenant_has_gone_is_refused(self, tmp_path: Path) -> None:
+        store = MemoryStore()
+        replica = Replica(store, Clock(NOW), config(tmp_path, "false"))
+        secret, key = new_key("gone", NOW)
+        await KeyShelf(sealed(store)).put(key)
+        await replica.ring.look()
+        with pytest.raises(AuthenticationError, match="not in the config"):
+            replica.tenants.identify(bearer(secret))
+
+    async def test_the_store_has_no_key(self) -> None:
+        class Watched(MemoryStore):
+            async def put(self, key: str, value: bytes, ttl: float, *, only_new: bool = False) -> bytes | None:
+                values.append(value)
+                return await super().put(key, value, ttl, only_new=only_new)
+
+        values = list[bytes]()
+        secret, key = new_key("acme", NOW)
+        await KeyShelf(SealedStore(Watched(), Sealer(None), 60.0)).put(key)
+        plain = [Sealer(None).open(f"issued:{key.id}", value) or b"" for value in values]
+        assert any(key.digest.encode() in value for value in plain)
+        assert not any(secret.encode() in value for value in (*values, *plain))
+        assert key.digest == hashlib.sha256(secret.encode()).hexdigest()
+
+    async def test_keys_stay_known_while_the_store_is_away_and_are_not_guessed_before(self, tmp_path: Path) -> None:
+        class Down(MemoryStore):
+            is_down = True
+
+            async def get_many(self, keys: object) -> list[bytes | None]:
+                if self.is_down:
+                    raise StoreError("down")
+                return await super().get_many(keys)  # type: ignore[arg-type]
+
+        behind, clock = Down(), Clock()
+        store = CircuitBreaker(behind, clock)
+        ring = KeyRing(KeyShelf(sealed(store)), lambda: store.available)
+        tenants = Tenants(config(tmp_path, "false"), ring)
+        secret, key = new_key("acme", NOW)
+        await ring.look()
+        with pytest.raises(KeysUnknownError):
+            tenants.identify(bearer(secret))
+        assert tenants.identify(b"Bearer sk-other").tenant == "default"
+        behind.is_down = False
+        await KeyShelf(sealed(behind)).put(key)
+        clock.now += 10
+        await ring.look()
+        assert tenants.identify(bearer(secret)).tenant == "acme"
+        behind.is_down = True
+        await ring.look()
+        assert tenants.identify(bearer(secret)).tenant == "acme"
+
+
+class TestHowLong:
+    @pytest.mark.parametrize(
+        ("changed", "said"),
+        [
+            ({"expires": NOW - 1}, "has expired"),
+            ({"expires": NOW}, "has expired"),
+            ({"revoked": NOW - 60}, "was revoked"),
+            ({"expires": NOW + 1}, None),
+            ({}, None),
+        ],
+    )
+    def test_it_is_good_until_it_expires_or_is_revoked(self, changed: dict[str, float], said: str | None) -> None:
+        key = IssuedKey(id="1", digest="11", tenant="acme", created=0.0, **changed)
+        usage = KeyUsage(MemoryStore(), Clock(NOW))
+        if said is None:
+            usage.admit(key)
+        else:
+            with pytest.raises(AuthenticationError, match=said):
+                usage.admit(key)
+
+    def test_who_revoked_it_first_counts(self) -> None:
+        _, key = new_key("acme", NOW)
+        assert revoked(revoked(key, NOW), NOW + 5).revoked == NOW
+
+
+class TestWhatItMayUse:
+    @pytest.mark.parametrize(
+        ("limits", "said", "until"),
+        [
+            (KeyLimits(tokens_per_day=240), "240 tokens a day", MIDNIGHT),
+            (KeyLimits(tokens_per_month=240), "240 tokens a month", DECEMBER),
+            (KeyLimits(usd_per_day=1.0), "1.0 US dollars a day", MIDNIGHT),
+            (KeyLimits(usd_per_month=1.0), "1.0 US dollars a month", DECEMBER),
+        ],
+    )
+    async def test_a_budget_holds_over_replicas(self, limits: KeyLimits, said: str, until: float) -> None:
+        store, clock = MemoryStore(), Clock(NOW)
+        one, two = (KeyUsage(store, clock) for _ in range(2))
+        _, key = new_key("acme", NOW, limits=limits)
+        for usage in (one, two):
+            usage.admit(key)
+            usage(ended(key))
+        one.admit(key)  # it knows of one request alone
+        for usage in (one, two, one):
+            await usage.count()
+        for usage in (one, two):
+            with pytest.raises(BudgetSpentError, match=said) as refused:
+                usage.admit(key)
+            assert refused.value.retry_after == until - NOW
+        clock.now = until
+        one.admit(key)
+
+    async def test_a_process_that_begins_learns_what_was_used_before(self) -> None:
+        store, clock = MemoryStore(), Clock(NOW)
+        _, key = new_key("acme", NOW, limits=KeyLimits(tokens_per_day=100))
+        before, after = KeyUsage(store, clock), KeyUsage(store, clock)
+        before(ended(key))
+        await before.count()
+        after.admit(key)
+        await after.count()
+        with pytest.raises(BudgetSpentError):
+            after.admit(key)
+
+    async def test_requests_a_minute(self) -> None:
+        store, clock = MemoryStore(), Clock(NOW)
+        one, two = (KeyUsage(store, clock) for _ in range(2))
+        _, key = new_key("acme", NOW, limits=KeyLimits(requests_per_minute=4))
+        for _ in range(2):
+            for usage in (one, two):
+                usage.admit(key)
+        for usage in (one, two, one):
+            await usage.count()
+        with pytest.raises(KeyRateError, match="4 requests a minute") as refused:
+            two.admit(key)
+        clock.now += refused.value.retry_after or 0
+        await two.count()
+        two.admit(key)
+
+    async def test_tokens_a_minute(self) -> None:
+        clock = Clock(NOW)
+        usage = KeyUsage(MemoryStore(), clock)
+        _, key = new_key("acme", NOW, limits=KeyLimits(tokens_per_minute=120))
+        usage.admit(key)
+        usage(ended(key))
+        with pytest.raises(KeyRateError, match="120 tokens a minute") as refused:
+            usage.admit(key)
+        clock.now += refused.value.retry_after or 0
+        usage.admit(key)
+
+    @pytest.mark.parametrize(
+        ("event", "tokens"),
+        [
+            ({}, 120),
+            ({"billed": None, "output": None, "tokens_sent": 70}, 70),  # the upstream did not say: our estimate
+            ({"status": 500}, 0),
+            ({"attempts": 0, "status": 429}, 0),
+            ({"wire": "relay", "billed": None, "output": None}, 0),
+        ],
+    )
+    async def test_what_a_request_counts(self, event: dict[str, object], tokens: int) -> None:
+        store = MemoryStore()
+        usage = KeyUsage(store, Clock(NOW))
+        _, key = new_key("acme", NOW)
+        usage(ended(key, **event))
+        await usage.count()
+        used = await used_by(store, key, NOW)
+        assert used is not None
+        assert (used.tokens_today, used.tokens_month) == (tokens, tokens)
+
+    async def test_summaries_count_and_unknown_prices_are_said_to_be(self) -> None:
+        store, clock = MemoryStore(), Clock(NOW)
+        usage = KeyUsage(store, clock)
+        _, key = new_key("acme", NOW)
+        usage(ended(key, usd=None))
+        usage(
+            SummarizerCalled(
+                tenant="acme", upstream="main", model="m", wire="chat", result="ok", ms=1.0, tokens_in=1_000,
+                tokens_out=30, usd=0.25, key=key.id,
+            )
+        )  # fmt: skip
+        await usage.count()
+        assert await used_by(store, key, NOW) == Used(1_150, 1_150, 0.25, 0.25, 1)
+        clock.now = MIDNIGHT
+        assert await used_by(store, key, MIDNIGHT) == Used(0, 1_150, 0.0, 0.25, 1)
+
+    async def test_nothing_is_lost_or_told_twice_while_the_store_is_away(self) -> None:
+        class Away(MemoryStore):
+            is_away = True
+
+            async def count(self, key: str, added: object, ttl: float) -> dict[str, int] | None:  # type: ignore[override]
+                return None if self.is_away else await super().count(key, added, ttl)  # type: ignore[arg-type]
+
+        store = Away()
+        usage = KeyUsage(store, Clock(NOW))
+        _, key = new_key("acme", NOW, limits=KeyLimits(tokens_per_day=240))
+        usage(ended(key))
+        await usage.count()
+        usage.admit(key)
+        usage(ended(key))
+        with pytest.raises(BudgetSpentError):
+            usage.admit(key)
+        store.is_away = False
+        for _ in range(2):
+            await usage.count()
+        used = await used_by(store, key, NOW)
+        assert used is not None
+        assert used.tokens_today == 240
+
+    async def test_counters_of_minutes_that_are_over_are_let_go_of(self) -> None:
+        class Watched(MemoryStore):
+            asked = 0
+
+            async def count(self, key: str, added: Mapping[str, int], ttl: float) -> dict[str, int]:
+                self.asked += 1
+                return await super().count(key, added, ttl)
+
+        store, clock = Watched(), Clock(NOW)
+        usage = KeyUsage(store, clock)
+        _, key = new_key("acme", NOW)
+        for _ in range(30):
+            usage.admit(key)
+            await usage.count()
+            clock.now += 60
+        store.asked = 0
+        await usage.count()
+        assert store.asked <= 4
+        clock.now += 1_000
+        store.asked = 0
+        await usage.count()
+        assert store.asked == 0  # it is not in use

@@ -1,0 +1,153 @@
+"""Issued keys at the gateway: known, limited and revoked while the proxy runs, by all replicas, in each dialect."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import time
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+import pytest
+
+from proxy.callers.issued_keys import IssuedKey, KeyLimits, KeyShelf, new_key, revoked
+from proxy.stores import open_store
+from tests.support.upstreams import (
+    CHAT,
+    JSON,
+    Call,
+    Client,
+    Reply,
+    answer,
+    chat,
+    config_for,
+    connected,
+    serving,
+    upstream,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+    from proxy.config.loading import Config
+
+pytestmark = pytest.mark.anyio
+
+BILLED = json.dumps({"choices": [], "usage": {"prompt_tokens": 100, "completion_tokens": 20, "total_tokens": 120}})
+BODIES = {
+    "chat": (CHAT, chat("hi")),
+    "responses": ("/v1/responses", b'{"model":"m","input":"hi"}'),
+    "messages": ("/v1/messages", b'{"model":"m","max_tokens":9,"messages":[{"role":"user","content":"hi"}]}'),
+}
+
+
+async def billed(call: Call) -> None:
+    await call.read()
+    await call.send(answer(200, BILLED.encode(), JSON))
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("proxy.app.LOOK_FOR_KEYS_EVERY", 0.01)
+    monkeypatch.setattr("proxy.app.COUNT_EVERY", 0.01)
+
+
+class Fleet:
+    """Replicas over one store, each with a connection that is kept."""
+
+    def __init__(self, config: Config, clients: list[Client]) -> None:
+        self.clients = clients
+        self._config = config
+
+    async def put(self, key: IssuedKey) -> None:
+        store = open_store(self._config.store.url)
+        await KeyShelf(self._config.store.sealed(store)).put(key)
+        await store.close()
+
+    async def until(self, secret: str, status: int, *, replica: int = 0) -> Reply:
+        """Ask until the answer has this status."""
+        while True:
+            reply = await asked(self.clients[replica], secret)
+            if reply.status == status:
+                return reply
+            await asyncio.sleep(0.005)
+
+
+async def asked(client: Client, secret: str, path: str = CHAT, body: bytes | None = None) -> Reply:
+    return await client.ask("POST", path, [JSON, (b"Authorization", f"Bearer {secret}".encode())], body or chat("hi"))
+
+
+@asynccontextmanager
+async def fleet(folder: Path, replicas: int = 1, **more: object) -> AsyncIterator[Fleet]:
+    async with upstream(billed) as behind, asyncio.timeout(30):
+        store = {"url": f"sqlite:///{folder}/store.db", "secret": "pepper"}
+        rest = {"tenants": {"acme": {}}, "closed": True, "models": [{"match": "*", "context_window": 100_000}], **more}
+        config = config_for(folder, behind.address, store=store, **rest)
+        async with (
+            serving(config) as first,
+            serving(config) as second,
+            connected(first) as one,
+            connected(second) as two,
+        ):
+            yield Fleet(config, [one, two][:replicas])
+
+
+async def test_a_key_is_taken_and_revoked_while_the_proxy_runs(tmp_path: Path) -> None:
+    """On a connection that is kept, too, whose head comes again."""
+    secret, key = new_key("acme", time.time())
+    async with fleet(tmp_path, replicas=2) as played:
+        assert (await asked(played.clients[0], secret)).status == 401
+        await played.put(key)
+        for replica in (0, 1):
+            await played.until(secret, 200, replica=replica)
+        await played.put(revoked(key, time.time()))
+        for replica in (0, 1):
+            refused = await played.until(secret, 401, replica=replica)
+            assert b"revoked" in refused.body
+
+
+async def test_what_is_passed_through_needs_a_good_key_too(tmp_path: Path) -> None:
+    secret, key = new_key("acme", time.time(), expires=time.time() - 1)
+    async with fleet(tmp_path) as played:
+        await played.put(key)
+        head = [(b"Authorization", f"Bearer {secret}".encode())]
+        while b"expired" not in (await played.clients[0].ask("GET", "/v1/models", head)).body:  # noqa: ASYNC110 - asks
+            await asyncio.sleep(0.005)
+
+
+@pytest.mark.parametrize("dialect", ["chat", "responses", "messages"])
+async def test_a_rate_is_refused_in_the_dialects_words_by_all_replicas(tmp_path: Path, dialect: str) -> None:
+    secret, key = new_key("acme", time.time(), limits=KeyLimits(requests_per_minute=2))
+    async with fleet(tmp_path, replicas=2) as played:
+        await played.put(key)
+        for replica in (0, 1):
+            await played.until(secret, 200, replica=replica)
+        await played.until(secret, 429)
+        await played.until(secret, 429, replica=1)
+        reply = await asked(played.clients[1], secret, *BODIES[dialect])
+        assert reply.status == 429
+        wait = int(dict(reply.headers)[b"retry-after"])
+        error = json.loads(reply.body)["error"]
+        assert error["type"] == "rate_limit_error"
+        assert f"limited to 2 requests a minute; try again in {wait} s" in error["message"]
+        assert 0 < wait <= 120
+
+
+async def test_a_budget_is_counted_from_what_was_billed(tmp_path: Path) -> None:
+    secret, key = new_key("acme", time.time(), limits=KeyLimits(tokens_per_month=240))
+    async with fleet(tmp_path) as played:
+        await played.put(key)
+        await played.until(secret, 200)
+        assert (await asked(played.clients[0], secret)).status == 200
+        reply = await asked(played.clients[0], secret)
+        assert (reply.status, json.loads(reply.body)["error"]["code"]) == (429, "insufficient_quota")
+        assert (b"x-should-retry", b"false") in reply.headers
+
+
+async def test_keys_of_the_config_have_no_limits(tmp_path: Path) -> None:
+    known = {"acme": {"keys": [f"sha256:{hashlib.sha256(b'mine').hexdigest()}"]}}
+    async with fleet(tmp_path, tenants=known) as played:
+        for _ in range(5):
+            assert (await asked(played.clients[0], "mine")).status == 200
