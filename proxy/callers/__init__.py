@@ -1,1 +1,1 @@
-"""Who is calling: tenants and their keys, issued ones and what they use, the admin token, admission, spending, session labels."""
+"""Who is calling: tenants, their keys and what these use, the admin token, admission, spending, session labels."""
