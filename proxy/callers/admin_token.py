@@ -9,6 +9,7 @@ import secrets
 import stat
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from urllib.parse import unquote_to_bytes
 
@@ -65,13 +66,13 @@ def known_token(config: Config) -> str | None:
 def keep_token(file: Path | None) -> AdminToken:
     """The token of this file, made where there is none. One that others may know is made anew."""
     if file is None:
-        return AdminToken(_new())
+        return AdminToken(own_token())
     try:
         return _read_or_made(file)
     except (UnfitError, OSError) as error:
         why = str(error) if isinstance(error, UnfitError) else error.strerror
         trouble = f"{file} cannot be used ({why}), so only this process knows the admin token"
-        return AdminToken(_new(), trouble=trouble)
+        return AdminToken(own_token(), trouble=trouble)
 
 
 def read_token(file: Path) -> str:
@@ -121,6 +122,12 @@ def _write(file: Path) -> str:
     finally:
         beside.unlink()
     return token
+
+
+@cache
+def own_token() -> str:
+    """The token that lies in no file: the same in all workers, if it is made before they are forked."""
+    return _new()
 
 
 def _new() -> str:

@@ -1,7 +1,10 @@
 """Asking the proxy that runs with a config: whether it is ready, and to erase what it and its store hold."""
 
+import hashlib
 import json
 import os
+import stat
+import tempfile
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -15,14 +18,16 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from proxy.admin.endpoints import METRICS, READY, find_endpoint
 from proxy.callers import admin_token
+from proxy.callers.admin_token import configured_token
 from proxy.commands.common import chosen, err, fail
-from proxy.config.loading import Config, ConfigError, load
+from proxy.config.loading import Config, ConfigError, digest_of, load
 from proxy.server.addresses import of_proxy
 from proxy.stores import beside
 
 _DEFAULT_ADDRESS = "http://127.0.0.1:8795"
 _READY_SECONDS = 3.0
-_PRIVATE = 0o600
+_PRIVATE, _PRIVATE_FOLDER = 0o600, 0o700
+_DIGITS = 16
 _FOR_OTHERS = 0o022
 # A store may take its time for each session, and every replica has to learn of it.
 _ERASE_SECONDS = 60.0
@@ -41,53 +46,102 @@ def configured_url(config: Path | None) -> str:
     return found
 
 
-class _Address(msgspec.Struct, frozen=True):
-    """Where the proxy of a store listens, what else its command line has chosen, and its process."""
+class _Running(msgspec.Struct, frozen=True):
+    """A proxy that runs: its process, where it listens, what else its command line has chosen, and the token that it
+    has made, if that lies in no file."""
 
     pid: int
     host: str
     port: int
     workers: int
+    token: str | None = None
 
 
 @contextmanager
 def announce(config: Config) -> Iterator[None]:
-    """While it serves, say beside the store where: the command line may have chosen another port than the config."""
-    file = _address_file(config)
-    if file is None:
-        yield
-        return
-    server = config.server
-    content = msgspec.json.encode(_Address(os.getpid(), server.host, server.port, server.workers))
-    with suppress(OSError):  # then the config's address is all that others know
-        made = file.with_name(f"{file.name}.{os.getpid()}")
-        made.touch(_PRIVATE)
-        made.write_bytes(content)
-        made.replace(file)
+    """While it serves, say where, to this user's commands: the command line may have chosen another port than the
+    config. In a file for its store, and in one for its process."""
+    server, is_known = config.server, configured_token(config) or admin_token.token_file(config)
+    token = None if is_known else admin_token.own_token()
+    content = msgspec.json.encode(_Running(os.getpid(), server.host, server.port, server.workers, token))
+    files = [_file_of(config), _folder() / f"{os.getpid()}.running"]
+    for file in files:
+        with suppress(OSError):  # then the config's address is all that others know
+            file.parent.mkdir(_PRIVATE_FOLDER, parents=True, exist_ok=True)
+            if token is not None and not _is_private(file.parent):
+                continue
+            made = file.with_name(f"{file.name}.{os.getpid()}")
+            made.touch(_PRIVATE)
+            made.write_bytes(content)
+            made.replace(file)
     try:
         yield
     finally:
-        with suppress(OSError):
-            if file.read_bytes() == content:
-                file.unlink()
+        for file in files:
+            with suppress(OSError):
+                if file.read_bytes() == content:
+                    file.unlink()
 
 
 def as_running(config: Config) -> Config:
-    """The config with the address and the workers of the proxy that serves its store, if one of this user's does."""
-    file = _address_file(config)
-    try:
-        if file is None or (there := file.stat()).st_uid != os.getuid() or there.st_mode & _FOR_OTHERS:
-            return config
-        found = msgspec.json.decode(file.read_bytes(), type=_Address)
-        os.kill(found.pid, 0)
-    except (OSError, msgspec.DecodeError, OverflowError):
+    """The config with the address and the workers of the proxy that runs with it, if one of this user's does; without a
+    config, of the only proxy of this user's."""
+    found = _found(config)
+    if found is None:
         return config
     chosen = {"host": found.host, "port": found.port, "workers": found.workers}
     return config.model_copy(update={"server": config.server.model_copy(update=chosen)})
 
 
-def _address_file(config: Config) -> Path | None:
-    return beside(config.store.url, "address")
+def token_of(config: Config) -> str | None:
+    """The admin token of that proxy, as far as this user may know it."""
+    if (token := admin_token.known_token(config)) is not None:
+        return token
+    found = _found(config)
+    return None if found is None else found.token
+
+
+def _found(config: Config) -> _Running | None:
+    if (found := _read(_file_of(config))) is not None:
+        return found
+    if digest_of(config) != digest_of(load(None, os.environ)):
+        return None
+    others = [running for file in _folder().glob("*.running") if (running := _read(file)) is not None]
+    return others[0] if len(others) == 1 else None
+
+
+def _read(file: Path) -> _Running | None:
+    """A proxy of this user's that is alive."""
+    try:
+        if (there := file.stat()).st_uid != os.getuid() or there.st_mode & _FOR_OTHERS:
+            return None
+        found = msgspec.json.decode(file.read_bytes(), type=_Running)
+        os.kill(found.pid, 0)
+    except (OSError, msgspec.DecodeError, OverflowError):
+        return None
+    return found
+
+
+def _file_of(config: Config) -> Path:
+    """Beside the store if that is a file, else in this user's folder."""
+    store = config.store
+    told = [store.url, store.prefix, *(upstream.base_url for upstream in config.upstreams.values())]
+    digest = hashlib.sha256("\n".join(told).encode()).hexdigest()
+    return beside(store.url, "address") or _folder() / f"{digest[:_DIGITS]}.address"
+
+
+def _is_private(folder: Path) -> bool:
+    """Whether nobody else can put files there for us to write to."""
+    there = folder.lstat()
+    return stat.S_ISDIR(there.st_mode) and there.st_uid == os.getuid() and not there.st_mode & _FOR_OTHERS
+
+
+def _folder() -> Path:
+    """Where a user's programs say that they run; nobody else may write there, or what lies there is not believed."""
+    given = os.environ.get("XDG_RUNTIME_DIR", "")
+    if given and Path(given).is_dir():
+        return Path(given) / "concertina"
+    return Path(tempfile.gettempdir()) / f"concertina-{os.getuid()}"
 
 
 class NotDoneError(Exception):
@@ -154,5 +208,5 @@ def _refused(url: str, error: HTTPError) -> list[str] | None:
 
 
 def _authorization(config: Config) -> dict[str, str]:
-    token = admin_token.known_token(config)
+    token = token_of(config)
     return {"Authorization": f"Bearer {token}"} if token else {}

@@ -45,7 +45,7 @@ def run_workers(config: Config, name: str, listens: Listens, console: Console, s
     if number == 1:
         return run(config, name, listens(), console, source)
     Tokenizer().warm(DEFAULT_ENCODING)  # before they are forked, so that they share its memory
-    admin_token.keep_token(admin_token.token_file(config))  # made here, and found by all
+    admin_token.keep_token(admin_token.token_file(config))  # made here, and the same in all
 
     with _shared_folder() as folder:
 

@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import threading
+import urllib.request
 from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -205,6 +206,40 @@ def test_where_it_serves_is_known_to_the_other_commands(tmp_path: Path) -> None:
         assert process.wait(30) == 0
     assert not (tmp_path / "kept.db.address").exists()
     assert "server.port" in said(file, "doctor")
+
+
+def test_a_proxy_without_a_file_for_its_store_is_found_with_its_token(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also without its config, as long as it is the only one."""
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    file, elsewhere = tmp_path / "config.yaml", tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    config(file, NOWHERE, store={"url": "memory://"})
+    with served(file) as (process, port):
+        for words in (["open", "--show", "--config", file], ["open", "--show"]):
+            told = subprocess.run(
+                [COMMAND, *words], capture_output=True, text=True, timeout=60, check=True, cwd=elsewhere
+            ).stdout
+            assert told.startswith(f"http://127.0.0.1:{port}/admin/?token=")
+        with urllib.request.urlopen(told.strip().replace("/admin/?", "/admin/api/overview?")) as answer:
+            assert answer.status == 200
+        assert {file.stat().st_mode & 0o777 for file in (tmp_path / "concertina").iterdir()} == {0o600}
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(30) == 0
+    assert not [*(tmp_path / "concertina").iterdir()]
+
+
+def test_a_token_is_not_written_where_others_may_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    loaded = load_text("config.yaml", "store: {url: 'memory://'}\nserver: {port: 9}", {})
+    (tmp_path / "concertina").mkdir()
+    (tmp_path / "concertina").chmod(0o777)
+    with announce(loaded):
+        assert not [*(tmp_path / "concertina").iterdir()]
+    (tmp_path / "concertina").chmod(0o700)
+    with announce(loaded):
+        assert as_running(load_text("config.yaml", "store: {url: 'memory://'}", {})).server.port == 9
 
 
 @pytest.mark.parametrize("content", [b"{}", b"\xff", b'{"pid":1e9,"host":"a","port":1,"workers":1}', b'{"pid":-1}'])

@@ -8,6 +8,7 @@ from proxy.admin.endpoints import ADMIN
 from proxy.callers import admin_token
 from proxy.commands.common import load_config
 from proxy.commands.parameters import ConfigPath, Flag
+from proxy.commands.running import token_of
 from proxy.commands.watching.running_proxy import Url, url_of
 from proxy.config.loading import Config
 
@@ -25,5 +26,5 @@ def opened(*, url: Url = None, config: ConfigPath = None, show: Flag = False) ->
 def link_of(config: Config, url: str | None) -> str:
     """A configured token is for the form there, and never stands in a link."""
     is_made = url is None and admin_token.configured_token(config) is None
-    token = admin_token.known_token(config) if is_made else None
+    token = token_of(config) if is_made else None
     return f"{url_of(config, url)}{ADMIN}" + (f"?token={quote(token)}" if token else "")

@@ -11,16 +11,15 @@ from urllib.parse import urlencode
 from cyclopts import Parameter
 
 from proxy.admin.endpoints import Endpoint
-from proxy.callers import admin_token
 from proxy.commands.common import fail
-from proxy.commands.running import DIRECT, as_running
+from proxy.commands.running import DIRECT, as_running, token_of
 from proxy.config.loading import Config
 from proxy.server.addresses import of_proxy
 
 _TOKEN = "CONCERTINA_ADMIN_TOKEN"  # noqa: S105 - the name of a variable
 _REFUSED = {
     401: f"set {_TOKEN} to its admin token, or run this with its config, as its user",
-    403: "this token may not see requests",
+    403: f"this token may not see requests; set {_TOKEN} to the admin token, or to a viewer key of the tenant",
 }
 
 Url = Annotated[
@@ -63,4 +62,4 @@ def url_of(config: Config, url: str | None) -> str:
 
 def _token(config: Config, url: str | None) -> str | None:
     """The token of the config's proxy; what is at another address may be anybody's, and gets one that was named."""
-    return os.environ.get(_TOKEN) or (admin_token.known_token(config) if url is None else None)
+    return os.environ.get(_TOKEN) or (token_of(config) if url is None else None)
