@@ -30,6 +30,7 @@ VERSION = f"concertina {installed_version('concertina')}"
 app = App(
     name="concertina",
     help="Keeps long conversations inside the model's context window.",
+    help_epilogue="Example: concertina init && concertina doctor && concertina serve",
     version=VERSION,
     version_flags=["--version"],
 )
@@ -39,17 +40,39 @@ app.command(sessions)
 app.command(
     "proxy.commands.doctor.command:doctor",
     name="doctor",
+    help_epilogue="Example: concertina doctor --spend gpt-4o-mini",
     help="Look whether all that a config names is there and works, a line each.",
 )
 app.command(
-    "proxy.commands.watching.top:top", name="top", help="Watch the running proxy: health, rates, sessions, compactions."
+    "proxy.commands.watching.top:top",
+    name="top",
+    help_epilogue="Example: concertina top --url http://proxy:8795",
+    help="Watch the running proxy: health, rates, sessions, compactions.",
 )
-app.command("proxy.commands.watching.tail:tail", name="tail", help="Print the running proxy's requests as they end.")
 app.command(
-    "proxy.commands.watching.opening:opened", name="open", help="Open the running proxy's dashboard in the browser."
+    "proxy.commands.watching.tail:tail",
+    name="tail",
+    help_epilogue="Example: concertina tail deploy",
+    help="Print the running proxy's requests as they end.",
 )
-app.command("proxy.commands.init:init", name="init", help="Write a short config.yaml, and print what agents need.")
-app.command("proxy.commands.printing:printed", name="print", help="Print a dashboard, alerts, or what a client needs.")
+app.command(
+    "proxy.commands.watching.opening:opened",
+    name="open",
+    help_epilogue="Example: concertina open --show",
+    help="Open the running proxy's dashboard in the browser.",
+)
+app.command(
+    "proxy.commands.init:init",
+    name="init",
+    help_epilogue="Example: concertina init --agent claude-code",
+    help="Write a short config.yaml, and print what agents need.",
+)
+app.command(
+    "proxy.commands.printing:printed",
+    name="print",
+    help_epilogue="Example: concertina print client codex",
+    help="Print a dashboard, alerts, or what a client needs.",
+)
 
 _KEY_PREFIX = "ck-"
 _LEAST_WINDOW = 256
@@ -60,7 +83,7 @@ Dollars = Annotated[float | None, Parameter(validator=Number(gt=0))]
 Workers = Annotated[int | None, Parameter(validator=Number(gte=1, lte=256))]
 
 
-@app.command
+@app.command(help_epilogue="Example: concertina serve config.yaml --host 0.0.0.0 --workers 4")
 def serve(config: ConfigPath = None, *, host: str | None = None, port: Port = None, workers: Workers = None) -> None:
     """Run the proxy.
 
@@ -110,7 +133,7 @@ def serve(config: ConfigPath = None, *, host: str | None = None, port: Port = No
     sys.exit(code)
 
 
-@app.command
+@app.command(help_epilogue="Example: concertina demo --once --dialect messages")
 def demo(*, once: bool = False, dialect: DialectName = "chat") -> None:
     """Play a long tool-using session against a small window, directly and through the proxy.
 
@@ -125,7 +148,7 @@ def demo(*, once: bool = False, dialect: DialectName = "chat") -> None:
         sys.exit(130)
 
 
-@app.command
+@app.command(help_epilogue="Example: concertina check deploy/config.yaml")
 def check(file: ConfigPath = None) -> None:
     """Validate a config file: one line a problem with file, line, YAML path and the way out; exit code 0 or 1."""
     loaded = load_config(file)
@@ -137,7 +160,7 @@ def check(file: ConfigPath = None) -> None:
     print(f"{name_of(file)}: ok ({count_settings(loaded)})")
 
 
-@app.command
+@app.command(help_epilogue="Example: concertina models gpt-4o claude-sonnet-4 --ask")
 def models(
     names: tuple[str, ...] = (),
     /,
@@ -165,7 +188,7 @@ def models(
     output(found, show, as_json=as_json)
 
 
-@app.command
+@app.command(help_epilogue="Example: concertina explain request.json --policy coding-agent")
 def explain(
     file: Annotated[Path, Parameter(allow_leading_hyphen=True)],
     /,
@@ -213,7 +236,7 @@ def explain(
     output(explanation, partial(show, session=goes_on), as_json=as_json, indent=2)
 
 
-@app.command
+@app.command(help_epilogue="Example: concertina replay sessions/ --policy chat --policy cost")
 def replay(
     path: Path,
     *,
@@ -249,7 +272,7 @@ def replay(
     output(replayed, show, as_json=as_json, indent=2)
 
 
-@app.command
+@app.command(help_epilogue="Example: claude mcp add concertina -- concertina mcp")
 def mcp(*, tenant: str = DEFAULT, config: ConfigPath = None) -> None:
     """Serve an MCP server over standard input and output, by which agents search what is stored of conversations.
 
@@ -258,18 +281,18 @@ def mcp(*, tenant: str = DEFAULT, config: ConfigPath = None) -> None:
     try:
         from proxy.commands.mcp_server import serve_mcp
     except ModuleNotFoundError:
-        fail("the package mcp is not installed; pip install 'concertina[mcp]'")
+        fail("the package mcp is not installed; pip install 'mcp>=2.3,<3' beside it")
     loaded = load_config(config)
     serve_mcp(loaded, caller_of(loaded, tenant))
 
 
-@app.command
+@app.command(help_epilogue="Example: concertina schema > config.schema.json")
 def schema() -> None:
     """Print the JSON Schema of the config file."""
     print(json.dumps(json_schema(), indent=2, ensure_ascii=False))
 
 
-@keys.command(name="new")
+@keys.command(name="new", help_epilogue="Example: concertina keys new acme")
 def new_key(tenant: str, *, viewer: Flag = False) -> None:
     """Make a key for a tenant and print it once, with the line that makes it known; only its hash is kept.
 
@@ -284,7 +307,7 @@ def new_key(tenant: str, *, viewer: Flag = False) -> None:
     print(f'Put its hash into the config:\n\ntenants:\n  {tenant}:\n    {setting}: ["sha256:{digest}"]')
 
 
-@keys.command(name="add")
+@keys.command(name="add", help_epilogue="Example: concertina keys add acme --name ci --expires 90d --usd-per-month 200")
 def add_key(
     tenant: str,
     *,
@@ -334,7 +357,7 @@ def add_key(
     print(f"Running proxies of this store take it within {LOOK_EVERY:g} s.")
 
 
-@keys.command(name="list")
+@keys.command(name="list", help_epilogue="Example: concertina keys list acme")
 def list_keys(tenant: str, *, config: ConfigPath = None, as_json: AsJson = False) -> None:
     """List the issued keys of a tenant, what they have used and what they may; those of the config are in the config.
 
@@ -351,7 +374,7 @@ def list_keys(tenant: str, *, config: ConfigPath = None, as_json: AsJson = False
         fail(str(error))
 
 
-@keys.command(name="revoke")
+@keys.command(name="revoke", help_epilogue="Example: concertina keys revoke acme ci")
 def revoke_key(tenant: str, key: str, *, config: ConfigPath = None) -> None:
     """Have an issued key be refused from now on, by every replica within 2 s; nothing of its sessions is erased.
 
@@ -369,7 +392,7 @@ def revoke_key(tenant: str, key: str, *, config: ConfigPath = None) -> None:
     print(f"revoked {gone.id}{f' ({gone.name})' if gone.name else ''}")
 
 
-@app.command
+@app.command(help_epilogue="Example: source <(concertina completion bash)")
 def completion(shell: Literal["bash", "zsh", "fish"], /) -> None:
     """Print what has a shell complete our commands: `source <(concertina completion bash)`.
 
@@ -378,7 +401,7 @@ def completion(shell: Literal["bash", "zsh", "fish"], /) -> None:
     print(app.generate_completion(shell=shell))
 
 
-@app.command
+@app.command(help_epilogue="Example: concertina healthcheck http://127.0.0.1:8795")
 def healthcheck(url: str | None = None, *, config: ConfigPath = None) -> None:
     """Ask a running proxy whether it is ready; exit code 0 or 1.
 

@@ -6,6 +6,7 @@ import sys
 
 from proxy.commands.common import CONFIG, err, fail
 from proxy.commands.printing import client, clients, known
+from proxy.commands.running import configured_url
 from proxy.config.loading import ConfigError, load_text, notes
 from proxy.server.addresses import of_proxy
 
@@ -48,10 +49,13 @@ and in the agents:
 def init(*, agent: str | None = None, upstream: str | None = None) -> None:
     """Write a short config.yaml, never over one, and print what agents need and what to do next.
 
-    :param agent: Print what this one needs alone.
+    :param agent: Print what this one needs alone; beside a config that is there already, nothing is written.
     :param upstream: Server that answers, in place of OpenAI's and Anthropic's.
     """
     agents = clients() if agent is None else [known(agent)]
+    if agent is not None and upstream is None and CONFIG.exists():
+        sys.stdout.write(client(agent, configured_url(None)))
+        return
     upstreams = _PROVIDERS if upstream is None else _UPSTREAM.format(url=json.dumps(upstream))
     text = _CONFIG.format(upstreams=upstreams)
     try:
@@ -62,7 +66,7 @@ def init(*, agent: str | None = None, upstream: str | None = None) -> None:
         with CONFIG.open("x", encoding="utf-8") as file:
             file.write(text)
     except FileExistsError:
-        fail(f"{CONFIG} is there already; `concertina check` says whether it is right")
+        fail(f"{CONFIG} is there already; `concertina check` tells whether it is right, `--agent NAME` what one needs")
     except OSError as error:
         fail(f"{CONFIG} cannot be written: {error.strerror}; go to a directory of yours")
     for note in notes(config):

@@ -15,7 +15,7 @@ from proxy.server.addresses import of_proxy
 sessions = App(name="sessions", help="Conversations of which something is stored.")
 
 
-@sessions.command(name="ls")
+@sessions.command(name="ls", help_epilogue="Example: concertina sessions ls --tenant acme")
 def list_sessions(
     *,
     tenant: str = DEFAULT,
@@ -42,7 +42,7 @@ def list_sessions(
     output(found, show, as_json=as_json)
 
 
-@sessions.command(name="show")
+@sessions.command(name="show", help_epilogue="Example: concertina sessions show deploy --record")
 def show_session(
     name: str,
     /,
@@ -73,7 +73,7 @@ def show_session(
     output(details(found, with_text=record), show, as_json=as_json, indent=2)
 
 
-@sessions.command(name="export")
+@sessions.command(name="export", help_epilogue="Example: concertina sessions export deploy > deploy.jsonl")
 def export_sessions(names: tuple[str, ...] = (), /, *, tenant: str = DEFAULT, config: ConfigPath = None) -> None:
     """Print all that the store has of conversations, with what their records say, as a line of JSON each.
 
@@ -100,7 +100,7 @@ def export_sessions(names: tuple[str, ...] = (), /, *, tenant: str = DEFAULT, co
         fail(str(error))
 
 
-@sessions.command(name="rm")
+@sessions.command(name="rm", help_epilogue="Example: concertina sessions rm deploy")
 def erase_sessions(
     names: tuple[str, ...] = (),
     /,

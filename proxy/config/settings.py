@@ -298,7 +298,7 @@ class Logging(Settings):
 
 
 class Traces(Settings):
-    """Spans of requests and compactions, for OpenTelemetry; they need `pip install 'concertina[otel]'`."""
+    """Spans of requests and compactions, for OpenTelemetry; they need the extra `otel`."""
 
     endpoint: AnyBaseUrl = ""
     """Collector that takes OTLP over HTTP, to whose address /v1/traces is added; empty: nothing is traced."""
@@ -316,7 +316,10 @@ class Traces(Settings):
     @classmethod
     def _needs_packages(cls, endpoint: str) -> str:
         if endpoint and find_spec("opentelemetry") is None:
-            raise ValueError("needs packages that are not installed; pip install 'concertina[otel]'")
+            raise ValueError(
+                "needs packages that are not installed;"
+                " pip install opentelemetry-sdk opentelemetry-exporter-otlp-proto-http"
+            )
         return endpoint
 
 

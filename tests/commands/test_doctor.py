@@ -16,6 +16,7 @@ from proxy.commands.cli import app
 from proxy.commands.doctor.command import examine_config, of_proxy_there
 from proxy.commands.doctor.finding import Finding
 from proxy.stores import open_store
+from tests.support import redis_servers
 from tests.support.servers import configured, free_port, proxy
 from tests.support.upstreams import Script, always, answer, in_turn, upstream
 
@@ -125,6 +126,24 @@ async def test_a_shared_server_tells_what_it_does_once_it_is_full(tmp_path: Path
     assert told["store"].state == "ok"
     kept = told["store.maxmemory-policy"]
     assert (kept.state, kept.found.startswith("noeviction")) == ("warning", True)
+
+
+@pytest.mark.parametrize("denied", ["+hincrby", "+rpush", "+zadd", "+sadd", None])
+async def test_all_that_is_asked_of_a_server_is_tried(tmp_path: Path, denied: str | None) -> None:
+    with redis_servers.standalone(tmp_path) as server:
+        server.do(*(word for word in redis_servers.documented_user("password") if word != denied))
+        store = {"url": f"redis://concertina:password@{server.address}/3", "secret": "s"}
+        told = (await found(tmp_path, {"main": always(LISTED)}, {"store": store}))["store"]
+    assert told.state == ("ok" if denied is None else "wrong")
+    assert denied is None or "permission" in told.found
+
+
+async def test_a_collector_of_traces_is_looked_for(tmp_path: Path) -> None:
+    async with upstream(always(LISTED)) as collector:
+        for address, state in ((collector.address, "ok"), (f"http://127.0.0.1:{free_port()}", "wrong")):
+            settings = {"telemetry": {"traces": {"endpoint": f"{address}/v1/traces"}}}
+            told = await found(tmp_path, {"main": always(LISTED)}, settings)
+            assert told["telemetry.traces.endpoint"].state == state
 
 
 async def test_a_store_that_does_not_answer_is_wrong(tmp_path: Path) -> None:

@@ -61,6 +61,13 @@ def test_what_cannot_be_meant_writes_nothing(
     assert not Path("config.yaml").exists()
 
 
+def test_beside_a_config_it_prints_what_an_agent_needs(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("config.yaml").write_text("server: {port: 1234}", "utf-8")
+    assert begun("--agent", "codex") == 0
+    assert 'base_url = "http://127.0.0.1:1234/v1"' in capsys.readouterr().out
+    assert Path("config.yaml").read_text("utf-8") == "server: {port: 1234}"
+
+
 def test_a_config_that_is_there_stays_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
     Path("config.yaml").write_text("closed: true", "utf-8")
     assert begun() == 1

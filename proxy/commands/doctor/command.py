@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 from http.client import HTTPException
+from urllib.parse import urlsplit
 
 from rich.console import Console
 from rich.text import Text
@@ -19,9 +20,12 @@ from proxy.commands.models import named_models, sources
 from proxy.commands.parameters import AsJson, ConfigPath
 from proxy.config.loading import Config, ConfigError, digest_of, load, notes, unshared_problem
 from proxy.config.settings import DEFAULT
+from proxy.runtime.deadlines import within
 from proxy.server.addresses import address, leading_back, of_proxy
 from proxy.server.process import listen
 
+_PORTS = {"http": 80, "https": 443}
+_SECONDS = 5.0
 _STYLES = {"ok": "green", "warning": "yellow", "wrong": "bold red"}
 
 
@@ -54,7 +58,23 @@ async def examine_config(config: Config, name: str, spend: str | None) -> list[F
     found += [*upstreams.summarizers(config, looked), *upstreams.clock(looked)]
     found += await _windows(config, ask=not any(each.is_wrong for each in looked.values()))
     found += await store.looked_at(config.store)
+    found += await collector(config.telemetry.traces.endpoint)
     return found if spend is None else [*found, await upstreams.spent(config, spend)]
+
+
+async def collector(endpoint: str) -> list[Finding]:
+    """Whether something listens where traces go; nothing is sent to it."""
+    if not endpoint:
+        return []
+    parts, about = urlsplit(endpoint), "telemetry.traces.endpoint"
+    try:
+        async with within(_SECONDS):
+            _, writer = await asyncio.open_connection(parts.hostname, parts.port or _PORTS.get(parts.scheme, 80))
+    except (OSError, TimeoutError) as error:
+        said = f"{endpoint}: {getattr(error, 'strerror', None) or 'no answer'}"
+        return [wrong(about, said, "start the collector, or empty the setting: requests go on without it")]
+    writer.close()
+    return [ok(about, f"something listens at {endpoint}")]
 
 
 def of_config(config: Config, name: str) -> Iterator[Finding]:

@@ -46,12 +46,29 @@ async def _round_trip(store: Store, most: float) -> Finding:
     (found,) = await store.get_many([key])
     await store.lock(key, token, 0)
     each = (time.monotonic() - began) / 3
+    await _try_each(store)
     if found != token.encode():
         return wrong(_ABOUT, "what was stored could not be read again", "let requests go to a server that takes writes")
     told = f"an operation takes {1000 * each:.1f} ms"
     if each > most / 2:
         return warning(_ABOUT, f"{told}, of {1000 * most:g} at most", "move it nearer, or raise store.timeout")
     return ok(_ABOUT, told)
+
+
+async def _try_each(store: Store) -> None:
+    """What else the proxy asks of a store, which a user of a server may not be allowed; raises StoreError."""
+    tag = secrets.token_hex(8)
+    key, index = f"probe:{{{tag}}}:doctor", f"index:doctor:{tag}"
+    await store.put(key, b"doctor", _TTL)
+    await store.put(key, b"doctor", _TTL, only_new=True)
+    await store.touch([key], _TTL)
+    await store.items(f"trail:{tag}", [b"doctor"], limit=1, ttl=_TTL)
+    await store.items(f"trail:{tag}")
+    await store.enroll(index, tag, _TTL)
+    await store.members(index)
+    await store.enroll(index, tag, 0)
+    await store.count(f"used:{tag}", {"doctor": 1}, _TTL)
+    await store.erase(tag, b"doctor", _TTL)
 
 
 async def _kept(store: Store) -> list[Finding]:
