@@ -83,7 +83,9 @@ class ModelProfile(msgspec.Struct, frozen=True, omit_defaults=True):
     refused_at:   Unix seconds at which a prompt was last refused as too long; trials: larger ones since then that were
                   refused when they were due.
     natives:      which protocols of compaction it answers itself.
-    media_bytes, pictures: what it takes of a request with media; refused_media: digests of those that it takes in none.
+    media_bytes, pictures, many, side, pages: what it takes of a request with media, as `MediaLimits` has it.
+    refused_media: digests of those that it takes in no request.
+    refused_words: of these, by their digests, the sentences with which they were refused.
     media_at:     Unix seconds of the newest of these lessons.
     """
 
@@ -105,12 +107,18 @@ class ModelProfile(msgspec.Struct, frozen=True, omit_defaults=True):
     natives: tuple[Native, ...] = ()
     media_bytes: int | None = None
     pictures: int | None = None
+    many: int | None = None
+    side: int | None = None
+    pages: int | None = None
     refused_media: tuple[str, ...] = ()
+    refused_words: dict[str, str] = {}
     media_at: float = 0.0
 
     def media_limits(self, now: float) -> MediaLimits:
         """What it takes of media, as far as that was learned lately."""
-        return MediaLimits(self.media_bytes, self.pictures) if now - self.media_at < LEARNED_TTL else NO_MEDIA_LIMITS
+        if now - self.media_at >= LEARNED_TTL:
+            return NO_MEDIA_LIMITS
+        return MediaLimits(self.media_bytes, self.pictures, self.many, self.side, self.pages)
 
     def answers_natively(self, protocol: Protocol, now: float) -> bool | None:
         """Whether it answers a protocol itself; None where that was not tried lately."""
@@ -140,15 +148,22 @@ class ModelProfile(msgspec.Struct, frozen=True, omit_defaults=True):
 
 def after_media_refusal(known: ModelProfile, learned: MediaLimits, now: float) -> ModelProfile:
     """After a request was taken with fewer media than one that was refused, which has taught this."""
-    most = known.media_limits(now).at_most(learned)
-    return msgspec.structs.replace(known, media_bytes=most.bytes, pictures=most.pictures, media_at=now)
+    return _with_media(known, known.media_limits(now).at_most(learned), now)
 
 
-def after_medium_refusal(known: ModelProfile, digest: str, now: float) -> ModelProfile:
-    """After one medium was refused by itself."""
-    limits, digests = known.media_limits(now), (*known.refused_media, digest)[-_REFUSED_MEDIA:]
+def after_medium_refusal(known: ModelProfile, digest: str, words: str, now: float) -> ModelProfile:
+    """After one medium was refused by itself, in these words."""
+    digests = tuple(dict.fromkeys((*known.refused_media, digest)))[-_REFUSED_MEDIA:]
+    said = {**known.refused_words, digest: words}
+    words_of = {one: said[one] for one in digests if one in said}
+    known = msgspec.structs.replace(known, refused_media=digests, refused_words=words_of)
+    return _with_media(known, known.media_limits(now), now)
+
+
+def _with_media(known: ModelProfile, most: MediaLimits, now: float) -> ModelProfile:
+    media_bytes, pictures, many, side, pages = most
     return msgspec.structs.replace(
-        known, media_bytes=limits.bytes, pictures=limits.pictures, refused_media=digests, media_at=now
+        known, media_bytes=media_bytes, pictures=pictures, many=many, side=side, pages=pages, media_at=now
     )
 
 

@@ -93,7 +93,7 @@ async def open_engine(
     compactor = Compactor(checkpoints, summarizer, writer, spending, tokenizer, workers, observe, time.time)
     compactions = Compactions(standing, compactor, trails, sessions, background)
     quoter = Quoter(tokenizer, workers, observe, Cache(memory, "quotations"), Cache(memory, "indexes"))
-    media = MediaAger(cooler, workers, Cache(memory, "media"), Cache(memory, "media_notes"))
+    media = MediaAger(cooler, workers, sealed, memory)
     decider = Decider(standing, cooler, media, Thinking(sealed, cooler, memory), quoter, lineages)
     reader = RequestReader(tokenizer, workers, memory)
     drafter = Drafter(decider, standing, compactions, sessions, trails, media, tokenizer, observe)

@@ -9,7 +9,7 @@ import msgspec
 from proxy.dialects.json_array import decode
 from proxy.dialects.surrogates import readable
 from proxy.models.images import image_size, is_data
-from proxy.models.media import KINDS, data_of
+from proxy.models.media import KINDS, data_of, pages_of
 
 # A picture of one grey point: what takes a screenshot and nothing else is sent this.
 GREY = (
@@ -17,18 +17,26 @@ GREY = (
 )
 _LISTS = ("content", "output")
 _RESULT = "tool_result"
-_NAMES = {"input_image": "image", "image_url": "image", "input_file": "document", "file": "document"}
+_NAMES = {
+    **dict.fromkeys(("input_image", "image_url"), "image"),
+    **dict.fromkeys(("input_file", "file"), "document"),
+    **dict.fromkeys(("input_audio", "audio_url"), "audio"),
+    **dict.fromkeys(("video_url", "input_video"), "video"),
+}
 _DIGEST = 8
 
 
 class MediaPart(NamedTuple):
-    """A medium in an item. size: bytes of it on the wire, 0 for one that is only named. what: for people."""
+    """A medium in an item. size: bytes of it on the wire, 0 for one that is only named. what: for people. side: the
+    longer one in pixels, pages: of a paper; 0 where that is not known."""
 
     kind: str
     size: int
     what: str
     digest: bytes
     is_of_result: bool
+    side: int = 0
+    pages: int = 0
 
 
 def parts_of(item: object) -> list[MediaPart]:
@@ -95,4 +103,5 @@ def _described(part: Mapping[str, object], *, is_of_result: bool) -> MediaPart:
     sides = image_size(url) if is_inline and kind == "image" else None
     told = [form, f"{sides[0]} x {sides[1]}" if sides else ""]
     digest = hashlib.sha256(data.encode("utf-8", "surrogatepass")).digest()[:_DIGEST]
-    return MediaPart(kind, size, " ".join(filter(None, told)), digest, is_of_result)
+    pages = pages_of(part) if kind == "document" else 0
+    return MediaPart(kind, size, " ".join(filter(None, told)), digest, is_of_result, max(sides or (0,)), pages)

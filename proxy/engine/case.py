@@ -100,11 +100,16 @@ class RoutedRequest(msgspec.Struct, frozen=True, dict=True):
             return False
         if request.dropped_tokens or request.history.is_signed:
             return False
-        if request.history.has_media and (self.route.media.is_any or self.experience.media_at):
+        if self.ages_media:
             return False
         if self.experience.originals_until or not self.is_far_below(request.tokens):
             return False
         return self.real_tokens(request.tokens) + (settings.max_output or 0) <= window.tokens
+
+    @property
+    def ages_media(self) -> bool:
+        """Whether it holds media that its upstream may have no room for: its conversation may know of that."""
+        return self.request.history.has_media and self.caller.policy.media.mode == "on"
 
     @property
     def longest_answer(self) -> int | None:

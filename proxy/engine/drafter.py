@@ -46,9 +46,10 @@ class Drafter:
 
     async def placed(self, case: CompactionContext) -> CompactionContext:
         """The case under the link that its conversation has now; one that needs no store costs no look at it."""
-        is_small = small_reason(case) == "below_floor" and not case.binds_thinking
-        if is_small or bypass_reason(case) is not None:
+        if bypass_reason(case) is not None:
             return case
+        if small_reason(case) == "below_floor" and not case.binds_thinking:
+            return await self._placed(case) if case.ages_media else case
         return await self._trails.resumed(await self._placed(case))
 
     async def _placed(self, case: CompactionContext) -> CompactionContext:
@@ -162,7 +163,7 @@ class Drafter:
         self, case: CompactionContext, refused: Draft, refusal: MediaRefusal, *, attempt: int
     ) -> Draft | None:
         """What was refused for its media, with fewer of them; None if they are not the reason, or none may go."""
-        if case.is_let_through or case.caller.policy.media.mode == "off" or not case.request.history.has_media:
+        if case.is_let_through or not case.ages_media:
             return None
         record = refused.record
         covered = record.covered if record else 0
@@ -175,10 +176,14 @@ class Drafter:
 
     async def refused_medium(self, case: CompactionContext, refused: Draft, refusal: MediaRefusal) -> str | None:
         """The digest of the medium that an upstream takes in no request; None if none can be told."""
-        if case.is_let_through or not case.request.history.has_media:
+        if case.is_let_through or not case.ages_media:
             return None
         view = refused.view or PromptView(case.conversation)
         return await self._media.refused_one(case, view, refusal, refused.record.covered if refused.record else 0)
+
+    async def mark_media(self, case: CompactionContext) -> None:
+        """Have the conversation know what was learned of its upstream's media, from this request on."""
+        await self._media.lessons(case)
 
     def _fitted(self, case: CompactionContext, draft: Draft, stated: int | None = None) -> Draft:
         """The draft with a lower limit for its output, where an upstream that adds both up would refuse it.

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from policies import media as policy
 from policies.conversation import MessageIndex
-from policies.media import MediaLimits, MediaOutline, Medium
+from policies.experience import NO_MEDIA_LIMITS
+from policies.media import Lesson, MediaLimits, MediaOutline, Medium
+from policies.media_notes import NotedMedium, note_of
+from policies.record.texts import Language, language_of
 from proxy.dialects import json_array
 from proxy.dialects.media_parts import MediaPart, parts_of, without_parts
 from proxy.dialects.surrogates import readable
@@ -16,9 +19,11 @@ from proxy.engine.case import CompactionContext
 from proxy.engine.cooler import Cooler
 from proxy.engine.draft import Draft
 from proxy.engine.prompt_view import PromptView, Step
-from proxy.memory import Cache
+from proxy.memory import Cache, Memory
 from proxy.overflow.media_refusals import MediaRefusal
+from proxy.records.media_marks import MOST, MediaMark, MediaMarks
 from proxy.runtime.workers import Workers
+from proxy.stores.sealing import SealedStore
 
 _PART_BYTES = 300
 _MOST_KEPT = 64 * 1024
@@ -31,8 +36,8 @@ _TARGETS = (0.5, 0.25)
 _LAST = 2
 MOST_SHED = 3
 """Sends after the first."""
-_MB = 1_000_000
-_ORDINALS = {1: "st", 2: "nd", 3: "rd"}
+# Messages in which a person speaks that tell the language of a conversation.
+_OPENING = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,26 +53,69 @@ class FoundMedia:
         return [medium for medium in self.all if medium.position >= covered and medium.place not in view.left_out]
 
 
-@dataclass(eq=False, repr=False)
+@dataclass(frozen=True, slots=True)
+class MediaLessons:
+    """What a conversation was taught: in the order in which it was, and which media are taken in no request, by their
+    digests, with what was said of them."""
+
+    limits: Sequence[Lesson] = ()
+    refused: Mapping[str, str] = field(default_factory=dict)
+
+
 class MediaAger:
     """Leaves media out; one per process."""
 
-    _cooler: Cooler
-    _workers: Workers
-    _known: Cache[bytes, tuple[MediaPart, ...]]
-    _rewritten: Cache[_NotesKey, tuple[bytes, int]]
+    def __init__(self, cooler: Cooler, workers: Workers, sealed: SealedStore, memory: Memory) -> None:
+        self._cooler = cooler
+        self._workers = workers
+        self._marks = MediaMarks(sealed, Cache(memory, "media_marks"))
+        self._known: Cache[bytes, tuple[MediaPart, ...]] = Cache(memory, "media")
+        self._rewritten: Cache[_NotesKey, tuple[bytes, int]] = Cache(memory, "media_notes")
+        self._languages: Cache[bytes, Language] = Cache(memory, "media_languages")
 
     async def aged(self, case: CompactionContext, view: PromptView) -> PromptView:
-        """The conversation without what its upstream has no room for, as far as that is known; the same view where it
-        has room for all."""
-        limits = case.media_limits
-        if not (limits.is_any or case.experience.refused_media) or not case.request.history.has_media:
+        """The conversation without what its upstream has no room for, as far as that is known, and without what has
+        cooled down; the same view if it has room for all."""
+        if not case.ages_media:
             return view
-        return await self._workers.run(self._aged, case, view, limits)
+        lessons = await self.lessons(case)
+        if not (case.route.media.is_any or lessons.limits or lessons.refused or view.cooled_media):
+            return view
+        return await self._workers.run(self._aged, case, view, lessons)
 
-    def _aged(self, case: CompactionContext, view: PromptView, limits: MediaLimits) -> PromptView:
-        media = self.of(case, view)
-        return self._without(case, view, media, policy.aged(media.all, media.outline, limits))
+    def _aged(self, case: CompactionContext, view: PromptView, lessons: MediaLessons) -> PromptView:
+        media = self.of(case, view, lessons.refused)
+        gone = policy.aged(media.all, media.outline, case.route.media, lessons.limits)
+        return self._without(case, view, media, gone, lessons.refused)
+
+    async def lessons(self, case: CompactionContext) -> MediaLessons:
+        """What holds for the conversation; what is news to it is marked, to hold from this request on."""
+        profile, length = case.experience, len(case.conversation.body)
+        marks = await self._marks.of(case.chain)
+        while True:
+            known, held, refused = case.learned_media, NO_MEDIA_LIMITS, dict[str, str]()
+            taught: list[Lesson] = []
+            for mark in marks:
+                known, refused = known.at_most(mark.limits), {**mark.refused, **refused}
+                if mark.is_of(case.chain):
+                    held = held.at_most(mark.limits)
+                    taught.append(Lesson(mark.length, held))
+            new = {one: profile.refused_words.get(one, "") for one in profile.refused_media if one not in refused}
+            if new:
+                there = await self._workers.run(self._digests, case)
+                new = {digest: words for digest, words in new.items() if digest in there}
+            if known == held and not new:
+                return MediaLessons(taught, refused)
+            if len(marks) == MOST:
+                # Where nothing can be marked any more, what is news holds from the last mark on.
+                taught.append(Lesson(taught[-1].length if taught else 0, known))
+                return MediaLessons(taught, {**new, **refused})
+            mark = MediaMark(length, case.chain.digests[length].hex(), *known, refused=new)
+            marks.append(await self._marks.add(case.chain, len(marks), mark))
+
+    def _digests(self, case: CompactionContext) -> set[str]:
+        body = case.conversation.body
+        return {part.digest.hex() for at, one in enumerate(body) if one.media for part in self._parts(case, at)}
 
     async def shed(
         self,
@@ -81,30 +129,42 @@ class MediaAger:
     ) -> PromptView | None:
         """The conversation with fewer media than was refused, of `sent` bytes; None if they are not the reason, or none
         may go. attempt: how often that was done for this request."""
-        return await self._workers.run(self._shed, case, view, refusal, covered, sent, attempt)
+        lessons = await self.lessons(case)
+        return await self._workers.run(self._shed, case, view, lessons, refusal, covered, sent, attempt)
 
     def _shed(
-        self, case: CompactionContext, view: PromptView, refusal: MediaRefusal, covered: int, sent: int, attempt: int
+        self,
+        case: CompactionContext,
+        view: PromptView,
+        lessons: MediaLessons,
+        refusal: MediaRefusal,
+        covered: int,
+        sent: int,
+        attempt: int,
     ) -> PromptView | None:
-        media = self.of(case, view)
+        media, refused = self.of(case, view, lessons.refused), lessons.refused
         left = media.left(view, covered)
         if refusal.what == "one":
             gone = {medium for medium in left if medium.is_refused and not _is_of_user_now(media.outline, medium)}
-            return self._without(case, view, media, gone) if gone else None
+            return self._without(case, view, media, gone, refused) if gone else None
         size = sum(medium.size for medium in left)
-        is_bytes = refusal.what == "bytes"
-        if not left or ((is_bytes or not refusal.is_certain) and size < _HALF * sent):
+        if not left or ((refusal.what == "bytes" or not refusal.is_certain) and size < _HALF * sent):
             return None
-        limit = refusal.limit if refusal.what in ("bytes", "pictures") else None
-        there = sent if is_bytes else len(left)
-        limit = min(limit or there, there)
-        share = _TARGETS[attempt] if attempt < _LAST else 0.0
-        most = MediaLimits(int(share * limit)) if is_bytes else MediaLimits(pictures=int(share * limit))
+        learned = learned_from(refusal, sent, left)
         outline = media.outline._replace(sizes=[0] * covered + [*media.outline.sizes[covered:]])
+        if attempt < _LAST:
+            # As the requests that follow will have it, so that this one begins as they do.
+            taught = (*lessons.limits, Lesson(len(media.outline.sizes), learned))
+            gone = policy.aged(media.all, media.outline, case.route.media, taught)
+            fewer, weight = [medium for medium in left if medium not in gone], outline.fixed + sum(outline.sizes)
+            weight -= sum(medium.size for medium in left if medium in gone)
+            if len(fewer) < len(left) and policy.is_within(fewer, weight, _scaled(learned, policy.USERS_RELIEF)):
+                return self._without(case, view, media, gone, refused)
+        most = _scaled(learned, _TARGETS[attempt] if attempt < _LAST else 0.0)
         gone = policy.shed(left, outline, most, hot_too=attempt >= _LAST) or policy.shed(
             left, outline, most, hot_too=True
         )
-        return self._without(case, view, media, gone) if gone else None
+        return self._without(case, view, media, gone, refused) if gone else None
 
     async def refused_one(
         self, case: CompactionContext, view: PromptView, refusal: MediaRefusal, covered: int
@@ -122,19 +182,22 @@ class MediaAger:
         largest = max(left, key=lambda medium: medium.size, default=None)
         return None if largest is None else media.parts[largest].digest.hex()
 
-    def of(self, case: CompactionContext, view: PromptView) -> FoundMedia:
-        """The media of a conversation; each message is looked into once."""
+    def of(self, case: CompactionContext, view: PromptView, refused: Mapping[str, str] | None = None) -> FoundMedia:
+        """The media of a conversation; each message is looked into once. refused: digests of those never taken."""
         conversation, request = case.conversation, case.request
         found: list[Medium] = []
         parts: dict[Medium, MediaPart] = {}
-        refused = {*case.experience.refused_media}
         for position, message in enumerate(conversation.body):
             if not message.media:
                 continue
+            cooled = view.cooled_media.get(position)
             for number, part in enumerate(self._parts(case, position)):
                 is_of_tool = part.is_of_result or message.role == "tool"
-                is_refused = part.digest.hex() in refused
-                medium = Medium(position, number, part.size, is_of_tool, is_refused)
+                is_refused = refused is not None and part.digest.hex() in refused
+                from_then = cooled if is_of_tool else None
+                medium = Medium(
+                    position, number, part.size, is_of_tool, is_refused, part.side, part.pages, from_then
+                )  # fmt: skip
                 found.append(medium)
                 parts[medium] = part
         sizes = [len(request.message_bytes(conversation.index(at))) for at in range(len(conversation.body))]
@@ -154,7 +217,12 @@ class MediaAger:
         return self._known.keep(message.digest, found, _PART_BYTES * (1 + len(found)))
 
     def _without(
-        self, case: CompactionContext, view: PromptView, media: FoundMedia, gone: Collection[Medium]
+        self,
+        case: CompactionContext,
+        view: PromptView,
+        media: FoundMedia,
+        gone: Collection[Medium],
+        refused: Mapping[str, str],
     ) -> PromptView:
         """The view with a note in the place of these, unless there is one."""
         of_messages: dict[int, list[tuple[int, Medium]]] = {}
@@ -165,7 +233,7 @@ class MediaAger:
         for position in sorted({medium.position for medium in gone}):
             there = of_messages.get(position, [])
             notes = {
-                at: _note(case, medium, media.parts[medium], number)
+                at: self._note(case, medium, media.parts[medium], number, refused)
                 for at, (number, medium) in enumerate(there)
                 if medium in gone
             }
@@ -189,6 +257,27 @@ class MediaAger:
             self._rewritten.keep(key, made, len(other) + _PART_BYTES * len(notes))
         return made
 
+    def _note(
+        self, case: CompactionContext, medium: Medium, part: MediaPart, number: int, refused: Mapping[str, str]
+    ) -> str:
+        tools = case.conversation.tools_answered[medium.position]
+        tool = next(filter(None, tools), None) if medium.is_of_tool else None
+        noted = NotedMedium(part.kind, number, part.what, part.size, medium.is_of_tool, tool)
+        refusal = refused.get(part.digest.hex(), "") if medium.is_refused else None
+        return note_of(noted, self._language(case, medium.position), refusal)
+
+    def _language(self, case: CompactionContext, position: int) -> Language:
+        """That of what a person said first, up to a message, so that it stays as it is."""
+        conversation, outline = case.conversation, case.conversation.outline
+        spoken = outline.spoken if outline.spoken and outline.spoken[0] <= position else outline.users
+        opening = spoken[: min(_OPENING, bisect_right(spoken, position))]
+        name = b"".join(conversation.body[at].digest for at in opening)
+        known = self._languages.get(name)
+        if known is not None:
+            return known
+        said = (one for at in opening for one in case.request.utterances(at, at + 1) if one.role == "user")
+        return self._languages.keep(name, language_of(one.text for one in said), len(name))
+
 
 def _is_of_user_now(outline: MediaOutline, medium: Medium) -> bool:
     """Whether it belongs to what the user has said last."""
@@ -204,25 +293,6 @@ def _with_notes(raw: bytes, notes: Mapping[int, str], kind: str) -> bytes:
         changed.append(without_parts(item, own, kind) if own else item)
         before += there
     return b",".join(changed)
-
-
-def _note(case: CompactionContext, medium: Medium, part: MediaPart, number: int) -> str:
-    """What stands in its place: which it was, what, and how to have it again; the same for as long as it is gone."""
-    size = f"{part.size / _MB:.1f} MB" if part.size >= _MB / 20 else f"{max(1, part.size // 1_000)} kB"
-    what = ", ".join(filter(None, [part.what, size if part.size else ""]))
-    tools = case.conversation.tools_answered[medium.position]
-    tool = next(filter(None, tools), None) if medium.is_of_tool else None
-    whose = f"result of {tool}; call it again if you need it" if tool else "sent by the user"
-    if medium.is_of_tool and tool is None:
-        whose = "of a result; ask for it again if you need it"
-    if medium.is_refused:
-        return f"[{part.kind} refused by the provider: {what}, {whose}]"
-    return f"[{part.kind} left out by the gateway: the {_ordinal(number)} of this conversation, {what}, {whose}]"
-
-
-def _ordinal(number: int) -> str:
-    suffix = "th" if number % 100 in (11, 12, 13) else _ORDINALS.get(number % 10, "th")
-    return f"{number}{suffix}"
 
 
 def _outline(case: CompactionContext, sizes: list[int]) -> MediaOutline:
@@ -243,21 +313,33 @@ def _outline(case: CompactionContext, sizes: list[int]) -> MediaOutline:
     return MediaOutline(sizes, fixed + head, ends, hot, users)
 
 
-def media_sent(draft: Draft, media: Sequence[Medium]) -> int:
-    """How many of these are in a draft."""
+def media_left(draft: Draft, media: Sequence[Medium]) -> list[Medium]:
+    """Which of these are in a draft."""
     covered = draft.record.covered if draft.record else 0
     left_out = draft.view.left_out if draft.view else frozenset()
-    return sum(medium.position >= covered and medium.place not in left_out for medium in media)
+    return [medium for medium in media if medium.position >= covered and medium.place not in left_out]
 
 
-def learned_from(refusal: MediaRefusal, sent: int, left: int) -> MediaLimits:
-    """What a refusal of so many bytes and so many media has taught; nothing if it is about a single medium."""
+def learned_from(refusal: MediaRefusal, sent: int, left: Sequence[Medium]) -> MediaLimits:
+    """What a refusal of so many bytes with these media has taught; nothing if it is about a single medium."""
+    fewer = max(1, len(left) - 1)
+    side, pages = refusal.limit or 0, sum(medium.pages for medium in left)
     match refusal.what:
         case "bytes":
             return MediaLimits(bytes=min(refusal.limit or sent, sent) - 1)
-        case "pictures":
-            return MediaLimits(pictures=refusal.limit or max(1, left - 1))
-        case "wide" | "pages":
-            return MediaLimits(pictures=max(1, left - 1))
+        case "wide" if side and any(medium.side > side for medium in left):
+            return MediaLimits(many=min(policy.MANY, fewer), side=side)
+        case "pages" if pages:
+            return MediaLimits(pages=min(refusal.limit or pages, max(1, pages - 1)))
+        case "pictures" if refusal.limit:
+            return MediaLimits(pictures=refusal.limit)
+        case "pictures" | "wide" | "pages":
+            return MediaLimits(pictures=fewer)
         case "one":
-            return MediaLimits()
+            return NO_MEDIA_LIMITS
+
+
+def _scaled(limits: MediaLimits, share: float) -> MediaLimits:
+    """A share of each, but for the side."""
+    some = [None if limit is None else int(share * limit) for limit in limits]
+    return MediaLimits(*some)._replace(side=limits.side)

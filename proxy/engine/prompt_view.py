@@ -45,6 +45,7 @@ class PromptView:
     quotations: index of a message -> what is quoted in front of it.
     payoff: of the batches that no request had carried before this one; None without any.
     media: of its body, in their order, if any was left out; left_out: the places of those that were.
+    cooled_media: positions of results whose media have cooled down, with the messages of the body from which on.
     """
 
     conversation: Conversation
@@ -56,6 +57,7 @@ class PromptView:
     payoff: Payoff | None = None
     media: Sequence[Medium] = ()
     left_out: frozenset[tuple[int, int]] = frozenset()
+    cooled_media: Mapping[int, int] = field(default_factory=dict)
 
     @property
     def is_of_media(self) -> bool:

@@ -8,7 +8,7 @@ from proxy.dialects import json_array
 from proxy.engine.case import CompactionContext, with_newest_lessons
 from proxy.engine.draft import Draft, reshaped_drafts, untouched_draft
 from proxy.engine.drafter import Drafter
-from proxy.engine.media import MOST_SHED, learned_from, media_sent
+from proxy.engine.media import MOST_SHED, learned_from, media_left
 from proxy.errors import ProxyError, UpstreamConnectionError
 from proxy.gateway.answers import UpstreamAnswer, look_at
 from proxy.gateway.report import comment_in, commenting
@@ -128,6 +128,8 @@ class Forwarder:
             shed = self._drafter.shed(delivery.counted, sent, refusal, attempt=attempt)
             fewer = await self._fail_open.run(shed, None, patience)
             if fewer is None:
+                if attempt:
+                    self._windows.saw_media_in_vain(delivery.counted.place)
                 return refused
             smallest, taught, attempt = sent, refusal, attempt + 1
             try:
@@ -137,6 +139,7 @@ class Forwarder:
             refusal = _refusal_of_media(delivery.counted, answer, sent)
             if answer.response.status < _FAILED and not answer.error:
                 self._learn_media(delivery, taught, smallest, sent)
+                await self._fail_open.run(self._drafter.mark_media(delivery.counted), None, patience)
         if refusal is None:
             return answer, sent
         self._windows.saw_media_in_vain(delivery.counted.place)
@@ -147,7 +150,7 @@ class Forwarder:
         finding = self._drafter.refused_medium(case, sent, refusal)
         found = await self._fail_open.run(finding, None, delivery.received.patience)
         if found is not None:
-            self._windows.saw_medium_refused(case.place, found)
+            self._windows.saw_medium_refused(case.place, found, refusal.words)
             delivery.named = with_newest_lessons(case, delivery.active.router)
 
     def _learn_media(self, delivery: Delivery, refusal: MediaRefusal, refused: Draft, taken: Draft) -> None:
@@ -155,7 +158,7 @@ class Forwarder:
 
         def learn() -> CompactionContext:
             media = taken.view.media if taken.view else ()
-            learned = learned_from(refusal, len(refused.body), media_sent(refused, media))
+            learned = learned_from(refusal, len(refused.body), media_left(refused, media))
             self._windows.saw_media_refused(case.place, learned)
             return with_newest_lessons(case, delivery.active.router)
 

@@ -7,7 +7,7 @@ from typing import Literal
 
 from proxy.engine.case import CompactionContext, RoutedRequest
 from proxy.engine.draft import Draft
-from proxy.engine.media import media_sent
+from proxy.engine.media import media_left
 from proxy.errors import ClientGoneError, ProxyError, RequestDeadlineError, ShuttingDownError
 from proxy.gateway.answers import UpstreamAnswer
 from proxy.gateway.silence import BetweenEvents, signs
@@ -43,7 +43,9 @@ def headers_of(delivery: Delivery) -> Headers:
     if draft.max_output is not None:
         headers.append((b"x-compaction-max-output", b"%d" % draft.max_output))
     if draft.view is not None and draft.view.left_out:
-        headers.append((b"x-compaction-media", b"%d/%d" % (media_sent(draft, draft.view.media), len(draft.view.media))))
+        headers.append(
+            (b"x-compaction-media", b"%d/%d" % (len(media_left(draft, draft.view.media)), len(draft.view.media)))
+        )
     if draft.record is not None:
         headers.append((b"x-compaction-checkpoint", draft.record.digest[:16].encode()))
     return headers

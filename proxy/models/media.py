@@ -218,6 +218,21 @@ def _video(medium: _Medium) -> int:
     return math.ceil(seconds * medium.rates.video)
 
 
+def pages_of(part: Json) -> int:
+    """Of a part that is a PDF; 0 of any other, and where its bytes were not sent."""
+    inner = part.get(str(part.get("type")), part.get("source", part))
+    medium = _Medium(_data(inner), {}, len, _RATES[""])
+    if not medium.is_here:
+        return 0
+    read = decode_beginning(medium.url, _READ_BYTES)
+    return _pages(read, medium.size) if read.startswith(b"%PDF") else 0
+
+
+def _pages(read: bytes, size: int) -> int:
+    """Of a PDF that begins so, and has so many bytes."""
+    return math.ceil(len(_PAGE.findall(read)) * max(1.0, size / _READ_BYTES) or size / _PAGE_BYTES)
+
+
 def _file(medium: _Medium) -> int:
     """Text as text, a PDF by its pages, everything else by its size."""
     page, size = medium.rates.page, medium.size
@@ -228,7 +243,7 @@ def _file(medium: _Medium) -> int:
     read = decode_beginning(medium.url, _READ_BYTES)
     unread = max(1.0, size / _READ_BYTES)
     if read.startswith(b"%PDF"):
-        return math.ceil(len(_PAGE.findall(read)) * unread or size / _PAGE_BYTES) * page
+        return _pages(read, size) * page
     if (text := _text(read)) is not None:
         return math.ceil(medium.count(text) * unread)
     return _image(medium) if image_size(medium.url) else math.ceil(size / _PAGE_BYTES) * page

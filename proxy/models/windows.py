@@ -259,9 +259,9 @@ class Windows:
         if learned.is_any:
             self._take(place, lessons.after_media_refusal(self.experience(place), learned, self._clock()))
 
-    def saw_medium_refused(self, place: ModelKey, digest: str) -> None:
-        """Take that a medium is refused by itself."""
-        self._take(place, lessons.after_medium_refusal(self.experience(place), digest, self._clock()))
+    def saw_medium_refused(self, place: ModelKey, digest: str, words: str) -> None:
+        """Take that a medium is refused by itself, in these words."""
+        self._take(place, lessons.after_medium_refusal(self.experience(place), digest, words, self._clock()))
 
     def saw_media_in_vain(self, place: ModelKey) -> None:
         """Take that fewer media were refused too."""

@@ -8,6 +8,7 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
+from policies.media_notes import quotable
 from proxy.overflow import error_parts
 from proxy.overflow.rules import normal_code
 
@@ -53,6 +54,7 @@ class MediaRefusal:
     """limit, given: as stated; None where they are not. at: the item that an error names; None for none.
 
     is_certain: whether its words say so; else only a request of which media are a good part is refused for them.
+    words: the sentence that says so, fit to be quoted.
     """
 
     what: What
@@ -60,6 +62,7 @@ class MediaRefusal:
     given: int | None = None
     at: int | None = None
     is_certain: bool = True
+    words: str = ""
 
 
 def media_refusal(status: int, body: bytes) -> MediaRefusal | None:
@@ -75,14 +78,14 @@ def media_refusal(status: int, body: bytes) -> MediaRefusal | None:
         plain = error_parts.plain(text[:2_000])
         for what, pattern in _PATTERNS:
             if (found := pattern.search(plain)) is not None:
-                return _stated(what, found, text)
+                return _stated(what, found, text, pattern)
     codes = {normal_code(value) for _, value in said}
     if status == TOO_LARGE or codes & _CODES:
         return MediaRefusal("bytes", is_certain=bool(codes & _CODES))
     return None
 
 
-def _stated(what: What, found: re.Match[str], text: str) -> MediaRefusal:
+def _stated(what: What, found: re.Match[str], text: str, pattern: re.Pattern[str]) -> MediaRefusal:
     groups = found.groupdict()
     limit, given = groups.get("limit"), groups.get("given")
     unit = _UNITS.get(groups.get("unit") or "", 1) if what == "bytes" else 1
@@ -92,4 +95,5 @@ def _stated(what: What, found: re.Match[str], text: str) -> MediaRefusal:
         int(float(limit) * unit) or None if limit else None,
         int(given) if given else None,
         int(place["at"]) if place else None,
+        words=quotable(text, lambda sentence: pattern.search(error_parts.plain(sentence)) is not None),
     )

@@ -8,7 +8,7 @@ import msgspec
 
 from policies.chain import Chain
 from policies.experience import NO_MEDIA_LIMITS, ModelProfile
-from policies.media import MediaLimits
+from policies.media import MANY, MediaLimits
 from proxy.api.head import ApiHead
 from proxy.api.headers import KEY_HEADERS, credential, for_questions, is_login, to_upstream, window_beta
 from proxy.api.paths import MODEL_PATHS, NO_MOUNT, Mount, allows, reading, resource, resource_url
@@ -25,8 +25,11 @@ from proxy.observing.trace import Trace
 from proxy.server.headers import Headers, first, without
 
 NO_MODEL = "none"
-_ANTHROPIC, _ANTHROPIC_BYTES = "api.anthropic.com", 32 * 1024 * 1024
-_ANTHROPIC_PICTURES, _ANTHROPIC_LARGE, _LARGE = 100, 600, 200_000
+# What Anthropic takes of a request (platform.claude.com, "Vision", "PDF support"), more pictures and pages for larger
+# windows: at its own address, and of its models wherever they are served, as far as nothing else is known there.
+_ANTHROPIC, _CLAUDE = "api.anthropic.com", "claude-"
+_ANTHROPIC_BYTES, _ANTHROPIC_SIDE, _LARGE = 32 * 1024 * 1024, 2_000, 200_000
+_ANTHROPIC_NUMBER, _ANTHROPIC_LARGE = 100, 600
 _REMEMBERED_MODELS = 1_000
 
 
@@ -157,15 +160,16 @@ class Router:
         return msgspec.structs.replace(route, window=window, exact=is_exact, media=media)
 
     def _media(self, route: Route, window: Window | None) -> MediaLimits:
-        """By the model's rule, else as Anthropic says of its own address (platform.claude.com, "Vision")."""
+        """By the model's rule, else as Anthropic says of its models."""
         rule = self._config.rule_for(route.place.model)
         known = NO_MEDIA_LIMITS
-        if urlsplit(route.upstream.base_url).hostname == _ANTHROPIC:
-            is_large = window is not None and window.tokens > _LARGE
-            known = MediaLimits(_ANTHROPIC_BYTES, _ANTHROPIC_LARGE if is_large else _ANTHROPIC_PICTURES)
+        is_claude = _CLAUDE in route.place.model.lower()
+        if is_claude or urlsplit(route.upstream.base_url).hostname == _ANTHROPIC:
+            most = _ANTHROPIC_LARGE if window is not None and window.tokens > _LARGE else _ANTHROPIC_NUMBER
+            known = MediaLimits(_ANTHROPIC_BYTES, most, MANY, _ANTHROPIC_SIDE, most)
         if rule is None:
             return known
-        return MediaLimits(rule.max_request_bytes or known.bytes, rule.max_pictures or known.pictures)
+        return known._replace(bytes=rule.max_request_bytes or known.bytes, pictures=rule.max_pictures or known.pictures)
 
     def media_limits(self, place: ModelKey) -> MediaLimits:
         """What was learned of media there."""

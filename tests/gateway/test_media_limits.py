@@ -90,7 +90,7 @@ async def test_what_was_left_out_is_told(tmp_path: Path) -> None:
     async with stage(tmp_path, ModelServer(window=10_000_000, script=limit), **SETTINGS) as play:
         reply = await play.send(kind.body(messages), path=kind.path)
         assert outcome(reply) == ("cooled", "media_shed")
-        assert dict(reply.headers)[b"x-compaction-media"] == b"7/16"
+        assert dict(reply.headers)[b"x-compaction-media"] == b"6/16"
         note = json.loads(play.sent[-1].body)["messages"][2]["content"][0]["content"][0]
         assert note == {
             "type": "text",

@@ -8,26 +8,29 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policies.media import MediaLimits, MediaOutline, Medium, aged, shed
+from policies.media import Lesson, MediaLimits, MediaOutline, Medium, aged, shed
 
 KINDS = st.sampled_from(["tool", "tool", "user", "both", "text"])
 LIMITS = st.builds(
-    MediaLimits, st.none() | st.integers(500, 20_000), st.none() | st.integers(1, 40)
-).filter(lambda limits: limits.is_any)  # fmt: skip
+    MediaLimits,
+    *(st.none() | st.integers(500, 20_000), st.none() | st.integers(1, 40), st.none() | st.integers(1, 40)),
+    *(st.none() | st.integers(500, 2_500), st.none() | st.integers(1, 100)),
+).filter(lambda limits: limits.is_any)
 HOT = 3
 
 
 def session(kinds: list[str], sizes: list[int]) -> tuple[list[Medium], MediaOutline]:
-    """For each kind an assistant's message, then what came of it. `both`: a user's picture beside a result."""
+    """For each kind an assistant's message, then what came of it. `both`: a user's picture beside a result. A side is
+    as long as a medium is large, and every third one has pages."""
     media, ends, hot, users, weights = [], [], [], [], []
     said = 0
     for number, (kind, size) in enumerate(zip(kinds, sizes, strict=True)):
         position = 2 * number + 1
         if kind in ("user", "both"):
             said = position
-            media.append(Medium(position, 0, size, is_of_tool=False))
+            media.append(Medium(position, 0, size, is_of_tool=False, side=size, pages=size % 3))
         if kind in ("tool", "both"):
-            media.append(Medium(position, int(kind == "both"), size, is_of_tool=True))
+            media.append(Medium(position, int(kind == "both"), size, is_of_tool=True, side=size, pages=size % 3))
         there = sum(one.size for one in media if one.position == position)
         weights += [20, 20 + there]
         ends.append(position)
@@ -111,3 +114,78 @@ def test_what_a_provider_refuses_goes_whatever_it_is() -> None:
     refused = Medium(1, 0, 100, is_of_tool=True, is_refused=True)
     _, outline = session(["tool"], [100])
     assert aged([refused], outline, MediaLimits()) == {refused}
+
+
+LESSONS = st.lists(st.tuples(st.integers(0, 80), LIMITS), max_size=8).map(
+    lambda told: [Lesson(*each) for each in sorted(told, key=lambda each: each[0])]
+)
+
+
+@given(sessions, st.just(MediaLimits()) | LIMITS, LESSONS, st.data())
+def test_a_lesson_adds_and_never_rewrites(
+    told: tuple[list[Medium], MediaOutline], limits: MediaLimits, lessons: list[Lesson], data: st.DataObject
+) -> None:
+    """In whatever order stricter ones and laxer ones come: what requests before one left out is what they left out."""
+    media, outline = told
+    rounds = data.draw(st.integers(1, len(outline.ends)))
+    length = outline.ends[rounds - 1] + 1
+    known = [lesson for lesson in lessons if lesson.length <= length]
+    before = aged(*shorter(media, outline, rounds), limits, known)
+    assert before <= aged(media, outline, limits, lessons)
+
+
+@given(sessions, LIMITS, LESSONS)
+def test_what_is_no_news_changes_nothing(
+    told: tuple[list[Medium], MediaOutline], limits: MediaLimits, lessons: list[Lesson]
+) -> None:
+    lax = [Lesson(lesson.length, MediaLimits(*(10**9 for _ in lesson.limits))) for lesson in lessons]
+    known = MediaLimits(*(10**9 if limit is None else limit for limit in limits))
+    assert aged(*told, known, lax) == aged(*told, known)
+
+
+@pytest.mark.parametrize(
+    ("sides", "limits", "left"),
+    [
+        # No more than 20: wide ones are taken.
+        ([2_560] * 20, MediaLimits(many=20, side=2_000), 20),
+        # All of them are wide: as if no more than 20 were taken at all.
+        ([2_560] * 21, MediaLimits(many=20, side=2_000), 10),
+        # A few old ones: these alone.
+        ([*[2_560] * 3, *[1_280] * 27], MediaLimits(many=20, side=2_000), 27),
+        # The newest one: so many others that it is taken.
+        ([*[1_280] * 29, 2_560], MediaLimits(many=20, side=2_000), 10),
+        ([1_280] * 60, MediaLimits(many=20, side=2_000), 60),
+        # How wide is not known of what is only named.
+        ([0] * 60, MediaLimits(many=20, side=2_000), 60),
+        ([2_560] * 60, MediaLimits(many=20), 60),
+    ],
+)
+def test_wide_pictures_beside_many_others(sides: list[int], limits: MediaLimits, left: int) -> None:
+    media, outline = session(["tool"] * len(sides), [100] * len(sides))
+    media = [medium._replace(side=side) for medium, side in zip(media, sides, strict=True)]
+    assert len(media) - len(aged(media, outline, limits)) == left
+
+
+def test_pages_of_all_papers_together() -> None:
+    """A picture has none, so it stays."""
+    media, outline = session(["tool"] * 12, [100] * 12)
+    media = [medium._replace(pages=10 if number % 2 else 0) for number, medium in enumerate(media)]
+    gone = aged(media, outline, MediaLimits(pages=60))
+    assert [medium.position for medium in gone if not medium.pages] == []
+    assert sum(medium.pages for medium in media if medium not in gone) == 30  # what is hot stays
+    assert aged(media, outline, MediaLimits(pages=100)) == set()
+
+
+def test_one_request_may_be_over_several_limits() -> None:
+    media, outline = session(["tool"] * 30, [1_000] * 30)
+    gone = aged(media, outline, MediaLimits(), [Lesson(60, MediaLimits(bytes=28_000, pictures=8))])
+    assert len(media) - len(gone) == 4
+
+
+def test_what_has_cooled_down_is_left_out_from_then_on() -> None:
+    media, outline = session(["tool"] * 12, [1_000] * 12)
+    cooled = [medium._replace(gone_from=14) if medium.position < 6 else medium for medium in media]
+    for limits in (MediaLimits(), MediaLimits(bytes=10**9)):
+        assert aged(*shorter(cooled, outline, 6), limits) == set()
+        assert aged(*shorter(cooled, outline, 7), limits) == {*cooled[:3]}
+    assert len(aged(cooled, outline, MediaLimits(pictures=15))) == 3, "they count no more"

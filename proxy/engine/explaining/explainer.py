@@ -149,7 +149,7 @@ class Explainer:
         """What is not frozen yet may look otherwise when it is: a cooler must not remember it."""
         cooler = Cooler(self._sessions.sealed, self._tokenizer, self._workers, Memory())
         thinking = Thinking(self._sessions.sealed, cooler, Memory())
-        media = MediaAger(cooler, self._workers, Cache(Memory(), "media"), Cache(Memory(), "media_notes"))
+        media = MediaAger(cooler, self._workers, self._sessions.sealed, Memory())
         return Decider(self._standing, cooler, media, thinking, self._quoter, self._sessions.lineages)
 
 
