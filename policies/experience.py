@@ -229,9 +229,13 @@ def shrunk(known: ModelProfile, stated: StatedLimit, refused: int, now: float) -
     """
     if stated.limit is not None:
         return known
-    seconds = FIRST_CEILING_TTL if known.ceiling is None else LEARNED_TTL
+    of_bytes = stated.share_of_bytes
+    seconds = FIRST_CEILING_TTL if known.ceiling is None and of_bytes is None else LEARNED_TTL
     known = _refused(known, known.ceiling_at(now), now)
-    ceiling = int(_CEILING * refused)
+    if of_bytes is not None:
+        # A limit of bytes is no whim: what is larger would be sent for nothing.
+        known = msgspec.structs.replace(known, trials=_MOST_DOUBLINGS)
+    ceiling = int(_CEILING * refused * (of_bytes or 1))
     if (lower := known.ceiling) is not None and now < known.ceiling_until:
         ceiling = min(ceiling, lower)
     return msgspec.structs.replace(known, ceiling=ceiling, ceiling_until=now + seconds)

@@ -53,6 +53,8 @@ class StatedLimit:
     holds:          seconds for which it may be remembered; None: as any lesson.
     is_uncached:    whether what a provider's cache serves does not count.
     with_model:     whether a summarizer would not be refused for the same reason.
+    share_of_bytes: of a refusal for bytes that are mostly texts: which share of what was sent may be at most; None of
+                    any other.
     """
 
     limit: int | None = None
@@ -66,6 +68,7 @@ class StatedLimit:
     holds: float | None = None
     is_uncached: bool = False
     with_model: bool = True
+    share_of_bytes: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +169,7 @@ def refused_budget(
     None where no smaller prompt can help, since the requested output alone fills the window.
     """
     limit = stated.limit or window
-    ceiling = int(sent_tokens * _GUESS)
+    ceiling = int(sent_tokens * _GUESS * (stated.share_of_bytes or 1))
     if limit is None:
         return budget_of(ceiling, ceiling)
     of_prompt = stated.limit is not None and stated.kind == "input"

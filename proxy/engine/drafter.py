@@ -181,6 +181,13 @@ class Drafter:
         view = refused.view or PromptView(case.conversation)
         return await self._media.refused_one(case, view, refusal, refused.record.covered if refused.record else 0)
 
+    async def is_of_texts(self, case: CompactionContext, draft: Draft) -> bool:
+        """Whether most of what a draft weighs is no media."""
+        if not case.request.history.has_media:
+            return True
+        view, covered = draft.view or PromptView(case.conversation), draft.record.covered if draft.record else 0
+        return await self._media.is_of_texts(case, view, covered=covered, sent=len(draft.body))
+
     async def mark_media(self, case: CompactionContext) -> None:
         """Have the conversation know what was learned of its upstream's media, from this request on."""
         await self._media.lessons(case)

@@ -166,6 +166,13 @@ class MediaAger:
         )
         return self._without(case, view, media, gone, refused) if gone else None
 
+    async def is_of_texts(self, case: CompactionContext, view: PromptView, *, covered: int, sent: int) -> bool:
+        """Whether less than half of a request of so many bytes is media."""
+        return await self._workers.run(self._is_of_texts, case, view, covered, sent)
+
+    def _is_of_texts(self, case: CompactionContext, view: PromptView, covered: int, sent: int) -> bool:
+        return sum(medium.size for medium in self.of(case, view).left(view, covered)) < _HALF * sent
+
     async def refused_one(
         self, case: CompactionContext, view: PromptView, refusal: MediaRefusal, covered: int
     ) -> str | None:

@@ -18,7 +18,7 @@ from proxy.overflow.classify import (
     classify_event,
     full_window,
 )
-from proxy.overflow.media_refusals import MediaRefusal, media_refusal
+from proxy.overflow.media_refusals import MediaRefusal, media_refusal, media_refusal_in
 from proxy.server import content_coding
 from proxy.server.sse import EVENT_END, LONGEST_END, data_of, name_of
 from proxy.upstream.http import UpstreamResponse
@@ -176,22 +176,27 @@ class _Beginning:
 def _event(response: UpstreamResponse, seen: "_EventSeen", reads: Answers, window: int | None) -> UpstreamAnswer:
     """By the first event that says something."""
     data = seen.data
-    overflow = None
+    overflow, media = None, None
     if seen.name or _may_report(data, reads):
         overflow = account_limit(200, data) or classify_event(data, seen.name)
+        if _SENTENCE_KEY.search(data) is not None:
+            media = media_refusal_in(data, failed=seen.name in ERROR_EVENTS)
     overflow = overflow or full_answer(data, reads, window)
-    return UpstreamAnswer(response, overflow, error=data if overflow or _reports_error(data, reads) else b"")
+    return UpstreamAnswer(
+        response, overflow, media, error=data if overflow or media or _reports_error(data, reads) else b""
+    )
 
 
 def _object(response: UpstreamResponse, read: bytes, reads: Answers, window: int | None) -> UpstreamAnswer:
     is_error, is_whole = _reports_error(read, reads), response.body.is_complete
     usage = reads.usage((read,)) if is_whole else None
-    overflow = None
+    overflow, media = None, media_refusal_in(read, failed=False) if is_error else None
     if is_error or (is_whole and _may_report(read, reads)):
         overflow = account_limit(response.status, read) or classify(response.status, read)
     if overflow is None and (is_error or is_whole) and (usage is None or usage.completion_tokens <= NEXT_TO_NOTHING):
         overflow = full_answer(read, reads, window)
-    return UpstreamAnswer(response, overflow, error=read if overflow or is_error else b"", usage=usage)
+    is_told = overflow is not None or media is not None or is_error
+    return UpstreamAnswer(response, overflow, media, error=read if is_told else b"", usage=usage)
 
 
 def full_answer(data: bytes, reads: Answers, window: int | None) -> StatedLimit | None:
@@ -277,10 +282,11 @@ class _EventSeen:
         return is_told
 
     def _is_error(self, data: bytes) -> bool:
-        """Whether an event without content reports an overflow: an error may have any name and any form."""
+        """Whether an event without content reports that a request is too large: an error may have any name and any
+        form."""
         if self._reads.ANSWER_KEY in data[:_OPENING_BYTES] or _SENTENCE_KEY.search(data) is None:
             return False
-        return classify_event(data) is not None
+        return classify_event(data) is not None or media_refusal_in(data, failed=False) is not None
 
 
 def _may_report(read: bytes, reads: Answers) -> bool:

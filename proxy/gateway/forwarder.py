@@ -4,6 +4,7 @@ from msgspec import structs
 
 from policies.assembly import Shape
 from policies.ladder import Retry, StatedLimit, is_plausible, next_retry, retries
+from policies.media import MediaLimits
 from proxy.dialects import json_array
 from proxy.engine.case import CompactionContext, with_newest_lessons
 from proxy.engine.draft import Draft, reshaped_drafts, untouched_draft
@@ -29,6 +30,8 @@ from proxy.upstream.routes import conversation_url
 _FAILED = 400
 # Bytes of a request from which on "too long" may be said of them.
 _MUCH = 10_000_000
+# Bytes below which none was ever refused for them: the least bound that servers have by default is 100 kB.
+_TEXTS = 100_000
 # From so many on an upstream that hangs up without a word may mean them; as the connection's errors call that.
 _LARGE = 1_000_000
 _HUNG_UP = ("reset", "closed")
@@ -92,13 +95,13 @@ class Forwarder:
         answer, sent = first = await self._lighter(delivery, first)
         if not answer.is_refusal or (case := delivery.case) is None or not case.retries:
             return first
-        most = None
-        if answer.overflow is None:
+        stated, most = await self._excess(delivery, *first), None
+        if stated is None:
             answer, sent = await self._capped(delivery, first)
-            if answer.overflow is None:
+            stated, most = answer.overflow, sent.max_output
+            if stated is None:
                 return answer, sent
-            most = sent.max_output
-        return await self._smaller(delivery, sent, answer.overflow, most) or first
+        return await self._smaller(delivery, sent, stated, most) or first
 
     async def _first(self, delivery: Delivery) -> tuple[UpstreamAnswer, Draft]:
         """The answer to the first draft; where the upstream hangs up on a large one, that to half of its media."""
@@ -192,17 +195,30 @@ class Forwarder:
                 answer, sent = await self._deliver(delivery, smaller)
             except ProxyError:
                 break  # the upstream did answer once: that answer is the client's
-            if answer.overflow is None:
+            excess = await self._excess(delivery, answer, sent)
+            if excess is None:
                 delivery.overflow = "output_lowered" if step.lowers_output else "solved"
                 if not (step.lowers_output or answer.error):
                     self._learn_size(delivery, step)
                 return answer, sent
-            refusal = sent, answer.overflow
+            refusal = sent, excess
             self._learn(delivery, *refusal)
         if sent is not delivery.first:
             case = delivery.counted
             self._observe(RetriesExhausted(case.caller.tenant, case.chain.name, case.retries))
         return None
+
+    async def _excess(self, delivery: Delivery, answer: UpstreamAnswer, sent: Draft) -> StatedLimit | None:
+        """What an answer states of a prompt that it refuses for its length: in tokens, or in bytes, mostly of texts."""
+        refusal, weight = answer.media, len(sent.body)
+        if answer.overflow is not None or refusal is None or refusal.what != "bytes" or weight < _TEXTS:
+            return answer.overflow
+        if refusal.limit is not None and refusal.limit >= weight:
+            return None
+        looking = self._drafter.is_of_texts(delivery.counted, sent)
+        if not await self._fail_open.run(looking, False, delivery.received.patience):
+            return None
+        return StatedLimit(learnable=False, share_of_bytes=(refusal.limit or weight) / weight)
 
     async def _draft(self, delivery: Delivery, step: Retry[Draft], most: int | None) -> Draft | None:
         """What a step of the ladder sends; where a fault of ours leaves nothing, that without half of the history."""
@@ -237,6 +253,9 @@ class Forwarder:
 
         def learn() -> CompactionContext:
             self._windows.saw_shrunk(case.place, case.chain.session, step.stated, step.refused.tokens)
+            if (share := step.stated.share_of_bytes) is not None:
+                most = MediaLimits(bytes=int(share * len(step.refused.body)) - 1)
+                self._windows.saw_media_refused(case.place, most)
             return with_newest_lessons(case, delivery.active.router)
 
         delivery.named = self._fail_open.call(learn, case)
@@ -357,10 +376,11 @@ class Forwarder:
 
 def _refusal_of_media(case: CompactionContext, answer: UpstreamAnswer, sent: Draft) -> MediaRefusal | None:
     """What an answer states of media; also what says of a few tokens that they are too many."""
-    if answer.media is not None or answer.overflow is None:
-        return answer.media
+    overflow, media = answer.overflow, answer.media
+    if overflow is None or overflow.action == "inspect" or (media is not None and media.is_certain):
+        return media
     window = case.route.window
-    if answer.overflow.limit is not None or window is None or len(sent.body) < _MUCH:
+    if overflow.limit is not None or window is None or len(sent.body) < _MUCH:
         return None
     return MediaRefusal("bytes", is_certain=False) if case.real_tokens(sent.tokens) < window.tokens / 2 else None
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from policies.media_notes import quotable
-from proxy.overflow import error_parts
+from proxy.overflow import error_parts, rules
 from proxy.overflow.rules import normal_code
 
 What = Literal["bytes", "pictures", "wide", "one", "pages"]
@@ -45,7 +45,16 @@ _ROWS: tuple[tuple[What, str], ...] = (
     ("bytes", r"\b(?:request |body )?(?:body|entity|payload|content) (?:is )?too large|\blength limit exceeded"),
 )
 _PATTERNS = tuple((what, re.compile(pattern)) for what, pattern in _ROWS)
+# What is said of a medium only beside the place where it stands: of which else would not be known.
+_MEDIUM = r"(?:image|picture|pdf|document)"
+_BAD = r"(?:invalid|unsupported|corrupt(?:ed)?|damaged|malformed)"
+_OF_ONE = (
+    rf"\b(?:could not|unable to|failed to|cannot) (?:process|decode|read|load|parse) (?:the |this )?{_MEDIUM}",
+    rf"\b{_BAD} {_MEDIUM}|\b{_MEDIUM}\b.{{0,40}}\b(?:{_BAD}|not (?:valid|supported))",
+)
+_OF_A_PLACE = (*_PATTERNS, *(("one", re.compile(pattern)) for pattern in _OF_ONE))
 _CODES = frozenset({"requesttoolarge", "payloadtoolarge", "requestentitytoolarge", "contenttoolarge"})
+_STATUS_FIELDS = ("error", "code", "status", "status_code", "statusCode", "http_status")
 _PLACE = re.compile(r"\b(?:messages|input)[.\[](?P<at>\d+)\]?")
 
 
@@ -71,17 +80,43 @@ def media_refusal(status: int, body: bytes) -> MediaRefusal | None:
         return None
     if not body.strip():
         return MediaRefusal("bytes", is_certain=False) if status == TOO_LARGE else None
-    error = error_parts.error_part(body, failed=True)
+    return _read(error_parts.error_part(body, failed=True), status)
+
+
+def media_refusal_in(data: bytes, *, failed: bool) -> MediaRefusal | None:
+    """The same of what an answer with another status reports: an event's data, or an object. failed: whether it is an
+    error whatever it looks like."""
+    if not data.strip() or len(data) > _MOST_READ:
+        return None
+    return _read(error_parts.error_part(data, failed=failed), _FAILED)
+
+
+def _read(error: object, status: int) -> MediaRefusal | None:
     said = error_parts.strings_of(error)
+    if _own_status(error) in rules.NEVER:
+        return None
+    if any(rules.matches(rules.VETOES, sentence) for sentence in error_parts.sentences(said)):
+        return None
     texts = [text for _, text in said] or ([error] if isinstance(error, str) else [])
     for text in texts:
         plain = error_parts.plain(text[:2_000])
-        for what, pattern in _PATTERNS:
+        place = _PLACE.search(text)
+        for what, pattern in _PATTERNS if place is None else _OF_A_PLACE:
             if (found := pattern.search(plain)) is not None:
                 return _stated(what, found, text, pattern)
     codes = {normal_code(value) for _, value in said}
     if status == TOO_LARGE or codes & _CODES:
         return MediaRefusal("bytes", is_certain=bool(codes & _CODES))
+    return None
+
+
+def _own_status(error: object) -> int | None:
+    """That an error names itself, as gateways pass one on."""
+    for value in map(error.get, _STATUS_FIELDS) if isinstance(error, dict) else ():
+        if isinstance(value, dict):
+            return _own_status(value)
+        if isinstance(value, int | str) and str(value).isascii() and str(value).isdigit():
+            return int(value)
     return None
 
 
