@@ -34,12 +34,19 @@ _EXCERPT = 400
 class Batch:
     """Positions in the body that are replaced from the moment on that the body had `seen` messages.
 
-    payoff: of taking them out whole; their short forms weigh next to nothing.
+    payoff: of taking them out whole; their short forms weigh next to nothing. media: positions of results that stay but
+    for their pictures and papers.
     """
 
     seen: int
     members: tuple[int, ...]
     payoff: Payoff
+    media: tuple[int, ...] = ()
+
+    @property
+    def last(self) -> int:
+        """The newest position."""
+        return max(*self.members[-1:], *self.media[-1:], -1, -1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +73,7 @@ def zone_of(conversation: Conversation, window: int, policy: PolicySettings) -> 
     """
     budget = usable_input(window, None, exact=True).behind(conversation.fixed_tokens)
     threshold = threshold_tokens(budget, policy)
-    if all(message.tokens < threshold for message in conversation.body):
+    if all(message.tokens < threshold and not message.media_tokens for message in conversation.body):
         return Zone((), ())
     run = _Run(conversation, budget, policy)
     batches = tuple(batch for seen in conversation.units[1:] if (batch := run.step(seen)) is not None)
@@ -88,6 +95,8 @@ class _Run:
         body = conversation.body
         self._body = body
         self._settings = policy.large_messages
+        self._ages_media = policy.media.mode == "on"
+        self._media_rounds = policy.media.keep_rounds or policy.large_messages.hot_rounds
         self._threshold = threshold_tokens(budget, policy)
         self._floor = budget.at(policy.apply_floor)
         self._valve = policy.large_messages.valve * budget.movable
@@ -118,24 +127,30 @@ class _Run:
         for position in range(self._read, seen):
             if self._is_large(position):
                 self._live.append(position)
-                self._weight += self._body[position].tokens
+                self._weight += self._weighs(position)
         self._read = seen
         self._leave_covered(seen)
         self._cool(seen)
         worth = (1 - _RELIEF) * self._valve
         if self._before[seen] < self._floor or self._weight <= self._valve or self._cooled_weight < worth:
             return None
-        members = tuple(self._due())
-        payoff = self._payoff(seen, members)
+        due = tuple(self._due())
+        payoff = self._payoff(seen, due)
         if not self._pays(seen, payoff):
             return None
-        self._take(members)
-        return Batch(seen, members, payoff)
+        self._take(due)
+        media = tuple(position for position in due if self._body[position].media_tokens)
+        return Batch(seen, tuple(position for position in due if position not in media), payoff, media)
+
+    def _weighs(self, position: int) -> int:
+        """What would go of a message."""
+        message = self._body[position]
+        return message.media_tokens or message.tokens
 
     def _payoff(self, seen: int, members: Sequence[int]) -> Payoff:
         """All behind tools and head is written anew: of a prompt that changes far from its end, caches that work by
         marks have no more than that."""
-        removed = sum(self._body[position].tokens for position in members)
+        removed = sum(map(self._weighs, members))
         sent = min(self._before[seen] - self._before[0], int(self._most))
         return payoff_of(removed, max(0, sent - removed))
 
@@ -152,21 +167,23 @@ class _Run:
             while waiting and self._before[seen] - self._before[waiting[0]] > self._most:
                 if waiting[0] == self._last_user[seen]:
                     return
-                gone = self._body[waiting.popleft()].tokens
+                gone = self._weighs(waiting.popleft())
                 self._weight -= gone
                 self._cooled_weight -= gone if waiting is self._cooled else 0
 
     def _cool(self, seen: int) -> None:
-        """What has cooled down stays so: the oldest first."""
-        recent = max(0, self._finished - self._settings.hot_rounds)
-        hot_from = self._units[recent]
+        """What has cooled down stays so: the oldest first. Media are hot by their rounds alone."""
         while self._live:
             oldest = self._live[0]
-            is_recent = oldest >= hot_from or self._results_before[seen] - self._results_before[oldest] <= self._hot
+            has_media = self._body[oldest].media_tokens > 0
+            rounds = self._media_rounds if has_media else self._settings.hot_rounds
+            is_recent = oldest >= self._units[max(0, self._finished - rounds)]
+            if not (is_recent or has_media):
+                is_recent = self._results_before[seen] - self._results_before[oldest] <= self._hot
             if is_recent or oldest == self._last_user[seen]:
                 return
             self._cooled.append(self._live.popleft())
-            self._cooled_weight += self._body[oldest].tokens
+            self._cooled_weight += self._weighs(oldest)
 
     def _due(self) -> Iterator[int]:
         """The oldest that have cooled down, until the valve is relieved."""
@@ -174,14 +191,14 @@ class _Run:
         for position in self._cooled:
             if weight <= _RELIEF * self._valve:
                 return
-            weight -= self._body[position].tokens
+            weight -= self._weighs(position)
             yield position
 
     def _take(self, members: Sequence[int]) -> None:
         for position in members:
             self._cooled.popleft()
-            self._cooled_weight -= self._body[position].tokens
-            self._weight -= self._body[position].tokens
+            self._cooled_weight -= self._weighs(position)
+            self._weight -= self._weighs(position)
 
     def foreseen(self) -> Iterator[Coming]:
         """What the next batch takes for certain: the oldest that are worth one together."""
@@ -192,10 +209,10 @@ class _Run:
             if weight >= worth:
                 break
             members.append(position)
-            weight += self._body[position].tokens
+            weight += self._weighs(position)
         if members:
             wait = self._wait(members[-1], max(self._valve - self._weight, worth - weight))
-            yield from (Coming(position, wait) for position in members)
+            yield from (Coming(position, wait) for position in members if not self._body[position].media_tokens)
 
     def _wait(self, last: int, missing: float) -> int:
         """Tokens by which the conversation grows, if it goes on as it is, until so many more are in large messages, the
@@ -204,13 +221,15 @@ class _Run:
         newer = self._finished - bisect_right(self._units, last) + 1
         rounds = (self._settings.hot_rounds - newer) * end / max(1, len(self._units))
         tokens = self._hot - (self._results_before[-1] - self._results_before[last])
-        large = sum(message.tokens for i, message in enumerate(self._body[: self._read]) if self._is_large(i))
+        large = sum(map(self._weighs, filter(self._is_large, range(self._read))))
         return max(
             0, int(rounds), tokens, int(missing * self._before[self._read] / max(1, large)), int(self._floor - end)
         )
 
     def _is_large(self, position: int) -> bool:
         message = self._body[position]
+        if message.media_tokens:
+            return self._ages_media and message.role == "tool" and not self._is_excluded(position)
         # A message of several results is as large as they are, on average, so that each dialect cools the same.
         if message.tokens < self._threshold * max(1, len(message.results)):
             return False
@@ -218,7 +237,10 @@ class _Run:
             return False
         if message.media or message.signed != "none":
             return False
-        return not any(tool in self._settings.exclude_tools for tool in self._tools[position])
+        return not self._is_excluded(position)
+
+    def _is_excluded(self, position: int) -> bool:
+        return any(tool in self._settings.exclude_tools for tool in self._tools[position])
 
 
 def short_form(text: str, tool: str | None, summary: str | None, tokens: int, *, is_brought: bool = False) -> str:

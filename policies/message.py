@@ -33,7 +33,7 @@ class Message(msgspec.Struct, frozen=True, gc=False):
     silent:  says nothing of its own, and clients drop it or keep it: read as a part of the message behind it.
     signed:  carries what some providers verify: `sealed` goes out as it came or not at all, `bound` holds only behind
              the very prompt that it was made for.
-    media:   carries something that is no text.
+    media:   carries something that is no text. media_tokens: of pictures and papers in its results.
     loose:   what it shares with one that says the same: of a user message, with one that differs in dates, times and a
              harness's words alone; of an instruction, with one that differs in digits alone. None: with no other.
     lapses:  of an instruction that holds until the next user message only.
@@ -59,6 +59,7 @@ class Message(msgspec.Struct, frozen=True, gc=False):
     silent: bool = False
     signed: Signature = "none"
     media: bool = False
+    media_tokens: int = 0
     loose: bytes | None = None
     lapses: bool = False
     loads: tuple[str, ...] = ()

@@ -9,7 +9,7 @@ import msgspec
 from proxy.dialects.json_array import decode
 from proxy.dialects.surrogates import readable
 from proxy.models.images import image_size, is_data
-from proxy.models.media import KINDS, data_of, pages_of
+from proxy.models.media import KINDS, CountTokens, data_of, media_tokens, pages_of
 
 # A picture of one grey point: what takes a screenshot and nothing else is sent this.
 GREY = (
@@ -42,6 +42,13 @@ class MediaPart(NamedTuple):
 def parts_of(item: object) -> list[MediaPart]:
     """Those of a decoded item, in their order."""
     return [_described(part, is_of_result=is_of_result) for part, is_of_result in _found(item)]
+
+
+def tokens_in_results(item: object, count: CountTokens, family: str) -> int:
+    """Tokens of those that stand in results."""
+    found = [part for part, is_of_result in _found(item) if is_of_result]
+    pictures = [{**part, "type": "input_image"} if _is_screenshot(part) else part for part in found]
+    return sum(media_tokens(part, count, family) for part in pictures)
 
 
 def without_parts(raw: bytes | memoryview, notes: Mapping[int, str], text_kind: str) -> bytes:

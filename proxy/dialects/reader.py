@@ -26,6 +26,7 @@ from proxy.dialects.frames import Frame, Repeated, frame_of, repeated
 from proxy.dialects.heads import head_digest
 from proxy.dialects.history import NO_HISTORY, History
 from proxy.dialects.json_array import Array, Parsed
+from proxy.dialects.media_parts import tokens_in_results
 from proxy.dialects.prefixes import Prefix, PrefixCache, Read, worth_remembering
 from proxy.errors import InvalidJSONError
 from proxy.memory import Cache, Memory
@@ -289,9 +290,12 @@ class RequestReader:
         messages = {}
         try:
             for key, raw in news.unread.items():
-                message = None if json_array.is_crowded(raw) else describe(json_array.decode(raw), count, family)
+                item = None if json_array.is_crowded(raw) else json_array.decode(raw)
+                message = describe(item, count, family)
                 if message is None:
                     return None
+                if message.media:
+                    message = replace(message, media_tokens=tokens_in_results(item, count, family))
                 messages[key] = message
             tools = {key: self._count_json(bytes(raw), encoding) for key, raw in news.uncounted.items()}
         except json_array.HugeNumberError:

@@ -51,13 +51,13 @@ class Cooler:
         assert window is not None  # noqa: S101 - the caller's condition
         zone = zone_of(conversation, window.tokens, case.caller.policy)
         following = tuple(coming for coming in zone.next if coming.position >= covered)
-        batches = [
-            batch for batch in zone.batches if batch.members[-1] >= covered and (until is None or batch.seen < until)
-        ]
+        batches = [batch for batch in zone.batches if batch.last >= covered and (until is None or batch.seen < until)]
+        media = {position: batch.seen for batch in batches for position in batch.media}
+        batches = [batch for batch in batches if batch.members]
         if not batches:
-            return PromptView(conversation, next=following)
+            return PromptView(conversation, next=following, cooled_media=media)
         forms, fresh = await self._forms(case, batches)
-        view = PromptView(conversation, next=following, payoff=_together(fresh))
+        view = PromptView(conversation, next=following, payoff=_together(fresh), cooled_media=media)
         return await self._workers.run(self._replaced, case, view, forms)
 
     def counter(self, case: CompactionContext) -> CountTokens:

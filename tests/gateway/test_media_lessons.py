@@ -205,3 +205,28 @@ async def test_pages_of_all_papers(tmp_path: Path) -> None:
     assert limit.refused == 1
     assert outcome(reply) == ("cooled", "media_aged")
     assert any(note.startswith("[document left out by the gateway: the 1st") for note in left_out(play.sent[-1].body))
+
+
+@pytest.mark.parametrize("form", FORMS)
+async def test_pictures_of_tools_cool_down_by_their_tokens(tmp_path: Path, form: str) -> None:
+    """Where no limit is known: in batches, and never the user's."""
+    kind, messages, shown = FORMS[form], [TASK], []
+    window = 60_000
+    policies = {"default": {"summarizer": {"model": "none"}, "apply_floor": 0.3, "compaction_threshold": 0.9}}
+    settings = {"models": [{"match": "pictures", "context_window": window}], "policies": policies}
+    async with stage(tmp_path, ModelServer(window=10_000_000), **settings) as play:
+        for number in range(50):
+            messages += kind.round_of(picture(number, SIZE), number)
+            reply = await play.send(kind.body(messages), path=kind.path)
+            shown.append({*pictures_in(play.sent[-1].body)})
+            assert picture(number, SIZE) in shown[-1]
+            assert form.endswith("user") or len(shown[-1]) >= min(number + 1, 5)
+    reasons = {outcome(reply)}
+    breaks = sum(bool(before - after) for before, after in pairwise(shown))
+    if form.endswith("user"):
+        assert len(shown[-1]) == 50 or reasons == {("reused", "below_threshold")}
+    else:
+        assert 1 <= breaks <= 5, "in batches of about eleven"
+        # A grey point weighs something too, and in the end there are too many of them.
+        assert reasons == {("applied", "tool_execution") if "computer" in form else ("cooled", "media_aged")}
+        assert max(map(len, shown)) < 40

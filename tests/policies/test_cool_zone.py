@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import structs
 
 from policies.budget import usable_input
 from policies.conversation import Conversation
@@ -171,3 +172,54 @@ def test_a_message_of_several_results_is_as_large_as_they_are(number: int, is_re
     held = Message("tool", 2 * 4_000 + 500, b"held", results=ids, joins=True)
     body = [Message("user", 10, b"go"), *[message for _ in range(30) for message in (call, held)]]
     assert bool(zone_of(Conversation(body), 100_000, DEFAULTS).batches) == is_replaced
+
+
+def shots(*tokens: int, name: str = "screenshot") -> Conversation:
+    """A tool loop whose results hold a picture of so many tokens, or none, and 200 tokens of text."""
+    view = conversation(loop(*[200] * len(tokens), name=name))
+    pictures = iter(tokens)
+    messages = [
+        structs.replace(one, media=True, tokens=one.tokens + shown, media_tokens=shown)
+        if one.role == "tool" and (shown := next(pictures)) else one
+        for one in view.messages
+    ]  # fmt: skip
+    return Conversation(messages)
+
+
+def test_pictures_of_tools_cool_with_the_large_results() -> None:
+    """Whatever each weighs: the text beside them stays."""
+    zone = zone_of(shots(*[700] * 45), WINDOW, DEFAULTS)
+    assert zone.batches
+    assert replaced(zone) == []
+    media = [position for batch in zone.batches for position in batch.media]
+    assert media == [result(number) for number in range(len(media))]
+    room = usable_input(WINDOW, None, exact=True).movable
+    first = zone.batches[0]
+    live = [at for at in map(result, range(45)) if at < first.seen and at not in first.media]
+    assert 700 * len(live) <= 0.15 * room < 700 * (len(live) + len(first.media))
+    assert first.payoff.removed == 700 * len(first.media)
+
+
+@pytest.mark.parametrize(
+    "settings_of",
+    [
+        {"media": {"mode": "off"}},
+        {"large_messages": {"exclude_tools": ["screenshot"]}},
+        {"media": {"keep_rounds": 40}},
+        {"large_messages": {"valve": 1.0}},
+    ],
+)
+def test_pictures_stay_by_the_settings(settings_of: dict[str, object]) -> None:
+    zone = zone_of(shots(*[1_500] * 24), WINDOW, PolicySettings.model_validate(settings_of))
+    assert zone.batches == ()
+
+
+@given(st.lists(st.sampled_from([0, 300, 1_500, 4_000]), min_size=1, max_size=60), st.data())
+def test_a_longer_loop_only_adds_pictures(tokens: list[int], data: st.DataObject) -> None:
+    view = shots(*tokens)
+    rounds_kept = data.draw(st.integers(1, len(tokens)))
+    shorter = Conversation(view.messages[: result(rounds_kept - 1) + 1])
+    batches = zone_of(view, WINDOW, DEFAULTS).batches
+    assert batches[: len(found := zone_of(shorter, WINDOW, DEFAULTS).batches)] == found
+    hot = {*map(result, range(len(tokens) - 5, len(tokens)))}
+    assert not hot & {position for batch in batches for position in batch.media}
