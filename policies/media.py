@@ -19,8 +19,13 @@ MANY = 20
 _FEW = 10
 
 Axis = Literal["bytes", "pictures", "wide", "pages"]
+Why = Literal["refused", "tokens", "bytes", "pictures", "wide", "pages"]
+"""Why a medium is left out: its provider refuses it by itself, it has cooled down, or there is too much."""
 """What there may be too much of. `wide`: pictures of which a side is too long, beside so many others."""
 AXES: tuple[Axis, ...] = ("bytes", "pictures", "wide", "pages")
+
+
+_COOLED: Why = "tokens"
 
 
 class Medium(NamedTuple):
@@ -93,7 +98,8 @@ class MediaOutline(NamedTuple):
 
 
 class Lesson(NamedTuple):
-    """What was learned when the body had so many messages, and holds from then on; older batches stay as they were."""
+    """What was learned when the body had so many messages, and holds from then on in place of the lesson before it;
+    older batches stay as they were."""
 
     length: int
     limits: MediaLimits
@@ -129,16 +135,25 @@ def aged(
 
     limits: those that held from the beginning; `lessons`: in the order in which they were learned.
     """
-    gone = {medium for medium in media if medium.is_refused}
+    return {*reasons(media, outline, limits, lessons)}
+
+
+def reasons(
+    media: Sequence[Medium], outline: MediaOutline, limits: MediaLimits, lessons: Sequence[Lesson] = ()
+) -> dict[Medium, Why]:
+    """The same, with why each is left out."""
+    gone: dict[Medium, Why] = {medium: "refused" for medium in media if medium.is_refused}
     if not (limits.is_any or lessons):
-        return gone | {one for one in media if one.gone_from is not None and one.gone_from <= len(outline.sizes)}
+        cooled_down = (one for one in media if one.gone_from is not None and one.gone_from <= len(outline.sizes))
+        return {**dict.fromkeys(cooled_down, _COOLED), **gone}
+    always = limits
     weights = [*accumulate(outline.sizes, initial=outline.fixed)]
     later = sorted((one.gone_from, one) for one in media if one.gone_from is not None and not one.is_refused)
     load = _Load(0)
     seen = cooled = taught = left_out = 0
     for end, hot, user in zip(outline.ends, outline.hot, outline.users, strict=True):
         while taught < len(lessons) and lessons[taught].length <= end + 1:
-            limits, taught = limits.at_most(lessons[taught].limits), taught + 1
+            limits, taught = always.at_most(lessons[taught].limits), taught + 1
         first = seen
         while seen < len(media) and media[seen].position <= end:
             seen += 1
@@ -150,14 +165,14 @@ def aged(
             batch.add(later[cooled][1])
             cooled += 1
         before = load.bytes
-        load.take(batch - gone)
-        gone |= batch
+        load.take(batch - gone.keys())
+        gone = {**dict.fromkeys(batch, _COOLED), **gone}
         for axis in AXES:
             if (limit := limits.of(axis)) is None or load.on(axis, limits) <= _valve(limit, axis):
                 continue
             batch = {*_batch(load, axis, limits, limit, _hot(load.there, hot, limits), user)}
             load.take(batch)
-            gone |= batch
+            gone |= dict.fromkeys(batch, axis)
         left_out += before - load.bytes
     return gone
 

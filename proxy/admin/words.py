@@ -6,6 +6,7 @@ from types import MappingProxyType
 from typing import Protocol
 
 from proxy.engine.explaining.explanation import MediaLeftOut
+from proxy.observing.events import MediaFigures
 
 UNKNOWN = "–"
 LONGEST_NAME = 128
@@ -136,13 +137,20 @@ def payoff(each: Weighed) -> str:
     return f"By estimate every later request is {exact(each.removed)} tokens smaller, and {broken}: {pays}."
 
 
-def media(told: MediaLeftOut) -> str:
+def media(told: MediaLeftOut | MediaFigures, now: float) -> str:
     """How many of a request's media are left out, and why."""
     most = [f"{size(told.max_bytes)} a request"] if told.max_bytes is not None else []
     most += [plural(told.max_pictures, "picture")] if told.max_pictures is not None else []
-    limit = f", of which its upstream takes {' and '.join(most)}" if most else ""
+    source = f"learned {ago(told.learned_at, now)}" if told.learned_at is not None else _SOURCES.get(told.source or "")
+    by = f" ({source})" if source else ""
+    limit = f", of which its upstream takes {' and '.join(most)}{by}" if most else ""
     of = f"{plural(told.received, 'picture')} and papers" if told.received != 1 else "1 picture or paper"
-    return f"Of {of}, {size(told.bytes)} together{limit}, {told.left_out} give way to notes."
+    gone = told.left_out if isinstance(told.left_out, int) else sum(told.left_out.values())
+    return f"Of {of}, {size(told.bytes)} together{limit}, {gone} give way to notes."
+
+
+# Who says what an upstream takes of media.
+_SOURCES = {"config": "by the config", "provider": "as its provider says", "learned": "learned"}
 
 
 FILTERS: Mapping[str, Callable[..., str]] = MappingProxyType(

@@ -33,6 +33,7 @@ _STYLES: dict[Fate, str] = {
     "kept": "green",
     "anchor": "green",
     "cooled": "blue",
+    "left_out": "blue",
     "summarised": "yellow",
     "covered": "yellow",
     "dropped": "red",
@@ -155,7 +156,7 @@ def _cut(explanation: Explanation) -> Iterator[str]:
     if explanation.payoff is not None:
         yield f"{'the record' if cut else 'new short forms'}: {words.payoff(explanation.payoff)}"
     if explanation.media is not None:
-        yield words.media(explanation.media)
+        yield words.media(explanation.media, time.time())
     for one in explanation.recalled:
         yield f"message {one.index} behind {one.passages} quotations of what that covers, {one.tokens} tokens"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -15,11 +16,12 @@ from policies.record.texts import Language, language_of
 from proxy.dialects import json_array
 from proxy.dialects.media_parts import MediaPart, parts_of, without_parts
 from proxy.dialects.surrogates import readable
-from proxy.engine.case import CompactionContext
+from proxy.engine.case import CompactionContext, RoutedRequest
 from proxy.engine.cooler import Cooler
 from proxy.engine.draft import Draft
 from proxy.engine.prompt_view import PromptView, Step
 from proxy.memory import Cache, Memory
+from proxy.observing.events import MediaFigures
 from proxy.overflow.media_refusals import MediaRefusal
 from proxy.records.media_marks import MOST, MediaMark, MediaMarks
 from proxy.runtime.workers import Workers
@@ -85,20 +87,25 @@ class MediaAger:
 
     def _aged(self, case: CompactionContext, view: PromptView, lessons: MediaLessons) -> PromptView:
         media = self.of(case, view, lessons.refused)
-        gone = policy.aged(media.all, media.outline, case.route.media, lessons.limits)
-        return self._without(case, view, media, gone, lessons.refused)
+        gone = policy.reasons(media.all, media.outline, case.route.media, lessons.limits)
+        held = case.route.media.at_most(lessons.limits[-1].limits) if lessons.limits else case.route.media
+        return replace(self._without(case, view, media, gone, lessons.refused), media_limits=held)
 
     async def lessons(self, case: CompactionContext) -> MediaLessons:
         """What holds for the conversation; what is news to it is marked, to hold from this request on."""
         profile, length = case.experience, len(case.conversation.body)
         marks = await self._marks.of(case.chain)
         while True:
-            known, held, refused = case.learned_media, NO_MEDIA_LIMITS, dict[str, str]()
-            taught: list[Lesson] = []
+            # The newest holds, whoever has learned it, and whether it takes more or less than the one before.
+            newest = max(marks, key=lambda mark: mark.at, default=None)
+            known, at = case.learned_media, profile.media_at
+            if newest is not None and at <= newest.at:
+                known, at = newest.limits, newest.at
+            held, taught, refused = NO_MEDIA_LIMITS, list[Lesson](), dict[str, str]()
             for mark in marks:
-                known, refused = known.at_most(mark.limits), {**mark.refused, **refused}
+                refused = {**mark.refused, **refused}
                 if mark.is_of(case.chain):
-                    held = held.at_most(mark.limits)
+                    held = mark.limits
                     taught.append(Lesson(mark.length, held))
             new = {one: profile.refused_words.get(one, "") for one in profile.refused_media if one not in refused}
             if new:
@@ -110,7 +117,7 @@ class MediaAger:
                 # Where nothing can be marked any more, what is news holds from the last mark on.
                 taught.append(Lesson(taught[-1].length if taught else 0, known))
                 return MediaLessons(taught, {**new, **refused})
-            mark = MediaMark(length, case.chain.digests[length].hex(), *known, refused=new)
+            mark = MediaMark(length, case.chain.digests[length].hex(), at, refused=new, **known._asdict())
             marks.append(await self._marks.add(case.chain, len(marks), mark))
 
     def _digests(self, case: CompactionContext) -> set[str]:
@@ -145,25 +152,28 @@ class MediaAger:
         media, refused = self.of(case, view, lessons.refused), lessons.refused
         left = media.left(view, covered)
         if refusal.what == "one":
-            gone = {medium for medium in left if medium.is_refused and not _is_of_user_now(media.outline, medium)}
+            theirs = (medium for medium in left if not _is_of_user_now(media.outline, medium))
+            gone: dict[Medium, policy.Why] = {medium: "refused" for medium in theirs if medium.is_refused}
             return self._without(case, view, media, gone, refused) if gone else None
         size = sum(medium.size for medium in left)
         if not left or ((refusal.what == "bytes" or not refusal.is_certain) and size < _HALF * sent):
             return None
         learned = learned_from(refusal, sent, left)
+        view = replace(view, media_limits=case.route.media.at_most(learned))
         outline = media.outline._replace(sizes=[0] * covered + [*media.outline.sizes[covered:]])
         if attempt < _LAST:
             # As the requests that follow will have it, so that this one begins as they do.
             taught = (*lessons.limits, Lesson(len(media.outline.sizes), learned))
-            gone = policy.aged(media.all, media.outline, case.route.media, taught)
+            gone = policy.reasons(media.all, media.outline, case.route.media, taught)
             fewer, weight = [medium for medium in left if medium not in gone], outline.fixed + sum(outline.sizes)
             weight -= sum(medium.size for medium in left if medium in gone)
             if len(fewer) < len(left) and policy.is_within(fewer, weight, _scaled(learned, policy.USERS_RELIEF)):
                 return self._without(case, view, media, gone, refused)
         most = _scaled(learned, _TARGETS[attempt] if attempt < _LAST else 0.0)
-        gone = policy.shed(left, outline, most, hot_too=attempt >= _LAST) or policy.shed(
+        fewest = policy.shed(left, outline, most, hot_too=attempt >= _LAST) or policy.shed(
             left, outline, most, hot_too=True
         )
+        gone = dict.fromkeys(fewest, refusal.what)
         return self._without(case, view, media, gone, refused) if gone else None
 
     async def is_of_texts(self, case: CompactionContext, view: PromptView, *, covered: int, sent: int) -> bool:
@@ -228,7 +238,7 @@ class MediaAger:
         case: CompactionContext,
         view: PromptView,
         media: FoundMedia,
-        gone: Collection[Medium],
+        gone: Mapping[Medium, policy.Why],
         refused: Mapping[str, str],
     ) -> PromptView:
         """The view with a note in the place of these, unless there is one."""
@@ -248,7 +258,8 @@ class MediaAger:
                 index = case.conversation.index(position)
                 others[index] = self._noted(case, index, view.replaced.get(index), notes)
         rewritten = view.rewritten(Step.MEDIA, others) if others else view
-        return replace(rewritten, media=media.all, left_out=view.left_out | {medium.place for medium in gone})
+        places = {medium.place: why for medium, why in gone.items()}
+        return replace(rewritten, media=media.all, left_out={**places, **view.left_out})
 
     def _noted(
         self, case: CompactionContext, index: MessageIndex, changed: bytes | None, notes: Mapping[int, str]
@@ -320,10 +331,29 @@ def _outline(case: CompactionContext, sizes: list[int]) -> MediaOutline:
     return MediaOutline(sizes, fixed + head, ends, hot, users)
 
 
+def media_figures(named: RoutedRequest, draft: Draft) -> MediaFigures | None:
+    """Of a request and what is sent of it; None if nobody has looked for any."""
+    view = draft.view
+    if view is None or not view.media:
+        return None
+    covered, most = draft.record.covered if draft.record else 0, view.media_limits
+    is_learned = most != named.route.media
+    return MediaFigures(
+        received=len(view.media),
+        sent=len(media_left(draft, view.media)),
+        bytes=sum(medium.size for medium in view.media),
+        left_out=dict(Counter(why for (position, _), why in sorted(view.left_out.items()) if position >= covered)),
+        max_bytes=most.bytes,
+        max_pictures=most.pictures,
+        source="learned" if is_learned else named.route.media_source if most.is_any else None,
+        learned_at=named.experience.media_at or None if is_learned else None,
+    )
+
+
 def media_left(draft: Draft, media: Sequence[Medium]) -> list[Medium]:
     """Which of these are in a draft."""
     covered = draft.record.covered if draft.record else 0
-    left_out = draft.view.left_out if draft.view else frozenset()
+    left_out: Collection[tuple[int, int]] = draft.view.left_out if draft.view else ()
     return [medium for medium in media if medium.position >= covered and medium.place not in left_out]
 
 

@@ -10,7 +10,8 @@ from msgspec import structs
 
 from policies.conversation import Conversation, MessageIndex
 from policies.cool_zone import Coming
-from policies.media import Medium
+from policies.experience import NO_MEDIA_LIMITS
+from policies.media import MediaLimits, Medium, Why
 from policies.price import Payoff
 from policies.record.recall import Quotation
 from proxy.dialects import json_array
@@ -44,8 +45,9 @@ class PromptView:
     is_cut: whether contents were cut that would not have fitted.
     quotations: index of a message -> what is quoted in front of it.
     payoff: of the batches that no request had carried before this one; None without any.
-    media: of its body, in their order, if any was left out; left_out: the places of those that were.
+    media: of its body, in their order, if any was left out; left_out: the places of those that were, and why.
     cooled_media: positions of results whose media have cooled down, with the messages of the body from which on.
+    media_limits: what its upstream takes of media, as far as that is known.
     """
 
     conversation: Conversation
@@ -56,8 +58,9 @@ class PromptView:
     quotations: Mapping[MessageIndex, Quotation] = field(default_factory=dict)
     payoff: Payoff | None = None
     media: Sequence[Medium] = ()
-    left_out: frozenset[tuple[int, int]] = frozenset()
+    left_out: Mapping[tuple[int, int], Why] = field(default_factory=dict)
     cooled_media: Mapping[int, int] = field(default_factory=dict)
+    media_limits: MediaLimits = NO_MEDIA_LIMITS
 
     @property
     def is_of_media(self) -> bool:

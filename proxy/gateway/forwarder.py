@@ -16,7 +16,7 @@ from proxy.gateway.report import comment_in, commenting
 from proxy.gateway.silence import BEFORE_HEAD, BEHIND_HEAD
 from proxy.gateway.stages import Delivery
 from proxy.models.windows import Windows
-from proxy.observing.events import CopyRefused, Hook, RetriesExhausted, ShapeLearned, ThinkingRemoved
+from proxy.observing.events import CopyRefused, Hook, MediaRefused, RetriesExhausted, ShapeLearned, ThinkingRemoved
 from proxy.overflow.error_parts import words_of
 from proxy.overflow.form_refusals import refuses_roles, refuses_thinking, refuses_usage
 from proxy.overflow.media_refusals import MediaRefusal
@@ -130,6 +130,8 @@ class Forwarder:
                 await self._learn_medium(delivery, sent, refusal)
             shed = self._drafter.shed(delivery.counted, sent, refusal, attempt=attempt)
             fewer = await self._fail_open.run(shed, None, patience)
+            if fewer is not None or refusal.is_certain:
+                self._observe_refusal(delivery.counted, refusal)
             if fewer is None:
                 if attempt:
                     self._windows.saw_media_in_vain(delivery.counted.place)
@@ -147,6 +149,10 @@ class Forwarder:
             return answer, sent
         self._windows.saw_media_in_vain(delivery.counted.place)
         return refused
+
+    def _observe_refusal(self, case: CompactionContext, refusal: MediaRefusal) -> None:
+        where = case.caller.tenant, case.route.name, case.request.settings.model
+        self._observe(MediaRefused(*where, refusal.what, refusal.limit))
 
     async def _learn_medium(self, delivery: Delivery, sent: Draft, refusal: MediaRefusal) -> None:
         case = delivery.counted

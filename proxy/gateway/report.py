@@ -7,7 +7,7 @@ from typing import Literal
 
 from proxy.engine.case import CompactionContext, RoutedRequest
 from proxy.engine.draft import Draft
-from proxy.engine.media import media_left
+from proxy.engine.media import media_figures, media_left
 from proxy.errors import ClientGoneError, ProxyError, RequestDeadlineError, ShuttingDownError
 from proxy.gateway.answers import UpstreamAnswer
 from proxy.gateway.silence import BetweenEvents, signs
@@ -136,7 +136,9 @@ def ended_event(progress: Progress, error: BaseException | None) -> RequestEnded
         tokens_received=named.request.received_tokens if named else None,
         calibration=_calibration(named) if named else None, window=window.tokens if window else None,
         window_source=window.source if window else None, usable=named.usable if named else None,
-        messages=len(named.request.messages) if named else None, billed=usage.prompt_tokens if usage else None,
+        messages=len(named.request.messages) if named else None,
+        media=media_figures(named, sent) if named and sent and sent.view else None,
+        billed=usage.prompt_tokens if usage else None,
         cached=usage.cached if usage else None, cache_written=usage.cache_written if usage else None,
         cache_written_long=usage.cache_written_long if usage else None,
         output=usage.completion_tokens if usage else None, reasoning=usage.reasoning if usage else None,

@@ -156,8 +156,12 @@ class Windows:
     def forget(self, place: ModelKey) -> None:
         """Take back what refusals, answers and bills have taught, for the other replicas too once it is shared."""
         if place in self._known:
-            self._keep(place, _Known(NOTHING, self._clock(), is_shared=False))
+            # Conversations know of media by themselves: to them it is the newest that nothing is known.
+            nothing = ModelProfile(media_at=self._clock()) if self.experience(place).media_at else NOTHING
+            self._keep(place, _Known(nothing, self._clock(), is_shared=False))
             self._answers = OrderedDict((key, kept) for key, kept in self._answers.items() if key[0] != place)
+            self._overflowed = OrderedDict((key, kept) for key, kept in self._overflowed.items() if key[0] != place)
+            self._media_in_vain.pop(place, None)
 
     def experience(self, place: ModelKey) -> ModelProfile:
         """What is known here and now."""

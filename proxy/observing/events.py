@@ -16,6 +16,23 @@ End = Literal["complete", "shut_down", "deadline", "refused", "client_gone", "tr
 Overflow = Literal["solved", "output_lowered", "passed_on", "observed"]
 
 
+class MediaFigures(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """Pictures and papers of a request, of so many bytes together. sent: those that went upstream.
+
+    left_out: how many of the others gave way to notes, by why. max_bytes, max_pictures: what the upstream takes of a
+    request, as far as that is known; source: who says so; learned_at: in Unix seconds.
+    """
+
+    received: int
+    sent: int
+    bytes: int
+    left_out: dict[str, int] = {}
+    max_bytes: int | None = None
+    max_pictures: int | None = None
+    source: Literal["config", "provider", "learned"] | None = None
+    learned_at: float | None = None
+
+
 class RequestEnded(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """A request that has ended, whichever way. The log writes it as it is.
 
@@ -28,7 +45,7 @@ class RequestEnded(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     label:       what the client calls its conversation.
     tokens_received, tokens_sent: of the prompt, of our own estimate; calibration: the upstream's for each, if not 1.
     window, usable: of the model, in its tokens; what of it a prompt may take. window_source: who says so.
-    messages:    of the conversation, as received.
+    messages:    of the conversation, as received. media: its pictures and papers, if limits of them are known.
     billed, cached, cache_written, output: tokens as the upstream reported them; cache_written_long: of those that its
                  cache took, for an hour. reasoning: those of the output that were thought.
     usd:         at list price. usd_received: what the prompt as it came would have cost, with the same answer and the
@@ -78,6 +95,7 @@ class RequestEnded(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     window_source: str | None = None
     usable: int | None = None
     messages: int | None = None
+    media: MediaFigures | None = None
     billed: int | None = None
     cached: int | None = None
     cache_written: int | None = None
@@ -238,13 +256,14 @@ class PromptComposed(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     All are tokens of our own estimate. head: instructions; results: of tools, as they came; cooled: results that are
     sent shortened; conversation: all other messages. usable: of the window, without what is kept for the answer.
-    soft, due: tokens from which on a summary is prepared, and a request is compacted.
+    soft, due: tokens from which on a summary is prepared, and a request is compacted. media: if limits are known.
     """
 
     at: float
     tenant: str
     session: str
     label: str
+    media: MediaFigures | None = None
     tools: int
     head: int
     record: int
@@ -302,6 +321,17 @@ class ThinkingRemoved(msgspec.Struct, frozen=True, gc=False):
     tenant: str
     upstream: str
     model: str
+
+
+class MediaRefused(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """An upstream has refused a request for its media. what: of which there were too much, or `one` by itself; limit:
+    as it was stated, in bytes, pixels or pieces."""
+
+    tenant: str
+    upstream: str
+    model: str
+    what: Literal["bytes", "pictures", "wide", "one", "pages"]
+    limit: int | None = None
 
 
 class ItemHandled(msgspec.Struct, frozen=True, gc=False):
@@ -403,6 +433,7 @@ Event = (
     | ShapeLearned
     | CopyRefused
     | ThinkingRemoved
+    | MediaRefused
     | ItemHandled
     | Recalled
     | Irreducible

@@ -29,6 +29,7 @@ LINES: Mapping[type[msgspec.Struct], tuple[str, str]] = {
     events.ShapeLearned: ("info", "shape"),
     events.CopyRefused: ("warning", "copy_refused"),
     events.ThinkingRemoved: ("warning", "thinking_removed"),
+    events.MediaRefused: ("info", "media_refused"),
     events.ItemHandled: ("info", "compaction_item"),
     events.Started: ("info", "start"),
     events.AdminActed: ("info", "admin"),

@@ -114,6 +114,7 @@ class Tallies:
             events.PromptBilled: self._billed,
             events.CopyRefused: self._copy_refused,
             events.ThinkingRemoved: self._thinking_removed,
+            events.MediaRefused: self._media_refused,
             events.Recalled: self._recalled,
             events.ItemHandled: self._item,
             events.ConfigReloaded: self._reloaded,
@@ -170,6 +171,17 @@ class Tallies:
             if event.window is not None and place.where[1] != OTHER:
                 self.windows[place.where] = (event.window, event.window_source or "")
 
+    def _media(self, media: events.MediaFigures, where: Labels) -> None:
+        self.counts.add("media_received", where, media.received)
+        self.counts.add("media_sent", where, media.sent)
+        self.counts.add("media_received_bytes", where, media.bytes)
+        for why, number in media.left_out.items():
+            self.counts.add("media_left_out", (*where, why), number)
+
+    def _media_refused(self, event: events.MediaRefused) -> None:
+        where = event.upstream, self._named(event.upstream, event.model)
+        self.counts.add("media_refusals", (*where, event.what))
+
     def _place(self, event: events.RequestEnded, kind: tuple[object, ...]) -> _Place:
         """Looked for once a minute, or where another model gets a name: every request comes by here."""
         tenant, upstream, model = event.tenant or "", event.upstream or "", self._model_of(event)
@@ -188,6 +200,8 @@ class Tallies:
         return place
 
     def _measure(self, event: events.RequestEnded, where: Labels, sent: int | None) -> None:
+        if event.media is not None:
+            self._media(event.media, where)
         histograms = self.histograms
         self._took("request_duration_seconds", where, event, event.ms)
         if event.first_byte_ms is not None:

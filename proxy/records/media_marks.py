@@ -21,13 +21,15 @@ MOST = 8
 
 
 class MediaMark(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What held from the request on whose body had `length` messages of this digest.
+    """What held from the request on whose body had `length` messages of this digest, in place of the mark before it.
 
-    refused: media that are taken in no request, by their digests, with the sentences that said so.
+    at: Unix seconds at which its limits were learned, or forgotten. refused: media that are taken in no request, by
+    their digests, with the sentences that said so.
     """
 
     length: int
     digest: str
+    at: float = 0.0
     bytes: int | None = None
     pictures: int | None = None
     many: int | None = None

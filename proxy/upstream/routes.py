@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Literal
 from urllib.parse import urlsplit
 
 import msgspec
@@ -33,6 +34,9 @@ _ANTHROPIC_NUMBER, _ANTHROPIC_LARGE = 100, 600
 _REMEMBERED_MODELS = 1_000
 
 
+MediaSource = Literal["config", "provider"]
+
+
 class Route(msgspec.Struct, frozen=True):
     """An upstream for one request.
 
@@ -41,7 +45,7 @@ class Route(msgspec.Struct, frozen=True):
     exact:  counted with the model's own tokenizer.
     trace:  that the request belongs to; None where it is not traced.
     mount:  where its client has its API.
-    media:  what of them it takes, by the config or as its maker says.
+    media:  what of them it takes, by the config or as its maker says (`media_source`).
     """
 
     name: str
@@ -53,6 +57,7 @@ class Route(msgspec.Struct, frozen=True):
     trace: Trace | None = None
     mount: Mount = NO_MOUNT
     media: MediaLimits = NO_MEDIA_LIMITS
+    media_source: MediaSource = "provider"
 
     @property
     def is_login(self) -> bool:
@@ -156,8 +161,11 @@ class Router:
         """The route with what is known of its model's window now."""
         window, model = self._window(route.place), route.place.model
         is_exact = window is not None and self._model(model).exact
-        media = self._media(route, window)
-        return msgspec.structs.replace(route, window=window, exact=is_exact, media=media)
+        rule, media = self._config.rule_for(model), self._media(route, window)
+        source: MediaSource = "provider"
+        if rule is not None and (rule.max_pictures or rule.max_request_bytes):
+            source = "config"
+        return msgspec.structs.replace(route, window=window, exact=is_exact, media=media, media_source=source)
 
     def _media(self, route: Route, window: Window | None) -> MediaLimits:
         """By the model's rule, else as Anthropic says of its models."""

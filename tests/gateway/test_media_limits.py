@@ -181,7 +181,10 @@ async def test_explain_says_what_would_be_left_out_and_why(tmp_path: Path) -> No
         "bytes": sum(len(picture(number, SIZE)) for number in range(16)),
         "max_bytes": None,
         "max_pictures": 15,
+        "source": "config",
+        "learned_at": None,
     }
+    assert {*gone} == {"left_out"}
     assert 0 < len(gone) < 11, "newest rounds keep theirs"
 
 

@@ -9,7 +9,7 @@ from proxy.admin import words
 from proxy.admin.sessions import why
 from proxy.admin.sessions.listing import Row, row_of, row_of_stored
 from proxy.observing import figures
-from proxy.observing.events import CompactionEnded, PromptComposed, RequestEnded
+from proxy.observing.events import CompactionEnded, MediaFigures, PromptComposed, RequestEnded
 from proxy.observing.points import Point
 from proxy.observing.session_trails import POINTS, Newest, TrailView
 from proxy.observing.tally import Tally
@@ -58,7 +58,8 @@ class Filling(msgspec.Struct, frozen=True):
 
 
 class SessionView(msgspec.Struct, frozen=True, kw_only=True):
-    """One session. last: its newest request, None where none is known. filling: of its window.
+    """One session. last: its newest request, None where none is known. filling: of its window. media: of its newest
+    request that was looked at.
 
     points: the newest. is_whole: whether requests of all replicas are in it, or of this one. labels: other sessions of
     the same conversation. requests: ids of those that this replica still knows, by their numbers.
@@ -73,6 +74,7 @@ class SessionView(msgspec.Struct, frozen=True, kw_only=True):
     marks: list[Mark] = []
     compactions: list[Compaction] = []
     filling: Filling | None = None
+    media: MediaFigures | None = None
     advice: list[str] = []
     labels: list[str] = []
     requests: dict[int, str] = {}
@@ -93,6 +95,7 @@ def view(
         marks=marks(points),
         compactions=[_told(event, points) for event in reversed(trail.compactions)],
         filling=filled,
+        media=None if prompt is None else prompt.media,
         advice=[*advice(trail.newest, filled)],
         labels=list(labels),
         requests=dict(requests or {}),

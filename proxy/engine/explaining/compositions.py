@@ -7,6 +7,7 @@ from policies.plan import soft_share
 from proxy.engine.case import CompactionContext, RoutedRequest
 from proxy.engine.draft import Draft
 from proxy.engine.explaining.fates import fates, indexes_of, sent_with
+from proxy.engine.media import media_figures
 from proxy.lru import remember
 from proxy.observing.events import Hook, PromptComposed
 from proxy.observing.message_fates import SentMessage, pack
@@ -59,6 +60,7 @@ def _composed(case: CompactionContext, draft: Draft, now: float) -> PromptCompos
         tenant=case.caller.tenant,
         session=case.chain.name,
         label=case.label,
+        media=media_figures(case, draft),
         tools=case.request.tools_tokens,
         head=tokens["head"],
         record=draft.record.text_tokens if draft.record and sent.covered else 0,

@@ -27,7 +27,7 @@ from proxy.engine.explaining import explanation
 from proxy.engine.explaining.fates import Sent, fates, indexes_of
 from proxy.engine.fitting import fitted_job
 from proxy.engine.job import Job
-from proxy.engine.media import MediaAger
+from proxy.engine.media import MediaAger, media_figures
 from proxy.engine.quoter import Quoter
 from proxy.engine.standing import StandingRecords
 from proxy.engine.thinking import Thinking
@@ -64,11 +64,11 @@ class _Outlook:
         return view.payoff if view is not None and self.draft.copy is not None else None
 
     def media(self, case: CompactionContext) -> explanation.MediaLeftOut | None:
-        view = self.draft.view
-        if view is None or not view.left_out:
+        view, told = self.draft.view, media_figures(case, self.draft)
+        if view is None or told is None or not view.left_out:
             return None
-        weight, most = sum(medium.size for medium in view.media), case.media_limits
-        return explanation.MediaLeftOut(len(view.media), len(view.left_out), weight, most.bytes, most.pictures)
+        most = told.max_bytes, told.max_pictures, told.source, told.learned_at
+        return explanation.MediaLeftOut(told.received, len(view.left_out), told.bytes, *most)
 
     @property
     def record(self) -> Record | None:

@@ -15,7 +15,7 @@ from proxy.observing.message_fates import SentMessage
 # What is said first where no session was named.
 WITHOUT_STORE = "no store was looked at: as if nothing of it had been summarised"
 
-Fate = Literal["head", "kept", "anchor", "summarised", "covered", "cooled", "dropped"]
+Fate = Literal["head", "kept", "anchor", "summarised", "covered", "cooled", "left_out", "dropped"]
 
 
 class Verdict(msgspec.Struct, frozen=True):
@@ -110,7 +110,8 @@ class Pinned(msgspec.Struct, frozen=True):
 class MediaLeftOut(msgspec.Struct, frozen=True):
     """Pictures and papers of a request, of so many bytes together; left_out: how many of them a note stands for.
 
-    max_bytes, max_pictures: what the upstream takes of a request, as far as that is known.
+    max_bytes, max_pictures: what the upstream takes of a request, as far as that is known; source: `config`, `provider`
+    or `learned`, at Unix seconds then.
     """
 
     received: int
@@ -118,6 +119,8 @@ class MediaLeftOut(msgspec.Struct, frozen=True):
     bytes: int
     max_bytes: int | None = None
     max_pictures: int | None = None
+    source: str | None = None
+    learned_at: float | None = None
 
 
 class Explanation(msgspec.Struct, frozen=True):

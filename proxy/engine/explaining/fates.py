@@ -136,8 +136,8 @@ def _fate(
     quotation = view.quotations.get(MessageIndex(place))
     hot, passages = case.caller.policy.large_messages.hot_rounds, len(quotation.passages) if quotation else 0
     whys = [step.value.format(hot_rounds=hot, passages=passages) for step in steps]
-    if _SHORTER & {*steps}:
-        return "cooled", tokens, ", ".join(whys)
+    if shorter := _SHORTER & {*steps}:
+        return "left_out" if shorter == {Step.MEDIA} else "cooled", tokens, ", ".join(whys)
     return "kept", tokens, ", ".join([_why_kept(sent), *whys])
 
 
