@@ -383,7 +383,10 @@ class Forwarder:
 def _refusal_of_media(case: CompactionContext, answer: UpstreamAnswer, sent: Draft) -> MediaRefusal | None:
     """What an answer states of media; also what says of a few tokens that they are too many."""
     overflow, media = answer.overflow, answer.media
-    if overflow is None or overflow.action == "inspect" or (media is not None and media.is_certain):
+    if overflow is None or overflow.action == "inspect":
+        return media
+    # Words of tokens are believed before those of a body's size, which stand beside them, but for a number of bytes.
+    if media is not None and media.is_certain and (media.what != "bytes" or media.limit is not None):
         return media
     window = case.route.window
     if overflow.limit is not None or window is None or len(sent.body) < _MUCH:

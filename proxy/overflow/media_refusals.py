@@ -21,30 +21,103 @@ _FAILED = 400
 _STATUSES = frozenset({400, 413, 422, 500})
 _MOST_READ = 64 * 1024
 _UNITS = {"kb": 10**3, "kib": 2**10, "mb": 10**6, "mib": 2**20, "gb": 10**9, "gib": 2**30}
-_SIZE = r"(?P<limit>\d+(?:\.\d+)?) ?(?P<unit>bytes|[kmg]i?b|b)\b"
+_UNITS |= {"megabyte": 10**6, "megabytes": 10**6}
+# The vocabulary of the table, in which these names stand for it; each may be made of later ones.
+_VOCABULARY = {
+    "SIZE": r"(?<!\d)(?P<limit>\d{1,12}(?:\.\d{1,6})?) ?(?P<unit>bytes|[kmg]i?b|megabytes?|b)\b",
+    "COUNT": r"(?P<limit>\d{1,5})(?!\d|\.\d| ?(?:bytes|[kmg]i?b|px|pixels|x \d|tokens?|pages?)\b)",
+    "MEDIA": r"(?:images?|pictures?|photos?|screenshots?|media|documents?)(?:\(s\))?",
+    "IMAGE": r"(?:image|picture|photo|screenshot)",
+    "EXCEEDS": r"(?:exceed(?:s|ed)?|(?:is |are )?(?:over|above|(?:more|greater|larger|bigger) than))",
+    "AT MOST": r"(?:at most|up to|no more than|only|max(?:imum)?(?: number)?(?: of)?|limited to|supports?(?: only)?)",
+    "REQUEST": r"(?:request(?: body| payload| entity)?|body|payload|entity)",
+    "图": r"(?:图片|图像|照片)",
+}
 # The first that fits; `limit` and `given` where a refusal states them.
 _ROWS: tuple[tuple[What, str], ...] = (
     ("wide", r"dimensions? exceeds? max allowed size for many.image requests:? (?P<limit>\d+)"),
     ("one", r"(?:image )?dimensions? exceeds? max allowed size:? (?P<limit>\d+)"),
-    ("one", rf"\bimage exceeds {_SIZE} max"),
     ("one", r"\bimage exceeds .{0,40}max(?:imum)?:? (?P<given>\d+) bytes > (?P<limit>\d+) bytes"),
-    ("pages", r"\bmax(?:imum)? of (?P<limit>\d+) pdf pages"),
+    ("one", r"\bimage exceeds SIZE max"),
+    ("bytes", r"\btotal (?:size of )?(?:MEDIA|files?|attachments?)(?: data)? (?:size|payload)?\b.{0,60}?SIZE"),
+    ("one", r"(?<!total )\bMEDIA (?:file |data )?sizes? (?:of )?(?:\d+ bytes )?(?:EXCEEDS|is too)\b(?:.{0,60}?SIZE)?"),
+    ("one", r"(?<!total )\b(?:image|picture|photo|document)\b.{0,20}\bEXCEEDS\b.{0,30}\bsize\b(?:.{0,20}?SIZE)?"),
+    ("one", r"\bmax(?:imum)? bytes per (?:data.uri|image|item|file).{0,20}?(?P<limit>\d+)"),
+    ("one", r"图(?:的)?(?:大小|体积|尺寸|分辨率).{0,12}(?:超|限|过大|最大)(?:.{0,12}?SIZE)?|图(?:过大|太大)"),
+    ("one", r"(?<!total )\bIMAGE\b.{0,20}\btoo (?:large|big)(?:.{0,60}?SIZE)?"),
+    ("one", r"(?<!total )\bIMAGE(?: file| data)?\b.{0,12}\bEXCEEDS\b.{0,30}?SIZE"),
+    ("one", r"\bIMAGE must be (?:smaller|less) than SIZE"),
+    ("one", r"SIZE.{0,20}\b(?:for (?:a single|each|one)|per) (?:image|picture|photo|file)\b"),
+    (
+        "one",
+        r"\bimage (?:dimensions?|width|height|resolution)\b.{0,60}\b(?:EXCEEDS|must be (?:less|smaller|at most)|too)\b",
+    ),
+    ("pages", r"\bAT MOST (?P<limit>\d+) (?:pdf )?pages"),
+    ("pages", r"\b(?P<given>\d+) pages\b.{0,40}\bEXCEEDS\b.{0,40}?\b(?P<limit>\d+)"),
     ("pages", r"\btoo much media:? (?P<given>[1-9]\d*) document pages \+ \d+ images > (?P<limit>\d+)"),
     ("pictures", r"\btoo much media:? \d+ document pages \+ (?P<given>\d+) images > (?P<limit>\d+)"),
     ("pictures", r"\btoo many images and documents:? (?P<given>\d+) \+ \d+ > (?P<limit>\d+)"),
-    ("pictures", r"\bexceeded max(?:imum)? number of images \(?(?P<limit>\d+)"),
-    ("pictures", r"\bat most (?P<limit>\d+) (?:image|picture|photo)"),
+    ("pictures", r"\bexceeded max(?:imum)? number of MEDIA \(?(?P<limit>\d+)"),
+    ("pictures", r"\bset image (?P<limit>\d+)\b.{0,80}\bpassed (?P<given>\d+) image"),
     ("pictures", r"\btoo many images\b.{0,40}?(?P<given>\d+) images? provided.{0,60}?max(?:imum)? of (?P<limit>\d+)"),
-    ("pictures", r"\bmax(?:imum)? (?:of|is|number of images is)? ?(?P<limit>\d+) images"),
-    ("pictures", r"\btoo many images\b.{0,40}?\bmax(?:imum)?(?: is| of|:)? (?P<limit>\d+)"),
-    ("pictures", r"\bimages?\b.{0,60}\bmax(?:imum)? allowed is (?P<limit>\d+)|\btoo many (?:images|pictures|media)\b"),
+    ("pictures", r"\b(?:AT MOST|(?:fewer|less) than) COUNT (?:IMAGEs?(?:\(s\))?|media)\b"),
+    ("pictures", r"\bmax(?:imum)? (?:number of )?MEDIA per (?:request|message|prompt):? COUNT"),
+    ("pictures", r"\b(?P<given>\d+) MEDIA\b.{0,40}\bEXCEEDS\b.{0,40}?COUNT"),
+    ("pictures", r"\bimages? count:? (?P<given>\d+) > (?:max(?:imum)? )?COUNT"),
+    ("pictures", r"\bimages\b.{0,10}\bEXCEEDS\b.{0,40}?\bmax(?:imum)?:? COUNT"),
+    ("pictures", r"(?:количество|число|много) изображений(?:.{0,20}?(?P<limit>\d+))?"),
+    ("pictures", r"\bnumber of MEDIA\b.{0,30}\bEXCEEDS\b.{0,40}?COUNT"),
+    (
+        "pictures",
+        r"\bmax(?:imum)? (?:of|is|number of MEDIA is)? ?(?P<limit>\d+) MEDIA",
+    ),
+    ("pictures", r"\btoo many MEDIA\b.{0,40}?\b(?:max(?:imum)?|limit)(?: is| of|:)? COUNT"),
+    ("pictures", r"\bimages?\b.{0,60}\bmax(?:imum)? allowed is COUNT|\btoo many (?:images|pictures|photos|media)\b"),
+    (
+        "pictures",
+        r"\bonly supports? (?:one|a single) image\b|\bmore than one image\b.{0,20}\b(?:request|provided|given)",
+    ),
+    ("pictures", r"图.{0,20}(?:数量|张数|过多|太多|最多|至多|上限|超过).{0,20}?(?P<limit>\d+) ?[张个幅]"),
+    ("pictures", r"(?:最多|至多|不超过).{0,12}?(?P<limit>\d+) ?[张个幅]图"),
+    ("pictures", r"图(?:数量|张数)?(?:过多|太多)"),
+    ("pictures", r"画像.{0,20}?(?P<limit>\d+) ?枚"),
+    ("pictures", r"이미지.{0,20}?(?P<limit>\d+) ?(?:개|장)"),
+    (
+        "pictures",
+        r"\btrop d ?images\b.{0,40}?(?P<limit>\d+) au maximum|\btrop d ?images\b(?:.{0,40}?\bmax\w* (?P<most>\d+))?",
+    ),
+    (
+        "pictures",
+        r"\b(?:zu viele bilder|demasiadas im[aá]genes|troppe immagini|imagens demais|muitas imagens)\b"
+        r"(?:.{0,40}?\b(?:max\w*|höchstens|m[aá]x\w*) (?P<limit>\d+))?",
+    ),
     ("bytes", r"\bmax(?:imum)? bytes to request body ?:? (?P<limit>\d+)"),
-    ("bytes", rf"\bimages? content cannot exceed {_SIZE}"),
-    ("bytes", rf"\b(?:request|body|payload)\b.{{0,60}}\b(?:exceeds?|larger than|over|limit)\b.{{0,30}}?{_SIZE}"),
-    ("bytes", r"\brequest exceeds the max(?:imum)? (?:allowed )?size|\brequest entity too large|\bpayload too large"),
+    ("bytes", r"\bimages? content cannot exceed SIZE"),
+    ("bytes", r"\bREQUEST\b.{0,60}\b(?:EXCEEDS|limit)\b.{0,30}?SIZE"),
+    ("bytes", r"\bREQUEST\b.{0,20}\btoo (?:large|big|long)\b.{0,60}?SIZE"),
+    ("bytes", r"\bmax(?:imum)? (?:allowed )?REQUEST size\b.{0,20}?SIZE"),
+    ("bytes", r"\bmax(?:imum)? (?:allowed )?REQUEST size\b:? ?(?P<limit>\d{5,12})\b(?! ?[kmg]i?b)"),
+    ("bytes", r"请求(?:体|内容|数据)?.{0,8}(?:过大|太大|超过|超出).{0,20}?SIZE|请求体(?:过大|太大)"),
+    ("bytes", r"\b(?:anfrage|requ[eê]te|solicitud|requisição|richiesta)\b.{0,60}?SIZE"),
+    ("bytes", r"\brequest exceeds the max(?:imum)? (?:allowed )?(?:size|number of bytes)"),
+    ("bytes", r"\brequest entity too large|\bpayload too large"),
     ("bytes", r"\b(?:request |body )?(?:body|entity|payload|content) (?:is )?too large|\blength limit exceeded"),
 )
-_PATTERNS = tuple((what, re.compile(pattern)) for what, pattern in _ROWS)
+
+
+def _compiled(pattern: str) -> re.Pattern[str]:
+    for name, words in _VOCABULARY.items():
+        pattern = pattern.replace(name, words)
+    return re.compile(pattern)
+
+
+_PATTERNS = tuple((what, _compiled(pattern)) for what, pattern in _ROWS)
+# Of the making of pictures, which nothing here is about.
+_ELSEWHERE = re.compile(
+    r"\bimage (?:generation|editing|tools?)\b|\b(?:generat|creat|edit)\w* (?:of )?(?:an )?(?:images?|pictures?)\b"
+    r"|\bimages? (?:may|can|to|will) be (?:generat|creat|edit|return)"
+)
+_CODES = frozenset({"requesttoolarge", "payloadtoolarge", "requestentitytoolarge", "contenttoolarge"})
 # What is said of a medium only beside the place where it stands: of which else would not be known.
 _MEDIUM = r"(?:image|picture|pdf|document)"
 _BAD = r"(?:invalid|unsupported|corrupt(?:ed)?|damaged|malformed)"
@@ -100,10 +173,12 @@ def _read(error: object, status: int) -> MediaRefusal | None:
     texts = [text for _, text in said] or ([error] if isinstance(error, str) else [])
     for text in texts:
         plain = error_parts.plain(text[:2_000])
+        if _ELSEWHERE.search(plain) is not None:
+            return None
         place = _PLACE.search(text)
         for what, pattern in _PATTERNS if place is None else _OF_A_PLACE:
             if (found := pattern.search(plain)) is not None:
-                return _stated(what, found, text, pattern)
+                return None if found.groupdict().get("limit") == "0" else _stated(what, found, text, pattern)
     codes = {normal_code(value) for _, value in said}
     if status == TOO_LARGE or codes & _CODES:
         return MediaRefusal("bytes", is_certain=bool(codes & _CODES))
@@ -123,7 +198,7 @@ def _own_status(error: object) -> int | None:
 def _stated(what: What, found: re.Match[str], text: str, pattern: re.Pattern[str]) -> MediaRefusal:
     groups = found.groupdict()
     limit, given = groups.get("limit"), groups.get("given")
-    unit = _UNITS.get(groups.get("unit") or "", 1) if what == "bytes" else 1
+    unit = _UNITS.get(groups.get("unit") or "", 1)
     place = _PLACE.search(text)
     return MediaRefusal(
         what,

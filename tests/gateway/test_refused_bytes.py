@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -18,7 +19,6 @@ from tests.support.upstreams import JSON, Call, Script, answer, ask, proxied
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
     from tests.support.conversations import Json
 
@@ -123,18 +123,47 @@ async def test_a_small_request_is_not_too_large(tmp_path: Path) -> None:
     assert (told.status, len(small.sent)) == (413, 1)
 
 
-async def test_tokens_under_413_are_no_lesson_about_bytes(tmp_path: Path) -> None:
-    """Though most of the request is pictures: those words mean tokens (Vertex)."""
+@pytest.mark.parametrize(
+    "words",
+    [
+        "prompt is too long: 42000 tokens > 30000 maximum",
+        "Request body too large for m model. Max size: 30000 tokens.",
+    ],
+)
+async def test_tokens_under_413_are_no_lesson_about_bytes(tmp_path: Path, words: str) -> None:
+    """Though most of the request is pictures: those words mean tokens (Vertex, GitHub Models)."""
     kind, messages = FORMS["messages, tool"], [{"role": "user", "content": "Click."}]
     for number in range(60):
         messages += kind.round_of(picture(number, 5_000), number)
-    words = {"type": "invalid_request_error", "message": "prompt is too long: 42000 tokens > 30000 maximum"}
-    refusals = iter([Fault(answer=answers.plain(413, {"type": "error", "error": words}))])
+    error = {"type": "invalid_request_error", "message": words}
+    refusals = iter([Fault(answer=answers.plain(413, {"type": "error", "error": error}))])
     server = ModelServer(window=1_000_000, script=lambda *_: next(refusals, None))
     settings = {"policies": WITHOUT_MODEL, "models": [{"match": "*", "context_window": 1_000_000}]}
     async with stage(tmp_path, server, **settings) as play:
         reply = await play.send(kind.body(messages), path=MESSAGES)
     assert (reply.status, outcome(reply)) == (200, ("applied", "overflow_retry"))
+
+
+WORDINGS = Path(__file__).parents[1] / "overflow" / "media_wordings.jsonl"
+PASSED = [row for row in map(json.loads, WORDINGS.read_text("utf-8").splitlines()) if not row["what"]]
+
+
+@pytest.mark.parametrize(
+    "row",
+    # What speaks of tokens is an overflow.
+    [row for row in PASSED if row["status"] >= 400 and "tokens" not in row["body"]],
+    ids=lambda row: row["body"][:60],
+)
+async def test_what_is_theirs_to_mend_or_to_wait_for_is_passed_on(tmp_path: Path, row: dict[str, Any]) -> None:
+    kind, messages = FORMS["messages, tool"], [{"role": "user", "content": "Click."}]
+    for number in range(30):
+        messages += kind.round_of(picture(number, 5_000), number)
+    body = answers.Answer(row["status"], ((b"content-type", b"application/json"),), (row["body"].encode(),))
+    server = ModelServer(window=1_000_000, script=lambda *_: Fault(answer=body))
+    async with stage(tmp_path, server, policies=WITHOUT_MODEL, models=FAR) as play:
+        reply = await play.send(kind.body(messages), path=MESSAGES)
+        assert (reply.status, reply.body) == (row["status"], row["body"].encode())
+        assert len(play.sent) == 1
 
 
 COUNT = "Exceeded maximum number of images (15) allowed in the request."
