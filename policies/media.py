@@ -142,7 +142,7 @@ def reasons(
     media: Sequence[Medium], outline: MediaOutline, limits: MediaLimits, lessons: Sequence[Lesson] = ()
 ) -> dict[Medium, Why]:
     """The same, with why each is left out."""
-    gone: dict[Medium, Why] = {medium: "refused" for medium in media if medium.is_refused}
+    gone: dict[Medium, Why] = dict.fromkeys(_refused(media, outline), "refused")
     if not (limits.is_any or lessons):
         cooled_down = (one for one in media if one.gone_from is not None and one.gone_from <= len(outline.sizes))
         return {**dict.fromkeys(cooled_down, _COOLED), **gone}
@@ -180,7 +180,7 @@ def reasons(
 def shed(media: Sequence[Medium], outline: MediaOutline, most: MediaLimits, *, hot_too: bool) -> set[Medium]:
     """What is left out of the newest request to come below these, whatever was sent before; with `hot_too` all but the
     newest result's, and what the user sent last."""
-    gone = {medium for medium in media if medium.is_refused}
+    gone = {*_refused(media, outline)}
     load = _Load(outline.fixed + sum(outline.sizes), media)
     load.take(gone)
     user = outline.users[-1] if outline.users else 0
@@ -191,6 +191,12 @@ def shed(media: Sequence[Medium], outline: MediaOutline, most: MediaLimits, *, h
             load.take(batch)
             gone |= batch
     return gone
+
+
+def _refused(media: Sequence[Medium], outline: MediaOutline) -> Iterator[Medium]:
+    """Those that are taken in no request; what the user has sent last is the user's to mend."""
+    user = outline.users[-1] if outline.users else 0
+    return (one for one in media if one.is_refused and (one.is_of_tool or one.position < user))
 
 
 def is_within(media: Sequence[Medium], weight: int, most: MediaLimits) -> bool:

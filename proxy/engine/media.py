@@ -113,8 +113,8 @@ class MediaAger:
                 new = {digest: words for digest, words in new.items() if digest in there}
             if known == held and not new:
                 return MediaLessons(taught, refused)
-            if len(marks) == MOST:
-                # Where nothing can be marked any more, what is news holds from the last mark on.
+            if len(marks) == MOST or case.is_let_through:
+                # Where nothing is marked, or can be any more, what is news holds from the last mark on.
                 taught.append(Lesson(taught[-1].length if taught else 0, known))
                 return MediaLessons(taught, {**new, **refused})
             mark = MediaMark(length, case.chain.digests[length].hex(), at, refused=new, **known._asdict())

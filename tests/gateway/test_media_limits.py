@@ -134,9 +134,10 @@ async def test_what_the_user_just_sent_is_his_to_mend(tmp_path: Path) -> None:
     async with stage(tmp_path, ModelServer(window=10_000_000, script=limit), **SETTINGS) as play:
         for number in range(8):
             messages += kind.round_of(picture(number, 2 * SIZE if number == 5 else SIZE), number)
-            reply = await play.send(kind.body(messages), path=kind.path)
-            assert reply.status == (400 if number == 5 else 200), reply.body
-        assert limit.refused == 1
+            for _ in range(2):  # it is the same if it is tried again
+                reply = await play.send(kind.body(messages), path=kind.path)
+                assert reply.status == (400 if number == 5 else 200), reply.body
+        assert limit.refused == 2
 
 
 async def test_a_gateway_that_refuses_everything_is_believed(tmp_path: Path) -> None:

@@ -116,6 +116,14 @@ def test_what_a_provider_refuses_goes_whatever_it_is() -> None:
     assert aged([refused], outline, MediaLimits()) == {refused}
 
 
+def test_what_the_user_has_just_sent_stays_until_the_next_message_even_if_it_is_refused() -> None:
+    media, outline = session(["user", "tool", "user"], [100] * 3)
+    media = [medium._replace(is_refused=True) for medium in media]
+    assert aged(media, outline, MediaLimits()) == {*media[:2]}
+    assert aged(media, outline, MediaLimits(pictures=1)) == {*media[:2]}
+    assert shed(media, outline, MediaLimits(pictures=0), hot_too=True) == {*media[:2]}
+
+
 LESSONS = st.lists(st.tuples(st.integers(0, 80), LIMITS), max_size=8).map(
     lambda told: [Lesson(*each) for each in sorted(told, key=lambda each: each[0])]
 )
