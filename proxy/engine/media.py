@@ -5,11 +5,10 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from policies import media as policy
 from policies.conversation import MessageIndex
-from policies.experience import NO_MEDIA_LIMITS
 from policies.media import Lesson, MediaLimits, MediaOutline, Medium
 from policies.media_notes import NotedMedium, note_of
 from policies.record.texts import Language, language_of
@@ -19,11 +18,12 @@ from proxy.dialects.surrogates import readable
 from proxy.engine.case import CompactionContext, RoutedRequest
 from proxy.engine.cooler import Cooler
 from proxy.engine.draft import Draft
+from proxy.engine.media_lessons import MediaLessons, MediaTeaching, learned_from
 from proxy.engine.prompt_view import PromptView, Step
 from proxy.memory import Cache, Memory
 from proxy.observing.events import MediaFigures
 from proxy.overflow.media_refusals import MediaRefusal
-from proxy.records.media_marks import MOST, MediaMark, MediaMarks
+from proxy.records.media_marks import MediaMarks
 from proxy.runtime.workers import Workers
 from proxy.stores.sealing import SealedStore
 
@@ -55,22 +55,13 @@ class FoundMedia:
         return [medium for medium in self.all if medium.position >= covered and medium.place not in view.left_out]
 
 
-@dataclass(frozen=True, slots=True)
-class MediaLessons:
-    """What a conversation was taught: in the order in which it was, and which media are taken in no request, by their
-    digests, with what was said of them."""
-
-    limits: Sequence[Lesson] = ()
-    refused: Mapping[str, str] = field(default_factory=dict)
-
-
 class MediaAger:
     """Leaves media out; one per process."""
 
     def __init__(self, cooler: Cooler, workers: Workers, sealed: SealedStore, memory: Memory) -> None:
         self._cooler = cooler
         self._workers = workers
-        self._marks = MediaMarks(sealed, Cache(memory, "media_marks"))
+        self._taught = MediaTeaching(MediaMarks(sealed, Cache(memory, "media_marks")))
         self._known: Cache[bytes, tuple[MediaPart, ...]] = Cache(memory, "media")
         self._rewritten: Cache[_NotesKey, tuple[bytes, int]] = Cache(memory, "media_notes")
         self._languages: Cache[bytes, Language] = Cache(memory, "media_languages")
@@ -93,32 +84,11 @@ class MediaAger:
 
     async def lessons(self, case: CompactionContext) -> MediaLessons:
         """What holds for the conversation; what is news to it is marked, to hold from this request on."""
-        profile, length = case.experience, len(case.conversation.body)
-        marks = await self._marks.of(case.chain)
-        while True:
-            # The newest holds, whoever has learned it, and whether it takes more or less than the one before.
-            newest = max(marks, key=lambda mark: mark.at, default=None)
-            known, at = case.learned_media, profile.media_at
-            if newest is not None and at <= newest.at:
-                known, at = newest.limits, newest.at
-            held, taught, refused = NO_MEDIA_LIMITS, list[Lesson](), dict[str, str]()
-            for mark in marks:
-                refused = {**mark.refused, **refused}
-                if mark.is_of(case.chain):
-                    held = mark.limits
-                    taught.append(Lesson(mark.length, held))
-            new = {one: profile.refused_words.get(one, "") for one in profile.refused_media if one not in refused}
-            if new:
-                there = await self._workers.run(self._digests, case)
-                new = {digest: words for digest, words in new.items() if digest in there}
-            if known == held and not new:
-                return MediaLessons(taught, refused)
-            if len(marks) == MOST or case.is_let_through:
-                # Where nothing is marked, or can be any more, what is news holds from the last mark on.
-                taught.append(Lesson(taught[-1].length if taught else 0, known))
-                return MediaLessons(taught, {**new, **refused})
-            mark = MediaMark(length, case.chain.digests[length].hex(), at, refused=new, **known._asdict())
-            marks.append(await self._marks.add(case.chain, len(marks), mark))
+
+        async def shown() -> set[str]:
+            return await self._workers.run(self._digests, case)
+
+        return await self._taught.of(case, shown)
 
     def _digests(self, case: CompactionContext) -> set[str]:
         body = case.conversation.body
@@ -163,7 +133,7 @@ class MediaAger:
         outline = media.outline._replace(sizes=[0] * covered + [*media.outline.sizes[covered:]])
         if attempt < _LAST:
             # As the requests that follow will have it, so that this one begins as they do.
-            taught = (*lessons.limits, Lesson(len(media.outline.sizes), learned))
+            taught = (*lessons.limits, Lesson(len(media.outline.sizes), case.learned_media.at_most(learned)))
             gone = policy.reasons(media.all, media.outline, case.route.media, taught)
             fewer, weight = [medium for medium in left if medium not in gone], outline.fixed + sum(outline.sizes)
             weight -= sum(medium.size for medium in left if medium in gone)
@@ -355,25 +325,6 @@ def media_left(draft: Draft, media: Sequence[Medium]) -> list[Medium]:
     covered = draft.record.covered if draft.record else 0
     left_out: Collection[tuple[int, int]] = draft.view.left_out if draft.view else ()
     return [medium for medium in media if medium.position >= covered and medium.place not in left_out]
-
-
-def learned_from(refusal: MediaRefusal, sent: int, left: Sequence[Medium]) -> MediaLimits:
-    """What a refusal of so many bytes with these media has taught; nothing if it is about a single medium."""
-    fewer = max(1, len(left) - 1)
-    side, pages = refusal.limit or 0, sum(medium.pages for medium in left)
-    match refusal.what:
-        case "bytes":
-            return MediaLimits(bytes=min(refusal.limit or sent, sent) - 1)
-        case "wide" if side and any(medium.side > side for medium in left):
-            return MediaLimits(many=min(policy.MANY, fewer), side=side)
-        case "pages" if pages:
-            return MediaLimits(pages=min(refusal.limit or pages, max(1, pages - 1)))
-        case "pictures" if refusal.limit:
-            return MediaLimits(pictures=refusal.limit)
-        case "pictures" | "wide" | "pages":
-            return MediaLimits(pictures=fewer)
-        case "one":
-            return NO_MEDIA_LIMITS
 
 
 def _scaled(limits: MediaLimits, share: float) -> MediaLimits:

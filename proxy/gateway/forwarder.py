@@ -9,7 +9,8 @@ from proxy.dialects import json_array
 from proxy.engine.case import CompactionContext, with_newest_lessons
 from proxy.engine.draft import Draft, reshaped_drafts, untouched_draft
 from proxy.engine.drafter import Drafter
-from proxy.engine.media import MOST_SHED, learned_from, media_left
+from proxy.engine.media import MOST_SHED, media_left
+from proxy.engine.media_lessons import learned_from
 from proxy.errors import ProxyError, UpstreamConnectionError
 from proxy.gateway.answers import UpstreamAnswer, look_at
 from proxy.gateway.report import comment_in, commenting
