@@ -11,7 +11,7 @@ from rich.table import Table
 
 from policies.experience import ModelProfile
 from proxy.admin.endpoints import find_endpoint
-from proxy.admin.words import size
+from proxy.admin.words import ago, size
 from proxy.api.headers import credential
 from proxy.callers.tenants import Tenants
 from proxy.commands.common import plain
@@ -128,4 +128,5 @@ def _media(known: ModelProfile) -> str:
     told += [f"{known.pages:,} pages"] if known.pages is not None else []
     told += [f"{known.many:,} over {known.side:,} px"] if known.many is not None and known.side is not None else []
     told += [f"not {len(known.refused_media)} by themselves"] if known.refused_media else []
+    told += [ago(known.media_at, time.time())] if told and known.media_at else []
     return ", ".join(told) or "-"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import time
 
 import pytest
 from rich.console import Console
@@ -19,6 +20,8 @@ from proxy.models.windows import ModelKey, Sources
         (ModelProfile(media_bytes=32_000_000), "32.0 MB"),
         (ModelProfile(pictures=100), "100 of them"),
         (ModelProfile(media_bytes=5_000_000, pictures=20), "5.00 MB, 20 of them"),
+        (ModelProfile(pages=600, many=20, side=2_000), "600 pages, 20 over 2,000 px"),
+        (ModelProfile(refused_media=("a", "b"), media_at=time.time() - 7_200), "not 2 by themselves, 2 h ago"),
     ],
 )
 def test_limits_of_media_are_in_the_table(known: ModelProfile, media: str) -> None:
