@@ -133,7 +133,8 @@ class App(Served):
             opened.push_async_callback(engine.background.drain, _DRAIN_SECONDS)
             asker, fail_open = WindowAsker(client, engine.windows, time.monotonic), FailOpen(self._log.fault)
             keys = self._keys = KeyRing(KeyShelf(engine.sessions.sealed), engine.sessions.is_up)
-            await fail_open.run(keys.look(), None)
+            looking = fail_open.named("keys_failed")
+            await looking.run(keys.look(), None)
             gateway = Gateway(self._activate(config, engine), engine, asker, client, fail_open, key_usage)
             reloader = Reloader(self._source, config, self._swap, engine.observe, self._log)
             self._watch(engine.metrics, gateway, reloader)
@@ -158,7 +159,7 @@ class App(Served):
             opened.callback(watching.cancel)
             look_after = repeated(lambda: fail_open.run(_look_after(engine, kept, recent), None), LOOK_EVERY)
             await opened.enter_async_context(look_after)
-            await opened.enter_async_context(repeated(lambda: fail_open.run(keys.look(), None), LOOK_FOR_KEYS_EVERY))
+            await opened.enter_async_context(repeated(lambda: looking.run(keys.look(), None), LOOK_FOR_KEYS_EVERY))
             await opened.enter_async_context(_counted(key_usage, fail_open.named("key_usage_failed")))
             await opened.enter_async_context(_told(figures, replicas, fail_open.named("figures_failed")))
             if kept is not None:
