@@ -293,7 +293,7 @@ def check_failed_open(play: Stage) -> None:
     assert (fault["level"], fault["error"]) == ("error", "ValueError")
     assert CONTENT not in str(play.log)
     assert len(play.logged("request")) == 1
-    others = {"start", "figures_failed", "compaction", "summarizer_paused"}
+    others = {"start", "figures_failed", "keys_failed", "compaction", "summarizer_paused"}
     assert {line["event"] for line in play.log} <= {"failed_open", "request", *others}
 
 
