@@ -18,6 +18,7 @@ from tests.support.servers import free_port
 from tests.support.upstreams import ask
 
 PROGRAMS = ("nginx", "haproxy")
+_DOCUMENT = Path(__file__).parents[2] / "docs/operations.md"
 _FALSE = ("", "0", "false", "no", "off")
 # Refused or given up by the front end while the client still sent: the proxy owes no answer.
 _CLIENTS_FAULT = (400, 408, 413, 499)
@@ -71,6 +72,19 @@ def program(name: str) -> str:
     if os.environ.get("CI", "").lower() not in _FALSE:
         pytest.fail(f"{name} is not installed, and a build must not leave its tests out")
     pytest.skip(f"{name} is not installed: apt-get install {name}")
+
+
+def documented(name: str, port: int, replicas: list[str]) -> str:
+    """The config that docs/operations.md shows, with our addresses instead of its own."""
+    (block,) = re.findall(rf"^```{name}\n(.*?)^```$", _DOCUMENT.read_text("utf-8"), re.MULTILINE | re.DOTALL)
+    for number, replica in enumerate(replicas, 1):
+        assert block.count(f"concertina-{number}:8795") == 1
+        block = block.replace(f"concertina-{number}:8795", replica.removeprefix("http://"))
+    block, listens = re.subn(
+        r"\b(listen |bind :)80\b", lambda found: f"{found[1].rstrip(' :')} 127.0.0.1:{port}", block
+    )
+    assert listens == 1
+    return f"http {{\n{block}}}\n" if name == "nginx" else block
 
 
 @asynccontextmanager

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import re
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support.fronts import PROGRAMS, before, program, running
-from tests.support.servers import free_port
+from tests.support.fronts import PROGRAMS, before, documented, program, running
+from tests.support.servers import free_port, proxy
 from tests.support.upstreams import (
     CHAT,
     CHUNKED,
@@ -24,11 +25,13 @@ from tests.support.upstreams import (
     answer,
     chat,
     chunk,
+    config_for,
     connected,
     delta,
     head,
     proxied,
     request,
+    upstream,
 )
 
 if TYPE_CHECKING:
@@ -36,21 +39,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
-DOCUMENT = Path(__file__).parents[2] / "docs/operations.md"
 FINE = always(answer(200, OK_BODY, JSON))
-
-
-def documented(name: str, port: int, replicas: list[str]) -> str:
-    """The config of the document, with our addresses instead of its own."""
-    (block,) = re.findall(rf"^```{name}\n(.*?)^```$", DOCUMENT.read_text("utf-8"), re.MULTILINE | re.DOTALL)
-    for number, replica in enumerate(replicas, 1):
-        assert block.count(f"concertina-{number}:8795") == 1
-        block = block.replace(f"concertina-{number}:8795", replica.removeprefix("http://"))
-    block, listens = re.subn(
-        r"\b(listen |bind :)80\b", lambda found: f"{found[1].rstrip(' :')} 127.0.0.1:{port}", block
-    )
-    assert listens == 1
-    return f"http {{\n{block}}}\n" if name == "nginx" else block
 
 
 @dataclass
@@ -63,8 +52,8 @@ class Replicas:
 
     async def ask(self, *headers: tuple[bytes, bytes], body: bytes = chat("a")) -> int:
         """Which replica was asked."""
-        for upstream in self.upstreams:
-            upstream.play(FINE)
+        for behind in self.upstreams:
+            behind.play(FINE)
         async with connected(self.address) as client, asyncio.timeout(30):
             assert (await client.ask("POST", CHAT, [JSON, *headers], body)).body == OK_BODY
         (asked,) = [number for number, upstream in enumerate(self.upstreams) if upstream.calls]
@@ -111,8 +100,8 @@ async def test_events_are_passed_on_as_they_come(replicas: Replicas) -> None:
         await seen.wait()
         await call.send(chunk(delta("second")), chunk(b"data: [DONE]\n\n"), chunk(b""))
 
-    for upstream in replicas.upstreams:
-        upstream.play(script)
+    for behind in replicas.upstreams:
+        behind.play(script)
     async with connected(replicas.address) as client, asyncio.timeout(30):
         client.method = "POST"
         await client.send(request("POST", CHAT, [(b"Host", b"proxy"), JSON], chat("a", stream=True)))
@@ -142,8 +131,8 @@ HIDDEN = (
 
 
 async def test_the_pages_for_operators_are_shut_off_in_any_spelling(replicas: Replicas) -> None:
-    for upstream in replicas.upstreams:
-        upstream.play(FINE)
+    for behind in replicas.upstreams:
+        behind.play(FINE)
     for host in (b"127.0.0.1", replicas.address.removeprefix("http://").encode(), b"proxy.example"):
         for target in HIDDEN:
             async with connected(replicas.address) as client, asyncio.timeout(30):
@@ -188,3 +177,34 @@ async def test_a_front_end_that_hides_opens_figures_at_most(name: str, tmp_path:
         for figures in ("/metrics", "/admin/"):
             assert await status("GET", figures) in (200, 403)
         assert not behind.calls
+
+
+LABELS = [b"label-%d" % number for number in range(12)]
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+async def test_a_replica_that_is_dead_is_asked_no_more_and_one_that_is_back_is(name: str, tmp_path: Path) -> None:
+    program(name)
+    directories = [tmp_path / "first", tmp_path / "second", tmp_path / "front"]
+    for directory in directories:
+        directory.mkdir()
+    ports = [free_port(), free_port()]
+    async with upstream(FINE) as first, upstream(FINE) as second, AsyncExitStack() as opened:
+        other = config_for(directories[1], second.address)
+        alive = await opened.enter_async_context(proxy(config_for(directories[0], first.address), port=ports[0]))
+        config = documented(name, port := free_port(), [alive, f"http://127.0.0.1:{ports[1]}"])
+        async with running(name, directories[2], config, port) as address:
+            replicas = Replicas(name, address, [first, second])
+            async with proxy(other, port=ports[1]):
+                before_it = [await replicas.ask((b"X-Session-Id", label)) for label in LABELS]
+                assert set(before_it) == {0, 1}
+            bodies = [chat("a"), chat("a b " * 200_000)]
+            for _ in range(3):
+                asked = [
+                    await replicas.ask((b"X-Session-Id", label), body=bodies[number % 2])
+                    for number, label in enumerate(LABELS)
+                ]
+                assert set(asked) == {0}
+            async with proxy(other, port=ports[1]), asyncio.timeout(30):
+                while [await replicas.ask((b"X-Session-Id", label)) for label in LABELS] != before_it:
+                    pass
