@@ -19,4 +19,6 @@ USER 10001
 EXPOSE 8795
 HEALTHCHECK --interval=10s --timeout=4s --start-period=10s CMD ["concertina", "healthcheck", "--config", "/etc/concertina/config.yaml"]
 STOPSIGNAL SIGTERM
+# Front ends look at /readyz that long before no connection is accepted any more.
+ENV CONCERTINA_DRAIN_DELAY=5s
 CMD ["concertina", "serve", "/etc/concertina/config.yaml", "--host", "0.0.0.0"]

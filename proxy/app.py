@@ -85,6 +85,8 @@ class App(Served):
         self._gateway: Gateway
         self._keys: KeyRing
         self._made_token: AdminToken | None = None
+        self._ending_since = 0.0
+        self._broken_off = 0
         super().__init__(Pages(lambda: self._opened, lambda: self.is_draining, lifespan=lambda _: self.opened()))
 
     def head(self, method: str, target: str, headers: Headers) -> ApiHead:
@@ -103,13 +105,24 @@ class App(Served):
     def server_settings(self) -> Server:
         return self._config.server
 
-    def drain(self) -> float:
+    def drain(self) -> None:
         self.is_draining = True
-        return self._config.server.drain
+        self._ending_since = time.monotonic()
+        server = self._config.server
+        self._log.info("stopping", requests=self._under_way, drain_delay_s=server.drain_delay, drain_s=server.drain)
 
     def break_off(self) -> None:
+        self._broken_off = self._under_way
         if self._opened is not None:
             self._gateway.open_requests.end(ShuttingDownError())
+
+    def report_end(self) -> None:
+        seconds = round(time.monotonic() - self._ending_since, 3)
+        self._log.info("stopped", broken_off=self._broken_off, seconds=seconds)
+
+    @property
+    def _under_way(self) -> int:
+        return len(self._gateway.open_requests) if self._opened is not None else 0
 
     @asynccontextmanager
     async def opened(self) -> AsyncIterator[None]:

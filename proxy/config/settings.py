@@ -89,8 +89,11 @@ class Server(Settings):
     request_deadline: Seconds = Field(default=3600.0, gt=0, le=604800)
     """Time for a request with its whole answer, after which it is ended."""
 
+    drain_delay: Seconds = Field(default=0.0, ge=0, le=3600)
+    """Time that connections are still accepted once the process is told to end, while /readyz says 503 already."""
+
     drain: Seconds = Field(default=30.0, ge=0, le=3600)
-    """Time that open requests have to finish once the process is told to end."""
+    """Time that open requests have to finish after that."""
 
     def shared_by(self, workers: int) -> "Server":
         """What one of so many workers may use."""

@@ -18,6 +18,9 @@ class OpenRequests:
         self._timer: asyncio.TimerHandle | None = None
         self._due = _NEVER
 
+    def __len__(self) -> int:
+        return len(self._open)
+
     def add(self, exchange: Exchange, seconds: float) -> None:
         """It is ended by a RequestDeadlineError so many seconds after it began, unless it is removed before."""
         end = exchange.began + seconds

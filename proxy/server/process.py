@@ -126,8 +126,10 @@ class Server(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """uvicorn's own closes connections on which a request may be coming in, and cuts off streams without a word."""
-        left = self.app.drain()
+        self.app.drain()
+        await self._until(lambda: False, self.app.server_settings.drain_delay)
         await self._stop_accepting(sockets or [])
+        left = self.app.server_settings.drain
         for connection in self._connections():
             connection.end_after_answer()
         await self._until(
@@ -144,6 +146,7 @@ class Server(uvicorn.Server):
             task.cancel()
         if not self.force_exit:
             await self.lifespan.shutdown()
+        self.app.report_end()
 
     async def _stop_accepting(self, sockets: list[socket.socket]) -> None:
         """What was accepted in this moment is served: asyncio makes a connection of it one turn of its loop later."""

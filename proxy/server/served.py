@@ -48,8 +48,12 @@ class Served:
     def answer(self, exchange: Exchange) -> Coroutine[object, None, None]:
         raise NotImplementedError
 
-    def drain(self) -> float:
-        """Be no longer ready, since the process is about to end; returns the seconds that open requests have left."""
+    def drain(self) -> None:
+        """Be no longer ready, since the process is about to end."""
+        raise NotImplementedError
+
+    def report_end(self) -> None:
+        """All that was under way has ended."""
         raise NotImplementedError
 
     def break_off(self) -> None:

@@ -95,18 +95,21 @@ class Running:
             while not any(map(is_so, self.server.app._gateway.open_requests._open)):  # noqa: ASYNC110 - the proxy tells nobody
                 await asyncio.sleep(0)
 
-    def requests(self) -> list[dict[str, object]]:
+    def lines(self, event: str) -> list[dict[str, object]]:
         lines = [json.loads(line) for line in self.log.getvalue().splitlines()]
-        return [line for line in lines if line["event"] == "request"]
+        return [line for line in lines if line["event"] == event]
+
+    def requests(self) -> list[dict[str, object]]:
+        return self.lines("request")
 
 
 @asynccontextmanager
 async def draining(
-    directory: Path, script: Held, drain: str, grace: float = 0, **more: object
+    directory: Path, script: Held, drain: str, grace: float = 0, delay: str = "0s", **more: object
 ) -> AsyncIterator[Running]:
     log = io.BytesIO()
     async with upstream(script) as behind:
-        config = config_for(directory, behind.address, server={"drain": drain}, **more)
+        config = config_for(directory, behind.address, server={"drain": drain, "drain_delay": delay}, **more)
         server = Server(App(config, open_log("info", time.time, log)), grace)
         server.config.load()
         server.lifespan = server.config.lifespan_class(server.config)
@@ -167,6 +170,54 @@ async def test_it_is_not_ready_at_once_and_alive_to_the_end(tmp_path: Path) -> N
         assert (await asking).body == OK_BODY
         assert (await unused.ask("POST", CHAT, [JSON], chat("a"))).body == OK_BODY
         await running.ended()
+
+
+async def test_connections_are_accepted_as_long_as_front_ends_need_to_look(tmp_path: Path) -> None:
+    held = Held(rest=answer(200, OK_BODY, JSON))
+    held.goes_on.set()
+    async with draining(tmp_path, held, "1h", delay="1h") as running, connected(running.address) as kept:
+        assert (await kept.ask("POST", CHAT, [JSON], chat("a"))).header(b"connection") is None
+        await running.end()
+        for _ in range(2):
+            async with connected(running.address) as new:
+                assert await status(new, "/readyz") == (503, {"status": "draining"})
+            async with connected(running.address) as new:
+                reply = await new.ask("POST", CHAT, [JSON], chat("a"))
+                assert (reply.status, reply.body, reply.header(b"connection")) == (200, OK_BODY, b"close")
+                await new.gone()
+        assert (await kept.ask("POST", CHAT, [JSON], chat("a"))).header(b"connection") == b"close"
+        await kept.gone()
+        for _ in range(2):
+            running.server.handle_exit(signal.SIGTERM, None)
+        await running.ended()
+        await running.server.lifespan.shutdown()
+    assert [line["end"] for line in running.requests()] == ["complete"] * 4
+
+
+async def test_behind_that_time_none_is_accepted_any_more(tmp_path: Path) -> None:
+    async with draining(tmp_path, Held(), "1h", delay="10ms") as running:
+        await running.end()
+        async with connected(running.address):
+            pass
+        await running.ended()
+        with pytest.raises(ConnectionError):
+            async with connected(running.address):
+                pass
+
+
+async def test_the_log_says_that_it_stops_and_that_it_has(tmp_path: Path) -> None:
+    held = Held()
+    async with draining(tmp_path, held, "0s", delay="10ms") as running, connected(running.address) as client:
+        asking = asyncio.create_task(client.ask("POST", CHAT, [JSON], chat("a")))
+        await held.began.wait()
+        await running.end()
+        assert (await asking).status == 503
+        await running.ended()
+    (stopping,), (stopped,) = running.lines("stopping"), running.lines("stopped")
+    assert (stopping["requests"], stopping["drain_delay_s"], stopping["drain_s"]) == (1, 0.01, 0)
+    assert stopped["broken_off"] == 1
+    assert stopping["ts"] < running.requests()[0]["ts"] < stopped["ts"]  # type: ignore[operator]
+    assert 0.01 <= stopped["seconds"] < 30  # type: ignore[operator]
 
 
 async def test_a_stream_past_the_deadline_ends_with_an_event_and_without_an_end(tmp_path: Path) -> None:
