@@ -5,7 +5,8 @@ import errno
 import os
 import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from types import FrameType
 
 import uvicorn
@@ -111,6 +112,14 @@ def inherited_sockets() -> list[socket.socket]:
     return found
 
 
+def _accept_all(listener: socket.socket) -> Iterator[socket.socket]:
+    """Connections that wait at a listener which does not block."""
+    with suppress(BlockingIOError):
+        while True:
+            connection, _ = listener.accept()
+            yield connection
+
+
 class Server(uvicorn.Server):
     """Ends in order: what is under way is finished, and what cannot be is told so."""
 
@@ -149,14 +158,23 @@ class Server(uvicorn.Server):
         self.app.report_end()
 
     async def _stop_accepting(self, sockets: list[socket.socket]) -> None:
-        """What was accepted in this moment is served: asyncio makes a connection of it one turn of its loop later."""
+        """What was accepted in this moment is served: asyncio makes a connection of it one turn of its loop later. What
+        waits to be accepted is served too: it would be reset with the listener, and a front end that has sent a POST
+        there may not send it again."""
+        loop = asyncio.get_running_loop()
         for listener in sockets:
-            asyncio.get_running_loop().remove_reader(listener)
+            loop.remove_reader(listener)
         await asyncio.sleep(0)
+        waiting = [connection for listener in sockets for connection in _accept_all(listener)]
         for server in self.servers:
             server.close()
         for listener in sockets:
             listener.close()
+        for connection in waiting:
+            await loop.connect_accepted_socket(self._serve_connection, connection)
+
+    def _serve_connection(self) -> ClientConnection:
+        return ClientConnection(self.config, self.server_state, self.lifespan.state)
 
     def _connections(self) -> list[ClientConnection]:
         return [connection for connection in self.server_state.connections if isinstance(connection, ClientConnection)]

@@ -89,6 +89,12 @@ class Running:
         async with asyncio.timeout(30):
             await self.ending
 
+    async def closed(self) -> None:
+        """Return once nothing listens any more."""
+        async with asyncio.timeout(30):
+            while any(listener.fileno() >= 0 for listener in self.sockets):  # noqa: ASYNC110 - a socket tells nobody
+                await asyncio.sleep(0)
+
     async def until(self, is_so: Callable[[Exchange], bool]) -> None:
         """Return once this is so of the one open request."""
         async with asyncio.timeout(30):
@@ -138,6 +144,7 @@ async def test_what_is_under_way_is_finished_and_nothing_new_is_taken(tmp_path: 
         asking = asyncio.create_task(client.ask("POST", CHAT, [JSON], STREAM))
         await held.began.wait()
         await running.end()
+        await running.closed()
         with pytest.raises(ConnectionError):
             async with connected(running.address):
                 pass
@@ -146,6 +153,21 @@ async def test_what_is_under_way_is_finished_and_nothing_new_is_taken(tmp_path: 
         await running.ended()
     assert (reply.status, reply.complete, reply.body) == (200, True, delta("a") + DONE)
     assert [line["end"] for line in running.requests()] == ["complete"]
+
+
+async def test_a_connection_that_waits_to_be_accepted_is_served(tmp_path: Path) -> None:
+    held = Held(rest=answer(200, OK_BODY, JSON))
+    held.goes_on.set()
+    async with draining(tmp_path, held, "1h", 3600) as running:
+        with socket.create_connection(running.sockets[0].getsockname()) as waiting:  # the loop has no turn to accept it
+            waiting.sendall(request("POST", CHAT, [HOST, JSON], chat("a")))
+            await running.end()
+            await running.closed()
+            waiting.setblocking(False)
+            client = Client(*await asyncio.open_connection(sock=waiting.dup()))
+            assert (await client.reply()).body == OK_BODY
+            client.close()
+        await running.ended()
 
 
 async def test_it_is_not_ready_at_once_and_alive_to_the_end(tmp_path: Path) -> None:
