@@ -86,6 +86,10 @@ class Server(Settings):
     body_timeout: Seconds = Field(default=60.0, gt=0, le=3600)
     """Time without a byte of a request's body, or of an answer taken, after which it is given up."""
 
+    idle_timeout: Seconds = Field(default=75.0, gt=0, le=3600)
+    """Time that a client's connection is kept between requests; longer than a load balancer keeps its own to us, so
+    that it never sends into one that we close."""
+
     request_deadline: Seconds = Field(default=3600.0, gt=0, le=604800)
     """Time for a request with its whole answer, after which it is ended."""
 

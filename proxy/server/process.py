@@ -21,8 +21,6 @@ _DRAIN_SECONDS = 30
 _GRACE_SECONDS = 1.0
 _LAST_SECONDS = 5.0
 _STEP_SECONDS = 0.02
-# Longer than clients keep idle connections, so that they close them and no request meets a closed one.
-_KEEPALIVE_SECONDS = 75
 _BACKLOG = 2048
 _FIRST_INHERITED = 3
 
@@ -39,7 +37,6 @@ def settings(app: Served) -> uvicorn.Config:
         proxy_headers=False,
         server_header=False,
         date_header=False,
-        timeout_keep_alive=_KEEPALIVE_SECONDS,
         timeout_graceful_shutdown=_DRAIN_SECONDS,
         backlog=_BACKLOG,
     )

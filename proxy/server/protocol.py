@@ -55,7 +55,6 @@ class ClientConnection(asyncio.Protocol):
         self.transport: asyncio.Transport
         # For the next exchange, from the last one.
         self.memo: object = None
-        self.keep_alive_seconds: float = config.timeout_keep_alive
         self._logger = logging.getLogger("uvicorn.error")
         self._server = server_state
         self._app_state, self._root_path = app_state, config.root_path
@@ -309,13 +308,13 @@ class ClientConnection(asyncio.Protocol):
             return
         self._idle_since = self.loop.time()
         if self._keep_alive is None:
-            self._keep_alive = self.loop.call_later(self.keep_alive_seconds, self._look_at_idle)
+            self._keep_alive = self.loop.call_later(self.app.server_settings.idle_timeout, self._look_at_idle)
 
     def _look_at_idle(self) -> None:
         self._keep_alive = None
         if not self.is_waiting:  # the end of the answer to what has come starts it again
             return
-        left = self._idle_since + self.keep_alive_seconds - self.loop.time()
+        left = self._idle_since + self.app.server_settings.idle_timeout - self.loop.time()
         if left > 0:
             self._keep_alive = self.loop.call_later(left, self._look_at_idle)
         else:

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from proxy.server.protocol import ClientConnection
 from tests.support.upstreams import JSON, OK_BODY, TWO_WAYS, Call, answer, backends, connected, proxied, request
 
 if TYPE_CHECKING:
@@ -17,20 +16,10 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.anyio
 
 SECONDS = 0.05
+SHORT = {"idle_timeout": SECONDS}
 
 
 anyio_backend = backends(TWO_WAYS)
-
-
-@pytest.fixture(autouse=True)
-def _short(monkeypatch: pytest.MonkeyPatch) -> None:
-    made = ClientConnection.connection_made
-
-    def connection_made(connection: ClientConnection, transport: asyncio.Transport) -> None:
-        made(connection, transport)
-        connection.keep_alive_seconds = SECONDS
-
-    monkeypatch.setattr(ClientConnection, "connection_made", connection_made)
 
 
 async def answers(call: Call) -> None:
@@ -44,7 +33,7 @@ def posted(body: bytes) -> bytes:
 
 async def test_a_connection_that_nobody_uses_is_closed(tmp_path: Path) -> None:
     async with (
-        proxied(tmp_path, answers) as (address, _),
+        proxied(tmp_path, answers, server=SHORT) as (address, _),
         connected(address) as client,
         asyncio.timeout(30),
     ):
@@ -56,7 +45,7 @@ async def test_a_connection_that_nobody_uses_is_closed(tmp_path: Path) -> None:
 @pytest.mark.parametrize("is_repeated", [False, True])
 async def test_none_is_closed_in_a_body_whose_answer_came_early(tmp_path: Path, *, is_repeated: bool) -> None:
     async with (
-        proxied(tmp_path, answers) as (address, _),
+        proxied(tmp_path, answers, server=SHORT) as (address, _),
         connected(address) as client,
         asyncio.timeout(30),
     ):
