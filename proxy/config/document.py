@@ -205,6 +205,7 @@ class InterpolationError(ValueError):
 def interpolate(text: str, env: Mapping[str, str]) -> str:
     """Fill in `${NAME}`, `${NAME:-default}` (also for an empty variable, as in a shell) and a whole `os.environ/NAME`.
 
+    A variable that is unset or empty is the content of the file that NAME_FILE names, as containers are given secrets.
     `$${` stands for a literal `${`. What is filled in stays text: it can add no keys and no further references.
     """
     if whole := _WHOLE.fullmatch(text):
@@ -221,7 +222,7 @@ def _filled(match: re.Match[str], env: Mapping[str, str]) -> str:
 
 
 def _variable(name: str, fallback: str | None, env: Mapping[str, str]) -> str:
-    value = env.get(name)
+    value = env.get(name) or _content(f"{name}_FILE", env) or env.get(name)
     if fallback is not None:
         return value or fallback.removeprefix(":-")
     if value is None:
@@ -229,3 +230,14 @@ def _variable(name: str, fallback: str | None, env: Mapping[str, str]) -> str:
             f"the environment variable {name} is not set; set it, or give a default: ${{{name}:-…}}"
         )
     return value
+
+
+def _content(name: str, env: Mapping[str, str]) -> str | None:
+    """Of the file that this variable names, without the end of its last line; None if there is no such variable."""
+    if not (file := env.get(name)):
+        return None
+    try:
+        return Path(file).read_text("utf-8").removesuffix("\n")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "is not UTF-8"
+        raise InterpolationError(f"the file that {name} names cannot be read: {reason}") from None

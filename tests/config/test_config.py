@@ -47,6 +47,7 @@ def test_the_config_in_the_repository_is_the_built_in_one_written_out() -> None:
 
 def test_the_config_in_the_repository_follows_the_environment_as_the_built_in_one_does() -> None:
     env = {"OPENAI_BASE_URL": "http://h/v1", "CONCERTINA_SECRET": "s", "CONCERTINA_ADMIN_TOKEN": "t"}
+    env["CONCERTINA_DRAIN_DELAY"] = "5s"
     assert load(ROOT / "config.yaml", env) == load(None, env) != load(None, {})
 
 
@@ -175,6 +176,22 @@ def test_variables_are_filled_into_text_and_take_the_type_of_the_setting() -> No
     )  # fmt: skip
     assert (config.server.port, config.server.host, config.server.max_body_bytes) == (1234, "a.b.${C}", 2048)
     assert (config.store.secret.get_secret_value(), config.store.ttl, config.closed) == ("k", 3600, True)
+
+
+def test_a_file_stands_for_a_variable_that_is_unset_or_empty(tmp_path: Path) -> None:
+    file = tmp_path / "secret"
+    file.write_text("of a file\n", "utf-8")
+    text = "store: {secret: '${NAME:-default}'}\nserver: {name: os.environ/NAME}"
+    for env, wanted in (
+        ({"NAME_FILE": str(file)}, "of a file"),
+        ({"NAME_FILE": str(file), "NAME": ""}, "of a file"),
+        ({"NAME_FILE": str(file), "NAME": "of its own"}, "of its own"),
+    ):
+        config = loaded(text, **env)
+        assert (config.store.secret.get_secret_value(), config.server.name) == (wanted, wanted)
+    assert problems("store: {secret: '${NAME}'}", NAME_FILE=str(tmp_path / "gone")) == [
+        "config.yaml:1: store.secret: the file that NAME_FILE names cannot be read: No such file or directory"
+    ]
 
 
 def test_a_set_but_empty_variable_without_default_is_empty_text() -> None:
