@@ -7,7 +7,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo serve test test-quick test-real agents check bench chaos pictures lock clean
+.PHONY: help setup demo serve test test-quick test-real agents charts check bench chaos pictures lock clean
 
 help: ## what there is
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -36,6 +36,8 @@ test-real: $(VENV)/.ready-dev var/real/.ready ## the proxy before a real llama.c
 
 agents: $(VENV)/.ready-dev var/agents/.ready var/clients/.ready ## install the agents that tests/agents runs through the proxy; needs Node 20
 	@cd tests/agents && npm ci --silent --no-audit --no-fund --ignore-scripts
+
+charts: $(VENV)/.ready-dev var/charts/.ready ## install Helm's library and Kubernetes' schemas, by which tests/deploy renders the chart (100 MB)
 
 check: $(VENV)/.ready-dev ## format, lint, types, layers
 	@$(BIN)/ruff format --check .
@@ -87,6 +89,11 @@ var/real/.ready: tests/real/requirements.txt | $(VENV)/bin/python
 var/agents/.ready: tests/agents/requirements.txt | $(VENV)/bin/python
 	@echo "installing an agent into var/agents (20 MB, once) ..."
 	@$(PIP) install --no-deps --only-binary :all: --require-hashes --upgrade --target var/agents -r $<
+	@touch $@
+
+var/charts/.ready: tests/deploy/requirements.txt | $(VENV)/bin/python
+	@echo "installing Helm's library and Kubernetes' schemas into var/charts (100 MB, once) ..."
+	@$(PIP) install --no-deps --only-binary :all: --require-hashes --upgrade --target var/charts -r $<
 	@touch $@
 
 # Apart from the others: they need newer SDKs of the providers than requirements-dev.lock has.

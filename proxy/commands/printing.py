@@ -1,7 +1,12 @@
 """`concertina print`: files that come with the package, for those who watch it, run it and use it."""
 
+import gzip
+import io
 import sys
+import tarfile
+from collections.abc import Iterator
 from importlib import resources
+from importlib.resources.abc import Traversable
 from typing import Literal
 
 from proxy.commands.common import fail
@@ -13,14 +18,17 @@ _FILES = {
     "alerts": "prometheus/alerts.yml",
     "compose": "compose.yaml",
     "systemd": "concertina.service",
+    "socket": "concertina.socket",
     "k8s": "kubernetes.yaml",
+    "k8s-scaling": "kubernetes-scaling.yaml",
 }
+_CHART = "chart"
 _CLIENTS = "clients"
 _DEPLOY = resources.files("proxy") / "deploy"
 
 
 def printed(
-    what: Literal["grafana", "alerts", "compose", "systemd", "k8s", "client"],
+    what: Literal["grafana", "alerts", "compose", "systemd", "socket", "k8s", "k8s-scaling", "helm", "client"],
     name: str | None = None,
     /,
     *,
@@ -28,8 +36,15 @@ def printed(
 ) -> None:
     """Print a file to go on from: a Grafana dashboard, Prometheus' alerts, how to run it, or what a client needs.
 
+    `helm` is a chart's archive, for a file.
+
     :param name: Of the client.
     """
+    if what == "helm":
+        if sys.stdout.isatty():
+            fail("a chart is an archive: concertina print helm > concertina.tgz")
+        sys.stdout.buffer.write(chart())
+        return
     if what != "client":
         sys.stdout.write(_text(_FILES[what]))
         return
@@ -52,6 +67,26 @@ def client(name: str, address: str) -> str:
 def clients() -> list[str]:
     """Those of which it is known what they need."""
     return sorted(file.name.removesuffix(".txt") for file in (_DEPLOY / _CLIENTS).iterdir())
+
+
+def chart() -> bytes:
+    """The Helm chart as an archive, the same bytes every time."""
+    plain = io.BytesIO()
+    with tarfile.open(None, "w", plain) as archive:
+        for name, content in sorted(_files(_DEPLOY / _CHART)):
+            entry = tarfile.TarInfo(f"concertina/{name}")
+            entry.size = len(content)
+            archive.addfile(entry, io.BytesIO(content))
+    return gzip.compress(plain.getvalue(), mtime=0)
+
+
+def _files(folder: Traversable, path: str = "") -> Iterator[tuple[str, bytes]]:
+    """Paths and contents of all files of a folder."""
+    for entry in folder.iterdir():
+        if entry.is_dir():
+            yield from _files(entry, f"{path}{entry.name}/")
+        else:
+            yield f"{path}{entry.name}", entry.read_bytes()
 
 
 def _text(name: str) -> str:

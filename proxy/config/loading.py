@@ -26,7 +26,10 @@ __all__ = ["Config", "ConfigError", "json_schema", "load", "load_text", "notes",
 # What holds where a file says nothing; a file's own keys are laid over `server` and `store`.
 EMBEDDED = """\
 server: {admin_token: "${CONCERTINA_ADMIN_TOKEN:-}", drain_delay: "${CONCERTINA_DRAIN_DELAY:-0s}"}
-store: {secret: "${CONCERTINA_SECRET:-}", encryption_key: "${CONCERTINA_ENCRYPTION_KEY:-}"}
+store:
+  url: "${CONCERTINA_STORE_URL:-sqlite:///var/concertina.db}"
+  secret: "${CONCERTINA_SECRET:-}"
+  encryption_key: "${CONCERTINA_ENCRYPTION_KEY:-}"
 upstreams:
   main: {base_url: "${OPENAI_BASE_URL:-https://api.openai.com/v1}"}
   anthropic: {base_url: "https://api.anthropic.com/v1", auth: x-api-key}

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import json
+import sys
+import tarfile
 import tomllib
 from typing import TYPE_CHECKING
 
@@ -27,9 +30,20 @@ def test_the_dashboard_and_the_alerts_are_printed(capsys: pytest.CaptureFixture[
 
 
 def test_how_to_run_it_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
-    assert set(yaml.safe_load(told(capsys, "compose"))["services"]) == {"concertina"}
-    assert [part["kind"] for part in yaml.safe_load_all(told(capsys, "k8s"))] == ["Deployment", "Service"]
+    assert set(yaml.safe_load(told(capsys, "compose"))["services"]) == {"concertina", "valkey"}
+    kinds = [part["kind"] for part in yaml.safe_load_all(told(capsys, "k8s"))]
+    assert kinds == ["ConfigMap", "Deployment", "Service", "PodDisruptionBudget"]
+    kinds = [part["kind"] for part in yaml.safe_load_all(told(capsys, "k8s-scaling"))]
+    assert kinds == ["HorizontalPodAutoscaler", "ServiceMonitor"]
     assert "ExecStart=" in told(capsys, "systemd")
+    assert "ListenStream=" in told(capsys, "socket")
+
+
+def test_the_chart_is_an_archive(capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+    app(["print", "helm"], result_action="return_value")
+    sys.stdout.flush()
+    with tarfile.open(fileobj=io.BytesIO(capfdbinary.readouterr().out)) as archive:
+        assert {"concertina/Chart.yaml", "concertina/templates/deployment.yaml"} <= set(archive.getnames())
 
 
 def test_what_a_client_needs_has_the_configs_address(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -47,7 +47,7 @@ def test_the_config_in_the_repository_is_the_built_in_one_written_out() -> None:
 
 def test_the_config_in_the_repository_follows_the_environment_as_the_built_in_one_does() -> None:
     env = {"OPENAI_BASE_URL": "http://h/v1", "CONCERTINA_SECRET": "s", "CONCERTINA_ADMIN_TOKEN": "t"}
-    env["CONCERTINA_DRAIN_DELAY"] = "5s"
+    env |= {"CONCERTINA_DRAIN_DELAY": "5s", "CONCERTINA_STORE_URL": "redis://h:6379/0"}
     assert load(ROOT / "config.yaml", env) == load(None, env) != load(None, {})
 
 
@@ -217,7 +217,7 @@ def test_a_variable_of_the_wrong_type_is_named_by_its_path_and_not_shown() -> No
 def test_a_bad_variable_of_the_built_in_config_is_named_too() -> None:
     with pytest.raises(ConfigError) as caught:
         load(None, {"OPENAI_BASE_URL": SECRET})
-    assert str(caught.value) == f"built-in defaults:4: upstreams.main.base_url: {URL}"
+    assert str(caught.value) == f"built-in defaults:7: upstreams.main.base_url: {URL}"
 
 
 def test_nothing_that_is_shown_holds_a_secret() -> None:

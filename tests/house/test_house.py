@@ -11,8 +11,9 @@ import pytest
 ROOT = Path(__file__).parents[2]
 CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
 TESTS = sorted((ROOT / "tests").rglob("*.py"))
-# Beside the folders that mirror the source: helpers, the whole under load, real programs, and the repository itself.
-OTHERS = {"support", "world", "agents", "real", "sdk", "house", "browser"}
+# Beside the folders that mirror the source: helpers, the whole under load, real programs, the repository itself, and
+# files to run it with.
+OTHERS = {"support", "world", "agents", "real", "sdk", "house", "browser", "deploy"}
 
 
 def folders(package: str) -> set[str]:
