@@ -57,6 +57,7 @@ pictures: $(VENV)/.ready-dev ## make README's pictures from the demo's session; 
 
 lock: ## resolve the dependencies anew; needs uv
 	uv pip compile pyproject.toml --group build --generate-hashes --universal --python-version 3.11 --no-header -o requirements.lock
+	uv pip compile pyproject.toml --group build --extra mcp --extra otel --generate-hashes --universal --python-version 3.11 --no-header -o requirements-image.lock
 	uv pip compile pyproject.toml --group build --group dev --generate-hashes --universal --python-version 3.11 --no-header -o requirements-dev.lock
 
 clean: ## remove what the targets above made

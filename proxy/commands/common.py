@@ -21,7 +21,10 @@ _T = TypeVar("_T")
 
 
 def chosen(path: Path | None) -> Path | None:
-    """The config file to read: the one that was named, else the directory's; None for the built-in defaults."""
+    """The config file to read: the one that was named, else that of CONCERTINA_CONFIG, else the directory's; None for
+    the built-in defaults."""
+    if path is None and (named := os.environ.get("CONCERTINA_CONFIG")):
+        return Path(named)
     return CONFIG if path is None and CONFIG.is_file() else path
 
 

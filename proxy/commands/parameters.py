@@ -8,7 +8,7 @@ from cyclopts import Parameter
 from proxy.dialects.table import names
 
 ConfigPath = Annotated[
-    Path | None, Parameter(help="Config file; without it ./config.yaml, else the built-in defaults.")
+    Path | None, Parameter(help="Config file; without it $CONCERTINA_CONFIG, ./config.yaml, or the built-in defaults.")
 ]
 Flag = Annotated[bool, Parameter(negative=())]
 AsJson = Annotated[bool, Parameter(name="--json", negative=())]

@@ -238,10 +238,18 @@ def test_without_a_name_the_config_of_the_directory_is_checked(run: Run) -> None
     assert run("check") == Ended(0, "config.yaml: ok (2 upstreams, 5 policies, 1 tenant)\n", "")
 
 
+def test_without_a_name_the_config_of_the_environment_goes_before_that_of_the_directory(run: Run) -> None:
+    Path("config.yaml").write_text("closed: maybe", encoding="utf-8")
+    Path("other.yaml").write_text("closed: false", encoding="utf-8")
+    ok = Ended(0, "other.yaml: ok (2 upstreams, 5 policies, 1 tenant)\n", "")
+    assert run("check", CONCERTINA_CONFIG="other.yaml") == ok
+    assert run("check", "config.yaml", CONCERTINA_CONFIG="other.yaml").code == 1
+
+
 def test_without_any_config_the_built_in_defaults_are_checked_as_they_would_be_served(run: Run) -> None:
     assert run("check") == Ended(0, "built-in defaults: ok (2 upstreams, 5 policies, 1 tenant)\n", "")
     ended = run("check", OPENAI_BASE_URL="ftp://x")
-    assert ended.err == "built-in defaults:4: upstreams.main.base_url: must be an http:// or https:// URL with a host\n"
+    assert ended.err == "built-in defaults:7: upstreams.main.base_url: must be an http:// or https:// URL with a host\n"
     assert ended.code == 1
 
 

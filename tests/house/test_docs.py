@@ -37,7 +37,7 @@ pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text("utf-8")
 DESIGN = (ROOT / "docs/design.md").read_text("utf-8")
-LOCKS = ("requirements.lock", "requirements-dev.lock")
+LOCKS = ("requirements.lock", "requirements-image.lock", "requirements-dev.lock")
 DOCUMENTS = (
     *(
         "README.md",
@@ -351,8 +351,9 @@ def test_the_locks_hold_a_hash_for_everything_and_name_no_host() -> None:
 
 
 def test_what_is_installed_for_tests_holds_all_that_is_installed_to_run() -> None:
-    run, test = (dict(re.findall(r"^([\w-]+)==([\w.]+)", text_of(name), re.MULTILINE)) for name in LOCKS)
-    assert run.items() <= test.items()
+    run, image, test = (dict(re.findall(r"^([\w-]+)==([\w.]+)", text_of(name), re.MULTILINE)) for name in LOCKS)
+    assert run.items() <= image.items() <= test.items()
+    assert {"mcp", "opentelemetry-sdk"} <= image.keys()
 
 
 def test_sections_of_the_design_are_referred_to_by_names_that_it_has() -> None:
